@@ -1,0 +1,69 @@
+# What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json}. The layout is the
+# same in an installed prefix, so horarun finds all of it beside its own executable.
+
+# hora_bundle(target folder): ships the target's file in the bundle's `folder` (lib or bin), with the
+# shared libraries it needs in lib/deps. DT_RPATH and not DT_RUNPATH, since only the former is
+# searched for what the libraries in lib/deps need themselves.
+function(hora_bundle target folder)
+  set_property(GLOBAL APPEND PROPERTY HORA_BUNDLE_TARGETS ${target})
+  set_property(GLOBAL APPEND PROPERTY HORA_BUNDLE_MODULES
+               --module ${folder}=$<TARGET_FILE:${target}>)
+  if(folder STREQUAL lib)
+    set(rpath "$ORIGIN;$ORIGIN/deps")
+  else()
+    set(rpath "$ORIGIN/../lib;$ORIGIN/../lib/deps")
+  endif()
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH TRUE INSTALL_RPATH "${rpath}")
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+endfunction()
+
+# Called once, when every room has been read.
+function(hora_make_bundle)
+  set(share ${CMAKE_BINARY_DIR}/share/hora)
+  set(python_root ${PROJECT_SOURCE_DIR}/collectives/python)
+  get_property(targets GLOBAL PROPERTY HORA_BUNDLE_TARGETS)
+  get_property(modules GLOBAL PROPERTY HORA_BUNDLE_MODULES)
+  set(arguments --output ${share} --version ${PROJECT_VERSION} --compiler ${CMAKE_CXX_COMPILER}
+                ${modules})
+  set(inputs ${PROJECT_SOURCE_DIR}/scripts/bundle ${targets})
+  if(TARGET hora-agent)
+    list(APPEND arguments --agent $<TARGET_FILE:hora-agent>)
+    list(APPEND inputs hora-agent)
+  endif()
+  if(IS_DIRECTORY ${python_root})
+    file(GLOB_RECURSE python_files CONFIGURE_DEPENDS ${python_root}/*.py)
+    list(APPEND arguments --python ${python_root})
+    list(APPEND inputs ${python_files})
+  endif()
+  if(HORA_SANITIZE)
+    list(APPEND arguments --no-strip)
+  endif()
+
+  find_package(Python3 3.8 REQUIRED COMPONENTS Interpreter)
+  # Functions travel as cloudpickles, which few hosts can read by themselves.
+  execute_process(
+    COMMAND ${Python3_EXECUTABLE} -c "import cloudpickle; print(cloudpickle.__path__[0])"
+    OUTPUT_VARIABLE cloudpickle OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(cloudpickle)
+    file(COPY ${cloudpickle} DESTINATION ${CMAKE_BINARY_DIR}/bundled-python/hora/_bundled
+         FILES_MATCHING PATTERN *.py PATTERN __pycache__ EXCLUDE)
+    list(APPEND arguments --python ${CMAKE_BINARY_DIR}/bundled-python)
+  else()
+    message(STATUS "cloudpickle not found: the bundle is made without it")
+  endif()
+  set(stamp ${CMAKE_BINARY_DIR}/bundle.stamp)
+  add_custom_command(
+    OUTPUT ${stamp} BYPRODUCTS ${share}/manifest.json
+    COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/bundle ${arguments}
+    COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
+    DEPENDS ${inputs} COMMENT "Filling share/hora" VERBATIM)
+  add_custom_target(bundle ALL DEPENDS ${stamp})
+
+  # Everything but the tests: what `scripts/run` builds.
+  add_custom_target(product DEPENDS bundle)
+  foreach(program horarun hora-agent manual)
+    if(TARGET ${program})
+      add_dependencies(product ${program})
+    endif()
+  endforeach()
+endfunction()

@@ -1,0 +1,38 @@
+# make install: bin/horarun, share/hora (what it ships), libhora with its header and CMake package.
+include(CMakePackageConfigHelpers)
+
+if(TARGET horarun)
+  install(TARGETS horarun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(HORA_INSTALL_HOROVODRUN)
+    install(CODE "
+      set(bin \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
+      file(CREATE_LINK horarun \"\${bin}/horovodrun\" SYMBOLIC)
+      message(STATUS \"Installing: \${bin}/horovodrun -> horarun\")")
+  endif()
+endif()
+
+# horarun looks in ../share/hora, whatever CMAKE_INSTALL_DATADIR says.
+install(DIRECTORY ${CMAKE_BINARY_DIR}/share/hora/ DESTINATION share/hora USE_SOURCE_PERMISSIONS)
+
+# For programs that link libhora: find_package(hora) gives hora::hora. The modules that it loads
+# lie beside it, and what they need in deps/, as in the bundle.
+if(TARGET hora)
+  set(package ${CMAKE_INSTALL_LIBDIR}/cmake/hora)
+  install(TARGETS hora EXPORT hora_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/collectives/include/hora/hora.h
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/hora)
+  get_property(modules GLOBAL PROPERTY HORA_BUNDLE_TARGETS)
+  foreach(module ${modules})
+    get_target_property(kind ${module} TYPE)
+    if(kind STREQUAL MODULE_LIBRARY)
+      install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    endif()
+  endforeach()
+  install(EXPORT hora_targets NAMESPACE hora:: DESTINATION ${package})
+  configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/hora-config.cmake.in
+                                ${CMAKE_BINARY_DIR}/hora-config.cmake INSTALL_DESTINATION ${package})
+  write_basic_package_version_file(${CMAKE_BINARY_DIR}/hora-config-version.cmake
+                                   COMPATIBILITY SameMinorVersion)
+  install(FILES ${CMAKE_BINARY_DIR}/hora-config.cmake ${CMAKE_BINARY_DIR}/hora-config-version.cmake
+          DESTINATION ${package})
+endif()

@@ -1,0 +1,147 @@
+"""Builds the wheel: `pip install .` and `pip wheel .` call the functions of this module (PEP 517).
+
+The wheel holds the launcher, what the launcher ships to hosts (agent, runtime, packages), and the
+packages themselves. Nothing in it is compiled against Python, so one wheel serves every Python 3.
+
+    <environment>/bin/horarun         the launcher
+    <environment>/share/hora/         agent, bundle and manifest, beside it as in any prefix
+    site-packages/{hora,horovod,sparkdl}
+
+HORA_WHEEL_BUILD_DIR names the build folder (default: build/wheel), HORA_WHEEL_CMAKE_ARGS adds
+arguments for CMake. The same input gives the same bytes.
+"""
+
+import base64
+import hashlib
+import os
+import pathlib
+import platform
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = ROOT / "collectives" / "python"
+
+
+def get_requires_for_build_wheel(config_settings=None):
+    return []
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    folder = pathlib.Path(metadata_directory, f"hora-{_version()}.dist-info")
+    folder.mkdir()
+    for name, text in _metadata().items():
+        (folder / name).write_text(text)
+    return folder.name
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    raise NotImplementedError("Hora is built from its repository; there is no source archive")
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    version = _version()
+    name = f"hora-{version}-py3-none-{_platform_tag()}.whl"
+    with tempfile.TemporaryDirectory(prefix="hora-wheel-") as staging:
+        _build_and_install(staging)
+        with zipfile.ZipFile(os.path.join(wheel_directory, name), "w",
+                             zipfile.ZIP_DEFLATED) as archive:
+            _fill(_Wheel(archive), pathlib.Path(staging), version)
+    return name
+
+
+def _version():
+    text = (ROOT / "CMakeLists.txt").read_text()
+    return re.search(r"project\(hora VERSION ([\d.]+)", text).group(1)
+
+
+def _platform_tag():
+    return f"linux_{platform.machine()}"
+
+
+def _metadata():
+    return {
+        "METADATA": "\n".join([
+            "Metadata-Version: 2.1",
+            "Name: hora",
+            f"Version: {_version()}",
+            "Summary: Distributed training without the install",
+            "License: Apache-2.0",
+            "Requires-Python: >=3.8",
+            "Description-Content-Type: text/markdown",
+            "", (ROOT / "README.md").read_text()]),
+        "WHEEL": "\n".join([
+            "Wheel-Version: 1.0", "Generator: hora_wheel", "Root-Is-Purelib: false",
+            f"Tag: py3-none-{_platform_tag()}", ""]),
+        "top_level.txt": "hora\nhorovod\nsparkdl\n",
+    }
+
+
+def _build_and_install(prefix):
+    """The product, built in release mode and installed below prefix."""
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        raise RuntimeError("cmake was not found: run scripts/setup first")
+    folder = pathlib.Path(os.environ.get("HORA_WHEEL_BUILD_DIR", ROOT / "build" / "wheel"))
+    configure = [cmake, "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release",
+                 "-DHORA_BUILD_TESTS=OFF",
+                 # The launcher must start where no C++ runtime is installed.
+                 "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc",
+                 *shlex.split(os.environ.get("HORA_WHEEL_CMAKE_ARGS", ""))]
+    if shutil.which("ninja") and not (folder / "CMakeCache.txt").exists():
+        configure += ["-G", "Ninja"]
+    # pip hides the installed packages from what it runs; the build looks for some of them.
+    env = {name: value for name, value in os.environ.items()
+           if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
+    for command in (configure,
+                    [cmake, "--build", folder, "--parallel", "--target", "product"],
+                    [cmake, "--install", folder, "--prefix", prefix]):
+        subprocess.run(command, check=True, env=env)
+
+
+class _Wheel:
+    """A zip archive that remembers what RECORD must say."""
+
+    def __init__(self, archive):
+        self.archive = archive
+        self.records = []
+
+    def add(self, name, data, mode=0o644):
+        info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+        info.compress_type = zipfile.ZIP_DEFLATED
+        info.external_attr = (stat.S_IFREG | mode) << 16
+        self.archive.writestr(info, data)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        self.records.append(f"{name},sha256={digest},{len(data)}")
+
+    def add_tree(self, folder, prefix):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                mode = 0o755 if path.stat().st_mode & 0o111 else 0o644
+                self.add(f"{prefix}/{path.relative_to(folder).as_posix()}", path.read_bytes(), mode)
+
+    def finish(self, info_folder):
+        name = f"{info_folder}/RECORD"
+        self.add(name, ("\n".join(self.records) + f"\n{name},,\n").encode())
+
+
+def _fill(wheel, staging, version):
+    for package in ("hora", "horovod", "sparkdl"):
+        wheel.add_tree(PACKAGES / package, package)
+    bundled = staging / "share" / "hora" / "bundle" / "python" / "hora" / "_bundled"
+    if bundled.is_dir():  # cloudpickle, so that the wheel needs no other
+        wheel.add_tree(bundled, "hora/_bundled")
+    data = f"hora-{version}.data"
+    for program in sorted((staging / "bin").iterdir()):
+        wheel.add(f"{data}/scripts/{program.name}", program.read_bytes(), 0o755)
+    wheel.add_tree(staging / "share" / "hora", f"{data}/data/share/hora")
+    info = f"hora-{version}.dist-info"
+    for name, text in _metadata().items():
+        wheel.add(f"{info}/{name}", text.encode())
+    wheel.add(f"{info}/LICENSE", (ROOT / "LICENSE").read_bytes())
+    wheel.finish(info)
