@@ -1,0 +1,125 @@
+#include "rendezvous/base/address.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+
+#include "rendezvous/base/text.h"
+
+namespace hora {
+
+namespace {
+
+bool is_mapped(const IpAddress& address) {
+  return address.v6 &&
+         std::all_of(address.bytes.begin(), address.bytes.begin() + 10,
+                     [](std::uint8_t byte) { return byte == 0; }) &&
+         address.bytes[10] == 0xff && address.bytes[11] == 0xff;
+}
+
+Error bad(std::string_view text, std::string_view expected) {
+  return make_error(ErrorCode::kUsage, quote(text) + ": expected " + std::string(expected));
+}
+
+}  // namespace
+
+bool IpAddress::is_loopback() const {
+  if (!v6) return bytes[0] == 127;
+  IpAddress one{.v6 = true};
+  one.bytes[15] = 1;
+  return *this == one;
+}
+
+bool IpAddress::is_link_local() const {
+  if (!v6) return bytes[0] == 169 && bytes[1] == 254;
+  return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+}
+
+bool IpAddress::is_unspecified() const {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::uint8_t byte) { return byte == 0; });
+}
+
+IpAddress IpAddress::unmapped() const {
+  if (!is_mapped(*this)) return *this;
+  IpAddress v4;
+  std::copy(bytes.begin() + 12, bytes.end(), v4.bytes.begin());
+  return v4;
+}
+
+Result<IpAddress> parse_ip_address(std::string_view text) {
+  // inet_pton wants a terminated string; an embedded NUL would hide what follows it.
+  const std::string copy(text);
+  if (text.find('\0') == std::string_view::npos) {
+    IpAddress address;
+    if (::inet_pton(AF_INET, copy.c_str(), address.bytes.data()) == 1) return address;
+    address = {.v6 = true};
+    if (::inet_pton(AF_INET6, copy.c_str(), address.bytes.data()) == 1) return address;
+  }
+  return bad(text, "a numeric IPv4 or IPv6 address");
+}
+
+std::string format_address(const IpAddress& address) {
+  char text[INET6_ADDRSTRLEN];
+  return ::inet_ntop(address.v6 ? AF_INET6 : AF_INET, address.bytes.data(), text, sizeof text);
+}
+
+Result<std::uint16_t> parse_port(std::string_view text, bool zero_allowed) {
+  const auto port = parse_int<std::uint16_t>(text);
+  if (!port || (*port == 0 && !zero_allowed)) {
+    return bad(text, zero_allowed ? "a port, 0 to 65535" : "a port, 1 to 65535");
+  }
+  return *port;
+}
+
+Result<Endpoint> parse_endpoint(std::string_view text) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) return bad(text, "ADDRESS:PORT or [IPV6]:PORT");
+  std::string_view host = text.substr(0, colon);
+  const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  auto address = parse_ip_address(host);
+  if (!address || address->v6 != bracketed) return bad(text, "ADDRESS:PORT or [IPV6]:PORT");
+  auto port = parse_port(text.substr(colon + 1), true);
+  if (!port) return std::move(port).error().with_context(quote(text));
+  return Endpoint{*address, *port};
+}
+
+std::string format_endpoint(const Endpoint& endpoint) {
+  std::string host = format_address(endpoint.address);
+  if (endpoint.address.v6) host = "[" + host + "]";
+  return host + ":" + std::to_string(endpoint.port);
+}
+
+bool Cidr::contains(const IpAddress& candidate) const {
+  const IpAddress ours = address.unmapped();
+  const IpAddress theirs = candidate.unmapped();
+  if (ours.v6 != theirs.v6) return false;
+  // A network that was written in mapped form counts its prefix from the 128 bits.
+  int bits = prefix_length - (address.v6 && !ours.v6 ? 96 : 0);
+  if (bits < 0) bits = 0;
+  const auto whole = static_cast<std::size_t>(bits / 8);
+  if (!std::equal(ours.bytes.begin(), ours.bytes.begin() + whole, theirs.bytes.begin())) {
+    return false;
+  }
+  if (bits % 8 == 0) return true;
+  const int mask = 0xff << (8 - bits % 8) & 0xff;
+  return (ours.bytes[whole] & mask) == (theirs.bytes[whole] & mask);
+}
+
+Result<Cidr> parse_cidr(std::string_view text) {
+  const auto slash = text.find('/');
+  auto address = parse_ip_address(text.substr(0, slash));
+  if (!address) return bad(text, "a network such as 10.0.0.0/8 or fd00::/8, or an address");
+  if (slash == std::string_view::npos) return Cidr{*address, address->bit_count()};
+  const auto length = parse_int<int>(text.substr(slash + 1));
+  if (!length || *length < 0 || *length > address->bit_count()) {
+    return bad(text, "a prefix length of 0 to " + std::to_string(address->bit_count()));
+  }
+  return Cidr{*address, *length};
+}
+
+std::string format_cidr(const Cidr& network) {
+  return format_address(network.address) + "/" + std::to_string(network.prefix_length);
+}
+
+}  // namespace hora

@@ -1,0 +1,56 @@
+#include "rendezvous/base/result.h"
+
+#include <system_error>
+
+namespace hora {
+
+std::string_view error_code_name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUsage: return "usage";
+    case ErrorCode::kUnavailable: return "unavailable";
+    case ErrorCode::kTimedOut: return "timed_out";
+    case ErrorCode::kDenied: return "denied";
+    case ErrorCode::kNotFound: return "not_found";
+    case ErrorCode::kFailed: return "failed";
+    case ErrorCode::kInterrupted: return "interrupted";
+  }
+  return "failed";
+}
+
+Error Error::with_context(std::string_view context) && {
+  message.insert(0, std::string(context) + ": ");
+  return std::move(*this);
+}
+
+Error Error::with_context(std::string_view context) const& {
+  Error copy = *this;
+  return std::move(copy).with_context(context);
+}
+
+Error make_error(ErrorCode code, std::string message) { return {code, std::move(message)}; }
+
+Error errno_error(int errnum, std::string_view what) {
+  ErrorCode code = ErrorCode::kFailed;
+  switch (errnum) {
+    case ENOENT:
+    case ENOTDIR:
+    case ESRCH: code = ErrorCode::kNotFound; break;
+    case EACCES:
+    case EPERM: code = ErrorCode::kDenied; break;
+    case EAGAIN:
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENETUNREACH:
+    case EHOSTUNREACH: code = ErrorCode::kUnavailable; break;
+    case ETIMEDOUT: code = ErrorCode::kTimedOut; break;
+    case EINTR:
+    case ECANCELED: code = ErrorCode::kInterrupted; break;
+    default: break;
+  }
+  return {code, std::string(what) + ": " + std::generic_category().message(errnum)};
+}
+
+}  // namespace hora

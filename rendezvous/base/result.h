@@ -1,0 +1,84 @@
+// Errors as values.
+//
+// Result<T> is what a function that can fail returns; Error says what the caller may do about it
+// (the code), what happened (the message) and, added layer by layer on the way up, where (the
+// context). The member names follow std::expected, which g++ 12 does not have under C++20.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace hora {
+
+// Named by what the caller may do, not by where the failure came from.
+enum class ErrorCode {
+  kUsage,        // the request itself is wrong: tell the user, do not retry
+  kUnavailable,  // not now: a retry may succeed
+  kTimedOut,     // a deadline passed; the message says what was waited for
+  kDenied,       // permission, authentication, host key
+  kNotFound,     // a file, host, program or key that is not there
+  kFailed,       // anything else; a retry will not help
+  kInterrupted,  // a signal or shutdown ended the wait
+};
+
+std::string_view error_code_name(ErrorCode code);
+
+struct [[nodiscard]] Error {
+  ErrorCode code = ErrorCode::kFailed;
+  std::string message;
+
+  // Prefixes `context` to the message: "host b: starting the agent: connection refused".
+  Error with_context(std::string_view context) &&;
+  Error with_context(std::string_view context) const&;
+
+  friend bool operator==(const Error&, const Error&) = default;
+};
+
+Error make_error(ErrorCode code, std::string message);
+// The one place where errno becomes an Error. `what` names the action: "opening /etc/x".
+Error errno_error(int errnum, std::string_view what);
+
+struct Ok {
+  friend bool operator==(const Ok&, const Ok&) = default;
+};
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  using value_type = T;
+
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+  bool has_value() const { return state_.index() == 0; }
+  explicit operator bool() const { return has_value(); }
+
+  T& value() & { return std::get<0>(state_); }
+  const T& value() const& { return std::get<0>(state_); }
+  T&& value() && { return std::get<0>(std::move(state_)); }
+  T& operator*() & { return value(); }
+  const T& operator*() const& { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &value(); }
+
+  const Error& error() const& { return std::get<1>(state_); }
+  Error&& error() && { return std::get<1>(std::move(state_)); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+using Status = Result<Ok>;
+
+// Returns from the enclosing function with the error of `expression`, if it has one.
+#define HORA_TRY(expression)                                 \
+  do {                                                       \
+    if (auto hora_try_result = (expression); !hora_try_result) { \
+      return std::move(hora_try_result).error();             \
+    }                                                        \
+  } while (false)
+
+}  // namespace hora

@@ -1,0 +1,86 @@
+#include "rendezvous/base/text.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace hora {
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return text.substr(text.size());
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const auto at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  std::string out;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) out += separator;
+    out += parts[i];
+  }
+  return out;
+}
+
+namespace {
+
+// Length of the well-formed UTF-8 sequence of a printable character at the front; 0 if there is
+// none. Strict: no overlong form, no surrogate, nothing above U+10FFFF, no C1 control.
+std::size_t printable_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  const std::uint8_t first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const std::size_t length = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (length == 0 || first > 0xf4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const std::uint8_t second = byte(1);
+  if (first == 0xc2 && second < 0xa0) return 0;
+  if (first == 0xe0 && second < 0xa0) return 0;
+  if (first == 0xed && second >= 0xa0) return 0;
+  if (first == 0xf0 && second < 0x90) return 0;
+  if (first == 0xf4 && second >= 0x90) return 0;
+  return length;
+}
+
+}  // namespace
+
+std::string quote(std::string_view text, std::size_t max_bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out = "'";
+  std::size_t taken = 0;
+  while (taken < text.size() && taken < max_bytes) {
+    const std::string_view rest = text.substr(taken);
+    const std::size_t length = printable_length(rest);
+    if (length > 0) {
+      out += rest.substr(0, length);
+      taken += length;
+      continue;
+    }
+    const auto byte = static_cast<std::uint8_t>(rest.front());
+    out += "\\x";
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+    ++taken;
+  }
+  out += taken < text.size() ? "'..." : "'";
+  return out;
+}
+
+bool equals_ignoring_case(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                            [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+}  // namespace hora

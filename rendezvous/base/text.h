@@ -1,0 +1,41 @@
+// Small operations on text that a user or a peer wrote.  [pure]
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace hora {
+
+// Without the blanks, tabs, CR and LF at both ends.
+std::string_view trim(std::string_view text);
+
+// The parts between separators, empty ones included: "a,,b" gives three, "" gives one.
+// The views point into `text`.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+// The whole of `text` as a decimal number that fits T: no sign but a leading '-' for a signed T,
+// no blanks, nothing behind it. Everything else is no number.
+template <typename T>
+std::optional<T> parse_int(std::string_view text) {
+  static_assert(std::is_integral_v<T>);
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stopped != end) return std::nullopt;
+  return value;
+}
+
+// `text` in single quotes for an error message: control characters and bytes that are not UTF-8
+// as \xNN, and at most `max_bytes` of it, so that a message stays one printable line.
+std::string quote(std::string_view text, std::size_t max_bytes = 200);
+
+// ASCII only, as host names and header names are.
+bool equals_ignoring_case(std::string_view a, std::string_view b);
+
+}  // namespace hora

@@ -1,0 +1,40 @@
+#include "rendezvous/contract/store_keys.h"
+
+#include <algorithm>
+
+namespace hora::rendezvous {
+
+std::string local_scope(std::string_view hostname) {
+  return std::string(scope::kLocalPrefix) + std::string(hostname);
+}
+
+std::string cross_scope(int local_rank) {
+  return std::string(scope::kCrossPrefix) + std::to_string(local_rank);
+}
+
+std::string rank_key(int index) { return std::to_string(index); }
+
+std::string rank_hostname_key(int index) { return "rank_" + std::to_string(index); }
+
+std::vector<ScopeSize> known_scopes(const std::vector<HostRanks>& hosts) {
+  std::vector<ScopeSize> scopes;
+  int world = 0;
+  int widest = 0;
+  for (const HostRanks& host : hosts) {
+    world += host.local_size;
+    widest = std::max(widest, host.local_size);
+  }
+  scopes.push_back({std::string(scope::kGlobal), world});
+  for (const HostRanks& host : hosts) {
+    scopes.push_back({local_scope(host.hostname), host.local_size});
+  }
+  for (int local_rank = 0; local_rank < widest; ++local_rank) {
+    const auto reach = std::count_if(hosts.begin(), hosts.end(), [&](const HostRanks& host) {
+      return host.local_size > local_rank;
+    });
+    scopes.push_back({cross_scope(local_rank), static_cast<int>(reach)});
+  }
+  return scopes;
+}
+
+}  // namespace hora::rendezvous

@@ -1,0 +1,42 @@
+// The names under which the processes of a job meet in the store.  [pure]
+// A scope is one meeting of n processes; the names are those that Horovod's Gloo workers use.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hora::rendezvous {
+
+namespace scope {
+inline constexpr std::string_view kGlobal = "global";
+inline constexpr std::string_view kLocalPrefix = "local_";         // + host name
+inline constexpr std::string_view kCrossPrefix = "cross_";         // + local rank
+inline constexpr std::string_view kRankAndSize = "rank_and_size";  // elastic: slot of a worker
+inline constexpr std::string_view kWorkerAddresses = "worker_addresses";  // elastic: who to notify
+inline constexpr std::string_view kFunction = "runfunc";                  // a pickled function
+inline constexpr std::string_view kFunctionResult = "runfunc_result";     // + key: the rank
+}  // namespace scope
+
+std::string local_scope(std::string_view hostname);
+std::string cross_scope(int local_rank);
+std::string rank_key(int index);           // "3": the addresses of process 3
+std::string rank_hostname_key(int index);  // "rank_3": its host's own name
+
+// A scope with the number of processes that will use it: once as many have said that they are
+// done, the server forgets its values.
+struct ScopeSize {
+  std::string scope;
+  int size = 0;
+  friend bool operator==(const ScopeSize&, const ScopeSize&) = default;
+};
+
+struct HostRanks {
+  std::string hostname;
+  int local_size = 0;
+};
+
+// The scopes of a job that runs `local_size` ranks on each host: global, local_*, cross_*.
+std::vector<ScopeSize> known_scopes(const std::vector<HostRanks>& hosts);
+
+}  // namespace hora::rendezvous

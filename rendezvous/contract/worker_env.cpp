@@ -1,0 +1,94 @@
+#include "rendezvous/contract/worker_env.h"
+
+#include <algorithm>
+#include <array>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::rendezvous {
+
+namespace {
+
+constexpr std::array kJobVariables = {
+    env::kHostname,
+    env::kRank,
+    env::kSize,
+    env::kLocalRank,
+    env::kLocalSize,
+    env::kCrossRank,
+    env::kCrossSize,
+    env::kRendezvousAddress,
+    env::kRendezvousPort,
+    env::kElastic,
+    env::kTorchRank,
+    env::kTorchWorldSize,
+    env::kTorchLocalRank,
+    env::kTorchLocalWorldSize,
+    env::kTorchGroupRank,
+    env::kMasterAddress,
+    env::kMasterPort,
+    env::kJobId,
+    env::kRendezvousToken,
+};
+
+void add(EnvironmentList& list, std::string_view name, std::string value) {
+  list.emplace_back(std::string(name), std::move(value));
+}
+
+void add(EnvironmentList& list, std::string_view name, int value) {
+  add(list, name, std::to_string(value));
+}
+
+void add_unless_empty(EnvironmentList& list, std::string_view name, const std::string& value) {
+  if (!value.empty()) add(list, name, value);
+}
+
+}  // namespace
+
+EnvironmentList host_environment(const MeetingPlace& place) {
+  EnvironmentList list;
+  add_unless_empty(list, env::kJobId, place.job_id);
+  if (!place.rendezvous_address.empty()) {
+    add(list, env::kRendezvousAddress, place.rendezvous_address);
+    add(list, env::kRendezvousPort, place.rendezvous_port);
+  }
+  add_unless_empty(list, env::kRendezvousToken, place.token);
+  add_unless_empty(list, env::kController, place.controller);
+  add_unless_empty(list, env::kCpuOperations, place.cpu_operations);
+  if (!place.interfaces.empty()) {
+    add(list, env::kGlooInterface, place.interfaces.front());
+    add(list, env::kNcclInterfaces, join(place.interfaces, ","));
+  }
+  if (!place.master_address.empty()) {
+    add(list, env::kMasterAddress, place.master_address);
+    add(list, env::kMasterPort, place.master_port);
+  }
+  if (place.elastic) add(list, env::kElastic, 1);
+  add(list, env::kPythonUnbuffered, 1);
+  return list;
+}
+
+EnvironmentList rank_environment(const RankPlace& place) {
+  EnvironmentList list;
+  add(list, env::kHostname, place.hostname);
+  add(list, env::kRank, place.rank);
+  add(list, env::kSize, place.size);
+  add(list, env::kLocalRank, place.local_rank);
+  add(list, env::kLocalSize, place.local_size);
+  add(list, env::kCrossRank, place.cross_rank);
+  add(list, env::kCrossSize, place.cross_size);
+  add(list, env::kTorchRank, place.rank);
+  add(list, env::kTorchWorldSize, place.size);
+  add(list, env::kTorchLocalRank, place.local_rank);
+  add(list, env::kTorchLocalWorldSize, place.local_size);
+  add(list, env::kTorchGroupRank, place.host_index);
+  return list;
+}
+
+std::span<const std::string_view> job_variable_names() { return kJobVariables; }
+
+bool is_job_variable(std::string_view name) {
+  return std::find(kJobVariables.begin(), kJobVariables.end(), name) != kJobVariables.end();
+}
+
+}  // namespace hora::rendezvous

@@ -1,0 +1,91 @@
+// The variables by which a process of a job knows who it is and where the others are.  [pure]
+// docs/reference/environment.md describes each of them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hora::rendezvous {
+
+namespace env {
+
+// Names that Horovod programs read.
+inline constexpr std::string_view kHostname = "HOROVOD_HOSTNAME";
+inline constexpr std::string_view kRank = "HOROVOD_RANK";
+inline constexpr std::string_view kSize = "HOROVOD_SIZE";
+inline constexpr std::string_view kLocalRank = "HOROVOD_LOCAL_RANK";
+inline constexpr std::string_view kLocalSize = "HOROVOD_LOCAL_SIZE";
+inline constexpr std::string_view kCrossRank = "HOROVOD_CROSS_RANK";
+inline constexpr std::string_view kCrossSize = "HOROVOD_CROSS_SIZE";
+inline constexpr std::string_view kRendezvousAddress = "HOROVOD_GLOO_RENDEZVOUS_ADDR";
+inline constexpr std::string_view kRendezvousPort = "HOROVOD_GLOO_RENDEZVOUS_PORT";
+inline constexpr std::string_view kController = "HOROVOD_CONTROLLER";
+inline constexpr std::string_view kCpuOperations = "HOROVOD_CPU_OPERATIONS";
+inline constexpr std::string_view kGlooInterface = "HOROVOD_GLOO_IFACE";
+inline constexpr std::string_view kGlooTimeoutSeconds = "HOROVOD_GLOO_TIMEOUT_SECONDS";
+inline constexpr std::string_view kElastic = "HOROVOD_ELASTIC";
+
+// Names that other libraries in a rank read.
+inline constexpr std::string_view kNcclInterfaces = "NCCL_SOCKET_IFNAME";
+inline constexpr std::string_view kPythonUnbuffered = "PYTHONUNBUFFERED";
+
+// Names that PyTorch's env:// initialisation and torchrun's programs read.
+inline constexpr std::string_view kTorchRank = "RANK";
+inline constexpr std::string_view kTorchWorldSize = "WORLD_SIZE";
+inline constexpr std::string_view kTorchLocalRank = "LOCAL_RANK";
+inline constexpr std::string_view kTorchLocalWorldSize = "LOCAL_WORLD_SIZE";
+inline constexpr std::string_view kTorchGroupRank = "GROUP_RANK";
+inline constexpr std::string_view kMasterAddress = "MASTER_ADDR";
+inline constexpr std::string_view kMasterPort = "MASTER_PORT";
+
+// Our own.
+inline constexpr std::string_view kJobId = "HORA_JOB_ID";
+inline constexpr std::string_view kRendezvousToken = "HORA_RENDEZVOUS_TOKEN";  // a secret
+
+}  // namespace env
+
+using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
+
+// One rank's place in the job. Sizes >= 1, ranks counted from 0.
+struct RankPlace {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;
+  int cross_size = 1;
+  int host_index = 0;    // the host's place in the host list
+  std::string hostname;  // exactly as in the host list
+};
+
+// What every rank of one host is told about the job. The addresses may differ between hosts, as
+// their routes do.
+struct MeetingPlace {
+  std::string job_id;
+  std::string rendezvous_address;  // numeric, or a name; empty: no rendezvous
+  int rendezvous_port = 0;
+  std::string token;                    // empty: none
+  std::vector<std::string> interfaces;  // of this host, the chosen one first; may be empty
+  std::string master_address;           // of rank 0's host; empty: not told
+  int master_port = 0;
+  std::string controller;      // "gloo", "mpi"; empty: the runtime's own choice
+  std::string cpu_operations;  // likewise
+  bool elastic = false;
+};
+
+// The variables that all ranks of a host share, and those of one rank. Names are unique within and
+// across the two lists.
+EnvironmentList host_environment(const MeetingPlace& place);
+EnvironmentList rank_environment(const RankPlace& place);
+
+// The names by which a rank knows itself and its job. A variable of such a name in the launcher's
+// own environment speaks of another job and must not reach the ranks. What a user may choose
+// (HOROVOD_CONTROLLER, HOROVOD_CPU_OPERATIONS, HOROVOD_GLOO_IFACE, NCCL_SOCKET_IFNAME) is not
+// among them.
+std::span<const std::string_view> job_variable_names();
+bool is_job_variable(std::string_view name);
+
+}  // namespace hora::rendezvous

@@ -1,0 +1,65 @@
+// A small blocking HTTP client for one server: numeric address or name, one connection that is
+// kept alive. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/http/message.h"
+#include "rendezvous/http/reader.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::http {
+
+struct ClientOptions {
+  std::string host;  // "10.0.0.1", "::1", "[::1]", "head.example"
+  std::uint16_t port = 0;
+  std::string bearer_token;  // empty: none
+  std::uint64_t max_body_bytes = std::uint64_t{1} << 30;
+};
+
+struct Request {
+  Method method = Method::kGet;
+  std::string_view target;
+  std::string_view body = {};  // PUT only
+};
+
+struct Response {
+  ResponseHead head;
+  std::string body;
+};
+
+class Client {
+ public:
+  explicit Client(ClientOptions options);
+
+  // One request and its answer. Any status is an answer; an Error means that none came:
+  // kUnavailable (refused, reset, closed), kTimedOut, kNotFound (host name). A connection that the
+  // server had closed while it idled is made anew, once, without the caller's noticing; every
+  // method here can be repeated without harm.
+  Result<Response> send(const Request& request, Deadline deadline);
+
+  // The next request makes a new connection.
+  void disconnect();
+  // For tests and figures.
+  std::uint64_t connections_made() const { return connections_made_; }
+
+ private:
+  struct Attempt;
+  Result<Response> try_send(const Request& request, Deadline deadline, bool& server_was_silent);
+  Result<Response> read_response(bool head_only, Deadline deadline, bool& server_was_silent);
+  Status connect(Deadline deadline);
+
+  ClientOptions options_;
+  std::string host_field_;
+  os::Fd fd_;
+  ResponseReader reader_;
+  std::string outgoing_;
+  std::string incoming_;  // received and not yet used
+  std::uint64_t connections_made_ = 0;
+};
+
+}  // namespace hora::http

@@ -1,0 +1,232 @@
+#include "rendezvous/http_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/contract/store_keys.h"
+#include "rendezvous/http/writer.h"
+
+namespace hora::rendezvous {
+
+namespace {
+
+using http::Method;
+
+// A parked wait ends at the server before the client gives up on it.
+constexpr std::chrono::milliseconds kWaitSlack{500};
+// One parked wait lasts at most so long; then the question is asked again.
+constexpr std::chrono::milliseconds kLongestWait{60'000};
+
+std::string wait_parameter(Deadline deadline) {
+  auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  left = std::clamp(left, std::chrono::milliseconds(0), kLongestWait);
+  std::string text = std::to_string(left.count() % 1000);
+  text.insert(0, 3 - text.size(), '0');
+  return "wait=" + std::to_string(left.count() / 1000) + "." + text;
+}
+
+Error unexpected(int status, std::string_view target) {
+  const std::string what =
+      "the rendezvous answered " + std::to_string(status) + " to " + quote(target);
+  switch (status) {
+    case 401:
+      return make_error(ErrorCode::kDenied, what + ": the job's token was not accepted");
+    case 403:
+      return make_error(ErrorCode::kDenied, what + ": this host's address is not allowed");
+    case 413:
+      return make_error(ErrorCode::kFailed, what + ": the value is too long");
+    case 507:
+      return make_error(ErrorCode::kFailed, what + ": the store is full");
+    case 408:
+    case 503:
+      return make_error(ErrorCode::kUnavailable, what);
+    default:
+      return make_error(ErrorCode::kFailed, what);
+  }
+}
+
+Error timed_out(const std::string& what) {
+  return make_error(ErrorCode::kTimedOut, what + ": timed out");
+}
+
+}  // namespace
+
+HttpStore::HttpStore(HttpStoreOptions options)
+    : options_(std::move(options)),
+      client_({.host = options_.host, .port = options_.port, .bearer_token = options_.token}),
+      // Only to keep many clients from asking in step.
+      jitter_(static_cast<unsigned>(::getpid()) ^
+              static_cast<unsigned>(Clock::now().time_since_epoch().count())) {}
+
+// --- names ---------------------------------------------------------------------------------------
+
+std::string HttpStore::scope_of(std::string_view place) const {
+  std::string scope = options_.root;
+  if (!scope.empty() && !place.empty()) scope += '/';
+  scope += place;
+  return http::percent_encode(scope);
+}
+
+Result<std::string> HttpStore::value_target(std::string_view key) const {
+  const auto slash = key.rfind('/');
+  const bool placed = slash != std::string_view::npos;
+  const std::string scope = scope_of(placed ? key.substr(0, slash) : std::string_view());
+  const std::string_view name = placed ? key.substr(slash + 1) : key;
+  if (scope.empty() || name.empty()) {
+    return make_error(ErrorCode::kUsage, "the key " + quote(key) + " is not PLACE/NAME");
+  }
+  return "/" + scope + "/" + http::percent_encode(name);
+}
+
+// --- requests ------------------------------------------------------------------------------------
+
+bool HttpStore::pause(int round, Deadline deadline) {
+  const auto now = Clock::now();
+  if (now >= deadline) return false;
+  // 10, 20, 40, ... 320 ms, each between a half and the whole of it.
+  const int longest_ms = 10 << std::min(round, 5);
+  std::uniform_int_distribution<int> part(longest_ms / 2, longest_ms);
+  std::this_thread::sleep_until(std::min(deadline, now + std::chrono::milliseconds(part(jitter_))));
+  return true;
+}
+
+Result<http::Response> HttpStore::send(Method method, const std::string& target,
+                                       std::string_view body, Deadline deadline) {
+  const Deadline last_try = std::min(deadline, Clock::now() + options_.patience);
+  for (int round = 0;; ++round) {
+    ++requests_sent_;
+    auto response = client_.send({.method = method, .target = target, .body = body}, deadline);
+    if (response) {
+      const bool ours = response->head.server.substr(0, 5) == "hora/";
+      server_ = ours ? ServerKind::kHora : ServerKind::kPlain;
+      return response;
+    }
+    if (response.error().code != ErrorCode::kUnavailable || !pause(round, last_try)) {
+      return std::move(response).error().with_context("rendezvous");
+    }
+  }
+}
+
+Result<std::string> HttpStore::send_expecting(Method method, const std::string& target,
+                                              std::string_view body, int status,
+                                              Deadline deadline) {
+  auto response = send(method, target, body, deadline);
+  if (!response) return std::move(response).error();
+  if (response->head.status != status) return unexpected(response->head.status, target);
+  return std::move(response->body);
+}
+
+Status HttpStore::ask_what_server(Deadline deadline) {
+  if (server_ != ServerKind::kUnknown) return Ok{};
+  // Whatever the answer's status is, its Server field tells.
+  auto response = send(Method::kGet, "/healthz", {}, deadline);
+  if (!response) return std::move(response).error();
+  return Ok{};
+}
+
+Result<std::string> HttpStore::ask_until_there(const std::string& target, const std::string& what,
+                                               Deadline deadline) {
+  for (int round = 0;; ++round) {
+    const bool waits = server_ == ServerKind::kHora;
+    const char separator = target.find('?') == std::string::npos ? '?' : '&';
+    auto response = waits ? send(Method::kGet, target + separator + wait_parameter(deadline), {},
+                                 deadline + kWaitSlack)
+                          : send(Method::kGet, target, {}, deadline);
+    if (!response) {
+      if (response.error().code == ErrorCode::kTimedOut) return timed_out(what);
+      return std::move(response).error().with_context(what);
+    }
+    const int status = response->head.status;
+    if (status == 200) return std::move(response->body);
+    // 503: the server parks no more waits; asking again is what is left.
+    if (status != 404 && status != 503) return unexpected(status, target).with_context(what);
+    if (Clock::now() >= deadline) return timed_out(what);
+    const bool waited_there = waits && status == 404;
+    const bool can_wait_now = !waits && server_ == ServerKind::kHora;
+    if (!waited_there && !can_wait_now && !pause(round, deadline)) return timed_out(what);
+  }
+}
+
+// --- the store -----------------------------------------------------------------------------------
+
+Status HttpStore::set(std::string_view key, std::string_view value, Deadline deadline) {
+  auto target = value_target(key);
+  if (!target) return std::move(target).error();
+  auto done = send_expecting(Method::kPut, *target, value, 200, deadline);
+  if (!done) return std::move(done).error();
+  return Ok{};
+}
+
+Status HttpStore::set_all(std::string_view place, const KvEntries& entries, Deadline deadline) {
+  HORA_TRY(ask_what_server(deadline));
+  if (server_ == ServerKind::kHora) {
+    const std::string target = "/" + scope_of(place) + "?batch";
+    KvEntries encoded = entries;
+    for (auto& entry : encoded) entry.first = http::percent_encode(entry.first);
+    auto done = send_expecting(Method::kPut, target, encode_batch(encoded), 200, deadline);
+    if (!done) return std::move(done).error();
+    return Ok{};
+  }
+  for (const auto& [name, value] : entries) {
+    HORA_TRY(set(std::string(place) + "/" + name, value, deadline));
+  }
+  return Ok{};
+}
+
+Result<std::optional<std::string>> HttpStore::get(std::string_view key, Deadline deadline) {
+  auto target = value_target(key);
+  if (!target) return std::move(target).error();
+  auto response = send(Method::kGet, *target, {}, deadline);
+  if (!response) return std::move(response).error();
+  if (response->head.status == 404) return std::optional<std::string>();
+  if (response->head.status != 200) return unexpected(response->head.status, *target);
+  return std::optional<std::string>(std::move(response->body));
+}
+
+Result<std::string> HttpStore::wait(std::string_view key, Deadline deadline) {
+  auto target = value_target(key);
+  if (!target) return std::move(target).error();
+  return ask_until_there(*target, "waiting for the key " + quote(key), deadline);
+}
+
+Result<KvEntries> HttpStore::gather(std::string_view place, std::size_t count, Deadline deadline) {
+  HORA_TRY(ask_what_server(deadline));
+  if (server_ == ServerKind::kPlain) return gather_by_names(place, count, deadline);
+  const std::string target = "/" + scope_of(place) + "?batch&count=" + std::to_string(count);
+  auto body = ask_until_there(
+      target, "waiting for " + std::to_string(count) + " keys in " + quote(place), deadline);
+  if (!body) return std::move(body).error();
+  auto entries = decode_batch(*body);
+  if (!entries) return std::move(entries).error().with_context("rendezvous");
+  for (auto& entry : *entries) {
+    auto name = http::percent_decode(entry.first);
+    if (name) entry.first = std::move(*name);
+  }
+  return entries;
+}
+
+Result<KvEntries> HttpStore::gather_by_names(std::string_view place, std::size_t count,
+                                             Deadline deadline) {
+  KvEntries entries;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string name = rank_key(static_cast<int>(i));
+    auto value = wait(std::string(place) + "/" + name, deadline);
+    if (!value) return std::move(value).error();
+    entries.emplace_back(name, std::move(*value));
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+Status HttpStore::remove(std::string_view key, Deadline deadline) {
+  auto target = value_target(key);
+  if (!target) return std::move(target).error();
+  auto done = send_expecting(Method::kDelete, *target, {}, 200, deadline);
+  if (!done) return std::move(done).error();
+  return Ok{};
+}
+
+}  // namespace hora::rendezvous

@@ -1,0 +1,26 @@
+#include "rendezvous/kv_access.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/hex.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::rendezvous {
+
+namespace {
+
+bool shows_token(std::string_view authorization, std::string_view token) {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (!equals_ignoring_case(authorization.substr(0, kScheme.size()), kScheme)) return false;
+  return equals_in_constant_time(trim(authorization.substr(kScheme.size())), token);
+}
+
+}  // namespace
+
+bool AccessPolicy::admits(std::string_view authorization, const IpAddress& peer) const {
+  if (!token.empty() && shows_token(authorization, token)) return true;
+  return std::any_of(allow.begin(), allow.end(),
+                     [&](const Cidr& network) { return network.contains(peer); });
+}
+
+}  // namespace hora::rendezvous

@@ -1,0 +1,272 @@
+#include "rendezvous/kv_connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "rendezvous/http/writer.h"
+
+namespace hora::rendezvous {
+
+namespace {
+
+constexpr std::string_view kServerName = "hora/" HORA_VERSION;
+// A peer that was refused may send so much more before the connection is cut.
+constexpr std::uint64_t kMaxDrained = 16u << 20;
+
+}  // namespace
+
+KvConnection::KvConnection(os::Fd fd, const IpAddress& peer, KvService::ClientId id,
+                           KvConnectionContext& context)
+    : fd_(std::move(fd)),
+      peer_(peer),
+      id_(id),
+      context_(context),
+      reader_(context.options.read_limits),
+      last_active_(context.now) {}
+
+KvConnection::~KvConnection() {
+  set_charge(0);
+  if (state_ == State::kParked) context_.service.forget(id_);
+}
+
+bool KvConnection::idle() const {
+  return state_ == State::kOpen && !reader_.started() && output_.empty();
+}
+
+bool KvConnection::blocked() const {
+  return state_ == State::kParked || output_.pending() > context_.options.write_buffer_bytes;
+}
+
+std::uint32_t KvConnection::wanted_events() const {
+  // The end of the input is seen by reading; only a parked connection, which is not read from, has
+  // to be told. Asking for it elsewhere would report it over and over.
+  std::uint32_t events = 0;
+  if (state_ == State::kParked) events = input_pending_ ? EPOLLRDHUP : EPOLLRDHUP | EPOLLIN;
+  const bool reads = (state_ == State::kOpen && !blocked()) || state_ == State::kDraining;
+  if (reads && !input_ended_) events |= EPOLLIN;
+  if (!output_.empty()) events |= EPOLLOUT;
+  return events;
+}
+
+KvConnection::Fate KvConnection::on_events(std::uint32_t epoll_events) {
+  if ((epoll_events & (EPOLLERR | EPOLLHUP)) != 0) return Fate::kClose;
+  if (state_ == State::kParked) {
+    if ((epoll_events & EPOLLRDHUP) != 0) return Fate::kClose;  // nobody waits any more
+    // A request behind the one that waits: it stays in the kernel until its turn.
+    if ((epoll_events & EPOLLIN) != 0) input_pending_ = true;
+  }
+  if ((epoll_events & EPOLLOUT) != 0) {
+    const bool was_blocked = blocked();
+    if (flush() == Fate::kClose) return Fate::kClose;
+    if (was_blocked && !blocked() && state_ == State::kOpen && !unread_.empty()) {
+      if (process(std::exchange(unread_, {})) == Fate::kClose) return Fate::kClose;
+    }
+  }
+  if ((epoll_events & EPOLLIN) == 0) return Fate::kKeep;
+  if (state_ == State::kDraining) return drain();
+  return state_ == State::kOpen && !blocked() ? read() : Fate::kKeep;
+}
+
+KvConnection::Fate KvConnection::read() {
+  std::vector<char>& scratch = context_.scratch;
+  if (unread_.size() >= scratch.size() / 2) return Fate::kClose;  // the reader's limits forbid it
+  std::copy(unread_.begin(), unread_.end(), scratch.begin());
+  const std::size_t kept = unread_.size();
+  const ssize_t got = ::recv(fd_.get(), scratch.data() + kept, scratch.size() - kept, MSG_DONTWAIT);
+  if (got < 0) {
+    const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    return later ? Fate::kKeep : Fate::kClose;
+  }
+  if (got == 0) {
+    input_ended_ = true;
+    return output_.empty() ? Fate::kClose : Fate::kKeep;
+  }
+  context_.service.connections().received_bytes += static_cast<std::uint64_t>(got);
+  last_active_ = context_.now;
+  unread_.clear();
+  return process({scratch.data(), kept + static_cast<std::size_t>(got)});
+}
+
+KvConnection::Fate KvConnection::drain() {
+  std::vector<char>& scratch = context_.scratch;
+  const ssize_t got = ::recv(fd_.get(), scratch.data(), scratch.size(), MSG_DONTWAIT);
+  if (got == 0) return Fate::kClose;
+  if (got < 0) {
+    const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    return later ? Fate::kKeep : Fate::kClose;
+  }
+  drained_bytes_ += static_cast<std::uint64_t>(got);
+  return drained_bytes_ > kMaxDrained ? Fate::kClose : Fate::kKeep;
+}
+
+KvConnection::Fate KvConnection::process(std::string_view bytes) {
+  for (;;) {
+    const bool needs_more = handle_requests(bytes);
+    unread_.assign(bytes);
+    if (flush() == Fate::kClose) return Fate::kClose;
+    // Replies that had to leave first may have left.
+    if (needs_more || state_ != State::kOpen || blocked()) return Fate::kKeep;
+  }
+}
+
+// Takes whole requests off `bytes`; true when only more bytes would help.
+bool KvConnection::handle_requests(std::string_view& bytes) {
+  while (state_ == State::kOpen && !blocked()) {
+    const bool was_started = reader_.started();
+    const http::ReadStep step = reader_.read(bytes);
+    if (!was_started && reader_.started()) message_start_ = context_.now;
+    switch (step) {
+      case http::ReadStep::kHead:
+        on_head();
+        break;
+      case http::ReadStep::kComplete:
+        on_request();
+        break;
+      case http::ReadStep::kError:
+        refuse(reader_.error_status());
+        break;
+      case http::ReadStep::kNeedMore:
+        charge_chunked_body();
+        return true;
+    }
+  }
+  return false;
+}
+
+// A chunked body's length is known only as it comes.
+void KvConnection::charge_chunked_body() {
+  if (!reader_.head_done() || !reader_.head().chunked) return;
+  set_charge(reader_.body_size());
+  if (context_.service.over_capacity(context_.receiving_bytes)) refuse(507);
+}
+
+void KvConnection::on_head() {
+  const http::RequestHead& head = reader_.head();
+  head_only_ = head.method == http::Method::kHead;
+  keep_alive_ = head.keep_alive;
+  minor_version_ = head.minor_version;
+  const bool has_body = head.chunked || head.content_length.value_or(0) > 0;
+  const auto admission = context_.service.admit(head, peer_, context_.receiving_bytes);
+  if (admission.refusal) {
+    // The body is not read: what follows on this connection could not be told from it.
+    reply_to(*admission.refusal, keep_alive_ && !has_body);
+    if (state_ == State::kOpen) reader_.reset();
+    return;
+  }
+  reader_.allow_body(admission.body_limit);
+  set_charge(head.content_length.value_or(0));
+  if (has_body && head.expect_continue && head.minor_version >= 1) {
+    http::append_continue(output_.tail());
+    output_.note_appended();
+  }
+}
+
+void KvConnection::on_request() {
+  auto reply = context_.service.handle(id_, reader_.head(), reader_.take_body(), context_.now);
+  set_charge(0);
+  reader_.reset();
+  if (reply) {
+    reply_to(*reply, keep_alive_);
+  } else {
+    state_ = State::kParked;
+  }
+}
+
+void KvConnection::refuse(int status) {
+  context_.service.count_reply(status);
+  head_only_ = false;
+  reply_to({.status = status}, false);
+}
+
+void KvConnection::reply_to(const KvReply& reply, bool keep_alive) {
+  const std::uint64_t length = reply.body ? reply.body->size() : 0;
+  http::append_response_head(output_.tail(), {.status = reply.status,
+                                              .content_length = length,
+                                              .minor_version = minor_version_,
+                                              .keep_alive = keep_alive,
+                                              .server = kServerName,
+                                              .date = context_.date,
+                                              .content_type = reply.content_type,
+                                              .extra = reply.fields});
+  output_.note_appended();
+  if (!head_only_) output_.append_value(reply.body);
+  if (!keep_alive) state_ = State::kClosing;
+}
+
+KvConnection::Fate KvConnection::flush() {
+  std::uint64_t sent = 0;
+  const auto outcome = output_.flush(fd_.get(), sent);
+  if (sent > 0) last_active_ = context_.now;
+  context_.service.connections().sent_bytes += sent;
+  if (outcome == http::OutputQueue::Flush::kFailed) return Fate::kClose;
+  if (outcome == http::OutputQueue::Flush::kBlocked) return Fate::kKeep;
+  if (state_ == State::kClosing) return close_after_reply();
+  return input_ended_ ? Fate::kClose : Fate::kKeep;
+}
+
+KvConnection::Fate KvConnection::close_after_reply() {
+  // All that came was used, and nothing of a message is missing: a plain close tells all.
+  const bool clean = !reader_.started() && unread_.empty();
+  if (clean || input_ended_) return Fate::kClose;
+  if (::shutdown(fd_.get(), SHUT_WR) != 0) return Fate::kClose;
+  state_ = State::kDraining;
+  unread_.clear();
+  set_charge(0);
+  message_start_ = context_.now;
+  return Fate::kKeep;
+}
+
+KvConnection::Fate KvConnection::on_ready(const KvReply& reply) {
+  state_ = State::kOpen;
+  input_pending_ = false;
+  reply_to(reply, keep_alive_);
+  return process(std::exchange(unread_, {}));
+}
+
+KvConnection::Fate KvConnection::give_way() {
+  if (state_ != State::kParked) return Fate::kClose;
+  context_.service.forget(id_);
+  state_ = State::kOpen;
+  refuse(503);
+  return flush();
+}
+
+Clock::time_point KvConnection::request_deadline() const {
+  const KvServerOptions& options = context_.options;
+  auto deadline = message_start_ + options.request_timeout;
+  if (!reader_.head_done()) return deadline;
+  const std::uint64_t length =
+      reader_.head().chunked ? reader_.body_size() : reader_.head().content_length.value_or(0);
+  deadline += std::chrono::milliseconds(1000 * length / options.least_rate_bytes_per_second);
+  return std::min(deadline, last_active_ + options.request_timeout);
+}
+
+KvConnection::Fate KvConnection::on_sweep() {
+  const KvServerOptions& options = context_.options;
+  const auto now = context_.now;
+  const auto timed_out = [&](bool yes) {
+    if (yes) ++context_.service.connections().timed_out;
+    return yes ? Fate::kClose : Fate::kKeep;
+  };
+  if (state_ == State::kDraining) return timed_out(now >= message_start_ + options.drain_timeout);
+  if (!output_.empty()) return timed_out(now >= last_active_ + options.write_timeout);
+  if (state_ == State::kParked) return Fate::kKeep;  // the service ends the wait
+  if (!reader_.started()) {
+    // No time-out: an idle connection is closed in peace.
+    return now >= last_active_ + options.idle_timeout ? Fate::kClose : Fate::kKeep;
+  }
+  if (now < request_deadline()) return Fate::kKeep;
+  ++context_.service.connections().timed_out;
+  refuse(408);
+  return flush();
+}
+
+void KvConnection::set_charge(std::uint64_t bytes) {
+  context_.receiving_bytes = context_.receiving_bytes - charge_ + bytes;
+  charge_ = bytes;
+}
+
+}  // namespace hora::rendezvous

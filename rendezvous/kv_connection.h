@@ -1,0 +1,105 @@
+// One connection to the key-value server: bytes of a socket to requests, replies to bytes.
+// Belongs to kv_server.cpp, which owns and watches it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/http/output_queue.h"
+#include "rendezvous/http/reader.h"
+#include "rendezvous/kv_server.h"
+#include "rendezvous/kv_service.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::rendezvous {
+
+// What all connections of a server share.
+struct KvConnectionContext {
+  KvService& service;
+  const KvServerOptions& options;
+  std::vector<char> scratch{};        // where sockets are read into, one at a time
+  std::uint64_t receiving_bytes = 0;  // of bodies that are on their way
+  Clock::time_point now{};            // of the event that is being handled
+  std::string date{};                 // the Date field, of this second
+};
+
+class KvConnection {
+ public:
+  // What is to become of the connection after a call. kClose: destroy it.
+  enum class Fate { kKeep, kClose };
+
+  KvConnection(os::Fd fd, const IpAddress& peer, KvService::ClientId id,
+               KvConnectionContext& context);
+  ~KvConnection();
+  KvConnection(const KvConnection&) = delete;
+  KvConnection& operator=(const KvConnection&) = delete;
+
+  Fate on_events(std::uint32_t epoll_events);
+  // The reply to the request that was parked.
+  Fate on_ready(const KvReply& reply);
+  // Closes, or answers 408, if it has been too slow.
+  Fate on_sweep();
+
+  // Its connection is needed by others: ends a parked request with 503, which says "ask again".
+  Fate give_way();
+
+  std::uint32_t wanted_events() const;  // for epoll
+  // Between two requests, with nothing to do: may be closed without harm.
+  bool idle() const;
+  bool parked() const { return state_ == State::kParked; }
+  Clock::time_point last_active() const { return last_active_; }
+  int fd() const { return fd_.get(); }
+  KvService::ClientId id() const { return id_; }
+
+  // The server's own notes: what epoll was told.
+  bool watched = false;
+  std::uint32_t watched_events = 0;
+
+ private:
+  enum class State {
+    kOpen,
+    kParked,    // a request waits in the service; nothing is read meanwhile
+    kClosing,   // the last reply is queued
+    kDraining,  // it was sent; what the peer still sends is thrown away, so that its own bytes do
+                // not make the kernel discard our reply
+  };
+
+  Fate read();
+  Fate drain();
+  Fate process(std::string_view bytes);
+  bool handle_requests(std::string_view& bytes);
+  void charge_chunked_body();
+  void on_head();
+  void on_request();
+  void reply_to(const KvReply& reply, bool keep_alive);
+  void refuse(int status);
+  Fate flush();
+  Fate close_after_reply();
+  bool blocked() const;
+  void set_charge(std::uint64_t bytes);
+  Clock::time_point request_deadline() const;
+
+  os::Fd fd_;
+  IpAddress peer_;
+  KvService::ClientId id_;
+  KvConnectionContext& context_;
+  http::RequestReader reader_;
+  http::OutputQueue output_;
+  std::string unread_;  // received, not yet used
+  State state_ = State::kOpen;
+  bool input_ended_ = false;
+  bool input_pending_ = false;  // seen while parked: stop watching for it
+  bool head_only_ = false;      // of the request that is being answered
+  bool keep_alive_ = true;
+  int minor_version_ = 1;
+  std::uint64_t charge_ = 0;  // this connection's part of receiving_bytes
+  std::uint64_t drained_bytes_ = 0;
+  Clock::time_point message_start_{};
+  Clock::time_point last_active_{};  // any byte in or out
+};
+
+}  // namespace hora::rendezvous

@@ -1,0 +1,63 @@
+#include "rendezvous/kv_service.h"
+
+// The text of /metrics, in the Prometheus exposition format.
+namespace hora::rendezvous {
+
+namespace {
+
+class MetricsText {
+ public:
+  void family(std::string_view name, std::string_view type, std::string_view help) {
+    out_.append("# HELP hora_rendezvous_").append(name).append(" ").append(help).append("\n");
+    out_.append("# TYPE hora_rendezvous_").append(name).append(" ").append(type).append("\n");
+  }
+  void sample(std::string_view name, std::uint64_t value, std::string_view labels = {}) {
+    out_.append("hora_rendezvous_").append(name).append(labels).append(" ");
+    out_.append(std::to_string(value)).append("\n");
+  }
+  void single(std::string_view name, std::string_view type, std::string_view help,
+              std::uint64_t value) {
+    family(name, type, help);
+    sample(name, value);
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+}  // namespace
+
+KvReply KvService::metrics() const {
+  MetricsText text;
+  text.family("requests_total", "counter", "Requests, by method.");
+  for (std::size_t i = 0; i < kMethods; ++i) {
+    const auto name = http::method_name(static_cast<http::Method>(i));
+    text.sample("requests_total", requests_[i], "{method=\"" + std::string(name) + "\"}");
+  }
+  text.family("replies_total", "counter", "Replies, by status.");
+  for (const auto& [status, count] : replies_) {
+    text.sample("replies_total", count, "{status=\"" + std::to_string(status) + "\"}");
+  }
+  text.single("keys", "gauge", "Keys in the store.", key_count_);
+  text.single("stored_bytes", "gauge", "Bytes of all keys and values.", stored_bytes_);
+  text.single("scopes", "gauge", "Scopes that are known or in use.", scopes_.size());
+  text.single("parked_waits", "gauge", "Requests that wait for a key.", parked_.size());
+  text.single("waits_total", "counter", "Requests that had to wait.", waits_);
+  text.single("waits_expired_total", "counter", "Waits that ended without the key.",
+              waits_expired_);
+  const ConnectionFigures& figures = connections_;
+  text.single("connections", "gauge", "Open connections.", figures.open);
+  text.single("connections_accepted_total", "counter", "Connections accepted.", figures.accepted);
+  text.single("connections_evicted_total", "counter", "Connections closed to make room for others.",
+              figures.evicted);
+  text.single("connections_timed_out_total", "counter", "Connections closed for being too slow.",
+              figures.timed_out);
+  text.single("received_bytes_total", "counter", "Bytes received.", figures.received_bytes);
+  text.single("sent_bytes_total", "counter", "Bytes sent.", figures.sent_bytes);
+  return {.status = 200,
+          .body = std::make_shared<const std::string>(text.take()),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+}  // namespace hora::rendezvous

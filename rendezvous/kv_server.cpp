@@ -1,0 +1,304 @@
+#include "rendezvous/kv_server.h"
+
+#include <sys/epoll.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <ctime>
+#include <unordered_map>
+
+#include "rendezvous/http/writer.h"
+#include "rendezvous/kv_connection.h"
+#include "rendezvous/net/socket.h"
+
+namespace hora::rendezvous {
+
+namespace {
+
+using Fate = KvConnection::Fate;
+
+constexpr std::size_t kReadBytes = 128 * 1024;
+// Connections taken in one go before others get their turn.
+constexpr int kAcceptBatch = 256;
+// How long accepting rests when there is no descriptor left, unless a connection ends before.
+constexpr std::chrono::milliseconds kAcceptRest{100};
+// Connections that are ended at once when room is needed, and how long an idle one must have idled:
+// one that has just come is about to send its request.
+constexpr std::size_t kEvictBatch = 64;
+constexpr std::chrono::seconds kEvictAge{1};
+constexpr std::size_t kMostConnections = 16'384;
+
+std::size_t connection_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return kMostConnections;
+  }
+  const auto files = static_cast<std::size_t>(limit.rlim_cur);
+  const std::size_t others = std::min<std::size_t>(files / 2, 256);  // the owner's own files
+  return std::clamp<std::size_t>(files - others, 1, kMostConnections);
+}
+
+// Free ports for several addresses have to be the same one; one that is free here may be taken
+// there, so try a few.
+Result<std::vector<os::Fd>> listen_on_all(std::vector<Endpoint>& addresses) {
+  constexpr int kTries = 16;
+  for (int attempt = 1;; ++attempt) {
+    std::vector<os::Fd> listeners;
+    std::vector<Endpoint> bound;
+    std::uint16_t shared_port = 0;
+    for (Endpoint endpoint : addresses) {
+      const bool any_port = endpoint.port == 0;
+      if (any_port) endpoint.port = shared_port;
+      auto fd = net::listen_tcp(endpoint);
+      if (!fd) {
+        if (any_port && shared_port != 0 && attempt < kTries) break;
+        return std::move(fd).error();
+      }
+      auto where = net::local_endpoint(fd->get());
+      if (!where) return std::move(where).error();
+      if (any_port) shared_port = where->port;
+      listeners.push_back(std::move(*fd));
+      bound.push_back({endpoint.address, where->port});
+    }
+    if (listeners.size() < addresses.size()) continue;
+    addresses = std::move(bound);
+    return listeners;
+  }
+}
+
+}  // namespace
+
+class KvServer::Impl {
+ public:
+  Impl(os::EventLoop& loop, KvService& service, KvServerOptions options,
+       std::vector<os::Fd> listeners)
+      : loop_(loop),
+        service_(service),
+        options_(std::move(options)),
+        listeners_(std::move(listeners)),
+        context_{service, options_} {
+    context_.scratch.resize(kReadBytes);
+    if (options_.max_connections == 0) options_.max_connections = connection_limit();
+  }
+
+  ~Impl() {
+    for (const os::Fd& listener : listeners_) loop_.unwatch(listener.get());
+    loop_.cancel(sweep_timer_);
+    loop_.cancel(wait_timer_);
+    loop_.cancel(accept_timer_);
+    for (const auto& [id, connection] : connections_) loop_.unwatch(connection->fd());
+  }
+
+  Status start() {
+    for (const os::Fd& listener : listeners_) {
+      const int fd = listener.get();
+      HORA_TRY(loop_.watch(fd, EPOLLIN, [this, fd](std::uint32_t) { on_listener(fd); }));
+    }
+    return Ok{};
+  }
+
+  const std::vector<Endpoint>& addresses() const { return options_.addresses; }
+  std::size_t connection_count() const { return connections_.size(); }
+
+  void deliver() {
+    begin_event();
+    end_event();
+  }
+
+ private:
+  // Every entry from the loop is between these two.
+  void begin_event() {
+    context_.now = Clock::now();
+    const std::time_t second = std::time(nullptr);
+    if (second == date_second_) return;
+    date_second_ = second;
+    context_.date = http::format_date(second);
+  }
+  void end_event() {
+    while (service_.has_ready()) {
+      for (const KvService::Ready& ready : service_.take_ready()) {
+        const auto found = connections_.find(ready.client);
+        if (found == connections_.end()) continue;
+        settle(*found->second, found->second->on_ready(ready.reply));
+      }
+    }
+    arm_wait_timer();
+    arm_sweep_timer();
+  }
+
+  void on_listener(int listener) {
+    begin_event();
+    for (int i = 0; i < kAcceptBatch; ++i) {
+      if (connections_.size() >= options_.max_connections) {
+        if (i > 0) break;  // if more are waiting, the loop comes back at once
+        if (!make_room()) {
+          rest_from_accepting();
+          break;
+        }
+      }
+      auto accepted = net::accept_tcp(listener);
+      if (!accepted) {
+        // No descriptor or no memory. The connection waits in the backlog.
+        if (!make_room()) {
+          rest_from_accepting();
+          break;
+        }
+        continue;
+      }
+      if (!*accepted) break;
+      add_connection(std::move(**accepted));
+    }
+    end_event();
+  }
+
+  void add_connection(net::Accepted accepted) {
+    const KvService::ClientId id = next_id_++;
+    auto connection =
+        std::make_unique<KvConnection>(std::move(accepted.fd), accepted.peer.address, id, context_);
+    KvConnection& added = *connection;
+    connections_.emplace(id, std::move(connection));
+    ConnectionFigures& figures = service_.connections();
+    ++figures.accepted;
+    figures.open = connections_.size();
+    // The request is often there already: one that also closes needs no watch at all.
+    settle(added, added.on_events(EPOLLIN));
+  }
+
+  void on_connection(KvConnection& connection, std::uint32_t events) {
+    begin_event();
+    settle(connection, connection.on_events(events));
+    end_event();
+  }
+
+  // Destroys the connection, or has it watched for what it wants now.
+  void settle(KvConnection& connection, Fate fate) {
+    if (fate == Fate::kKeep && watch(connection)) return;
+    if (connection.watched) loop_.unwatch(connection.fd());
+    connections_.erase(connection.id());
+    service_.connections().open = connections_.size();
+    if (resting_) resume_accepting();
+  }
+
+  bool watch(KvConnection& connection) {
+    const std::uint32_t events = connection.wanted_events();
+    if (connection.watched && connection.watched_events == events) return true;
+    connection.watched_events = events;
+    if (connection.watched) return loop_.change(connection.fd(), events).has_value();
+    KvConnection* const raw = &connection;
+    const Status status = loop_.watch(connection.fd(), events,
+                                      [this, raw](std::uint32_t now) { on_connection(*raw, now); });
+    connection.watched = status.has_value();
+    return connection.watched;
+  }
+
+  // Ends the connections that have idled longest. Where none has idled, those that have waited
+  // longest for a key: the newcomer may be the one who brings it. False when nobody can go.
+  bool make_room() {
+    const auto idle = [this](const KvConnection& connection) {
+      return connection.idle() && context_.now >= connection.last_active() + kEvictAge;
+    };
+    const auto parked = [](const KvConnection& connection) { return connection.parked(); };
+    std::vector<KvConnection*> leaving = oldest(idle);
+    if (leaving.empty()) leaving = oldest(parked);
+    for (KvConnection* connection : leaving) settle(*connection, connection->give_way());
+    service_.connections().evicted += leaving.size();
+    return !leaving.empty();
+  }
+
+  template <typename Choice>
+  std::vector<KvConnection*> oldest(Choice choice) const {
+    std::vector<KvConnection*> chosen;
+    for (const auto& [id, connection] : connections_) {
+      if (choice(*connection)) chosen.push_back(connection.get());
+    }
+    const std::size_t count = std::min(kEvictBatch, (chosen.size() + 7) / 8);
+    std::partial_sort(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(count),
+                      chosen.end(), [](const KvConnection* a, const KvConnection* b) {
+                        return a->last_active() < b->last_active();
+                      });
+    chosen.resize(count);
+    return chosen;
+  }
+
+  void rest_from_accepting() {
+    if (resting_) return;
+    resting_ = true;
+    for (const os::Fd& listener : listeners_) (void)loop_.change(listener.get(), 0);
+    accept_timer_ = loop_.call_after(kAcceptRest, [this] {
+      accept_timer_ = 0;
+      resume_accepting();
+    });
+  }
+  void resume_accepting() {
+    if (!resting_) return;
+    resting_ = false;
+    loop_.cancel(std::exchange(accept_timer_, 0));
+    for (const os::Fd& listener : listeners_) (void)loop_.change(listener.get(), EPOLLIN);
+  }
+
+  void arm_wait_timer() {
+    const auto deadline = service_.next_deadline();
+    if (!deadline || (wait_timer_ != 0 && wait_timer_at_ <= *deadline)) return;
+    loop_.cancel(wait_timer_);
+    wait_timer_at_ = *deadline;
+    wait_timer_ = loop_.call_at(*deadline, [this] {
+      wait_timer_ = 0;
+      begin_event();
+      service_.expire(context_.now);
+      end_event();
+    });
+  }
+
+  void arm_sweep_timer() {
+    if (sweep_timer_ != 0 || connections_.empty()) return;
+    sweep_timer_ = loop_.call_after(options_.sweep_interval, [this] {
+      sweep_timer_ = 0;
+      begin_event();
+      sweep();
+      end_event();
+    });
+  }
+
+  void sweep() {
+    std::vector<KvConnection*> all;
+    all.reserve(connections_.size());
+    for (const auto& [id, connection] : connections_) all.push_back(connection.get());
+    for (KvConnection* connection : all) settle(*connection, connection->on_sweep());
+  }
+
+  os::EventLoop& loop_;
+  KvService& service_;
+  KvServerOptions options_;
+  std::vector<os::Fd> listeners_;
+  KvConnectionContext context_;
+  std::unordered_map<KvService::ClientId, std::unique_ptr<KvConnection>> connections_;
+  KvService::ClientId next_id_ = 1;
+  std::time_t date_second_ = -1;
+  os::EventLoop::TimerId sweep_timer_ = 0;
+  os::EventLoop::TimerId accept_timer_ = 0;
+  os::EventLoop::TimerId wait_timer_ = 0;
+  Clock::time_point wait_timer_at_{};
+  bool resting_ = false;
+};
+
+Result<std::unique_ptr<KvServer>> KvServer::start(os::EventLoop& loop, KvService& service,
+                                                  KvServerOptions options) {
+  if (options.addresses.empty()) {
+    return make_error(ErrorCode::kUsage, "rendezvous: no address to listen on");
+  }
+  auto listeners = listen_on_all(options.addresses);
+  if (!listeners) return std::move(listeners).error().with_context("rendezvous");
+  auto impl = std::make_unique<Impl>(loop, service, std::move(options), std::move(*listeners));
+  if (auto status = impl->start(); !status) {
+    return std::move(status).error().with_context("rendezvous");
+  }
+  return std::unique_ptr<KvServer>(new KvServer(std::move(impl)));
+}
+
+KvServer::KvServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KvServer::~KvServer() = default;
+const std::vector<Endpoint>& KvServer::addresses() const { return impl_->addresses(); }
+void KvServer::deliver() { impl_->deliver(); }
+std::size_t KvServer::connection_count() const { return impl_->connection_count(); }
+
+}  // namespace hora::rendezvous

@@ -1,0 +1,175 @@
+// The key-value store of a job, as a service: requests and times go in, replies come out. It knows
+// no socket and no clock; kv_server.h puts it on the network.  [pure]
+//
+// A request that waits for a key is parked: handle() answers nothing, and the reply turns up in
+// take_ready() once the key is there, the wait is over (expire) or never, when the client has gone
+// (forget). docs/reference/http-api.md describes every route and status.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/contract/store_keys.h"
+#include "rendezvous/http/message.h"
+#include "rendezvous/kv_access.h"
+#include "rendezvous/kv_batch.h"
+#include "rendezvous/kv_target.h"
+
+namespace hora::rendezvous {
+
+struct KvLimits {
+  std::size_t value_bytes = 64u << 20;   // one value; a batch's whole body
+  std::size_t total_bytes = 512u << 20;  // all keys and values, those being received included
+  std::size_t keys = 1u << 20;
+  std::size_t parked_waits = 1u << 16;
+  std::size_t path_bytes = 2048;                    // of "/scope/key"
+  std::chrono::milliseconds longest_wait{300'000};  // longer ones are cut to this
+};
+
+struct KvReply {
+  int status = 200;
+  std::shared_ptr<const std::string> body = {};  // null: empty
+  std::string_view content_type = {};            // a literal; empty: none
+  std::string_view fields = {};                  // literal further header lines, each with its CRLF
+};
+
+// What the sockets' side knows; shown by /metrics.
+struct ConnectionFigures {
+  std::uint64_t open = 0;
+  std::uint64_t accepted = 0;
+  std::uint64_t evicted = 0;  // closed to make room for others
+  std::uint64_t timed_out = 0;
+  std::uint64_t received_bytes = 0;
+  std::uint64_t sent_bytes = 0;
+};
+
+class KvService {
+ public:
+  using ClientId = std::uint64_t;  // one connection; it has at most one request parked
+  struct Ready {
+    ClientId client;
+    KvReply reply;
+  };
+
+  explicit KvService(AccessPolicy access, const KvLimits& limits = {});
+  ~KvService();
+  KvService(const KvService&) = delete;
+  KvService& operator=(const KvService&) = delete;
+
+  // A new job or round: forgets all values, and takes the scopes whose size is known. A DELETE in
+  // such a scope says "this process is done"; once `size` have, the scope's values go.
+  void begin_round(const std::vector<ScopeSize>& scopes);
+
+  // Looks at a request before its body: either a refusal, or how long the body may be.
+  // `receiving_bytes`: of all bodies that are on their way.
+  struct Admission {
+    std::optional<KvReply> refusal = {};
+    std::uint64_t body_limit = 0;
+  };
+  Admission admit(const http::RequestHead& head, const IpAddress& peer,
+                  std::uint64_t receiving_bytes);
+
+  // Whether bodies on their way, together with what is stored, are more than may be held.
+  bool over_capacity(std::uint64_t receiving_bytes) const {
+    return stored_bytes_ + receiving_bytes > limits_.total_bytes;
+  }
+
+  // An admitted request, whole. Nothing: it is parked.
+  std::optional<KvReply> handle(ClientId client, const http::RequestHead& head, std::string body,
+                                Clock::time_point now);
+  // The client has gone; its parked request, if any, will have no reply.
+  void forget(ClientId client);
+
+  // Ends the waits that are over: 404, as for a key that is not there.
+  void expire(Clock::time_point now);
+  std::optional<Clock::time_point> next_deadline() const;
+  // Replies to parked requests, in the order in which they came about. Empties the list.
+  std::vector<Ready> take_ready() { return std::exchange(ready_, {}); }
+  bool has_ready() const { return !ready_.empty(); }
+
+  // For the launcher's own use, not by way of a request.
+  Status set(std::string_view scope, std::string_view key, std::string value);
+  std::shared_ptr<const std::string> get(std::string_view scope, std::string_view key) const;
+
+  // A reply that the sockets' side gave on its own (malformed, timed out).
+  void count_reply(int status);
+  ConnectionFigures& connections() { return connections_; }
+
+  std::size_t key_count() const { return key_count_; }
+  std::size_t stored_bytes() const { return stored_bytes_; }
+  std::size_t parked_count() const { return parked_.size(); }
+
+ private:
+  using Value = std::shared_ptr<const std::string>;
+  struct Scope {
+    std::map<std::string, Value, std::less<>> values;
+    std::multimap<std::string, ClientId, std::less<>> waiting_for_key;
+    std::multimap<std::uint64_t, ClientId> waiting_for_count;
+    int expected = 0;  // processes; 0: not known
+    std::set<std::string, std::less<>> done;
+    Value batch;  // of all values; null when it has to be made anew
+  };
+  using Scopes = std::map<std::string, Scope, std::less<>>;
+  using Deadlines = std::multimap<Clock::time_point, ClientId>;
+  struct Parked {
+    std::string scope;
+    std::optional<std::string> key = {};  // none: waits for `count` keys
+    std::uint64_t count = 0;
+    Deadlines::iterator deadline = {};
+  };
+
+  std::optional<KvReply> answer(ClientId client, const http::RequestHead& head, std::string body,
+                                Clock::time_point now);
+  std::optional<KvReply> read_value(ClientId client, const KvTarget& target, bool may_wait,
+                                    Clock::time_point now);
+  std::optional<KvReply> read_batch(ClientId client, const KvTarget& target, bool may_wait,
+                                    Clock::time_point now);
+  std::optional<KvReply> park(ClientId client, const KvTarget& target, Clock::time_point now);
+  KvReply write_value(const KvTarget& target, std::string value);
+  KvReply write_batch(const KvTarget& target, std::string_view body);
+  KvReply remove(const KvTarget& target);
+  KvReply metrics() const;
+
+  Scope& scope_named(std::string_view name);
+  const Scope* find_scope(std::string_view name) const;
+  bool has_room(const Scope* scope, std::string_view key, std::size_t value_bytes) const;
+  void store(Scope& scope, std::string_view key, std::string value);
+  void wake_waiters_of_key(Scope& scope, std::string_view key, const Value& value);
+  void wake_waiters_of_count(Scope& scope);
+  void finish_wait(ClientId client, KvReply reply);
+  void forget_value(Scope& scope, std::string_view key);
+  void clear_values(Scope& scope);
+  void drop_if_unused(std::string_view name);
+  static const Value& batch_of(Scope& scope);
+
+  AccessPolicy access_;
+  KvLimits limits_;
+  Scopes scopes_;
+  std::unordered_map<ClientId, Parked> parked_;
+  Deadlines deadlines_;
+  std::vector<Ready> ready_;
+  std::size_t key_count_ = 0;
+  std::size_t stored_bytes_ = 0;  // keys and values
+
+  // Counters of /metrics.
+  static constexpr std::size_t kMethods = 5;
+  std::array<std::uint64_t, kMethods> requests_{};
+  std::map<int, std::uint64_t> replies_;
+  std::uint64_t waits_ = 0;
+  std::uint64_t waits_expired_ = 0;
+  ConnectionFigures connections_;
+};
+
+}  // namespace hora::rendezvous

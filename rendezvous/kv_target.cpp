@@ -1,0 +1,98 @@
+#include "rendezvous/kv_target.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::rendezvous {
+
+namespace {
+
+// A proxy or an odd client may send "http://host:port/path" (RFC 7230, 5.3.2).
+std::string_view without_origin(std::string_view target) {
+  constexpr std::string_view kScheme = "http://";
+  if (!equals_ignoring_case(target.substr(0, kScheme.size()), kScheme)) return target;
+  const auto path = target.find('/', kScheme.size());
+  return path == std::string_view::npos ? std::string_view("/") : target.substr(path);
+}
+
+// "30", "0.25": seconds. The caller caps them; what no clock could hold is cut to a year.
+std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] =
+      std::from_chars(text.data(), end, seconds, std::chars_format::fixed);
+  if (error != std::errc{} || stopped != end || !std::isfinite(seconds) || std::signbit(seconds)) {
+    return std::nullopt;
+  }
+  constexpr double kYear = 365.0 * 24 * 3600;
+  return std::chrono::milliseconds(std::llround(std::min(seconds, kYear) * 1000));
+}
+
+// False for a parameter that is malformed or means nothing on this route.
+bool read_parameter(std::string_view parameter, KvTarget& out, bool& batch) {
+  const auto equals = parameter.find('=');
+  const std::string_view name = parameter.substr(0, equals);
+  const std::string_view value =
+      equals == std::string_view::npos ? std::string_view() : parameter.substr(equals + 1);
+  if (name == "wait") {
+    out.wait = parse_seconds(value);
+    return out.wait.has_value();
+  }
+  if (name == "batch") {
+    batch = true;
+    return equals == std::string_view::npos;
+  }
+  if (name == "count") {
+    const auto count = parse_int<std::uint64_t>(value);
+    out.count = count.value_or(0);
+    return count.has_value();
+  }
+  return false;
+}
+
+}  // namespace
+
+KvTarget parse_kv_target(std::string_view target) {
+  KvTarget out;
+  std::string_view path = without_origin(target);
+  std::string_view query;
+  const auto question = path.find('?');
+  const bool has_query = question != std::string_view::npos;
+  if (has_query) {
+    query = path.substr(question + 1);
+    path = path.substr(0, question);
+  }
+  if (path.empty() || path.front() != '/') return out;
+  path.remove_prefix(1);
+  if (!has_query && path == "healthz") {
+    out.route = Route::kHealth;
+    return out;
+  }
+  if (!has_query && path == "metrics") {
+    out.route = Route::kMetrics;
+    return out;
+  }
+  const auto slash = path.find('/');
+  out.scope = path.substr(0, slash);
+  if (out.scope.empty()) return out;
+
+  bool batch = false;
+  while (has_query) {
+    const auto next = query.find('&');
+    if (!read_parameter(query.substr(0, next), out, batch)) return out;
+    if (next == std::string_view::npos) break;
+    query.remove_prefix(next + 1);
+  }
+  if (slash == std::string_view::npos) {
+    if (batch) out.route = Route::kBatch;
+    return out;
+  }
+  out.key = path.substr(slash + 1);
+  const bool plain = !out.key.empty() && out.key.find('/') == std::string_view::npos;
+  if (plain && !batch && out.count == 0) out.route = Route::kValue;
+  return out;
+}
+
+}  // namespace hora::rendezvous

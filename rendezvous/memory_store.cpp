@@ -1,0 +1,77 @@
+#include "rendezvous/memory_store.h"
+
+#include "rendezvous/base/text.h"
+
+namespace hora::rendezvous {
+
+Status MemoryStore::set(std::string_view key, std::string_view value, Deadline) {
+  {
+    std::lock_guard lock(mutex_);
+    values_.insert_or_assign(std::string(key), std::string(value));
+  }
+  changed_.notify_all();
+  return Ok{};
+}
+
+Status MemoryStore::set_all(std::string_view place, const KvEntries& entries, Deadline) {
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [name, value] : entries) {
+      values_.insert_or_assign(std::string(place) + "/" + name, value);
+    }
+  }
+  changed_.notify_all();
+  return Ok{};
+}
+
+Result<std::optional<std::string>> MemoryStore::get(std::string_view key, Deadline) {
+  std::lock_guard lock(mutex_);
+  const auto found = values_.find(key);
+  if (found == values_.end()) return std::optional<std::string>();
+  return std::optional<std::string>(found->second);
+}
+
+Result<std::string> MemoryStore::wait(std::string_view key, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  auto found = values_.end();
+  const bool there = changed_.wait_until(lock, deadline, [&] {
+    found = values_.find(key);
+    return found != values_.end();
+  });
+  if (there) return found->second;
+  return make_error(ErrorCode::kTimedOut, "waiting for the key " + quote(key) + ": timed out");
+}
+
+Result<KvEntries> MemoryStore::gather(std::string_view place, std::size_t count,
+                                      Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  KvEntries entries;
+  const bool there = changed_.wait_until(lock, deadline, [&] {
+    entries = entries_of(place);
+    return entries.size() >= count;
+  });
+  if (there) return entries;
+  return make_error(ErrorCode::kTimedOut, "waiting for " + std::to_string(count) + " keys in " +
+                                              quote(place) + ": timed out");
+}
+
+Status MemoryStore::remove(std::string_view key, Deadline) {
+  std::lock_guard lock(mutex_);
+  const auto found = values_.find(key);
+  if (found != values_.end()) values_.erase(found);
+  return Ok{};
+}
+
+KvEntries MemoryStore::entries_of(std::string_view place) const {
+  const std::string prefix = std::string(place) + "/";
+  KvEntries entries;
+  for (auto at = values_.lower_bound(prefix); at != values_.end(); ++at) {
+    const std::string_view key = at->first;
+    if (key.substr(0, prefix.size()) != prefix) break;
+    const std::string_view name = key.substr(prefix.size());
+    if (name.find('/') == std::string_view::npos) entries.emplace_back(name, at->second);
+  }
+  return entries;
+}
+
+}  // namespace hora::rendezvous

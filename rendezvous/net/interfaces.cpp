@@ -1,0 +1,116 @@
+#include "rendezvous/net/interfaces.h"
+
+#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::net {
+
+namespace {
+
+struct FreeInterfaces {
+  void operator()(ifaddrs* list) const { ::freeifaddrs(list); }
+};
+
+ifreq request_for(const char* name) {
+  ifreq request{};
+  std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+  return request;
+}
+
+std::string driver_of(int socket, const char* name) {
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  ifreq request = request_for(name);
+  request.ifr_data = reinterpret_cast<char*>(&info);
+  if (::ioctl(socket, SIOCETHTOOL, &request) != 0) return {};
+  return std::string(info.driver, ::strnlen(info.driver, sizeof info.driver));
+}
+
+int speed_of(int socket, const char* name) {
+  ethtool_cmd settings{};
+  settings.cmd = ETHTOOL_GSET;
+  ifreq request = request_for(name);
+  request.ifr_data = reinterpret_cast<char*>(&settings);
+  if (::ioctl(socket, SIOCETHTOOL, &request) != 0) return 0;
+  const __u32 speed = ethtool_cmd_speed(&settings);
+  const bool known = speed != 0 && speed != 0xffff && speed <= 10'000'000;
+  return known ? static_cast<int>(speed) : 0;
+}
+
+int mtu_of(int socket, const char* name) {
+  ifreq request = request_for(name);
+  return ::ioctl(socket, SIOCGIFMTU, &request) == 0 ? request.ifr_mtu : 0;
+}
+
+int prefix_of(const sockaddr* mask) {
+  if (mask == nullptr) return 0;
+  sockaddr_storage storage{};
+  const bool v6 = mask->sa_family == AF_INET6;
+  std::memcpy(&storage, mask, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  const auto endpoint = from_sockaddr(storage);
+  if (!endpoint) return 0;
+  int bits = 0;
+  for (const std::uint8_t byte : endpoint->address.bytes) bits += std::popcount(byte);
+  return bits;
+}
+
+}  // namespace
+
+bool is_bridge_name(std::string_view interface_name, std::string_view driver) {
+  if (driver == "bridge" || driver == "openvswitch") return true;
+  constexpr std::array<std::string_view, 9> kPrefixes = {
+      "docker", "br-", "virbr", "lxcbr", "lxdbr", "cni", "podman", "cbr", "incusbr"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) {
+    return interface_name.substr(0, prefix.size()) == prefix;
+  });
+}
+
+Result<std::vector<Interface>> list_interfaces() {
+  ifaddrs* head = nullptr;
+  if (::getifaddrs(&head) != 0) return errno_error(errno, "listing the network interfaces");
+  const std::unique_ptr<ifaddrs, FreeInterfaces> list(head);
+  const os::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return errno_error(errno, "listing the network interfaces");
+
+  std::vector<Interface> interfaces;
+  for (const ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const auto family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    sockaddr_storage storage{};
+    std::memcpy(&storage, entry->ifa_addr,
+                family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    const auto endpoint = from_sockaddr(storage);
+    if (!endpoint) continue;
+    Interface interface;
+    interface.name = entry->ifa_name;
+    interface.address = endpoint->address;
+    interface.prefix_length = prefix_of(entry->ifa_netmask);
+    const unsigned flags = entry->ifa_flags;
+    interface.up = (flags & IFF_UP) != 0 && (flags & IFF_RUNNING) != 0;
+    interface.loopback = (flags & IFF_LOOPBACK) != 0;
+    interface.virtual_bridge =
+        is_bridge_name(interface.name, driver_of(socket.get(), entry->ifa_name));
+    interface.speed_mbps = speed_of(socket.get(), entry->ifa_name);
+    interface.mtu = mtu_of(socket.get(), entry->ifa_name);
+    interfaces.push_back(std::move(interface));
+  }
+  return interfaces;
+}
+
+}  // namespace hora::net

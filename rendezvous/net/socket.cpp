@@ -1,0 +1,215 @@
+#include "rendezvous/net/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace hora::net {
+
+namespace {
+
+Status set_option(int fd, int level, int name, int value, std::string_view what) {
+  if (::setsockopt(fd, level, name, &value, sizeof value) == 0) return Ok{};
+  return errno_error(errno, what);
+}
+
+Result<os::Fd> make_socket(const Endpoint& endpoint) {
+  os::Fd fd(::socket(endpoint.address.v6 ? AF_INET6 : AF_INET,
+                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (!fd.valid()) return errno_error(errno, "making a socket");
+  return fd;
+}
+
+// Rounded up, so that a wait does not end just before its deadline and spin.
+int milliseconds_left(Deadline deadline) {
+  const auto left = deadline - Clock::now();
+  if (left <= Clock::duration::zero()) return 0;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::min<long long>(ms, 3'600'000));
+}
+
+Status wait_for(int fd, short events, Deadline deadline, std::string_view what) {
+  for (;;) {
+    pollfd entry{.fd = fd, .events = events, .revents = 0};
+    const int timeout = milliseconds_left(deadline);
+    const int count = ::poll(&entry, 1, timeout);
+    if (count > 0) return Ok{};
+    if (count < 0 && errno != EINTR) return errno_error(errno, what);
+    if (count == 0 && Clock::now() >= deadline) {
+      return make_error(ErrorCode::kTimedOut, std::string(what) + ": timed out");
+    }
+  }
+}
+
+// These end one connection that waited to be accepted, and say nothing about the listener.
+bool died_while_waiting(int errnum) {
+  switch (errnum) {
+    case EINTR:
+    case ECONNABORTED:
+    case EPROTO:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENOPROTOOPT:
+    case ENONET:
+    case EOPNOTSUPP:
+    case EPERM:
+      return true;  // EPERM: a firewall rule
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+unsigned to_sockaddr(const Endpoint& endpoint, sockaddr_storage& out) {
+  std::memset(&out, 0, sizeof out);
+  if (endpoint.address.v6) {
+    auto& in6 = reinterpret_cast<sockaddr_in6&>(out);
+    in6.sin6_family = AF_INET6;
+    in6.sin6_port = htons(endpoint.port);
+    std::memcpy(&in6.sin6_addr, endpoint.address.bytes.data(), 16);
+    return sizeof in6;
+  }
+  auto& in = reinterpret_cast<sockaddr_in&>(out);
+  in.sin_family = AF_INET;
+  in.sin_port = htons(endpoint.port);
+  std::memcpy(&in.sin_addr, endpoint.address.bytes.data(), 4);
+  return sizeof in;
+}
+
+std::optional<Endpoint> from_sockaddr(const sockaddr_storage& address) {
+  Endpoint endpoint;
+  if (address.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(address);
+    std::memcpy(endpoint.address.bytes.data(), &in.sin_addr, 4);
+    endpoint.port = ntohs(in.sin_port);
+    return endpoint;
+  }
+  if (address.ss_family != AF_INET6) return std::nullopt;
+  const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
+  endpoint.address.v6 = true;
+  std::memcpy(endpoint.address.bytes.data(), &in6.sin6_addr, 16);
+  endpoint.address = endpoint.address.unmapped();
+  endpoint.port = ntohs(in6.sin6_port);
+  return endpoint;
+}
+
+Result<os::Fd> listen_tcp(const Endpoint& where, int backlog) {
+  const std::string what = "listening on " + format_endpoint(where);
+  auto fd = make_socket(where);
+  if (!fd) return std::move(fd).error().with_context(what);
+  HORA_TRY(set_option(fd->get(), SOL_SOCKET, SO_REUSEADDR, 1, what));
+  if (where.address.v6) {
+    const int only = where.address.is_unspecified() ? 0 : 1;
+    HORA_TRY(set_option(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, only, what));
+  }
+  // An accepted socket inherits it, so that accepting costs no further call.
+  HORA_TRY(set_option(fd->get(), IPPROTO_TCP, TCP_NODELAY, 1, what));
+  sockaddr_storage address;
+  const unsigned length = to_sockaddr(where, address);
+  if (::bind(fd->get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::listen(fd->get(), backlog) != 0) {
+    return errno_error(errno, what);
+  }
+  return fd;
+}
+
+Result<std::optional<Accepted>> accept_tcp(int listener) {
+  for (;;) {
+    sockaddr_storage address;
+    socklen_t length = sizeof address;
+    os::Fd fd(::accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
+                        SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd.valid()) {
+      auto peer = from_sockaddr(address);
+      if (!peer) continue;
+      return std::optional<Accepted>(Accepted{std::move(fd), *peer});
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return std::optional<Accepted>();
+    if (!died_while_waiting(errno)) return errno_error(errno, "accepting a connection");
+  }
+}
+
+Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline) {
+  const std::string what = "connecting to " + format_endpoint(where);
+  auto fd = make_socket(where);
+  if (!fd) return std::move(fd).error().with_context(what);
+  HORA_TRY(set_option(fd->get(), IPPROTO_TCP, TCP_NODELAY, 1, what));
+  sockaddr_storage address;
+  const unsigned length = to_sockaddr(where, address);
+  if (::connect(fd->get(), reinterpret_cast<sockaddr*>(&address), length) == 0) return fd;
+  if (errno != EINPROGRESS && errno != EINTR) return errno_error(errno, what);
+  HORA_TRY(wait_for(fd->get(), POLLOUT, deadline, what));
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error != 0) return errno_error(error, what);
+  return fd;
+}
+
+namespace {
+
+template <typename Call>
+Result<Endpoint> endpoint_of(int fd, Call call, std::string_view what) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (call(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return errno_error(errno, what);
+  }
+  auto endpoint = from_sockaddr(address);
+  if (!endpoint) return make_error(ErrorCode::kFailed, std::string(what) + ": not an IP socket");
+  return *endpoint;
+}
+
+}  // namespace
+
+Result<Endpoint> local_endpoint(int fd) {
+  return endpoint_of(fd, ::getsockname, "asking for a socket's own address");
+}
+
+Result<Endpoint> peer_endpoint(int fd) {
+  return endpoint_of(fd, ::getpeername, "asking for a socket's peer address");
+}
+
+Status wait_readable(int fd, Deadline deadline, std::string_view what) {
+  return wait_for(fd, POLLIN, deadline, what);
+}
+
+Status wait_writable(int fd, Deadline deadline, std::string_view what) {
+  return wait_for(fd, POLLOUT, deadline, what);
+}
+
+Status send_all(int fd, std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      HORA_TRY(wait_for(fd, POLLOUT, deadline, "sending"));
+    } else if (errno != EINTR) {
+      return errno_error(errno, "sending");
+    }
+  }
+  return Ok{};
+}
+
+Result<std::size_t> receive_some(int fd, char* buffer, std::size_t size, Deadline deadline) {
+  for (;;) {
+    const ssize_t got = ::recv(fd, buffer, size, 0);
+    if (got >= 0) return static_cast<std::size_t>(got);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      HORA_TRY(wait_for(fd, POLLIN, deadline, "receiving"));
+    } else if (errno != EINTR) {
+      return errno_error(errno, "receiving");
+    }
+  }
+}
+
+}  // namespace hora::net

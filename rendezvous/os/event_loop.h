@@ -1,0 +1,71 @@
+// One epoll loop: file descriptors, timers, and a wake-up that other threads may call.
+// Everything but wake()/post() belongs to the thread that runs the loop.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::os {
+
+using Clock = std::chrono::steady_clock;
+
+class EventLoop {
+ public:
+  // Bits as epoll's: EPOLLIN, EPOLLOUT, EPOLLRDHUP, ... EPOLLERR and EPOLLHUP are always reported.
+  using IoHandler = std::function<void(std::uint32_t events)>;
+  using TimerHandler = std::function<void()>;
+  using TimerId = std::uint64_t;  // 0 is never a timer
+
+  static Result<std::unique_ptr<EventLoop>> create();
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  // The loop does not own `fd`. A handler may watch, change and unwatch any fd, its own included.
+  Status watch(int fd, std::uint32_t events, IoHandler handler);
+  Status change(int fd, std::uint32_t events);
+  void unwatch(int fd);
+
+  TimerId call_at(Clock::time_point when, TimerHandler handler);
+  TimerId call_after(Clock::duration delay, TimerHandler handler);
+  void cancel(TimerId id);  // an expired or unknown timer is ignored
+
+  // Runs `task` on the loop's thread, soon. From any thread, also from the loop's own.
+  void post(std::function<void()> task);
+
+  // Until stop(). An error here is a broken epoll, not a handler's failure.
+  Status run();
+  void stop();
+
+ private:
+  explicit EventLoop(Fd epoll, Fd wake_up);
+  void run_due_timers();
+  void run_posted();
+  int next_timeout_ms() const;
+
+  struct Watch {
+    std::uint64_t generation;
+    std::shared_ptr<IoHandler> handler;
+  };
+
+  Fd epoll_;
+  Fd wake_up_;
+  bool stopped_ = false;
+  std::uint64_t next_generation_ = 1;
+  std::unordered_map<int, Watch> watches_;
+  TimerId next_timer_ = 1;
+  std::multimap<Clock::time_point, std::pair<TimerId, TimerHandler>> timers_;
+  std::mutex posted_mutex_;
+  std::vector<std::function<void()>> posted_;
+};
+
+}  // namespace hora::os

@@ -1,0 +1,116 @@
+#include "rendezvous/os/log.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+
+// The only file that includes spdlog. Header-only, so that a static program can use it.
+#define SPDLOG_LEVEL_NAMES \
+  { "trace", "debug", "info", "warn", "error", "critical", "off" }
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::os {
+
+namespace {
+
+constexpr std::array<std::string_view, 6> kNames = {"trace", "debug", "info",
+                                                    "warn",  "error", "off"};
+
+std::atomic<LogLevel> g_level{LogLevel::kWarn};
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kTrace:
+      return spdlog::level::trace;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      return spdlog::level::off;
+  }
+  return spdlog::level::err;
+}
+
+struct Output {
+  std::mutex mutex;
+  LogSink sink;
+  std::unique_ptr<spdlog::logger> logger;
+
+  Output() {
+    auto colours =
+        colour_wanted(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never;
+    logger = std::make_unique<spdlog::logger>(
+        "hora", std::make_shared<spdlog::sinks::stderr_color_sink_st>(colours));
+    logger->set_pattern("%^%l%$ %v");
+    logger->set_level(spdlog::level::trace);  // log() has asked already
+    logger->flush_on(spdlog::level::trace);
+  }
+};
+
+// Never destroyed: a thread may log while the process ends.
+Output& output() {
+  static Output* const instance = new Output;
+  return *instance;
+}
+
+}  // namespace
+
+std::string_view log_level_name(LogLevel level) { return kNames[static_cast<std::size_t>(level)]; }
+
+std::optional<LogLevel> parse_log_level(std::string_view text) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (equals_ignoring_case(text, kNames[i])) return static_cast<LogLevel>(i);
+  }
+  if (equals_ignoring_case(text, "warning")) return LogLevel::kWarn;
+  if (equals_ignoring_case(text, "fatal")) return LogLevel::kError;
+  return std::nullopt;
+}
+
+void set_log_level(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
+
+bool log_enabled(LogLevel level) {
+  return level != LogLevel::kOff && level >= g_level.load(std::memory_order_relaxed);
+}
+
+void log(LogLevel level, std::string_view component, std::string_view message) {
+  if (!log_enabled(level)) return;
+  Output& out = output();
+  std::lock_guard lock(out.mutex);
+  if (out.sink) {
+    out.sink(level, component, message);
+    return;
+  }
+  std::string line;
+  line.reserve(component.size() + 2 + message.size());
+  line.append(component).append(": ").append(message);
+  // A full disk or a closed stderr must not end the job; spdlog reports it once and goes on.
+  out.logger->log(to_spdlog(level), line);
+}
+
+void set_log_sink(LogSink sink) {
+  Output& out = output();
+  std::lock_guard lock(out.mutex);
+  out.sink = std::move(sink);
+}
+
+bool colour_wanted(int fd) {
+  const char* no_colour = std::getenv("NO_COLOR");
+  if (no_colour != nullptr && *no_colour != '\0') return false;
+  const char* terminal = std::getenv("TERM");
+  return ::isatty(fd) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+}  // namespace hora::os

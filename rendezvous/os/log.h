@@ -1,0 +1,53 @@
+// The log: lines about ourselves, on stderr. What a job prints is not a log and never comes here.
+//
+//   level component: message
+//
+// error = the job fails; warn = it goes on, otherwise than asked; info = once per phase;
+// debug = per host; trace = per frame or operation. From any thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string_view>
+
+namespace hora::os {
+
+enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
+
+std::string_view log_level_name(LogLevel level);  // "trace" .. "error", "off"
+// Those names in any case; also "warning" and "fatal" (as error), which Horovod's variables use.
+std::optional<LogLevel> parse_log_level(std::string_view text);
+
+// kWarn until set.
+void set_log_level(LogLevel level);
+bool log_enabled(LogLevel level);
+
+// Writes one line, if the level is enabled; whole, whatever other threads write.
+void log(LogLevel level, std::string_view component, std::string_view message);
+
+inline void log_trace(std::string_view component, std::string_view message) {
+  log(LogLevel::kTrace, component, message);
+}
+inline void log_debug(std::string_view component, std::string_view message) {
+  log(LogLevel::kDebug, component, message);
+}
+inline void log_info(std::string_view component, std::string_view message) {
+  log(LogLevel::kInfo, component, message);
+}
+inline void log_warn(std::string_view component, std::string_view message) {
+  log(LogLevel::kWarn, component, message);
+}
+inline void log_error(std::string_view component, std::string_view message) {
+  log(LogLevel::kError, component, message);
+}
+
+// Lines go to `sink` instead of stderr (an agent's travel to the launcher); an empty sink brings
+// stderr back. Called under a lock: it must not log.
+using LogSink = std::function<void(LogLevel, std::string_view component, std::string_view message)>;
+void set_log_sink(LogSink sink);
+
+// Whether lines on a file descriptor may be coloured: a terminal that is not dumb, and no
+// NO_COLOR (https://no-color.org) in the environment.
+bool colour_wanted(int fd);
+
+}  // namespace hora::os

@@ -1,0 +1,104 @@
+#include "rendezvous/serve.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/file_limit.h"
+
+namespace hora::rendezvous {
+
+namespace {
+
+// SIGINT and SIGTERM as a file descriptor, for as long as it lives.
+class EndSignals {
+ public:
+  EndSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &set_, &previous_);
+    fd_ = os::Fd(::signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  ~EndSignals() { ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+
+  int fd() const { return fd_.get(); }
+  // A signal that was not taken would be delivered when the mask is restored.
+  void take() {
+    signalfd_siginfo info;
+    [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &info, sizeof info);
+  }
+
+ private:
+  sigset_t set_;
+  sigset_t previous_;
+  os::Fd fd_;
+};
+
+void print_addresses(const std::vector<Endpoint>& addresses) {
+  for (const Endpoint& address : addresses) {
+    std::printf("rendezvous: listening on %s\n", format_endpoint(address).c_str());
+  }
+  std::fflush(stdout);
+}
+
+AccessPolicy this_machine() {
+  return {.token = {}, .allow = {*parse_cidr("127.0.0.0/8"), *parse_cidr("::1")}};
+}
+
+}  // namespace
+
+Status serve_rendezvous(ServeOptions options) {
+  if (options.server.addresses.empty()) {
+    options.server.addresses.push_back({*parse_ip_address("127.0.0.1"), 0});
+  }
+  if (options.access.token.empty() && options.access.allow.empty()) {
+    options.access = this_machine();
+  }
+  os::raise_file_limit();
+  EndSignals signals;
+  if (signals.fd() < 0) return errno_error(errno, "rendezvous: making a signalfd");
+  auto loop = os::EventLoop::create();
+  if (!loop) return std::move(loop).error().with_context("rendezvous");
+  HORA_TRY((*loop)->watch(signals.fd(), EPOLLIN, [&](std::uint32_t) {
+    signals.take();
+    (*loop)->stop();
+  }));
+  KvService service(std::move(options.access), options.limits);
+  service.begin_round(options.known_scopes);
+  auto server = KvServer::start(**loop, service, std::move(options.server));
+  if (!server) return std::move(server).error();
+  if (options.announce) {
+    options.announce((*server)->addresses());
+  } else {
+    print_addresses((*server)->addresses());
+  }
+  return (*loop)->run();
+}
+
+Result<std::string> read_token_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return errno_error(errno, "reading the token file " + quote(path));
+  std::string line;
+  std::getline(file, line);
+  const std::string token(trim(line));
+  if (token.empty()) {
+    return make_error(ErrorCode::kUsage, "the token file " + quote(path) + " is empty");
+  }
+  if (token.find_first_of(" \t") != std::string::npos) {
+    return make_error(ErrorCode::kUsage,
+                      "the token file " + quote(path) + " holds a blank inside the token");
+  }
+  return token;
+}
+
+}  // namespace hora::rendezvous
