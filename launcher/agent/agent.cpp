@@ -1,0 +1,391 @@
+#include "launcher/agent/agent.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "launcher/agent/deliveries.h"
+#include "launcher/agent/host_facts.h"
+#include "launcher/agent/host_job.h"
+#include "launcher/agent/launcher_link.h"
+#include "launcher/agent/order_check.h"
+#include "launcher/agent/prober.h"
+#include "launcher/failure_code.h"
+#include "launcher/protocol/messages.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using os::Clock;
+using Milliseconds = std::chrono::milliseconds;
+
+// Nothing runs before the order; other hosts may need long to connect and to receive files.
+constexpr Milliseconds kLeaseBeforeOrder{15 * 60 * 1000};
+constexpr Milliseconds kHeartbeatBeforeOrder{2'500};
+constexpr Milliseconds kDefaultGrace{5'000};
+constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does not read the goodbye
+
+class Agent {
+ public:
+  Agent(const AgentOptions& options, KeeperShare& share, os::Fd keeper_alive)
+      : options_(options), share_(share), keeper_alive_(std::move(keeper_alive)) {}
+
+  int run();
+
+ private:
+  Status open();
+  Status watch_signals();
+  Status watch_keeper();
+  void greet();
+
+  void on_frame(Frame frame);
+  void on_delivery(const Frame& frame);
+  void on_probe(std::string_view payload);
+  void on_order(std::string_view payload);
+  void on_start();
+  void on_link_end(const std::string& why);
+  void on_signals();
+  void on_heartbeat();
+
+  void fail(Failure failure);
+  void fail_protocol(std::string what);
+  void end_job(Milliseconds grace);
+  void say_goodbye(Goodbye goodbye);
+  void leave();
+  void warn(std::string message);
+
+  Milliseconds grace() const { return job_ ? Milliseconds(job_->order().grace_ms) : kDefaultGrace; }
+  Milliseconds lease() const {
+    return job_ ? Milliseconds(job_->order().lease_ms) : kLeaseBeforeOrder;
+  }
+
+  const AgentOptions& options_;
+  KeeperShare& share_;
+  os::Fd keeper_alive_;
+  std::unique_ptr<os::EventLoop> loop_;
+  std::unique_ptr<LauncherLink> link_;
+  std::unique_ptr<Deliveries> deliveries_;
+  std::unique_ptr<ProbeListener> probe_listener_;
+  std::unique_ptr<Prober> prober_;
+  std::unique_ptr<HostJob> job_;
+  os::Fd signals_;
+  ReservedPort reserved_port_;
+  std::string host_;
+  bool suspended_ = false;
+  bool leaving_ = false;
+  bool done_ = false;
+};
+
+int Agent::run() {
+  auto loop = os::EventLoop::create();
+  if (!loop) {
+    std::fprintf(stderr, "hora-agent: %s\n", loop.error().message.c_str());
+    return 125;
+  }
+  loop_ = std::move(*loop);
+  host_ = host_name();
+  link_ = std::make_unique<LauncherLink>(*loop_, STDIN_FILENO, STDOUT_FILENO);
+  deliveries_ =
+      std::make_unique<Deliveries>(host_, options_.cache_directory, options_.local_bundle, share_);
+  if (const Status opened = open(); !opened) {
+    // The stream may still carry the reason; the exit code tells it in any case.
+    const Failure failure{std::string(failure::kAgent),
+                          opened.error().message + " (host " + host_ + ")", ""};
+    const std::string text =
+        std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(failure));
+    [[maybe_unused]] ssize_t wrote = ::write(STDOUT_FILENO, text.data(), text.size());
+    std::fprintf(stderr, "hora-agent: %s\n", opened.error().message.c_str());
+    share_.finished = 1;
+    return 125;
+  }
+  greet();
+  // The launcher may have gone while it was being greeted; a loop that runs later knows no stop.
+  if (!done_) {
+    if (const Status ran = loop_->run(); !ran) return 125;  // the keeper cleans up
+  }
+  share_.finished = 1;
+  return 0;
+}
+
+Status Agent::open() {
+  HORA_TRY(watch_signals());
+  HORA_TRY(watch_keeper());
+  HORA_TRY(link_->open({[this](Frame frame) { on_frame(std::move(frame)); },
+                        [this](std::string why) { on_link_end(why); }}));
+  loop_->call_after(kHeartbeatBeforeOrder, [this] { on_heartbeat(); });
+  return Ok{};
+}
+
+Status Agent::watch_signals() {
+  sigset_t watched;
+  ::sigemptyset(&watched);
+  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::sigaddset(&watched, signal);
+  signals_ = os::Fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_.valid()) return errno_error(errno, "watching signals");
+  return loop_->watch(signals_.get(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
+}
+
+Status Agent::watch_keeper() {
+  return loop_->watch(keeper_alive_.get(), EPOLLIN, [this](std::uint32_t) {
+    loop_->unwatch(keeper_alive_.get());
+    fail({std::string(failure::kAgent), "the agent's keeper on host " + host_ + " was killed", ""});
+  });
+}
+
+void Agent::greet() {
+  Hello hello = describe_machine();
+  hello.version = HORA_VERSION;
+  hello.pid = ::getpid();
+  hello.have_bundle = deliveries_->have_bundle(options_.bundle_hash);
+  hello.cache_directory = options_.cache_directory;
+  if (const char* connection = ::getenv("SSH_CONNECTION")) hello.ssh_connection = connection;
+  if (options_.report_sha) {
+    if (auto sha = sha256_of_file("/proc/self/exe")) hello.agent_sha256 = std::move(*sha);
+  }
+  if (options_.probe) {
+    if (auto listener = ProbeListener::create(*loop_)) {
+      probe_listener_ = std::move(*listener);
+      hello.probe_port = probe_listener_->port();
+      hello.probe_nonce = probe_listener_->nonce();
+    }
+  }
+  reserved_port_ = reserve_port();
+  hello.free_port = reserved_port_.port;
+  hello.clock_ns = wall_clock_ns();
+  link_->send(FrameType::kHello, encode(hello));
+}
+
+// --- frames
+// ---------------------------------------------------------------------------------------
+
+void Agent::on_frame(Frame frame) {
+  if (leaving_) return;
+  std::string_view payload = frame.payload;
+  const auto number = [&payload] { return read_u32(payload); };
+  switch (frame.type) {
+    case FrameType::kHeartbeat:
+      // The lease is not known before the order: answer at the launcher's own pace.
+      if (!job_) link_->send(FrameType::kHeartbeat);
+      return;
+    case FrameType::kBundle:
+    case FrameType::kShipFile:
+    case FrameType::kData:
+    case FrameType::kDataEnd:
+      return on_delivery(frame);
+    case FrameType::kProbe:
+      return on_probe(payload);
+    case FrameType::kOrder:
+      return on_order(payload);
+    case FrameType::kStart:
+      return on_start();
+    case FrameType::kTerminate:
+      if (const auto grace_ms = number()) return end_job(Milliseconds(*grace_ms));
+      break;
+    case FrameType::kSignal:
+      if (const auto signal = number(); signal && *signal >= 1 && *signal <= 64) {
+        if (job_) job_->signal_ranks(static_cast<int>(*signal));
+        return;
+      }
+      break;
+    case FrameType::kSuspend:
+      suspended_ = true;
+      if (job_) job_->suspend();
+      link_->send(FrameType::kSuspend);  // done: the launcher may stop now
+      return;
+    case FrameType::kResume:
+      suspended_ = false;
+      if (job_) job_->resume();
+      return;
+    case FrameType::kOutputAck:
+      if (const auto bytes = number()) {
+        if (job_) job_->output().acknowledge(*bytes);
+        return;
+      }
+      break;
+    case FrameType::kInput:
+      if (const auto rank = number()) {
+        if (job_) job_->input().write(static_cast<int>(*rank), payload);
+        return;
+      }
+      break;
+    case FrameType::kInputEnd:
+      if (const auto rank = number()) {
+        if (job_) job_->input().end(static_cast<int>(*rank));
+        return;
+      }
+      break;
+    default:
+      return fail_protocol("a frame of type " + std::to_string(static_cast<int>(frame.type)) +
+                           ", which is unknown");
+  }
+  fail_protocol("a malformed frame of type " + std::to_string(static_cast<int>(frame.type)));
+}
+
+void Agent::on_delivery(const Frame& frame) {
+  if (job_) return fail_protocol("a delivery behind the order");
+  std::optional<Failure> failure;
+  switch (frame.type) {
+    case FrameType::kBundle:
+      failure = deliveries_->on_bundle(frame.payload);
+      break;
+    case FrameType::kShipFile:
+      failure = deliveries_->on_ship_file(frame.payload);
+      break;
+    case FrameType::kData:
+      failure = deliveries_->on_data(frame.payload);
+      break;
+    default:
+      failure = deliveries_->on_data_end();
+      break;
+  }
+  if (failure) fail(std::move(*failure));
+}
+
+void Agent::on_probe(std::string_view payload) {
+  const auto probe = decode_probe(payload);
+  if (!probe) return fail_protocol(probe.error().message);
+  if (prober_) return fail_protocol("a second probe before the first was answered");
+  prober_ = std::make_unique<Prober>(*loop_, *probe, [this](ProbeResult result) {
+    link_->send(FrameType::kProbeResult, encode(result));
+    // It is still on the stack: destroyed by the next turn of the loop.
+    loop_->post([finished = std::shared_ptr<Prober>(std::move(prober_))] {});
+  });
+  prober_->start();
+}
+
+void Agent::on_order(std::string_view payload) {
+  if (job_) return fail_protocol("a second order");
+  if (deliveries_->in_progress()) return fail_protocol("an order within a delivery");
+  auto order = decode_host_order(payload);
+  if (!order) return fail_protocol(order.error().message);
+  if (const Status sound = check_order(*order); !sound) return fail_protocol(sound.error().message);
+  probe_listener_.reset();
+  if (order->ship_directory) {
+    // Files came before; without any, the folder is made now.
+    if (const auto directory = deliveries_->job_directory(); !directory) {
+      return fail(
+          {std::string(failure::kShip), directory.error().message + " (host " + host_ + ")", ""});
+    }
+  }
+  JobPlace place;
+  place.host = host_;
+  place.bundle_root = deliveries_->bundle_root();
+  place.job_directory = deliveries_->job_directory_if_any();
+  place.mark = share_.mark;
+  place.cgroup_word = place.mark.substr(place.mark.size() - 16);
+  auto prepared = PreparedJob::prepare(std::move(*order), place);
+  if (auto* failure = std::get_if<Failure>(&prepared)) return fail(std::move(*failure));
+  auto& job = std::get<PreparedJob>(prepared);
+  if (JobCgroup* cgroup = job.cgroup()) set_shared_text(share_.cgroup, cgroup->path());
+  job_ = std::make_unique<HostJob>(*loop_, *link_, std::move(job), place.mark);
+  const Status opened = job_->open([this](Goodbye goodbye) { say_goodbye(std::move(goodbye)); });
+  if (!opened) {
+    return fail(
+        {std::string(failure::kAgent), opened.error().message + " (host " + host_ + ")", ""});
+  }
+  share_.patience_ms = static_cast<int>(grace().count()) + options_.keeper_margin_ms;
+  link_->send(FrameType::kReady);
+  on_heartbeat();
+}
+
+void Agent::on_start() {
+  if (!job_ || job_->started()) return fail_protocol("a start without an order");
+  job_->start();
+}
+
+// --- life
+// -----------------------------------------------------------------------------------------
+
+void Agent::on_signals() {
+  signalfd_siginfo info;
+  bool child = false;
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo == SIGCHLD) {
+      child = true;
+    } else {
+      warn("the agent on host " + host_ + " was told to end (signal " +
+           std::to_string(info.ssi_signo) + ")");
+      end_job(grace());
+    }
+  }
+  if (child && job_) job_->on_child_ended();
+}
+
+void Agent::on_heartbeat() {
+  if (leaving_ || link_->ended()) return;
+  const bool ordered = job_ != nullptr;
+  loop_->call_after(ordered ? lease() / 4 : kHeartbeatBeforeOrder, [this] { on_heartbeat(); });
+  link_->send(FrameType::kHeartbeat);
+  if (suspended_) {
+    link_->forgive_silence();
+    return;
+  }
+  if (Clock::now() - link_->last_heard() < lease()) return;
+  link_->read_now();  // we may have been stopped ourselves, with heartbeats waiting
+  if (Clock::now() - link_->last_heard() < lease() || link_->ended()) return;
+  on_link_end("the launcher has been silent for longer than the lease");
+}
+
+void Agent::on_link_end(const std::string& why) {
+  if (job_) job_->launcher_gone();
+  end_job(grace());
+}
+
+void Agent::fail(Failure failure) {
+  link_->send(FrameType::kFailure, encode(failure));
+  end_job(grace());
+}
+
+void Agent::fail_protocol(std::string what) {
+  fail({std::string(failure::kProtocol), "the agent on host " + host_ + " was sent " + what, ""});
+}
+
+void Agent::end_job(Milliseconds grace) {
+  if (leaving_) return;
+  if (job_) {
+    job_->terminate(grace);
+  } else {
+    say_goodbye({});
+  }
+}
+
+void Agent::say_goodbye(Goodbye goodbye) {
+  if (leaving_) return;
+  leaving_ = true;
+  reserved_port_.holder.reset();
+  prober_.reset();
+  probe_listener_.reset();
+  deliveries_->clean_up();
+  link_->send(FrameType::kGoodbye, encode(goodbye));
+  if (link_->ended() || link_->all_sent()) return leave();
+  link_->set_on_all_sent([this] { leave(); });
+  loop_->call_after(kFarewellPatience, [this] { leave(); });
+}
+
+void Agent::leave() {
+  done_ = true;
+  loop_->stop();
+}
+
+void Agent::warn(std::string message) {
+  constexpr int kWarn = 3;
+  link_->send(FrameType::kLog, encode(LogLine{kWarn, std::move(message)}));
+}
+
+}  // namespace
+
+int run_agent(const AgentOptions& options, KeeperShare& share, os::Fd keeper_alive) {
+  return Agent(options, share, std::move(keeper_alive)).run();
+}
+
+}  // namespace hora::launcher

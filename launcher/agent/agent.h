@@ -1,0 +1,25 @@
+// One agent: the launcher's hand on one host. docs/reference/agent-protocol.md is its contract.
+#pragma once
+
+#include <string>
+
+#include "launcher/agent/keeper.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+struct AgentOptions {
+  std::string bundle_hash;      // names the bundle in the cache; empty: none is needed
+  std::string cache_directory;  // absolute
+  std::string local_bundle;     // a bundle to use where it lies; nothing is copied then
+  bool probe = false;           // answer probes of other hosts
+  bool report_sha = false;      // SHA-256 of the own executable in Hello
+  // Beyond the grace: when the launcher is gone and the agent does nothing, the keeper steps in.
+  int keeper_margin_ms = 10'000;
+};
+
+// Speaks the protocol on standard input and output until the job is over and the host is clean.
+// The result is the process's exit code; what went wrong was told in the stream.
+int run_agent(const AgentOptions& options, KeeperShare& share, os::Fd keeper_alive);
+
+}  // namespace hora::launcher

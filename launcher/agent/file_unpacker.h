@@ -1,0 +1,58 @@
+// Writes the files that a launcher sends as one zlib stream: each is checked against the size and
+// the SHA-256 that were announced. Works below a private directory of ours; the caller removes
+// that directory when anything here fails.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+class FileUnpacker {
+ public:
+  // Checks every name before anything is written. `shown_path` names the directory in errors.
+  static Result<std::unique_ptr<FileUnpacker>> create(os::Fd directory, std::string shown_path,
+                                                      std::vector<BundleFile> files);
+  ~FileUnpacker();
+  FileUnpacker(const FileUnpacker&) = delete;
+  FileUnpacker& operator=(const FileUnpacker&) = delete;
+
+  Status write(std::string_view compressed);
+  // All announced bytes must be there. Symbolic links are made now: no file can pass through one.
+  Status finish();
+
+  const std::vector<BundleFile>& files() const { return files_; }
+
+ private:
+  struct Inflater;
+  struct Hasher;
+
+  FileUnpacker(os::Fd directory, std::string shown_path, std::vector<BundleFile> files);
+  Status take(std::string_view bytes);
+  Status open_next();
+  Status close_file();
+  Status make_parents(const std::string& path);
+  Error io_error(int errnum, const char* action, const std::string& path) const;
+
+  os::Fd directory_;
+  std::string shown_path_;
+  std::vector<BundleFile> files_;
+  std::size_t next_ = 0;  // index of the file to open next
+  os::Fd file_;           // the one being written
+  std::uint64_t left_ = 0;
+  std::string last_parent_;
+  std::unique_ptr<Inflater> inflater_;
+  std::unique_ptr<Hasher> hasher_;
+};
+
+// Lower-case hex. Of a whole file; an Error when it cannot be read.
+Result<std::string> sha256_of_file(const std::string& path);
+
+}  // namespace hora::launcher

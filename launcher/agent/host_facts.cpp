@@ -1,0 +1,171 @@
+#include "launcher/agent/host_facts.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+#include "rendezvous/net/interfaces.h"
+
+namespace hora::launcher {
+
+namespace {
+
+std::string read_line(const std::string& path) {
+  os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return {};
+  std::array<char, 512> text;
+  const ssize_t got = ::read(file.get(), text.data(), text.size());
+  if (got <= 0) return {};
+  const std::string_view bytes(text.data(), static_cast<std::size_t>(got));
+  return std::string(bytes.substr(0, bytes.find('\n')));
+}
+
+// Fields of this user's line in /etc/passwd. getpwuid() would load the host's name services into a
+// static program.
+std::vector<std::string> passwd_fields() {
+  const std::string uid = std::to_string(::getuid());
+  std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/etc/passwd", "re"), std::fclose);
+  if (!file) return {};
+  std::array<char, 1024> line;
+  while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+    std::vector<std::string> fields(1);
+    for (const char* c = line.data(); *c != '\0' && *c != '\n'; ++c) {
+      if (*c == ':') {
+        fields.emplace_back();
+      } else {
+        fields.back().push_back(*c);
+      }
+    }
+    if (fields.size() >= 7 && fields[2] == uid) return fields;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+std::string machine_id() {
+  std::string id = read_line("/proc/sys/kernel/random/boot_id");
+  struct stat info {};
+  if (::stat("/proc/self/ns/net", &info) == 0) id += ":" + std::to_string(info.st_ino);
+  return id;
+}
+
+std::string user_name() {
+  const auto fields = passwd_fields();
+  if (!fields.empty()) return fields[0];
+  const char* user = std::getenv("USER");
+  return user != nullptr ? user : "uid " + std::to_string(::getuid());
+}
+
+std::string home_directory() {
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && home[0] == '/') return home;
+  const auto fields = passwd_fields();
+  return fields.empty() ? "" : fields[5];
+}
+
+int usable_cpus() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));  // more than 1,024 CPUs
+}
+
+int count_gpus() {
+  int count = 0;
+  const auto count_in = [&count](const char* path, std::string_view prefix) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path), ::closedir);
+    if (!directory) return;
+    while (const dirent* item = ::readdir(directory.get())) {
+      std::string_view name(item->d_name);
+      if (name.substr(0, prefix.size()) != prefix) continue;
+      name.remove_prefix(prefix.size());
+      const bool digits = prefix.empty()
+                              ? name.find(':') != std::string_view::npos
+                              : !name.empty() && std::isdigit(name.front()) != 0 &&
+                                    name.find_first_not_of("0123456789") == std::string_view::npos;
+      if (digits) ++count;
+    }
+  };
+  // The device nodes tell what a container may use; the driver, what the machine has.
+  count_in("/dev", "nvidia");
+  if (count == 0) count_in("/proc/driver/nvidia/gpus", "");
+  return count;
+}
+
+std::vector<InterfaceInfo> host_interfaces() {
+  std::vector<InterfaceInfo> found;
+  const auto interfaces = net::list_interfaces();
+  if (!interfaces) return found;
+  for (const net::Interface& item : *interfaces) {
+    if (item.address.v6 && item.address.is_link_local()) continue;  // of no use without a scope
+    InterfaceInfo info;
+    info.name = item.name;
+    info.address = format_address(item.address);
+    info.prefix_length = item.prefix_length;
+    info.up = item.up;
+    info.loopback = item.loopback;
+    info.virtual_bridge = item.virtual_bridge;
+    info.speed_mbps = item.speed_mbps;
+    info.mtu = item.mtu;
+    found.push_back(std::move(info));
+  }
+  return found;
+}
+
+std::int64_t wall_clock_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+Hello describe_machine() {
+  Hello hello;
+  hello.hostname = host_name();
+  hello.boot_id = machine_id();
+  hello.home = home_directory();
+  hello.user = user_name();
+  hello.cpus = usable_cpus();
+  hello.gpus = count_gpus();
+  hello.interfaces = host_interfaces();
+  return hello;
+}
+
+ReservedPort reserve_port() {
+  ReservedPort reserved;
+  reserved.holder = os::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!reserved.holder.valid()) return reserved;
+  const int on = 1;
+  ::setsockopt(reserved.holder.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  if (::bind(reserved.holder.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::getsockname(reserved.holder.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    reserved.holder.reset();
+    return reserved;
+  }
+  reserved.port = ntohs(address.sin_port);
+  return reserved;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,35 @@
+// What this machine is, for Hello.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launcher/protocol/messages.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+std::string host_name();
+// Equal for two names of one machine, different for two machines and for two containers of one
+// machine: the boot id and the network namespace.
+std::string machine_id();
+std::string user_name();
+std::string home_directory();
+int usable_cpus();  // that this process may run on
+int count_gpus();
+std::vector<InterfaceInfo> host_interfaces();
+std::int64_t wall_clock_ns();  // CLOCK_REALTIME
+
+// A Hello with all of that but the time.
+Hello describe_machine();
+
+// A TCP port that nobody else is given while `holder` lives; a program that sets SO_REUSEADDR, as
+// servers do, can listen on it all the same. Port 0: none to be had.
+struct ReservedPort {
+  int port = 0;
+  os::Fd holder;
+};
+ReservedPort reserve_port();
+
+}  // namespace hora::launcher

@@ -1,0 +1,322 @@
+#include "launcher/agent/host_job.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "launcher/agent/host_facts.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using os::Clock;
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr Milliseconds kOwnEndPatience{250};     // for what ranks leave: it may be about to end
+constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for such
+constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
+constexpr Milliseconds kLongestPoll{40};
+
+std::int64_t microseconds(const timeval& time) {
+  return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
+}
+
+}  // namespace
+
+HostJob::HostJob(os::EventLoop& loop, LauncherLink& link, PreparedJob prepared, std::string mark)
+    : loop_(loop),
+      link_(link),
+      prepared_(std::move(prepared)),
+      output_(loop, link),
+      input_(loop, link) {
+  scope_.root = read_process(::getpid()).value_or(ProcessEntry{});
+  scope_.root.pid = ::getpid();
+  scope_.mark = std::move(mark);
+}
+
+HostJob::~HostJob() { loop_.cancel(timer_); }
+
+Status HostJob::open(std::function<void(Goodbye)> on_finished) {
+  on_finished_ = std::move(on_finished);
+  HORA_TRY(output_.open(static_cast<std::size_t>(order().output_window_bytes)));
+  output_.set_on_progress([this] {
+    report_exits();
+    if (phase_ == Phase::kDraining) drain();
+  });
+  return Ok{};
+}
+
+// --- start and end of single ranks ------------------------------------------------------------
+
+void HostJob::start() {
+  phase_ = Phase::kRunning;
+  ranks_.reserve(order().ranks.size());
+  Started started;
+  for (const RankOrder& rank : order().ranks) start_rank(rank, started);
+  link_.send(FrameType::kStarted, encode(started));
+  on_child_ended();  // also reports those that never started
+}
+
+void HostJob::start_rank(const RankOrder& order, Started& started) {
+  Rank& rank = ranks_.emplace_back();
+  rank.exit.rank = order.rank;
+  auto result = prepared_.start(order);
+  if (auto* not_started = std::get_if<RankNotStarted>(&result)) {
+    rank.exit.spawn_error = std::move(not_started->error);
+    rank.exit.exit_code = not_started->exit_code;
+    rank.exit.clock_ns = wall_clock_ns();
+    return;
+  }
+  auto& process = std::get<StartedRank>(result);
+  rank.pid = process.pid;
+  rank.alive = true;
+  started.pids.emplace_back(order.rank, rank.pid);
+  // Without room for one more watched pipe the rank's output would be lost: end it instead.
+  const bool watched =
+      output_.add(order.rank, OutputStream::kStdout, std::move(process.stdout_pipe)) &&
+      output_.add(order.rank, OutputStream::kStderr, std::move(process.stderr_pipe)) &&
+      (!process.stdin_pipe.valid() || input_.add(order.rank, std::move(process.stdin_pipe)));
+  if (!watched) {
+    constexpr int kError = 4;
+    link_.send(FrameType::kLog,
+               encode(LogLine{kError, "the output of rank " + std::to_string(order.rank) +
+                                          " cannot be watched; the rank is killed"}));
+    ::kill(-rank.pid, SIGKILL);
+  }
+}
+
+void HostJob::on_child_ended() {
+  while (true) {
+    int status = 0;
+    rusage usage{};
+    const pid_t pid = ::wait4(-1, &status, WNOHANG, &usage);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) break;
+    // Others are orphans that came to us as the subreaper.
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
+                                   [pid](const Rank& r) { return r.alive && r.pid == pid; });
+    if (rank != ranks_.end()) take_exit(*rank, status, usage);
+  }
+  report_exits();
+  advance();
+}
+
+void HostJob::take_exit(Rank& rank, int status, const rusage& usage) {
+  rank.alive = false;
+  rank.exit.clock_ns = wall_clock_ns();
+  if (WIFSIGNALED(status)) {
+    rank.exit.signal = WTERMSIG(status);
+    rank.exit.core_dumped = WCOREDUMP(status);
+  } else {
+    rank.exit.exit_code = WEXITSTATUS(status);
+  }
+  rank.exit.terminated_by_us = rank.ended_by_us;
+  rank.exit.max_rss_bytes = std::int64_t{usage.ru_maxrss} * 1024;
+  rank.exit.user_time_us = microseconds(usage.ru_utime);
+  rank.exit.system_time_us = microseconds(usage.ru_stime);
+  input_.close(rank.exit.rank);
+}
+
+// A rank's exit is told behind its last words. Its streams have usually ended by then; when another
+// process holds one open, kOutputEnd comes later.
+void HostJob::report_exits() {
+  for (Rank& rank : ranks_) {
+    if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;
+    rank.reported = true;
+    rank.exit.last_stderr = output_.last_stderr(rank.exit.rank);
+    link_.send(FrameType::kExit, encode(rank.exit));
+  }
+}
+
+bool HostJob::any_alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
+}
+
+// --- signals
+// --------------------------------------------------------------------------------------
+
+// A rank leads its own session and group. Its pid cannot be another's before we have reaped it.
+void HostJob::signal_groups(int signal) {
+  for (const Rank& rank : ranks_) {
+    if (rank.alive) ::kill(-rank.pid, signal);
+  }
+}
+
+void HostJob::signal_everything(int signal) {
+  signal_groups(signal);
+  for (const ProcessEntry& stray : strays()) {
+    // Members of a living rank's group have had it; for STOP and CONT twice is as good as once.
+    signal_process(stray, signal);
+  }
+}
+
+void HostJob::signal_ranks(int signal) { signal_groups(signal); }
+void HostJob::suspend() { signal_everything(SIGSTOP); }
+void HostJob::resume() { signal_everything(SIGCONT); }
+
+void HostJob::terminate(Milliseconds grace) {
+  if (phase_ == Phase::kFinished) return;
+  if (phase_ == Phase::kPrepared) {
+    finish();
+    return;
+  }
+  on_child_ended();  // who has ended already was not ended by us
+  if (phase_ == Phase::kFinished) return;
+  const auto now = Clock::now();
+  const auto deadline = now + grace;
+  kill_at_ = kill_at_ ? std::min(*kill_at_, deadline) : deadline;
+  term_at_ = now;
+  if (!terminating_) {
+    terminating_ = true;
+    for (Rank& rank : ranks_) {
+      if (!rank.alive) continue;
+      rank.ended_by_us = true;
+      termed_groups_.insert(rank.pid);
+    }
+    signal_groups(SIGTERM);
+    signal_groups(SIGCONT);  // a stopped one could not obey
+  }
+  advance();
+}
+
+void HostJob::launcher_gone() {
+  output_.discard();
+  if (phase_ == Phase::kDraining) drain();
+}
+
+void HostJob::kill_everything() {
+  if (!give_up_at_) give_up_at_ = Clock::now() + kKillPatience;
+  for (Rank& rank : ranks_) {
+    if (!rank.alive) continue;
+    rank.ended_by_us = true;
+    ::kill(-rank.pid, SIGKILL);
+    ::kill(rank.pid, SIGKILL);  // it may have left its group
+  }
+  const auto left = strays();
+  remember_killed(left);
+  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
+  // Stopped first, so that none forks while the others are being killed.
+  for (const ProcessEntry& stray : left) signal_process(stray, SIGSTOP);
+  for (const ProcessEntry& stray : left) signal_process(stray, SIGKILL);
+}
+
+// --- the way to the end -----------------------------------------------------------------------
+
+// Looks at where the job stands and does what is due. Called after every event and timer.
+void HostJob::advance() {
+  if (phase_ == Phase::kRunning) {
+    if (!any_alive()) {
+      begin_sweep();
+    } else if (terminating_) {
+      const auto now = Clock::now();
+      if (now < *kill_at_) {
+        sweep_again(std::chrono::ceil<Milliseconds>(*kill_at_ - now));
+      } else {
+        kill_everything();
+        if (Clock::now() >= *give_up_at_) {
+          begin_sweep();
+        } else {
+          sweep_again(Milliseconds(20));
+        }
+      }
+    }
+    return;
+  }
+  if (phase_ == Phase::kSweeping) sweep();
+}
+
+void HostJob::begin_sweep() {
+  phase_ = Phase::kSweeping;
+  const auto now = Clock::now();
+  if (!terminating_) {
+    term_at_ = now + kOwnEndPatience;
+    kill_at_ = *term_at_ + std::min(Milliseconds(order().grace_ms), kStrayGraceLimit);
+  }
+  sweep();
+}
+
+bool HostJob::no_children() const {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+}
+
+std::vector<ProcessEntry> HostJob::strays() const {
+  std::vector<ProcessEntry> found = find_strays(scope_);
+  const auto is_rank = [this](const ProcessEntry& process) {
+    return std::any_of(ranks_.begin(), ranks_.end(), [&process](const Rank& rank) {
+      return rank.alive && rank.pid == process.pid;
+    });
+  };
+  found.erase(std::remove_if(found.begin(), found.end(), is_rank), found.end());
+  return found;
+}
+
+void HostJob::remember_killed(const std::vector<ProcessEntry>& strays) {
+  for (const ProcessEntry& stray : strays) killed_.emplace(stray.pid, stray.started_ticks);
+}
+
+void HostJob::sweep() {
+  const std::vector<ProcessEntry> left = strays();
+  if (left.empty() && (no_children() || any_alive())) {
+    drain();
+    return;
+  }
+  const auto now = Clock::now();
+  if (give_up_at_ && now >= *give_up_at_) {
+    for (const ProcessEntry& stray : left) survivors_.push_back(stray.pid);
+    drain();
+    return;
+  }
+  if (now >= *kill_at_) {
+    kill_everything();
+  } else if (now >= *term_at_ && !strays_termed_) {
+    strays_termed_ = true;
+    remember_killed(left);
+    for (const ProcessEntry& stray : left) {
+      if (termed_groups_.count(stray.group) > 0) continue;
+      signal_process(stray, SIGTERM);
+      signal_process(stray, SIGCONT);
+    }
+  }
+  // Our own orphans announce their end by SIGCHLD; what others have adopted does not.
+  sweep_again(poll_delay_);
+  poll_delay_ = std::min(poll_delay_ * 2, kLongestPoll);
+}
+
+void HostJob::sweep_again(Milliseconds delay) {
+  loop_.cancel(timer_);
+  timer_ = loop_.call_after(delay, [this] {
+    timer_ = 0;
+    on_child_ended();
+  });
+}
+
+void HostJob::drain() {
+  loop_.cancel(timer_);
+  timer_ = 0;
+  phase_ = Phase::kDraining;
+  output_.finish();
+  report_exits();
+  if (output_.all_ended()) finish();
+}
+
+void HostJob::finish() {
+  if (phase_ == Phase::kFinished) return;
+  phase_ = Phase::kFinished;
+  Goodbye goodbye;
+  for (const Rank& rank : ranks_) {
+    if (rank.alive) survivors_.push_back(rank.pid);
+  }
+  goodbye.survivor_pids = survivors_;
+  goodbye.survivors = static_cast<int>(survivors_.size());
+  goodbye.killed = static_cast<int>(killed_.size());
+  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->remove();
+  on_finished_(std::move(goodbye));
+}
+
+}  // namespace hora::launcher

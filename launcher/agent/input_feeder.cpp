@@ -1,0 +1,96 @@
+#include "launcher/agent/input_feeder.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace hora::launcher {
+
+InputFeeder::InputFeeder(os::EventLoop& loop, LauncherLink& link) : loop_(loop), link_(link) {}
+
+InputFeeder::~InputFeeder() {
+  for (auto& [rank, feed] : feeds_) watch(rank, feed, false);
+}
+
+Status InputFeeder::add(int rank, os::Fd pipe) {
+  feeds_[rank].pipe = std::move(pipe);
+  return Ok{};
+}
+
+void InputFeeder::write(int rank, std::string_view bytes) {
+  const auto found = feeds_.find(rank);
+  if (found == feeds_.end() || !found->second.pipe.valid() || found->second.ending) {
+    acknowledge(rank, bytes.size());
+    return;
+  }
+  found->second.waiting.append(bytes);
+  push(rank, found->second);
+}
+
+void InputFeeder::end(int rank) {
+  const auto found = feeds_.find(rank);
+  if (found == feeds_.end()) return;
+  found->second.ending = true;
+  push(rank, found->second);
+}
+
+void InputFeeder::close(int rank) {
+  const auto found = feeds_.find(rank);
+  if (found != feeds_.end()) shut(rank, found->second);
+}
+
+void InputFeeder::push(int rank, Feed& feed) {
+  std::size_t delivered = 0;
+  while (feed.pipe.valid() && feed.position < feed.waiting.size()) {
+    const ssize_t wrote = ::write(feed.pipe.get(), feed.waiting.data() + feed.position,
+                                  feed.waiting.size() - feed.position);  // SIGPIPE is blocked
+    if (wrote < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN) break;
+      shut(rank, feed);  // EPIPE: the rank reads no more, which is its right
+      break;
+    }
+    feed.position += static_cast<std::size_t>(wrote);
+    delivered += static_cast<std::size_t>(wrote);
+  }
+  if (feed.position == feed.waiting.size()) {
+    feed.waiting.clear();
+    feed.position = 0;
+    if (feed.ending) shut(rank, feed);
+  }
+  if (feed.pipe.valid()) watch(rank, feed, !feed.waiting.empty());
+  if (delivered > 0) acknowledge(rank, delivered);
+}
+
+void InputFeeder::shut(int rank, Feed& feed) {
+  watch(rank, feed, false);
+  feed.pipe.reset();
+  const std::size_t lost = feed.waiting.size() - feed.position;
+  feed.waiting.clear();
+  feed.position = 0;
+  if (lost > 0) acknowledge(rank, lost);
+}
+
+void InputFeeder::watch(int rank, Feed& feed, bool wanted) {
+  if (wanted == feed.watched) return;
+  feed.watched = wanted;
+  if (!wanted) {
+    loop_.unwatch(feed.pipe.get());
+    return;
+  }
+  const auto watched = loop_.watch(feed.pipe.get(), EPOLLOUT, [this, rank](std::uint32_t) {
+    const auto found = feeds_.find(rank);
+    if (found != feeds_.end()) push(rank, found->second);
+  });
+  if (!watched) shut(rank, feed);
+}
+
+void InputFeeder::acknowledge(int rank, std::size_t bytes) {
+  std::string payload;
+  append_u32(payload, static_cast<std::uint32_t>(rank));
+  append_u32(payload, static_cast<std::uint32_t>(bytes));
+  link_.send(FrameType::kInputAck, payload);
+}
+
+}  // namespace hora::launcher

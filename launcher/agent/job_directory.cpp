@@ -1,0 +1,42 @@
+#include "launcher/agent/job_directory.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "launcher/agent/remove_tree.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::launcher {
+
+Result<JobDirectory> JobDirectory::create(std::function<Status(const std::string&)> announce) {
+  std::vector<std::string> parents;
+  const char* temporary = std::getenv("TMPDIR");
+  if (temporary != nullptr && temporary[0] == '/') parents.emplace_back(temporary);
+  parents.insert(parents.end(), {"/tmp", "/var/tmp", "/dev/shm"});
+  const std::string name = "/hora-job-" + os::random_token().substr(0, 16);
+  std::string reasons;
+  for (const std::string& parent : parents) {
+    const std::string path = parent + name;
+    HORA_TRY(announce(path));
+    // Fails on a name that exists, be it a symbolic link of somebody else's.
+    if (::mkdir(path.c_str(), 0700) == 0) return JobDirectory(path, std::move(announce));
+    if (!reasons.empty()) reasons += "; ";
+    reasons += errno_error(errno, "creating " + path).message;
+  }
+  HORA_TRY(announce(""));
+  return make_error(ErrorCode::kDenied, reasons);
+}
+
+JobDirectory::JobDirectory(JobDirectory&& other) noexcept
+    : path_(std::exchange(other.path_, {})), announce_(std::move(other.announce_)) {}
+
+JobDirectory::~JobDirectory() {
+  if (path_.empty()) return;
+  if (remove_tree(path_)) (void)announce_("");
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,126 @@
+#include "launcher/agent/launcher_link.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kReadChunk = 64 * 1024;
+constexpr int kReadsPerTurn = 16;  // then the ranks' output gets its turn
+
+Status make_non_blocking(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+    return errno_error(errno, "making the launcher's stream non-blocking");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+LauncherLink::LauncherLink(os::EventLoop& loop, int read_fd, int write_fd)
+    : loop_(loop), read_fd_(read_fd), write_fd_(write_fd), last_heard_(os::Clock::now()) {}
+
+LauncherLink::~LauncherLink() {
+  if (watching_read_) loop_.unwatch(read_fd_);
+  want_write(false);
+}
+
+Status LauncherLink::open(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  HORA_TRY(make_non_blocking(read_fd_));
+  HORA_TRY(make_non_blocking(write_fd_));
+  HORA_TRY(loop_.watch(read_fd_, EPOLLIN, [this](std::uint32_t) { read_some(); }));
+  watching_read_ = true;
+  out_.append(kAgentMagic);
+  return Ok{};
+}
+
+void LauncherLink::send(FrameType type, std::string_view payload) {
+  if (ended_) return;
+  append_frame(out_, type, payload);
+  flush();
+}
+
+void LauncherLink::flush() {
+  while (!ended_ && out_position_ < out_.size()) {
+    const ssize_t wrote = ::write(write_fd_, out_.data() + out_position_,
+                                  out_.size() - out_position_);  // SIGPIPE is blocked
+    if (wrote < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN) break;
+      end(std::string("writing to the launcher: ") + std::strerror(errno));
+      return;
+    }
+    out_position_ += static_cast<std::size_t>(wrote);
+  }
+  if (ended_) return;
+  if (out_position_ == out_.size()) {
+    out_.clear();
+    out_position_ = 0;
+  } else if (out_position_ > out_.size() / 2) {
+    out_.erase(0, out_position_);
+    out_position_ = 0;
+  }
+  want_write(!out_.empty());
+  if (out_.empty() && on_all_sent_) on_all_sent_();
+}
+
+void LauncherLink::want_write(bool wanted) {
+  if (wanted == watching_write_) return;
+  if (!wanted) {
+    loop_.unwatch(write_fd_);
+    watching_write_ = false;
+    return;
+  }
+  const auto watched = loop_.watch(write_fd_, EPOLLOUT, [this](std::uint32_t) { flush(); });
+  watching_write_ = watched.has_value();
+}
+
+void LauncherLink::read_some() {
+  static char chunk[kReadChunk];
+  for (int turn = 0; turn < kReadsPerTurn && !ended_; ++turn) {
+    const ssize_t got = ::read(read_fd_, chunk, sizeof chunk);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      if (errno != EAGAIN) end(std::string("reading from the launcher: ") + std::strerror(errno));
+      return;
+    }
+    if (got == 0) {
+      end("the launcher closed the stream");
+      return;
+    }
+    last_heard_ = os::Clock::now();
+    frames_.feed({chunk, static_cast<std::size_t>(got)});
+    while (!ended_) {
+      auto frame = frames_.next();
+      if (!frame) {
+        end(frame.error().message);
+        return;
+      }
+      if (!frame->has_value()) break;
+      handlers_.on_frame(std::move(**frame));
+    }
+    if (static_cast<std::size_t>(got) < sizeof chunk) return;
+  }
+}
+
+void LauncherLink::end(std::string why) {
+  if (ended_) return;
+  ended_ = true;
+  if (watching_read_) loop_.unwatch(read_fd_);
+  watching_read_ = false;
+  want_write(false);
+  out_.clear();
+  out_position_ = 0;
+  handlers_.on_end(std::move(why));
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,66 @@
+// The agent's end of the byte stream to its launcher: frames in, frames out, never blocking.
+// Does not own the descriptors (standard input and output, as a rule); lives on the loop's thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+class LauncherLink {
+ public:
+  struct Handlers {
+    std::function<void(Frame)> on_frame;
+    // The launcher is gone or talks nonsense; called once. Nothing can be sent afterwards.
+    std::function<void(std::string why)> on_end;
+  };
+
+  LauncherLink(os::EventLoop& loop, int read_fd, int write_fd);
+  ~LauncherLink();
+  LauncherLink(const LauncherLink&) = delete;
+  LauncherLink& operator=(const LauncherLink&) = delete;
+
+  // Sends the magic and starts reading. An error when a descriptor is no stream.
+  Status open(Handlers handlers);
+
+  void send(FrameType type, std::string_view payload = {});
+  // For output: frames are appended here without a copy, then flush()ed together.
+  std::string& outgoing() { return out_; }
+  void flush();
+
+  bool ended() const { return ended_; }
+  bool all_sent() const { return out_.size() == out_position_; }
+  // Called each time when nothing is left to send.
+  void set_on_all_sent(std::function<void()> handler) { on_all_sent_ = std::move(handler); }
+
+  os::Clock::time_point last_heard() const { return last_heard_; }
+  void forgive_silence() { last_heard_ = os::Clock::now(); }
+  // Takes in what has arrived: a process that was itself stopped must read before it judges
+  // silence.
+  void read_now() { read_some(); }
+
+ private:
+  void read_some();
+  void end(std::string why);
+  void want_write(bool wanted);
+
+  os::EventLoop& loop_;
+  int read_fd_;
+  int write_fd_;
+  Handlers handlers_;
+  std::function<void()> on_all_sent_;
+  FrameReader frames_;
+  std::string out_;
+  std::size_t out_position_ = 0;
+  bool watching_read_ = false;
+  bool watching_write_ = false;
+  bool ended_ = false;
+  os::Clock::time_point last_heard_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,24 @@
+#include "launcher/agent/order_check.h"
+
+#include <set>
+
+namespace hora::launcher {
+
+Status check_order(const HostOrder& order) {
+  constexpr std::int64_t kShortestLease = 50;
+  constexpr std::int64_t kLongest = 30LL * 24 * 3600 * 1000;
+  std::set<int> ranks;
+  for (const RankOrder& rank : order.ranks) {
+    if (rank.rank < 0 || !ranks.insert(rank.rank).second) {
+      return make_error(ErrorCode::kUsage,
+                        "an order with rank " + std::to_string(rank.rank) + " twice");
+    }
+  }
+  if (order.lease_ms < kShortestLease || order.lease_ms > kLongest || order.grace_ms < 0 ||
+      order.grace_ms > kLongest || order.output_window_bytes < 1) {
+    return make_error(ErrorCode::kUsage, "an order with a lease, grace or window out of range");
+  }
+  return Ok{};
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,189 @@
+#include "launcher/agent/output_pump.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kReadChunk = 64 * 1024;
+constexpr std::size_t kFlushAt = 256 * 1024;
+constexpr int kEventsPerTurn = 32;
+constexpr int kLargePipeBytes = 256 * 1024;
+constexpr std::size_t kTailBytes = 4 * 1024;
+
+}  // namespace
+
+OutputPump::OutputPump(os::EventLoop& loop, LauncherLink& link) : loop_(loop), link_(link) {}
+
+OutputPump::~OutputPump() { watch_pipes(false); }
+
+Status OutputPump::open(std::size_t window_bytes) {
+  window_ = std::max<std::size_t>(window_bytes, 4 * 1024);
+  pipes_ = os::Fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!pipes_.valid()) return errno_error(errno, "creating an epoll instance");
+  watch_pipes(true);
+  return Ok{};
+}
+
+Status OutputPump::add(int rank, OutputStream which, os::Fd pipe) {
+  auto stream = std::make_unique<Stream>(Stream{rank, which, std::move(pipe)});
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = stream.get();
+  if (::epoll_ctl(pipes_.get(), EPOLL_CTL_ADD, stream->pipe.get(), &event) != 0) {
+    return errno_error(errno, "watching a rank's output");
+  }
+  ++open_streams_;
+  streams_.push_back(std::move(stream));
+  return Ok{};
+}
+
+void OutputPump::watch_pipes(bool wanted) {
+  if (wanted == watching_) return;
+  if (!wanted) {
+    loop_.unwatch(pipes_.get());
+    watching_ = false;
+    return;
+  }
+  const auto watched = loop_.watch(pipes_.get(), EPOLLIN, [this](std::uint32_t) { on_ready(); });
+  watching_ = watched.has_value();
+}
+
+void OutputPump::on_ready() {
+  std::array<epoll_event, kEventsPerTurn> events;
+  const int count = ::epoll_wait(pipes_.get(), events.data(), kEventsPerTurn, 0);
+  for (int i = 0; i < count; ++i) {
+    // The kernel puts a pipe that is still readable at the end of its list: everyone's turn comes.
+    auto* stream = static_cast<Stream*>(events[i].data.ptr);
+    if (stream->pipe.valid() && read_once(*stream) == ReadResult::kNoCredit) break;
+  }
+  link_.flush();
+  if (on_progress_) on_progress_();
+}
+
+OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
+  static char chunk[kReadChunk];
+  const std::size_t credit = discarding_ ? kReadChunk : window_ - std::min(window_, in_flight_);
+  if (credit == 0) {
+    watch_pipes(false);
+    return ReadResult::kNoCredit;
+  }
+  ssize_t got;
+  do {
+    got = ::read(stream.pipe.get(), chunk, std::min(credit, kReadChunk));
+  } while (got < 0 && errno == EINTR);
+  if (got <= 0) {
+    if (got < 0 && errno == EAGAIN) return ReadResult::kEmpty;
+    end_stream(stream);
+    return ReadResult::kEnded;
+  }
+  const std::string_view bytes(chunk, static_cast<std::size_t>(got));
+  if (bytes.size() == kReadChunk && !stream.enlarged) {
+    // One that prints much gets a larger pipe: fewer turns. Beyond the user's limit it stays.
+    stream.enlarged = true;
+    (void)::fcntl(stream.pipe.get(), F_SETPIPE_SZ, kLargePipeBytes);
+  }
+  if (stream.which == OutputStream::kStderr) remember(stream, bytes);
+  if (discarding_) return ReadResult::kMore;
+  std::string& out = link_.outgoing();
+  append_u32(out, static_cast<std::uint32_t>(bytes.size() + 5));
+  out.push_back(static_cast<char>(FrameType::kOutput));
+  append_u32(out, static_cast<std::uint32_t>(stream.rank));
+  out.push_back(static_cast<char>(stream.which));
+  out.append(bytes);
+  in_flight_ += bytes.size();
+  if (out.size() >= kFlushAt) link_.flush();
+  return ReadResult::kMore;
+}
+
+void OutputPump::end_stream(Stream& stream) {
+  if (!stream.pipe.valid()) return;
+  stream.pipe.reset();  // leaves the epoll with it
+  --open_streams_;
+  if (discarding_) return;
+  std::string payload;
+  append_u32(payload, static_cast<std::uint32_t>(stream.rank));
+  payload.push_back(static_cast<char>(stream.which));
+  append_frame(link_.outgoing(), FrameType::kOutputEnd, payload);
+}
+
+bool OutputPump::drain(int rank) {
+  bool drained = true;
+  for (const auto& stream : streams_) {
+    if (stream->rank != rank) continue;
+    // A process that the rank left behind may print for ever: the rank's own words fit a pipe.
+    const int capacity = stream->pipe.valid() ? ::fcntl(stream->pipe.get(), F_GETPIPE_SZ) : 0;
+    std::size_t left = static_cast<std::size_t>(std::max(capacity, 0)) + kReadChunk;
+    while (stream->pipe.valid()) {
+      const std::size_t before = in_flight_;
+      const ReadResult result = read_once(*stream);
+      if (result == ReadResult::kNoCredit) drained = false;
+      if (result != ReadResult::kMore) break;
+      const std::size_t got = discarding_ ? kReadChunk : in_flight_ - before;
+      if (got >= left) break;
+      left -= got;
+    }
+  }
+  link_.flush();
+  return drained;
+}
+
+void OutputPump::acknowledge(std::size_t bytes) {
+  in_flight_ -= std::min(in_flight_, bytes);
+  if (in_flight_ >= window_) return;
+  if (finishing_) finish();
+  if (open_streams_ > 0) watch_pipes(true);
+  if (on_progress_) on_progress_();
+}
+
+void OutputPump::discard() {
+  discarding_ = true;
+  if (open_streams_ > 0) watch_pipes(true);
+}
+
+void OutputPump::finish() {
+  finishing_ = true;
+  for (const auto& stream : streams_) {
+    while (stream->pipe.valid()) {
+      const ReadResult result = read_once(*stream);
+      if (result == ReadResult::kEmpty) end_stream(*stream);
+      if (result == ReadResult::kNoCredit) {
+        link_.flush();
+        return;  // acknowledge() goes on
+      }
+    }
+  }
+  link_.flush();
+}
+
+void OutputPump::remember(Stream& stream, std::string_view bytes) {
+  stream.seen += bytes.size();
+  stream.tail.append(bytes.substr(bytes.size() - std::min(bytes.size(), 2 * kTailBytes)));
+  if (stream.tail.size() > 4 * kTailBytes) {
+    stream.tail.erase(0, stream.tail.size() - 2 * kTailBytes);
+  }
+}
+
+std::string OutputPump::last_stderr(int rank) const {
+  for (const auto& stream : streams_) {
+    if (stream->rank != rank || stream->which != OutputStream::kStderr) continue;
+    const std::size_t kept = std::min(stream->tail.size(), kTailBytes);
+    std::string tail = stream->tail.substr(stream->tail.size() - kept);
+    if (stream->seen > kept) {
+      // Starts within a line, unless that line alone is longer than what we keep.
+      const std::size_t line = tail.find('\n');
+      if (line != std::string::npos && line + 1 < tail.size()) tail.erase(0, line + 1);
+    }
+    return tail;
+  }
+  return {};
+}
+
+}  // namespace hora::launcher

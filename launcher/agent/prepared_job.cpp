@@ -1,0 +1,206 @@
+#include "launcher/agent/prepared_job.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/failure_code.h"
+#include "launcher/process/program_search.h"
+#include "launcher/process/spawn.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
+constexpr rlim_t kOwnDescriptors = 48;  // the agent's, and those in flight while a rank starts
+constexpr int kCannotExecute = 126;
+constexpr int kNotFound = 127;
+
+Failure failed_with(std::string_view code, std::string message, std::string advice = {}) {
+  return Failure{std::string(code), std::move(message), std::move(advice)};
+}
+
+Failure no_directory(const std::string& path, const std::string& host, int errnum) {
+  return failed_with(
+      failure::kCwd,
+      "working directory '" + path + "' on host " + host + ": " + std::strerror(errnum),
+      "create it there, name another with --wdir, or send the files with --ship");
+}
+
+// Raises our own soft limit as far as the job needs; the ranks get the old one back.
+std::variant<std::optional<unsigned long>, Failure> make_room(const HostOrder& order,
+                                                              const std::string& host) {
+  rlim_t needed = kOwnDescriptors;
+  for (const RankOrder& rank : order.ranks) {
+    needed += rank.stdin_source == StdinSource::kStream ? 3 : 2;
+  }
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) {
+    return std::optional<unsigned long>();
+  }
+  if (limit.rlim_max < needed) {
+    return failed_with(failure::kAgent,
+                       std::to_string(order.ranks.size()) + " ranks need " +
+                           std::to_string(needed) + " open files on host " + host +
+                           ", where the limit is " + std::to_string(limit.rlim_max),
+                       "raise the limit (ulimit -Hn) or start fewer ranks there");
+  }
+  const std::optional<unsigned long> before = limit.rlim_cur;
+  limit.rlim_cur = needed;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return std::optional<unsigned long>();
+  return before;
+}
+
+// Both ends close-on-exec; `ours` does not block.
+bool make_pipe(os::Fd& read_end, os::Fd& write_end, bool we_read) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+  read_end = os::Fd(ends[0]);
+  write_end = os::Fd(ends[1]);
+  const int ours = we_read ? ends[0] : ends[1];
+  return ::fcntl(ours, F_SETFL, O_NONBLOCK | (we_read ? O_RDONLY : O_WRONLY)) == 0;
+}
+
+}  // namespace
+
+struct PreparedJob::RankPipes {
+  os::Fd stdin_read, stdin_write, stdout_read, stdout_write, stderr_read, stderr_write;
+};
+
+std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const JobPlace& place) {
+  if (order.argv.empty()) return failed_with(failure::kProtocol, "the order names no command");
+  for (const std::string& argument : order.argv) {
+    if (argument.find('\0') != std::string::npos) {
+      return failed_with(failure::kUsage, "an argument of the command holds a NUL byte");
+    }
+  }
+  auto room = make_room(order, place.host);
+  if (auto* failed = std::get_if<Failure>(&room)) return std::move(*failed);
+
+  const std::string directory =
+      order.ship_directory ? place.job_directory : order.working_directory;
+  if (directory.empty() || directory.find('\0') != std::string::npos) {
+    return no_directory(directory, place.host, ENOENT);
+  }
+  // Opened, not just looked at: the ranks enter this one even if its name is moved meanwhile.
+  os::Fd working_directory(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!working_directory.valid()) return no_directory(directory, place.host, errno);
+  if (::faccessat(working_directory.get(), ".", X_OK, AT_EACCESS) != 0) {
+    return no_directory(directory, place.host, errno);
+  }
+
+  std::vector<Variable> own{{"HORA_JOB_ID", order.job_id}};
+  const std::size_t equals = place.mark.find('=');
+  if (equals != std::string::npos) {
+    own.emplace_back(place.mark.substr(0, equals), place.mark.substr(equals + 1));
+  }
+  if (!place.job_directory.empty()) own.emplace_back("HORA_JOB_DIRECTORY", place.job_directory);
+  own.emplace_back("PWD", directory);  // programs trust it
+  auto environment = HostEnvironment::build(order, environ, place.bundle_root, std::move(own));
+  if (!environment) {
+    return failed_with(
+        environment.error().code == ErrorCode::kNotFound ? failure::kCache : failure::kUsage,
+        environment.error().message + " (host " + place.host + ")");
+  }
+
+  PreparedJob job(std::move(order), std::move(*environment));
+  job.open_files_limit_ = std::get<std::optional<unsigned long>>(room);
+  job.working_directory_ = std::move(working_directory);
+  job.null_ = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!job.null_.valid()) {
+    return failed_with(failure::kAgent,
+                       "opening /dev/null on host " + place.host + ": " + std::strerror(errno));
+  }
+  for (std::string& argument : job.order_.argv) job.argv_.push_back(argument.data());
+  job.argv_.push_back(nullptr);
+  job.cgroup_ = JobCgroup::create(place.cgroup_word);
+  return job;
+}
+
+Result<std::string> PreparedJob::program_for(const RankEnvironment& environment) {
+  const std::string_view path = environment.find("PATH");
+  const std::string key(path.empty() ? kDefaultPath : path);
+  auto known = programs_.find(key);
+  if (known == programs_.end()) {
+    known = programs_.emplace(key, find_program(order_.argv.front(), key, working_directory_.get()))
+                .first;
+  }
+  return known->second;
+}
+
+RankNotStarted PreparedJob::describe(const SpawnOutcome& outcome,
+                                     const std::string& program) const {
+  std::string text(spawn_stage_name(outcome.failed_stage));
+  if (outcome.failed_stage == SpawnStage::kExecute) {
+    text += " " + program;
+    if (outcome.errnum == E2BIG) {
+      return {text + ": the environment and the arguments are larger than this machine allows",
+              kCannotExecute};
+    }
+    if (outcome.errnum == ENOENT) {
+      // It was there a moment ago: the script's interpreter or the ELF loader is what is missing.
+      return {text + ": its interpreter is not there", kNotFound};
+    }
+  }
+  return {text + ": " + std::strerror(outcome.errnum), kCannotExecute};
+}
+
+std::variant<StartedRank, RankNotStarted> PreparedJob::start(const RankOrder& rank) {
+  const RankEnvironment environment = environment_.for_rank(rank);
+  const auto program = program_for(environment);
+  if (!program) {
+    const bool missing = program.error().code == ErrorCode::kNotFound;
+    return RankNotStarted{program.error().message, missing ? kNotFound : kCannotExecute};
+  }
+  RankPipes pipes;
+  const bool streams = rank.stdin_source == StdinSource::kStream;
+  if (!make_pipe(pipes.stdout_read, pipes.stdout_write, true) ||
+      !make_pipe(pipes.stderr_read, pipes.stderr_write, true) ||
+      (streams && !make_pipe(pipes.stdin_read, pipes.stdin_write, false))) {
+    return RankNotStarted{std::string("making a pipe: ") + std::strerror(errno), kCannotExecute};
+  }
+  SpawnRequest request;
+  request.program = program->c_str();
+  request.argv = argv_.data();
+  request.envp = environment.pointers.data();
+  request.stdin_fd = streams ? pipes.stdin_read.get() : null_.get();
+  request.stdout_fd = pipes.stdout_write.get();
+  request.stderr_fd = pipes.stderr_write.get();
+  request.working_directory_fd = working_directory_.get();
+  request.cgroup_fd = cgroup_ ? cgroup_->fd() : -1;
+  request.die_with_parent = true;
+  request.open_files_limit = open_files_limit_;
+  SpawnOutcome outcome = spawn(request);
+  if (!outcome.ok() && cgroup_ &&
+      (outcome.failed_stage == SpawnStage::kClone || outcome.failed_stage == SpawnStage::kCgroup)) {
+    // A cgroup is a second safety, no condition.
+    cgroup_->remove();
+    cgroup_.reset();
+    request.cgroup_fd = -1;
+    outcome = spawn(request);
+  }
+  if (outcome.failed_stage == SpawnStage::kExecute && outcome.errnum == ENOEXEC &&
+      is_plain_script(*program, working_directory_.get())) {
+    std::vector<char*> shell_argv{const_cast<char*>("/bin/sh"),
+                                  const_cast<char*>(program->c_str())};
+    shell_argv.insert(shell_argv.end(), argv_.begin() + 1, argv_.end());
+    request.program = "/bin/sh";
+    request.argv = shell_argv.data();
+    outcome = spawn(request);
+  }
+  if (!outcome.ok()) return describe(outcome, *program);
+  StartedRank started;
+  started.pid = outcome.pid;
+  started.stdin_pipe = std::move(pipes.stdin_write);
+  started.stdout_pipe = std::move(pipes.stdout_read);
+  started.stderr_pipe = std::move(pipes.stderr_read);
+  return started;
+}
+
+}  // namespace hora::launcher

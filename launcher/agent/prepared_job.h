@@ -1,0 +1,68 @@
+// A host's order, checked and made ready, so that starting its ranks can only fail rank by rank.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "launcher/agent/rank_environment.h"
+#include "launcher/process/job_cgroup.h"
+#include "launcher/protocol/messages.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+// What the agent knows and the order does not.
+struct JobPlace {
+  std::string host;           // for messages
+  std::string bundle_root;    // empty: there is none here
+  std::string job_directory;  // empty: the job has none
+  std::string mark;           // "HORA_AGENT_MARK=<random>"
+  std::string cgroup_word;    // names the job's cgroup
+};
+
+struct StartedRank {
+  pid_t pid = -1;
+  os::Fd stdin_pipe;   // non-blocking write end; invalid when the rank reads /dev/null
+  os::Fd stdout_pipe;  // non-blocking read ends
+  os::Fd stderr_pipe;
+};
+
+// A program that could not be started: RankExit's spawn_error and exit_code.
+struct RankNotStarted {
+  std::string error;
+  int exit_code = 126;
+};
+
+class PreparedJob {
+ public:
+  static std::variant<PreparedJob, Failure> prepare(HostOrder order, const JobPlace& place);
+
+  const HostOrder& order() const { return order_; }
+  JobCgroup* cgroup() { return cgroup_ ? &*cgroup_ : nullptr; }
+
+  std::variant<StartedRank, RankNotStarted> start(const RankOrder& rank);
+
+ private:
+  PreparedJob(HostOrder order, HostEnvironment environment)
+      : order_(std::move(order)), environment_(std::move(environment)) {}
+
+  Result<std::string> program_for(const RankEnvironment& environment);
+  struct RankPipes;
+  RankNotStarted describe(const struct SpawnOutcome& outcome, const std::string& program) const;
+
+  HostOrder order_;
+  HostEnvironment environment_;
+  os::Fd working_directory_;
+  os::Fd null_;
+  std::optional<JobCgroup> cgroup_;
+  std::vector<char*> argv_;
+  std::unordered_map<std::string, Result<std::string>> programs_;  // by PATH
+  std::optional<unsigned long> open_files_limit_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,182 @@
+#include "launcher/agent/prober.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kOpenAtATime = 128;
+constexpr int kAcceptsPerTurn = 64;
+constexpr std::chrono::milliseconds kAcceptPause{50};
+
+}  // namespace
+
+// --- answering
+// ------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<ProbeListener>> ProbeListener::create(os::EventLoop& loop) {
+  auto socket = net::listen_tcp({*parse_ip_address("::"), 0});
+  if (!socket) socket = net::listen_tcp({*parse_ip_address("0.0.0.0"), 0});  // no IPv6 here
+  if (!socket) return std::move(socket).error().with_context("listening for probes");
+  const auto endpoint = net::local_endpoint(socket->get());
+  if (!endpoint) return endpoint.error();
+  std::unique_ptr<ProbeListener> listener(
+      new ProbeListener(loop, std::move(*socket), endpoint->port));
+  HORA_TRY(loop.watch(listener->socket_.get(), EPOLLIN,
+                      [raw = listener.get()](std::uint32_t) { raw->answer(); }));
+  return listener;
+}
+
+ProbeListener::ProbeListener(os::EventLoop& loop, os::Fd socket, int port)
+    : loop_(loop), socket_(std::move(socket)), port_(port), nonce_(os::random_token()) {}
+
+ProbeListener::~ProbeListener() { loop_.unwatch(socket_.get()); }
+
+void ProbeListener::answer() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    auto accepted = net::accept_tcp(socket_.get());
+    if (accepted && !accepted->has_value()) return;
+    if (!accepted) {
+      // No descriptor is free: the listener would stay readable, so it rests a little.
+      (void)loop_.change(socket_.get(), 0);
+      loop_.call_after(kAcceptPause,
+                       [&loop = loop_, fd = socket_.get()] { (void)loop.change(fd, EPOLLIN); });
+      return;
+    }
+    // A nonce always fits an empty socket's buffer.
+    (void)!::send((*accepted)->fd.get(), nonce_.data(), nonce_.size(), MSG_NOSIGNAL);
+    ::shutdown((*accepted)->fd.get(), SHUT_WR);
+  }
+}
+
+// --- asking
+// ---------------------------------------------------------------------------------------
+
+Prober::Prober(os::EventLoop& loop, const Probe& probe, std::function<void(ProbeResult)> on_done)
+    : loop_(loop), on_done_(std::move(on_done)), timeout_ms_(probe.timeout_ms) {
+  for (const ProbeTarget& target : probe.targets) {
+    for (const std::string& address : target.addresses) {
+      auto attempt = std::make_unique<Attempt>();
+      attempt->answer = result_.answers.size();
+      attempt->port = target.port;
+      attempt->nonce = target.nonce;
+      ProbeAnswer answer;
+      answer.host_index = target.host_index;
+      answer.address = address;
+      result_.answers.push_back(std::move(answer));
+      waiting_.push_back(attempt.get());
+      attempts_.push_back(std::move(attempt));
+    }
+  }
+  left_ = attempts_.size();
+}
+
+Prober::~Prober() {
+  loop_.cancel(timer_);
+  for (const auto& attempt : attempts_) {
+    if (attempt->socket.valid()) loop_.unwatch(attempt->socket.get());
+  }
+}
+
+void Prober::start() {
+  timer_ = loop_.call_after(std::chrono::milliseconds(timeout_ms_), [this] {
+    timer_ = 0;
+    waiting_.clear();
+    for (const auto& attempt : attempts_) {
+      if (!attempt->done) settle(*attempt, false, "no answer in time");
+    }
+    finish_if_done();
+  });
+  begin_waiting();
+  finish_if_done();
+}
+
+void Prober::begin_waiting() {
+  while (open_ < kOpenAtATime && !waiting_.empty()) {
+    Attempt* attempt = waiting_.front();
+    waiting_.pop_front();
+    begin(*attempt);
+  }
+}
+
+void Prober::begin(Attempt& attempt) {
+  const auto address = parse_ip_address(result_.answers[attempt.answer].address);
+  if (!address) return settle(attempt, false, address.error().message);
+  sockaddr_storage storage{};
+  const unsigned size =
+      net::to_sockaddr({*address, static_cast<std::uint16_t>(attempt.port)}, storage);
+  attempt.socket =
+      os::Fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!attempt.socket.valid()) return settle(attempt, false, std::strerror(errno));
+  ++open_;
+  if (::connect(attempt.socket.get(), reinterpret_cast<const sockaddr*>(&storage), size) != 0 &&
+      errno != EINPROGRESS) {
+    return settle(attempt, false, std::strerror(errno));
+  }
+  const auto watched = loop_.watch(attempt.socket.get(), EPOLLIN | EPOLLOUT,
+                                   [this, &attempt](std::uint32_t) { on_event(attempt); });
+  if (!watched) settle(attempt, false, watched.error().message);
+}
+
+void Prober::on_event(Attempt& attempt) {
+  if (!attempt.connected) {
+    int errnum = 0;
+    socklen_t size = sizeof errnum;
+    ::getsockopt(attempt.socket.get(), SOL_SOCKET, SO_ERROR, &errnum, &size);
+    if (errnum != 0) {
+      settle(attempt, false, std::strerror(errnum));
+      begin_waiting();
+      return finish_if_done();
+    }
+    attempt.connected = true;
+    if (const auto local = net::local_endpoint(attempt.socket.get())) {
+      result_.answers[attempt.answer].local_address = format_address(local->address);
+    }
+    (void)loop_.change(attempt.socket.get(), EPOLLIN);
+  }
+  std::array<char, 256> chunk;
+  const ssize_t got = ::read(attempt.socket.get(), chunk.data(), chunk.size());
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got > 0) {
+    attempt.heard.append(chunk.data(), static_cast<std::size_t>(got));
+    if (attempt.heard.size() < attempt.nonce.size()) return;
+  }
+  // An address that is the same on every host (docker0) answers too, but for somebody else.
+  const bool right = attempt.heard == attempt.nonce && !attempt.nonce.empty();
+  settle(attempt, right, right ? "" : "another host answers there");
+  begin_waiting();
+  finish_if_done();
+}
+
+void Prober::settle(Attempt& attempt, bool reached, std::string error) {
+  attempt.done = true;
+  if (attempt.socket.valid()) {
+    loop_.unwatch(attempt.socket.get());
+    attempt.socket.reset();
+    --open_;
+  }
+  --left_;
+  result_.answers[attempt.answer].reached = reached;
+  result_.answers[attempt.answer].error = std::move(error);
+}
+
+void Prober::finish_if_done() {
+  if (left_ > 0 || !on_done_) return;
+  loop_.cancel(timer_);
+  timer_ = 0;
+  const auto on_done = std::exchange(on_done_, nullptr);
+  on_done(std::move(result_));  // may destroy this
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,46 @@
+// What this installation can do, for --check-build: the facts, and their two printed forms.  [pure]
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hora::launcher {
+
+// One backend of libhora, as the library itself says.
+struct BackendFact {
+  bool loads = false;   // built, and everything that it needs is here
+  bool usable = false;  // on this machine, by one process alone
+  std::string version;
+  std::string why_not;
+};
+
+struct FeatureFact {
+  std::string name;           // "GLOO"
+  bool built = false;         // a part of this installation uses it
+  bool loads = false;         // and can be loaded here, now
+  std::string version_built;  // of the library that it was built against
+  std::string version_found;  // of the library that is found here now; empty: none or not told
+  std::string path;           // of that library; empty: none was found
+  std::string note;           // why it was not built or does not load
+};
+
+struct BuildFacts {
+  std::string version;                  // of Hora
+  std::string runtime_path;             // libhora.so of the bundle
+  std::string runtime_error;            // why it does not load; empty: it does
+  std::vector<std::string> frameworks;  // "tensorflow", "torch", ...: the packages in the bundle
+  std::map<std::string, BackendFact> backends;  // by id
+  std::vector<FeatureFact> features;
+  bool mpi_engine = false;  // horarun can start ranks by mpirun
+
+  bool loads(const std::string& backend) const;
+};
+
+// Three tables of boxes, in the layout that scripts parse. Verbose: a blank line before them, and
+// behind them what stands behind each box.
+std::string format_build_facts(const BuildFacts& facts, bool verbose);
+// One JSON document; "schema": 1.
+std::string format_build_facts_json(const BuildFacts& facts);
+
+}  // namespace hora::launcher

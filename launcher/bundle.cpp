@@ -1,0 +1,181 @@
+#include "launcher/bundle.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+
+#include <nlohmann/json.hpp>
+#include <sha256.h>  // libmd
+
+#include "launcher/protocol/frame.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kChunk = 256 * 1024;
+
+Result<std::string> read_whole_file(const std::string& path) {
+  os::Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return errno_error(errno, "opening " + path);
+  std::string bytes;
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return errno_error(errno, "reading " + path);
+  if (S_ISDIR(info.st_mode)) return errno_error(EISDIR, "reading " + path);
+  bytes.reserve(static_cast<std::size_t>(info.st_size));
+  std::array<char, 64 * 1024> chunk;
+  while (true) {
+    const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error(errno, "reading " + path);
+    if (got == 0) return bytes;
+    bytes.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+}
+
+std::string sha256_hex(std::string_view bytes) {
+  SHA2_CTX context;
+  SHA256Init(&context);
+  SHA256Update(&context, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  std::array<char, SHA256_DIGEST_STRING_LENGTH> text;
+  SHA256End(&context, text.data());
+  return text.data();
+}
+
+// Deflates what it is given into kData frames at the end of `out`.
+class FrameDeflater {
+ public:
+  explicit FrameDeflater(std::string& out) : out_(out) {
+    ready_ = ::deflateInit(&stream_, /*fast: the link is usually faster than level 6*/ 1) == Z_OK;
+  }
+  ~FrameDeflater() { ::deflateEnd(&stream_); }
+  FrameDeflater(const FrameDeflater&) = delete;
+  FrameDeflater& operator=(const FrameDeflater&) = delete;
+
+  Status add(std::string_view bytes) { return run(bytes, Z_NO_FLUSH); }
+  Status finish() { return run({}, Z_FINISH); }
+
+ private:
+  Status run(std::string_view bytes, int flush) {
+    if (!ready_) return make_error(ErrorCode::kFailed, "zlib could not be started");
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+    stream_.avail_in = static_cast<uInt>(bytes.size());
+    do {
+      stream_.next_out = reinterpret_cast<Bytef*>(chunk_.data());
+      stream_.avail_out = static_cast<uInt>(chunk_.size());
+      if (::deflate(&stream_, flush) == Z_STREAM_ERROR) {
+        return make_error(ErrorCode::kFailed, "compressing failed");
+      }
+      const std::size_t made = chunk_.size() - stream_.avail_out;
+      if (made > 0) append_frame(out_, FrameType::kData, {chunk_.data(), made});
+    } while (stream_.avail_out == 0);
+    return Ok{};
+  }
+
+  std::string& out_;
+  z_stream stream_{};
+  bool ready_ = false;
+  std::string chunk_ = std::string(kChunk, '\0');
+};
+
+Result<std::string> own_directory() {
+  std::array<char, PATH_MAX> path;
+  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0) return errno_error(errno, "finding the running program");
+  const std::string program(path.data(), static_cast<std::size_t>(length));
+  return program.substr(0, program.rfind('/'));
+}
+
+Result<Installation> parse_manifest(const std::string& text, const std::string& share) {
+  const json manifest = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Installation found;
+  try {
+    found.agent_sha256 = manifest.at("agent_sha256").get<std::string>();
+    found.bundle.hash = manifest.at("bundle_hash").get<std::string>();
+    found.least_glibc = manifest.value("least_glibc", "");
+    for (const json& entry : manifest.at("files")) {
+      BundleFile file;
+      file.path = entry.at("path").get<std::string>();
+      file.size_bytes = entry.at("size").get<std::uint64_t>();
+      file.mode = entry.at("mode").get<int>();
+      file.sha256 = entry.value("sha256", "");
+      file.link_target = entry.value("link_target", "");
+      found.bundle.files.push_back(std::move(file));
+    }
+  } catch (const json::exception& e) {
+    return make_error(ErrorCode::kFailed, share + "/manifest.json is damaged: " + e.what());
+  }
+  found.agent_path = share + "/agent/hora-agent";
+  found.bundle_directory = share + "/bundle";
+  return found;
+}
+
+}  // namespace
+
+Result<Installation> find_installation() {
+  auto directory = own_directory();
+  if (!directory) return std::move(directory).error();
+  const std::string share = directory->substr(0, directory->rfind('/')) + "/share/hora";
+  auto manifest = read_whole_file(share + "/manifest.json");
+  if (!manifest) {
+    return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
+                                                manifest.error().message +
+                                                "); build the target 'bundle' or install again");
+  }
+  auto found = parse_manifest(*manifest, share);
+  if (!found) return found;
+  if (::access(found->agent_path.c_str(), X_OK) != 0) {
+    return errno_error(errno, "this installation is incomplete: " + found->agent_path);
+  }
+  return found;
+}
+
+Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation) {
+  std::string frames;
+  append_frame(frames, FrameType::kBundle, encode(installation.bundle));
+  FrameDeflater deflater(frames);
+  for (const BundleFile& file : installation.bundle.files) {
+    if (!file.link_target.empty()) continue;
+    auto bytes = read_whole_file(installation.bundle_directory + "/" + file.path);
+    if (!bytes) return std::move(bytes).error().with_context("packing the runtime");
+    if (bytes->size() != file.size_bytes) {
+      return make_error(ErrorCode::kFailed,
+                        "packing the runtime: " + file.path + " has " +
+                            std::to_string(bytes->size()) + " bytes, the manifest says " +
+                            std::to_string(file.size_bytes) + "; build the target 'bundle' again");
+    }
+    HORA_TRY(deflater.add(*bytes));
+  }
+  HORA_TRY(deflater.finish());
+  append_frame(frames, FrameType::kDataEnd, {});
+  return std::make_shared<const std::string>(std::move(frames));
+}
+
+Result<std::string> ship_file_frames(const std::string& path) {
+  auto bytes = read_whole_file(path);
+  if (!bytes) return std::move(bytes).error().with_context("--ship");
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno_error(errno, "--ship: " + path);
+  ShipFile file;
+  file.name = path.substr(path.rfind('/') + 1);
+  file.size_bytes = bytes->size();
+  file.mode = static_cast<int>(info.st_mode & 0777);
+  file.sha256 = sha256_hex(*bytes);
+  std::string frames;
+  append_frame(frames, FrameType::kShipFile, encode(file));
+  FrameDeflater deflater(frames);
+  HORA_TRY(deflater.add(*bytes));
+  HORA_TRY(deflater.finish());
+  append_frame(frames, FrameType::kDataEnd, {});
+  return frames;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,32 @@
+// What this installation can ship to a host: the agent and the runtime bundle.
+// The build writes share/hora/manifest.json beside them, so nothing is hashed at launch.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct Installation {
+  std::string agent_path;
+  std::string agent_sha256;
+  std::string bundle_directory;
+  BundleHeader bundle;      // hash and files; empty when this build has no runtime
+  std::string least_glibc;  // the oldest glibc that the bundle's libraries run on; may be empty
+};
+
+// Looks in <directory of the running program>/../share/hora, the same in a build tree and an
+// installed prefix. Errors: kNotFound names what is missing and how to get it.
+Result<Installation> find_installation();
+
+// The bundle as the frames that carry it to an agent: kBundle, kData..., kDataEnd. Several
+// megabytes; made once and shared by all hosts that need it.
+Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation);
+
+// One of the user's own files as kShipFile, kData..., kDataEnd. Errors name the file.
+Result<std::string> ship_file_frames(const std::string& path);
+
+}  // namespace hora::launcher

@@ -1,0 +1,190 @@
+#include "launcher/command_line.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+
+#include "launcher/duration.h"
+#include "launcher/job_options.h"
+#include "launcher/option_check.h"
+#include "launcher/option_spelling.h"
+#include "launcher/usage_text.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+std::optional<ShowText> asks_for_help(const Spelled& spelled, Verb verb) {
+  for (const SpelledOption& option : spelled.options) {
+    if (shown_name(*option.row) == "-h") {
+      return ShowText{help_text(verb, option.value == std::optional<std::string>("all"))};
+    }
+  }
+  return std::nullopt;
+}
+
+Status expect_no_arguments(const Spelled& spelled) {
+  if (spelled.command.empty()) return Ok{};
+  return usage("unexpected argument " + quote(spelled.command.front()));
+}
+
+Result<Command> parse_cache(Arguments arguments, const Surroundings& surroundings) {
+  ManageCache cache;
+  const bool has_action = !arguments.empty() && (arguments[0] == "ls" || arguments[0] == "clean");
+  if (has_action) {
+    if (arguments[0] == "clean") cache.action = ManageCache::Action::kClean;
+    arguments.erase(arguments.begin());
+  }
+  auto spelled = read_spelling(arguments, kVerbCache);
+  if (!spelled) return std::move(spelled).error();
+  if (auto help = asks_for_help(*spelled, kVerbCache)) return Command(std::move(*help));
+  if (!has_action) return usage("expected: horarun cache ls|clean [options]");
+  HORA_TRY(expect_no_arguments(*spelled));
+  auto values = check_options(*spelled, kVerbCache);
+  if (!values) return std::move(values).error();
+  HORA_TRY(read_reach_options(*values, surroundings, cache.job));
+  return Command(std::move(cache));
+}
+
+Result<std::vector<std::string>> read_networks(const OptionValues& values) {
+  std::vector<std::string> out;
+  for (const std::string& list : values.all("--allow")) {
+    for (const std::string_view item : split(list, ',')) {
+      if (!parse_cidr(trim(item))) {
+        return usage("--allow: " + quote(item) +
+                     " is no address and no network; expected such as 10.0.0.0/8");
+      }
+      out.emplace_back(trim(item));
+    }
+  }
+  return out;
+}
+
+Result<Command> parse_rendezvous(const Arguments& arguments) {
+  auto spelled = read_spelling(arguments, kVerbRendezvous);
+  if (!spelled) return std::move(spelled).error();
+  if (auto help = asks_for_help(*spelled, kVerbRendezvous)) return Command(std::move(*help));
+  HORA_TRY(expect_no_arguments(*spelled));
+  auto values = check_options(*spelled, kVerbRendezvous);
+  if (!values) return std::move(values).error();
+
+  RunRendezvous server;
+  server.address = values->text("--address", server.address);
+  if (!parse_ip_address(server.address)) {
+    return usage("--address: " + quote(server.address) +
+                 " is not a numeric address; expected such as 127.0.0.1 or 0.0.0.0");
+  }
+  server.port = static_cast<std::uint16_t>(values->count("--port").value_or(0));
+  server.token_file = values->text("--token-file");
+  server.verbose = values->has("--verbose");
+  auto networks = read_networks(*values);
+  if (!networks) return std::move(networks).error();
+  server.allow = std::move(*networks);
+  return Command(std::move(server));
+}
+
+Result<Command> parse_explain(const Arguments& arguments) {
+  if (arguments.size() > 1) return usage("expected: horarun explain [code]");
+  if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
+    return Command(
+        ShowText{"usage: horarun explain [code]\nSays what a failure such as E_SSH_AUTH, "
+                 "or an exit code, means and what to do.\n"});
+  }
+  return Command(Explain{arguments.empty() ? "" : arguments[0]});
+}
+
+// A word that reads as hosts with slots: what is left behind by a blank in "-H a:4, b:4".
+bool looks_like_hosts(const std::string& word) {
+  if (word.find('/') != std::string::npos) return false;
+  const auto hosts = parse_host_list(word, "");
+  return hosts && std::all_of(hosts->begin(), hosts->end(),
+                              [](const Host& host) { return host.slots.has_value(); });
+}
+
+Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled) {
+  if (!values.has("-H") || spelled.after_dashes || spelled.command.empty()) return Ok{};
+  const std::string& word = spelled.command.front();
+  if (!looks_like_hosts(word)) return Ok{};
+  std::string hosts = values.text("-H");
+  while (!hosts.empty() && (hosts.back() == ',' || hosts.back() == ' ')) hosts.pop_back();
+  return usage("'" + word +
+               "' looks like a host, but stands where the program is expected; write " + "-H " +
+               hosts + "," + word + " without blanks, or put -- before a program of that name");
+}
+
+Status check_command(const OptionValues& values, const Spelled& spelled) {
+  HORA_TRY(check_forgotten_comma(values, spelled));
+  const bool is_smoke = values.has("--smoke");
+  if (is_smoke && !spelled.command.empty()) {
+    return usage("--smoke brings its own program, found " + quote(spelled.command.front()));
+  }
+  if (is_smoke) return Ok{};
+  if (spelled.command.empty() || spelled.command.front().empty()) {
+    return usage("no program to run; expected: horarun [options] program [arguments]");
+  }
+  return Ok{};
+}
+
+// Options that have no effect because another one is missing, and old names.
+std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionValues& values) {
+  std::vector<std::string> out;
+  for (const SpelledOption& option : spelled.options) {
+    const OptionRow& row = *option.row;
+    if (!row.needs.empty() && !values.has(row.needs)) {
+      out.push_back(option.typed + " has no effect without " + std::string(row.needs));
+    }
+    if (long_name(row) == "--log-hide-timestamp") {
+      out.push_back(option.typed + " is an old name; use --log-without-timestamp");
+    }
+    if (long_name(row) == "--no-log-hide-timestamp") {
+      out.push_back(option.typed + " is an old name; use --log-with-timestamp");
+    }
+  }
+  return out;
+}
+
+Result<Command> parse_launch(const Arguments& arguments, const Surroundings& surroundings) {
+  auto spelled = read_spelling(arguments, kVerbLaunch);
+  if (!spelled) return std::move(spelled).error();
+  if (auto help = asks_for_help(*spelled, kVerbLaunch)) return Command(std::move(*help));
+  auto values = check_options(*spelled, kVerbLaunch);
+  if (!values) return std::move(values).error();
+  if (values->has("--version")) return Command(ShowText{std::string(HORA_VERSION) + "\n"});
+  if (values->has("--check-build")) {
+    return Command(CheckBuild{values->has("--verbose"), values->has("--json")});
+  }
+
+  HORA_TRY(check_command(*values, *spelled));
+  JobSpec job;
+  HORA_TRY(read_job_options(*values, surroundings, job));
+  job.command = std::move(spelled->command);
+  auto warnings = collect_warnings(*spelled, *values);
+  const bool dry_run = values->has("--dry-run");
+  if (values->has("--smoke")) return Command(Smoke{std::move(job), dry_run, std::move(warnings)});
+  return Command(Launch{std::move(job), dry_run, std::move(warnings)});
+}
+
+}  // namespace
+
+Result<Command> parse_command_line(int argc, const char* const* argv,
+                                   const Surroundings& surroundings) {
+  Arguments arguments(argv + std::min(argc, 1), argv + argc);
+  if (arguments.empty()) {
+    return usage("no program to run; expected: horarun [options] program [arguments], or --help");
+  }
+  const std::string first = arguments.front();
+  const Arguments rest(arguments.begin() + 1, arguments.end());
+  if (first == "cache") return parse_cache(rest, surroundings);
+  if (first == "rendezvous") return parse_rendezvous(rest);
+  if (first == "explain") return parse_explain(rest);
+  return parse_launch(arguments, surroundings);
+}
+
+}  // namespace hora::launcher

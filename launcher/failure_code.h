@@ -1,0 +1,35 @@
+// The classes of the launcher's own failures. A failure ends the job with exit code 125 (or the
+// one given here); its class is printed with the message and stands in --json. One table, so that
+// docs/reference/exit-codes.md and the code cannot disagree.
+#pragma once
+
+#include <string_view>
+
+namespace hora::launcher::failure {
+
+inline constexpr std::string_view kUsage = "E_USAGE";                 // exit 2
+inline constexpr std::string_view kResolve = "E_RESOLVE";             // host name unknown
+inline constexpr std::string_view kConnect = "E_CONNECT";             // refused, unreachable
+inline constexpr std::string_view kConnectTimeout = "E_CONNECT_TIMEOUT";
+inline constexpr std::string_view kHostKeyUnknown = "E_HOST_KEY_UNKNOWN";
+inline constexpr std::string_view kHostKeyChanged = "E_HOST_KEY_CHANGED";
+inline constexpr std::string_view kSshAuth = "E_SSH_AUTH";
+inline constexpr std::string_view kSshBusy = "E_SSH_BUSY";            // MaxStartups, after retries
+inline constexpr std::string_view kSshProtocol = "E_SSH_PROTOCOL";
+inline constexpr std::string_view kRemoteShell = "E_REMOTE_SHELL";    // the shell did not start our line
+inline constexpr std::string_view kCache = "E_CACHE";                 // no writable directory, disk full
+inline constexpr std::string_view kAgent = "E_AGENT";                 // the agent did not start or died
+inline constexpr std::string_view kProtocol = "E_PROTOCOL";
+inline constexpr std::string_view kCwd = "E_CWD";                     // working directory missing there
+inline constexpr std::string_view kShip = "E_SHIP";
+inline constexpr std::string_view kNetwork = "E_NETWORK";             // no common network
+inline constexpr std::string_view kStartTimeout = "E_START_TIMEOUT";  // exit 124
+inline constexpr std::string_view kTimeout = "E_TIMEOUT";             // exit 124
+inline constexpr std::string_view kHostLost = "E_HOST_LOST";
+inline constexpr std::string_view kRsh = "E_RSH";                     // --rsh command failed
+inline constexpr std::string_view kRendezvous = "E_RENDEZVOUS";
+inline constexpr std::string_view kOutput = "E_OUTPUT";               // standard output takes no more
+inline constexpr std::string_view kInternal = "E_INTERNAL";
+inline constexpr std::string_view kMissingFeature = "E_NOT_BUILT";    // exit 2
+
+}  // namespace hora::launcher::failure

@@ -1,0 +1,41 @@
+// Which hosts a job may use: the -H list, a hostfile, or nothing.  [pure]
+//
+// Grammar (docs/reference/hosts.md): items separated by commas (-H) or lines (hostfile);
+//   item  := [user@] name [":" slots]         name := DNS name | IPv4 | "[" IPv6 "]" | range
+//   range := prefix "[" 01-64,70 "]" suffix   a hostfile line also takes "slots=N", "max_slots=N"
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct Host {
+  std::string name;          // as the user wrote it, without user, brackets and slots
+  std::string user;          // empty: the transport's default
+  std::optional<int> slots;  // unset: the user named none (one, or --slots-per-host)
+  friend bool operator==(const Host&, const Host&) = default;
+};
+
+// Limits that turn a slip of the finger into a message instead of gigabytes.
+inline constexpr int kMaxSlotsPerHost = 65'536;
+inline constexpr int kMaxHosts = 200'000;
+
+// Parses the argument of -H. `origin` names the source in errors ("-H", "HORA_HOSTS").
+// A host that is listed twice is one host whose slots add up; its place is the first one.
+// Every rejected spec says where (column) and what was expected.
+Result<std::vector<Host>> parse_host_list(std::string_view text, std::string_view origin);
+
+// Parses the text of a hostfile; errors say `path:line:column`.
+Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view path);
+
+// "user@[::1]:4": what parse_host_list reads back as the same value.
+std::string format_host(const Host& host);
+std::string format_host_list(const std::vector<Host>& hosts);
+
+}  // namespace hora::launcher

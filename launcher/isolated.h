@@ -1,0 +1,17 @@
+// Runs a function in a child process, for code that may crash or hang: somebody else's library.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// What `work` answers. Errors: kFailed when the child was ended by a signal or by exit(), kTimedOut
+// when it took longer than `limit` (it is killed). Only for a process without other threads.
+Result<std::string> run_isolated(const std::function<std::string()>& work,
+                                 std::chrono::milliseconds limit);
+
+}  // namespace hora::launcher

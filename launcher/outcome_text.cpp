@@ -1,0 +1,147 @@
+#include "launcher/outcome_text.h"
+
+#include <string.h>
+
+namespace hora::launcher {
+
+namespace {
+
+std::string host_name(const std::vector<HostPlan>& hosts, int index) {
+  if (index < 0 || index >= static_cast<int>(hosts.size())) return "an unknown host";
+  return hosts[static_cast<std::size_t>(index)].host.name;
+}
+
+// At most the last ten lines, indented, control characters made visible but for tabs.
+std::string quoted_tail(const std::string& text) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (const char c : text) {
+    if (c == '\n' || c == '\r') {
+      if (!line.empty()) lines.push_back(std::move(line));
+      line.clear();
+    } else if (static_cast<unsigned char>(c) < 0x20 && c != '\t') {
+      line += '?';
+    } else {
+      line += c;
+    }
+  }
+  if (!line.empty()) lines.push_back(std::move(line));
+  constexpr std::size_t kShown = 10;
+  std::string out;
+  for (std::size_t i = lines.size() > kShown ? lines.size() - kShown : 0; i < lines.size(); ++i) {
+    out += "    " + lines[i] + "\n";
+  }
+  return out;
+}
+
+std::string how_it_ended(const RankExit& exit) {
+  if (!exit.spawn_error.empty()) return "could not be started: " + exit.spawn_error;
+  if (exit.signal != 0) {
+    return "was killed by " + signal_name(exit.signal) + (exit.core_dumped ? " (core dumped)" : "");
+  }
+  return "exited with code " + std::to_string(exit.exit_code);
+}
+
+std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts) {
+  std::string text = "rank " + std::to_string(cause.exit.rank) + " on " +
+                     host_name(hosts, cause.host) + " " + how_it_ended(cause.exit) + "\n";
+  if (cause.exit.signal == 9 && cause.exit.spawn_error.empty()) {
+    text +=
+        "  nobody in this job sent that signal; the kernel's out-of-memory killer does "
+        "(see dmesg on that host)\n";
+  }
+  const std::string tail = quoted_tail(cause.exit.last_stderr);
+  if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
+  return text;
+}
+
+std::string failure_text(const Failure& failure) {
+  std::string text = failure.message + " [" + failure.code + "]\n";
+  if (!failure.advice.empty()) text += "  " + failure.advice + "\n";
+  return text;
+}
+
+std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
+                       const std::vector<std::string>& waiting_for) {
+  switch (cause.kind) {
+    case Cause::Kind::kRank:
+      return rank_cause(cause, hosts);
+    case Cause::Kind::kHost: {
+      // Transports name the host themselves, with the address that they tried.
+      const bool named = cause.failure.message.compare(0, 5, "host ") == 0;
+      return (named ? "" : "host " + host_name(hosts, cause.host) + ": ") +
+             failure_text(cause.failure);
+    }
+    case Cause::Kind::kLaunch:
+      return failure_text(cause.failure);
+    case Cause::Kind::kTimeout: {
+      std::string text = failure_text(cause.failure);
+      for (const std::string& host : waiting_for) text += "  still waiting for " + host + "\n";
+      return text;
+    }
+    case Cause::Kind::kSignal:
+      return "ended by " + signal_name(cause.signal) + " to the launcher\n";
+    case Cause::Kind::kOutputClosed:
+      return "the reader of the launcher's output has gone; the job was ended\n";
+  }
+  return {};
+}
+
+// Other failures are mostly consequences: one line for all of them.
+std::string collateral_text(const JobOutcome& outcome) {
+  int also_failed = 0;
+  int terminated = 0;
+  const bool rank_cause = outcome.cause->kind == Cause::Kind::kRank;
+  for (const auto& [rank, exit] : outcome.exits) {
+    if (rank_cause && rank == outcome.cause->exit.rank) continue;
+    if (exit.terminated_by_us) {
+      ++terminated;
+    } else if (failed(exit)) {
+      ++also_failed;
+    }
+  }
+  std::string text;
+  if (also_failed > 0) {
+    text += "  " + std::to_string(also_failed) +
+            (also_failed == 1 ? " other rank failed after it\n" : " other ranks failed after it\n");
+  }
+  if (terminated > 0) {
+    text += "  " + std::to_string(terminated) +
+            (terminated == 1 ? " rank was terminated\n" : " ranks were terminated\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
+}
+
+std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
+                             const std::vector<std::string>& waiting_for) {
+  std::string text;
+  if (outcome.cause) {
+    text += cause_text(*outcome.cause, hosts, waiting_for);
+    text += collateral_text(outcome);
+  }
+  for (const int host : outcome.unconfirmed_hosts) {
+    if (outcome.cause && outcome.cause->kind == Cause::Kind::kHost && outcome.cause->host == host) {
+      text += "  its ranks end with their agent's lease\n";
+    } else {
+      text += "host " + host_name(hosts, host) +
+              " did not confirm that its ranks have ended; they end with their agent's lease\n";
+    }
+  }
+  for (const auto& [host, goodbye] : outcome.goodbyes) {
+    if (goodbye.survivors == 0) continue;
+    text += "host " + host_name(hosts, host) + ": " + std::to_string(goodbye.survivors) +
+            " processes of the job could not be ended:";
+    for (const std::int64_t pid : goodbye.survivor_pids) text += " " + std::to_string(pid);
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace hora::launcher

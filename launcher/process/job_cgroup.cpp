@@ -1,0 +1,154 @@
+#include "launcher/process/job_cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::string_view kNamePrefix = "hora-";
+
+std::string read_small_file(int directory, const char* name) {
+  std::string text;
+  os::Fd file(::openat(directory, name, O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return text;
+  std::array<char, 8192> chunk;
+  ssize_t got;
+  while ((got = ::read(file.get(), chunk.data(), chunk.size())) > 0) {
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+std::string_view take_line(std::string_view& text) {
+  const std::size_t end = text.find('\n');
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return line;
+}
+
+std::string_view take_word(std::string_view& line) {
+  const std::size_t end = line.find(' ');
+  const std::string_view word = line.substr(0, end);
+  line.remove_prefix(end == std::string_view::npos ? line.size() : end + 1);
+  return word;
+}
+
+// mountinfo writes a blank as \040, and so on.
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      out.push_back(static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
+                                      (text[i + 3] - '0')));
+      i += 3;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+// Of jobs that left a process in the kernel's hands, or whose agent and keeper were killed
+// together: empty by now. A young one may be about to get its first rank.
+void remove_abandoned(const std::string& parent) {
+  constexpr time_t kYoungSeconds = 600;
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(parent.c_str()), ::closedir);
+  if (!listing) return;
+  while (const dirent* item = ::readdir(listing.get())) {
+    if (std::string_view(item->d_name).substr(0, kNamePrefix.size()) != kNamePrefix) continue;
+    struct stat info {};
+    if (::fstatat(::dirfd(listing.get()), item->d_name, &info, 0) != 0) continue;
+    if (info.st_ctime + kYoungSeconds > ::time(nullptr)) continue;
+    ::unlinkat(::dirfd(listing.get()), item->d_name, AT_REMOVEDIR);  // fails while it is in use
+  }
+}
+
+}  // namespace
+
+std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cgroup) {
+  std::string_view ours;
+  while (!cgroup.empty() && ours.empty()) {
+    const std::string_view line = take_line(cgroup);
+    if (line.substr(0, 3) == "0::") ours = line.substr(3);
+  }
+  if (ours.empty() || ours.front() != '/' || ours.find("/..") != std::string_view::npos) return {};
+  while (!mountinfo.empty()) {
+    std::string_view line = take_line(mountinfo);
+    const std::size_t type = line.find(" - ");
+    if (type == std::string_view::npos || line.substr(type + 3, 8) != "cgroup2 ") continue;
+    for (int skipped = 0; skipped < 3; ++skipped) take_word(line);  // id, parent, device
+    const std::string root = unescape(take_word(line));
+    const std::string mount_point = unescape(take_word(line));
+    // A container may see only the part of the tree below `root`.
+    if (root == "/") return mount_point + (ours == "/" ? "" : std::string(ours));
+    if (ours.substr(0, root.size()) == root) {
+      return mount_point + std::string(ours.substr(root.size()));
+    }
+    return mount_point;
+  }
+  return {};
+}
+
+std::optional<JobCgroup> JobCgroup::create(std::string_view word) {
+  const std::string parent = own_cgroup_directory(read_small_file(AT_FDCWD, "/proc/self/mountinfo"),
+                                                  read_small_file(AT_FDCWD, "/proc/self/cgroup"));
+  if (parent.empty()) return std::nullopt;
+  std::string path = parent + "/" + std::string(kNamePrefix).append(word);
+  if (::mkdir(path.c_str(), 0700) != 0) return std::nullopt;
+  os::Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid() || ::faccessat(directory.get(), "cgroup.procs", W_OK, 0) != 0) {
+    ::rmdir(path.c_str());
+    return std::nullopt;
+  }
+  remove_abandoned(parent);
+  return JobCgroup(std::move(path), std::move(directory));
+}
+
+bool JobCgroup::populated() const {
+  return read_small_file(directory_.get(), "cgroup.events").find("populated 1") !=
+         std::string::npos;
+}
+
+void JobCgroup::kill() const {
+  os::Fd file(::openat(directory_.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC));
+  if (!file.valid()) return;
+  [[maybe_unused]] ssize_t wrote = ::write(file.get(), "1", 1);  // the sweep looks what is left
+}
+
+void JobCgroup::remove() {
+  directory_.reset();
+  if (!path_.empty()) remove_cgroup(path_.c_str());
+  path_.clear();
+}
+
+void remove_cgroup(const char* path) {
+  // The kernel may let go of a process a moment after it was reaped.
+  constexpr int kAttempts = 20;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (::rmdir(path) == 0 || errno != EBUSY) return;
+    const std::string events =
+        read_small_file(AT_FDCWD, (std::string(path) + "/cgroup.events").c_str());
+    if (attempt > 0 && events.find("populated 1") != std::string::npos) return;
+    ::poll(nullptr, 0, 1);
+  }
+}
+
+void kill_cgroup(const char* path) {
+  os::Fd directory(::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid()) return;
+  os::Fd file(::openat(directory.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC));
+  if (!file.valid()) return;
+  [[maybe_unused]] ssize_t wrote = ::write(file.get(), "1", 1);
+}
+
+}  // namespace hora::launcher

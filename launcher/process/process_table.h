@@ -1,0 +1,40 @@
+// The machine's processes as /proc shows them, and how to signal exactly the one that was meant.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace hora::launcher {
+
+struct ProcessEntry {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  pid_t group = 0;
+  pid_t session = 0;
+  char state = '?';                 // R S D Z T ...
+  std::uint64_t started_ticks = 0;  // since boot; with pid, the identity of a process
+  bool is_zombie() const { return state == 'Z' || state == 'X'; }
+  friend bool operator==(const ProcessEntry&, const ProcessEntry&) = default;
+};
+
+// The text of /proc/PID/stat; nothing when it is malformed.  [pure]
+std::optional<ProcessEntry> parse_process_stat(std::string_view text);
+
+std::optional<ProcessEntry> read_process(pid_t pid);
+std::vector<ProcessEntry> list_processes();
+
+// Those of `all` that `root` is an ancestor of; root itself is not among them.  [pure]
+std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEntry>& all);
+
+// Whether the process was started with the environment string `mark` ("NAME=VALUE"). False when
+// its environment may not be read.
+bool environment_has(pid_t pid, std::string_view mark);
+
+// Sends `signal` to that very process, never to one that got its number later. False: it is gone.
+bool signal_process(const ProcessEntry& process, int signal);
+
+}  // namespace hora::launcher

@@ -1,0 +1,20 @@
+// Where a command's program is: the PATH search, done before the process exists so that a missing
+// program is one clear answer.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// The path to execute for `name`, relative to `directory_fd` unless absolute. A name with a slash
+// is taken as it is. Errors: kNotFound (exit code 127), kDenied (126: found, not executable).
+Result<std::string> find_program(std::string_view name, std::string_view path_variable,
+                                 int directory_fd);
+
+// True when the file at `path` is a script without "#!", which shells run by /bin/sh.
+bool is_plain_script(const std::string& path, int directory_fd);
+
+}  // namespace hora::launcher

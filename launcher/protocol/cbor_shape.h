@@ -1,0 +1,20 @@
+// A look at CBOR bytes before a parser that recurses and allocates gets them.  [pure]
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// The deepest nesting and the most items that a message of ours can have, with room to grow.
+inline constexpr std::size_t kMaxCborDepth = 16;
+inline constexpr std::size_t kMaxCborItems = 1u << 20;
+
+// One whole value of the kinds that messages are made of (integers, byte and text strings, arrays,
+// maps, true, false, null; all of definite length), no deeper and no longer than the limits, and
+// nothing behind it.
+Status check_cbor_shape(std::string_view bytes);
+
+}  // namespace hora::launcher

@@ -1,0 +1,83 @@
+#include "launcher/protocol/frame.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hora::launcher {
+
+namespace {
+
+std::uint32_t load_u32(const char* bytes) {
+  const auto* u = reinterpret_cast<const unsigned char*>(bytes);
+  return std::uint32_t{u[0]} | std::uint32_t{u[1]} << 8 | std::uint32_t{u[2]} << 16 |
+         std::uint32_t{u[3]} << 24;
+}
+
+}  // namespace
+
+void append_u32(std::string& out, std::uint32_t value) {
+  const char bytes[4] = {static_cast<char>(value), static_cast<char>(value >> 8),
+                         static_cast<char>(value >> 16), static_cast<char>(value >> 24)};
+  out.append(bytes, sizeof bytes);
+}
+
+std::optional<std::uint32_t> read_u32(std::string_view& bytes) {
+  if (bytes.size() < 4) return std::nullopt;
+  const std::uint32_t value = load_u32(bytes.data());
+  bytes.remove_prefix(4);
+  return value;
+}
+
+void append_frame(std::string& out, FrameType type, std::string_view payload) {
+  append_u32(out, static_cast<std::uint32_t>(payload.size()));
+  out.push_back(static_cast<char>(type));
+  out.append(payload);
+}
+
+std::string encode_frame(FrameType type, std::string_view payload) {
+  std::string out;
+  out.reserve(kFrameHeaderSize + payload.size());
+  append_frame(out, type, payload);
+  return out;
+}
+
+void FrameReader::feed(std::string_view bytes) {
+  if (position_ == buffer_.size()) {
+    buffer_.clear();
+    position_ = 0;
+  } else if (position_ > 64 * 1024 && position_ > buffer_.size() / 2) {
+    buffer_.erase(0, position_);
+    position_ = 0;
+  }
+  buffer_.append(bytes);
+}
+
+Result<std::optional<Frame>> FrameReader::next() {
+  const std::size_t available = buffer_.size() - position_;
+  if (available < kFrameHeaderSize) return std::optional<Frame>();
+  const char* header = buffer_.data() + position_;
+  const std::size_t length = load_u32(header);
+  if (length > kMaxFramePayload) {
+    return make_error(ErrorCode::kFailed,
+                      "a frame of " + std::to_string(length) + " bytes: not the agent protocol");
+  }
+  if (available < kFrameHeaderSize + length) return std::optional<Frame>();
+  Frame frame{static_cast<FrameType>(header[4]),
+              buffer_.substr(position_ + kFrameHeaderSize, length)};
+  position_ += kFrameHeaderSize + length;
+  return std::optional<Frame>(std::move(frame));
+}
+
+bool MagicFinder::feed(std::string_view bytes, std::string& rest) {
+  // The magic may straddle two reads, so the search starts a little before the new bytes.
+  const std::size_t old_size = noise_.size();
+  noise_.append(bytes);
+  const std::size_t from = old_size >= kAgentMagic.size() ? old_size - (kAgentMagic.size() - 1) : 0;
+  const std::size_t found = noise_.find(kAgentMagic, from);
+  if (found == std::string::npos) return false;
+  rest = noise_.substr(found + kAgentMagic.size());
+  noise_.resize(found);
+  return true;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,97 @@
+// The agent protocol's framing: what travels between launcher and agent.  [pure]
+// docs/reference/agent-protocol.md is the format page; a change edits both.
+//
+//   stream := noise* magic frame*            (agent to launcher; noise = what the remote shell
+//   printed) stream := frame*                         (launcher to agent) frame  := length:u32le
+//   type:u8 payload   (length counts the payload only)
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+inline constexpr std::string_view kAgentMagic = "\x01HORA-AGENT-1\n";
+inline constexpr std::size_t kMaxFramePayload = 64u << 20;
+inline constexpr std::size_t kFrameHeaderSize = 5;
+
+enum class FrameType : std::uint8_t {
+  // agent to launcher
+  kHello = 1,        // messages.h Hello
+  kProbeResult = 2,  // ProbeResult
+  kReady = 3,        // empty: the order can be started
+  kStarted = 4,      // Started
+  kOutput = 5,       // rank:u32le stream:u8 bytes        (stream 1 = stdout, 2 = stderr; raw)
+  kOutputEnd = 6,    // rank:u32le stream:u8              (end of file on that stream)
+  kExit = 7,         // RankExit
+  kGoodbye = 8,      // Goodbye; the last frame of an agent
+  kFailure = 9,      // Failure; written by an agent or, in its place, by a transport
+  kLog = 10,         // LogLine
+  kInputAck = 11,    // rank:u32le bytes:u32le            (stdin bytes delivered: flow control)
+  // launcher to agent
+  kProbe = 32,     // Probe
+  kBundle = 33,    // BundleHeader; followed by kData frames, then kDataEnd
+  kShipFile = 34,  // ShipFile; followed by kData frames, then kDataEnd
+  kData = 35,      // bytes of a zlib stream
+  kDataEnd = 36,   // empty
+  kOrder = 37,     // HostOrder: validate and prepare, start nothing; answered by kReady or kFailure
+  kStart = 38,     // empty: spawn the ranks
+  kInput = 39,     // rank:u32le bytes                  (stdin)
+  kInputEnd = 40,  // rank:u32le
+  kOutputAck = 41,  // bytes:u32le                       (output consumed: flow control)
+  kSignal = 42,     // signo:u32le                       (forward to every rank)
+  kTerminate = 43,  // grace_ms:u32le                    (TERM, grace, KILL)
+  kSuspend = 44,    // empty: the launcher stops (Ctrl-Z); stop ranks, the lease does not run
+  kResume = 45,     // empty
+  // both
+  kHeartbeat = 64,  // empty
+};
+
+struct Frame {
+  FrameType type;
+  std::string payload;
+  friend bool operator==(const Frame&, const Frame&) = default;
+};
+
+// Little-endian numbers in front of raw bytes. read_u32 takes them off the view's front.
+void append_u32(std::string& out, std::uint32_t value);
+std::optional<std::uint32_t> read_u32(std::string_view& bytes);
+
+std::string encode_frame(FrameType type, std::string_view payload = {});
+// Appends to `out` without the temporary.
+void append_frame(std::string& out, FrameType type, std::string_view payload);
+
+// Cuts a byte stream into frames. Bytes go in as they arrive; frames come out when whole.
+// A frame longer than kMaxFramePayload is an error: the stream is beyond repair.
+class FrameReader {
+ public:
+  void feed(std::string_view bytes);
+  // A frame; nothing when more bytes are needed; an error when the stream is not ours.
+  Result<std::optional<Frame>> next();
+  std::size_t buffered() const { return buffer_.size() - position_; }
+
+ private:
+  std::string buffer_;
+  std::size_t position_ = 0;
+};
+
+// Finds the agent's magic behind whatever the remote shell prints first, and keeps that noise for
+// the error text. A caller gives up when it has overflowed().
+class MagicFinder {
+ public:
+  static constexpr std::size_t kMaxNoise = 64 * 1024;
+  // True once the magic was seen; `rest` then holds the bytes behind it.
+  bool feed(std::string_view bytes, std::string& rest);
+  const std::string& noise() const { return noise_; }
+  bool overflowed() const { return noise_.size() > kMaxNoise; }
+
+ private:
+  std::string noise_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,191 @@
+// The control messages of the agent protocol, as plain values, and their CBOR form.  [pure]
+// Strings may hold any bytes (argv, environment, paths); CBOR keeps them as they are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct InterfaceInfo {
+  std::string name;     // eth0
+  std::string address;  // numeric, IPv4 or IPv6 (no scope)
+  int prefix_length = 0;
+  bool up = false;
+  bool loopback = false;
+  bool virtual_bridge = false;  // a bridge, docker0 and the like
+  int speed_mbps = 0;           // 0: unknown
+  int mtu = 0;
+  friend bool operator==(const InterfaceInfo&, const InterfaceInfo&) = default;
+};
+
+struct Hello {
+  std::string version;       // of the agent
+  std::string agent_sha256;  // of its own executable, lower-case hex
+  std::string hostname;
+  std::string boot_id;  // tells two names of one machine apart from two machines
+  std::string home;
+  std::string user;
+  std::int64_t pid = 0;
+  bool have_bundle = false;  // the bundle named on the command line is in the cache, whole
+  std::string cache_directory;
+  int cpus = 0;
+  int gpus = 0;
+  std::vector<InterfaceInfo> interfaces;
+  std::string ssh_connection;  // $SSH_CONNECTION, if any
+  int probe_port = 0;          // TCP, answers a prober with `probe_nonce`; 0: no listener
+  std::string probe_nonce;
+  int free_port = 0;          // reserved until the job ends: MASTER_PORT when this host has rank 0
+  std::int64_t clock_ns = 0;  // CLOCK_REALTIME when written
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+// Which of these addresses really lead to the host that holds the nonce?
+struct ProbeTarget {
+  int host_index = 0;
+  std::vector<std::string> addresses;
+  int port = 0;
+  std::string nonce;
+  friend bool operator==(const ProbeTarget&, const ProbeTarget&) = default;
+};
+struct Probe {
+  std::vector<ProbeTarget> targets;
+  int timeout_ms = 2000;
+  friend bool operator==(const Probe&, const Probe&) = default;
+};
+struct ProbeAnswer {
+  int host_index = 0;
+  std::string address;
+  bool reached = false;
+  std::string local_address;  // the source address that the kernel used
+  std::string error;          // errno text when not reached
+  friend bool operator==(const ProbeAnswer&, const ProbeAnswer&) = default;
+};
+struct ProbeResult {
+  std::vector<ProbeAnswer> answers;
+  friend bool operator==(const ProbeResult&, const ProbeResult&) = default;
+};
+
+struct BundleFile {
+  std::string path;  // relative, no "..", '/'-separated
+  std::uint64_t size_bytes = 0;
+  int mode = 0644;
+  std::string sha256;       // lower-case hex
+  std::string link_target;  // not empty: a symbolic link inside the bundle
+  friend bool operator==(const BundleFile&, const BundleFile&) = default;
+};
+struct BundleHeader {
+  std::string hash;               // names the cache entry: SHA-256 of the encoded file list
+  std::vector<BundleFile> files;  // contents follow in this order, one zlib stream over all
+  friend bool operator==(const BundleHeader&, const BundleHeader&) = default;
+};
+struct ShipFile {
+  std::string name;  // relative to the job's working directory
+  std::uint64_t size_bytes = 0;
+  int mode = 0644;
+  std::string sha256;
+  friend bool operator==(const ShipFile&, const ShipFile&) = default;
+};
+
+enum class StdinSource : std::uint8_t { kNull = 0, kStream = 1 };
+
+struct RankOrder {
+  int rank = 0;
+  int local_rank = 0;
+  std::vector<std::pair<std::string, std::string>> environment;  // on top of HostOrder's
+  StdinSource stdin_source = StdinSource::kNull;
+  friend bool operator==(const RankOrder&, const RankOrder&) = default;
+};
+
+struct HostOrder {
+  std::string job_id;             // also in every rank's environment: HORA_JOB_ID
+  std::string working_directory;  // must exist, unless ship_directory is set
+  bool ship_directory = false;    // run in the job's own folder, which holds the shipped files
+  std::vector<std::string> argv;
+  std::vector<std::pair<std::string, std::string>> environment;  // for every rank
+  // Names that the agent adds from its own environment (HOME, TMPDIR, ...), where it has them and
+  // `environment` does not; a trailing '*' stands for any rest.
+  std::vector<std::string> own_variables;
+  // Prepended to a path variable of the environment, the bundle's root put for "@bundle@":
+  // {"PYTHONPATH", "@bundle@/python"}.
+  std::vector<std::pair<std::string, std::string>> prepend_paths;
+  std::vector<RankOrder> ranks;
+  std::int64_t grace_ms = 5000;
+  std::int64_t lease_ms = 10000;
+  std::int64_t output_window_bytes = 256 * 1024;
+  friend bool operator==(const HostOrder&, const HostOrder&) = default;
+};
+
+struct Started {
+  std::vector<std::pair<int, std::int64_t>> pids;  // rank, pid
+  friend bool operator==(const Started&, const Started&) = default;
+};
+
+// How a rank ended: exactly one of exited / signalled / spawn failure.
+struct RankExit {
+  int rank = 0;
+  int exit_code = 0;  // when signal == 0 and spawn_error is empty
+  int signal = 0;
+  bool core_dumped = false;
+  std::string spawn_error;  // "executing /x/y: Permission denied"; exit_code is then 126 or 127
+  bool terminated_by_us = false;  // collateral: we had sent it TERM or KILL
+  std::int64_t clock_ns = 0;      // CLOCK_REALTIME of the agent's host
+  std::int64_t max_rss_bytes = 0;
+  std::int64_t user_time_us = 0;
+  std::int64_t system_time_us = 0;
+  std::string last_stderr;  // the last lines, at most 4 KiB
+  friend bool operator==(const RankExit&, const RankExit&) = default;
+};
+
+struct Goodbye {
+  int survivors = 0;  // processes of the job that could not be ended
+  std::vector<std::int64_t> survivor_pids;
+  int killed = 0;  // stray processes that had to be killed
+  friend bool operator==(const Goodbye&, const Goodbye&) = default;
+};
+
+struct Failure {
+  std::string code;     // "E_SSH_AUTH", "E_CWD", ...: launcher/failure_code.h
+  std::string message;  // one sentence: what was wrong and where
+  std::string advice;   // what to do; may be empty
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+struct LogLine {
+  int level = 0;  // 0 trace .. 4 error
+  std::string message;
+  friend bool operator==(const LogLine&, const LogLine&) = default;
+};
+
+std::string encode(const Hello&);
+std::string encode(const Probe&);
+std::string encode(const ProbeResult&);
+std::string encode(const BundleHeader&);
+std::string encode(const ShipFile&);
+std::string encode(const HostOrder&);
+std::string encode(const Started&);
+std::string encode(const RankExit&);
+std::string encode(const Goodbye&);
+std::string encode(const Failure&);
+std::string encode(const LogLine&);
+
+// Bytes from the network: anything malformed is an Error that names the field, never a throw.
+Result<Hello> decode_hello(std::string_view bytes);
+Result<Probe> decode_probe(std::string_view bytes);
+Result<ProbeResult> decode_probe_result(std::string_view bytes);
+Result<BundleHeader> decode_bundle_header(std::string_view bytes);
+Result<ShipFile> decode_ship_file(std::string_view bytes);
+Result<HostOrder> decode_host_order(std::string_view bytes);
+Result<Started> decode_started(std::string_view bytes);
+Result<RankExit> decode_rank_exit(std::string_view bytes);
+Result<Goodbye> decode_goodbye(std::string_view bytes);
+Result<Failure> decode_failure(std::string_view bytes);
+Result<LogLine> decode_log_line(std::string_view bytes);
+
+}  // namespace hora::launcher

@@ -1,0 +1,104 @@
+#include "launcher/transports/agent_payload.h"
+
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+namespace hora::launcher {
+
+namespace {
+
+// Level 9 makes the agent 8 % smaller than level 1, in nine times the time (0.02 s), for which the
+// first host waits.
+constexpr int kLevel = 1;
+constexpr int kGzipWindow = 15 + 16;  // zlib's way to ask for gzip's header and trailer
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_error(errno, "reading the agent " + path);
+  std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  if (file.bad() || bytes.empty()) {
+    return make_error(ErrorCode::kNotFound, "the agent " + path + " cannot be read or is empty");
+  }
+  return bytes;
+}
+
+Result<AgentPayload::Bytes> shared(Result<std::string> bytes) {
+  if (!bytes) return std::move(bytes).error();
+  return std::make_shared<const std::string>(*std::move(bytes));
+}
+
+Result<std::string> gzip_bytes(const std::string& bytes) {
+  z_stream stream{};
+  if (::deflateInit2(&stream, kLevel, Z_DEFLATED, kGzipWindow, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
+    return make_error(ErrorCode::kUnavailable, "packing the agent: out of memory");
+  }
+  std::string out(::deflateBound(&stream, bytes.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  const int code = ::deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  ::deflateEnd(&stream);
+  if (code != Z_STREAM_END) return make_error(ErrorCode::kFailed, "packing the agent failed");
+  return out;
+}
+
+}  // namespace
+
+void AgentPayload::close() {
+  {
+    std::lock_guard lock(mutex_);
+    closing_ = true;
+    waiting_.clear();
+  }
+  if (worker_.joinable()) worker_.join();
+}
+
+std::uint64_t AgentPayload::size_bytes() const {
+  struct stat status {};
+  return ::stat(path_.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+}
+
+void AgentPayload::get(bool gzip, Receiver receiver) {
+  std::unique_lock lock(mutex_);
+  if (closing_) return;
+  const auto& ready = gzip ? packed_ : raw_;
+  if (ready) {
+    const Result<Bytes> result = *ready;
+    lock.unlock();
+    receiver(result);
+    return;
+  }
+  waiting_.emplace_back(gzip, std::move(receiver));
+  if (started_) return;
+  started_ = true;
+  try {
+    worker_ = std::thread([this] { prepare(); });
+  } catch (const std::system_error&) {  // no thread to be had: the caller waits
+    lock.unlock();
+    prepare();
+  }
+}
+
+void AgentPayload::prepare() {
+  auto raw = shared(read_file(path_));
+  Result<Bytes> packed = raw;
+  if (raw) packed = shared(gzip_bytes(**raw));
+  std::vector<std::pair<bool, Receiver>> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    raw_ = std::make_unique<Result<Bytes>>(raw);
+    packed_ = std::make_unique<Result<Bytes>>(packed);
+    if (closing_) return;
+    waiting.swap(waiting_);
+  }
+  for (auto& [gzip, receiver] : waiting) receiver(gzip ? packed : raw);
+}
+
+}  // namespace hora::launcher

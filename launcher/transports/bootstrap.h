@@ -1,0 +1,83 @@
+// Getting the agent to run on a host that has nothing of ours: the one command line that a remote
+// shell is given, and the conversation that follows on its stdin and stdout.  [pure]
+// docs/flows/bootstrap.md is the page for both; a change edits it.
+//
+//   remote: noise*  <agent's magic>                          it was in the cache
+//   remote: noise*  "HORA-<nonce> need <gz|raw> <machine> <directory>\n"
+//   launcher:       "<gz|raw> <bytes>\n" <that many bytes>   or "no 0\n"
+//   remote:         another "need" (that directory filled up: the next one), the agent's magic, or
+//                   "HORA-<nonce> fail; <directory> <reason>; ...\n"
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "launcher/protocol/frame.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct BootstrapRequest {
+  std::string sha256;            // of the agent, lower-case hex; names the cache entry
+  std::uint64_t size_bytes = 0;  // of the agent, not packed
+  std::string nonce;        // letters and digits: tells our marker from whatever a shell prints
+  bool force = false;       // do not use a cached agent: it proved to be broken
+  std::string bundle_hash;  // may be empty
+  std::vector<std::string> arguments;  // appended to the agent's argv
+};
+
+// The line for the user's login shell, whichever it is. Needs /bin/sh, head, mkdir, chmod, mv,
+// rm, wc and cat there; uses gzip when it is there. Errors: an argument that cannot be quoted.
+Result<std::string> bootstrap_line(const BootstrapRequest& request);
+// The same for a program that takes an argv and no shell ("kubectl exec POD -- sh -c ..."): the
+// argument of `sh -c`.
+inline Result<std::string> bootstrap_script(const BootstrapRequest& request) {
+  return bootstrap_line(request);  // "exec /bin/sh -c ..." is good sh as well
+}
+
+// What the launcher answers to "need": the header of the transfer, or the refusal.
+std::string transfer_header(bool gzip, std::uint64_t bytes);
+std::string transfer_refusal();
+
+// Follows the remote side's stdout until the agent has started or cannot.
+class BootstrapDialogue {
+ public:
+  struct Listening {};  // more bytes are needed
+  struct Need {         // answer with transfer_header() and the agent, or transfer_refusal()
+    bool gzip = false;
+    std::string machine;  // `uname -m`
+    std::string directory;
+  };
+  struct Failed {
+    std::string reasons;  // "/home/x/.cache/hora is not writable; ..."
+  };
+  struct Started {
+    std::string rest;  // what came behind the magic
+  };
+  using Event = std::variant<Listening, Need, Failed, Started>;
+
+  explicit BootstrapDialogue(std::string_view nonce)
+      : marker_("HORA-" + std::string(nonce) + " ") {}
+
+  // Call with new bytes, then with none until Listening comes back: one read may hold more than
+  // one event. Not to be called after Failed or Started.
+  Event feed(std::string_view bytes);
+
+  // Whatever the shell printed that was not for us; about MagicFinder::kMaxNoise bytes, the last.
+  std::string noise() const { return noise_ + pending_; }
+  bool asked() const { return asked_; }  // a Need came
+
+ private:
+  Event parse_marker(std::string_view line);
+  void keep_noise(std::string_view bytes);
+
+  std::string marker_;
+  std::string pending_;
+  std::string noise_;
+  bool asked_ = false;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,265 @@
+#include "launcher/transports/command_host.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "launcher/failure_code.h"
+#include "launcher/transports/rsh_argv.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kReadSize = 64 * 1024;
+constexpr std::size_t kBurst = 1024 * 1024;  // bytes moved before other hosts have their turn
+constexpr std::size_t kMaxErrors = 4096;
+constexpr auto kExitPatience = std::chrono::seconds(3);  // between end of output and exit
+constexpr auto kEndPatience = std::chrono::seconds(1);   // after end of input, and after TERM
+// The way ssh and its kin say that they could not reach the host.
+constexpr int kCommandFailed = 255;
+
+}  // namespace
+
+CommandHost::CommandHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Host host,
+                         std::vector<std::string> command,
+                         std::chrono::steady_clock::time_point deadline, Done done)
+    : loop_(loop),
+      link_(loop, std::move(local), std::move(options), *this),
+      host_(std::move(host)),
+      command_(std::move(command)),
+      deadline_(deadline),
+      done_(std::move(done)) {}
+
+CommandHost::~CommandHost() {
+  loop_.cancel(start_timer_);
+  drop_child();
+}
+
+void CommandHost::begin() {
+  if (!link_.open()) return finish();
+  start_timer_ = loop_.call_at(deadline_, [this] { on_deadline(); });
+  run();
+}
+
+void CommandHost::run() {
+  auto line = link_.command_line();
+  if (!line) return fail(line.error().message);
+  auto argv = rsh_argv(command_, host_, *line);
+  if (!argv) return fail(argv.error().message);
+  link_.report(Stage::kConnect, command_.front());
+  auto child = PipedChild::start(*argv);
+  if (!child) return fail(child.error().message);
+  child_ = *std::move(child);
+  running_ = true;
+  watch(out_, child_.stdout_fd.get(), EPOLLIN, [this](std::uint32_t) { pump(); });
+  watch(err_, child_.stderr_fd.get(), EPOLLIN, [this](std::uint32_t) { read_errors(); });
+  if (child_.ended_fd() >= 0) {
+    watch(end_, child_.ended_fd(), EPOLLIN, [this](std::uint32_t) { on_exit(); });
+  }
+  link_.report(Stage::kShell);
+}
+
+void CommandHost::drop_child() {
+  loop_.cancel(exit_timer_);
+  exit_timer_ = 0;
+  for (Watch* each : {&in_, &out_, &err_, &end_}) unwatch(*each);
+  child_ = PipedChild();
+  running_ = exited_ = output_at_end_ = false;
+  errors_.clear();
+}
+
+void CommandHost::fail(const std::string& why) {
+  link_.fail({std::string(failure::kRsh), "host " + host_.name + ": --rsh: " + why, ""});
+}
+
+void CommandHost::on_deadline() {
+  start_timer_ = 0;
+  if (link_.agent_started() || link_.ended()) return;
+  if (running_) read_errors();
+  const auto said = trim(errors_);
+  fail("'" + command_.front() + "' started no agent in time" +
+       (said.empty() ? "" : "; it said: " + quote(said)));
+}
+
+// --- what the link says
+// ----------------------------------------------------------------------------
+
+void CommandHost::link_changed() { pump(); }
+
+void CommandHost::link_restarts() {
+  drop_child();
+  run();
+}
+
+void CommandHost::link_finished() {
+  loop_.cancel(start_timer_);
+  start_timer_ = 0;
+  finishing_ = true;
+  if (!running_ || exited_ || child_.try_wait()) return finish();
+  // A client whose input ends lets the far side end in order.
+  unwatch(in_);
+  child_.stdin_fd.reset();
+  loop_.cancel(exit_timer_);
+  exit_timer_ = loop_.call_after(kEndPatience, [this] { ask_child_to_end(); });
+}
+
+void CommandHost::ask_child_to_end() {
+  child_.ask_to_end();
+  exit_timer_ = loop_.call_after(kEndPatience, [this] {
+    exit_timer_ = 0;
+    finish();
+  });
+}
+
+void CommandHost::finish() {
+  loop_.cancel(exit_timer_);
+  exit_timer_ = 0;
+  if (done_) std::exchange(done_, nullptr)(this);
+}
+
+void CommandHost::hurry() {
+  child_.stdin_fd.reset();
+  child_.stdout_fd.reset();
+  child_.ask_to_end();
+}
+
+// --- bytes
+// -----------------------------------------------------------------------------------------
+
+void CommandHost::pump() {
+  if (!running_) return;
+  if (!finishing_) write_input();
+  read_output();
+}
+
+void CommandHost::write_input() {
+  while (child_.stdin_fd.valid() && !link_.outgoing().empty()) {
+    const auto bytes = link_.outgoing();
+    const ssize_t wrote = ::write(child_.stdin_fd.get(), bytes.data(), bytes.size());
+    if (wrote > 0) {
+      link_.sent(static_cast<std::size_t>(wrote));
+    } else if (wrote < 0 && errno == EAGAIN) {
+      if (!in_.on) {
+        watch(in_, child_.stdin_fd.get(), EPOLLOUT, [this](std::uint32_t) { pump(); });
+      }
+      return;
+    } else if (wrote == 0 || errno != EINTR) {  // it reads no more: its exit will say why
+      unwatch(in_);
+      child_.stdin_fd.reset();
+    }
+  }
+  unwatch(in_);
+  if (link_.wants_end_of_input()) child_.stdin_fd.reset();
+}
+
+void CommandHost::read_output() {
+  char buffer[kReadSize];
+  std::size_t moved = 0;
+  while (!output_at_end_ && moved < kBurst) {
+    const std::size_t room = std::min(link_.room(), sizeof buffer);
+    if (room == 0) break;
+    const ssize_t got = ::read(child_.stdout_fd.get(), buffer, room);
+    if (got > 0) {
+      moved += static_cast<std::size_t>(got);
+      link_.on_remote_output({buffer, static_cast<std::size_t>(got)});
+    } else if (got < 0 && errno == EINTR) {
+      continue;
+    } else if (got < 0 && errno == EAGAIN) {
+      if (!exited_) break;
+      output_at_end_ = true;  // somebody else holds the pipe open; the command itself is gone
+    } else {
+      output_at_end_ = true;
+    }
+  }
+  if (output_at_end_) {
+    unwatch(out_);
+    return settle_end();
+  }
+  rewatch(out_, link_.room() == 0 ? 0u : EPOLLIN);
+}
+
+void CommandHost::read_errors() {
+  char buffer[kMaxErrors];
+  while (child_.stderr_fd.valid()) {
+    const ssize_t got = ::read(child_.stderr_fd.get(), buffer, sizeof buffer);
+    if (got > 0) {
+      const std::string_view bytes(buffer, static_cast<std::size_t>(got));
+      errors_.append(bytes);
+      if (errors_.size() > kMaxErrors) errors_.erase(0, errors_.size() - kMaxErrors);
+      link_.on_remote_errors(bytes);
+    } else if (got < 0 && errno == EINTR) {
+      continue;
+    } else if (got < 0 && errno == EAGAIN) {
+      return;
+    } else {
+      unwatch(err_);
+      child_.stderr_fd.reset();
+    }
+  }
+}
+
+// --- the end
+// ---------------------------------------------------------------------------------------
+
+void CommandHost::on_exit() {
+  unwatch(end_);
+  exited_ = true;
+  if (finishing_) return finish();
+  pump();
+}
+
+// Its output has ended; how it exits follows, as a rule at once.
+void CommandHost::settle_end() {
+  if (!running_) return;
+  if (exited_ || child_.try_wait()) return report_end();
+  if (exit_timer_ != 0) return;
+  exit_timer_ = loop_.call_after(kExitPatience, [this] {
+    exit_timer_ = 0;
+    report_end();
+  });
+}
+
+void CommandHost::report_end() {
+  if (!std::exchange(running_, false)) return;
+  loop_.cancel(exit_timer_);
+  exit_timer_ = 0;
+  read_errors();
+  for (Watch* each : {&in_, &out_, &err_, &end_}) unwatch(*each);
+  RemoteEnd end;
+  const auto status = child_.try_wait();
+  if (!status) {
+    end.link_error = "'" + command_.front() + "' closed its output but goes on";
+  } else if (*status == kCommandFailed) {
+    end.link_error = "'" + command_.front() + "' exited with status 255";
+  } else {
+    end.exit_status = status;
+  }
+  link_.on_remote_end(end);
+}
+
+// --- watches
+// ---------------------------------------------------------------------------------------
+
+void CommandHost::watch(Watch& watch, int fd, std::uint32_t events,
+                        os::EventLoop::IoHandler handler) {
+  watch.fd = fd;
+  watch.events = events;
+  watch.on = loop_.watch(fd, events, std::move(handler)).has_value();
+}
+
+void CommandHost::rewatch(Watch& watch, std::uint32_t events) {
+  if (!watch.on || watch.events == events) return;
+  watch.events = events;
+  (void)loop_.change(watch.fd, events);
+}
+
+void CommandHost::unwatch(Watch& watch) {
+  if (std::exchange(watch.on, false)) loop_.unwatch(watch.fd);
+}
+
+}  // namespace hora::launcher

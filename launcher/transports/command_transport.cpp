@@ -1,0 +1,103 @@
+// Any command that gives a byte stream to a host: `ssh -q`, `kubectl exec -i`, `docker exec -i`.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+
+#include "launcher/failure_code.h"
+#include "launcher/transports/command_host.h"
+#include "launcher/transports/io_threads.h"
+#include "launcher/transports/payload_store.h"
+#include "launcher/transports/transport.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kEndPatience{300};  // for all children together
+
+class CommandTransport : public Transport {
+ public:
+  CommandTransport(std::vector<std::string> command, StageObserver observer)
+      : command_(std::move(command)), observer_(std::move(observer)) {}
+  ~CommandTransport() override;
+
+  Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
+                       Clock::time_point deadline) override;
+
+ private:
+  Status start_thread();
+
+  std::vector<std::string> command_;
+  StageObserver observer_;
+  std::mutex mutex_;
+  std::unique_ptr<IoThreads> threads_;
+  std::map<CommandHost*, std::unique_ptr<CommandHost>> hosts_;  // the loop's thread only
+  PayloadStore payloads_;
+};
+
+Status CommandTransport::start_thread() {
+  std::lock_guard lock(mutex_);
+  if (threads_) return Ok{};
+  auto threads = IoThreads::start(1);
+  if (!threads) return std::move(threads).error();
+  threads_ = *std::move(threads);
+  return Ok{};
+}
+
+Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const AgentImage& image,
+                                       Clock::time_point deadline) {
+  if (command_.empty()) return make_error(ErrorCode::kUsage, "--rsh names no command");
+  HORA_TRY(start_thread());
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return errno_error(errno, "making a socketpair for host " + host.name);
+  }
+  os::Fd ours(ends[0]);
+  auto theirs = std::make_shared<os::Fd>(ends[1]);
+  AgentLinkOptions options;
+  options.host = "host " + host.name;
+  options.host_index = host_index;
+  options.image = image;
+  options.payload = payloads_.of(image.path);
+  options.observer = observer_;
+  options.lost_class = failure::kRsh;
+  options.shell_class = failure::kRsh;
+  options.shell_advice = "try the command by hand: " + command_.front() +
+                         " ... must pass stdin and stdout on, unchanged and without a terminal";
+  os::EventLoop& loop = threads_->loop(0);
+  loop.post([this, &loop, theirs, options = std::move(options), host, deadline]() mutable {
+    auto made = std::make_unique<CommandHost>(
+        loop, std::move(*theirs), std::move(options), host, command_, deadline,
+        [this, &loop](CommandHost* done) { loop.post([this, done] { hosts_.erase(done); }); });
+    CommandHost* started = made.get();
+    hosts_[started] = std::move(made);
+    started->begin();
+  });
+  return ours;
+}
+
+CommandTransport::~CommandTransport() {
+  if (!threads_) return;
+  payloads_.close();  // its threads post to the loop
+  threads_->stop();
+  for (auto& [key, host] : hosts_) host->hurry();
+  const auto deadline = Clock::now() + kEndPatience;
+  for (auto& [key, host] : hosts_) {
+    while (!host->child_has_ended() && Clock::now() < deadline) ::poll(nullptr, 0, 2);
+  }
+  hosts_.clear();  // kills what is left
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_command,
+                                                  StageObserver observer) {
+  return std::make_unique<CommandTransport>(std::move(rsh_command), std::move(observer));
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,72 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <string>
+
+#include "launcher/transports/ssh_client.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLockPatience{2'000};
+
+Status lock_file(int fd, const std::string& file) {
+  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return errno_error(errno, "locking " + file);
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return make_error(ErrorCode::kTimedOut, file + " is locked by another process");
+    }
+    ::poll(nullptr, 0, 5);  // flock has no other way to wait for a limited time
+  }
+  return Ok{};
+}
+
+Result<std::string> read_all(int fd, const std::string& file) {
+  std::string text;
+  char buffer[16 * 1024];
+  while (true) {
+    const ssize_t got = ::read(fd, buffer, sizeof buffer);
+    if (got > 0) {
+      text.append(buffer, static_cast<std::size_t>(got));
+    } else if (got == 0) {
+      return text;
+    } else if (errno != EINTR) {
+      return errno_error(errno, "reading " + file);
+    }
+  }
+}
+
+bool has_line(const std::string& text, const std::string& line) {
+  return ("\n" + text + "\n").find("\n" + line + "\n") != std::string::npos;
+}
+
+}  // namespace
+
+Status add_known_host(const std::string& file, const std::string& entry) {
+  const std::size_t slash = file.rfind('/');
+  if (slash != std::string::npos && slash > 0) {
+    (void)::mkdir(file.substr(0, slash).c_str(), 0700);  // ~/.ssh; there already, as a rule
+  }
+  const os::Fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!fd.valid()) return errno_error(errno, "opening " + file);
+  HORA_TRY(lock_file(fd.get(), file));
+  auto text = read_all(fd.get(), file);
+  if (!text) return std::move(text).error();
+  if (has_line(*text, entry)) return Ok{};
+  const bool torn = !text->empty() && text->back() != '\n';
+  const std::string line = (torn ? "\n" : "") + entry + "\n";
+  const ssize_t wrote = ::write(fd.get(), line.data(), line.size());
+  if (wrote != static_cast<ssize_t>(line.size())) {
+    return errno_error(wrote < 0 ? errno : ENOSPC, "writing " + file);
+  }
+  return Ok{};
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,105 @@
+// This machine: an agent like any other host's, at the other end of a socketpair. Nothing is
+// shipped; the agent uses the bundle where it lies.
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "launcher/process/spawn.h"
+#include "launcher/transports/transport.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// An agent has nothing left to do once its stream is closed and its job is over; one that still
+// ends ranks, with a grace, is not waited for: its keeper sees to it.
+constexpr std::chrono::milliseconds kReapPatience{200};
+
+std::vector<std::string> agent_arguments(const AgentImage& image) {
+  std::vector<std::string> arguments{image.path, "agent"};
+  if (!image.bundle_hash.empty()) {
+    arguments.insert(arguments.end(), {"--bundle-hash", image.bundle_hash});
+  }
+  if (!image.local_bundle.empty()) {
+    arguments.insert(arguments.end(), {"--local-bundle", image.local_bundle});
+  }
+  arguments.insert(arguments.end(), image.arguments.begin(), image.arguments.end());
+  return arguments;
+}
+
+class LocalTransport : public Transport {
+ public:
+  explicit LocalTransport(StageObserver observer) : observer_(std::move(observer)) {}
+  ~LocalTransport() override { reap_agents(); }
+
+  Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
+                       Clock::time_point) override {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      return errno_error(errno, "making a socketpair for the agent on " + host.name);
+    }
+    os::Fd ours(ends[0]);
+    os::Fd theirs(ends[1]);
+    std::vector<std::string> arguments = agent_arguments(image);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+
+    SpawnRequest request;
+    request.program = image.path.c_str();
+    request.argv = argv.data();
+    request.envp = environ;
+    request.stdin_fd = theirs.get();
+    request.stdout_fd = theirs.get();
+    request.stderr_fd = STDERR_FILENO;
+    const SpawnOutcome outcome = spawn(request);
+    if (!outcome.ok()) {
+      return errno_error(outcome.errnum, std::string(spawn_stage_name(outcome.failed_stage)) +
+                                             " the agent " + image.path);
+    }
+    {
+      std::lock_guard lock(mutex_);
+      agents_.push_back(outcome.pid);
+    }
+    if (observer_) observer_(host_index, Stage::kAgent, image.path);
+    return ours;
+  }
+
+ private:
+  void reap_agents() {
+    const auto deadline = Clock::now() + kReapPatience;
+    std::lock_guard lock(mutex_);
+    while (true) {
+      agents_.erase(std::remove_if(agents_.begin(), agents_.end(),
+                                   [](pid_t pid) {
+                                     const pid_t ended = ::waitpid(pid, nullptr, WNOHANG);
+                                     return ended == pid || (ended < 0 && errno == ECHILD);
+                                   }),
+                    agents_.end());
+      if (agents_.empty() || Clock::now() >= deadline) return;
+      ::poll(nullptr, 0, 1);  // until the next look; bounded by the deadline above
+    }
+  }
+
+  StageObserver observer_;
+  std::mutex mutex_;
+  std::vector<pid_t> agents_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_local_transport(StageObserver observer) {
+  return std::make_unique<LocalTransport>(std::move(observer));
+}
+
+}  // namespace hora::launcher

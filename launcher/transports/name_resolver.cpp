@@ -1,0 +1,84 @@
+#include "launcher/transports/name_resolver.h"
+
+#include <signal.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "rendezvous/net/resolve.h"
+
+namespace hora::launcher {
+
+namespace {
+constexpr int kMaxThreads = 16;  // each may sit on a silent name server
+}
+
+struct NameResolver::Shared {
+  struct Question {
+    std::string host;
+    std::uint16_t port;
+    Answer answer;
+  };
+  std::mutex mutex;  // held while answers are given, so that none comes after close
+  std::condition_variable wake_up;
+  std::deque<Question> questions;
+  int threads = 0;
+  int idle = 0;
+  bool closed = false;
+};
+
+NameResolver::NameResolver() : shared_(std::make_shared<Shared>()) {}
+
+NameResolver::~NameResolver() {
+  std::lock_guard lock(shared_->mutex);
+  shared_->closed = true;
+  shared_->questions.clear();
+  shared_->wake_up.notify_all();
+}
+
+void NameResolver::work(const std::shared_ptr<Shared>& shared) {
+  std::unique_lock lock(shared->mutex);
+  while (true) {
+    ++shared->idle;
+    shared->wake_up.wait(lock, [&] { return shared->closed || !shared->questions.empty(); });
+    --shared->idle;
+    if (shared->closed) return;
+    auto question = std::move(shared->questions.front());
+    shared->questions.pop_front();
+    lock.unlock();
+    auto endpoints = net::resolve_host(question.host, question.port);
+    lock.lock();
+    if (!shared->closed) question.answer(std::move(endpoints));
+  }
+}
+
+void NameResolver::resolve(const std::string& host, std::uint16_t port, Answer answer) {
+  if (auto numeric = parse_ip_address(host)) {
+    return answer(std::vector<Endpoint>{{*numeric, port}});
+  }
+  std::lock_guard lock(shared_->mutex);
+  shared_->questions.push_back({host, port, std::move(answer)});
+  if (static_cast<int>(shared_->questions.size()) <= shared_->idle ||
+      shared_->threads == kMaxThreads) {
+    shared_->wake_up.notify_one();
+    return;
+  }
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  try {
+    std::thread([shared = shared_] { work(shared); }).detach();
+    ++shared_->threads;
+  } catch (const std::system_error& error) {
+    if (shared_->threads == 0) {
+      shared_->questions.back().answer(errno_error(error.code().value(), "starting a thread"));
+      shared_->questions.pop_back();
+    }
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,155 @@
+#include "launcher/transports/piped_child.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "launcher/process/program_search.h"
+#include "launcher/process/spawn.h"
+
+extern char** environ;
+
+namespace hora::launcher {
+
+namespace {
+
+struct Ends {
+  os::Fd ours;
+  os::Fd theirs;
+};
+
+Result<Ends> make_pipe(bool child_reads) {
+  int fds[2];
+  if (::pipe2(fds, O_CLOEXEC) != 0) return errno_error(errno, "making a pipe");
+  Ends ends;
+  ends.ours = os::Fd(fds[child_reads ? 1 : 0]);
+  ends.theirs = os::Fd(fds[child_reads ? 0 : 1]);
+  ::fcntl(ends.ours.get(), F_SETFL, O_NONBLOCK);
+  return ends;
+}
+
+Result<Ends> make_socket() {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
+    return errno_error(errno, "making a socketpair");
+  }
+  ::fcntl(fds[0], F_SETFL, O_NONBLOCK);
+  return Ends{os::Fd(fds[0]), os::Fd(fds[1])};
+}
+
+// Nobody sits in front of the child to answer: an ssh client must not open a window either.
+std::vector<char*> environment_without_questions() {
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (std::string_view(*variable).rfind("SSH_ASKPASS_REQUIRE=", 0) != 0) {
+      variables.push_back(*variable);
+    }
+  }
+  static char never[] = "SSH_ASKPASS_REQUIRE=never";
+  variables.push_back(never);
+  variables.push_back(nullptr);
+  return variables;
+}
+
+}  // namespace
+
+Result<PipedChild> PipedChild::start(const std::vector<std::string>& argv, bool one_socket) {
+  const char* path = ::getenv("PATH");
+  auto program = find_program(argv.at(0), path != nullptr ? path : "/usr/bin:/bin", AT_FDCWD);
+  if (!program) return std::move(program).error();
+  auto in = one_socket ? make_socket() : make_pipe(true);
+  if (!in) return std::move(in).error();
+  Ends out;
+  if (!one_socket) {
+    auto made = make_pipe(false);
+    if (!made) return std::move(made).error();
+    out = *std::move(made);
+  }
+  auto err = make_pipe(false);
+  if (!err) return std::move(err).error();
+
+  std::vector<char*> arguments;
+  for (const std::string& word : argv) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  auto variables = environment_without_questions();
+
+  SpawnRequest request;
+  request.program = program->c_str();
+  request.argv = arguments.data();
+  request.envp = variables.data();
+  request.stdin_fd = in->theirs.get();
+  request.stdout_fd = one_socket ? in->theirs.get() : out.theirs.get();
+  request.stderr_fd = err->theirs.get();
+  // An ssh client on a cut link would outlive a launcher that was killed.
+  request.die_with_parent = true;
+  request.want_pidfd = true;
+  SpawnOutcome outcome = spawn(request);
+  if (!outcome.ok()) {
+    return errno_error(outcome.errnum,
+                       std::string(spawn_stage_name(outcome.failed_stage)) + " " + *program);
+  }
+  PipedChild child;
+  child.pid_ = outcome.pid;
+  child.pidfd_ = std::move(outcome.pidfd);
+  child.stdin_fd = std::move(in->ours);
+  child.stdout_fd = std::move(out.ours);
+  child.stderr_fd = std::move(err->ours);
+  return child;
+}
+
+PipedChild::PipedChild(PipedChild&& other) noexcept { *this = std::move(other); }
+
+PipedChild& PipedChild::operator=(PipedChild&& other) noexcept {
+  if (this == &other) return *this;
+  end();
+  stdin_fd = std::move(other.stdin_fd);
+  stdout_fd = std::move(other.stdout_fd);
+  stderr_fd = std::move(other.stderr_fd);
+  pidfd_ = std::move(other.pidfd_);
+  status_ = std::exchange(other.status_, std::nullopt);
+  pid_ = std::exchange(other.pid_, -1);
+  return *this;
+}
+
+PipedChild::~PipedChild() { end(); }
+
+std::optional<int> PipedChild::try_wait() {
+  if (status_ || pid_ < 0) return status_;
+  int status = 0;
+  const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
+  if (ended == 0 || (ended < 0 && errno == EINTR)) return std::nullopt;
+  // ECHILD: somebody else reaped it; how it ended is not known.
+  if (ended < 0) {
+    status_ = 255;
+  } else {
+    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  return status_;
+}
+
+void PipedChild::ask_to_end() {
+  if (pid_ > 0 && !status_) ::kill(-pid_, SIGTERM);
+}
+
+void PipedChild::end() {
+  stdin_fd.reset();
+  stdout_fd.reset();
+  stderr_fd.reset();
+  if (pid_ < 0) return;
+  if (!try_wait()) {
+    ::kill(-pid_, SIGKILL);
+    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  pidfd_.reset();
+  pid_ = -1;
+}
+
+}  // namespace hora::launcher

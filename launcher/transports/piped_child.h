@@ -1,0 +1,42 @@
+// A child process with its stdin, stdout and stderr in our hands. Destruction kills it; whoever
+// wants it to end in order closes its stdin and waits before.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+class PipedChild {
+ public:
+  // One socket for both stdin and stdout, when `one_socket` (a proxy); pipes otherwise.
+  static Result<PipedChild> start(const std::vector<std::string>& argv, bool one_socket = false);
+  PipedChild() = default;
+  PipedChild(PipedChild&& other) noexcept;
+  PipedChild& operator=(PipedChild&& other) noexcept;
+  ~PipedChild();
+
+  os::Fd stdin_fd;  // non-blocking, as the others; with `one_socket` both ways
+  os::Fd stdout_fd;
+  os::Fd stderr_fd;
+
+  // Readable once the process has ended; -1 on a kernel without pidfds.
+  int ended_fd() const { return pidfd_.get(); }
+  // How it ended, when it has: 0..255, or 128 + signal. Reaps it.
+  std::optional<int> try_wait();
+  void ask_to_end();  // SIGTERM to its process group
+
+ private:
+  void end();
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+  os::Fd pidfd_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,65 @@
+#include "launcher/transports/quoting.h"
+
+#include <cstring>
+
+namespace hora::launcher {
+
+namespace {
+
+// Taken literally by every shell, anywhere in a word. '=' is not here (zsh expands a leading one,
+// fish and csh assign), nor '~', '^', '%', '{'.
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         (c != '\0' && std::strchr("_-./,:+@", c) != nullptr);
+}
+
+bool all_plain(std::string_view word) {
+  for (char c : word) {
+    if (!is_plain(c)) return false;
+  }
+  return !word.empty();
+}
+
+Error not_an_argument(std::string_view what) {
+  return make_error(ErrorCode::kUsage,
+                    "an argument with " + std::string(what) + " cannot be passed to a shell");
+}
+
+// Single quotes around `word`; a character for which `outside` is true is written with a backslash
+// between two quoted pieces.
+template <typename Predicate>
+std::string single_quoted(std::string_view word, Predicate outside) {
+  std::string out;
+  out.reserve(word.size() + 2);
+  bool open = false;
+  for (char c : word) {
+    if (outside(c) == open) {
+      out += '\'';
+      open = !open;
+    }
+    if (!open) out += '\\';
+    out += c;
+  }
+  if (open || out.empty()) out += open ? "'" : "''";
+  return out;
+}
+
+}  // namespace
+
+Result<std::string> quote_for_sh(std::string_view word) {
+  if (word.find('\0') != std::string_view::npos) return not_an_argument("a NUL byte");
+  if (all_plain(word)) return std::string(word);
+  return single_quoted(word, [](char c) { return c == '\''; });
+}
+
+Result<std::string> quote_for_any_shell(std::string_view word) {
+  if (word.find('\0') != std::string_view::npos) return not_an_argument("a NUL byte");
+  if (word.find_first_of("\n\r") != std::string_view::npos) {
+    return not_an_argument("a line feed or carriage return");
+  }
+  if (all_plain(word)) return std::string(word);
+  // Inside single quotes csh still sees '!' (history) and fish '\'.
+  return single_quoted(word, [](char c) { return c == '\'' || c == '\\' || c == '!'; });
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,91 @@
+#include "launcher/transports/rsh_argv.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace hora::launcher {
+
+namespace {
+
+enum class Kind { kShell, kArgv, kArgvAfterDashes };
+
+Kind kind_of(const std::vector<std::string>& command) {
+  const std::string& program = command.front();
+  const std::string_view name = std::string_view(program).substr(program.rfind('/') + 1);
+  const bool runs_argv = std::find(command.begin(), command.end(), "exec") != command.end();
+  if (!runs_argv) return Kind::kShell;
+  if (name == "kubectl" || name == "oc") return Kind::kArgvAfterDashes;
+  for (std::string_view engine : {"docker", "podman", "nerdctl", "crictl"}) {
+    if (name == engine) return Kind::kArgv;
+  }
+  return Kind::kShell;
+}
+
+struct Seen {
+  bool host = false;
+  bool user = false;
+  bool command = false;
+};
+
+std::string fill(const std::string& word, const Host& host, const std::string& line, Seen& seen) {
+  const std::string target = host.user.empty() ? host.name : host.user + "@" + host.name;
+  std::string out;
+  for (std::size_t at = 0; at < word.size();) {
+    const std::string_view rest = std::string_view(word).substr(at);
+    const auto take = [&](std::string_view name, const std::string& value, bool& flag) {
+      if (rest.substr(0, name.size()) != name) return false;
+      out += value;
+      at += name.size();
+      flag = true;
+      return true;
+    };
+    if (take("{host}", host.name, seen.host) || take("{}", host.name, seen.host) ||
+        take("{user}", host.user, seen.user) || take("{command}", line, seen.command)) {
+      continue;
+    }
+    if (take("{target}", target, seen.host)) {
+      seen.user = true;
+      continue;
+    }
+    out += word[at++];
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& command, const Host& host,
+                                          const std::string& line) {
+  if (command.empty() || command.front().empty()) {
+    return make_error(ErrorCode::kUsage, "--rsh names no command");
+  }
+  if (host.name.empty() || host.name.front() == '-' || host.user.substr(0, 1) == "-") {
+    return make_error(ErrorCode::kUsage, "a host that --rsh would take for an option: '" +
+                                             host.user + "@" + host.name + "'");
+  }
+  const Kind kind = kind_of(command);
+  Seen seen;
+  std::vector<std::string> argv;
+  for (const std::string& word : command) {
+    if (host.user.empty() && word.find("{user}") != std::string::npos) {
+      return make_error(ErrorCode::kUsage,
+                        "--rsh uses {user}, but host " + host.name + " is listed without one");
+    }
+    argv.push_back(fill(word, host, line, seen));
+  }
+  if (!seen.host) {
+    if (!host.user.empty() && !seen.user && kind != Kind::kShell) {
+      return make_error(ErrorCode::kUsage, command.front() + " takes no user@host: host " +
+                                               host.user + "@" + host.name +
+                                               " (use {user} and {host} in --rsh)");
+    }
+    argv.push_back(host.user.empty() || seen.user ? host.name : host.user + "@" + host.name);
+  }
+  if (seen.command) return argv;
+  if (kind == Kind::kArgvAfterDashes) argv.push_back("--");
+  if (kind != Kind::kShell) argv.insert(argv.end(), {"sh", "-c"});
+  argv.push_back(line);
+  return argv;
+}
+
+}  // namespace hora::launcher

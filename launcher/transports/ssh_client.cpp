@@ -1,0 +1,406 @@
+#include "launcher/transports/ssh_client.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <mutex>
+#include <utility>
+
+#include <libssh/callbacks.h>
+#include <libssh/libssh.h>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// What is quick comes first; the server's order does not count. (OpenSSH's own client prefers a
+// post-quantum exchange that costs some 80 ms of processor time.)
+constexpr const char* kKexAlgorithms =
+    "curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,ecdh-sha2-nistp384,"
+    "ecdh-sha2-nistp521,diffie-hellman-group14-sha256,diffie-hellman-group16-sha512,"
+    "diffie-hellman-group18-sha512,diffie-hellman-group-exchange-sha256";
+constexpr const char* kCiphers =
+    "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,"
+    "aes192-ctr,aes256-ctr";
+
+struct FreeText {
+  void operator()(char* text) const { ::ssh_string_free_char(text); }
+};
+using Text = std::unique_ptr<char, FreeText>;
+
+struct FreeKey {
+  void operator()(ssh_key key) const { ::ssh_key_free(key); }
+};
+using Key = std::unique_ptr<std::remove_pointer_t<ssh_key>, FreeKey>;
+
+// libssh passes over lines that start with a marker.
+bool is_revoked(const std::string& file, const std::string& entry) {
+  const std::string key = entry.substr(entry.rfind(' ') + 1);
+  if (key.empty()) return false;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("@revoked", 0) == 0 && line.find(key) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Private keys with a passphrase are of no use to somebody who never asks.
+int refuse_passphrase(const char*, char*, size_t, int, int, void* asked) {
+  *static_cast<bool*>(asked) = true;
+  return -1;
+}
+
+}  // namespace
+
+struct SshClient::Handles {
+  ssh_session session = nullptr;
+  ssh_channel channel = nullptr;
+  ssh_channel_callbacks_struct callbacks{};
+  ssh_counter_struct socket_bytes{};
+  Key key;            // of the attempt under way
+  os::Fd for_libssh;  // until it connects, and owns it
+
+  // Not ssh_disconnect(): it forgets a socket that was given to it without closing it.
+  ~Handles() {
+    if (session != nullptr) ::ssh_free(session);
+  }
+};
+
+Status prepare_ssh_library() {
+  static std::mutex mutex;
+  static bool ready = false;
+  std::lock_guard lock(mutex);
+  if (!ready && ::ssh_init() != SSH_OK) {
+    return make_error(ErrorCode::kFailed, "libssh cannot be initialised");
+  }
+  ready = true;
+  return Ok{};
+}
+
+SshClient::SshClient(const SshTarget& target, os::Fd socket)
+    : target_(target), socket_(std::move(socket)), handles_(std::make_unique<Handles>()) {}
+
+Result<std::unique_ptr<SshClient>> SshClient::create(const SshTarget& target, os::Fd socket) {
+  std::unique_ptr<SshClient> client(new SshClient(target, std::move(socket)));
+  HORA_TRY(client->set_up());
+  return client;
+}
+
+SshClient::~SshClient() = default;
+
+Status SshClient::set_up() {
+  handles_->session = ::ssh_new();
+  ssh_session session = handles_->session;
+  if (session == nullptr) return make_error(ErrorCode::kUnavailable, "libssh: out of memory");
+  const int duplicate = ::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0);
+  if (duplicate < 0) return errno_error(errno, "duplicating a socket");
+  handles_->for_libssh = os::Fd(duplicate);
+  if (duplicate > 0xffff) {  // it keeps 16 bits of the number
+    return make_error(ErrorCode::kUnavailable, "too many open files for libssh");
+  }
+  const auto set = [&](ssh_options_e option, const void* value) {
+    return ::ssh_options_set(session, option, value) == SSH_OK;
+  };
+  const auto list = [&](ssh_options_e option, const std::string& wanted, const char* ours) {
+    const char* value = wanted.empty() ? ours : wanted.c_str();
+    // A list from a config file that names only what libssh lacks must not end the job.
+    return value == nullptr || set(option, value) || (ours != nullptr && set(option, ours));
+  };
+  const int off = 0;
+  const bool v6 = target_.known_as.find(':') != std::string::npos;
+  const std::string known_as = v6 ? "[" + target_.known_as + "]" : target_.known_as;
+  const auto port = static_cast<unsigned>(target_.port);
+  const std::string first_file =
+      target_.known_hosts_files.empty() ? "/dev/null" : target_.known_hosts_files.front();
+  const bool has_global = target_.known_hosts_files.size() > target_.user_known_hosts_count;
+  const std::string global_file =
+      has_global ? target_.known_hosts_files[target_.user_known_hosts_count] : "/dev/null";
+  const bool good = set(SSH_OPTIONS_PROCESS_CONFIG, &off) &&
+                    set(SSH_OPTIONS_HOST, known_as.c_str()) && set(SSH_OPTIONS_PORT, &port) &&
+                    set(SSH_OPTIONS_USER, target_.user.c_str()) &&
+                    set(SSH_OPTIONS_KNOWNHOSTS, first_file.c_str()) &&
+                    set(SSH_OPTIONS_GLOBAL_KNOWNHOSTS, global_file.c_str()) &&
+                    list(SSH_OPTIONS_KEY_EXCHANGE, target_.kex_algorithms, kKexAlgorithms) &&
+                    list(SSH_OPTIONS_CIPHERS_C_S, target_.ciphers, kCiphers) &&
+                    list(SSH_OPTIONS_CIPHERS_S_C, target_.ciphers, kCiphers);
+  if (!good) return make_error(ErrorCode::kFailed, "libssh: " + error());
+  (void)list(SSH_OPTIONS_HMAC_C_S, target_.macs, nullptr);
+  (void)list(SSH_OPTIONS_HMAC_S_C, target_.macs, nullptr);
+  (void)list(SSH_OPTIONS_HOSTKEYS, target_.host_key_algorithms, nullptr);
+#if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 10, 0)
+  if (!target_.agent_socket.empty()) {
+    (void)set(SSH_OPTIONS_IDENTITY_AGENT, target_.agent_socket.c_str());
+  }
+#endif  // an older one asks the environment only
+  ::ssh_set_blocking(session, 0);
+  ::ssh_set_counters(session, &handles_->socket_bytes, nullptr);
+  return Ok{};
+}
+
+bool SshClient::wants_write() const {
+  return (::ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;
+}
+
+// sshd leaves Nagle's algorithm on: a second small message of its waits until the first one is
+// acknowledged, and the kernel delays acknowledgements by 40 ms. It falls back into that habit by
+// itself, so it is told anew after every wake-up.
+void SshClient::acknowledge_now() {
+  const int on = 1;
+  (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
+bool SshClient::connected() const { return ::ssh_is_connected(handles_->session) != 0; }
+
+std::string SshClient::error() const {
+  const char* text = ::ssh_get_error(handles_->session);
+  return text != nullptr ? text : "";
+}
+
+// --- handshake
+// -------------------------------------------------------------------------------------
+
+// Looks at what libssh is going to read: when the server closes the connection, its first words
+// tell why ("Exceeded MaxStartups", an HTTP answer), and that there are none does too.
+void SshClient::look_at_banner() {
+  if (banner_settled_) return;
+  char bytes[256];
+  const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  if (got <= 0) return;
+  const std::string_view seen(bytes, static_cast<std::size_t>(got));
+  const std::size_t end = seen.find('\n');
+  banner_ = std::string(trim(seen.substr(0, end)));
+  banner_settled_ = end != std::string_view::npos;
+}
+
+SshClient::Step SshClient::handshake() {
+  look_at_banner();
+  if (handles_->for_libssh.valid()) {
+    const socket_t fd = handles_->for_libssh.release();
+    if (::ssh_options_set(handles_->session, SSH_OPTIONS_FD, &fd) != SSH_OK) {
+      ::close(fd);
+      return Step::kFailed;
+    }
+  }
+  const int code = ::ssh_connect(handles_->session);
+  // It makes its socket blocking; a full one must not hold up the other hosts.
+  ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
+  if (code == SSH_OK) return Step::kDone;
+  return code == SSH_AGAIN ? Step::kAgain : Step::kFailed;
+}
+
+SshClient::HostKey SshClient::host_key() {
+  using Verdict = HostKey::Verdict;
+  ssh_session session = handles_->session;
+  HostKey result;
+  ssh_key raw = nullptr;
+  if (::ssh_get_server_publickey(session, &raw) != SSH_OK) return result;
+  const Key key(raw);
+  result.type = ::ssh_key_type_to_char(::ssh_key_type(raw));
+  unsigned char* hash = nullptr;
+  std::size_t length = 0;
+  if (::ssh_get_publickey_hash(raw, SSH_PUBLICKEY_HASH_SHA256, &hash, &length) == SSH_OK) {
+    const Text text(::ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
+    if (text) result.fingerprint = text.get();
+    ::ssh_clean_pubkey_hash(&hash);
+  }
+  char* entry = nullptr;
+  if (::ssh_session_export_known_hosts_entry(session, &entry) == SSH_OK) {
+    const Text text(entry);
+    result.entry = std::string(trim(text.get()));
+  }
+  result.verdict = Verdict::kUnknown;
+  for (const std::string& file : target_.known_hosts_files) {
+    if (!is_revoked(file, result.entry)) continue;
+    result.verdict = Verdict::kRevoked;
+    result.known_in = file;
+    return result;
+  }
+  (void)::ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
+  for (const std::string& file : target_.known_hosts_files) {
+    if (::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, file.c_str()) != SSH_OK) continue;
+    const auto found = ::ssh_session_is_known_server(session);
+    if (found == SSH_KNOWN_HOSTS_OK) {
+      result.verdict = Verdict::kKnown;
+      result.known_in = file;
+      return result;
+    }
+    if (found == SSH_KNOWN_HOSTS_CHANGED) {
+      result.verdict = Verdict::kChanged;
+      result.known_in = file;
+    } else if (found == SSH_KNOWN_HOSTS_OTHER && result.verdict == Verdict::kUnknown) {
+      result.verdict = Verdict::kOtherType;
+      result.known_in = file;
+    }
+  }
+  return result;
+}
+
+// --- authentication
+// --------------------------------------------------------------------------------
+
+void SshClient::note_tried(const std::string& what) {
+  if (!auth_tried_.empty()) auth_tried_ += ", ";
+  auth_tried_ += what;
+}
+
+SshClient::Step SshClient::authenticate() {
+  if (!identities_listed_) {
+    identities_listed_ = true;
+    identities_ = target_.identity_files;
+    if (target_.use_agent) {
+      identities_.insert(target_.agent_first ? identities_.begin() : identities_.end(), "");
+    }
+  }
+  while (!identities_.empty()) {
+    const std::string identity = identities_.front();
+    switch (identity.empty() ? try_agent() : try_file(identity)) {
+      case AuthResult::kAgain:
+        return Step::kAgain;
+      case AuthResult::kSuccess:
+        return Step::kDone;
+      case AuthResult::kBroken:
+        return Step::kFailed;
+      case AuthResult::kDenied:
+        break;
+    }
+    identities_.erase(identities_.begin());
+    handles_->key.reset();
+    if (!connected()) return Step::kFailed;
+  }
+  return Step::kFailed;
+}
+
+SshClient::AuthResult SshClient::try_agent() {
+  const int code = ::ssh_userauth_agent(handles_->session, nullptr);
+  if (code == SSH_AUTH_AGAIN) return AuthResult::kAgain;
+  if (code == SSH_AUTH_SUCCESS) return AuthResult::kSuccess;
+  note_tried("ssh-agent (" + target_.agent_socket + ")");
+  if (code == SSH_AUTH_ERROR && !connected()) return AuthResult::kBroken;
+  return AuthResult::kDenied;
+}
+
+// The signature is sent at once, without asking first whether the key would do: one round trip.
+SshClient::AuthResult SshClient::try_file(const std::string& path) {
+  if (!handles_->key) {
+    ssh_key key = nullptr;
+    bool asked = false;
+    const int code =
+        ::ssh_pki_import_privkey_file(path.c_str(), nullptr, refuse_passphrase, &asked, &key);
+    if (code != SSH_OK) {
+      note_tried(path + (asked ? " (has a passphrase: use ssh-agent)" : " (cannot be read)"));
+      return AuthResult::kDenied;
+    }
+    handles_->key.reset(key);
+  }
+  const int code = ::ssh_userauth_publickey(handles_->session, nullptr, handles_->key.get());
+  if (code == SSH_AUTH_AGAIN) return AuthResult::kAgain;
+  if (code == SSH_AUTH_SUCCESS) return AuthResult::kSuccess;
+  note_tried(path);
+  if (code == SSH_AUTH_ERROR && !connected()) return AuthResult::kBroken;
+  return AuthResult::kDenied;
+}
+
+// --- the command
+// -----------------------------------------------------------------------------------
+
+void SshClient::discard_channel() {
+  if (handles_->channel != nullptr) {
+    ::ssh_remove_channel_callbacks(handles_->channel, &handles_->callbacks);
+    ::ssh_channel_free(handles_->channel);
+    handles_->channel = nullptr;
+  }
+  exit_ = Exit{};
+}
+
+void SshClient::set_sink(Sink sink) { sink_ = std::move(sink); }
+
+SshClient::Step SshClient::execute(const std::string& command) {
+  Handles& h = *handles_;
+  if (exec_stage_ == ExecStage::kNone || exec_stage_ == ExecStage::kRunning) {
+    discard_channel();
+    h.channel = ::ssh_channel_new(h.session);
+    if (h.channel == nullptr) return Step::kFailed;
+    h.callbacks = {};
+    ssh_callbacks_init(&h.callbacks);
+    h.callbacks.userdata = this;
+    h.callbacks.channel_data_function = [](ssh_session, ssh_channel, void* data, uint32_t size,
+                                           int is_stderr, void* self) {
+      auto* client = static_cast<SshClient*>(self);
+      if (client->sink_) client->sink_({static_cast<const char*>(data), size}, is_stderr != 0);
+      return static_cast<int>(size);
+    };
+    h.callbacks.channel_eof_function = [](ssh_session, ssh_channel, void* self) {
+      static_cast<SshClient*>(self)->exit_.output_ended = true;
+    };
+    h.callbacks.channel_close_function = [](ssh_session, ssh_channel, void* self) {
+      auto* client = static_cast<SshClient*>(self);
+      client->exit_.output_ended = client->exit_.settled = true;
+    };
+    h.callbacks.channel_exit_status_function = [](ssh_session, ssh_channel, int status,
+                                                  void* self) {
+      static_cast<SshClient*>(self)->exit_.status = status;
+    };
+    h.callbacks.channel_exit_signal_function = [](ssh_session, ssh_channel, const char* signal, int,
+                                                  const char*, const char*, void* self) {
+      static_cast<SshClient*>(self)->exit_.signal = signal != nullptr ? signal : "unknown";
+    };
+    if (::ssh_set_channel_callbacks(h.channel, &h.callbacks) != SSH_OK) return Step::kFailed;
+    exec_stage_ = ExecStage::kOpening;
+  }
+  if (exec_stage_ == ExecStage::kOpening) {
+    const int code = ::ssh_channel_open_session(h.channel);
+    if (code != SSH_OK) return code == SSH_AGAIN ? Step::kAgain : Step::kFailed;
+    exec_stage_ = ExecStage::kRequesting;
+  }
+  const int code = ::ssh_channel_request_exec(h.channel, command.c_str());
+  if (code == SSH_AGAIN) return Step::kAgain;
+  exec_stage_ = ExecStage::kRunning;
+  return code == SSH_OK ? Step::kDone : Step::kFailed;
+}
+
+bool SshClient::attend() {
+  Handles& h = *handles_;
+  if (h.channel == nullptr || !connected()) return false;
+  const auto bytes_before = h.socket_bytes.in_bytes + h.socket_bytes.out_bytes;
+  // Either call handles one read's worth of packets; the first does nothing once the output has
+  // ended, the second once the exit is known.
+  if (!exit_.output_ended) {
+    (void)::ssh_channel_poll(h.channel, 1);
+  } else if (!exit_.settled) {
+// Deprecated later, for one that cannot say "no status yet"; it is called to make libssh read.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    (void)::ssh_channel_get_exit_status(h.channel);
+#pragma GCC diagnostic pop
+  }
+  if (exit_.output_ended && (exit_.status || !exit_.signal.empty())) exit_.settled = true;
+  return h.socket_bytes.in_bytes + h.socket_bytes.out_bytes != bytes_before;
+}
+
+Result<std::size_t> SshClient::write_input(std::string_view bytes) {
+  Handles& h = *handles_;
+  if (h.channel == nullptr || exec_stage_ != ExecStage::kRunning) return std::size_t{0};
+  if (wants_write()) return std::size_t{0};  // libssh would keep what the socket does not take
+  const int wrote =
+      ::ssh_channel_write(h.channel, bytes.data(), static_cast<std::uint32_t>(bytes.size()));
+  if (wrote < 0) return make_error(ErrorCode::kUnavailable, error());
+  return static_cast<std::size_t>(wrote);
+}
+
+Status SshClient::close_input() {
+  if (handles_->channel == nullptr) return Ok{};
+  if (::ssh_channel_send_eof(handles_->channel) == SSH_ERROR) {
+    return make_error(ErrorCode::kUnavailable, error());
+  }
+  return Ok{};
+}
+
+}  // namespace hora::launcher

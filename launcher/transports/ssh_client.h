@@ -1,0 +1,112 @@
+// One ssh connection and the one command that runs over it, on libssh in non-blocking mode.
+// The only header of ours in front of libssh. Never waits: each step does what can be done now and
+// says whether to call it again when the socket is ready.
+//
+// Not thread-safe; one thread at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/transports/ssh_target.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+// libssh's own set-up, before the first client; cheap to call again. Thread-safe.
+Status prepare_ssh_library();
+
+class SshClient {
+ public:
+  enum class Step { kAgain, kDone, kFailed };
+
+  struct HostKey {
+    enum class Verdict { kKnown, kUnknown, kChanged, kOtherType, kRevoked, kUnreadable };
+    Verdict verdict = Verdict::kUnreadable;
+    std::string type;         // "ssh-ed25519"
+    std::string fingerprint;  // "SHA256:..."
+    std::string entry;        // the line for known_hosts, without line feed
+    std::string known_in;     // the file that decided
+  };
+
+  // `socket` is a connected stream, non-blocking; the client owns it.
+  static Result<std::unique_ptr<SshClient>> create(const SshTarget& target, os::Fd socket);
+  ~SshClient();
+  SshClient(const SshClient&) = delete;
+  SshClient& operator=(const SshClient&) = delete;
+
+  int fd() const { return socket_.get(); }
+  bool wants_write() const;  // bytes wait for the socket to take them
+  // Call after every wake-up, before anything else: see ssh_client.cpp.
+  void acknowledge_now();
+
+  Step handshake();                                      // banners and key exchange
+  const std::string& banner() const { return banner_; }  // the first line the server sent, so far
+  HostKey host_key();                                    // after the handshake
+  Step authenticate();
+  const std::string& auth_tried() const { return auth_tried_; }  // for the error text
+  // Whether an authentication failed for good, or the connection with it.
+  bool connected() const;
+
+  // Runs `command` on a new channel, in place of the last one.
+  Step execute(const std::string& command);
+
+  // What the command writes comes here from inside attend(), all of it, however much: who has no
+  // room does not call attend(). The sink must not call back.
+  using Sink = std::function<void(std::string_view bytes, bool is_stderr)>;
+  void set_sink(Sink sink);
+  // Takes in what has arrived, and sends what waits. True when there may be more to do at once.
+  // False with connected() no longer true: the connection is lost.
+  bool attend();
+  // How many of `bytes` were taken; 0: wait for a wake-up.
+  Result<std::size_t> write_input(std::string_view bytes);
+  Status close_input();
+
+  struct Exit {
+    bool output_ended = false;  // the command will write no more
+    bool settled = false;       // and how it ended is known as well as it ever will be
+    std::optional<int> status;
+    std::string signal;
+  };
+  const Exit& exit() const { return exit_; }
+
+  std::string error() const;  // libssh's words for the last failure
+
+ private:
+  struct Handles;
+  SshClient(const SshTarget& target, os::Fd socket);
+  Status set_up();
+  void look_at_banner();
+  void discard_channel();
+  // What an attempt with one identity came to.
+  enum class AuthResult { kAgain, kSuccess, kDenied, kBroken };
+  AuthResult try_agent();
+  AuthResult try_file(const std::string& path);
+  void note_tried(const std::string& what);
+
+  const SshTarget target_;
+  os::Fd socket_;  // ours; libssh has a duplicate, which it closes when it likes
+  std::unique_ptr<Handles> handles_;
+  std::string banner_;
+  bool banner_settled_ = false;
+
+  std::vector<std::string> identities_;  // still to be tried, in order; "" is the ssh-agent
+  bool identities_listed_ = false;
+  std::string auth_tried_;
+
+  enum class ExecStage { kNone, kOpening, kRequesting, kRunning };
+  ExecStage exec_stage_ = ExecStage::kNone;
+  Sink sink_;
+  Exit exit_;
+};
+
+// Adds `entry` to `file`, made when it is not there, unless the very line is in it by now. One
+// writer at a time, other processes included.
+Status add_known_host(const std::string& file, const std::string& entry);
+
+}  // namespace hora::launcher

@@ -1,0 +1,111 @@
+// One host reached by ssh: from its name to a running agent, then the bytes between the channel and
+// the host's link. A state machine on one event loop's thread; it never waits.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "launcher/transports/agent_link.h"
+#include "launcher/transports/fan_out.h"
+#include "launcher/transports/piped_child.h"
+#include "launcher/transports/ssh_client.h"
+#include "launcher/transports/ssh_target.h"
+#include "launcher/transports/tcp_connector.h"
+
+namespace hora::launcher {
+
+class SshHost : private AgentLink::Carrier {
+ public:
+  using Done = std::function<void(SshHost*)>;
+
+  // What the hosts of one transport share; outlives them.
+  struct Shared {
+    NameResolver* resolver = nullptr;
+    FanOut* fan_out = nullptr;
+  };
+
+  // `done` is called once, when nothing is left to do; it may not destroy the object at once.
+  SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
+          Shared shared, std::chrono::steady_clock::time_point deadline, Done done);
+  ~SshHost() override;
+
+  void begin();
+
+ private:
+  enum class State {
+    kQueued,      // for a place in the fan-out
+    kConnecting,  // resolving, then TCP; or a proxy command
+    kHandshake,   // banners, key exchange
+    kAuthenticate,
+    kExecute,  // channel and command
+    kRunning,  // the command runs: bootstrap, then the agent
+    kBackOff,  // the server was too busy; another try follows
+    kClosing,  // the link is over; the last bytes leave
+    kOver,
+  };
+
+  void link_changed() override;
+  void link_restarts() override;
+  void link_finished() override;
+
+  void connect();
+  void connect_by_proxy();
+  void on_connected(TcpConnector::Outcome outcome);
+  void open_client(os::Fd socket);
+  void on_socket();
+  void step();
+  bool step_handshake();
+  bool step_authenticate();
+  bool step_execute();
+  bool accept_host_key();
+  void pump();
+  bool send_input();
+  bool may_take_in() const;
+  void settle_end();
+  void report_end();
+  void update_watch();
+  void close_connection();
+  void finish();
+
+  void set_stage_limit(std::chrono::milliseconds limit);
+  void on_stage_limit();
+  std::string waited() const;
+  void on_deadline();
+  void retry_when_busy();
+  void give_place_back();
+  void fail(std::string_view failure_class, const std::string& what,
+            const std::string& advice = {});
+  std::string proxy_words();
+
+  os::EventLoop& loop_;
+  AgentLink link_;
+  SshTarget target_;
+  Shared shared_;
+  std::chrono::steady_clock::time_point deadline_;
+  Done done_;
+
+  State state_ = State::kQueued;
+  bool has_place_ = false;
+  int attempts_ = 0;
+  std::string busy_words_;  // what a busy server last said
+  std::unique_ptr<TcpConnector> connector_;
+  PipedChild proxy_;
+  std::string endpoint_;
+  std::unique_ptr<SshClient> client_;
+  std::string command_;
+  std::uint32_t watched_events_ = 0;  // 0: not watched
+  bool again_posted_ = false;
+  bool input_closed_ = false;
+  std::minstd_rand jitter_;
+
+  std::chrono::steady_clock::time_point stage_began_;
+  os::EventLoop::TimerId deadline_timer_ = 0;
+  os::EventLoop::TimerId stage_timer_ = 0;
+  os::EventLoop::TimerId exit_timer_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace hora::launcher

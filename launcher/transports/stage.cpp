@@ -1,0 +1,25 @@
+#include "launcher/transports/transport.h"
+
+namespace hora::launcher {
+
+std::string_view stage_name(Stage stage) {
+  switch (stage) {
+    case Stage::kResolve:
+      return "resolve";
+    case Stage::kConnect:
+      return "connect";
+    case Stage::kHostKey:
+      return "host key";
+    case Stage::kAuthenticate:
+      return "authenticate";
+    case Stage::kShell:
+      return "shell";
+    case Stage::kShip:
+      return "ship";
+    case Stage::kAgent:
+      return "agent";
+  }
+  return "unknown";
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,154 @@
+#include "launcher/transports/tcp_connector.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "launcher/failure_code.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/socket.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr auto kNextAddressAfter = std::chrono::milliseconds(250);
+
+Result<os::Fd> begin_connect(const Endpoint& endpoint, bool& connected) {
+  sockaddr_storage address{};
+  const unsigned length = net::to_sockaddr(endpoint, address);
+  os::Fd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return errno_error(errno, "making a socket");
+  const int on = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  connected = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0;
+  if (!connected && errno != EINPROGRESS) {
+    return errno_error(errno, format_endpoint(endpoint));
+  }
+  return fd;
+}
+
+}  // namespace
+
+TcpConnector::TcpConnector(os::EventLoop& loop, NameResolver& resolver)
+    : loop_(loop), resolver_(resolver) {}
+
+TcpConnector::~TcpConnector() {
+  *alive_ = false;
+  clear();
+}
+
+void TcpConnector::clear() {
+  loop_.cancel(next_timer_);
+  next_timer_ = 0;
+  for (auto& attempt : attempts_) {
+    if (attempt.fd.valid()) loop_.unwatch(attempt.fd.get());
+  }
+  attempts_.clear();
+}
+
+void TcpConnector::start(const std::string& host, int port, const std::string& family,
+                         Resolved resolved, Done done) {
+  resolved_ = std::move(resolved);
+  done_ = std::move(done);
+  family_ = family;
+  resolving_ = true;
+  resolver_.resolve(host, static_cast<std::uint16_t>(port),
+                    [this, loop = &loop_, alive = alive_](auto endpoints) {
+                      loop->post([this, alive, endpoints = std::move(endpoints)]() mutable {
+                        if (*alive) on_resolved(std::move(endpoints));
+                      });
+                    });
+}
+
+void TcpConnector::on_resolved(Result<std::vector<Endpoint>> endpoints) {
+  resolving_ = false;
+  if (!endpoints) return settle({{}, {}, failure::kResolve, endpoints.error().message});
+  waiting_ = *std::move(endpoints);
+  if (!family_.empty()) {
+    const bool v6 = family_ == "inet6";
+    waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
+                                  [v6](const Endpoint& e) { return e.address.v6 != v6; }),
+                   waiting_.end());
+  }
+  if (waiting_.empty())
+    return settle({{}, {}, failure::kResolve, "no address of family " + family_});
+  if (resolved_) resolved_(format_endpoint(waiting_.front()));
+  std::reverse(waiting_.begin(), waiting_.end());
+  try_next();
+}
+
+void TcpConnector::try_next() {
+  loop_.cancel(next_timer_);
+  next_timer_ = 0;
+  while (!waiting_.empty()) {
+    const Endpoint endpoint = waiting_.back();
+    waiting_.pop_back();
+    bool connected = false;
+    auto fd = begin_connect(endpoint, connected);
+    if (!fd) {
+      problems_.push_back(fd.error().message);
+      continue;
+    }
+    if (connected) return settle({*std::move(fd), endpoint, {}, {}});
+    const int number = fd->get();
+    attempts_.push_back({endpoint, *std::move(fd)});
+    if (!loop_.watch(number, EPOLLOUT, [this, number](std::uint32_t) { on_writable(number); })) {
+      abandon(attempts_.back(), EMFILE);
+      continue;
+    }
+    if (!waiting_.empty()) {
+      next_timer_ = loop_.call_after(kNextAddressAfter, [this] {
+        next_timer_ = 0;
+        try_next();
+      });
+    }
+    return;
+  }
+  const bool all_failed = std::none_of(attempts_.begin(), attempts_.end(),
+                                       [](const Attempt& a) { return a.fd.valid(); });
+  if (all_failed) settle({{}, {}, failure::kConnect, join(problems_, "; ")});
+}
+
+void TcpConnector::on_writable(int fd) {
+  const auto found = std::find_if(attempts_.begin(), attempts_.end(),
+                                  [fd](const Attempt& a) { return a.fd.get() == fd; });
+  if (found == attempts_.end()) return;
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (error != 0) {
+    abandon(*found, error);
+    return try_next();
+  }
+  loop_.unwatch(fd);
+  settle({std::move(found->fd), found->endpoint, {}, {}});
+}
+
+void TcpConnector::abandon(Attempt& attempt, int errnum) {
+  problems_.push_back(format_endpoint(attempt.endpoint) + ": " +
+                      std::generic_category().message(errnum));
+  loop_.unwatch(attempt.fd.get());
+  attempt.fd.reset();
+}
+
+void TcpConnector::settle(Outcome outcome) {
+  clear();
+  // The receiver may destroy the connector.
+  if (const Done done = std::exchange(done_, nullptr)) done(std::move(outcome));
+}
+
+std::string TcpConnector::addresses_tried() const {
+  std::vector<std::string> silent;
+  for (const auto& attempt : attempts_) {
+    if (attempt.fd.valid()) silent.push_back(format_endpoint(attempt.endpoint));
+  }
+  return join(silent, ", ");
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,69 @@
+// A TCP connection to a host by name, on an event loop: all of its addresses are tried, the next
+// one a moment after the last, and the first that answers wins.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/transports/name_resolver.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+class TcpConnector {
+ public:
+  struct Outcome {
+    os::Fd fd;                      // non-blocking, no Nagle; invalid: it failed
+    Endpoint endpoint;              // that answered
+    std::string_view failed_class;  // E_RESOLVE or E_CONNECT
+    std::string problem;            // "10.0.0.3:22: Connection refused"
+  };
+  using Done = std::function<void(Outcome)>;
+  using Resolved = std::function<void(const std::string& first_endpoint)>;
+
+  TcpConnector(os::EventLoop& loop, NameResolver& resolver);
+  ~TcpConnector();
+  TcpConnector(const TcpConnector&) = delete;
+  TcpConnector& operator=(const TcpConnector&) = delete;
+
+  // `family`: "", "inet" or "inet6". Tells `resolved` the first address to be tried. Calls `done`
+  // once, from the loop, never from inside start(); never after the destructor. The deadline is the
+  // caller's: it destroys the connector.
+  void start(const std::string& host, int port, const std::string& family, Resolved resolved,
+             Done done);
+
+  // Where it stands, for a time-out's message: still resolving, or which addresses are silent.
+  bool resolving() const { return resolving_; }
+  std::string addresses_tried() const;
+
+ private:
+  struct Attempt {
+    Endpoint endpoint;
+    os::Fd fd;
+  };
+  void on_resolved(Result<std::vector<Endpoint>> endpoints);
+  void try_next();
+  void on_writable(int fd);
+  void abandon(Attempt& attempt, int errnum);
+  void settle(Outcome outcome);
+  void clear();
+
+  os::EventLoop& loop_;
+  NameResolver& resolver_;
+  std::string family_;
+  Resolved resolved_;
+  Done done_;
+  bool resolving_ = false;
+  std::vector<Endpoint> waiting_;  // the next one last
+  std::vector<Attempt> attempts_;
+  std::vector<std::string> problems_;
+  os::EventLoop::TimerId next_timer_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,61 @@
+// A transport turns "this host" into one byte stream to an agent that runs there.
+//
+// start() returns at once with one end of a socketpair; all the rest (connecting, authenticating,
+// shipping the agent, pumping bytes) happens behind it. The reader of the stream sees
+//     [magic frame*]                    an agent that started, or
+//     a kFailure frame after the magic  written by the transport itself when it could not,
+// so a connection that fails and an agent that fails look alike. End of stream without kGoodbye
+// means that the host is lost. Closing the fd ends the connection and, by that, the agent.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/host_list.h"
+#include "launcher/job_spec.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+// What a transport needs to know to get an agent going on a host.
+struct AgentImage {
+  std::string path;                    // the static agent on this machine
+  std::string sha256;                  // lower-case hex, of that file
+  std::string bundle_hash;             // may be empty (--runtime host)
+  std::string local_bundle;            // the bundle's directory on this machine
+  std::vector<std::string> arguments;  // appended to the agent's argv on every host
+};
+
+// A stage that a host has reached, for progress, --timings and start-up errors.
+enum class Stage { kResolve, kConnect, kHostKey, kAuthenticate, kShell, kShip, kAgent };
+std::string_view stage_name(Stage stage);
+
+// Called from any thread; must not block.
+using StageObserver = std::function<void(int host_index, Stage, std::string_view detail)>;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Never blocks. The Error is for what is wrong before anything started (bad --rsh, no fds left).
+  virtual Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
+                               std::chrono::steady_clock::time_point deadline) = 0;
+};
+
+std::unique_ptr<Transport> make_local_transport(StageObserver observer);
+std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_command,
+                                                  StageObserver observer);
+#if HORA_WITH_SSH
+struct SshTransportOptions {
+  SshOptions ssh;
+  int fan_out = 64;    // handshakes in flight at one time
+  int io_threads = 0;  // 0: one per core, at most 4
+};
+std::unique_ptr<Transport> make_ssh_transport(SshTransportOptions options, StageObserver observer);
+#endif
+
+}  // namespace hora::launcher
