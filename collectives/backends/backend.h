@@ -1,0 +1,180 @@
+// The border between the runtime and what moves tensors.
+//
+// A backend is linked into libhora or is a module loaded on demand (it brings a vendor's library
+// and that library's own C++ runtime). So nothing of the standard library crosses this line: plain
+// data, pointers with a length, and interfaces whose functions neither throw nor allocate for the
+// other side. Each object is destroyed by its own side (destroy()).
+//
+// A backend implements one of two interfaces:
+//   Backend    whole collectives on a process set                    self, shm, mpi, nccl
+//   Transport  bytes from rank to rank; the runtime's own algorithms
+//              (collectives/algorithms) make collectives of them     gloo
+//
+// All functions are called by one thread at a time, but abort(), which may come from any thread.
+#pragma once
+
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+
+#include "hora/hora.h"
+
+namespace hora::collectives {
+
+inline constexpr std::uint32_t kBorderVersion = 1;
+
+// Where an error is written: never allocates, always terminated.
+struct ErrorText {
+  char text[768] = {};
+
+  // Answers false, so that a failing function can `return error.set(...)`.
+  __attribute__((format(printf, 2, 3))) bool set(const char* format, ...) {
+    std::va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return false;
+  }
+};
+
+// One tensor of a step. input == output: in place.
+struct Piece {
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::int64_t count = 0;  // elements: of the input; equal to the output's for allreduce, broadcast
+};
+
+// One operation that the whole process set executes now. Counts are elements.
+struct Step {
+  std::uint32_t struct_size = sizeof(Step);
+  std::int32_t operation = HORA_BARRIER;  // hora_operation; not join
+  std::int32_t dtype = HORA_UINT8;
+  std::int32_t reduce_op = HORA_SUM;  // SUM, MIN, MAX, PRODUCT, ADASUM; an average is a SUM
+  std::int32_t root = 0;              // broadcast: index in the set
+  std::int32_t device = HORA_CPU_DEVICE;
+  std::int64_t divisor = 1;  // an average: the sum is divided by this (integers: exactly)
+  double prescale = 1.0;
+  double postscale = 1.0;
+  const Piece* pieces = nullptr;  // allreduce: any number; others: one; barrier: none
+  std::int32_t piece_count = 0;
+  std::int32_t reserved = 0;
+  // By set index. allgather: what each rank gives (receive_counts). alltoall: both. reducescatter:
+  // what each rank gets (receive_counts).
+  const std::int64_t* send_counts = nullptr;
+  const std::int64_t* receive_counts = nullptr;
+  void* stream = nullptr;
+};
+
+enum class Progress : std::int32_t { kDone = 0, kPending = 1, kFailed = 2 };
+
+class Backend {
+ public:
+  // kDone: finished. kPending: *ticket is to be polled. kFailed: the world is unusable.
+  virtual Progress execute(const Step& step, std::uint64_t* ticket, ErrorText& error) noexcept = 0;
+  virtual Progress poll(std::uint64_t ticket, ErrorText& error) noexcept = 0;
+  // Makes a blocked execute() return kFailed soon, and every later one too. Any thread, any time.
+  virtual void abort() noexcept = 0;
+  virtual void destroy() noexcept = 0;
+
+ protected:
+  ~Backend() = default;
+};
+
+// Bytes between two ranks, each transfer named by a tag that is unique among those in flight
+// between the two. Posting never blocks for the peer. Both sides agree on the size.
+class Transport {
+ public:
+  using Ticket = std::uint64_t;  // 0: the post failed; wait() tells why
+
+  virtual Ticket post_send(int rank, std::uint64_t tag, const void* data,
+                           std::size_t bytes) noexcept = 0;
+  virtual Ticket post_receive(int rank, std::uint64_t tag, void* data,
+                              std::size_t bytes) noexcept = 0;
+  // Until the transfer is done and its memory free for reuse. Each ticket is waited for once.
+  virtual bool wait(Ticket ticket, ErrorText& error) noexcept = 0;
+  virtual void abort() noexcept = 0;
+  virtual void destroy() noexcept = 0;
+
+ protected:
+  ~Transport() = default;
+};
+
+// What the runtime does for a backend while it is being created. Collective: every rank of the set
+// calls exchange() the same number of times in the same order.
+class Services {
+ public:
+  // Gives `bytes` to every rank of the set and gets theirs: received[i], lengths[i] by set index;
+  // valid until the next call. With bytes_to_each, the rank of index i gets data + i * bytes.
+  virtual bool exchange(const void* data, std::size_t bytes, bool bytes_to_each,
+                        const void* const** received, const std::size_t** lengths,
+                        ErrorText& error) noexcept = 0;
+  // A setting by the name of its environment variable; null when it is not set.
+  virtual const char* setting(const char* name) noexcept = 0;
+
+ protected:
+  ~Services() = default;
+};
+
+// Who takes part. Arrays are valid during create() or connect() only.
+struct GroupContext {
+  std::uint32_t struct_size = sizeof(GroupContext);
+  std::int32_t set = 0;    // process set id; 0 is the world
+  std::int32_t index = 0;  // this rank's place in the set
+  std::int32_t size = 1;
+  const std::int32_t* ranks = nullptr;  // global ranks, by set index
+  const std::int32_t* hosts = nullptr;  // host number, by set index; equal = the same machine
+  std::int32_t rank = 0;                // global
+  std::int32_t world_size = 1;
+  std::int32_t local_rank = 0;
+  std::int32_t local_size = 1;
+  std::int64_t timeout_ms = 30000;  // to set up
+  const char* address = "";         // this host's own address for the others; numeric
+  const char* job = "";             // unlike that of any other job on this host
+  Services* services = nullptr;
+};
+
+// What the rank knows before anything is created.
+struct ProbeContext {
+  std::uint32_t struct_size = sizeof(ProbeContext);
+  std::int32_t world_size = 1;
+  std::int32_t local_size = 1;
+  std::int32_t reserved = 0;
+};
+
+inline constexpr std::uint32_t kAllDtypes = (1u << 11) - 1;
+
+// One row of the selection table: this backend can do `operation` for these dtypes and sizes; the
+// largest score wins.
+struct Capability {
+  std::int32_t operation = HORA_ALLREDUCE;
+  std::uint32_t dtypes = kAllDtypes;  // bit d: hora_dtype d
+  std::int64_t least_bytes = 0;
+  std::int64_t most_bytes = INT64_MAX;
+  std::int32_t gpu = 0;           // 1: CUDA tensors, 0: host memory
+  std::int32_t across_hosts = 1;  // 0: only where all ranks of the set share a host
+  std::int32_t score = 0;
+  std::int32_t alone = 0;  // 1: only a set of one rank
+};
+
+struct BackendDescriptor {
+  std::uint32_t border_version;  // kBorderVersion, first in every version
+  std::uint32_t struct_size;
+  const char* id;     // "gloo": settings, the build's options and the log use it
+  const char* label;  // "Gloo": for people
+  // The vendor library's version as found at run time; "" when there is none.
+  const char* (*version)() noexcept;
+  // Whether it can work here at all, or why not.
+  bool (*probe)(const ProbeContext& context, ErrorText& why_not) noexcept;
+  const Capability* rows;
+  std::int32_t row_count;
+  // Exactly one of the two.
+  Backend* (*create)(const GroupContext& context, ErrorText& error) noexcept;
+  Transport* (*connect)(const GroupContext& context, ErrorText& error) noexcept;
+};
+
+// The one symbol that a module exports.
+using BackendEntryPoint = const BackendDescriptor* (*)();
+#define HORA_BACKEND_ENTRY_POINT "hora_backend_descriptor"
+
+}  // namespace hora::collectives

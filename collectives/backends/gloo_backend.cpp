@@ -1,0 +1,220 @@
+// Transport over the Gloo library: TCP between any two ranks of the world.
+//
+// Compiled into a module of its own, since Gloo brings its own shared libraries and C++ runtime.
+// Only Gloo's connections and buffers are used; the algorithms are the runtime's. Gloo's exceptions
+// end here.
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gloo/config.h>
+#include <gloo/context.h>
+#include <gloo/transport/address.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include "collectives/backends/backend.h"
+
+namespace hora::collectives {
+namespace {
+
+// The liveness of the peers is watched elsewhere; a slow peer is not an error.
+constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+
+// One address as it travels between the ranks.
+struct AddressRecord {
+  std::uint32_t length = 0;
+  char bytes[gloo::transport::Address::kMaxByteSize] = {};
+};
+
+class Mesh : public gloo::Context {
+ public:
+  Mesh(int rank, int size) : gloo::Context(rank, size) {}
+
+  // Collective over the world. Throws what Gloo throws.
+  bool connect(std::shared_ptr<gloo::transport::Device> device, const GroupContext& group,
+               ErrorText& error) {
+    device_ = std::move(device);
+    setTimeout(std::chrono::milliseconds(group.timeout_ms));
+    transportContext_ = device_->createContext(rank, size);
+    transportContext_->setTimeout(getTimeout());
+    std::vector<AddressRecord> mine(static_cast<std::size_t>(size));
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      const std::vector<char> bytes = transportContext_->createPair(peer)->address().bytes();
+      AddressRecord& record = mine[static_cast<std::size_t>(peer)];
+      if (bytes.size() > sizeof record.bytes) return error.set("a Gloo address is too long");
+      record.length = static_cast<std::uint32_t>(bytes.size());
+      std::memcpy(record.bytes, bytes.data(), bytes.size());
+    }
+    const void* const* theirs = nullptr;
+    const std::size_t* lengths = nullptr;
+    if (!group.services->exchange(mine.data(), sizeof(AddressRecord), true, &theirs, &lengths,
+                                  error)) {
+      return false;
+    }
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      AddressRecord record;
+      if (lengths[peer] != sizeof record) return error.set("rank %d gave no Gloo address", peer);
+      std::memcpy(&record, theirs[peer], sizeof record);
+      if (record.length > sizeof record.bytes) return error.set("malformed address of a rank");
+      transportContext_->getPair(peer)->connect(
+          std::vector<char>(record.bytes, record.bytes + record.length));
+    }
+    return true;
+  }
+};
+
+class GlooTransport final : public Transport {
+ public:
+  explicit GlooTransport(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
+
+  Ticket post_send(int rank, std::uint64_t tag, const void* data,
+                   std::size_t bytes) noexcept override {
+    return post(rank, tag, const_cast<void*>(data), bytes, true);
+  }
+
+  Ticket post_receive(int rank, std::uint64_t tag, void* data,
+                      std::size_t bytes) noexcept override {
+    return post(rank, tag, data, bytes, false);
+  }
+
+  bool wait(Ticket ticket, ErrorText& error) noexcept override {
+    const auto found = transfers_.find(ticket);
+    if (found == transfers_.end()) return error.set("%s", post_error_.text);
+    if (wait_for(found->second, error)) {
+      transfers_.erase(found);
+      return true;
+    }
+    // The others must not touch their memory any more: it goes back to its owners.
+    transfers_.clear();
+    return false;
+  }
+
+  void abort() noexcept override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    aborted_ = true;
+    if (waiting_ == nullptr) return;
+    try {
+      waiting_->abortWaitRecv();
+      waiting_->abortWaitSend();
+    } catch (const std::exception&) {
+      // The wait has ended by itself.
+    }
+  }
+
+  void destroy() noexcept override {
+    transfers_.clear();
+    try {
+      mesh_->closeConnections();
+    } catch (const std::exception&) {
+      // A connection that is broken already is as good as closed.
+    }
+    delete this;
+  }
+
+ private:
+  struct Transfer {
+    std::unique_ptr<gloo::transport::UnboundBuffer> buffer;
+    bool is_send = false;
+  };
+
+  Ticket post(int rank, std::uint64_t tag, void* data, std::size_t bytes, bool is_send) noexcept {
+    try {
+      Transfer transfer{mesh_->createUnboundBuffer(data, bytes), is_send};
+      if (is_send) {
+        transfer.buffer->send(rank, tag);
+      } else {
+        transfer.buffer->recv(rank, tag);
+      }
+      const Ticket ticket = ++last_ticket_;
+      transfers_.emplace(ticket, std::move(transfer));
+      return ticket;
+    } catch (const std::exception& failure) {
+      post_error_.set("%s", failure.what());
+      return 0;
+    }
+  }
+
+  bool wait_for(Transfer& transfer, ErrorText& error) noexcept {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (aborted_) return error.set("the job is ending");
+      waiting_ = transfer.buffer.get();
+    }
+    bool done = false;
+    try {
+      done = transfer.is_send ? transfer.buffer->waitSend(kForEver)
+                              : transfer.buffer->waitRecv(kForEver);
+      if (!done) error.set("the job is ending");
+    } catch (const std::exception& failure) {
+      error.set("%s", failure.what());
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    waiting_ = nullptr;
+    return done;
+  }
+
+  std::shared_ptr<Mesh> mesh_;
+  std::map<Ticket, Transfer> transfers_;
+  Ticket last_ticket_ = 0;
+  ErrorText post_error_;
+
+  std::mutex mutex_;  // guards the two below
+  gloo::transport::UnboundBuffer* waiting_ = nullptr;
+  bool aborted_ = false;
+};
+
+const char* version() noexcept {
+  static const std::string text = std::to_string(GLOO_VERSION_MAJOR) + "." +
+                                  std::to_string(GLOO_VERSION_MINOR) + "." +
+                                  std::to_string(GLOO_VERSION_PATCH);
+  return text.c_str();
+}
+
+bool probe(const ProbeContext&, ErrorText&) noexcept { return true; }
+
+Transport* connect(const GroupContext& group, ErrorText& error) noexcept {
+  try {
+    gloo::transport::tcp::attr where;
+    where.hostname = group.address;
+    auto device = gloo::transport::tcp::CreateDevice(where);
+    auto mesh = std::make_shared<Mesh>(group.rank, group.world_size);
+    if (!mesh->connect(std::move(device), group, error)) return nullptr;
+    return new GlooTransport(std::move(mesh));
+  } catch (const std::exception& failure) {
+    error.set("connecting the ranks by Gloo over %s: %s", group.address, failure.what());
+    return nullptr;
+  }
+}
+
+constexpr Capability row(hora_operation operation) {
+  Capability capability;
+  capability.operation = operation;
+  capability.score = 100;
+  return capability;
+}
+
+constexpr Capability kRows[] = {row(HORA_ALLREDUCE), row(HORA_ALLGATHER),     row(HORA_BROADCAST),
+                                row(HORA_ALLTOALL),  row(HORA_REDUCESCATTER), row(HORA_BARRIER)};
+
+constexpr BackendDescriptor kDescriptor = {
+    kBorderVersion, sizeof(BackendDescriptor),      "gloo",  "Gloo", version, probe,
+    kRows,          sizeof kRows / sizeof kRows[0], nullptr, connect};
+
+}  // namespace
+}  // namespace hora::collectives
+
+extern "C" __attribute__((visibility("default"))) const hora::collectives::BackendDescriptor*
+hora_backend_descriptor() {
+  return &hora::collectives::kDescriptor;
+}

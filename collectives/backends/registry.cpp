@@ -1,0 +1,122 @@
+#include "collectives/backends/registry.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace hora::collectives {
+
+// One function per linked backend, at the end of its file.
+#define HORA_LINKED_BACKEND(id) const BackendDescriptor* id##_backend_descriptor();
+#define HORA_MODULE_BACKEND(id, file)
+#define HORA_UNBUILT_BACKEND(id, why)
+#include "hora_backends.inc"
+#undef HORA_LINKED_BACKEND
+#undef HORA_MODULE_BACKEND
+#undef HORA_UNBUILT_BACKEND
+
+namespace {
+
+#define HORA_LINKED_BACKEND(id) {#id, id##_backend_descriptor, nullptr, nullptr},
+#define HORA_MODULE_BACKEND(id, file) {#id, nullptr, file, nullptr},
+#define HORA_UNBUILT_BACKEND(id, why) {#id, nullptr, nullptr, why},
+constexpr BackendRow kRows[] = {
+#include "hora_backends.inc"
+};
+
+int folder_anchor = 0;
+
+bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+std::string find_module(const std::string& file) {
+  std::vector<std::string> folders;
+  if (const char* path = std::getenv("HORA_MODULE_PATH")) folders.emplace_back(path);
+  folders.push_back(library_folder());
+  folders.push_back(library_folder() + "/../lib");
+  for (const std::string& folder : folders) {
+    if (exists(folder + "/" + file)) return folder + "/" + file;
+  }
+  return {};
+}
+
+std::string loader_error() {
+  const char* text = dlerror();
+  return text == nullptr ? "unknown reason" : text;
+}
+
+// The module needs a C++ runtime library. The one that is loaded already, or the host's, serves
+// (dlopen finds them); where there is none, or it is too old, ours does. It must be loaded by its
+// path, before the module: the loader then knows its name and looks no further.
+bool load_shipped_cxx_runtime() {
+  if (dlopen("libstdc++.so.6", RTLD_NOW | RTLD_NOLOAD) != nullptr) return false;  // too late
+  const std::string folder = library_folder() + "/fallback/";
+  if (!exists(folder + "libstdc++.so.6")) return false;
+  if (exists(folder + "libgcc_s.so.1")) {
+    dlopen((folder + "libgcc_s.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+  return dlopen((folder + "libstdc++.so.6").c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr;
+}
+
+Result<const BackendDescriptor*> load_module(const BackendRow& row) {
+  const std::string path = find_module(row.module);
+  if (path.empty()) {
+    return make_error(ErrorCode::kNotFound,
+                      std::string(row.module) + " is not in " + library_folder());
+  }
+  void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (module == nullptr) {
+    std::string reason = loader_error();
+    if (load_shipped_cxx_runtime()) {
+      module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (module == nullptr) reason = loader_error();
+    }
+    if (module == nullptr) return make_error(ErrorCode::kUnavailable, reason);
+  }
+  const auto entry = reinterpret_cast<BackendEntryPoint>(dlsym(module, HORA_BACKEND_ENTRY_POINT));
+  const BackendDescriptor* descriptor = entry == nullptr ? nullptr : entry();
+  if (descriptor == nullptr || descriptor->border_version != kBorderVersion) {
+    return make_error(ErrorCode::kUnavailable, path + " belongs to another version of Hora");
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+std::span<const BackendRow> backend_rows() { return kRows; }
+
+const BackendRow* find_backend_row(std::string_view id) {
+  for (const BackendRow& row : kRows) {
+    if (id == row.id) return &row;
+  }
+  return nullptr;
+}
+
+Result<const BackendDescriptor*> load_backend(const BackendRow& row) {
+  if (row.linked != nullptr) return row.linked();
+  if (row.module == nullptr) return make_error(ErrorCode::kNotFound, row.why_not_built);
+  static std::mutex mutex;
+  static std::map<std::string, Result<const BackendDescriptor*>> answers;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = answers.find(row.id);
+  if (known != answers.end()) return known->second;
+  return answers.emplace(row.id, load_module(row)).first->second;
+}
+
+std::string library_folder() {
+  Dl_info info{};
+  if (dladdr(&folder_anchor, &info) == 0 || info.dli_fname == nullptr) return ".";
+  std::string path = info.dli_fname;
+  if (path.find('/') == std::string::npos) {  // the program itself, found by PATH
+    char program[4096];
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program);
+    if (length > 0) path.assign(program, static_cast<std::size_t>(length));
+  }
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,40 @@
+// Messages between the coordinator (rank 0 of the world) and every other rank, in order, and the
+// news that a rank is gone. Used by the thread that drives the runtime; wake() by any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
+
+namespace hora::collectives {
+
+struct Incoming {
+  int rank = 0;       // global rank of the sender
+  bool gone = false;  // the connection has ended; bytes says how. Comes once per rank, last
+  std::string bytes;
+};
+
+class ControlChannel {
+ public:
+  virtual ~ControlChannel() = default;
+
+  // Queues one message: to any rank on the coordinator, to rank 0 elsewhere. A message to a rank
+  // that is gone is dropped.
+  virtual void send(int rank, std::string_view bytes) = 0;
+  // Until the messages queued for `rank` (-1: for all) are with the kernel.
+  virtual Status flush(int rank, Deadline deadline) = 0;
+  // Waits for messages, for wake() or for the deadline, and answers what has come.
+  virtual std::vector<Incoming> poll(Deadline deadline) = 0;
+  // Ends a poll() that waits, or the next one.
+  virtual void wake() = 0;
+  // Tells the peers that this side will send nothing more: they see it at once, even those that are
+  // not reading.
+  virtual void hang_up() = 0;
+  // The descriptors on which the end of a peer shows (POLLRDHUP). Owned by the channel.
+  virtual std::vector<int> liveness_fds() const = 0;
+};
+
+}  // namespace hora::collectives

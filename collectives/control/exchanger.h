@@ -1,0 +1,54 @@
+// All-to-all exchange of small byte strings among the ranks of a process set, by way of the
+// coordinator. For setting things up; not for tensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/control/control_channel.h"
+
+namespace hora::collectives {
+
+class Exchanger {
+ public:
+  Exchanger(ControlChannel& channel, int rank) : channel_(channel), rank_(rank) {}
+
+  // Gives parts[i] to the rank of set index i (one part: the same to all), answers theirs by set
+  // index. `members` are global ranks, this one among them; every member calls this equally often.
+  // Other messages that arrive meanwhile are kept for take_deferred(). kInterrupted when the world
+  // ends: the news of it is among the deferred.
+  Result<std::vector<std::string>> exchange(std::int32_t scope,
+                                            const std::vector<std::int32_t>& members,
+                                            const std::vector<std::string>& parts,
+                                            Deadline deadline);
+
+  // Whether the message was one of an exchange; then it has been dealt with. The coordinator's
+  // loop passes every message here, since other ranks may be ahead of it.
+  bool handle(const Incoming& message);
+  // `members` of a scope, for the coordinator to know when an exchange is complete.
+  void define_scope(std::int32_t scope, std::vector<std::int32_t> members);
+  void forget_scope(std::int32_t scope);
+
+  std::vector<Incoming> take_deferred() { return std::exchange(deferred_, {}); }
+
+ private:
+  using Key = std::pair<std::int32_t, std::uint64_t>;  // scope, number
+  struct Round {
+    std::map<int, std::vector<std::string>> given;  // by global rank
+  };
+
+  void contribute(const Key& key, int rank, std::vector<std::string> parts);
+
+  ControlChannel& channel_;
+  int rank_;
+  std::map<std::int32_t, std::vector<std::int32_t>> scopes_;
+  std::map<std::int32_t, std::uint64_t> next_number_;
+  std::map<Key, Round> rounds_;                      // coordinator: incomplete ones
+  std::map<Key, std::vector<std::string>> results_;  // complete, not yet taken
+  std::vector<Incoming> deferred_;
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,60 @@
+// Cuts a byte stream into messages: four bytes of length, little-endian, then the message.  [pure]
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hora::collectives {
+
+inline constexpr std::uint32_t kLargestControlMessage = 256u << 20;
+
+inline void append_frame(std::string& out, std::string_view message) {
+  const auto length = static_cast<std::uint32_t>(message.size());
+  for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(length >> shift));
+  out.append(message);
+}
+
+class FrameBuffer {
+ public:
+  void append(std::string_view bytes) {
+    if (start_ == bytes_.size()) {
+      bytes_.clear();
+      start_ = 0;
+    }
+    bytes_.append(bytes);
+  }
+
+  // The next whole message. `largest` bounds what a stranger can make us keep.
+  std::optional<std::string> next(std::uint32_t largest = kLargestControlMessage) {
+    if (broken_ || bytes_.size() - start_ < 4) return std::nullopt;
+    std::uint32_t length = 0;
+    for (int i = 3; i >= 0; --i) {
+      length =
+          (length << 8) | static_cast<std::uint8_t>(bytes_[start_ + static_cast<std::size_t>(i)]);
+    }
+    if (length > largest) {
+      broken_ = true;
+      return std::nullopt;
+    }
+    if (bytes_.size() - start_ - 4 < length) return std::nullopt;
+    std::string message = bytes_.substr(start_ + 4, length);
+    start_ += 4 + length;
+    if (start_ > (1u << 20)) {
+      bytes_.erase(0, start_);
+      start_ = 0;
+    }
+    return message;
+  }
+
+  bool broken() const { return broken_; }
+
+ private:
+  std::string bytes_;
+  std::size_t start_ = 0;
+  bool broken_ = false;
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,21 @@
+// The first byte of every control message after the handshake.  [pure]
+#pragma once
+
+#include <cstdint>
+
+namespace hora::collectives {
+
+enum class ControlMessage : std::uint8_t {
+  // worker to coordinator
+  kRequests = 16,  // codec.h
+  kExchange = 17,  // scope, number, parts: a part of an exchange (exchanger.h)
+  kBroken = 18,    // text: this rank's data plane failed; the world is unusable
+  kFinished = 19,  // everything up to the shutdown verdict is done here
+  // coordinator to worker
+  kVerdicts = 32,        // count, then each verdict
+  kExchangeResult = 33,  // scope, number, parts by set index
+  kAbort = 34,           // text: the world has ended
+  kClose = 35,           // all ranks are finished: connections may be closed
+};
+
+}  // namespace hora::collectives

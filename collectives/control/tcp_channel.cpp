@@ -1,0 +1,210 @@
+#include "collectives/control/tcp_channel.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace hora::collectives {
+
+namespace {
+
+constexpr std::uint32_t kWakeUp = 0xFFFFFFFFu;
+
+// Rounded up: a wait must not end before its deadline.
+int milliseconds_until(Deadline deadline) {
+  const auto left = deadline - Clock::now();
+  if (left <= Clock::duration::zero()) return 0;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::min<std::int64_t>(ms, 1'000'000'000));
+}
+
+}  // namespace
+
+void watch_for_silence(int socket) {
+  const int on = 1;
+  const int seconds = 1;
+  const int probes = 4;
+  const unsigned patience_ms = 5000;
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+TcpChannel::TcpChannel()
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_up_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = kWakeUp;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_up_.get(), &event);
+}
+
+Status TcpChannel::add_peer(int rank, os::Fd socket, FrameBuffer early) {
+  if (!epoll_.valid() || !wake_up_.valid()) return errno_error(errno, "making an epoll set");
+  watch_for_silence(socket.get());
+  Peer peer;
+  peer.rank = rank;
+  peer.socket = std::move(socket);
+  peer.in = std::move(early);
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u32 = static_cast<std::uint32_t>(peers_.size());
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.socket.get(), &event) != 0) {
+    return errno_error(errno, "watching a control connection");
+  }
+  peers_.push_back(std::move(peer));
+  return Ok{};
+}
+
+TcpChannel::Peer* TcpChannel::find(int rank) {
+  for (Peer& peer : peers_) {
+    if (peer.rank == rank) return &peer;
+  }
+  return nullptr;
+}
+
+void TcpChannel::lose(Peer& peer, std::string reason) {
+  if (peer.gone) return;
+  peer.gone = true;
+  peer.reason = std::move(reason);
+  peer.out.clear();
+  peer.sent = 0;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.socket.get(), nullptr);
+}
+
+void TcpChannel::watch(Peer& peer) {
+  const bool wanted = !peer.gone && peer.sent < peer.out.size();
+  if (wanted == peer.watching_output || peer.gone) return;
+  peer.watching_output = wanted;
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP | (wanted ? EPOLLOUT : 0u);
+  event.data.u32 = static_cast<std::uint32_t>(&peer - peers_.data());
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer.socket.get(), &event);
+}
+
+void TcpChannel::write_to(Peer& peer) {
+  while (!peer.gone && peer.sent < peer.out.size()) {
+    const ssize_t count = ::send(peer.socket.get(), peer.out.data() + peer.sent,
+                                 peer.out.size() - peer.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count > 0) {
+      peer.sent += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno != EINTR) {
+      // What the peer sent before it went is still to be read; reading will find the end.
+      peer.out.clear();
+      peer.sent = 0;
+      break;
+    }
+  }
+  if (peer.sent == peer.out.size()) {
+    peer.out.clear();
+    peer.sent = 0;
+  }
+}
+
+void TcpChannel::read_from(Peer& peer) {
+  char buffer[65536];
+  while (!peer.gone) {
+    const ssize_t count = ::recv(peer.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (count > 0) {
+      peer.in.append({buffer, static_cast<std::size_t>(count)});
+      if (count < static_cast<ssize_t>(sizeof buffer)) return;
+    } else if (count == 0) {
+      lose(peer, "the connection was closed");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return;
+    } else if (errno != EINTR) {
+      lose(peer, errno_error(errno, "the connection broke").message);
+    }
+  }
+}
+
+void TcpChannel::send(int rank, std::string_view bytes) {
+  Peer* peer = find(rank);
+  if (peer == nullptr || peer->gone) return;
+  append_frame(peer->out, bytes);
+  write_to(*peer);
+  watch(*peer);
+}
+
+Status TcpChannel::flush(int rank, Deadline deadline) {
+  for (Peer& peer : peers_) {
+    if (rank >= 0 && peer.rank != rank) continue;
+    while (!peer.gone && !peer.out.empty()) {
+      pollfd waiting{peer.socket.get(), POLLOUT, 0};
+      const int ready = ::poll(&waiting, 1, milliseconds_until(deadline));
+      if (ready == 0) {
+        return make_error(ErrorCode::kTimedOut, "rank " + std::to_string(peer.rank) +
+                                                    " does not read its control messages");
+      }
+      write_to(peer);
+    }
+    watch(peer);
+  }
+  return Ok{};
+}
+
+void TcpChannel::collect(Peer& peer, std::vector<Incoming>& messages) {
+  while (std::optional<std::string> message = peer.in.next()) {
+    messages.push_back({peer.rank, false, std::move(*message)});
+  }
+  if (peer.in.broken()) lose(peer, "it sent a malformed message");
+  if (peer.gone && !peer.reported) {
+    peer.reported = true;
+    messages.push_back({peer.rank, true, peer.reason});
+  }
+}
+
+std::vector<Incoming> TcpChannel::poll(Deadline deadline) {
+  std::vector<Incoming> messages;
+  for (Peer& peer : peers_) collect(peer, messages);  // what came with the handshake
+  epoll_event events[64];
+  const int count =
+      epoll_wait(epoll_.get(), events, 64, messages.empty() ? milliseconds_until(deadline) : 0);
+  for (int i = 0; i < count; ++i) {
+    const std::uint32_t index = events[i].data.u32;
+    if (index == kWakeUp) {
+      std::uint64_t ignored = 0;
+      while (::read(wake_up_.get(), &ignored, sizeof ignored) > 0) {
+      }
+      continue;
+    }
+    Peer& peer = peers_[index];
+    if (events[i].events & EPOLLOUT) write_to(peer);
+    read_from(peer);
+    watch(peer);
+    collect(peer, messages);
+  }
+  return messages;
+}
+
+void TcpChannel::wake() {
+  const std::uint64_t one = 1;
+  // EAGAIN: the counter is full, so a wake-up is pending already.
+  [[maybe_unused]] const ssize_t ignored = ::write(wake_up_.get(), &one, sizeof one);
+}
+
+void TcpChannel::hang_up() {
+  for (Peer& peer : peers_) {
+    if (!peer.gone) ::shutdown(peer.socket.get(), SHUT_WR);
+  }
+}
+
+std::vector<int> TcpChannel::liveness_fds() const {
+  std::vector<int> fds;
+  for (const Peer& peer : peers_) fds.push_back(peer.socket.get());
+  return fds;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,344 @@
+#include "collectives/control/tcp_control.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "collectives/control/handshake.h"
+#include "collectives/control/tcp_channel.h"
+#include "collectives/negotiation/wire.h"
+#include "rendezvous/base/hex.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// worker: HELLO version job rank size nonce          coordinator: CHALLENGE nonce proof
+// worker: PROOF proof introduction                   coordinator: WELCOME all introductions
+// Either side may answer REFUSED text instead and hang up.
+enum MessageKind : std::uint8_t { kHello = 1, kChallenge, kProof, kWelcome, kRefused };
+
+constexpr std::uint64_t kProtocolVersion = 1;
+constexpr std::string_view kMagic = "hora control";
+constexpr std::size_t kNonceBytes = 16;
+constexpr std::uint32_t kLargestFromStranger = 1 << 20;
+
+std::string refusal(std::string_view text) {
+  WireWriter out;
+  out.u8(kRefused);
+  out.text(text);
+  return out.take();
+}
+
+// A connection that has not finished its handshake.
+struct Candidate {
+  os::Fd socket;
+  FrameBuffer in;
+  int rank = -1;  // once it has said so
+  std::string worker_nonce;
+  std::string own_nonce;
+  bool over = false;
+};
+
+class Gathering {
+ public:
+  Gathering(os::Fd listener, const ControlIdentity& self)
+      : listener_(std::move(listener)), self_(self), joined_(static_cast<std::size_t>(self.size)) {}
+
+  Result<ControlWorld> run(Deadline deadline) {
+    auto world = gather(deadline);
+    if (!world) {  // those who have come learn why they waited in vain
+      const std::string bytes = refusal(world.error().message);
+      for (Candidate& each : joined_) {
+        if (each.socket.valid()) say(each, bytes);
+      }
+    }
+    return world;
+  }
+
+ private:
+  Result<ControlWorld> gather(Deadline deadline) {
+    world_.introductions.assign(static_cast<std::size_t>(self_.size), {});
+    world_.introductions[0] = self_.introduction;
+    auto channel = std::make_unique<TcpChannel>();
+    while (count_ < self_.size - 1) {
+      HORA_TRY(wait(deadline));
+      HORA_TRY(accept_all());
+      for (Candidate& candidate : candidates_) {
+        if (!candidate.over) read_from(candidate);
+      }
+      std::erase_if(candidates_, [](const Candidate& each) { return each.over; });
+    }
+    WireWriter welcome;
+    welcome.u8(kWelcome);
+    for (const std::string& each : world_.introductions) welcome.text(each);
+    const std::string bytes = welcome.take();
+    for (int rank = 1; rank < self_.size; ++rank) {
+      Candidate& candidate = joined_[static_cast<std::size_t>(rank)];
+      HORA_TRY(channel->add_peer(rank, std::move(candidate.socket), std::move(candidate.in)));
+      channel->send(rank, bytes);
+    }
+    HORA_TRY(channel->flush(-1, deadline));
+    world_.channel = std::move(channel);
+    return std::move(world_);
+  }
+
+  Error missing_ranks() const {
+    std::string missing;
+    int listed = 0;
+    for (int rank = 1; rank < self_.size; ++rank) {
+      if (joined_[static_cast<std::size_t>(rank)].socket.valid()) continue;
+      if (++listed > 16) {
+        missing += ", ...";
+        break;
+      }
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    return make_error(ErrorCode::kTimedOut,
+                      "waited for all ranks to start; these have not come: " + missing +
+                          " (HOROVOD_GLOO_TIMEOUT_SECONDS is the patience)");
+  }
+
+  Status wait(Deadline deadline) {
+    std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
+    for (const Candidate& candidate : candidates_) {
+      fds.push_back({candidate.socket.get(), POLLIN, 0});
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) return missing_ranks();
+    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(left.count()));
+    if (ready < 0 && errno != EINTR) return errno_error(errno, "waiting for the other ranks");
+    if (ready == 0) return missing_ranks();
+    return Ok{};
+  }
+
+  Status accept_all() {
+    while (true) {
+      auto accepted = net::accept_tcp(listener_.get());
+      if (!accepted) return std::move(accepted).error().with_context("accepting a rank");
+      if (!accepted->has_value()) return Ok{};
+      Candidate candidate;
+      candidate.socket = std::move((*accepted)->fd);
+      candidates_.push_back(std::move(candidate));
+    }
+  }
+
+  void say(Candidate& candidate, std::string_view message) {
+    std::string frame;
+    append_frame(frame, message);
+    // A few hundred bytes on a fresh connection: the kernel takes them at once.
+    if (::send(candidate.socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
+        static_cast<ssize_t>(frame.size())) {
+      candidate.over = true;
+    }
+  }
+
+  void refuse(Candidate& candidate, std::string_view why) {
+    say(candidate, refusal(why));
+    candidate.over = true;
+  }
+
+  void read_from(Candidate& candidate) {
+    char buffer[16384];
+    while (true) {
+      const ssize_t count = ::recv(candidate.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+      if (count <= 0) {
+        candidate.over = true;
+        return;
+      }
+      candidate.in.append({buffer, static_cast<std::size_t>(count)});
+    }
+    while (!candidate.over) {
+      std::optional<std::string> message = candidate.in.next(kLargestFromStranger);
+      if (!message) break;
+      if (candidate.rank < 0) {
+        on_hello(candidate, *message);
+      } else {
+        on_proof(candidate, *message);
+        return;  // what follows belongs to the channel
+      }
+    }
+    if (candidate.in.broken()) candidate.over = true;
+  }
+
+  void on_hello(Candidate& candidate, std::string_view bytes) {
+    WireReader in(bytes);
+    const bool hello = in.u8() == kHello && in.text() == kMagic;
+    const std::uint64_t version = in.varint();
+    const std::string job = in.text();
+    const std::int64_t rank = in.integer();
+    const std::int64_t size = in.integer();
+    candidate.worker_nonce = in.text();
+    if (!hello || !in.ok() || candidate.worker_nonce.size() != kNonceBytes) {
+      candidate.over = true;  // not one of us
+      return;
+    }
+    if (version != kProtocolVersion) {
+      return refuse(candidate, "the ranks run different versions of libhora: control protocol " +
+                                   std::to_string(version) + " on this rank, " +
+                                   std::to_string(kProtocolVersion) + " on rank 0");
+    }
+    if (job != self_.job) return refuse(candidate, "this is another job's coordinator");
+    if (size != self_.size || rank < 1 || rank >= size) {
+      return refuse(candidate, "this rank is " + std::to_string(rank) + " of " +
+                                   std::to_string(size) + ", but rank 0 is of " +
+                                   std::to_string(self_.size));
+    }
+    if (joined_[static_cast<std::size_t>(rank)].socket.valid()) {
+      return refuse(candidate, "another process is rank " + std::to_string(rank) + " already");
+    }
+    candidate.rank = static_cast<int>(rank);
+    candidate.own_nonce = os::random_bytes(kNonceBytes);
+    WireWriter out;
+    out.u8(kChallenge);
+    out.text(candidate.own_nonce);
+    out.text(handshake_proof(self_.token, "coordinator", candidate.worker_nonce,
+                             candidate.own_nonce, candidate.rank));
+    say(candidate, out.take());
+  }
+
+  void on_proof(Candidate& candidate, std::string_view bytes) {
+    WireReader in(bytes);
+    const bool proof = in.u8() == kProof;
+    const std::string given = in.text();
+    std::string introduction = in.text();
+    const std::string expected = handshake_proof(self_.token, "worker", candidate.worker_nonce,
+                                                 candidate.own_nonce, candidate.rank);
+    if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {
+      return refuse(candidate, "the job token is wrong");
+    }
+    const auto at = static_cast<std::size_t>(candidate.rank);
+    if (joined_[at].socket.valid()) {
+      return refuse(candidate, "another process is rank " + std::to_string(at) + " already");
+    }
+    world_.introductions[at] = std::move(introduction);
+    joined_[at] = std::move(candidate);
+    candidate.over = true;
+    ++count_;
+  }
+
+  os::Fd listener_;
+  const ControlIdentity& self_;
+  std::vector<Candidate> candidates_;
+  std::vector<Candidate> joined_;  // by rank
+  int count_ = 0;
+  ControlWorld world_;
+};
+
+// Blocking reads and writes of one worker that has nothing else to do.
+class Conversation {
+ public:
+  Conversation(os::Fd socket, Deadline deadline)
+      : socket_(std::move(socket)), deadline_(deadline) {}
+
+  Status say(std::string_view message) {
+    std::string frame;
+    append_frame(frame, message);
+    return net::send_all(socket_.get(), frame, deadline_);
+  }
+
+  Result<std::string> hear() {
+    while (true) {
+      if (std::optional<std::string> message = in_.next()) return std::move(*message);
+      if (in_.broken()) return make_error(ErrorCode::kFailed, "rank 0 sent a malformed message");
+      char buffer[16384];
+      auto count = net::receive_some(socket_.get(), buffer, sizeof buffer, deadline_);
+      if (!count) return std::move(count).error();
+      if (*count == 0) return make_error(ErrorCode::kFailed, "rank 0 has hung up");
+      in_.append({buffer, *count});
+    }
+  }
+
+  os::Fd take_socket() { return std::move(socket_); }
+  FrameBuffer take_rest() { return std::move(in_); }
+
+ private:
+  os::Fd socket_;
+  Deadline deadline_;
+  FrameBuffer in_;
+};
+
+// The reader of a message of the given kind, or the refusal as an error.
+Result<WireReader> expect(std::string_view bytes, MessageKind kind) {
+  WireReader in(bytes);
+  const std::uint8_t found = in.u8();
+  if (found == kRefused) {
+    return make_error(ErrorCode::kDenied, "rank 0 refuses this rank: " + in.text());
+  }
+  if (found != kind) return make_error(ErrorCode::kFailed, "rank 0 sent an unexpected message");
+  return in;
+}
+
+Result<ControlWorld> converse(Conversation& talk, const ControlIdentity& self) {
+  const std::string nonce = os::random_bytes(kNonceBytes);
+  WireWriter hello;
+  hello.u8(kHello);
+  hello.text(kMagic);
+  hello.varint(kProtocolVersion);
+  hello.text(self.job);
+  hello.integer(self.rank);
+  hello.integer(self.size);
+  hello.text(nonce);
+  HORA_TRY(talk.say(hello.take()));
+
+  auto challenge = talk.hear();
+  if (!challenge) return std::move(challenge).error();
+  auto in = expect(*challenge, kChallenge);
+  if (!in) return std::move(in).error();
+  const std::string their_nonce = in->text();
+  const std::string their_proof = in->text();
+  if (!in->ok() ||
+      !equals_in_constant_time(
+          their_proof, handshake_proof(self.token, "coordinator", nonce, their_nonce, self.rank))) {
+    return make_error(ErrorCode::kDenied,
+                      "what answers at rank 0's address does not know the job token");
+  }
+  WireWriter proof;
+  proof.u8(kProof);
+  proof.text(handshake_proof(self.token, "worker", nonce, their_nonce, self.rank));
+  proof.text(self.introduction);
+  HORA_TRY(talk.say(proof.take()));
+
+  auto welcome = talk.hear();
+  if (!welcome) return std::move(welcome).error();
+  in = expect(*welcome, kWelcome);
+  if (!in) return std::move(in).error();
+  ControlWorld world;
+  for (int rank = 0; rank < self.size; ++rank) world.introductions.push_back(in->text());
+  if (!in->ok()) return make_error(ErrorCode::kFailed, "rank 0 sent a malformed welcome");
+  return world;
+}
+
+}  // namespace
+
+Result<os::Fd> open_control_listener(const IpAddress& address) {
+  return net::listen_tcp(Endpoint{address, 0});
+}
+
+Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self,
+                                    Deadline deadline) {
+  return Gathering(std::move(listener), self).run(deadline);
+}
+
+Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
+                                      Deadline deadline) {
+  const std::string where = "meeting rank 0 at " + format_endpoint(coordinator);
+  auto socket = net::connect_tcp(coordinator, deadline);
+  if (!socket) return std::move(socket).error().with_context(where);
+  watch_for_silence(socket->get());
+  Conversation talk(std::move(*socket), deadline);
+  auto world = converse(talk, self);
+  if (!world) return std::move(world).error().with_context(where);
+  auto channel = std::make_unique<TcpChannel>();
+  HORA_TRY(channel->add_peer(0, talk.take_socket(), talk.take_rest()));
+  world->channel = std::move(channel);
+  return world;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,39 @@
+// The control channel over TCP: a star whose centre is rank 0.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/control/control_channel.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::collectives {
+
+struct ControlIdentity {
+  int rank = 0;
+  int size = 1;
+  std::string job;
+  std::string token;         // a secret; may be empty
+  std::string introduction;  // what the others are to know of this rank, opaque here
+};
+
+struct ControlWorld {
+  std::unique_ptr<ControlChannel> channel;
+  std::vector<std::string> introductions;  // by rank
+};
+
+// A listening socket for the workers, before its address is published.
+Result<os::Fd> open_control_listener(const IpAddress& address);
+
+// Rank 0: waits until every other rank has come and proved itself. kTimedOut names the missing.
+Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self,
+                                    Deadline deadline);
+// Every other rank.
+Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
+                                      Deadline deadline);
+
+}  // namespace hora::collectives

@@ -1,0 +1,75 @@
+#include "collectives/fusion/fusion_plan.h"
+
+#include <tuple>
+
+namespace hora::collectives {
+
+namespace {
+
+bool can_fuse(const Verdict& verdict) {
+  return verdict.status == HORA_OK && verdict.agreed.action == Action::kAllreduce &&
+         verdict.agreed.reduce_op != HORA_ADASUM;
+}
+
+auto key(const Verdict& verdict) {
+  const Request& agreed = verdict.agreed;
+  return std::tie(agreed.process_set, agreed.dtype, agreed.reduce_op, agreed.device,
+                  agreed.priority, agreed.prescale, agreed.postscale, verdict.joined);
+}
+
+std::int64_t bytes_of(const Verdict& verdict) {
+  return element_count(verdict.agreed.shape) *
+         static_cast<std::int64_t>(dtype_bytes(verdict.agreed.dtype));
+}
+
+// Actions that change what the others mean: nothing moves past them.
+bool is_fence(const Verdict& verdict) {
+  switch (verdict.agreed.action) {
+    case Action::kAllreduce:
+    case Action::kAllgather:
+    case Action::kBroadcast:
+    case Action::kAlltoall:
+    case Action::kReducescatter:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> plan_fusion(const std::vector<Verdict>& verdicts,
+                                                  std::int64_t threshold_bytes) {
+  struct Open {
+    std::size_t step;
+    std::int64_t bytes;
+    std::size_t sample;
+  };
+  std::vector<std::vector<std::size_t>> steps;
+  std::vector<Open> open;
+  for (std::size_t i = 0; i < verdicts.size(); ++i) {
+    const Verdict& verdict = verdicts[i];
+    if (is_fence(verdict)) open.clear();
+    if (!can_fuse(verdict) || threshold_bytes <= 0) {
+      steps.push_back({i});
+      continue;
+    }
+    const std::int64_t bytes = bytes_of(verdict);
+    bool placed = false;
+    for (Open& each : open) {
+      if (each.bytes + bytes > threshold_bytes) continue;
+      if (key(verdicts[each.sample]) != key(verdict)) continue;
+      steps[each.step].push_back(i);
+      each.bytes += bytes;
+      placed = true;
+      break;
+    }
+    if (!placed) {
+      open.push_back({steps.size(), bytes, i});
+      steps.push_back({i});
+    }
+  }
+  return steps;
+}
+
+}  // namespace hora::collectives

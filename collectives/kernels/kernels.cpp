@@ -1,0 +1,139 @@
+#include "collectives/kernels/kernels.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+namespace hora::collectives {
+
+extern const KernelTable kernels_baseline;
+#if defined(__x86_64__)
+extern const KernelTable kernels_avx2;
+extern const KernelTable kernels_avx512;
+#endif
+
+namespace {
+
+struct Usable {
+  const KernelTable* tables[4] = {};
+  const KernelTable* best = nullptr;
+};
+
+Usable find_usable() {
+  Usable usable;
+  int count = 0;
+  usable.tables[count++] = &kernels_baseline;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  if (avx2) usable.tables[count++] = &kernels_avx2;
+  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    usable.tables[count++] = &kernels_avx512;
+  }
+#endif
+  // Memory, not arithmetic, is the limit: AVX-512 is no faster than AVX2 here and can lower the
+  // clock, so it is used on request only.
+  usable.best = usable.tables[count > 1 ? 1 : 0];
+  const char* wanted = std::getenv("HORA_SIMD");
+  for (int i = 0; wanted != nullptr && i < count; ++i) {
+    if (std::strcmp(wanted, usable.tables[i]->instruction_set) == 0) usable.best = usable.tables[i];
+  }
+  return usable;
+}
+
+const Usable& usable() {
+  static const Usable instance = find_usable();
+  return instance;
+}
+
+template <typename T>
+void fill(void* data, std::int64_t count, T value) {
+  auto* out = static_cast<char*>(data);
+  for (std::int64_t i = 0; i < count; ++i, out += sizeof(T)) std::memcpy(out, &value, sizeof(T));
+}
+
+template <typename T>
+void fill_extreme(void* data, std::int64_t count, hora_reduce_op op) {
+  using Limits = std::numeric_limits<T>;
+  T value = 0;
+  if (op == HORA_PRODUCT) value = 1;
+  if (op == HORA_MIN) value = Limits::has_infinity ? Limits::infinity() : Limits::max();
+  if (op == HORA_MAX) {
+    value = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
+  }
+  fill<T>(data, count, value);
+}
+
+// one, +infinity as bit patterns of a 16-bit float.
+void fill_narrow(void* data, std::int64_t count, hora_reduce_op op, std::uint16_t one,
+                 std::uint16_t infinity) {
+  std::uint16_t value = 0;
+  if (op == HORA_PRODUCT) value = one;
+  if (op == HORA_MIN) value = infinity;
+  if (op == HORA_MAX) value = static_cast<std::uint16_t>(infinity | 0x8000u);
+  fill<std::uint16_t>(data, count, value);
+}
+
+}  // namespace
+
+const KernelTable& kernels() { return *usable().best; }
+const KernelTable* const* usable_kernels() { return usable().tables; }
+
+ReduceFunction reduce_function(hora_dtype dtype, hora_reduce_op op) {
+  const KernelTable& table = kernels();
+  switch (op) {
+    case HORA_AVERAGE:
+    case HORA_SUM:
+      return table.reduce[0][dtype];
+    case HORA_MIN:
+      return table.reduce[1][dtype];
+    case HORA_MAX:
+      return table.reduce[2][dtype];
+    case HORA_PRODUCT:
+      return table.reduce[3][dtype];
+    case HORA_ADASUM:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+void fill_identity(void* data, std::int64_t count, hora_dtype dtype, hora_reduce_op op) {
+  switch (dtype) {
+    case HORA_UINT8:
+      return fill_extreme<std::uint8_t>(data, count, op);
+    case HORA_INT8:
+      return fill_extreme<std::int8_t>(data, count, op);
+    case HORA_UINT16:
+      return fill_extreme<std::uint16_t>(data, count, op);
+    case HORA_INT16:
+      return fill_extreme<std::int16_t>(data, count, op);
+    case HORA_INT32:
+      return fill_extreme<std::int32_t>(data, count, op);
+    case HORA_INT64:
+      return fill_extreme<std::int64_t>(data, count, op);
+    case HORA_FLOAT32:
+      return fill_extreme<float>(data, count, op);
+    case HORA_FLOAT64:
+      return fill_extreme<double>(data, count, op);
+    case HORA_FLOAT16:
+      return fill_narrow(data, count, op, 0x3C00, 0x7C00);
+    case HORA_BFLOAT16:
+      return fill_narrow(data, count, op, 0x3F80, 0x7F80);
+    case HORA_BOOL:
+      return fill<std::uint8_t>(data, count, op == HORA_MIN || op == HORA_PRODUCT ? 1 : 0);
+  }
+}
+
+void apply_scale(void* data, std::int64_t count, hora_dtype dtype, double factor,
+                 std::int64_t divisor) {
+  if (count == 0 || dtype == HORA_BOOL) return;
+  if (!is_floating(dtype) && factor == 1.0 && divisor != 1) {
+    kernels().divide[dtype](data, count, divisor);
+    return;
+  }
+  const double combined = factor / static_cast<double>(divisor);
+  if (combined != 1.0) kernels().scale[dtype](data, data, count, combined);
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,45 @@
+// Element-wise arithmetic on host memory, with the widest vector unit that this processor has.
+//
+// The same source is compiled once per instruction set (kernels_impl.inc) and the table is chosen
+// once, at run time. All tables give bit-equal results.  [pure]
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/types.h"
+
+namespace hora::collectives {
+
+// out[i] = a[i] op b[i]. out may be a or b; no other overlap. Any alignment.
+using ReduceFunction = void (*)(void* out, const void* a, const void* b, std::int64_t count);
+// out[i] = in[i] * factor, integers truncated toward zero. out may be in.
+using ScaleFunction = void (*)(void* out, const void* in, std::int64_t count, double factor);
+// data[i] = data[i] / divisor, integers truncated toward zero.
+using DivideFunction = void (*)(void* data, std::int64_t count, std::int64_t divisor);
+
+struct KernelTable {
+  const char* instruction_set;
+  ReduceFunction reduce[4][kDtypeCount];  // sum, min, max, product
+  ScaleFunction scale[kDtypeCount];       // bool: null
+  DivideFunction divide[kDtypeCount];     // bool: null
+};
+
+// The table in use: the best that the processor has, or the one that HORA_SIMD names (baseline,
+// avx2, avx512), if the processor has it.
+const KernelTable& kernels();
+// Every table that this processor can run; for tests. Ends with null.
+const KernelTable* const* usable_kernels();
+
+// AVERAGE reduces as SUM; ADASUM has no element-wise kernel (null).
+ReduceFunction reduce_function(hora_dtype dtype, hora_reduce_op op);
+
+// Fills with the element that changes nothing: 0 for sum, 1 for product, the largest for min...
+void fill_identity(void* data, std::int64_t count, hora_dtype dtype, hora_reduce_op op);
+
+// Scales in place by `factor` and, for an average, divides by `divisor` (> 0; 1 = none). Integers:
+// with factor 1 the division is exact.
+void apply_scale(void* data, std::int64_t count, hora_dtype dtype, double factor,
+                 std::int64_t divisor);
+
+}  // namespace hora::collectives

@@ -1,0 +1,3 @@
+#define HORA_KERNEL_NAME kernels_baseline
+#define HORA_KERNEL_LABEL "baseline"
+#include "collectives/kernels/kernels_impl.inc"

@@ -1,0 +1,154 @@
+#include "collectives/negotiation/codec.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// Most requests leave most fields at their defaults; one byte says which ones do not.
+enum FieldBit : std::uint8_t {
+  kHasScale = 1,
+  kHasRoot = 2,
+  kHasDevice = 4,
+  kHasPriority = 8,
+  kHasSplits = 16,
+  kHasGroup = 32,
+};
+
+std::uint8_t field_bits(const Request& request) {
+  std::uint8_t bits = 0;
+  if (request.prescale != 1.0 || request.postscale != 1.0) bits |= kHasScale;
+  if (request.root != -1) bits |= kHasRoot;
+  if (request.device != HORA_CPU_DEVICE) bits |= kHasDevice;
+  if (request.priority != 0) bits |= kHasPriority;
+  if (!request.splits.empty()) bits |= kHasSplits;
+  if (!request.group.empty()) bits |= kHasGroup;
+  return bits;
+}
+
+bool is_action(std::uint64_t value) {
+  return is_operation(static_cast<std::int32_t>(value)) ||
+         (value >= static_cast<std::uint64_t>(Action::kAddProcessSet) &&
+          value <= static_cast<std::uint64_t>(Action::kShutdown));
+}
+
+}  // namespace
+
+std::string action_name(Action action) {
+  switch (action) {
+    case Action::kAddProcessSet:
+      return "adding a process set";
+    case Action::kRemoveProcessSet:
+      return "removing a process set";
+    case Action::kShutdown:
+      return "shutdown";
+    default:
+      return std::string(operation_name(static_cast<hora_operation>(action)));
+  }
+}
+
+void encode_request(WireWriter& out, const Request& request) {
+  const std::uint8_t bits = field_bits(request);
+  out.varint(static_cast<std::uint64_t>(request.action));
+  out.u8(bits);
+  out.varint(static_cast<std::uint64_t>(request.process_set));
+  out.u8(static_cast<std::uint8_t>(request.dtype));
+  out.u8(static_cast<std::uint8_t>(request.reduce_op));
+  out.text(request.name);
+  out.integers(request.shape);
+  if (bits & kHasScale) {
+    out.real(request.prescale);
+    out.real(request.postscale);
+  }
+  if (bits & kHasRoot) out.integer(request.root);
+  if (bits & kHasDevice) out.integer(request.device);
+  if (bits & kHasPriority) out.integer(request.priority);
+  if (bits & kHasSplits) out.integers(request.splits);
+  if (bits & kHasGroup) {
+    out.text(request.group);
+    out.varint(static_cast<std::uint64_t>(request.group_size));
+  }
+}
+
+bool decode_request(WireReader& in, Request& request) {
+  const std::uint64_t action = in.varint();
+  const std::uint8_t bits = in.u8();
+  request.process_set = static_cast<std::int32_t>(in.varint());
+  const std::uint8_t dtype = in.u8();
+  const std::uint8_t reduce_op = in.u8();
+  if (!in.ok() || action > 1000 || !is_action(action) || !is_dtype(dtype) ||
+      !is_reduce_op(reduce_op)) {
+    return false;
+  }
+  request.action = static_cast<Action>(action);
+  request.dtype = static_cast<hora_dtype>(dtype);
+  request.reduce_op = static_cast<hora_reduce_op>(reduce_op);
+  request.name = in.text();
+  request.shape = in.integers<std::int64_t>();
+  if (bits & kHasScale) {
+    request.prescale = in.real();
+    request.postscale = in.real();
+  }
+  if (bits & kHasRoot) request.root = static_cast<std::int32_t>(in.integer());
+  if (bits & kHasDevice) request.device = static_cast<std::int32_t>(in.integer());
+  if (bits & kHasPriority) request.priority = static_cast<std::int32_t>(in.integer());
+  if (bits & kHasSplits) request.splits = in.integers<std::int64_t>();
+  if (bits & kHasGroup) {
+    request.group = in.text();
+    request.group_size = static_cast<std::int32_t>(in.varint());
+  }
+  return in.ok();
+}
+
+std::string encode_requests(const std::vector<Request>& requests) {
+  WireWriter out;
+  out.varint(requests.size());
+  for (const Request& request : requests) encode_request(out, request);
+  return out.take();
+}
+
+Result<std::vector<Request>> decode_requests(std::string_view bytes) {
+  WireReader in(bytes);
+  const std::uint64_t count = in.varint();
+  std::vector<Request> requests;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Request request;
+    if (!decode_request(in, request)) {
+      return make_error(ErrorCode::kFailed, "malformed request in a control message");
+    }
+    requests.push_back(std::move(request));
+  }
+  if (!in.ok() || !in.at_end()) {
+    return make_error(ErrorCode::kFailed, "malformed list of requests in a control message");
+  }
+  return requests;
+}
+
+void encode_verdict(WireWriter& out, const Verdict& verdict, int receiver) {
+  out.u8(static_cast<std::uint8_t>(verdict.status));
+  if (verdict.status != HORA_OK) out.text(verdict.error);
+  encode_request(out, verdict.agreed);
+  if (verdict.all_splits.empty()) {
+    out.integers(verdict.numbers);
+  } else {
+    std::size_t size = 1;
+    while (size * size < verdict.all_splits.size()) ++size;
+    out.varint(size);
+    for (std::size_t sender = 0; sender < size; ++sender) {
+      out.integer(verdict.all_splits[sender * size + static_cast<std::size_t>(receiver)]);
+    }
+  }
+  out.integers(verdict.joined);
+}
+
+bool decode_verdict(WireReader& in, Verdict& verdict) {
+  const std::uint8_t status = in.u8();
+  if (status > HORA_INTERNAL) return false;
+  verdict.status = static_cast<hora_status>(status);
+  if (verdict.status != HORA_OK) verdict.error = in.text();
+  if (!decode_request(in, verdict.agreed)) return false;
+  verdict.numbers = in.integers<std::int64_t>();
+  verdict.joined = in.integers<std::int32_t>();
+  return in.ok();
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,25 @@
+// Control messages of the negotiation, as bytes.  [pure]
+// Decoding answers an error for anything that encoding cannot have made.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/negotiation/request.h"
+#include "collectives/negotiation/wire.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::collectives {
+
+void encode_request(WireWriter& out, const Request& request);
+bool decode_request(WireReader& in, Request& request);
+
+std::string encode_requests(const std::vector<Request>& requests);
+Result<std::vector<Request>> decode_requests(std::string_view bytes);
+
+// `receiver` is the set index of the rank that the bytes are for (it decides an alltoall's column).
+void encode_verdict(WireWriter& out, const Verdict& verdict, int receiver);
+bool decode_verdict(WireReader& in, Verdict& verdict);
+
+}  // namespace hora::collectives

@@ -1,0 +1,271 @@
+#include "collectives/negotiation/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hora::collectives {
+
+Coordinator::Coordinator(int world_size) : world_size_(world_size) {
+  std::vector<std::int32_t> all;
+  for (int rank = 0; rank < world_size; ++rank) all.push_back(rank);
+  next_set_ = 0;
+  add_set(std::move(all));
+}
+
+std::int32_t Coordinator::add_set(std::vector<std::int32_t> ranks) {
+  Set set;
+  set.index_of.assign(static_cast<std::size_t>(world_size_), -1);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    set.index_of[static_cast<std::size_t>(ranks[i])] = static_cast<int>(i);
+  }
+  set.joined.assign(ranks.size(), 0);
+  set.ranks = std::move(ranks);
+  sets_.emplace(next_set_, std::move(set));
+  return next_set_++;
+}
+
+const std::vector<std::int32_t>* Coordinator::set_ranks(std::int32_t id) const {
+  const auto found = sets_.find(id);
+  return found == sets_.end() ? nullptr : &found->second.ranks;
+}
+
+Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& request,
+                                           TimePoint now) {
+  auto [place, inserted] = set.entries.try_emplace(request.name);
+  Entry& entry = place->second;
+  if (inserted) {
+    entry.first = request;
+    entry.first_rank = rank;
+    entry.since = now;
+    entry.has_arrived.assign(set.ranks.size(), 0);
+    if (request.action == Action::kAllgather) entry.rows.assign(set.ranks.size(), 0);
+    if (request.action == Action::kAlltoall) entry.splits.resize(set.ranks.size());
+  } else {
+    if (entry.mismatch.empty()) {
+      entry.mismatch = describe_mismatch(entry.first_rank, entry.first, rank, request);
+    }
+    if (request.group != entry.first.group) {
+      entry.torn = true;
+      if (!request.group.empty()) entry.other_group = request.group;
+    }
+  }
+  return entry;
+}
+
+void Coordinator::add(int rank, Request request, TimePoint now) {
+  if (request.action == Action::kShutdown) {
+    Verdict verdict;
+    verdict.agreed = std::move(request);
+    verdict.numbers = {rank};
+    immediate_.push_back(std::move(verdict));
+    return;
+  }
+  const auto found = sets_.find(request.process_set);
+  // The set was removed while the request was under way; the removal ended it on its rank.
+  if (found == sets_.end()) return;
+  Set& set = found->second;
+  const int index = set.index_of[static_cast<std::size_t>(rank)];
+  if (index < 0) return;
+  if (request.action == Action::kJoin) {
+    join(set, request.process_set, rank);
+    return;
+  }
+  const std::string key = request.name;
+  Entry& entry = entry_for(set, rank, request, now);
+  const auto at = static_cast<std::size_t>(index);
+  if (entry.has_arrived[at]) return;
+  entry.has_arrived[at] = 1;
+  entry.last_rank = rank;
+  if (!entry.rows.empty() && !request.shape.empty()) entry.rows[at] = request.shape[0];
+  if (!entry.splits.empty()) entry.splits[at] = std::move(request.splits);
+  if (!set.joined[at]) ++entry.arrived;
+  arrive(set, key);
+}
+
+void Coordinator::arrive(Set& set, const std::string& key) {
+  const Entry& entry = set.entries.at(key);
+  if (entry.arrived + set.joined_count == static_cast<int>(set.ranks.size())) {
+    ready_alone_or_in_group(set, key);
+  }
+}
+
+void Coordinator::ready_alone_or_in_group(Set& set, const std::string& key) {
+  Entry& entry = set.entries.at(key);
+  if (entry.order != 0) return;  // already ready: the last rank has joined since
+  entry.order = ++next_order_;
+  if (entry.torn) {
+    set.broken_groups[entry.first.group] = entry.mismatch;
+    set.broken_groups[entry.other_group] = entry.mismatch;
+  }
+  if (entry.torn || entry.first.group.empty()) {
+    set.ready.push_back(key);
+    return;
+  }
+  const std::string group_key = entry.first.group;
+  Group& group = set.groups[group_key];
+  group.expected = entry.first.group_size;
+  group.ready.push_back(key);
+  if (static_cast<int>(group.ready.size()) < group.expected) return;
+  // All or none: one member's mismatch is everybody's.
+  std::string mismatch;
+  for (const std::string& name : group.ready) {
+    const Entry& member = set.entries.at(name);
+    if (mismatch.empty()) mismatch = member.mismatch;
+  }
+  for (const std::string& name : group.ready) {
+    set.entries.at(name).mismatch = mismatch;
+    set.ready.push_back(name);
+  }
+  set.groups.erase(group_key);
+}
+
+// The members of a group that the ranks do not agree on fail together, also those that some ranks
+// will never ask for: they are not in any group there.
+void Coordinator::end_broken_groups(Set& set) {
+  for (const auto& [group, text] : std::exchange(set.broken_groups, {})) {
+    if (group.empty()) continue;
+    std::vector<std::string> members;
+    for (const auto& [key, entry] : set.entries) {
+      if (entry.first.group == group || entry.other_group == group) members.push_back(key);
+    }
+    std::sort(members.begin(), members.end());
+    for (const std::string& key : members) {
+      Entry& entry = set.entries.at(key);
+      const bool queued = std::count(set.ready.begin(), set.ready.end(), key) > 0;
+      if (entry.order == 0) entry.order = ++next_order_;
+      if (entry.mismatch.empty()) entry.mismatch = text;
+      if (!queued) set.ready.push_back(key);
+    }
+    set.groups.erase(group);
+  }
+}
+
+void Coordinator::join(Set& set, std::int32_t id, int rank) {
+  const auto index = static_cast<std::size_t>(set.index_of[static_cast<std::size_t>(rank)]);
+  if (set.joined[index]) return;
+  set.joined[index] = 1;
+  set.last_joined = rank;
+  ++set.joined_count;
+  std::vector<std::pair<std::uint64_t, std::string>> complete;
+  for (auto& [key, entry] : set.entries) {
+    if (entry.has_arrived[index]) --entry.arrived;  // counted as joined from now on
+    complete.emplace_back(0, key);
+  }
+  std::sort(complete.begin(), complete.end());
+  for (const auto& [unused, key] : complete) arrive(set, key);
+  if (set.joined_count < static_cast<int>(set.ranks.size())) return;
+  Verdict verdict;
+  verdict.agreed.action = Action::kJoin;
+  verdict.agreed.process_set = id;
+  verdict.numbers = {rank};
+  immediate_.push_back(std::move(verdict));
+  std::fill(set.joined.begin(), set.joined.end(), 0);
+  set.joined_count = 0;
+}
+
+namespace {
+
+std::string unsupported_with_joined(const Request& request) {
+  switch (request.action) {
+    case Action::kAllreduce:
+    case Action::kBarrier:
+      return {};
+    default:
+      return action_name(request.action) + " '" + request.name +
+             "' cannot run while a rank has joined";
+  }
+}
+
+}  // namespace
+
+Verdict Coordinator::conclude(Set& set, std::int32_t id, Entry entry) {
+  Verdict verdict;
+  verdict.agreed = std::move(entry.first);
+  verdict.agreed.process_set = id;
+  for (std::size_t i = 0; i < set.joined.size(); ++i) {
+    if (set.joined[i] && !entry.has_arrived[i]) {
+      verdict.joined.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  if (entry.mismatch.empty() && !verdict.joined.empty()) {
+    entry.mismatch = unsupported_with_joined(verdict.agreed);
+  }
+  if (!entry.mismatch.empty()) {
+    verdict.status = HORA_MISMATCH;
+    verdict.error = std::move(entry.mismatch);
+    return verdict;
+  }
+  verdict.numbers = std::move(entry.rows);
+  for (const auto& splits : entry.splits) {
+    verdict.all_splits.insert(verdict.all_splits.end(), splits.begin(), splits.end());
+  }
+  verdict.agreed.splits.clear();
+  if (verdict.agreed.action == Action::kAddProcessSet ||
+      verdict.agreed.action == Action::kRemoveProcessSet) {
+    conclude_world_action(verdict);
+  }
+  return verdict;
+}
+
+bool Coordinator::set_in_use(const std::vector<std::int32_t>& ranks) const {
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [&](const auto& each) { return each.second.ranks == ranks; });
+}
+
+void Coordinator::conclude_world_action(Verdict& verdict) {
+  if (verdict.agreed.action == Action::kRemoveProcessSet) {
+    sets_.erase(static_cast<std::int32_t>(verdict.agreed.shape.at(0)));
+    return;
+  }
+  std::vector<std::int32_t> ranks(verdict.agreed.shape.begin(), verdict.agreed.shape.end());
+  if (set_in_use(ranks)) {
+    verdict.status = HORA_INVALID_ARGUMENT;
+    verdict.error =
+        "a process set of the ranks " + format_shape(verdict.agreed.shape) + " exists already";
+    return;
+  }
+  verdict.numbers = {add_set(std::move(ranks))};
+}
+
+std::vector<Verdict> Coordinator::take_ready() {
+  std::vector<std::pair<std::uint64_t, Verdict>> ready;
+  std::vector<std::int32_t> ids;
+  for (const auto& [id, set] : sets_) ids.push_back(id);
+  for (std::int32_t id : ids) {
+    const auto found = sets_.find(id);
+    if (found == sets_.end()) continue;  // a removal among the world's verdicts
+    end_broken_groups(found->second);
+    for (const std::string& key : std::exchange(found->second.ready, {})) {
+      auto node = found->second.entries.extract(key);
+      const std::uint64_t order = node.mapped().order;
+      ready.emplace_back(order, conclude(found->second, id, std::move(node.mapped())));
+    }
+  }
+  std::stable_sort(ready.begin(), ready.end(), [](const auto& a, const auto& b) {
+    const int left = a.second.agreed.priority;
+    const int right = b.second.agreed.priority;
+    return left != right ? left > right : a.first < b.first;
+  });
+  std::vector<Verdict> verdicts;
+  for (auto& [order, verdict] : ready) verdicts.push_back(std::move(verdict));
+  for (Verdict& verdict : std::exchange(immediate_, {})) verdicts.push_back(std::move(verdict));
+  return verdicts;
+}
+
+std::vector<Coordinator::Waiting> Coordinator::waiting() const {
+  std::vector<Waiting> result;
+  for (const auto& [id, set] : sets_) {
+    for (const auto& [key, entry] : set.entries) {
+      Waiting waiting{entry.first.action, id, key, entry.since, {}};
+      for (std::size_t i = 0; i < set.ranks.size(); ++i) {
+        if (!entry.has_arrived[i] && !set.joined[i]) waiting.missing.push_back(set.ranks[i]);
+      }
+      result.push_back(std::move(waiting));
+    }
+  }
+  std::sort(result.begin(), result.end(),
+            [](const Waiting& a, const Waiting& b) { return a.since < b.since; });
+  return result;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,123 @@
+#include <cstdio>
+
+#include "collectives/negotiation/coordinator.h"
+
+namespace hora::collectives {
+
+namespace {
+
+std::string factor_text(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  char brief[40];
+  std::snprintf(brief, sizeof brief, "%g", value);
+  double parsed = 0;
+  std::sscanf(brief, "%lf", &parsed);
+  return parsed == value ? brief : text;
+}
+
+std::string scale_text(const Request& request) {
+  return "prescale " + factor_text(request.prescale) + " and postscale " +
+         factor_text(request.postscale);
+}
+
+std::string device_text(const Request& request) {
+  return request.device == HORA_CPU_DEVICE ? "CPU" : "GPU";
+}
+
+std::string splits_text(const Request& request) {
+  return request.splits.empty() ? "no splits" : std::to_string(request.splits.size()) + " splits";
+}
+
+std::string group_text(const Request& request) {
+  if (request.group.empty()) return "no group";
+  return "the group of " + std::to_string(request.group_size) + " that begins with '" +
+         request.group + "'";
+}
+
+struct Sides {
+  int my_rank;
+  int their_rank;
+  const Request& mine;
+
+  std::string differ(std::string_view what, const std::string& my_value,
+                     const std::string& their_value) const {
+    return action_name(mine.action) + " '" + mine.name + "': " + std::string(what) +
+           " differs: rank " + std::to_string(my_rank) + " has " + my_value + ", rank " +
+           std::to_string(their_rank) + " has " + their_value;
+  }
+};
+
+bool needs_equal_shape(Action action) {
+  return action == Action::kAllreduce || action == Action::kBroadcast ||
+         action == Action::kReducescatter;
+}
+
+std::string shape_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
+  if (needs_equal_shape(mine.action)) {
+    if (mine.shape == theirs.shape) return {};
+    return sides.differ("the shape", format_shape(mine.shape), format_shape(theirs.shape));
+  }
+  if (mine.action != Action::kAllgather && mine.action != Action::kAlltoall) return {};
+  if (mine.shape.size() != theirs.shape.size()) {
+    return sides.differ("the number of dimensions", std::to_string(mine.shape.size()),
+                        std::to_string(theirs.shape.size()));
+  }
+  for (std::size_t i = 1; i < mine.shape.size(); ++i) {
+    if (mine.shape[i] != theirs.shape[i]) {
+      return sides.differ("dimension " + std::to_string(i), format_shape(mine.shape),
+                          format_shape(theirs.shape));
+    }
+  }
+  return {};
+}
+
+std::string reduction_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
+  if (mine.action != Action::kAllreduce && mine.action != Action::kReducescatter) return {};
+  if (mine.prescale != theirs.prescale || mine.postscale != theirs.postscale) {
+    return sides.differ("the scaling", scale_text(mine), scale_text(theirs));
+  }
+  if (mine.reduce_op != theirs.reduce_op) {
+    return sides.differ("the reduction", std::string(reduce_op_name(mine.reduce_op)),
+                        std::string(reduce_op_name(theirs.reduce_op)));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string describe_mismatch(int my_rank, const Request& mine, int their_rank,
+                              const Request& theirs) {
+  const Sides sides{my_rank, their_rank, mine};
+  if (mine.action != theirs.action) {
+    return "'" + mine.name + "': the operation differs: rank " + std::to_string(my_rank) + " has " +
+           action_name(mine.action) + ", rank " + std::to_string(their_rank) + " has " +
+           action_name(theirs.action);
+  }
+  if (mine.action == Action::kAddProcessSet || mine.action == Action::kRemoveProcessSet) {
+    if (mine.shape == theirs.shape) return {};
+    return sides.differ(mine.action == Action::kAddProcessSet ? "the list of ranks" : "the id",
+                        format_shape(mine.shape), format_shape(theirs.shape));
+  }
+  if (mine.dtype != theirs.dtype) {
+    return sides.differ("the dtype", std::string(dtype_name(mine.dtype)),
+                        std::string(dtype_name(theirs.dtype)));
+  }
+  if (std::string text = shape_mismatch(sides, mine, theirs); !text.empty()) return text;
+  if (std::string text = reduction_mismatch(sides, mine, theirs); !text.empty()) return text;
+  if (mine.root != theirs.root) {
+    return sides.differ("the root rank", std::to_string(mine.root), std::to_string(theirs.root));
+  }
+  if (mine.splits.empty() != theirs.splits.empty() && mine.action != Action::kAlltoall) {
+    return sides.differ("the use of splits", splits_text(mine), splits_text(theirs));
+  }
+  if ((mine.device == HORA_CPU_DEVICE) != (theirs.device == HORA_CPU_DEVICE)) {
+    return sides.differ("the device", device_text(mine), device_text(theirs));
+  }
+  if (mine.group != theirs.group || mine.group_size != theirs.group_size) {
+    return sides.differ("the group", group_text(mine), group_text(theirs));
+  }
+  return {};
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,67 @@
+// What the ranks tell each other about their tensors, and what they agree on.  [pure]
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/types.h"
+
+namespace hora::collectives {
+
+// What can be negotiated: hora.h's operations, and those of the runtime itself.
+enum class Action : std::int32_t {
+  kAllreduce = HORA_ALLREDUCE,
+  kAllgather = HORA_ALLGATHER,
+  kBroadcast = HORA_BROADCAST,
+  kJoin = HORA_JOIN,
+  kAlltoall = HORA_ALLTOALL,
+  kBarrier = HORA_BARRIER,
+  kReducescatter = HORA_REDUCESCATTER,
+  kAddProcessSet = 100,     // shape = the global ranks
+  kRemoveProcessSet = 101,  // shape = {id}
+  kShutdown = 102,          // ready as soon as one rank asks
+};
+
+std::string action_name(Action action);
+
+// One rank's wish. Fields that an action does not use keep their defaults.
+struct Request {
+  Action action = Action::kBarrier;
+  std::int32_t process_set = 0;
+  hora_dtype dtype = HORA_UINT8;
+  hora_reduce_op reduce_op = HORA_SUM;
+  std::int32_t root = -1;  // a global rank
+  std::int32_t device = HORA_CPU_DEVICE;
+  std::int32_t priority = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> splits;  // alltoall: rows for each rank of the set
+  std::string group;                 // the first member's name; empty: alone
+  std::int32_t group_size = 1;
+
+  friend bool operator==(const Request&, const Request&) = default;
+};
+
+// What all ranks of a set do next, in this order on each of them.
+struct Verdict {
+  hora_status status = HORA_OK;  // HORA_OK: run it. Otherwise the operation ends with this
+  std::string error;             // why, naming both sides; empty when HORA_OK
+
+  // What was agreed. name, action and process_set find the rank's own request.
+  Request agreed;
+  // allgather: rows of each rank of the set. alltoall: rows from each rank to the receiver of this
+  // verdict. join: the global rank that came last. add process set: the new id. shutdown: who
+  // asked, -1 for several.
+  std::vector<std::int64_t> numbers;
+  // Set indices of the ranks that have joined: they contribute the identity.
+  std::vector<std::int32_t> joined;
+  // alltoall, on the coordinator only: the splits of all ranks, row-major [sender][receiver].
+  std::vector<std::int64_t> all_splits;
+
+  friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+
+}  // namespace hora::collectives

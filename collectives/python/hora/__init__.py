@@ -1,0 +1,42 @@
+"""Hora: distributed training without the install.
+
+`import hora` brings what no framework is needed for: init, rank, process sets, objects. The
+collectives on arrays are in hora.numpy and hora.jax; scripts written for Horovod import horovod,
+which is the same runtime under the names that they know.
+"""
+
+from hora._version import __version__
+from hora.basics import (
+    Adasum, Average, Max, Min, Product, Sum, ccl_built, cross_rank, cross_size, cuda_built,
+    ddl_built, describe, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized,
+    local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank,
+    rocm_built, shutdown, size, start_timeline, stop_timeline)
+from hora.exceptions import (
+    CollectiveTimeoutError, HorovodInternalError, HostsUpdatedInterrupt, NotInitializedError,
+    TensorMismatchError, UnsupportedError)
+from hora.objects import allgather_object, broadcast_object
+from hora.process_sets import (
+    ProcessSet, add_process_set, global_process_set, remove_process_set)
+
+
+def barrier(process_set=global_process_set):
+    """Returns once every rank of the set has called it."""
+    from hora import operations
+
+    operations.barrier(process_set)
+
+
+def join():
+    """Takes part in the reductions of the others with zeros until every rank has joined; answers
+    the rank that joined last."""
+    from hora import operations
+
+    return operations.join(global_process_set)
+
+
+def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, **launch_options):
+    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; answers the results by
+    rank. See hora.launch.run for the other arguments."""
+    from hora.launch import run as launch
+
+    return launch(func, args, kwargs, np, hosts, hostfile, **launch_options)

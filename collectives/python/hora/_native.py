@@ -1,0 +1,489 @@
+"""The face of libhora (hora.h) in ctypes: nothing else in this package touches the library.
+
+Requests are packed into a scratch buffer with one struct.pack_into each, which costs a fraction of
+filling ctypes fields. Calls that never wait keep the GIL (PyDLL); calls that wait give it back
+(CDLL) and wait in slices, so that Ctrl-C is heard.
+"""
+
+import ctypes
+import os
+import site
+import struct
+import sys
+import threading
+
+from hora import exceptions
+
+ABI_VERSION = 1
+
+OK = 0
+IN_PROGRESS = 1
+INVALID_ARGUMENT = 2
+NOT_INITIALIZED = 3
+MISMATCH = 4
+ABORTED = 5
+TIMED_OUT = 6
+UNSUPPORTED = 7
+INTERNAL = 8
+
+ALLREDUCE = 0
+ALLGATHER = 1
+BROADCAST = 2
+JOIN = 3
+ALLTOALL = 5
+BARRIER = 6
+REDUCESCATTER = 7
+
+AVERAGE = 0
+SUM = 1
+ADASUM = 2
+MIN = 3
+MAX = 4
+PRODUCT = 5
+
+CPU_DEVICE = -1
+GLOBAL_PROCESS_SET = 0
+
+# How long one wait stays inside the library before Python looks for signals. A signal's handler
+# runs at most so late.
+_WAIT_SLICE_MS = 50
+
+# struct hora_request (hora.h): struct_size operation | name | input | output | process_set
+# reduce_op root_rank priority | prescale postscale | splits split_count reserved | stream
+_REQUEST = struct.Struct("@IiPPPiiiiPPiiiiiiiiddPiiP")
+_REQUEST_SIZE = _REQUEST.size
+_INT64 = [struct.Struct(f"@{n}q") for n in range(9)]
+
+# One handle, one request and its shape in one go, for shapes of up to eight extents; the name
+# follows at a fixed place.
+_SINGLE = [struct.Struct(f"@qIiPPPiiiiPPiiiiiiiiddPiiP{n}q") for n in range(9)]
+_HANDLE = _INT64[1]
+_SINGLE_SHAPE = 8 + _REQUEST_SIZE
+_SINGLE_NAME = _SINGLE_SHAPE + 8 * 8
+
+
+class Tensor(ctypes.Structure):
+    """struct hora_tensor"""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class Options(ctypes.Structure):
+    """struct hora_options"""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("process_set_ranks", ctypes.POINTER(ctypes.c_int32)),
+        ("process_set_sizes", ctypes.POINTER(ctypes.c_int32)),
+        ("process_set_count", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class Request:
+    """One operation on one tensor, as struct hora_request says it. A plain carrier: the fields
+    that an operation does not use keep their defaults."""
+
+    __slots__ = (
+        "operation",
+        "name",
+        "address",
+        "shape",
+        "dtype",
+        "device",
+        "output",
+        "process_set",
+        "reduce_op",
+        "root",
+        "prescale",
+        "postscale",
+        "splits",
+        "stream",
+        "priority",
+    )
+
+    def __init__(
+        self,
+        operation,
+        name,
+        address=0,
+        shape=(),
+        dtype=0,
+        device=CPU_DEVICE,
+        output=0,
+        process_set=GLOBAL_PROCESS_SET,
+        reduce_op=SUM,
+        root=0,
+        prescale=1.0,
+        postscale=1.0,
+        splits=None,
+        stream=0,
+        priority=0,
+    ):
+        self.operation = operation
+        self.name = name
+        self.address = address
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self.output = output
+        self.process_set = process_set
+        self.reduce_op = reduce_op
+        self.root = root
+        self.prescale = prescale
+        self.postscale = postscale
+        self.splits = splits
+        self.stream = stream
+        self.priority = priority
+
+
+def site_base():
+    """Where `pip install --user` and `--target` put what is not a package: above the packages'
+    folder; "" when this package lies elsewhere."""
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.isdir(os.path.join(packages, "share", "hora")):
+        return packages
+    return site.getuserbase() if site.ENABLE_USER_SITE else ""
+
+
+def library_candidates():
+    """Where libhora is looked for, best first. Only the last one asks the system's loader."""
+    chosen = os.environ.get("HORA_LIBRARY")
+    if chosen:
+        return [chosen]
+    package = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(package))
+    files = [
+        os.path.join(root, "lib", "libhora.so"),  # the bundle: python/hora beside lib
+        os.path.join(sys.prefix, "share", "hora", "bundle", "lib", "libhora.so"),  # the wheel
+        os.path.join(site_base(), "share", "hora", "bundle", "lib", "libhora.so"),
+    ]
+    return [file for file in files if os.path.exists(file)] + ["libhora.so.0", "libhora.so"]
+
+
+class _Library:
+    """The loaded library: its functions, typed."""
+
+    def __init__(self, path):
+        self.path = path
+        self._waiting = ctypes.CDLL(path)
+        self._quick = ctypes.PyDLL(path, handle=self._waiting._handle)
+        i32, i64, text = ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
+        i32_array = ctypes.POINTER(i32)
+        quick, waiting = self._quick, self._waiting
+        self.abi_version = self._function(quick, "hora_abi_version", ctypes.c_int)
+        self.version = self._function(quick, "hora_version", text)
+        self.last_error = self._function(quick, "hora_last_error", text)
+        self.status_name = self._function(quick, "hora_status_name", text, ctypes.c_int)
+        self.is_initialized = self._function(quick, "hora_is_initialized", ctypes.c_int)
+        for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size",
+                     "is_homogeneous"):
+            setattr(self, name, self._function(quick, "hora_" + name, ctypes.c_int))
+        self.submit = self._function(
+            quick, "hora_submit", ctypes.c_int, ctypes.c_void_p, i32, ctypes.c_void_p)
+        self.poll = self._function(quick, "hora_poll", ctypes.c_int, i64)
+        self.error = self._function(quick, "hora_error", text, i64)
+        self.result = self._function(
+            quick, "hora_result", ctypes.c_int, i64, ctypes.POINTER(Tensor))
+        self.received_splits = self._function(
+            quick, "hora_received_splits", ctypes.c_int, i64,
+            ctypes.POINTER(ctypes.POINTER(i64)), i32_array)
+        self.last_joined = self._function(quick, "hora_last_joined", ctypes.c_int, i64)
+        self.release = self._function(quick, "hora_release", None, i64)
+        self.process_set_size = self._function(quick, "hora_process_set_size", ctypes.c_int, i32)
+        self.process_set_rank = self._function(quick, "hora_process_set_rank", ctypes.c_int, i32)
+        self.process_set_ids = self._function(
+            quick, "hora_process_set_ids", ctypes.c_int, i32_array, i32)
+        self.process_set_ranks = self._function(
+            quick, "hora_process_set_ranks", ctypes.c_int, i32, i32_array, i32)
+        self.backend_built = self._function(quick, "hora_backend_built", ctypes.c_int, text)
+        self.backend_enabled = self._function(quick, "hora_backend_enabled", ctypes.c_int, text)
+        self.describe = self._function(quick, "hora_describe", text)
+        self.wait = self._function(waiting, "hora_wait", ctypes.c_int, i64, i64)
+        self.init = self._function(waiting, "hora_init", ctypes.c_int, ctypes.POINTER(Options))
+        self.shutdown = self._function(waiting, "hora_shutdown", ctypes.c_int)
+        self.reset = self._function(waiting, "hora_reset", ctypes.c_int)
+        self.process_set_add = self._function(
+            waiting, "hora_process_set_add", ctypes.c_int, i32_array, i32, i32_array)
+        self.process_set_remove = self._function(
+            waiting, "hora_process_set_remove", ctypes.c_int, i32)
+        self.timeline_start = self._function(
+            waiting, "hora_timeline_start", ctypes.c_int, text, ctypes.c_int)
+        self.timeline_stop = self._function(waiting, "hora_timeline_stop", ctypes.c_int)
+
+    @staticmethod
+    def _function(library, name, result, *arguments):
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+        return function
+
+
+def _load():
+    tried = []
+    for candidate in library_candidates():
+        try:
+            library = _Library(candidate)
+        except (OSError, AttributeError) as error:
+            tried.append(f"  {candidate}: {error}")
+            continue
+        if library.abi_version() != ABI_VERSION:
+            raise ImportError(
+                f"{candidate} speaks version {library.abi_version()} of Hora's C interface; "
+                f"this package speaks version {ABI_VERSION}. Use the library and the package of "
+                "one release.")
+        return library
+    raise ImportError(
+        "Hora's runtime, libhora.so, could not be loaded:\n" + "\n".join(tried) +
+        "\nStart the program with horarun, which brings it along, or set HORA_LIBRARY to its path.")
+
+
+_library = None
+_load_lock = threading.Lock()
+
+
+def library():
+    """The loaded library; loads it on the first call. ImportError says where it was looked for."""
+    global _library
+    if _library is None:
+        with _load_lock:
+            if _library is None:
+                _library = _load()
+    return _library
+
+
+def _forked_child():
+    """After fork the library's threads are gone and its sockets belong to the parent."""
+    global _library
+    if _library is not None:
+        _library = _ForkedLibrary()
+
+
+os.register_at_fork(after_in_child=_forked_child)
+
+
+class _ForkedLibrary:
+    """Stands in for the library in a forked child (a data loader's worker): asking for anything
+    is a clear error, freeing what the parent made is a no-op."""
+
+    path = None
+
+    def release(self, handle):
+        return None
+
+    def is_initialized(self):
+        return 0
+
+    def shutdown(self):
+        return OK
+
+    def __getattr__(self, name):
+        raise exceptions.NotInitializedError(
+            "this process was forked from a rank of the job; collectives work in the rank itself, "
+            "not in a child that it forks (start children with the spawn method to use them there)")
+
+
+def failure(status, text, during_init=False):
+    """The exception for a status that is not OK."""
+    text = text or library().status_name(status).decode()
+    if status == INVALID_ARGUMENT:
+        return ValueError(text)
+    if status == MISMATCH:
+        return exceptions.TensorMismatchError(text)
+    if status == NOT_INITIALIZED:
+        return exceptions.NotInitializedError(text)
+    if status == UNSUPPORTED:
+        return exceptions.UnsupportedError(text)
+    if status == TIMED_OUT:
+        return exceptions.CollectiveTimeoutError(text)
+    return exceptions.HorovodInternalError(text)
+
+
+def check(status):
+    """Raises the calling thread's last error unless the status is OK."""
+    if status != OK:
+        raise failure(status, library().last_error().decode(errors="replace"))
+
+
+def check_initialized(caller):
+    """Raises unless the job was joined."""
+    if not library().is_initialized():
+        raise exceptions.NotInitializedError(f"{caller}() was called before init()")
+
+
+# --- submitting ------------------------------------------------------------------------------
+
+
+class _Scratch:
+    """Memory at a fixed address that requests, shapes, splits and names are packed into."""
+
+    __slots__ = ("buffer", "address", "capacity", "_pin")
+
+    def __init__(self, capacity):
+        self.capacity = capacity
+        self.buffer = bytearray(capacity)
+        self._pin = (ctypes.c_char * capacity).from_buffer(self.buffer)
+        self.address = ctypes.addressof(self._pin)
+
+
+# Spare scratch buffers. A list, not a thread-local: append and pop are atomic, and a signal
+# handler that communicates gets a buffer of its own.
+_spare = [_Scratch(1024)]
+
+
+def _pack_int64(buffer, offset, values):
+    count = len(values)
+    packer = _INT64[count] if count < len(_INT64) else struct.Struct(f"@{count}q")
+    packer.pack_into(buffer, offset, *values)
+
+
+def submit_one(operation, name, address, shape, dtype, device, output, process_set, reduce_op,
+               root, prescale, postscale, stream, priority):
+    """submit() for the most frequent case, without splits: answers one native handle."""
+    ndim = len(shape)
+    encoded = name.encode()
+    end = _SINGLE_NAME + len(encoded)
+    if ndim > 8 or end >= 1024:
+        (handle,) = submit([Request(
+            operation, name, address, shape, dtype, device, output, process_set, reduce_op, root,
+            prescale, postscale, None, stream, priority)])
+        return handle
+    try:
+        scratch = _spare.pop()
+    except IndexError:
+        scratch = _Scratch(1024)
+    buffer, base = scratch.buffer, scratch.address
+    shape_address = base + _SINGLE_SHAPE
+    if output is None:  # the library allocates
+        output = output_shape = output_ndim = 0
+    else:
+        output_shape, output_ndim = shape_address, ndim
+    _SINGLE[ndim].pack_into(
+        buffer, 0, 0, _REQUEST_SIZE, operation, base + _SINGLE_NAME, address, shape_address, ndim,
+        dtype, device, 0, output, output_shape, output_ndim, dtype, device, 0, process_set,
+        reduce_op, root, priority, prescale, postscale, 0, 0, 0, stream, *shape)
+    buffer[_SINGLE_NAME:end] = encoded
+    buffer[end] = 0
+    native = _library or library()
+    status = native.submit(base + 8, 1, base)
+    if status != OK:
+        text = native.last_error().decode(errors="replace")
+        _spare.append(scratch)
+        raise failure(status, text)
+    handle = _HANDLE.unpack_from(buffer)[0]
+    _spare.append(scratch)
+    return handle
+
+
+def submit(requests):
+    """Hands the requests to the library, all or none; answers their native handles. More than
+    one make a group, which runs together."""
+    count = len(requests)
+    names = [request.name.encode() if request.name is not None else b"" for request in requests]
+    needed = count * (_REQUEST_SIZE + 8)
+    for request, name in zip(requests, names):
+        splits = request.splits
+        needed += 8 * len(request.shape) + len(name) + 9
+        if splits is not None:
+            needed += 8 * len(splits)
+    try:
+        scratch = _spare.pop()
+    except IndexError:
+        scratch = _Scratch(1024)
+    if scratch.capacity < needed:
+        scratch = _Scratch(2 * needed)
+    buffer, base = scratch.buffer, scratch.address
+    # handles | requests | per request: shape, splits | names
+    offset = count * (_REQUEST_SIZE + 8)
+    at = count * 8
+    name_at = needed - sum(map(len, names)) - count
+    for request, name in zip(requests, names):
+        shape, splits = request.shape, request.splits
+        ndim = len(shape)
+        shape_address = base + offset
+        if ndim:
+            _pack_int64(buffer, offset, shape)
+            offset += 8 * ndim
+        splits_address = split_count = 0
+        if splits is not None:
+            split_count = len(splits)
+            splits_address = base + offset
+            if split_count:
+                _pack_int64(buffer, offset, splits)
+                offset += 8 * split_count
+        name_address = 0
+        if request.name is not None:
+            name_address = base + name_at
+            end = name_at + len(name)
+            buffer[name_at:end] = name
+            buffer[end] = 0
+            name_at = end + 1
+        output, dtype, device = request.output, request.dtype, request.device
+        if output is None:  # the library allocates
+            output = output_shape = output_ndim = 0
+        else:
+            output_shape, output_ndim = shape_address, ndim
+        _REQUEST.pack_into(
+            buffer, at, _REQUEST_SIZE, request.operation, name_address,
+            request.address, shape_address, ndim, dtype, device, 0,
+            output, output_shape, output_ndim, dtype, device, 0,
+            request.process_set, request.reduce_op, request.root, request.priority,
+            request.prescale, request.postscale, splits_address, split_count, 0, request.stream)
+        at += _REQUEST_SIZE
+    native = _library or library()
+    status = native.submit(base + 8 * count, count, base)
+    if status != OK:
+        text = native.last_error().decode(errors="replace")
+        _spare.append(scratch)
+        raise failure(status, text)
+    if count == 1:
+        handles = _INT64[1].unpack_from(buffer)
+    else:
+        handles = struct.unpack_from(f"@{count}q", buffer)
+    _spare.append(scratch)
+    return handles
+
+
+# --- waiting -----------------------------------------------------------------------------------
+
+
+def wait(handle):
+    """Waits for one operation; answers its status, never IN_PROGRESS. Signals are heard."""
+    native = _library
+    status = native.wait(handle, _WAIT_SLICE_MS)
+    while status == TIMED_OUT:
+        status = native.poll(handle)
+        if status != IN_PROGRESS:
+            break  # the operation itself timed out, or it has just ended
+        status = native.wait(handle, _WAIT_SLICE_MS)
+    return status
+
+
+def interruptible(call):
+    """Runs a call that may block for long (meeting the other ranks). On the main thread it runs
+    beside it, so that Ctrl-C is heard at once; what the call does then is left to itself."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    outcome = []
+
+    def body():
+        try:
+            outcome.append((call(), None))
+        except BaseException as error:  # noqa: B902 - carried to the calling thread
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=body, name="hora-call", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.05)
+    value, error = outcome[0]
+    if error is not None:
+        raise error
+    return value

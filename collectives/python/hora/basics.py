@@ -1,0 +1,243 @@
+"""Joining and leaving the job, and what a rank may ask about it."""
+
+import atexit
+import ctypes
+import json
+import os
+
+from hora import _native, exceptions, operations
+from hora.process_sets import ProcessSet, _setup as _setup_process_sets
+
+Average = _native.AVERAGE
+Sum = _native.SUM
+Adasum = _native.ADASUM
+Min = _native.MIN
+Max = _native.MAX
+Product = _native.PRODUCT
+
+_exit_registered = False
+
+
+def _check_communicator(comm):
+    """`comm` chose a subset of an MPI world in Horovod. Here the launcher says who takes part, so
+    only what names all ranks is accepted; answers the size that it names, or None."""
+    if comm is None:
+        return None
+    if hasattr(comm, "Get_size"):  # mpi4py
+        return comm.Get_size()
+    ranks = list(comm)
+    if sorted(ranks) != list(range(len(ranks))):
+        raise ValueError(
+            f"init(comm={ranks}): a part of the ranks cannot be chosen by comm; start that many "
+            "ranks, or pass process_sets=[...] and use them")
+    return len(ranks) or None
+
+
+def _static_sets(process_sets):
+    if process_sets is None:
+        return []
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise ValueError(
+                f"init(process_sets={process_sets!r}): expected a list of process sets, or "
+                "'dynamic'")
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        return []
+    if isinstance(process_sets, ProcessSet) or not all(
+            isinstance(each, (ProcessSet, list, tuple, range)) for each in process_sets):
+        raise ValueError("init(process_sets=...): expected a list of process sets, or 'dynamic'")
+    sets = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets]
+    seen = {}
+    for index, each in enumerate(sets):
+        if each.ranks is None:
+            raise ValueError("a process set made of an MPI communicator cannot be used: give the "
+                             "list of its ranks")
+        if tuple(each.ranks) in seen:
+            raise ValueError(f"process sets {seen[tuple(each.ranks)]} and {index} of init() both "
+                             f"have the ranks {each.ranks}")
+        seen[tuple(each.ranks)] = index
+    return sets
+
+
+def init(comm=None, process_sets=None):
+    """Joins the job that the launcher described in the environment; without a launcher the
+    process is a world of one. A second call changes nothing."""
+    global _exit_registered
+    native = _native.library()
+    if native.is_initialized():
+        return
+    sets = _static_sets(process_sets)
+    named_size = _check_communicator(comm)
+    options = _native.Options(struct_size=ctypes.sizeof(_native.Options))
+    if sets:
+        flat = [rank for each in sets for rank in each.ranks]
+        options.process_set_ranks = (ctypes.c_int32 * len(flat))(*flat)
+        options.process_set_sizes = (ctypes.c_int32 * len(sets))(*(len(s.ranks) for s in sets))
+        options.process_set_count = len(sets)
+    operations.forget_all()
+
+    def join_job():
+        status = native.init(ctypes.byref(options))
+        if status == _native.OK:
+            return None
+        return _native.failure(status, native.last_error().decode(errors="replace"))
+
+    error = _native.interruptible(join_job)
+    if error is not None:
+        if isinstance(error, ValueError):
+            raise error
+        raise InitError(str(error)) from None
+    if named_size not in (None, size()):
+        shutdown()
+        raise ValueError(f"init(comm=...) names {named_size} ranks, but the job has "
+                         f"{os.environ.get('HOROVOD_SIZE', 'another number')}")
+    _setup_process_sets(sets)
+    if not _exit_registered:
+        atexit.register(shutdown)
+        _exit_registered = True
+
+
+class InitError(exceptions.HorovodInternalError, ValueError):
+    """The ranks did not meet; the text says who was missing. A ValueError, as Horovod's is."""
+
+
+def shutdown():
+    """Leaves the job. What is in flight fails with HorovodInternalError, here and elsewhere."""
+    if _native._library is None:
+        return
+    native = _native.library()
+    if not native.is_initialized():
+        return
+    operations.settle()
+    status = native.shutdown()
+    operations.abort_all("this process left the job (shutdown) before the operation was done")
+    _setup_process_sets(None)
+    _native.check(status)
+
+
+def is_initialized():
+    """Whether init() was called, and shutdown() was not."""
+    return _native._library is not None and bool(_native._library.is_initialized())
+
+
+def _topology(name):
+    def query():
+        value = getattr(_native.library(), name)()
+        if value < 0:
+            raise exceptions.NotInitializedError(
+                f"{name}() was called before init(), or after shutdown()")
+        return value
+
+    query.__name__ = query.__qualname__ = name
+    return query
+
+
+rank = _topology("rank")
+rank.__doc__ = "This process's number in the job, 0 .. size() - 1."
+size = _topology("size")
+size.__doc__ = "The number of processes of the job."
+local_rank = _topology("local_rank")
+local_rank.__doc__ = "This process's number among those of its host."
+local_size = _topology("local_size")
+local_size.__doc__ = "The number of processes of the job on this host."
+cross_rank = _topology("cross_rank")
+cross_rank.__doc__ = "This host's number among the hosts that have a process of this local rank."
+cross_size = _topology("cross_size")
+cross_size.__doc__ = "The number of hosts that have a process of this local rank."
+
+
+def is_homogeneous():
+    """Whether every host has the same number of ranks."""
+    size()
+    return bool(_native.library().is_homogeneous())
+
+
+def start_timeline(file_path, mark_cycles=False):
+    """Starts to record what happens to every tensor, in Chrome's trace format."""
+    size()
+    status = _native.library().timeline_start(os.fsencode(file_path), int(bool(mark_cycles)))
+    if status != _native.OK:
+        raise ValueError(_native.library().last_error().decode(errors="replace"))
+
+
+def stop_timeline():
+    """Ends the recording and writes what is left of it."""
+    size()
+    status = _native.library().timeline_stop()
+    if status != _native.OK:
+        raise ValueError(_native.library().last_error().decode(errors="replace"))
+
+
+def describe():
+    """What the library says about itself and this process, as a dict: version, backends (built,
+    usable, why not), the selection table, settings."""
+    return json.loads(_native.library().describe().decode())
+
+
+# --- what was built: the questions that Horovod's scripts ask ---------------------------------
+
+
+def _built(backend):
+    return bool(_native.library().backend_built(backend))
+
+
+def _enabled(backend):
+    return bool(_native.library().backend_enabled(backend))
+
+
+def mpi_built():
+    return _built(b"mpi")
+
+
+def mpi_enabled():
+    return is_initialized() and _enabled(b"mpi")
+
+
+def mpi_threads_supported():
+    """Whether MPI runs with full thread support; ValueError when MPI is not in use."""
+    size()
+    if not mpi_enabled():
+        raise ValueError("MPI is not in use in this job, so its thread support is not known")
+    return True
+
+
+def gloo_built():
+    return _built(b"gloo")
+
+
+def gloo_enabled():
+    return is_initialized() and _enabled(b"gloo")
+
+
+def nccl_built():
+    """NCCL's version as one integer (22809 is 2.28.9), 1 when it is not known, 0 without NCCL."""
+    if not _built(b"nccl"):
+        return 0
+    for backend in describe().get("backends", []):
+        if backend.get("name") == "nccl":
+            parts = str(backend.get("version", "")).split(".")
+            if len(parts) >= 2 and all(part.isdigit() for part in parts[:3]):
+                major, minor, patch = (int(part) for part in (parts + ["0"])[:3])
+                return major * 10000 + minor * 100 + patch
+    return 1
+
+
+def cuda_built():
+    return _built(b"nccl")
+
+
+def rocm_built():
+    return False
+
+
+def ddl_built():
+    return False
+
+
+def ccl_built():
+    return False
+
+
+def check_num_rank_power_of_2(num_rank):
+    """Whether num_rank is a power of two, which some Adasum layouts of Horovod need."""
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0

@@ -1,0 +1,84 @@
+"""Several operations that are started together and waited for together, whatever happens."""
+
+import time
+
+from hora import operations
+from hora.operations import new_handle
+
+
+class Batch:
+    """The handles of operations that belong together. start() once, finish() once; a batch that
+    is dropped leaves its operations to end by themselves, with their memory."""
+
+    def __init__(self):
+        self._handles = []
+
+    def start(self, begin, *arguments):
+        """begin(*arguments) yields one Pending after the other. When it fails half-way, what was
+        started is let go."""
+        try:
+            for pending in begin(*arguments):
+                self._handles.append(new_handle(pending))
+        except BaseException:
+            self.drop()
+            raise
+
+    def finish(self):
+        """The results, flattened, in order. All operations are waited for even when one fails,
+        so that none is left behind; the first failure is raised."""
+        results, failure = [], None
+        handles, self._handles = self._handles, []
+        for position, handle in enumerate(handles):
+            try:
+                result = operations.synchronize(handle)
+            except Exception as error:
+                failure = failure or error
+                continue
+            except BaseException:  # a signal: the rest is still in flight
+                self._handles = handles[position:]
+                self.drop()
+                raise
+            if isinstance(result, (list, tuple)):
+                results.extend(result)
+            else:
+                results.append(result)
+        if failure is not None:
+            raise failure
+        return results
+
+    def done(self):
+        return all(operations.poll(handle) for handle in self._handles)
+
+    def wait(self, seconds):
+        """Waits so long at most; whether all is done."""
+        deadline = time.monotonic() + seconds
+        for handle in self._handles:
+            if not operations.wait_for(handle, max(0.0, deadline - time.monotonic())):
+                return False
+        return True
+
+    def drop(self):
+        """Nobody will ask for the results."""
+        for handle in self._handles:
+            operations.forget(handle)
+        self._handles = []
+
+
+def finish_all(batches):
+    """The results of several batches, flattened; all are waited for before a failure is raised."""
+    results, failure = [], None
+    for batch in batches:
+        try:
+            results += batch.finish()
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results
+
+
+def run(begin, *arguments):
+    """Starts and finishes a batch: the results, flattened."""
+    batch = Batch()
+    batch.start(begin, *arguments)
+    return batch.finish()

@@ -1,0 +1,219 @@
+"""State that survives a change of the job's ranks, and the loop that carries it over.
+
+A training function that takes a State runs under run_fn: when a peer is lost it starts again from
+the last commit, when hosts came or left it goes on from where it is, in both cases after the
+ranks that are there now have met.
+"""
+
+import copy
+import functools
+import queue
+
+from hora import basics, objects
+from hora.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+
+class HostUpdateResult:
+    """What a change of the hosts was, as bits."""
+
+    no_update = 0
+    removed = 1
+    added = 2
+    mixed = removed | added
+
+
+class State:
+    """What the ranks must agree on. Subclasses say how to save, restore and sync it.
+
+    bcast_object(obj) gives rank 0's object to all; get_rank() is this process's rank.
+    """
+
+    def __init__(self, bcast_object, get_rank):
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._host_messages = queue.Queue()
+        self._last_updated_timestamp = 0
+        self._reset_callbacks = []
+
+    def register_reset_callbacks(self, callbacks):
+        """Functions without arguments, called after the ranks changed: to scale the learning
+        rate, say."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self):
+        """The ranks met again: forgets older news, then reset() and the callbacks."""
+        self._host_messages = queue.Queue()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp, update_res):
+        """News from the launcher, from any thread; check_host_updates() acts on it."""
+        self._host_messages.put((timestamp, update_res))
+
+    def commit(self):
+        """Saves, then looks for news. Call it as often as losing the work since is tolerable."""
+        self.save()
+        self.check_host_updates()
+
+    def check_host_updates(self):
+        """Raises HostsUpdatedInterrupt, on every rank alike, when rank 0 had news."""
+        timestamp, result = self._last_updated_timestamp, HostUpdateResult.no_update
+        while not self._host_messages.empty():
+            message_time, message_result = self._host_messages.get()
+            timestamp = max(timestamp, message_time)
+            result |= int(getattr(message_result, "value", message_result))
+        news = self._bcast_object((timestamp, result))
+        self._last_updated_timestamp, result = news
+        if result != HostUpdateResult.no_update:
+            raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
+
+    def save(self):
+        raise NotImplementedError
+
+    def restore(self):
+        raise NotImplementedError
+
+    def sync(self):
+        raise NotImplementedError
+
+    def reset(self):
+        pass
+
+
+class ObjectState(State):
+    """Objects as attributes: ObjectState(bcast, rank, epoch=0, batch=0). save() copies them
+    deeply, so that restore() brings back what they were then, even those that change in place."""
+
+    def __init__(self, bcast_object, get_rank, **kwargs):
+        self._saved_state = dict(kwargs)
+        super().__init__(bcast_object, get_rank)
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+        self.save()
+
+    def save(self):
+        self._saved_state = {
+            name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
+
+    def restore(self):
+        for name, value in self._saved_state.items():
+            setattr(self, name, copy.deepcopy(value))
+
+    def sync(self):
+        if self._saved_state:
+            self._saved_state = self._bcast_object(self._saved_state)
+            self.restore()
+
+
+class HandledState(ObjectState):
+    """An ObjectState in which some values (a model, an optimizer) have a handler that knows how to
+    save, restore and sync them in place. handler_for(value) answers one or None."""
+
+    def __init__(self, bcast_object, get_rank, handler_for, **kwargs):
+        self._handlers = {}
+        self._handler_for = handler_for
+        plain = {}
+        for name, value in kwargs.items():
+            handler = handler_for(value)
+            if handler is None:
+                plain[name] = value
+            else:
+                self._handlers[name] = handler
+                object.__setattr__(self, name, value)
+        super().__init__(bcast_object, get_rank, **plain)
+
+    def save(self):
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self):
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self):
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self):
+        for handler in self._handlers.values():
+            handler.reset()
+        super().reset()
+
+    def __setattr__(self, name, value):
+        handlers = self.__dict__.get("_handlers", {})
+        if name in handlers:
+            handlers[name].set_value(value)
+        super().__setattr__(name, value)
+
+
+class Handler:
+    """Saves, restores and syncs one value of a HandledState in place."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def save(self):
+        raise NotImplementedError
+
+    def restore(self):
+        raise NotImplementedError
+
+    def sync(self):
+        raise NotImplementedError
+
+    def reset(self):
+        """The ranks changed."""
+
+    def set_value(self, value):
+        self.value = value
+        self.save()
+
+
+def reset_job():
+    """Leaves the job and joins it as it is now."""
+    basics.shutdown()
+    basics.init()
+
+
+def run_fn(func, reset, translate=None):
+    """func(state, ...) as a function that survives changes of the ranks. `reset` makes the ranks
+    meet again. `translate` may turn a framework's own error into one of ours, or answer None."""
+
+    @functools.wraps(func)
+    def wrapper(state, *args, **kwargs):
+        skip_sync = False
+        while True:
+            try:
+                if not skip_sync:
+                    state.sync()
+                return func(state, *args, **kwargs)
+            except HostsUpdatedInterrupt as update:
+                skip_sync = update.skip_sync
+            except Exception as error:
+                ours = error
+                if not isinstance(error, HorovodInternalError):
+                    ours = translate(error) if translate is not None else None
+                if ours is None or not getattr(ours, "recoverable", True):
+                    raise
+                state.restore()
+                skip_sync = False
+            reset()
+            state.on_reset()
+
+    return wrapper
+
+
+def run(func):
+    """Decorator: func(state, ...) restarts from the state when the ranks change."""
+    return run_fn(func, reset_job)
+
+
+class SimpleState(ObjectState):
+    """An ObjectState for this job, without a framework."""
+
+    def __init__(self, **kwargs):
+        super().__init__(objects.broadcast_object, basics.rank, **kwargs)

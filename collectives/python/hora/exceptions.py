@@ -1,0 +1,66 @@
+"""The errors that Hora raises.
+
+HorovodInternalError is the one that scripts written for Horovod catch: the collective did not
+happen. Its subclasses say why, so that an elastic job restarts after a lost peer and does not
+restart for ever after a mistake in the script (a tensor of another shape on one rank).
+"""
+
+
+class HorovodInternalError(RuntimeError):
+    """A collective failed. Where no subclass says more, a peer was lost or shut down."""
+
+    #: Whether an elastic job may recover by meeting again (a lost peer) or not (a mistake).
+    recoverable = True
+
+
+class TensorMismatchError(HorovodInternalError, ValueError):
+    """The ranks submitted different things under one name; every rank gets the same text."""
+
+    recoverable = False
+
+
+class UnsupportedError(HorovodInternalError, NotImplementedError):
+    """No backend of this job can run the operation; the text says why."""
+
+    recoverable = False
+
+
+class NotInitializedError(HorovodInternalError, ValueError):
+    """init() was not called, or shutdown() was."""
+
+    recoverable = False
+
+
+class CollectiveTimeoutError(HorovodInternalError):
+    """A peer did not answer in time; the text names what was waited for, and for whom."""
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The hosts of an elastic job changed; raised between two steps of training.
+
+    skip_sync is True when hosts only left, so that every remaining rank already agrees.
+    """
+
+    def __init__(self, skip_sync=False):
+        super().__init__("the hosts of this job changed")
+        self.skip_sync = skip_sync
+
+
+class HorovodVersionMismatchError(ImportError):
+    """A framework extension was built against another version. Kept for scripts that catch it:
+    Hora compiles nothing against a framework, and so never raises it."""
+
+    def __init__(self, name="", version="", installed_version=""):
+        super().__init__(
+            f"{name} {installed_version} is installed, but version {version} was expected"
+        )
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version
+
+
+def get_version_mismatch_message(name, version, installed_version):
+    return (
+        f"{name} {installed_version} is installed, but version {version} was expected; "
+        "Hora needs no particular one"
+    )

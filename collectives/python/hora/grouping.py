@@ -1,0 +1,51 @@
+"""How gradients are put into groups; pure."""
+
+
+def split_list(items, parts):
+    """At most `parts` consecutive lists of nearly equal length, the longer ones first."""
+    items = list(items)
+    parts = max(1, min(parts, len(items)))
+    base, longer = divmod(len(items), parts)
+    lists, start = [], 0
+    for index in range(parts):
+        end = start + base + (1 if index < longer else 0)
+        if end > start:
+            lists.append(items[start:end])
+        start = end
+    return lists
+
+
+def check_groups(groups, num_groups):
+    """The `groups=` argument, with the older `num_groups=` folded in: None, a positive integer,
+    or a list of lists. ValueError says what is wrong."""
+    if num_groups:
+        import warnings
+
+        if groups is not None:
+            raise ValueError("give groups= or num_groups=, not both (num_groups= is the old way)")
+        warnings.warn("num_groups= is deprecated; use groups=", DeprecationWarning, stacklevel=3)
+        if num_groups < 0:
+            raise ValueError(f"num_groups={num_groups}: expected a positive number, or 0 for none")
+        return num_groups
+    if groups is None:
+        return None
+    if isinstance(groups, int) and not isinstance(groups, bool):
+        if groups <= 0:
+            raise ValueError(f"groups={groups}: expected a positive number of groups, or a list "
+                             "of lists of tensors")
+        return groups
+    if isinstance(groups, (list, tuple)) and all(
+            isinstance(group, (list, tuple)) for group in groups):
+        return [list(group) for group in groups]
+    raise ValueError("groups= must be a positive integer or a list of lists of tensors, not "
+                     f"{type(groups).__name__}")
+
+
+def check_predivide(factor, op, average):
+    """The scales before and after the reduction for gradient_predivide_factor."""
+    if factor == 1.0:
+        return 1.0, 1.0
+    if op != average:
+        raise ValueError("gradient_predivide_factor needs op=Average: it moves a part of the "
+                         "average's division before the sum")
+    return 1.0 / factor, factor

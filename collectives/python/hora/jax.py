@@ -1,0 +1,418 @@
+"""The collectives on JAX arrays: `import hora.jax as hvd`.
+
+Every function works on arrays, on numbers, and inside jit, grad, scan and cond. Inside jit shapes
+are compiled in, so that allgather and alltoall need the same shape on all ranks there; vmap and
+jax.checkpoint cannot look through them. Arrays on a GPU travel through the CPU.
+"""
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hora import (  # noqa: F401
+    Adasum, Average, HorovodInternalError, HostsUpdatedInterrupt, Max, Min, ProcessSet, Product,
+    Sum, add_process_set, allgather_object, barrier, broadcast_object, cross_rank, cross_size,
+    global_process_set, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized, join,
+    local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, operations,
+    rank, remove_process_set, shutdown, size, start_timeline, stop_timeline)
+from hora import batches, grouping
+from hora.aligned_arrays import ops
+from hora.jax_operations import (
+    SELECTING, allreduce_units, as_jax, compress, differentiable, is_traced, run, spec)
+from hora.operations import choose_op, numeric_splits
+
+
+class Compression:
+    """The choices for compression=: floating arrays travel as a shorter type."""
+
+    none = "none"
+    fp16 = "fp16"
+    bf16 = "bf16"
+
+
+def _sub_name(name, suffix):
+    return None if name is None else f"{name}.{suffix}"
+
+
+# --- allreduce -----------------------------------------------------------------------------------
+
+
+def _allreduce(values, name, op, prescale, postscale, process_set, grouped):
+    def forward(*inputs):
+        def begin(*arrays):
+            yield ops.allreduce(
+                arrays, name, op, prescale, postscale, process_set, grouped=grouped)
+
+        return run(begin, inputs, [spec(value) for value in inputs])
+
+    def backward(inputs, outputs, cotangents):
+        grad_name = _sub_name(name, "grad")
+        if op in SELECTING:
+            return [
+                _selecting_gradient(ct, x, y, op, prescale, postscale,
+                                    _sub_name(grad_name, str(index)), process_set)
+                for index, (ct, x, y) in enumerate(zip(cotangents, inputs, outputs))]
+        return _allreduce(cotangents, grad_name, op, prescale, postscale, process_set, grouped)
+
+    return differentiable(forward, backward)(*values)
+
+
+def _selecting_gradient(ct, source, output, op, prescale, postscale, name, process_set):
+    """Min and Max pass each gradient to the ranks whose element was chosen (in equal parts),
+    Product to every rank, multiplied by the others' elements."""
+    (total,) = _allreduce([ct], name, Sum, 1.0, 1.0, process_set, False)
+    scale = jnp.asarray(prescale * postscale, ct.dtype)
+    if op == Product:
+        gathered = allgather(source[None], _sub_name(name, "others"), process_set)
+        gathered = gathered * jnp.asarray(prescale, ct.dtype)
+        mine = jnp.arange(process_set.size()) == process_set.rank()
+        mine = mine.reshape(-1, *[1] * source.ndim)
+        return total * jnp.prod(jnp.where(mine, 1, gathered), axis=0) * scale
+    chosen = (source * scale == output).astype(ct.dtype)
+    (ties,) = _allreduce([chosen], _sub_name(name, "ties"), Sum, 1.0, 1.0, process_set, False)
+    return total * chosen / jnp.maximum(ties, 1) * scale
+
+
+def allreduce(tensor, name=None, op=None, average=None, prescale_factor=1.0,
+              postscale_factor=1.0, process_set=global_process_set, compression=Compression.none):
+    """The reduction of all ranks' arrays: Average, Sum, Min, Max, Product or Adasum."""
+    value = jnp.asarray(tensor)
+    (reduced,) = _allreduce([compress(value, compression)], name, choose_op(op, average),
+                            prescale_factor, postscale_factor, process_set, False)
+    return reduced.astype(value.dtype)
+
+
+def grouped_allreduce(tensors, name=None, op=None, average=None, prescale_factor=1.0,
+                      postscale_factor=1.0, process_set=global_process_set,
+                      compression=Compression.none):
+    """The reductions of several arrays, which run together; a list."""
+    values = [jnp.asarray(tensor) for tensor in tensors]
+    reduced = _allreduce([compress(value, compression) for value in values], name,
+                         choose_op(op, average), prescale_factor, postscale_factor, process_set,
+                         True)
+    return [each.astype(value.dtype) for each, value in zip(reduced, values)]
+
+
+# --- allgather, broadcast, alltoall, reducescatter -------------------------------------------------
+
+
+def _needs_rows(value, kind):
+    if value.ndim == 0:
+        raise ValueError(f"{kind} of a scalar: it has no first dimension; reshape it to one "
+                         "element")
+
+
+def _allgather(values, name, process_set, grouped):
+    members = process_set.size()
+
+    def forward(*inputs):
+        def begin(*arrays):
+            yield ops.allgather(arrays, name, process_set, grouped=grouped)
+
+        return run(begin, inputs, [spec(value, members * value.shape[0]) for value in inputs])
+
+    def backward(inputs, outputs, cotangents):
+        reduced = _allreduce(
+            cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, grouped)
+        own = []
+        for value, output, each in zip(inputs, outputs, reduced):
+            start = process_set.rank() * value.shape[0]
+            if not is_traced(each) and output.shape[0] != members * value.shape[0]:
+                extents = batches.run(lambda: iter([ops.allgather(
+                    [np.array([value.shape[0]], np.int64)], _sub_name(name, "extents"),
+                    process_set)]))[0]
+                start = int(extents[: process_set.rank()].sum())
+            own.append(each[start: start + value.shape[0]])
+        return own
+
+    return differentiable(forward, backward)(*values)
+
+
+def allgather(tensor, name=None, process_set=global_process_set):
+    """All ranks' arrays, concatenated along the first dimension, which may differ outside of
+    jit."""
+    value = jnp.asarray(tensor)
+    _needs_rows(value, "allgather")
+    return _allgather([value], name, process_set, False)[0]
+
+
+def grouped_allgather(tensors, name=None, process_set=global_process_set):
+    """The concatenations of several arrays, which run together; a list."""
+    values = [jnp.asarray(tensor) for tensor in tensors]
+    for value in values:
+        _needs_rows(value, "allgather")
+    return list(_allgather(values, name, process_set, True))
+
+
+def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
+    """The array of root_rank (a rank of the whole job), on every rank of the set."""
+
+    def forward(value):
+        def begin(array):
+            yield ops.broadcast((array,), root_rank, name, process_set)
+
+        return run(begin, [value], [spec(value)])
+
+    def backward(inputs, outputs, cotangents):
+        (mean,) = _allreduce(
+            cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
+        return [mean if rank() == root_rank else jnp.zeros_like(mean)]
+
+    return differentiable(forward, backward)(jnp.asarray(tensor))[0]
+
+
+def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
+    """The rows that the other ranks sent to this one; with splits (not inside jit), a pair of
+    that and the number of rows received from each."""
+    value = jnp.asarray(tensor)
+    _needs_rows(value, "alltoall")
+    members = process_set.size()
+    even = splits is None
+    if even and value.shape[0] % members:
+        raise ValueError(f"alltoall without splits: the first dimension of the shape "
+                         f"{list(value.shape)} must be a multiple of {members}")
+    splits = [value.shape[0] // members] * members if even else numeric_splits(splits)
+    received_splits = None
+
+    def exchange(source, parts, operation_name):
+        def begin(array):
+            yield ops.alltoall(array, parts, operation_name, process_set)
+
+        counts = jax.ShapeDtypeStruct((members,), np.int32)
+        return run(begin, [source], [spec(source) if even else None, counts])
+
+    def forward(source):
+        nonlocal received_splits
+        received, counts = exchange(source, splits, name)
+        if not is_traced(counts):
+            received_splits = np.asarray(counts)
+        return [received]
+
+    def backward(inputs, outputs, cotangents):
+        back = splits if even else numeric_splits(received_splits)
+        returned, _ = exchange(cotangents[0], back, _sub_name(name, "grad"))
+        unsent = inputs[0].shape[0] - returned.shape[0]
+        return [jnp.pad(returned, [(0, unsent)] + [(0, 0)] * (returned.ndim - 1))]
+
+    (received,) = differentiable(forward, backward)(value)
+    return received if even else (received, jnp.asarray(received_splits))
+
+
+def _reducescatter(values, name, op, prescale, postscale, process_set, grouped):
+    if op not in (Average, Sum):
+        raise ValueError("reducescatter reduces with Average and Sum only")
+    members = process_set.size()
+
+    def rows(value):
+        return value.shape[0] // members + (process_set.rank() < value.shape[0] % members)
+
+    def forward(*inputs):
+        def begin(*arrays):
+            yield ops.reducescatter(
+                arrays, name, op, prescale, postscale, process_set, grouped=grouped)
+
+        return run(begin, inputs, [spec(value, int(rows(value))) for value in inputs])
+
+    def backward(inputs, outputs, cotangents):
+        factor = prescale * postscale * (members if op == Sum else 1)
+        if any(value.shape[0] % members for value in inputs) and any(map(is_traced, cotangents)):
+            raise ValueError("inside jit the gradient of reducescatter needs a number of rows "
+                             f"that is a multiple of {members}")
+        gathered = _allgather(cotangents, _sub_name(name, "grad"), process_set, grouped)
+        return [each * jnp.asarray(factor, each.dtype) for each in gathered]
+
+    return differentiable(forward, backward)(*values)
+
+
+def reducescatter(tensor, name=None, op=Average, process_set=global_process_set,
+                  prescale_factor=1.0, postscale_factor=1.0):
+    """This rank's rows of the reduction."""
+    value = jnp.asarray(tensor)
+    _needs_rows(value, "reducescatter")
+    return _reducescatter([value], name, op, prescale_factor, postscale_factor, process_set,
+                          False)[0]
+
+
+def grouped_reducescatter(tensors, name=None, op=Average, process_set=global_process_set,
+                          prescale_factor=1.0, postscale_factor=1.0):
+    """reducescatter of several arrays, which run together; a list."""
+    values = [jnp.asarray(tensor) for tensor in tensors]
+    for value in values:
+        _needs_rows(value, "reducescatter")
+    return list(_reducescatter(values, name, op, prescale_factor, postscale_factor, process_set,
+                               True))
+
+
+# --- handles: outside of jit -------------------------------------------------------------------------
+
+
+def _handle(pending):
+    pending.after = lambda results: [as_jax(result) for result in results]
+    return operations.new_handle(pending)
+
+
+def allreduce_async(tensor, name=None, op=None, average=None, prescale_factor=1.0,
+                    postscale_factor=1.0, process_set=global_process_set):
+    """Starts a reduction of arrays; a handle for poll() and synchronize()."""
+    return _handle(ops.allreduce((np.asarray(jnp.asarray(tensor)),), name,
+                                 choose_op(op, average), prescale_factor, postscale_factor,
+                                 process_set))
+
+
+def allgather_async(tensor, name=None, process_set=global_process_set):
+    return _handle(ops.allgather((np.asarray(jnp.asarray(tensor)),), name, process_set))
+
+
+def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
+    return _handle(ops.broadcast((np.asarray(jnp.asarray(tensor)),), root_rank, name,
+                                 process_set))
+
+
+poll = operations.poll
+synchronize = operations.synchronize
+
+
+# --- trees -------------------------------------------------------------------------------------------
+
+
+def _is_needed(process_set):
+    if not process_set.included():
+        return False
+    return process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+
+
+def broadcast_parameters(params, root_rank=0, name="parameters", process_set=global_process_set):
+    """The root's tree of arrays (parameters, an optimizer's state) on every rank; the trees have
+    the same structure everywhere. Leaves that are no arrays travel as objects."""
+    leaves, structure = jax.tree_util.tree_flatten(params)
+    values = [leaf if _is_array(leaf) else None for leaf in leaves]
+    chosen = [index for index, value in enumerate(values) if value is not None]
+
+    def begin(*arrays):
+        for index, array in zip(chosen, arrays):
+            yield ops.broadcast((array,), root_rank, f"{name}.{index}", process_set)
+
+    arrays = [jnp.asarray(values[index]) for index in chosen]
+    results = run(begin, arrays, [spec(array) for array in arrays]) if chosen else []
+    for index, result in zip(chosen, results):
+        leaves[index] = result
+    others = {index: leaf for index, leaf in enumerate(leaves) if values[index] is None}
+    if others:
+        for index, leaf in broadcast_object(
+                others, root_rank, f"{name}.objects", process_set).items():
+            leaves[index] = leaf
+    return jax.tree_util.tree_unflatten(structure, leaves)
+
+
+def _is_array(leaf):
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) or is_traced(leaf)
+
+
+def allreduce_gradients(gradients, op=Average, compression=Compression.none,
+                        gradient_predivide_factor=1.0, groups=None, name="gradients",
+                        process_set=global_process_set):
+    """The reduced tree of gradients, all in flight at once. groups: a number of groups that are
+    reduced together."""
+    prescale, postscale = grouping.check_predivide(gradient_predivide_factor, op, Average)
+    groups = grouping.check_groups(groups, 0)
+    if groups is not None and not isinstance(groups, int):
+        raise ValueError("groups= is a number of groups here: a tree has no variables to name")
+    if not _is_needed(process_set):
+        return gradients
+    leaves, structure = jax.tree_util.tree_flatten(gradients)
+    positions = list(range(len(leaves)))
+    units = grouping.split_list(positions, groups) if groups and leaves else [
+        [position] for position in positions]
+    reduced = allreduce_units([[leaves[index] for index in unit] for unit in units],
+                              [f"{name}.{unit[0]}" for unit in units], op, prescale, postscale,
+                              process_set, compression)
+    for unit, values in zip(units, reduced):
+        for index, value in zip(unit, values):
+            leaves[index] = value
+    return jax.tree_util.tree_unflatten(structure, leaves)
+
+
+def metric_average(value, name=None, process_set=global_process_set):
+    """A number, an array or a tree of them, averaged over the ranks."""
+    if not _is_needed(process_set):
+        return value
+    leaves, structure = jax.tree_util.tree_flatten(value)
+    averaged = [allreduce(jnp.asarray(leaf, jnp.result_type(leaf, jnp.float32)),
+                          _sub_name(name, str(index)), Average, process_set=process_set)
+                for index, leaf in enumerate(leaves)]
+    return jax.tree_util.tree_unflatten(structure, averaged)
+
+
+# --- optimizers ----------------------------------------------------------------------------------------
+
+
+class AccumulationState(NamedTuple):
+    """The state of a distributed optimizer that adds up several passes."""
+
+    inner: Any
+    sums: Any
+    count: Any
+
+
+def DistributedOptimizer(optimizer, op=Average, compression=Compression.none,
+                         backward_passes_per_step=1, average_aggregated_gradients=False,
+                         gradient_predivide_factor=1.0, groups=None, name="gradients",
+                         process_set=global_process_set):
+    """A gradient transformation (a pair of functions init and update, as optax has them) whose
+    gradients are reduced over the ranks first. backward_passes_per_step adds up the gradients of
+    so many updates; those in between answer zeros."""
+    if backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a "
+                         "positive integer")
+
+    def reduce(gradients):
+        return allreduce_gradients(gradients, op, compression, gradient_predivide_factor, groups,
+                                   name, process_set)
+
+    def update(updates, state, params=None, **extra):
+        return optimizer.update(reduce(updates), state, params, **extra)
+
+    passes = backward_passes_per_step
+    if passes == 1:
+        return _replaced(optimizer, optimizer.init, update)
+
+    def init(params):
+        return AccumulationState(optimizer.init(params),
+                                 jax.tree_util.tree_map(jnp.zeros_like, params),
+                                 jnp.zeros((), jnp.int32))
+
+    def accumulate(updates, state, params=None, **extra):
+        sums = jax.tree_util.tree_map(lambda total, each: total + each, state.sums, updates)
+        count = state.count + 1
+
+        def step(_):
+            total = sums
+            if average_aggregated_gradients:
+                total = jax.tree_util.tree_map(lambda each: each / passes, sums)
+            changes, inner = update(total, state.inner, params, **extra)
+            return changes, inner, jax.tree_util.tree_map(jnp.zeros_like, sums)
+
+        def wait(_):
+            return jax.tree_util.tree_map(jnp.zeros_like, updates), state.inner, sums
+
+        changes, inner, sums_left = jax.lax.cond(count % passes == 0, step, wait, None)
+        return changes, AccumulationState(inner, sums_left, count)
+
+    return _replaced(optimizer, init, accumulate)
+
+
+class GradientTransformation(NamedTuple):
+    """The pair of functions that an optimizer is, where optax's own type is not at hand."""
+
+    init: Any
+    update: Any
+
+
+def _replaced(optimizer, init, update):
+    """An optimizer of the same type with other functions."""
+    if hasattr(optimizer, "_replace"):
+        return optimizer._replace(init=init, update=update)
+    return GradientTransformation(init, update)

@@ -1,0 +1,54 @@
+"""Trees of arrays as state that survives a change of the ranks."""
+
+import jax
+
+from hora import basics, elastic, objects
+from hora.exceptions import HorovodInternalError, TensorMismatchError, UnsupportedError
+from hora.jax import broadcast_parameters
+
+_OURS = {"HorovodInternalError": HorovodInternalError,
+         "CollectiveTimeoutError": HorovodInternalError,
+         "TensorMismatchError": TensorMismatchError, "UnsupportedError": UnsupportedError}
+
+
+def _translate(error):
+    """Our own error, where one of our callbacks in a compiled program failed; else None."""
+    if not isinstance(error, jax.errors.JaxRuntimeError):
+        return None
+    for name, kind in _OURS.items():
+        mark = str(error).find(f"{name}: ")
+        if mark >= 0:
+            return kind(str(error)[mark + len(name) + 2:].split("\n", 1)[0])
+    return None
+
+
+def run(func):
+    """Decorator: func(state, ...) restarts from the state when the ranks change."""
+    return elastic.run_fn(func, elastic.reset_job, _translate)
+
+
+class JaxState(elastic.ObjectState):
+    """JaxState(params=..., opt_state=..., epoch=0): every value is a tree of arrays and objects.
+    Arrays do not change, so that saving keeps references."""
+
+    def __init__(self, **kwargs):
+        super().__init__(objects.broadcast_object, basics.rank, **kwargs)
+
+    def save(self):
+        self._saved_state = {name: jax.tree_util.tree_map(_own_copy, getattr(self, name))
+                             for name in self._saved_state}
+
+    def restore(self):
+        for name, value in self._saved_state.items():
+            setattr(self, name, jax.tree_util.tree_map(_own_copy, value))
+
+    def sync(self):
+        for name in sorted(self._saved_state):
+            setattr(self, name, broadcast_parameters(getattr(self, name), 0, f"elastic.{name}"))
+        self.save()
+
+
+def _own_copy(leaf):
+    import copy
+
+    return leaf if isinstance(leaf, jax.Array) else copy.deepcopy(leaf)

@@ -1,0 +1,100 @@
+"""How an operation of the runtime becomes a part of JAX: at once on arrays, as an ordered callback
+on traced values.
+
+Callbacks of one program run in the order of the script, on every rank the same one. On the CPU
+nothing is copied on the way in, and results are taken over where they lie.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import io_callback
+
+from hora import _native, batches
+from hora.aligned_arrays import ops
+
+_WIRE = {"none": None, "fp16": jnp.float16, "bf16": jnp.bfloat16}
+
+
+def is_traced(value):
+    return isinstance(value, jax.core.Tracer)
+
+
+def as_jax(array):
+    """The JAX array that takes over an aligned array's memory."""
+    return jnp.asarray(array)
+
+
+def spec(value, rows=None):
+    """What a result looks like: the value itself, or with another number of rows."""
+    shape = value.shape if rows is None else (rows, *value.shape[1:])
+    return jax.ShapeDtypeStruct(shape, value.dtype)
+
+
+def run(begin, values, specs):
+    """begin(*arrays) yields operations (hora.operations.Pending) on the values' arrays; answers
+    all of their results. `specs` tells what they look like: needed for traced values."""
+    if not any(map(is_traced, values)):
+        return [as_jax(result) for result in batches.run(begin, *map(np.asarray, values))]
+    if any(each is None for each in specs):
+        raise ValueError("inside jit the shape of the result must be known beforehand; do this "
+                         "operation outside of jit")
+
+    def call(*arrays):
+        results = batches.run(begin, *map(np.asarray, arrays))
+        for result, expected in zip(results, specs):
+            if tuple(result.shape) != tuple(expected.shape):
+                raise ValueError(
+                    f"inside jit all ranks need arrays of one shape: the result has the shape "
+                    f"{list(result.shape)}, {list(expected.shape)} was compiled")
+        return results
+
+    return list(io_callback(call, list(specs), *values, ordered=True))
+
+
+def differentiable(forward, backward):
+    """forward(*values) -> list, with backward(values, outputs, cotangents) -> list as its
+    gradient."""
+
+    @jax.custom_vjp
+    def function(*values):
+        return forward(*values)
+
+    def save(*values):
+        outputs = function(*values)  # not forward(): these may be differentiated once more
+        return outputs, (values, outputs)
+
+    function.defvjp(save, lambda saved, cotangents: tuple(backward(*saved, cotangents)))
+    return function
+
+
+def compress(value, compression):
+    """The value as it travels."""
+    wire = _WIRE[compression]
+    if wire is None or not jnp.issubdtype(value.dtype, jnp.floating):
+        return value
+    return value.astype(wire)
+
+
+def allreduce_units(units, names, op, prescale, postscale, process_set, compression="none"):
+    """Reduced lists of arrays for lists of arrays, all in flight at once. The members of one
+    list run together and have the list's name. Not differentiable: for gradients."""
+    counts = [len(unit) for unit in units]
+    flat = [jnp.asarray(value) for unit in units for value in unit]
+    wires = [compress(value, compression) for value in flat]
+
+    def begin(*arrays):
+        start = 0
+        for count, name in zip(counts, names):
+            yield ops.allreduce(arrays[start: start + count], name, op, prescale, postscale,
+                                process_set, grouped=count > 1)
+            start += count
+
+    if not wires:
+        return [[] for _ in units]
+    reduced = iter(run(begin, wires, [spec(wire) for wire in wires]))
+    values = iter([next(reduced).astype(value.dtype) for value in flat])
+    return [[next(values) for _ in unit] for unit in units]
+
+
+SELECTING = (_native.MIN, _native.MAX, _native.PRODUCT)

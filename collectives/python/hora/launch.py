@@ -1,0 +1,151 @@
+"""Runs a function on every rank of a new job: the launcher starts the ranks, each asks this
+process for the function and sends back what it returned.
+
+The function travels as a cloudpickle. A rank proves that it belongs to the job with a key that
+reaches it through its environment, and nothing is unpickled before that.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+
+from hora import _native, channel, serialization
+
+WORKER_MODULE = "hora.launch_worker"
+
+
+def find_horarun():
+    """The launcher's path: HORARUN, the environment or installation that this
+    package is part of, PATH."""
+    chosen = os.environ.get("HORARUN")
+    if chosen:
+        return chosen
+    package = os.path.dirname(os.path.abspath(__file__))
+    bundle = os.path.dirname(os.path.dirname(package))  # <prefix>/share/hora/bundle
+    prefix = os.path.dirname(os.path.dirname(os.path.dirname(bundle)))
+    for root in (sys.prefix, _native.site_base(), prefix):
+        candidate = os.path.join(root, "bin", "horarun")
+        if root and os.access(candidate, os.X_OK):
+            return candidate
+    found = shutil.which("horarun")
+    if found is None:
+        raise FileNotFoundError("horarun was not found: put it on PATH, or set HORARUN to its path")
+    return found
+
+
+class _Desk:
+    """Where the ranks fetch the function and bring their results: a thread per rank."""
+
+    def __init__(self, payload, everywhere):
+        self.key = secrets.token_bytes(32)
+        self._payload = payload
+        self._lock = threading.Lock()
+        self.outcomes = {}  # rank -> ("ok", value) or ("error", text)
+        self._listener = socket.create_server(
+            ("", 0) if everywhere else ("127.0.0.1", 0), backlog=1024)
+        self.port = self._listener.getsockname()[1]
+        self._threads = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _serve(self, connection):
+        with connection, contextlib.suppress(OSError, channel.ChannelError):
+            link = channel.Channel(connection, self.key, is_server=True, timeout=30)
+            rank = int.from_bytes(link.receive(), "little")
+            link.send(self._payload)
+            connection.settimeout(None)  # the function may take as long as it wants
+            body = link.receive()
+            outcome = _read_outcome(rank, body)
+            with self._lock:
+                self.outcomes.setdefault(rank, outcome)
+            link.send(b"seen")
+
+    def close(self):
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(5)
+
+
+def _read_outcome(rank, body):
+    if body[:1] == b"E":
+        return "error", body[1:].decode(errors="replace")
+    try:
+        return "ok", serialization.loads(body[1:], f"the result of rank {rank}")
+    except Exception as error:
+        return "error", str(error)
+
+
+def _is_local(hosts, hostfile):
+    if hostfile is not None:
+        return False
+    if not hosts:
+        return True
+    return all(part.split(":")[0].strip() in ("localhost", "127.0.0.1")
+               for part in hosts.split(","))
+
+
+def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(), executable=None,
+        env=None, stdout=None, stderr=None):
+    """Calls func(*args, **kwargs) on `np` ranks of a new job; answers the results by rank.
+
+    hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. options are further
+    words for horarun's command line. executable is the Python that runs the ranks (default: this
+    one). env are variables for the ranks. RuntimeError carries the traceback of the rank that
+    failed; TypeError and ImportError say what could not be sent.
+    """
+    if hosts and hostfile:
+        raise ValueError("give hosts= or hostfile=, not both")
+    payload = serialization.dumps(
+        (func, tuple(args), dict(kwargs or {})),
+        f"the function {getattr(func, '__qualname__', func)!r} with its arguments")
+    local = _is_local(hosts, hostfile)
+    desk = _Desk(payload, everywhere=not local)
+    variables = dict(os.environ if env is None else {**os.environ, **env})
+    # Ranks on other hosts reach this machine by the address that they reach the launcher by.
+    variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ""
+    variables["HORA_RUN_PORT"] = str(desk.port)
+    variables["HORA_RUN_KEY"] = desk.key.hex()
+    variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    variables["PYTHONPATH"] = os.pathsep.join(
+        [root] + [part for part in [variables.get("PYTHONPATH")] if part])
+    command = [find_horarun(), "-np", str(np)]
+    if hosts:
+        command += ["-H", hosts]
+    if hostfile:
+        command += ["--hostfile", hostfile]
+    command += [*options, executable or sys.executable, "-m", WORKER_MODULE]
+    try:
+        code = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout,
+                              stderr=stderr, check=False).returncode
+    finally:
+        desk.close()
+    return _results(desk.outcomes, np, code)
+
+
+def _results(outcomes, np, code):
+    for rank, (kind, value) in outcomes.items():  # in the order in which they came
+        if kind == "error":
+            raise RuntimeError(f"rank {rank} failed:\n{value}")
+    missing = [rank for rank in range(np) if rank not in outcomes]
+    if code != 0:
+        raise RuntimeError(f"the job failed with exit code {code}" + (
+            f"; no result came from rank(s) {missing}" if missing else ""))
+    if missing:
+        raise RuntimeError(f"the job ended, but no result came from rank(s) {missing}")
+    return [outcomes[rank][1] for rank in range(np)]

@@ -1,0 +1,49 @@
+"""What horarun starts on every rank for hora.run(): fetches the function, calls it, sends back
+what it returned or how it failed."""
+
+import os
+import socket
+import sys
+import traceback
+
+
+def main():
+    from hora import channel, serialization
+
+    rank = int(os.environ.get("HOROVOD_RANK", "0"))
+    key = bytes.fromhex(os.environ.pop("HORA_RUN_KEY"))
+    port = int(os.environ.pop("HORA_RUN_PORT"))
+    address = (os.environ.pop("HORA_RUN_ADDRESS", "")
+               or os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR") or "127.0.0.1")
+    with socket.create_connection((address, port), timeout=30) as connection:
+        link = channel.Channel(connection, key, is_server=False)
+        link.send(rank.to_bytes(8, "little"))
+        payload = link.receive()
+        connection.settimeout(None)
+        code = 0
+        try:
+            func, args, kwargs = _unpack(payload, serialization)
+            body = b"R" + serialization.dumps(
+                func(*args, **kwargs), f"the result of {getattr(func, '__qualname__', func)!r}")
+        except (Exception, SystemExit) as error:
+            body = b"E" + traceback.format_exc().encode()
+            code = error.code if isinstance(error, SystemExit) and error.code else 1
+        link.send(body)
+        connection.settimeout(30)
+        link.receive()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def _unpack(payload, serialization):
+    """(function, args, kwargs). Its modules may lie where the caller looked for them."""
+    caller_path = os.environ.pop("HORA_RUN_PATH", "")
+    for folder in filter(None, caller_path.split(os.pathsep)):
+        if folder not in sys.path and os.path.isdir(folder):
+            sys.path.append(folder)
+    return serialization.loads(payload, "the function that the caller sent")
+
+
+if __name__ == "__main__":
+    main()

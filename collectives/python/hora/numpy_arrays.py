@@ -1,0 +1,69 @@
+"""NumPy's arrays, as the runtime sees them."""
+
+import ctypes
+
+import numpy as np
+
+from hora import _native, dtypes
+from hora.operations import Framework, byte_count
+
+_CODE_OF = {}
+_DTYPE_OF = {}
+for _code, _name in dtypes.NAME_OF_CODE.items():
+    try:
+        _CODE_OF[np.dtype(_name)] = _code
+        _DTYPE_OF[_code] = np.dtype(_name)
+    except TypeError:
+        pass  # bfloat16, unless an extension (ml_dtypes) brings it
+
+
+def _learn_dtype(dtype):
+    """The code of a dtype seen for the first time: an extension's bfloat16, or a TypeError."""
+    code = dtypes.code_of(dtype.name)
+    if not dtype.isnative:
+        raise TypeError(f"arrays of dtype {dtype} cannot be communicated: their bytes are in "
+                        "the other order")
+    _CODE_OF[dtype] = code
+    _DTYPE_OF.setdefault(code, dtype)
+    return code
+
+
+def copy_of_memory(address, shape, dtype):
+    """A new array with a copy of the memory at address; dtype is a code."""
+    out = np.empty(shape, dtype=_DTYPE_OF[dtype])
+    size = byte_count(shape, dtype)
+    if size:
+        ctypes.memmove(out.__array_interface__["data"][0], address, size)
+    return out
+
+
+class NumpyFramework(Framework):
+    name = "numpy"
+
+    def dense(self, tensor):
+        return np.asarray(tensor, order="C")
+
+    def view(self, tensor):
+        dtype = tensor.dtype
+        code = _CODE_OF.get(dtype)
+        if code is None:
+            code = _learn_dtype(dtype)
+        return (tensor.__array_interface__["data"][0], tensor.shape, code, _native.CPU_DEVICE, 0)
+
+    def address(self, tensor):
+        return tensor.__array_interface__["data"][0]
+
+    def empty_like(self, tensor):
+        return np.empty(tensor.shape, tensor.dtype)
+
+    def from_native(self, address, shape, dtype, device, like):
+        return copy_of_memory(address, shape, dtype)
+
+    def from_integers(self, values, like):
+        return np.array(values, dtype=np.int32)
+
+    def assign(self, tensor, source):
+        if not isinstance(tensor, np.ndarray):
+            raise TypeError(f"an in-place operation needs a numpy.ndarray, not "
+                            f"{type(tensor).__name__}")
+        tensor[...] = source

@@ -1,0 +1,83 @@
+"""Python objects among the ranks: no framework is needed."""
+
+import ctypes
+import struct
+
+from hora import _native, dtypes, serialization
+from hora.operations import Framework, TensorOps, wait_now
+from hora.process_sets import global_process_set
+
+# The first message of a broadcast carries the length and as much of the object as fits, so that
+# small objects take one operation.
+_FIRST_MESSAGE = 4096
+_LENGTH = struct.Struct("<q")
+
+
+class _Bytes(Framework):
+    """bytearrays as one-dimensional tensors of uint8."""
+
+    name = "bytes"
+
+    def dense(self, tensor):
+        return tensor
+
+    def view(self, tensor):
+        return self.address(tensor), (len(tensor),), dtypes.UINT8, _native.CPU_DEVICE, 0
+
+    def address(self, tensor):
+        if not tensor:
+            return 0
+        return ctypes.addressof((ctypes.c_char * len(tensor)).from_buffer(tensor))
+
+    def from_native(self, address, shape, dtype, device, like):
+        return ctypes.string_at(address, shape[0]) if shape[0] else b""
+
+
+_ops = TensorOps(_Bytes())
+
+
+def broadcast_bytes(data, root_rank, name, process_set=global_process_set):
+    """The root's bytes on every rank; the others pass None."""
+    first = bytearray(_FIRST_MESSAGE)
+    is_root = _native.library().rank() == root_rank
+    room = _FIRST_MESSAGE - _LENGTH.size
+    if is_root:
+        _LENGTH.pack_into(first, 0, len(data))
+        head = data[:room]
+        first[_LENGTH.size: _LENGTH.size + len(head)] = head
+    wait_now(_ops.broadcast([first], root_rank, f"{name}.sz", process_set, in_place=True))
+    (length,) = _LENGTH.unpack_from(first)
+    if length <= room:
+        return bytes(first[_LENGTH.size: _LENGTH.size + length])
+    rest = bytearray(data[room:]) if is_root else bytearray(length - room)
+    wait_now(_ops.broadcast([rest], root_rank, f"{name}.t", process_set, in_place=True))
+    return bytes(data) if is_root else bytes(first[_LENGTH.size:]) + bytes(rest)
+
+
+def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
+    """The root's object on every rank of the set (the root gets its own object back)."""
+    name = name or "broadcast_object"
+    _native.check_initialized("broadcast_object")
+    if _native.library().rank() == root_rank:
+        data = serialization.dumps(obj, f"broadcast_object({name}): the object")
+        broadcast_bytes(data, root_rank, name, process_set)
+        return obj
+    return serialization.loads(broadcast_bytes(None, root_rank, name, process_set),
+                               f"broadcast_object({name}): the object of rank {root_rank}")
+
+
+def allgather_object(obj, name=None, process_set=global_process_set):
+    """Every rank's object, as a list in the order of the ranks of the set."""
+    name = name or "allgather_object"
+    _native.check_initialized("allgather_object")
+    data = bytearray(serialization.dumps(obj, f"allgather_object({name}): the object"))
+    sizes = _ops.allgather([bytearray(_LENGTH.pack(len(data)))], f"{name}.sz", process_set)
+    bodies = _ops.allgather([data], f"{name}.t", process_set)
+    lengths = [length for (length,) in _LENGTH.iter_unpack(wait_now(sizes))]
+    everything = memoryview(wait_now(bodies))
+    objects, offset = [], 0
+    for length in lengths:
+        objects.append(serialization.loads(everything[offset: offset + length],
+                                           f"allgather_object({name}): an object"))
+        offset += length
+    return objects

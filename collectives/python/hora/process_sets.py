@@ -1,0 +1,165 @@
+"""Groups of ranks that communicate among themselves."""
+
+import ctypes
+
+from hora import _native, exceptions, operations
+
+
+class ProcessSet:
+    """Some of the ranks of the job. It can be used once it is registered: by init(process_sets=),
+    or by add_process_set()."""
+
+    process_set_id = None
+    ranks = None
+    mpi_comm = None
+
+    def __init__(self, ranks_or_comm=None):
+        if hasattr(ranks_or_comm, "Get_size"):
+            self.mpi_comm = ranks_or_comm
+            return
+        ranks = list(ranks_or_comm if ranks_or_comm is not None else [])
+        if any(isinstance(rank, bool) or not hasattr(rank, "__index__") for rank in ranks):
+            raise ValueError(f"the ranks of a process set are integers, not {ranks}")
+        self.ranks = sorted(rank.__index__() for rank in ranks)
+
+    def _registered(self):
+        return self.process_set_id is not None and _native._library is not None
+
+    def size(self):
+        """The number of ranks in the set; None before it is registered."""
+        if not self._registered():
+            return None
+        value = _native.library().process_set_size(self.process_set_id)
+        if value < 0:
+            raise exceptions.NotInitializedError(f"{self} is not known: call init() first")
+        return value
+
+    def rank(self):
+        """This process's number within the set; None before it is registered; ValueError when
+        the process is not a member."""
+        if not self._registered():
+            return None
+        value = _native.library().process_set_rank(self.process_set_id)
+        if value < 0:
+            raise ValueError(f"this process is not a member of {self}")
+        return value
+
+    def included(self):
+        """Whether this process is a member; None while that is not known."""
+        if not self._registered():
+            return None
+        if _native.library().process_set_size(self.process_set_id) < 0:
+            return None
+        return _native.library().process_set_rank(self.process_set_id) >= 0
+
+    def __repr__(self):
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class _GlobalProcessSet(ProcessSet):
+    """All ranks; it exists from the start, before the ranks are known."""
+
+    process_set_id = _native.GLOBAL_PROCESS_SET
+
+    def __init__(self):
+        super().__init__([])
+        self.ranks = None
+
+    def __reduce__(self):
+        return "global_process_set"
+
+
+global_process_set = _GlobalProcessSet()
+_registered_sets = {}
+
+
+def _setup(static_sets):
+    """Called by init with the sets that it registered, in order; by shutdown with None."""
+    for each in _registered_sets.values():
+        each.process_set_id = None
+    _registered_sets.clear()
+    if static_sets is None:
+        global_process_set.ranks = None
+        return
+    global_process_set.ranks = list(range(_native.library().size()))
+    for index, each in enumerate(static_sets):
+        each.process_set_id = index + 1
+        _registered_sets[index + 1] = each
+
+
+def _known_ranks():
+    native = _native.library()
+    count = native.process_set_ids(None, 0)
+    ids = (ctypes.c_int32 * max(count, 1))()
+    native.process_set_ids(ids, count)
+    known = {}
+    for set_id in ids[:count]:
+        members = native.process_set_ranks(set_id, None, 0)
+        ranks = (ctypes.c_int32 * max(members, 1))()
+        native.process_set_ranks(set_id, ranks, members)
+        known[set_id] = list(ranks[:members])
+    return known
+
+
+def get_process_set_ids_and_ranks():
+    """Every registered set: {id: ranks}."""
+    return _known_ranks()
+
+
+def is_process_set_included(process_set_id):
+    """Whether this process is a member of the set with that id."""
+    return _native.library().process_set_rank(process_set_id) >= 0
+
+
+def add_process_set(process_set):
+    """Registers a set (or a list of ranks) while the job runs. Every rank of the job must call
+    it with the same ranks; returns once all have."""
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    if process_set.ranks is None:
+        raise ValueError("a process set made of an MPI communicator cannot be added: give the "
+                         "list of its ranks")
+    if process_set.process_set_id is not None:
+        raise ValueError(f"{process_set} is registered already")
+    native = _native.library()
+    if not native.is_initialized():
+        raise exceptions.NotInitializedError("add_process_set() was called before init()")
+    for set_id, ranks in _known_ranks().items():
+        if ranks == process_set.ranks:
+            raise ValueError(f"a process set with the ranks {ranks} exists already: its id is "
+                             f"{set_id}")
+    ranks = (ctypes.c_int32 * len(process_set.ranks))(*process_set.ranks)
+    new_id = ctypes.c_int32(-1)
+
+    def add():
+        status = native.process_set_add(ranks, len(ranks), ctypes.byref(new_id))
+        return status, native.last_error().decode(errors="replace")
+
+    status, text = _native.interruptible(add)
+    if status != _native.OK:
+        raise _native.failure(status, text)
+    process_set.process_set_id = new_id.value
+    _registered_sets[new_id.value] = process_set
+    operations.forget_names(new_id.value)
+    return process_set
+
+
+def remove_process_set(process_set):
+    """Forgets a set; every rank of the job must call it. False when there is nothing to remove:
+    the global set, or one that is not registered."""
+    set_id = process_set.process_set_id
+    if set_id is None or set_id == _native.GLOBAL_PROCESS_SET:
+        return False
+    native = _native.library()
+
+    def remove():
+        status = native.process_set_remove(set_id)
+        return status, native.last_error().decode(errors="replace")
+
+    status, text = _native.interruptible(remove)
+    if status != _native.OK:
+        raise _native.failure(status, text)
+    _registered_sets.pop(set_id, None)
+    process_set.process_set_id = None
+    operations.forget_names(set_id)
+    return True

@@ -1,0 +1,76 @@
+"""Which samples of a data set this rank takes, when ranks may come and go in mid-epoch."""
+
+import random
+
+from hora import basics
+
+
+class ElasticSampler:
+    """Shares out the samples that were not processed yet in this epoch.
+
+    The order of an epoch depends on seed and epoch alone, so that every rank finds the same one.
+    What was processed is a prefix of that order: record_batch() makes it longer, reset() shares
+    the rest among the ranks that are there now. The last round is filled by samples from the
+    start of the rest, so that all ranks get equally many.
+    """
+
+    def __init__(self, dataset, shuffle=True, seed=0):
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = seed
+        self.epoch = 0
+        self.processed_num = 0
+        self.rank = 0
+        self.num_replicas = 1
+        self.remaining_indices = []
+        self.num_samples = 0
+        self.total_size = 0
+        self.reset()
+
+    def set_epoch(self, epoch):
+        """Starts an epoch. Call it at its end too, so that a restart begins with the next."""
+        self.epoch = epoch
+        self.processed_num = 0
+        self.reset()
+
+    def record_batch(self, batch_idx, batch_size):
+        """Counts one batch as processed, by every rank."""
+        self.record_indices(self.get_indices(batch_idx, batch_size))
+
+    def record_indices(self, indices):
+        self.processed_num += len(indices) * self.num_replicas
+
+    def get_indices(self, batch_idx, batch_size):
+        """The samples of this rank's batch number batch_idx since the last reset."""
+        start = batch_idx * batch_size
+        return self.indices[start: min(start + batch_size, len(self.indices))]
+
+    def load_state_dict(self, state_dict):
+        self.epoch = state_dict["epoch"]
+        self.processed_num = state_dict["processed_num"]
+        self.reset()
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "processed_num": self.processed_num}
+
+    def reset(self):
+        """Shares the samples that are left among the ranks of the job as it is now."""
+        initialized = basics.is_initialized()
+        self.num_replicas = basics.size() if initialized else 1
+        self.rank = basics.rank() if initialized else 0
+        order = list(range(len(self.dataset)))
+        if self.shuffle:
+            random.Random(self.seed + self.epoch).shuffle(order)
+        self.remaining_indices = order[self.processed_num:]
+        self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+        filled = list(self.remaining_indices)
+        while filled and len(filled) < self.total_size:
+            filled += self.remaining_indices[: self.total_size - len(filled)]
+        self.indices = filled[self.rank: self.total_size: self.num_replicas]
+
+    def __iter__(self):
+        return iter(self.indices)
+
+    def __len__(self):
+        return self.num_samples

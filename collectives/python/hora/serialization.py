@@ -1,0 +1,53 @@
+"""Objects as bytes, for the peers of one job.
+
+cloudpickle carries functions and classes of the main script too. Where it is not installed, the
+copy that the bundle brings along is used, then plain pickle.
+"""
+
+import os
+import pickle
+import sys
+
+_BUNDLED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bundled")
+
+
+def _pickler():
+    """The module to pickle with. What cloudpickle made can only be read where it can be imported
+    under its own name, so the bundled copy joins the end of the module path."""
+    try:
+        import cloudpickle
+
+        return cloudpickle
+    except ImportError:
+        pass
+    if os.path.isdir(_BUNDLED) and _BUNDLED not in sys.path:
+        sys.path.append(_BUNDLED)
+        try:
+            import cloudpickle
+
+            return cloudpickle
+        except ImportError:
+            pass
+    return pickle
+
+
+def dumps(obj, what="this object"):
+    """Bytes for loads(); TypeError names what cannot be sent, and why."""
+    try:
+        return _pickler().dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
+    except Exception as error:
+        raise TypeError(
+            f"{what} cannot be sent to another process: {type(error).__name__}: {error}"
+        ) from error
+
+
+def loads(data, what="an object"):
+    """The object; ImportError tells which module the sender had and this process lacks."""
+    _pickler()
+    try:
+        return pickle.loads(data)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(
+            f"{what} needs something that this process cannot import: {error}. Make it importable "
+            "here (install it, or send the file along), or define it in the main script"
+        ) from error

@@ -1,0 +1,16 @@
+"""The names that scripts written for Horovod import, answered by Hora.
+
+`import horovod.torch as hvd` (or horovod.tensorflow, horovod.keras, horovod.mxnet) gives the
+programming model and the functions of Horovod's public interface on Hora's runtime. Nothing here
+is compiled, and no framework is imported but the one that is asked for.
+"""
+
+# The release of Horovod's interface that these modules follow; hora.__version__ is our own.
+__version__ = "0.28.1"
+
+
+def run(*args, **kwargs):
+    """Runs a function on every rank of a new job: see horovod.runner.run."""
+    from horovod.runner import run as launch
+
+    return launch(*args, **kwargs)

@@ -1,0 +1,2 @@
+"""What horovod.keras and horovod.tensorflow.keras share. Nothing here imports a framework by
+itself: the Keras that a script uses is handed in, and its backend is asked for when needed."""

@@ -1,0 +1,287 @@
+"""What the callbacks do; horovod.keras.callbacks and horovod.tensorflow.keras.callbacks add the
+Callback class of the Keras that they are for."""
+
+import os
+
+import numpy as np
+
+from hora import basics, objects
+from hora import numpy as arrays
+
+from horovod._keras.optimizer import check_loss_scaling
+from horovod._keras.variables import (
+    broadcast_variables, model_variables, optimizer_variables, to_array)
+
+
+def _leave_compiled_state(model):
+    """Keras's JAX trainer holds the variables elsewhere during an epoch; brings them back, and
+    makes it read them again."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
+def _without_xla(model):
+    """XLA cannot call out of a graph on TensorFlow, which a reduction must."""
+    from horovod._keras.backends import backend_name
+
+    if getattr(model, "jit_compile", False) and backend_name(model) == "tensorflow":
+        model.jit_compile = False
+        model.make_train_function(force=True)
+
+
+class BroadcastGlobalVariables:
+    """All ranks start from the root's weights and optimizer state: at the start where both exist
+    already on all ranks, else after the first batch, when they do."""
+
+    def _setup(self, root_rank, device="", local_variables=None):
+        self.root_rank = root_rank
+        self.device = device
+        self._local = {id(variable) for variable in local_variables or ()}
+        self.broadcast_done = False
+
+    def register_local_var(self, var):
+        """This variable stays each rank's own."""
+        self._local.add(id(var))
+
+    def _variables(self):
+        return [variable for variable in
+                model_variables(self.model) + optimizer_variables(
+                    getattr(self.model, "optimizer", None))
+                if id(variable) not in self._local]
+
+    def on_train_begin(self, logs=None):
+        _without_xla(self.model)
+        check_loss_scaling(getattr(self.model, "optimizer", None))
+        if self.broadcast_done:
+            return
+        built = self._build_optimizer()
+        shapes = [tuple(variable.shape) for variable in self._variables()] if built else []
+        everywhere = objects.allgather_object((built, shapes), "broadcast_callback_shapes")
+        if built and shapes and all(each == everywhere[0] for each in everywhere):
+            self._broadcast()
+
+    def on_batch_end(self, batch, logs=None):
+        if not self.broadcast_done:
+            self._broadcast()
+
+    def _build_optimizer(self):
+        """Whether the model has its weights, and the optimizer its state."""
+        if not getattr(self.model, "built", False):
+            return False
+        optimizer = getattr(self.model, "optimizer", None)
+        if hasattr(optimizer, "built") and hasattr(optimizer, "apply"):  # Keras 3
+            if not optimizer.built:
+                optimizer.build(self.model.trainable_variables)
+            return True
+        return False  # Keras 2 makes slots one by one, in the first batch
+
+    def _broadcast(self):
+        _leave_compiled_state(self.model)
+        broadcast_variables(self._variables(), self.root_rank, "broadcast_callback")
+        self.broadcast_done = True
+
+
+def _is_number(array):
+    return array.ndim == 0 and array.dtype.kind in "fiub"
+
+
+class MetricAverage:
+    """Averages the metrics of an epoch over the ranks, for the callbacks that come after it."""
+
+    def _setup(self, device=""):
+        self.device = device
+
+    def on_epoch_end(self, epoch, logs=None):
+        if not logs or basics.size() == 1:
+            return
+        names = sorted(name for name, value in logs.items() if _is_number(to_array(value)))
+        handles = [
+            arrays.allreduce_async(np.asarray(to_array(logs[name]), np.float64),
+                                   name=f"metric.{name}", op=basics.Average)
+            for name in names]
+        for name, handle in zip(names, handles):
+            logs[name] = float(arrays.synchronize(handle))
+
+
+class LearningRateSchedule:
+    """Multiplies the initial learning rate by multiplier(epoch), from start_epoch until before
+    end_epoch. A constant multiplier m means m ** (epoch - start_epoch)."""
+
+    def _setup(self, initial_lr, multiplier, start_epoch=0, end_epoch=None, staircase=True,
+               momentum_correction=True, steps_per_epoch=None):
+        if initial_lr is None:
+            raise ValueError("initial_lr is needed: the learning rate that is multiplied")
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = None
+        if callable(multiplier):
+            self.staircase = staircase
+            self.multiplier = multiplier
+        else:
+            self.staircase = True
+            self.multiplier = lambda epoch: multiplier ** (epoch - start_epoch)
+
+    def on_train_begin(self, logs=None):
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = (self.params or {}).get("steps")
+            if not self.steps_per_epoch:
+                raise ValueError("the number of steps of an epoch is not known here: pass "
+                                 "steps_per_epoch")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.current_epoch = epoch
+        if self.staircase:
+            self._adjust(epoch)
+
+    def on_batch_begin(self, batch, logs=None):
+        if not self.staircase:
+            self._adjust(self.current_epoch + float(batch) / self.steps_per_epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is not None:
+            logs["lr"] = self._learning_rate()
+
+    def _learning_rate(self):
+        return float(to_array(self._optimizer().learning_rate))
+
+    def _optimizer(self):
+        return self.model.optimizer
+
+    def _adjust(self, epoch):
+        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
+            return
+        _leave_compiled_state(self.model)
+        old = self._learning_rate()
+        new = self.initial_lr * self.multiplier(epoch)
+        if new == old:
+            return
+        self._optimizer().learning_rate = new
+        if self.momentum_correction and old > 0:
+            self._correct_momentum(new / old)
+
+    def _correct_momentum(self, ratio):
+        """What momentum holds was made with the old learning rate. It is scaled once, which is
+        the same as a momentum coefficient scaled for one batch."""
+        optimizer = self._optimizer()
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+        if not getattr(optimizer, "momentum", 0) or not isinstance(
+                getattr(optimizer, "momentums", None), (list, tuple)):
+            return
+        for slot in optimizer.momentums:
+            if slot is not None:
+                slot.assign(to_array(slot) * np.asarray(ratio, to_array(slot).dtype))
+
+
+class LearningRateWarmup(LearningRateSchedule):
+    """Raises the learning rate from initial_lr / size() to initial_lr over the first epochs, as
+    large batches need it."""
+
+    def _setup(self, initial_lr, warmup_epochs=5, momentum_correction=True, steps_per_epoch=None,
+               verbose=0):
+        def multiplier(epoch):
+            # The rate at the end of a batch counts, so that the last one ends the warm-up.
+            epoch += 1.0 / self.steps_per_epoch
+            if not warmup_epochs:
+                return 1.0
+            return 1.0 / basics.size() * (epoch * (basics.size() - 1) / warmup_epochs + 1)
+
+        super()._setup(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction,
+                       steps_per_epoch)
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        if self.end_epoch and epoch == self.end_epoch - 1 and self.verbose > 0:
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to "
+                  f"{self._learning_rate():g}.")
+
+
+class BestModelCheckpoint:
+    """Keeps the best model in `filepath`, which rank 0 writes."""
+
+    def _check_path(self):
+        if not self.filepath:
+            raise ValueError("BestModelCheckpoint: set filepath to the file to write "
+                             "(callback.filepath = 'best.keras')")
+
+    @staticmethod
+    def _is_writer():
+        return not basics.is_initialized() or basics.rank() == 0
+
+    @staticmethod
+    def _path_or_placeholder(filepath, save_weights_only):
+        return os.fspath(filepath) if filepath else (
+            "best.weights.h5" if save_weights_only else "best.keras")
+
+
+# --- elastic ---------------------------------------------------------------------------------------
+
+
+class CommitState:
+    """Commits the state every so many batches, and at the end of an epoch."""
+
+    def _setup(self, state, batches_per_commit=1):
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs=None):
+        self.batches_remaining = self.batches_per_commit
+
+    def on_batch_end(self, batch, logs=None):
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self._commit()
+            self.batches_remaining = self.batches_per_commit
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._commit()
+
+    def _commit(self):
+        _leave_compiled_state(self.model)
+        self.state.commit()
+
+
+class UpdateBatchState:
+    """Keeps state.batch at the batch that comes next; after a reset an epoch is finished, not
+    started over."""
+
+    def _setup(self, state):
+        self.state = state
+        self.steps_per_epoch = None
+
+    def on_train_begin(self, logs=None):
+        self.steps_per_epoch = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if (self.params or {}).get("steps"):
+            if self.steps_per_epoch is None:
+                self.steps_per_epoch = self.params["steps"]
+            self.params["steps"] = self.steps_per_epoch - self.state.batch
+
+    def on_batch_end(self, batch, logs=None):
+        self.state.batch = batch
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.state.batch = 0
+
+
+class UpdateEpochState:
+    """Keeps state.epoch at the epoch that is trained, counted over resets."""
+
+    def _setup(self, state):
+        self.state = state
+        self._before = None
+
+    def on_train_begin(self, logs=None):
+        self._before = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self._before is None:  # epochs that were trained before this fit(), and not counted
+            self._before = self.state.epoch - epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.state.epoch = self._before + epoch + 1

@@ -1,0 +1,208 @@
+"""DistributedOptimizer for Keras's optimizers: Keras 3 with any backend, and tf_keras (Keras 2).
+
+The wrapped optimizer shares the state of the given one: what was built or restored before stays.
+Its class has the name and the module of the wrapped class, so that a saved model loads without
+this package.
+"""
+
+from hora.basics import Average, Sum
+from hora.process_sets import global_process_set
+
+from horovod._keras.backends import backend_name, make_reducer
+
+_REDUCER_ATTRIBUTE = "_hora_reducer"
+
+
+class _Distributed:
+    """What both generations have in common."""
+
+    _HAS_AGGREGATE_GRAD = True
+
+    def register_local_var(self, var):
+        """The gradient of this variable stays this rank's own."""
+        _reducer(self).register_local(var)
+
+
+class _Keras3(_Distributed):
+    """Keras 3: apply() gets the gradients. When several steps are added up, Keras does that in
+    apply(), and asks for the sum to be clipped when it is due: that is when it is reduced."""
+
+    def apply(self, grads, trainable_variables=None):
+        grads = list(grads)
+        if trainable_variables is not None:
+            trainable_variables = list(trainable_variables)
+        variables = trainable_variables
+        if variables is None:
+            variables = list(self._trainable_variables)
+        reducer = _reducer(self)
+        if self.gradient_accumulation_steps and not _delegates(self):
+            grads = [reducer.densify(gradient) for gradient in grads]
+            reducer.accumulated = [variable for gradient, variable in zip(grads, variables)
+                                   if gradient is not None]
+        else:
+            grads = reducer.reduce(grads, variables)
+        return super(self.__class__, self).apply(grads, trainable_variables)
+
+    def stateless_apply(self, optimizer_variables, grads, trainable_variables):
+        if _delegates(self):  # it does not come to apply() then
+            grads = _reducer(self).reduce(grads, self._trainable_variables)
+        return super(self.__class__, self).stateless_apply(
+            optimizer_variables, grads, trainable_variables)
+
+    def _clip_gradients(self, grads):
+        if self.gradient_accumulation_steps and not _delegates(self):
+            grads = _reduce_accumulated(self, list(grads))
+        return super(self.__class__, self)._clip_gradients(grads)
+
+
+class _Keras2(_Distributed):
+    """Keras 2 on TensorFlow: apply_gradients() gets them."""
+
+    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+        pairs = list(grads_and_vars)
+        gradients = [gradient for gradient, _ in pairs]
+        variables = [variable for _, variable in pairs]
+        reducer = _reducer(self)
+        plain = super(self.__class__, self).apply_gradients
+        if reducer.accumulator is None:
+            reduced = reducer.reduce(gradients, variables)
+            return plain(list(zip(reduced, variables)), *args, **kwargs)
+        return _apply_when_due(self, plain, gradients, variables, args, kwargs)
+
+
+def _reducer(optimizer):
+    return optimizer.__dict__[_REDUCER_ATTRIBUTE]
+
+
+def _delegates(optimizer):
+    """Whether it only scales the loss, and hands the gradients on to another optimizer."""
+    return hasattr(optimizer, "inner_optimizer")
+
+
+def _reduce_accumulated(optimizer, grads):
+    reducer = _reducer(optimizer)
+    steps = optimizer.gradient_accumulation_steps
+    # Keras divides the sum by the number of steps; Horovod does so only when it is asked to.
+    factor = 1 if reducer.average_accumulated else steps
+    variables = getattr(reducer, "accumulated", None)
+
+    def reduce(gradients):
+        reduced = reducer.reduce(gradients, variables)
+        return [gradient if gradient is None or factor == 1 else gradient * factor
+                for gradient in reduced]
+
+    if backend_name(optimizer) != "jax" or not reducer.is_needed():
+        return reduce(grads)
+    # On JAX, Keras computes every step as if it were due, and drops what is not.
+    import jax
+
+    due = (optimizer._iterations.value + 1) % steps == 0
+    return jax.lax.cond(due, reduce, lambda gradients: list(gradients), grads)
+
+
+def _apply_when_due(optimizer, plain, gradients, variables, args, kwargs):
+    import tensorflow as tf
+
+    reducer = _reducer(optimizer)
+    gradients = [reducer.densify(gradient) for gradient in gradients]
+    due = reducer.accumulator.add(gradients)
+    with tf.init_scope():  # its variables are made outside of the branch
+        if hasattr(optimizer, "build"):
+            optimizer.build([v for g, v in zip(gradients, variables) if g is not None])
+        else:
+            optimizer._create_all_weights(
+                [v for g, v in zip(gradients, variables) if g is not None])
+
+    def apply():
+        reduced = reducer.reduce(reducer.accumulator.take(), variables)
+        plain(list(zip(reduced, variables)), *args, **kwargs)
+        return tf.constant(True)
+
+    def count_only():
+        optimizer.iterations.assign_add(1)
+        return tf.constant(False)
+
+    return tf.cond(due, apply, count_only)
+
+
+def _wrapped_class(base, methods):
+    members = {"__module__": base.__module__, "__doc__": base.__doc__,
+               "__qualname__": base.__qualname__}
+    for cls in reversed(methods.__mro__[:-1]):
+        members.update((name, value) for name, value in vars(cls).items()
+                       if name not in ("__dict__", "__weakref__", "__module__", "__doc__",
+                                       "__qualname__"))
+    return type(base.__name__, (base,), members)
+
+
+def check_loss_scaling(optimizer):
+    """compile() puts loss scaling around the optimizer under the policy mixed_float16. Then every
+    rank would decide alone, on gradients that are not reduced yet, whether to take the step."""
+    if _delegates(optimizer) and not is_distributed(optimizer) and is_distributed(
+            optimizer.inner_optimizer):
+        raise ValueError("loss scaling belongs inside: hvd.DistributedOptimizer("
+                         "keras.optimizers.LossScaleOptimizer(optimizer))")
+
+
+def is_distributed(optimizer):
+    return _REDUCER_ATTRIBUTE in getattr(optimizer, "__dict__", {})
+
+
+def distribute(optimizer, name=None, compression=None, sparse_as_dense=False,
+               backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0,
+               average_aggregated_gradients=False, num_groups=0, groups=None,
+               process_set=global_process_set, scale_local_gradients=True, local_layers=None):
+    """The optimizer with its gradients reduced over the ranks of process_set."""
+    if op not in (Average, Sum):
+        raise ValueError("a distributed Keras optimizer reduces with op=Average or op=Sum")
+    if backward_passes_per_step < 1:
+        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a "
+                         "positive integer")
+    if is_distributed(optimizer):
+        raise ValueError("this optimizer is distributed already")
+    base = type(optimizer)
+    keras3 = hasattr(base, "apply") and not hasattr(base, "get_gradients")
+    reducer = make_reducer(
+        backend_name(optimizer), name or f"Distributed{base.__name__}", dict(
+            op=op, compression=compression, sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor, num_groups=num_groups,
+            groups=groups, process_set=process_set, scale_local=scale_local_gradients))
+    reducer.accumulator = None
+    reducer.average_accumulated = True
+    wrapped = object.__new__(_wrapped_class(base, _Keras3 if keras3 else _Keras2))
+    wrapped.__dict__.update(optimizer.__dict__)
+    wrapped.__dict__[_REDUCER_ATTRIBUTE] = reducer
+    if backward_passes_per_step > 1:
+        reducer.average_accumulated = average_aggregated_gradients
+        _accumulate(wrapped, reducer, keras3, backward_passes_per_step)
+    for layer in _as_list(local_layers):
+        for weight in layer.trainable_weights:
+            reducer.register_local(weight)
+    return wrapped
+
+
+def _accumulate(wrapped, reducer, keras3, passes):
+    if not keras3:
+        from horovod.tensorflow.aggregation import GradientAccumulator
+
+        reducer.accumulator = GradientAccumulator(passes, reducer.average_accumulated)
+        return
+    if wrapped.gradient_accumulation_steps:
+        raise ValueError("backward_passes_per_step and the optimizer's own "
+                         "gradient_accumulation_steps add up the same thing; use one of them")
+    if _delegates(wrapped):
+        raise ValueError("backward_passes_per_step > 1 with an optimizer that scales the loss: "
+                         "give the inner optimizer gradient_accumulation_steps instead")
+    if wrapped.built:
+        raise ValueError("backward_passes_per_step > 1 needs variables beside the optimizer's: "
+                         "distribute the optimizer before it is built or used")
+    if not hasattr(wrapped, "_clip_gradients"):
+        raise ValueError("this release of Keras adds up gradients in another way; use the "
+                         "optimizer's gradient_accumulation_steps")
+    wrapped.gradient_accumulation_steps = passes
+
+
+def _as_list(value):
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,63 @@
+"""The collectives on single values: numbers, arrays, tensors of the backend."""
+
+import numpy as np
+
+from hora import numpy as arrays
+from hora.operations import choose_op
+
+from horovod._keras.backends import compression_name
+from horovod._keras.variables import to_array
+
+
+def _like(result, value):
+    """The result as the kind of thing that the value was."""
+    module = type(value).__module__.split(".", 1)[0]
+    if module == "tensorflow":
+        import tensorflow as tf
+
+        return tf.constant(result)
+    if module == "torch":
+        import torch
+
+        return torch.from_numpy(result).to(value.device)
+    if module in ("jax", "jaxlib"):
+        import jax.numpy as jnp
+
+        return jnp.asarray(result)
+    return result if result.ndim else result[()]
+
+
+def _wire(array, compression):
+    name = compression_name(compression)
+    if name == "none" or not np.issubdtype(array.dtype, np.floating):
+        return array
+    if name == "bf16":
+        import ml_dtypes
+
+        return array.astype(ml_dtypes.bfloat16)
+    return array.astype(np.float16)
+
+
+def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None,
+              compression=None):
+    array = to_array(value)
+    op = choose_op(op, average)
+    if array.dtype == np.float64 and not hasattr(value, "dtype"):
+        array = array.astype(np.float32)  # a plain number: Keras's own float
+    reduced = arrays.allreduce(_wire(array, compression), name=name, op=op,
+                               prescale_factor=prescale_factor, postscale_factor=postscale_factor)
+    return _like(reduced.astype(array.dtype, copy=False), value)
+
+
+def allgather(value, name=None):
+    array = to_array(value)
+    return _like(arrays.allgather(array, name=name), value)
+
+
+def broadcast(value, root_rank, name=None):
+    return _like(arrays.broadcast(to_array(value), root_rank, name=name), value)
+
+
+def reducescatter(value, name=None, op=None):
+    array = to_array(value)
+    return _like(arrays.reducescatter(array, name=name, op=choose_op(op, None)), value)

@@ -1,0 +1,53 @@
+"""Reading, writing and broadcasting Keras's variables as NumPy arrays: the same for every backend.
+"""
+
+import numpy as np
+
+from hora import batches
+from hora.aligned_arrays import ops
+from hora.process_sets import global_process_set
+
+
+def to_array(value):
+    """A value of any framework as a NumPy array."""
+    if isinstance(value, np.ndarray):
+        return value
+    inner = getattr(value, "value", None)  # a Keras 3 variable
+    if inner is not None and not callable(inner) and hasattr(value, "assign"):
+        value = inner
+    if hasattr(value, "detach"):  # PyTorch
+        value = value.detach().cpu()
+    if hasattr(value, "numpy"):
+        value = value.numpy()
+    return np.asarray(value)
+
+
+def broadcast_variables(variables, root_rank, name="keras_variables",
+                        process_set=global_process_set):
+    """Writes the root's values into the variables of all ranks."""
+    variables = list(variables)
+    arrays = [np.ascontiguousarray(to_array(variable)).reshape(tuple(variable.shape))
+              for variable in variables]
+
+    def begin():
+        for index, array in enumerate(arrays):
+            yield ops.broadcast((array,), root_rank, f"{name}.{index}", process_set)
+
+    for variable, value in zip(variables, batches.run(begin)):
+        variable.assign(value)
+
+
+def model_variables(model):
+    """What a model's ranks must agree on; not its random states, which may differ."""
+    return list(model.weights)
+
+
+def optimizer_variables(optimizer):
+    """The variables of an optimizer of any generation; [] when there is none."""
+    if optimizer is None:
+        return []
+    variables = getattr(optimizer, "variables", None)
+    if variables is None:
+        return []
+    variables = list(variables() if callable(variables) else variables)
+    return [variable for variable in variables if hasattr(variable, "assign")]

@@ -1,0 +1,27 @@
+"""The runtime's queries as one object, as integrations hold it; see hora.basics."""
+
+import hora.basics as _basics
+
+
+class HorovodBasics:
+    """Every method is the function of that name; the arguments named a compiled extension in
+    Horovod and are not needed."""
+
+    Average = _basics.Average
+    Sum = _basics.Sum
+    Adasum = _basics.Adasum
+    Min = _basics.Min
+    Max = _basics.Max
+    Product = _basics.Product
+
+    def __init__(self, pkg_path=None, *args):
+        pass
+
+
+for _name in ("init", "shutdown", "is_initialized", "start_timeline", "stop_timeline", "size",
+              "rank", "local_size", "local_rank", "cross_size", "cross_rank", "is_homogeneous",
+              "mpi_threads_supported", "mpi_enabled", "mpi_built", "gloo_enabled", "gloo_built",
+              "nccl_built", "ddl_built", "ccl_built", "cuda_built", "rocm_built"):
+    setattr(HorovodBasics, _name, staticmethod(getattr(_basics, _name)))
+for _index, _op in enumerate(("average", "sum", "adasum", "min", "max", "product")):
+    setattr(HorovodBasics, f"horovod_reduce_op_{_op}", staticmethod(lambda value=_index: value))

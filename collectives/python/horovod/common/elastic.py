@@ -1,0 +1,3 @@
+"""State that survives a change of the ranks; see hora.elastic."""
+
+from hora.elastic import ObjectState, State, run_fn  # noqa: F401

@@ -1,0 +1,3 @@
+"""Loading batches."""
+
+from horovod.data.data_loader_base import AsyncDataLoaderMixin, BaseDataLoader  # noqa: F401

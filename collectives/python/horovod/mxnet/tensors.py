@@ -1,0 +1,68 @@
+"""MXNet's NDArrays, as the runtime sees them."""
+
+import ctypes
+
+import mxnet as mx
+import numpy as np
+from mxnet.base import _LIB, check_call
+
+from hora import _native, dtypes
+from hora.operations import Framework, TensorOps, byte_count
+
+_SUPPORTED = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool")
+_CODE_OF = {np.dtype(name).type: dtypes.CODE_OF_NAME[name] for name in _SUPPORTED}
+_DTYPE_OF = {code: dtype for dtype, code in _CODE_OF.items()}
+
+
+def is_ndarray(value):
+    return isinstance(value, mx.nd.NDArray)
+
+
+class MxnetFramework(Framework):
+    """NDArrays on the CPU, read and written where they are. MXNet's engine works in the
+    background: whoever reads memory waits for what was asked of it before."""
+
+    name = "mxnet"
+
+    def dense(self, tensor):
+        if not is_ndarray(tensor):
+            raise TypeError(f"expected an mxnet.nd.NDArray, not {type(tensor).__name__}")
+        if tensor.stype != "default":
+            raise ValueError(f"arrays of storage type {tensor.stype} cannot be communicated; "
+                             "call tostype('default') first")
+        if tensor.context.device_type not in ("cpu", "cpu_pinned", "cpu_shared"):
+            return tensor.as_in_context(mx.cpu())
+        return tensor
+
+    def view(self, tensor):
+        code = _CODE_OF.get(np.dtype(tensor.dtype).type)
+        if code is None:
+            raise ValueError(f"arrays of dtype {tensor.dtype} cannot be communicated")
+        return self.address(tensor), tensor.shape, code, _native.CPU_DEVICE, 0
+
+    def address(self, tensor):
+        tensor.wait_to_read()
+        check_call(_LIB.MXNDArrayWaitToWrite(tensor.handle))
+        pointer = ctypes.c_void_p()
+        check_call(_LIB.MXNDArrayGetData(tensor.handle, ctypes.byref(pointer)))
+        return pointer.value or 0
+
+    def empty_like(self, tensor):
+        return mx.nd.empty(tensor.shape, ctx=tensor.context, dtype=tensor.dtype)
+
+    def from_native(self, address, shape, dtype, device, like):
+        if 0 in shape:
+            raise ValueError("MXNet has no empty arrays: this rank would receive no rows")
+        out = mx.nd.empty(shape, ctx=mx.cpu(), dtype=_DTYPE_OF[dtype])
+        ctypes.memmove(self.address(out), address, byte_count(shape, dtype))
+        return out
+
+    def from_integers(self, values, like):
+        return mx.nd.array(values, ctx=mx.cpu(), dtype=np.int32)
+
+    def assign(self, tensor, source):
+        source.copyto(tensor)
+
+
+framework = MxnetFramework()
+ops = TensorOps(framework)

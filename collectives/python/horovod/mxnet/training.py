@@ -1,0 +1,153 @@
+"""Optimizers and trainers whose gradients are reduced, and parameters that the ranks share."""
+
+import mxnet as mx
+
+from hora import batches, grouping
+from hora.process_sets import global_process_set
+
+from horovod.mxnet.compression import Compression
+from horovod.mxnet.mpi_ops import Average, broadcast_many_
+from horovod.mxnet.tensors import ops
+
+
+def _reduce_in_place(units, names, scales, compression, process_set):
+    """Averages lists of gradients, all in flight at once; the members of one list run
+    together."""
+    before, after = scales
+    compressed = [[compression.compress(gradient) for gradient in unit] for unit in units]
+
+    def begin():
+        for unit, name in zip(compressed, names):
+            yield ops.allreduce([wire for wire, _ in unit], name, Average, before, after,
+                                process_set, in_place=True, grouped=len(unit) > 1)
+
+    reduced = iter(batches.run(begin))
+    for unit, contexts in zip(units, compressed):
+        for gradient, (_, context) in zip(unit, contexts):
+            result = compression.decompress(next(reduced), context)
+            if result is not gradient:
+                result.copyto(gradient)
+
+
+def _units(items, num_groups):
+    return grouping.split_list(items, num_groups) if num_groups > 0 else [[i] for i in items]
+
+
+def _is_needed(process_set):
+    return bool(process_set.included()) and process_set.size() > 1
+
+
+class DistributedOptimizer(mx.optimizer.Optimizer):
+    """An MXNet optimizer around another one: update() averages the gradients over the ranks
+    first. num_groups: in how many groups those of one update() are reduced together."""
+
+    def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0,
+                 process_set=global_process_set):
+        self._optimizer = optimizer
+        self._scales = grouping.check_predivide(gradient_predivide_factor, Average, Average)
+        self._num_groups = num_groups
+        self._process_set = process_set
+
+    def __getattr__(self, item):
+        if item == "_optimizer":
+            raise AttributeError(item)
+        return getattr(self._optimizer, item)
+
+    def create_state(self, index, weight):
+        return self._optimizer.create_state(index, weight)
+
+    def create_state_multi_precision(self, index, weight):
+        return self._optimizer.create_state_multi_precision(index, weight)
+
+    def update(self, index, weight, grad, state):
+        self._reduce(index, grad)
+        self._optimizer.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index, weight, grad, state):
+        self._reduce(index, grad)
+        self._optimizer.update_multi_precision(index, weight, grad, state)
+
+    def set_learning_rate(self, lr):
+        self._optimizer.set_learning_rate(lr)
+
+    def set_lr_mult(self, args_lr_mult):
+        self._optimizer.set_lr_mult(args_lr_mult)
+
+    def set_wd_mult(self, args_wd_mult):
+        self._optimizer.set_wd_mult(args_wd_mult)
+
+    def _reduce(self, index, grad):
+        if not _is_needed(self._process_set):
+            return
+        indices = index if isinstance(index, (list, tuple)) else [index]
+        gradients = grad if isinstance(index, (list, tuple)) else [grad]
+        units = _units(list(zip(indices, gradients)), self._num_groups)
+        _reduce_in_place([[gradient for _, gradient in unit] for unit in units],
+                         [f"gradient.{unit[0][0]}" for unit in units], self._scales,
+                         Compression.none, self._process_set)
+
+
+class DistributedTrainer(mx.gluon.Trainer):
+    """A gluon Trainer that averages the gradients over the ranks instead of using a key-value
+    store. All ranks pass their parameters in the same order."""
+
+    def __init__(self, params, optimizer, optimizer_params=None, compression=Compression.none,
+                 gradient_predivide_factor=1.0, prefix=None, num_groups=0,
+                 process_set=global_process_set):
+        if isinstance(optimizer, DistributedOptimizer):
+            import warnings
+
+            warnings.warn("DistributedTrainer reduces the gradients itself; it takes the "
+                          "optimizer within the DistributedOptimizer")
+            optimizer = optimizer._optimizer
+        if isinstance(params, dict):
+            params = [params[name] for name in sorted(params)]
+        super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        self._hora_scales = grouping.check_predivide(gradient_predivide_factor, Average, Average)
+        self._hora_compression = compression
+        self._hora_prefix = prefix or ""
+        self._hora_num_groups = num_groups
+        self._hora_process_set = process_set
+
+    def _allreduce_grads(self):
+        if not _is_needed(self._hora_process_set):
+            return
+        gradients = [(index, gradient) for index, parameter in enumerate(self._params)
+                     if parameter.grad_req != "null" for gradient in parameter.list_grad()[:1]]
+        units = _units(gradients, self._hora_num_groups)
+        _reduce_in_place([[gradient for _, gradient in unit] for unit in units],
+                         [f"{self._hora_prefix}trainer.{unit[0][0]}" for unit in units],
+                         self._hora_scales, self._hora_compression, self._hora_process_set)
+
+
+def broadcast_parameters(params, root_rank=0, prefix=None):
+    """Writes the root's values into the parameters of all ranks: a dict of NDArrays
+    (Module.get_params()), or the parameters of a gluon block. A parameter whose shape is not
+    known yet is broadcast when it is initialised."""
+    if not hasattr(params, "items"):
+        raise ValueError("broadcast_parameters takes a dict of arrays or the parameters of a "
+                         f"block, not {type(params).__name__}")
+    prefix = prefix or ""
+    arrays, names = [], []
+    for name, parameter in sorted(params.items()):
+        if not hasattr(parameter, "list_data"):
+            arrays.append(parameter)
+            names.append(f"{prefix}parameter.{name}")
+            continue
+        try:
+            arrays.append(parameter.data())
+            names.append(f"{prefix}parameter.{len(names)}")
+        except mx.gluon.parameter.DeferredInitializationError:
+            _broadcast_when_initialized(parameter, root_rank, f"{prefix}deferred.{name}")
+    broadcast_many_(arrays, root_rank, names)
+
+
+def _broadcast_when_initialized(parameter, root_rank, name):
+    plain = parameter._init_impl
+
+    def initialize(*args, **kwargs):
+        plain(*args, **kwargs)
+        parameter._init_impl = plain
+        broadcast_many_([parameter.data()], root_rank, [name])
+
+    parameter._init_impl = initialize

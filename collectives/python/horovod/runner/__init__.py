@@ -1,0 +1,65 @@
+"""horovod.run: a function on every rank of a new job."""
+
+import warnings
+
+
+def run(func, args=(), kwargs=None, num_proc=None, min_num_proc=None, max_num_proc=None,
+        slots=None, reset_limit=None, cooldown_range=None, hosts=None, hostfile=None,
+        host_discovery_script=None, start_timeout=None, ssh_port=None, ssh_identity_file=None,
+        disable_cache=None, output_filename=None, verbose=None, use_gloo=None, use_mpi=None,
+        mpi_args=None, network_interface=None, network_interfaces=None, executable=None, np=None,
+        min_np=None, max_np=None):
+    """Calls func(*args, **kwargs) on num_proc ranks; answers the results by rank.
+
+    hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. min_num_proc or
+    host_discovery_script make the job elastic. RuntimeError carries the traceback of the rank
+    that failed.
+    """
+    from hora import launch
+
+    num_proc = _renamed("num_proc", num_proc, "np", np)
+    min_num_proc = _renamed("min_num_proc", min_num_proc, "min_np", min_np)
+    max_num_proc = _renamed("max_num_proc", max_num_proc, "max_np", max_np)
+    if network_interface:
+        warnings.warn("network_interface= is deprecated; use network_interfaces=",
+                      DeprecationWarning, stacklevel=2)
+        network_interfaces = network_interface
+    if hosts is not None and hostfile is not None:
+        raise ValueError("give hosts= or hostfile=, not both")
+    if use_gloo and use_mpi:
+        raise ValueError("give use_gloo= or use_mpi=, not both")
+    options = []
+
+    def option(flag, value):
+        if value is not None:
+            options.extend([flag, str(value)])
+
+    option("--min-np", min_num_proc)
+    option("--max-np", max_num_proc)
+    option("--slots-per-host", slots)
+    option("--reset-limit", reset_limit)
+    if cooldown_range:
+        options.extend(["--blacklist-cooldown-range", *map(str, cooldown_range)])
+    option("--host-discovery-script", host_discovery_script)
+    option("--start-timeout", start_timeout)
+    option("-p", ssh_port)
+    option("-i", ssh_identity_file)
+    option("--output-filename", output_filename)
+    if isinstance(network_interfaces, str):
+        network_interfaces = network_interfaces.split(",")
+    option("--network-interfaces", ",".join(network_interfaces) if network_interfaces else None)
+    for flag, wanted in (("--disable-cache", disable_cache), ("--verbose", verbose),
+                         ("--gloo", use_gloo), ("--mpi", use_mpi)):
+        if wanted:
+            options.append(flag)
+    option("--mpi-args", mpi_args)
+    return launch.run(func, args, kwargs, num_proc or 1, hosts, hostfile, options, executable)
+
+
+def _renamed(name, value, old_name, old_value):
+    if old_value is None:
+        return value
+    if value is not None:
+        raise ValueError(f"give {name}= or {old_name}=, not both ({old_name}= is the old name)")
+    warnings.warn(f"{old_name}= is deprecated; use {name}=", DeprecationWarning, stacklevel=3)
+    return old_value

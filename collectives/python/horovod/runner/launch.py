@@ -1,0 +1,16 @@
+"""The launcher's command line, for `python -m horovod.runner.launch ...`."""
+
+import os
+import sys
+
+
+def run_commandline():
+    """Becomes horarun with this process's arguments."""
+    from hora.launch import find_horarun
+
+    horarun = find_horarun()
+    os.execv(horarun, [horarun, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    run_commandline()

@@ -1,0 +1,59 @@
+"""What travels instead of a gradient."""
+
+import tensorflow as tf
+
+
+class Compressor:
+    """compress() gives what is sent and what decompress() needs to undo it."""
+
+    @staticmethod
+    def compress(tensor):
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """The tensor itself."""
+
+    @staticmethod
+    def compress(tensor):
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor
+
+
+class _Cast(Compressor):
+    """Floating tensors travel as a shorter type; others as they are."""
+
+    wire_dtype = None
+
+    @classmethod
+    def compress(cls, tensor):
+        if not tensor.dtype.is_floating or tensor.dtype == cls.wire_dtype:
+            return tensor, None
+        return tf.cast(tensor, cls.wire_dtype), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor if ctx is None else tf.cast(tensor, ctx)
+
+
+class FP16Compressor(_Cast):
+    wire_dtype = tf.float16
+
+
+class BF16Compressor(_Cast):
+    wire_dtype = tf.bfloat16
+
+
+class Compression:
+    """The choices for compression=."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor  # Hora's own: the range of float32 in half the bytes

@@ -1,0 +1,111 @@
+"""Training that survives a change of the ranks."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from hora import basics, objects
+from hora.elastic import Handler, HandledState, HostUpdateResult, reset_job, run_fn  # noqa: F401
+from hora.exceptions import HorovodInternalError, UnsupportedError, TensorMismatchError
+
+from horovod._keras.state import KerasState
+from horovod.tensorflow.functions import broadcast_object, broadcast_variables  # noqa: F401
+
+# A graph's node that raises turns into an error of TensorFlow that holds the text only.
+_OURS = {
+    "HorovodInternalError": HorovodInternalError,
+    "CollectiveTimeoutError": HorovodInternalError,
+    "TensorMismatchError": TensorMismatchError,
+    "UnsupportedError": UnsupportedError,
+}
+
+
+def _translate(error):
+    """Our own error, where one of our nodes in a graph failed; else None."""
+    if not isinstance(error, tf.errors.OpError):
+        return None
+    for name, kind in _OURS.items():
+        mark = error.message.find(f"{name}: ")
+        if mark >= 0:
+            return kind(error.message[mark + len(name) + 2:].split("\n", 1)[0])
+    return None
+
+
+def run(func):
+    """Decorator: func(state, ...) restarts from the state when the ranks change."""
+    return functools.wraps(func)(run_fn(func, reset_job, _translate))
+
+
+class _TensorFlowVariables(Handler):
+    """tf.Variables, of a Session's graph where one is given."""
+
+    def __init__(self, variables, session):
+        super().__init__(list(variables))
+        self._session = session
+        self.save()
+
+    def _read(self):
+        if self._session is not None:
+            return self._session.run(self.value)
+        return [variable.numpy() for variable in self.value]
+
+    def _write(self, values):
+        for variable, value in zip(self.value, values):
+            if self._session is not None:
+                variable.load(value, self._session)
+            else:
+                variable.assign(value)
+
+    def save(self):
+        self._saved = [np.array(value) for value in self._read()]
+
+    def restore(self):
+        self._write(self._saved)
+
+    def sync(self):
+        from hora import batches
+        from hora.aligned_arrays import ops
+        from hora.process_sets import global_process_set
+
+        arrays = [np.array(value, order="C") for value in self._read()]
+
+        def begin():
+            for index, array in enumerate(arrays):
+                yield ops.broadcast((array,), 0, f"elastic_variables.{index}", global_process_set)
+
+        self._write(batches.run(begin))
+        self.save()
+
+
+class _Variables:
+    def __init__(self, variables, session):
+        self.arguments = variables, session
+
+
+def _handler_for(value):
+    return _TensorFlowVariables(*value.arguments) if isinstance(value, _Variables) else None
+
+
+class TensorFlowState(HandledState):
+    """TensorFlowState(variables, epoch=0): variables are saved, restored and synced in place;
+    anything else is an object. Without variables, a Session's graph gives its global ones."""
+
+    def __init__(self, variables=None, session=None, **kwargs):
+        if variables is None:
+            if tf.executing_eagerly():
+                raise ValueError("TensorFlowState needs variables=[...] in eager mode")
+            variables = tf.compat.v1.global_variables()
+        if session is None and not tf.executing_eagerly():
+            session = tf.compat.v1.get_default_session()
+        super().__init__(objects.broadcast_object, basics.rank, _handler_for,
+                         variables=_Variables(variables, session), **kwargs)
+        self.__dict__["variables"] = list(variables)
+
+
+class TensorFlowKerasState(KerasState):
+    """TensorFlowKerasState(model, optimizer=None, epoch=0): a Keras model and its optimizer as
+    elastic state. `backend` is accepted: it named Keras's backend in older releases."""
+
+    def __init__(self, model, optimizer=None, backend=None, **kwargs):
+        super().__init__(model, optimizer, **kwargs)

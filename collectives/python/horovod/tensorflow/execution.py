@@ -1,0 +1,104 @@
+"""How an operation of the runtime becomes a part of TensorFlow: at once in eager mode, as two
+nodes in a graph.
+
+The first node starts the operations and never waits; in a tf.function TensorFlow keeps such nodes
+in the order of the script, so that every rank starts the same ones. The second waits. Operations
+of one graph overlap that way, and no node holds up a start that another rank needs. Tensors are
+passed without a copy on the CPU.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from hora import batches
+
+from horovod.tensorflow.tensors import as_array, as_output
+
+# One wait inside the library; a lost job is noticed after it.
+_SLICE_SECONDS = 0.5
+
+
+def run(begin, tensors, dtypes, shapes):
+    """begin(*arrays) yields operations (hora.operations.Pending) on the tensors' arrays; answers
+    all of their results as tensors, of these dtypes and (partly known) shapes."""
+    if tf.executing_eagerly():
+        results = batches.run(begin, *map(as_array, tensors))
+        like = tensors[0] if tensors else None
+        return [as_output(result, like) for result in results]
+    return _add_nodes([(begin, tensors)], dtypes, shapes)
+
+
+def run_parts(parts, dtypes, shapes):
+    """run() for several (begin, tensors) whose results are wanted together. In a graph each part
+    starts as soon as its own tensors are there."""
+    if tf.executing_eagerly():
+        like = next((tensors[0] for _, tensors in parts if tensors), None)
+        batch = batches.Batch()
+        for begin, tensors in parts:
+            batch.start(begin, *map(as_array, tensors))
+        return [as_output(result, like) for result in batch.finish()]
+    return _add_nodes(parts, dtypes, shapes)
+
+
+class _Site:
+    """One place in a graph: what each of its parts started last. A run of the graph that failed
+    half-way leaves a batch behind, which the next run drops."""
+
+    def __init__(self, parts):
+        self.batches = [batches.Batch() for _ in range(parts)]
+
+    def starter(self, part, begin):
+        def start(*arrays):
+            self.batches[part].drop()
+            self.batches[part] = batches.Batch()
+            self.batches[part].start(begin, *arrays)
+            return np.int32(0)
+
+        return tf.autograph.experimental.do_not_convert(start)
+
+    def wait(self, *_):
+        for batch in self.batches:
+            while not batch.wait(_SLICE_SECONDS):
+                pass
+        return np.int32(0)
+
+    def finish(self, *_):
+        return batches.finish_all(self.batches)
+
+
+def _add_nodes(parts, dtypes, shapes):
+    site = _Site(len(parts))
+    started = [
+        tf.numpy_function(site.starter(part, begin), tensors, tf.int32, name="HoraStart")
+        for part, (begin, tensors) in enumerate(parts)]
+    in_function = getattr(tf.compat.v1.get_default_graph(), "building_function", False)
+    if not in_function:
+        started = [_wait_elsewhere(site, started)]
+    results = tf.numpy_function(
+        tf.autograph.experimental.do_not_convert(site.finish), started, list(dtypes),
+        stateful=False, name="HoraFinish")
+    results = results if isinstance(results, (list, tuple)) else [results]
+    for result, shape in zip(results, shapes):
+        result.set_shape(shape)
+    return list(results)
+
+
+def _wait_elsewhere(site, started):
+    """A Session runs nodes in any order on few threads: nodes that wait there could keep the
+    threads that the starts need which the other ranks wait for. A dataset of one element has a
+    thread of its own, and its node waits without any."""
+    waited = tf.data.Dataset.from_tensors(tf.stack(started)).map(
+        lambda marks: tf.numpy_function(site.wait, [marks], tf.int32))
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = 1
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    return tf.data.Dataset.get_single_element(waited.with_options(options))
+
+
+def unique_name(name):
+    """A name that no other operation of the graph under construction has; the same one on every
+    rank that builds the same graph. Made-up eager names are left to the runtime."""
+    if tf.executing_eagerly():
+        return name
+    return tf.compat.v1.get_default_graph().unique_name(name)

@@ -1,0 +1,94 @@
+"""Making the ranks agree on variables and objects."""
+
+import tensorflow as tf
+
+from hora import objects
+from hora.process_sets import global_process_set
+
+from horovod.tensorflow import mpi_ops
+
+
+def _read(variable):
+    value = getattr(variable, "value", None)
+    if value is not None and not callable(value):  # Keras 3 wraps a tf.Variable
+        return tf.convert_to_tensor(value)
+    if hasattr(variable, "read_value"):
+        return variable.read_value()
+    return tf.convert_to_tensor(variable)  # a reference variable of TensorFlow 1
+
+
+def _assign(variable, value):
+    """Gives the variable a value; answers the operation where there is one to run later."""
+    if hasattr(variable, "assign"):
+        return variable.assign(value)
+    return tf.compat.v1.assign(variable, value)
+
+
+@tf.autograph.experimental.do_not_convert
+def broadcast_variables(variables, root_rank, process_set=global_process_set, inplace=False):
+    """Writes the root's values into the variables of all ranks, which are in the same order
+    everywhere. `inplace` is accepted: the values are assigned either way. In a Session's graph,
+    answers the operation to run."""
+    variables = list(variables)
+    name = "broadcast_variables"
+    if not tf.executing_eagerly():
+        name = mpi_ops._graph_name("BroadcastVariables", name, None)
+    values = mpi_ops.broadcast_many(map(_read, variables), root_rank, name, process_set)
+    assigned = [_assign(variable, value) for variable, value in zip(variables, values)]
+    if tf.executing_eagerly():
+        return None
+    return tf.group(*[each for each in assigned if each is not None])
+
+
+@tf.autograph.experimental.do_not_convert
+def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
+    """Writes the root's values into the variables of all ranks; answers the variables."""
+    variables = list(variables)
+    name = mpi_ops._graph_name("BroadcastInplace", name or "broadcast_inplace", None)
+    values = mpi_ops.broadcast_many(map(_read, variables), root_rank, name, process_set)
+    for variable, value in zip(variables, values):
+        _assign(variable, value)
+    return variables
+
+
+def broadcast_global_variables(root_rank):
+    """An operation that writes the root's values into all global variables of the graph."""
+    if tf.executing_eagerly():
+        raise RuntimeError("broadcast_global_variables() belongs to graphs that a Session runs. "
+                           "In eager mode, name the variables: "
+                           "hvd.broadcast_variables(model.variables, root_rank=0)")
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
+    """For MonitoredTrainingSession and estimators: all ranks start from the root's variables."""
+
+    def __init__(self, root_rank, device=""):
+        super().__init__()
+        self.root_rank = root_rank
+        self.bcast_op = None
+        self.device = device
+
+    def begin(self):
+        graph = tf.compat.v1.get_default_graph()
+        if self.bcast_op is None or self.bcast_op.graph is not graph:
+            with tf.device(self.device or None):
+                self.bcast_op = broadcast_global_variables(self.root_rank)
+
+    def after_create_session(self, session, coord):
+        session.run(self.bcast_op)
+
+
+def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=global_process_set):
+    """The root's object on every rank. No session is needed."""
+    return objects.broadcast_object(obj, root_rank, name, process_set)
+
+
+def broadcast_object_fn(root_rank=0, session=None, name=None, process_set=global_process_set):
+    """A function of one object that broadcasts it."""
+    return lambda obj: objects.broadcast_object(obj, root_rank, name, process_set)
+
+
+def allgather_object(obj, session=None, name=None, process_set=global_process_set):
+    """The objects of all ranks, as a list."""
+    return objects.allgather_object(obj, name, process_set)

@@ -1,0 +1,197 @@
+"""Gradients of one step, reduced over the ranks together.
+
+All of them are in flight at once, named by their position, so that ranks whose layers got other
+names still agree. In a graph they start in a few parts, the last layers' first: those are ready
+while the rest of the backward pass still runs.
+"""
+
+import os
+
+import tensorflow as tf
+
+from hora import grouping
+from hora.aligned_arrays import ops
+from hora.process_sets import global_process_set
+
+from horovod.tensorflow import execution
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.mpi_ops import Average, Sum
+
+# In how many parts the gradients of a graph start.
+_PARTS = 4
+
+
+def reference(variable):
+    """What two mentions of one variable have in common, as a key."""
+    inner = getattr(variable, "value", None)
+    if isinstance(inner, tf.Variable):  # Keras 3 wraps a tf.Variable
+        variable = inner
+    return variable.ref() if hasattr(variable, "ref") else id(variable)
+
+
+class GradientReducer:
+    """How gradients are reduced. Local variables stay out: their gradients are each rank's own,
+    divided by the number of ranks where scale_local is set."""
+
+    def __init__(self, prefix, op=Average, compression=Compression.none, sparse_as_dense=False,
+                 gradient_predivide_factor=1.0, num_groups=0, groups=None,
+                 process_set=global_process_set, scale_local=True):
+        self.prefix = prefix
+        self.op = op
+        self.compression = compression
+        self.sparse_as_dense = sparse_as_dense
+        self.prescale, self.postscale = grouping.check_predivide(
+            gradient_predivide_factor, op, Average)
+        self.groups = grouping.check_groups(groups, num_groups)
+        self.process_set = process_set
+        self.scale_local = scale_local
+        self._local = set()
+
+    def register_local(self, variable):
+        """The gradient of this variable is not reduced."""
+        self._local.add(reference(variable))
+
+    def is_local(self, variable):
+        return bool(self._local) and reference(variable) in self._local
+
+    def is_needed(self):
+        """Whether there is anybody to reduce with."""
+        if not self.process_set.included():
+            return False
+        return self.process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+
+    def densify(self, gradient):
+        if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
+            return tf.convert_to_tensor(gradient)
+        return gradient
+
+    @tf.autograph.experimental.do_not_convert
+    def reduce(self, gradients, variables=None):
+        """The reduced gradients, in order; None stays None."""
+        gradients = [self.densify(gradient) for gradient in gradients]
+        if not self.is_needed():
+            return gradients
+        variables = list(variables) if variables is not None else [None] * len(gradients)
+        results = list(gradients)
+        chosen = []
+        for index, (gradient, variable) in enumerate(zip(gradients, variables)):
+            if variable is not None and self.is_local(variable):
+                if gradient is not None and self.scale_local:
+                    results[index] = self._scaled(gradient)
+            elif gradient is not None:
+                chosen.append(index)
+        if chosen:
+            self._reduce_chosen(gradients, variables, chosen, results)
+        return results
+
+    def _scaled(self, gradient):
+        factor = 1.0 / self.process_set.size()
+        if isinstance(gradient, tf.IndexedSlices):
+            return tf.IndexedSlices(gradient.values * tf.cast(factor, gradient.values.dtype),
+                                    gradient.indices, gradient.dense_shape)
+        return gradient * tf.cast(factor, gradient.dtype)
+
+    # --- the work ------------------------------------------------------------------------------
+
+    def _units(self, variables, chosen):
+        """Lists of positions that are reduced as one group; most are lists of one."""
+        if self.groups is None:
+            return [[index] for index in chosen]
+        if isinstance(self.groups, int):
+            return grouping.split_list(chosen, self.groups)
+        position_of = {reference(variables[index]): index for index in chosen
+                       if variables[index] is not None}
+        units, placed = [], set()
+        for group in self.groups:
+            unit = [position_of[reference(variable)] for variable in group
+                    if reference(variable) in position_of]
+            placed.update(unit)
+            if unit:
+                units.append(unit)
+        return units + [[index] for index in chosen if index not in placed]
+
+    def _reduce_chosen(self, gradients, variables, chosen, results):
+        sparse = [index for index in chosen if isinstance(gradients[index], tf.IndexedSlices)]
+        if sparse and self.op not in (Average, Sum):
+            raise NotImplementedError("sparse gradients (IndexedSlices) can be reduced with "
+                                      "Average and Sum only; pass sparse_as_dense=True")
+        units = [_Sparse(self, index, gradients[index]) for index in sparse]
+        units += [
+            _Dense(self, unit, [gradients[index] for index in unit])
+            for unit in self._units(variables, [i for i in chosen if i not in set(sparse)])]
+        units.sort(key=lambda unit: -max(unit.positions))
+        parts, dtypes, shapes = [], [], []
+        for part in grouping.split_list(units, _PARTS):
+            parts.append((_beginner(part), [tensor for unit in part for tensor in unit.tensors]))
+            for unit in part:
+                dtypes += unit.dtypes
+                shapes += unit.shapes
+        outputs = execution.run_parts(parts, dtypes, shapes)
+        for unit in units:
+            count = len(unit.dtypes)
+            unit.take(outputs[:count], results)
+            outputs = outputs[count:]
+
+
+def _beginner(units):
+    """Starts the operations of units whose arrays come one after the other."""
+
+    def begin(*arrays):
+        start = 0
+        for unit in units:
+            count = len(unit.tensors)
+            yield from unit.begin(arrays[start: start + count])
+            start += count
+
+    return begin
+
+
+class _Dense:
+    """Dense gradients that run as one group, or alone."""
+
+    def __init__(self, reducer, positions, gradients):
+        self.reducer = reducer
+        self.positions = positions
+        compressed = [reducer.compression.compress(gradient) for gradient in gradients]
+        self.tensors = [wire for wire, _ in compressed]
+        self.contexts = [context for _, context in compressed]
+        self.dtypes = [tensor.dtype for tensor in self.tensors]
+        self.shapes = [tensor.shape for tensor in self.tensors]
+
+    def begin(self, arrays):
+        reducer = self.reducer
+        yield ops.allreduce(
+            arrays, f"{reducer.prefix}.{self.positions[0]}", reducer.op, reducer.prescale,
+            reducer.postscale, reducer.process_set, grouped=len(arrays) > 1)
+
+    def take(self, outputs, results):
+        for position, wire, context in zip(self.positions, outputs, self.contexts):
+            results[position] = self.reducer.compression.decompress(wire, context)
+
+
+class _Sparse:
+    """IndexedSlices: the rows of all ranks one after the other; whoever applies them adds up."""
+
+    def __init__(self, reducer, position, gradient):
+        self.reducer = reducer
+        self.positions = [position]
+        self.gradient = gradient
+        wire, self.context = reducer.compression.compress(gradient.values)
+        self.tensors = [wire, gradient.indices]
+        self.dtypes = [tensor.dtype for tensor in self.tensors]
+        self.shapes = [tf.TensorShape([None]).concatenate(tensor.shape[1:])
+                       for tensor in self.tensors]
+
+    def begin(self, arrays):
+        reducer = self.reducer
+        for array, part in zip(arrays, ("values", "indices")):
+            yield ops.allgather((array,), f"{reducer.prefix}.{self.positions[0]}.{part}",
+                                reducer.process_set)
+
+    def take(self, outputs, results):
+        values, indices = outputs
+        values = self.reducer.compression.decompress(values, self.context)
+        if self.reducer.op == Average:
+            values = values / tf.cast(self.reducer.process_set.size(), values.dtype)
+        results[self.positions[0]] = tf.IndexedSlices(
+            values, indices, self.gradient.dense_shape)

@@ -1,0 +1,390 @@
+"""The collectives on dense TensorFlow tensors, differentiable, in eager mode and in graphs.
+
+`name` is how the ranks match their tensors: give one, or call in the same order on every rank. In
+a graph a name is made of the tensor's own.
+"""
+
+import re
+
+import tensorflow as tf
+
+from hora import _native, operations
+from hora.aligned_arrays import ops
+from hora.basics import (  # noqa: F401
+    Adasum, Average, Max, Min, Product, Sum, ccl_built, check_num_rank_power_of_2, cross_rank,
+    cross_size, cuda_built, ddl_built, gloo_built, gloo_enabled, init, is_homogeneous,
+    is_initialized, local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported,
+    nccl_built, rank, rocm_built, shutdown, size, start_timeline, stop_timeline)
+from hora.operations import choose_op, numeric_splits  # noqa: F401
+from hora.process_sets import (  # noqa: F401
+    ProcessSet, add_process_set, global_process_set, is_process_set_included,
+    remove_process_set)
+
+from horovod.tensorflow import execution
+
+try:
+    from tensorflow.python.eager.record import should_record_backprop as _recorded
+except ImportError:  # another place in another release: then every call is prepared for it
+
+    def _recorded(tensors):
+        return True
+
+
+_plain = tf.autograph.experimental.do_not_convert
+
+
+def _differentiable(function, tensors):
+    """Calls function(*tensors), which answers (results, gradient function), so that gradients
+    flow; without the cost of that where nobody asks for them."""
+    if tf.executing_eagerly() and not _recorded(tensors):
+        return function(*tensors)[0]
+    return tf.custom_gradient(function)(*tensors)
+
+
+def _graph_name(kind, name, tensor, ignore_name_scope=False):
+    """The name for the runtime: as given; in a graph unique, made of the tensor's name if none
+    is given; None in eager mode when the runtime shall count."""
+    if tf.executing_eagerly():
+        return name
+    if name is None:
+        name = f"Horovod{kind}_" + re.sub(r"[^a-zA-Z0-9_./]", "_", _own_name(tensor))
+    name = execution.unique_name(name)
+    return name.rsplit("/", 1)[-1] if ignore_name_scope else name
+
+
+def _own_name(tensor):
+    try:
+        return tensor.op.name
+    except AttributeError:
+        return "tensor"
+
+
+def _sub_name(name, suffix):
+    return None if name is None else f"{name}_{suffix}"
+
+
+def _zip_specs(tensors):
+    return [tensor.dtype for tensor in tensors], [tensor.shape for tensor in tensors]
+
+
+def _rows_unknown(shape):
+    """The shape with any number of rows."""
+    if shape.rank is None:
+        return shape
+    return tf.TensorShape([None]).concatenate(shape[1:])
+
+
+# --- allreduce -----------------------------------------------------------------------------------
+
+_SELECTING = (Min, Max, Product)
+
+
+def _raw_allreduce(tensors, name, op, prescale, postscale, process_set, grouped):
+    def begin(*arrays):
+        yield ops.allreduce(arrays, name, op, prescale, postscale, process_set, grouped=grouped)
+
+    return execution.run(begin, tensors, *_zip_specs(tensors))
+
+
+def _allreduce_tensors(tensors, name, op, prescale, postscale, process_set, grouped):
+    def forward(*inputs):
+        outputs = _raw_allreduce(
+            inputs, name, op, prescale, postscale, process_set, grouped)
+
+        def gradient(*upstream):
+            grad_name = _sub_name(name, "grad")
+            if op in _SELECTING:
+                return [
+                    _selecting_gradient(dy, x, y, op, prescale, postscale,
+                                        _sub_name(grad_name, str(index)), process_set)
+                    for index, (dy, x, y) in enumerate(zip(upstream, inputs, outputs))]
+            return _allreduce_tensors(
+                upstream, grad_name, op, prescale, postscale, process_set, grouped)
+
+        return outputs, gradient
+
+    results = _differentiable(_plain(forward), tensors)
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _selecting_gradient(dy, source, output, op, prescale, postscale, name, process_set):
+    """Min and Max pass each gradient to the ranks whose element was chosen (in equal parts),
+    Product to every rank, multiplied by the others' elements."""
+    (total,) = _allreduce_tensors([dy], name, Sum, 1.0, 1.0, process_set, False)
+    scale = tf.cast(prescale * postscale, dy.dtype)
+    if op == Product:
+        gathered = _allgather_tensors(
+            [source[tf.newaxis]], _sub_name(name, "others"), process_set, False)[0]
+        gathered = gathered * tf.cast(prescale, dy.dtype)
+        others = tf.constant(
+            [row for row in range(process_set.size()) if row != process_set.rank()], tf.int32)
+        return total * tf.reduce_prod(tf.gather(gathered, others), axis=0) * scale
+    chosen = tf.cast(tf.equal(source * scale, output), dy.dtype)
+    (ties,) = _allreduce_tensors(
+        [chosen], _sub_name(name, "ties"), Sum, 1.0, 1.0, process_set, False)
+    return total * chosen / tf.maximum(ties, 1) * scale
+
+
+@_plain
+def allreduce_dense(tensor, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0,
+                    ignore_name_scope=False, process_set=global_process_set):
+    """The reduction of all ranks' dense tensors."""
+    tensor = tf.convert_to_tensor(tensor)
+    name = _graph_name("Allreduce", name, tensor, ignore_name_scope)
+    return _allreduce_tensors(
+        [tensor], name, op, prescale_factor, postscale_factor, process_set, False)[0]
+
+
+@_plain
+def grouped_allreduce_dense(tensors, name=None, op=Average, prescale_factor=1.0,
+                            postscale_factor=1.0, ignore_name_scope=False,
+                            process_set=global_process_set):
+    """The reductions of several dense tensors, which run together."""
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if not tensors:
+        return []
+    name = _graph_name("GroupedAllreduce", name, tensors[0], ignore_name_scope)
+    return _allreduce_tensors(
+        tensors, name, op, prescale_factor, postscale_factor, process_set, True)
+
+
+# --- allgather -----------------------------------------------------------------------------------
+
+
+def _raw_allgather(tensors, name, process_set, grouped):
+    def begin(*arrays):
+        yield ops.allgather(arrays, name, process_set, grouped=grouped)
+
+    return execution.run(begin, tensors, [tensor.dtype for tensor in tensors],
+                         [_rows_unknown(tensor.shape) for tensor in tensors])
+
+
+def _allgather_tensors(tensors, name, process_set, grouped):
+    def forward(*inputs):
+        outputs = _raw_allgather(inputs, name, process_set, grouped)
+
+        def gradient(*upstream):
+            grad_name = _sub_name(name, "grad")
+            extents = tf.stack([tf.shape(each)[0] for each in inputs])
+            (everywhere,) = _raw_allgather(
+                [extents[tf.newaxis]], _sub_name(grad_name, "extents"), process_set, False)
+            averaged = _allreduce_tensors(
+                upstream, grad_name, Average, 1.0, 1.0, process_set, grouped)
+            starts = tf.reduce_sum(everywhere[: process_set.rank()], axis=0)
+            return [mean[starts[index]: starts[index] + extents[index]]
+                    for index, mean in enumerate(averaged)]
+
+        return outputs, gradient
+
+    results = _differentiable(_plain(forward), tensors)
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+@_plain
+def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_process_set):
+    """All ranks' tensors, concatenated along the first dimension, which may differ."""
+    tensor = tf.convert_to_tensor(tensor)
+    name = _graph_name("Allgather", name, tensor, ignore_name_scope)
+    return _allgather_tensors([tensor], name, process_set, False)[0]
+
+
+@_plain
+def grouped_allgather(tensors, name=None, ignore_name_scope=False,
+                      process_set=global_process_set):
+    """The concatenations of several tensors, which run together; a list."""
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if not tensors:
+        return []
+    name = _graph_name("GroupedAllgather", name, tensors[0], ignore_name_scope)
+    return _allgather_tensors(tensors, name, process_set, True)
+
+
+# --- broadcast -----------------------------------------------------------------------------------
+
+
+@_plain
+def broadcast(tensor, root_rank, name=None, ignore_name_scope=False,
+              process_set=global_process_set):
+    """The tensor of root_rank (a rank of the whole job), on every rank of the set."""
+    tensor = tf.convert_to_tensor(tensor)
+    name = _graph_name("Broadcast", name, tensor, ignore_name_scope)
+
+    def begin(array):
+        yield ops.broadcast((array,), root_rank, name, process_set)
+
+    def forward(source):
+        outputs = execution.run(begin, [source], *_zip_specs([source]))
+
+        def gradient(dy):
+            (mean,) = _allreduce_tensors(
+                [dy], _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
+            return mean if rank() == root_rank else tf.zeros_like(mean)
+
+        return outputs[0], gradient
+
+    return _differentiable(_plain(forward), [tensor])
+
+
+@_plain
+def broadcast_many(tensors, root_rank, name, process_set=global_process_set):
+    """The root's tensors, started together; not differentiable. Named name.0, name.1, ..."""
+    tensors = list(tensors)
+    if not tensors:
+        return []
+
+    def begin(*arrays):
+        for index, array in enumerate(arrays):
+            yield ops.broadcast((array,), root_rank, f"{name}.{index}", process_set)
+
+    return execution.run(begin, tensors, *_zip_specs(tensors))
+
+
+# --- alltoall ------------------------------------------------------------------------------------
+
+
+def _raw_alltoall(tensor, splits, name, process_set):
+    def begin(array, split_array):
+        yield ops.alltoall(array, numeric_splits(split_array), name, process_set)
+
+    return execution.run(begin, [tensor, splits], [tensor.dtype, tf.int32],
+                         [_rows_unknown(tensor.shape), tf.TensorShape([None])])
+
+
+def _alltoall(tensor, splits, name, process_set):
+    def forward(source):
+        received, received_splits = _raw_alltoall(source, splits, name, process_set)
+
+        def gradient(dy, _):
+            returned, _ = _alltoall(dy, received_splits, _sub_name(name, "grad"), process_set)
+            unsent = tf.shape(source)[0] - tf.shape(returned)[0]
+            padding = tf.zeros(tf.concat([[unsent], tf.shape(returned)[1:]], 0), returned.dtype)
+            return tf.concat([returned, padding], 0)
+
+        return (received, received_splits), gradient
+
+    return _differentiable(_plain(forward), [tensor])
+
+
+@_plain
+def alltoall(tensor, splits=None, name=None, ignore_name_scope=False,
+             process_set=global_process_set):
+    """The rows that the other ranks sent to this one; with splits, a pair of that and the number
+    of rows received from each."""
+    tensor = tf.convert_to_tensor(tensor)
+    name = _graph_name("Alltoall", name, tensor, ignore_name_scope)
+    if splits is not None:
+        return _alltoall(tensor, tf.cast(splits, tf.int32), name, process_set)
+    members = process_set.size()
+    if tensor.shape.rank and tensor.shape[0] is not None and tensor.shape[0] % members:
+        raise ValueError(f"alltoall without splits: the first dimension of the shape "
+                         f"{tensor.shape} must be a multiple of {members}")
+    if tensor.shape.rank == 0:
+        raise ValueError("alltoall of a scalar: it has no first dimension to split; reshape it "
+                         "to one element")
+    even = tf.fill([members], tf.shape(tensor)[0] // members)
+    return _alltoall(tensor, even, name, process_set)[0]
+
+
+# --- reducescatter ---------------------------------------------------------------------------------
+
+
+def _reducescatter_tensors(tensors, name, op, prescale, postscale, process_set, grouped):
+    def begin(*arrays):
+        yield ops.reducescatter(
+            arrays, name, op, prescale, postscale, process_set, grouped=grouped)
+
+    def forward(*inputs):
+        outputs = execution.run(begin, inputs, [each.dtype for each in inputs],
+                                [_rows_unknown(each.shape) for each in inputs])
+
+        def gradient(*upstream):
+            factor = prescale * postscale * (process_set.size() if op == Sum else 1)
+            gathered = _allgather_tensors(
+                upstream, _sub_name(name, "grad"), process_set, grouped)
+            return [each * tf.cast(factor, each.dtype) for each in gathered]
+
+        return outputs, gradient
+
+    results = _differentiable(_plain(forward), tensors)
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _scatter_op(op):
+    if op not in (Average, Sum):
+        raise ValueError("reducescatter reduces with Average and Sum only")
+    return op
+
+
+@_plain
+def reducescatter_dense(tensor, name=None, op=Average, ignore_name_scope=False,
+                        process_set=global_process_set, prescale_factor=1.0,
+                        postscale_factor=1.0):
+    """This rank's rows of the reduction."""
+    tensor = tf.convert_to_tensor(tensor)
+    name = _graph_name("Reducescatter", name, tensor, ignore_name_scope)
+    return _reducescatter_tensors([tensor], name, _scatter_op(op), prescale_factor,
+                                  postscale_factor, process_set, False)[0]
+
+
+@_plain
+def grouped_reducescatter_dense(tensors, name=None, op=Average, process_set=global_process_set,
+                                prescale_factor=1.0, postscale_factor=1.0):
+    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    if not tensors:
+        return []
+    name = _graph_name("GroupedReducescatter", name, tensors[0])
+    return _reducescatter_tensors(tensors, name, _scatter_op(op), prescale_factor,
+                                  postscale_factor, process_set, True)
+
+
+# --- join and questions, answered when the node runs -------------------------------------------------
+
+
+def _query(function, name):
+    """A scalar of 32-bit integers that is asked for when the graph runs, not when it is built:
+    an elastic job may have changed by then."""
+    if tf.executing_eagerly():
+        return tf.constant(function(), tf.int32)
+    import numpy as np
+
+    result = tf.numpy_function(_plain(lambda: np.int32(function())), [], tf.int32, name=name)
+    result.set_shape([])
+    return result
+
+
+def join():
+    """Tells that this rank has no more batches: it adds zeros to the reductions of the others
+    until all ranks have joined. Answers the rank that joined last."""
+    return _query(lambda: operations.join(global_process_set), "HorovodJoin")
+
+
+def size_op(process_set_id=0, name=None):
+    """The number of ranks of the process set, at run time."""
+    def members():
+        value = _native.library().process_set_size(process_set_id)
+        if value < 0:
+            raise ValueError(f"there is no process set with the id {process_set_id}")
+        return value
+
+    return _query(members, name or "HorovodSize")
+
+
+def process_set_included_op(process_set_id=0, name=None):
+    """1 where this process is a member of the set, else 0; at run time."""
+    return _query(lambda: int(is_process_set_included(process_set_id)),
+                  name or "HorovodProcessSetIncluded")
+
+
+def local_size_op(name=None):
+    """The number of ranks on this host, at run time."""
+    return _query(local_size, name or "HorovodLocalSize")
+
+
+def rank_op(name=None):
+    """This process's rank, at run time."""
+    return _query(rank, name or "HorovodRank")
+
+
+def local_rank_op(name=None):
+    """This process's rank on its host, at run time."""
+    return _query(local_rank, name or "HorovodLocalRank")

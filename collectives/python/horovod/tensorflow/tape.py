@@ -1,0 +1,84 @@
+"""GradientTapes whose gradients are reduced over the ranks."""
+
+import tensorflow as tf
+
+from hora.process_sets import global_process_set
+
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.gradients import GradientReducer
+from horovod.tensorflow.mpi_ops import Adasum, Average
+
+
+class _DistributedTape:
+    """What DistributedGradientTape adds to the class of the tape that it wraps."""
+
+    def gradient(self, target, sources, output_gradients=None, use_generic_names=False,
+                 unconnected_gradients=tf.UnconnectedGradients.NONE):
+        """The reduced gradients. Names are positions in any case: use_generic_names is
+        accepted."""
+        gradients = super(self.__class__, self).gradient(
+            target, sources, output_gradients, unconnected_gradients)
+        variables = tf.nest.flatten(sources)
+        # None marks a source that the target does not depend on; IndexedSlices are one gradient.
+        flat = tf.nest.flatten(gradients)
+        reduced = self._hora_reducer.reduce(flat, variables)
+        return tf.nest.pack_sequence_as(gradients, reduced)
+
+    def register_local_source(self, source):
+        """The gradient of this variable stays this rank's own."""
+        self._hora_reducer.register_local(source)
+
+    def get_local_and_global_gradients(self, target, sources, output_gradients=None,
+                                       use_generic_names=False):
+        """Two lists: the gradients of the local sources, and the reduced ones of the others."""
+        sources = tf.nest.flatten(sources)
+        gradients = self.gradient(target, sources, output_gradients)
+        local, everywhere = [], []
+        for source, gradient in zip(sources, gradients):
+            (local if self._hora_reducer.is_local(source) else everywhere).append(gradient)
+        return local, everywhere
+
+
+def DistributedGradientTape(gradtape, device_dense="", device_sparse="",
+                            compression=Compression.none, sparse_as_dense=False, op=Average,
+                            gradient_predivide_factor=1.0, num_groups=0, groups=None,
+                            process_set=global_process_set, scale_local_gradients=True):
+    """The tape, with gradient() reduced over the ranks of process_set. It shares what the given
+    tape has recorded. groups: a number of groups, or lists of variables, that are reduced
+    together. The device arguments are accepted: tensors are reduced where they are."""
+    cls = type(gradtape.__class__.__name__, (gradtape.__class__,), {
+        name: value for name, value in vars(_DistributedTape).items()
+        if name not in ("__dict__", "__weakref__")})
+    tape = object.__new__(cls)
+    tape.__dict__ = gradtape.__dict__
+    tape._hora_reducer = GradientReducer(
+        "DistributedGradientTape" + (".adasum" if op == Adasum else ""), op, compression,
+        sparse_as_dense, gradient_predivide_factor, num_groups, groups, process_set,
+        scale_local_gradients)
+    return tape
+
+
+def local_weights(local_layers):
+    """The trainable weights of a layer or of several."""
+    if local_layers is None:
+        return []
+    if not isinstance(local_layers, (list, tuple)):
+        local_layers = [local_layers]
+    for layer in local_layers:
+        if not hasattr(layer, "trainable_weights"):
+            raise ValueError(f"local_layers takes Keras layers, not {type(layer).__name__}")
+    return [weight for layer in local_layers for weight in layer.trainable_weights]
+
+
+def PartialDistributedGradientTape(gradtape, device_dense="", device_sparse="",
+                                   compression=Compression.none, sparse_as_dense=False,
+                                   op=Average, gradient_predivide_factor=1.0, num_groups=0,
+                                   groups=None, process_set=global_process_set,
+                                   local_layers=None, scale_local_gradients=True):
+    """A DistributedGradientTape that leaves the gradients of local_layers to each rank."""
+    tape = DistributedGradientTape(
+        gradtape, device_dense, device_sparse, compression, sparse_as_dense, op,
+        gradient_predivide_factor, num_groups, groups, process_set, scale_local_gradients)
+    for weight in local_weights(local_layers):
+        tape.register_local_source(weight)
+    return tape

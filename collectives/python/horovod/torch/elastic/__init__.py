@@ -1,0 +1,6 @@
+"""Training that survives a change of the ranks."""
+
+from hora.elastic import HostUpdateResult, ObjectState, State, run  # noqa: F401
+
+from horovod.torch.elastic.sampler import ElasticSampler  # noqa: F401
+from horovod.torch.elastic.state import TorchState  # noqa: F401

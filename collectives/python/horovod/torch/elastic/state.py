@@ -1,0 +1,89 @@
+"""Models, optimizers and samplers as state that survives a change of the ranks."""
+
+import copy
+
+import torch
+
+from hora.elastic import HandledState, Handler
+
+from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.torch.functions import (
+    broadcast_object, broadcast_optimizer_state, broadcast_parameters)
+from horovod.torch.mpi_ops import rank
+
+
+class StateHandler(Handler):
+    """The base of the handlers; a handler for a type of your own derives from it."""
+
+
+class _StateDictHandler(StateHandler):
+    """For what has state_dict() and load_state_dict()."""
+
+    def __init__(self, value):
+        super().__init__(value)
+        self.save()
+
+    def save(self):
+        self._saved_state = copy.deepcopy(self.value.state_dict())
+
+    def restore(self):
+        self.value.load_state_dict(copy.deepcopy(self._saved_state))
+
+
+class ModelStateHandler(_StateDictHandler):
+    def sync(self):
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.save()
+
+
+class OptimizerStateHandler(_StateDictHandler):
+    def sync(self):
+        broadcast_optimizer_state(self.value, root_rank=0)
+        self.save()
+
+
+class SamplerStateHandler(_StateDictHandler):
+    def sync(self):
+        state = broadcast_object(self.value.state_dict(), 0, "sampler_state")
+        self.value.load_state_dict(state)
+        self.save()
+
+    def reset(self):
+        self.value.reset()
+
+
+_handler_types = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry():
+    """The (type, handler) pairs, first match wins."""
+    return list(_handler_types)
+
+
+def set_handler_registry(registry):
+    _handler_types[:] = registry
+
+
+def _handler_for(value):
+    for value_type, handler_type in _handler_types:
+        if isinstance(value, value_type):
+            return handler_type(value)
+    return None
+
+
+class TorchState(HandledState):
+    """TorchState(model=..., optimizer=..., sampler=..., epoch=0): modules, optimizers and elastic
+    samplers are saved, restored and synced in place; anything else is an object."""
+
+    def __init__(self, model=None, optimizer=None, **kwargs):
+        for name, value in (("model", model), ("optimizer", optimizer)):
+            if value is not None:
+                kwargs[name] = value
+        super().__init__(broadcast_object, rank, _handler_for, **kwargs)
+        for name, value in (("model", model), ("optimizer", optimizer)):
+            if value is None:
+                object.__setattr__(self, name, None)

@@ -1,0 +1,120 @@
+"""Making the ranks agree on models, optimizers and objects."""
+
+from hora import objects
+from hora.process_sets import global_process_set
+import torch
+
+from horovod.torch.mpi_ops import broadcast_async_, synchronize
+
+
+def _named_tensors(params):
+    if isinstance(params, dict):
+        return sorted(params.items())
+    if isinstance(params, (list, tuple)) or hasattr(params, "__iter__"):
+        return [each if isinstance(each, tuple) else (f"parameter.{index}", each)
+                for index, each in enumerate(params)]
+    raise ValueError("broadcast_parameters takes the state_dict() or the named_parameters() of a "
+                     f"model, or a list of tensors, not {type(params).__name__}")
+
+
+def broadcast_parameters(params, root_rank, process_set=global_process_set):
+    """Writes the root's values into the tensors of all ranks: model.state_dict(), a list of
+    (name, tensor), or a list of tensors in the same order everywhere."""
+    handles = []
+    for name, tensor in _named_tensors(params):
+        if tensor is None:
+            continue
+        if not torch.is_tensor(tensor):
+            raise ValueError(f"broadcast_parameters: {name} is not a tensor but "
+                             f"{type(tensor).__name__}; use broadcast_object for it")
+        handles.append(broadcast_async_(tensor.data, root_rank, str(name), process_set))
+    for handle in handles:
+        synchronize(handle)
+
+
+class _TensorPlace:
+    """Stands in a pickled state for a tensor that travels by itself."""
+
+    def __init__(self, tensor, number):
+        self.shape = tuple(tensor.shape)
+        self.dtype = tensor.dtype
+        self.device = str(tensor.device)
+        self.number = number
+
+
+def _take_tensors_out(value, tensors):
+    if torch.is_tensor(value):
+        tensors.append(value)
+        return _TensorPlace(value, len(tensors) - 1)
+    if isinstance(value, dict):
+        return {key: _take_tensors_out(each, tensors) for key, each in value.items()}
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return type(value)(_take_tensors_out(each, tensors) for each in value)
+    return value
+
+
+def _put_tensors_in(value, tensors):
+    if isinstance(value, _TensorPlace):
+        return tensors[value.number]
+    if isinstance(value, dict):
+        return {key: _put_tensors_in(each, tensors) for key, each in value.items()}
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return type(value)(_put_tensors_in(each, tensors) for each in value)
+    return value
+
+
+def _places(value):
+    if isinstance(value, _TensorPlace):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _places(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _places(each)
+
+
+def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
+    """Gives every rank the root's optimizer state and options: momenta, step counts, learning
+    rate. An optimizer that has no state yet on the other ranks gets it; none takes a step for it.
+    `model` is accepted for scripts that pass it."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("the state of LBFGS cannot be broadcast: it holds the history of one "
+                         "rank's closure")
+    from hora import basics
+
+    is_root = basics.rank() == root_rank
+    tensors = []
+    skeleton = _take_tensors_out(optimizer.state_dict(), tensors) if is_root else None
+    skeleton = objects.broadcast_object(skeleton, root_rank, "optimizer_state", process_set)
+    if not is_root:
+        tensors = [torch.empty(place.shape, dtype=place.dtype, device=_own_device(place))
+                   for place in sorted(_places(skeleton), key=lambda place: place.number)]
+    handles = [broadcast_async_(tensor, root_rank, f"optimizer_state.{number}", process_set)
+               for number, tensor in enumerate(tensors)]
+    for handle in handles:
+        synchronize(handle)
+    if not is_root:
+        optimizer.load_state_dict(_put_tensors_in(skeleton, tensors))
+
+
+def _own_device(place):
+    """The device here that corresponds to the root's: CUDA tensors go to this rank's device."""
+    if place.device.startswith("cuda"):
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(place.device)
+
+
+def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
+    """The root's object on every rank."""
+    return objects.broadcast_object(obj, root_rank, name, process_set)
+
+
+def broadcast_object_fn(root_rank=0, name=None, process_set=global_process_set):
+    """A function of one object that broadcasts it."""
+    return lambda obj: broadcast_object(obj, root_rank, name, process_set)
+
+
+def allgather_object(obj, name=None, process_set=global_process_set):
+    """The objects of all ranks, as a list."""
+    return objects.allgather_object(obj, name, process_set)

@@ -1,0 +1,89 @@
+"""PyTorch's tensors, as the runtime sees them."""
+
+import ctypes
+
+import torch
+
+from hora import _native, dtypes
+from hora.operations import Framework, TensorOps, byte_count
+
+_CODE_OF = {
+    getattr(torch, name): code for code, name in dtypes.NAME_OF_CODE.items()
+    if isinstance(getattr(torch, name, None), torch.dtype)
+}
+_DTYPE_OF = {code: dtype for dtype, code in _CODE_OF.items()}
+_CPU = _native.CPU_DEVICE
+_STRIDED = torch.strided
+_CPU_DEVICE = torch.device("cpu")
+
+
+class _CudaMemory:
+    """Memory on a GPU that the library allocated, in the form that torch.as_tensor reads."""
+
+    def __init__(self, address, byte_size, stream):
+        self.__cuda_array_interface__ = {
+            "data": (address, False), "shape": (byte_size,), "typestr": "|u1", "version": 3,
+            "stream": stream or 1}
+
+
+class TorchFramework(Framework):
+    name = "torch"
+
+    def dense(self, tensor):
+        try:
+            dense = tensor.layout is _STRIDED
+        except AttributeError:
+            raise TypeError(f"expected a torch.Tensor, not {type(tensor).__name__}") from None
+        if not dense:
+            raise ValueError("this operation needs a dense tensor, not a sparse one; call "
+                             "to_dense() first, or use sparse_allreduce_async")
+        if tensor.is_contiguous() and not tensor.is_neg():
+            return tensor
+        return tensor.detach().resolve_neg().contiguous()
+
+    def view(self, tensor):
+        try:
+            code = _CODE_OF[tensor.dtype]
+        except KeyError:
+            raise ValueError(f"tensors of dtype {tensor.dtype} cannot be communicated") from None
+        device = tensor.device
+        if device == _CPU_DEVICE:
+            return tensor.data_ptr(), tensor.shape, code, _CPU, 0
+        if device.type != "cuda":
+            raise ValueError(f"tensors on device {device} cannot be communicated: copy them to "
+                             "the CPU or to a CUDA device first")
+        stream = torch.cuda.current_stream(device).cuda_stream
+        return tensor.data_ptr(), tensor.shape, code, device.index, stream
+
+    def address(self, tensor):
+        return tensor.data_ptr()
+
+    def empty_like(self, tensor):
+        return torch.empty_like(tensor)
+
+    def from_native(self, address, shape, dtype, device, like):
+        size = byte_count(shape, dtype)
+        if device == _CPU:
+            out = torch.empty(shape, dtype=_DTYPE_OF[dtype])
+            if size:
+                ctypes.memmove(out.data_ptr(), address, size)
+            return out
+        out = torch.empty(shape, dtype=_DTYPE_OF[dtype], device=torch.device("cuda", device))
+        if size:
+            stream = torch.cuda.current_stream(device)
+            memory = _CudaMemory(address, size, stream.cuda_stream)
+            source = torch.as_tensor(memory, device=out.device).view(out.dtype)
+            out.view(-1).copy_(source)
+            stream.synchronize()  # the library's memory dies with the handle
+        return out
+
+    def from_integers(self, values, like):
+        return torch.tensor(values, dtype=torch.int32, device=like.device)
+
+    def assign(self, tensor, source):
+        with torch.no_grad():
+            tensor.copy_(source)
+
+
+framework = TorchFramework()
+ops = TensorOps(framework)

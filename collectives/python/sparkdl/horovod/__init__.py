@@ -1,0 +1,3 @@
+"""See sparkdl."""
+
+from sparkdl import log_to_driver  # noqa: F401

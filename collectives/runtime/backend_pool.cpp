@@ -1,0 +1,261 @@
+#include "collectives/runtime/backend_pool.h"
+
+#include <algorithm>
+
+#include "collectives/backends/registry.h"
+#include "collectives/backends/transport_backend.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// exchange() for a backend that is being created for one set.
+class SetServices final : public Services {
+ public:
+  SetServices(Exchanger* exchanger, const ProcessSet& set, Deadline deadline)
+      : exchanger_(exchanger), set_(set), deadline_(deadline) {}
+
+  bool exchange(const void* data, std::size_t bytes, bool bytes_to_each,
+                const void* const** received, const std::size_t** lengths,
+                ErrorText& error) noexcept override {
+    try {
+      return run(data, bytes, bytes_to_each, received, lengths, error);
+    } catch (const std::exception& failure) {
+      return error.set("%s", failure.what());
+    }
+  }
+
+  const char* setting(const char* name) noexcept override { return std::getenv(name); }
+
+ private:
+  bool run(const void* data, std::size_t bytes, bool bytes_to_each, const void* const** received,
+           const std::size_t** lengths, ErrorText& error) {
+    const auto* start = static_cast<const char*>(data);
+    std::vector<std::string> parts;
+    for (std::size_t i = 0; i < (bytes_to_each ? set_.ranks.size() : 1); ++i) {
+      parts.emplace_back(start + i * bytes, bytes);
+    }
+    if (exchanger_ == nullptr) {
+      parts_ = std::move(parts);
+    } else {
+      auto result = exchanger_->exchange(set_.id, set_.ranks, parts, deadline_);
+      if (!result) return error.set("%s", result.error().message.c_str());
+      parts_ = std::move(*result);
+    }
+    pointers_.clear();
+    lengths_.clear();
+    for (const std::string& part : parts_) {
+      pointers_.push_back(part.data());
+      lengths_.push_back(part.size());
+    }
+    *received = pointers_.data();
+    *lengths = lengths_.data();
+    return true;
+  }
+
+  Exchanger* exchanger_;
+  const ProcessSet& set_;
+  Deadline deadline_;
+  std::vector<std::string> parts_;
+  std::vector<const void*> pointers_;
+  std::vector<std::size_t> lengths_;
+};
+
+}  // namespace
+
+std::vector<std::string> usable_backends(const Settings& settings) {
+  std::vector<std::string> usable;
+  ProbeContext context;
+  context.world_size = settings.size;
+  context.local_size = settings.local_size;
+  for (const BackendRow& row : backend_rows()) {
+    const auto descriptor = load_backend(row);
+    if (!descriptor) continue;
+    ErrorText why_not;
+    if ((*descriptor)->probe(context, why_not)) usable.emplace_back(row.id);
+  }
+  return usable;
+}
+
+BackendPool::BackendPool(const World& world, Exchanger* exchanger)
+    : world_(world), exchanger_(exchanger) {
+  std::vector<std::vector<std::string>> usable;
+  for (const Introduction& each : world.introductions) usable.push_back(each.backends);
+  for (const std::string& id : agree_on_backends(usable, world.settings.backends)) {
+    const BackendRow* row = find_backend_row(id);
+    if (row == nullptr) continue;
+    auto descriptor = load_backend(*row);
+    if (descriptor) entries_.push_back({id, *descriptor, nullptr, false});
+  }
+  rebuild_table();
+}
+
+BackendPool::~BackendPool() {
+  for (Entry& entry : entries_) {
+    if (entry.transport != nullptr) entry.transport->destroy();
+  }
+}
+
+void BackendPool::rebuild_table() {
+  table_.clear();
+  for (const Entry& entry : entries_) {
+    if (entry.dropped) continue;
+    for (int i = 0; i < entry.descriptor->row_count; ++i) {
+      table_.push_back({entry.id, entry.descriptor->rows[i]});
+    }
+  }
+}
+
+// Only what the set can use is made: no mesh of connections for a set of one rank, or of one host
+// that has something better.
+bool BackendPool::wanted_for(const Entry& entry, const ProcessSet& set) const {
+  for (int i = 0; i < entry.descriptor->row_count; ++i) {
+    const Capability& row = entry.descriptor->rows[i];
+    SelectionQuery query;
+    query.operation = static_cast<hora_operation>(row.operation);
+    query.gpu = row.gpu != 0;
+    query.one_host = set.one_host;
+    query.set_size = set.size();
+    for (std::int64_t bytes : {row.least_bytes, row.most_bytes}) {
+      query.bytes = bytes;
+      for (int dtype = 0; dtype < 11; ++dtype) {
+        query.dtype = static_cast<hora_dtype>(dtype);
+        if (select_backend(table_, query) == entry.id) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// All ranks say whether it went well; the first that did not gives the reason. Empty: all well.
+Result<std::string> BackendPool::first_objection(const std::string& mine) {
+  if (exchanger_ == nullptr) return mine;
+  std::vector<std::int32_t> all;
+  for (int rank = 0; rank < world_.settings.size; ++rank) all.push_back(rank);
+  const Deadline deadline = Clock::now() + world_.settings.start_timeout;
+  auto votes = exchanger_->exchange(0, all, {mine}, deadline);
+  if (!votes) return std::move(votes).error();
+  for (std::size_t rank = 0; rank < votes->size(); ++rank) {
+    if (!(*votes)[rank].empty()) return "rank " + std::to_string(rank) + ": " + (*votes)[rank];
+  }
+  return std::string();
+}
+
+Status BackendPool::equip(ProcessSet& set) {
+  bool changed = true;
+  set.table.clear();
+  while (changed) {  // dropping one may make another one useful
+    changed = false;
+    for (Entry& entry : entries_) {
+      if (entry.dropped || set.find_backend(entry.id) != nullptr || !wanted_for(entry, set)) {
+        continue;
+      }
+      std::string mine;
+      BackendPtr backend;
+      if (set.index >= 0 || entry.descriptor->connect != nullptr) {
+        auto created = create(entry, set);
+        if (created) {
+          backend = std::move(*created);
+        } else {
+          mine = created.error().message.empty() ? "failed" : created.error().message;
+        }
+      }
+      auto objection = first_objection(mine);
+      if (!objection) return std::move(objection).error();
+      if (!objection->empty()) {
+        drop(entry, *objection);
+        changed = true;
+        break;
+      }
+      if (backend == nullptr) continue;
+      const std::lock_guard<std::mutex> lock(mutex_);
+      live_.push_back(backend.get());
+      if (std::find(enabled_.begin(), enabled_.end(), entry.id) == enabled_.end()) {
+        enabled_.push_back(entry.id);
+      }
+      if (aborted_) backend->abort();
+      set.backends.emplace_back(entry.id, std::move(backend));
+    }
+  }
+  for (const SelectionRow& row : table_) {
+    if (set.find_backend(row.backend) != nullptr) set.table.push_back(row);
+  }
+  return Ok{};
+}
+
+Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
+  const bool is_transport = entry.descriptor->connect != nullptr;
+  ProcessSet all;  // a transport connects the whole world, once
+  for (int rank = 0; rank < world_.settings.size; ++rank) all.ranks.push_back(rank);
+  all.index = world_.settings.rank;
+  const ProcessSet& members = is_transport ? all : set;
+  const Deadline deadline = Clock::now() + world_.settings.start_timeout;
+  SetServices services(exchanger_, members, deadline);
+  std::vector<std::int32_t> hosts;
+  for (std::int32_t rank : members.ranks) {
+    hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
+  }
+  GroupContext context;
+  context.set = members.id;
+  context.index = members.index;
+  context.size = members.size();
+  context.ranks = members.ranks.data();
+  context.hosts = hosts.data();
+  context.rank = world_.settings.rank;
+  context.world_size = world_.settings.size;
+  context.local_rank = world_.settings.local_rank;
+  context.local_size = world_.settings.local_size;
+  context.timeout_ms = world_.settings.start_timeout.count();
+  context.address = world_.address.c_str();
+  context.job = world_.settings.job_id.c_str();
+  context.services = &services;
+  ErrorText error;
+  if (!is_transport) {
+    Backend* backend = entry.descriptor->create(context, error);
+    if (backend == nullptr) return make_error(ErrorCode::kUnavailable, error.text);
+    return BackendPtr(backend);
+  }
+  if (entry.transport == nullptr) {
+    entry.transport = entry.descriptor->connect(context, error);
+    if (entry.transport == nullptr) return make_error(ErrorCode::kUnavailable, error.text);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    transports_.push_back(entry.transport);
+    if (aborted_) entry.transport->abort();
+  }
+  if (set.index < 0) return BackendPtr();
+  return BackendPtr(make_transport_backend(*entry.transport, set.ranks, set.index, set.id, {}));
+}
+
+void BackendPool::drop(Entry& entry, std::string why) {
+  entry.dropped = true;
+  rebuild_table();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  left_out_.emplace_back(entry.id, std::move(why));
+}
+
+void BackendPool::strip(ProcessSet& set) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [id, backend] : set.backends) std::erase(live_, backend.get());
+  }
+  set.backends.clear();
+}
+
+std::vector<std::string> BackendPool::enabled() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return enabled_;
+}
+
+std::vector<std::pair<std::string, std::string>> BackendPool::left_out() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return left_out_;
+}
+
+void BackendPool::abort_all() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  aborted_ = true;
+  for (Backend* backend : live_) backend->abort();
+  for (Transport* transport : transports_) transport->abort();
+}
+
+}  // namespace hora::collectives

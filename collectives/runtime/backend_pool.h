@@ -1,0 +1,76 @@
+// The backends of this job: which ones, agreed by all ranks, and an instance for each process set.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/control/exchanger.h"
+#include "collectives/runtime/introduction.h"
+#include "collectives/runtime/process_set.h"
+#include "collectives/runtime/settings.h"
+#include "collectives/selection/select.h"
+
+namespace hora::collectives {
+
+// The ids of the backends that probe well in this process, in the order of the registry.
+std::vector<std::string> usable_backends(const Settings& settings);
+
+// Where this process is in the world; fixed after the ranks have met.
+struct World {
+  Settings settings;
+  std::vector<Introduction> introductions;  // by rank
+  std::vector<std::int32_t> hosts;          // host number by rank
+  std::string address;                      // own, numeric, towards the other hosts
+};
+
+class BackendPool {
+ public:
+  // `exchanger` may be null in a world of one.
+  BackendPool(const World& world, Exchanger* exchanger);
+  ~BackendPool();
+  BackendPool(const BackendPool&) = delete;
+  BackendPool& operator=(const BackendPool&) = delete;
+
+  // Collective over the world, also for ranks that are not members. A backend that cannot be made
+  // on one rank is left out on all of them. An error when none is left for a set.
+  Status equip(ProcessSet& set);
+  void strip(ProcessSet& set);
+
+  const SelectionTable& table() const { return table_; }
+  // Agreed backends that are in use, by id; and why others are not. For people.
+  std::vector<std::string> enabled() const;
+  std::vector<std::pair<std::string, std::string>> left_out() const;
+
+  // Interrupts whatever blocks in a backend. Any thread.
+  void abort_all();
+
+ private:
+  struct Entry {
+    std::string id;
+    const BackendDescriptor* descriptor = nullptr;
+    Transport* transport = nullptr;  // of the world, once connected
+    bool dropped = false;
+  };
+
+  Result<BackendPtr> create(Entry& entry, const ProcessSet& set);
+  Result<std::string> first_objection(const std::string& mine);
+  bool wanted_for(const Entry& entry, const ProcessSet& set) const;
+  void drop(Entry& entry, std::string why);
+  void rebuild_table();
+
+  const World& world_;
+  Exchanger* exchanger_;
+  std::vector<Entry> entries_;
+  SelectionTable table_;
+  mutable std::mutex mutex_;    // guards what follows
+  std::vector<Backend*> live_;  // to abort
+  std::vector<Transport*> transports_;
+  std::vector<std::string> enabled_;
+  std::vector<std::pair<std::string, std::string>> left_out_;
+  bool aborted_ = false;
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,16 @@
+// From the environment of a worker to what Communicator::join() needs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/runtime/communicator.h"
+
+namespace hora::collectives {
+
+// `generation`: how often this process has joined before. Rank 0 of each incarnation of the world
+// publishes its address under a key of its own, so that nobody meets yesterday's coordinator.
+Result<Communicator::Start> start_from_environment(
+    std::vector<std::vector<std::int32_t>> process_sets, int generation);
+
+}  // namespace hora::collectives

@@ -1,0 +1,250 @@
+#include "collectives/runtime/communicator.h"
+
+#include <algorithm>
+
+#include "collectives/control/tcp_channel.h"
+#include "collectives/control/tcp_control.h"
+#include "collectives/runtime/quiet_thread.h"
+#include "collectives/runtime/request_check.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/net/socket.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// The ranks leave together within seconds; one that cannot is left behind.
+constexpr std::chrono::seconds kLeavePatience{15};
+
+Introduction introduce(const Communicator::Start& start) {
+  Introduction introduction;
+  introduction.hostname = start.settings.hostname;
+  introduction.machine = machine_identity();
+  introduction.local_rank = start.settings.local_rank;
+  introduction.local_size = start.settings.local_size;
+  introduction.backends = usable_backends(start.settings);
+  introduction.process_sets = start.process_sets;
+  return introduction;
+}
+
+Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
+                                         const ControlIdentity& self, Deadline deadline) {
+  auto address = parse_ip_address(start.address);
+  if (!address) return std::move(address).error();
+  auto listener = open_control_listener(*address);
+  if (!listener) return std::move(listener).error();
+  auto endpoint = net::local_endpoint(listener->get());
+  if (!endpoint) return std::move(endpoint).error();
+  HORA_TRY(start.store->set(start.meeting_key, format_endpoint(*endpoint), deadline));
+  return gather_workers(std::move(*listener), self, deadline);
+}
+
+Result<ControlWorld> meet_as_worker(const Communicator::Start& start, const ControlIdentity& self,
+                                    Deadline deadline) {
+  auto published = start.store->wait(start.meeting_key, deadline);
+  if (!published) {
+    return std::move(published).error().with_context("waiting for rank 0 to start");
+  }
+  auto coordinator = parse_endpoint(*published);
+  if (!coordinator) return std::move(coordinator).error();
+  return join_coordinator(*coordinator, self, deadline);
+}
+
+Result<ControlWorld> meet(const Communicator::Start& start, const Introduction& introduction) {
+  const Settings& settings = start.settings;
+  ControlIdentity self{settings.rank, settings.size, settings.job_id, settings.rendezvous_token,
+                       encode_introduction(introduction)};
+  if (settings.size == 1) {
+    return ControlWorld{std::make_unique<TcpChannel>(), {self.introduction}};
+  }
+  const Deadline deadline = Clock::now() + settings.start_timeout;
+  return settings.rank == 0 ? meet_as_coordinator(start, self, deadline)
+                            : meet_as_worker(start, self, deadline);
+}
+
+Outcome from_error(const Error& error) {
+  return {error.code == ErrorCode::kTimedOut ? HORA_TIMED_OUT : HORA_INVALID_ARGUMENT,
+          error.message};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
+  auto control = meet(start, introduce(start));
+  if (!control) return std::move(control).error();
+  std::unique_ptr<Communicator> self(new Communicator);
+  self->world_ = std::make_unique<World>();
+  World& world = *self->world_;
+  world.settings = std::move(start.settings);
+  world.address = std::move(start.address);
+  for (const std::string& bytes : control->introductions) {
+    auto introduction = decode_introduction(bytes);
+    if (!introduction) return std::move(introduction).error();
+    world.introductions.push_back(std::move(*introduction));
+  }
+  world.hosts = number_hosts(world.introductions);
+  if (std::string problem = check_process_sets(world.introductions); !problem.empty()) {
+    return make_error(ErrorCode::kUsage, std::move(problem));
+  }
+  self->engine_ = std::make_unique<Engine>(world, std::move(control->channel));
+  HORA_TRY(self->engine_->set_up());
+  self->thread_ = start_quiet_thread("hora-runtime", [communicator = self.get()] {
+    communicator->engine_->run();
+    communicator->ended_.store(true, std::memory_order_release);
+    communicator->ended_.notify_all();
+  });
+  return self;
+}
+
+Communicator::~Communicator() { leave(); }
+
+void Communicator::leave() {
+  if (!thread_.joinable()) return;
+  auto request = std::make_shared<Operation>();
+  request->request.action = Action::kShutdown;
+  request->request.name = "hora.shutdown";
+  // Refused when the world has ended already: then the thread is ending too. Otherwise finished
+  // when this rank begins to leave, or the world breaks, and then the thread ends by itself.
+  const bool asked = enqueue({request}).status == HORA_OK;
+  if (asked && !request->wait(Clock::now() + kLeavePatience)) {
+    engine_->stop_now("rank " + std::to_string(world_->settings.rank) + " has shut down");
+  }
+  thread_.join();
+}
+
+bool Communicator::is_homogeneous() const {
+  std::map<std::int32_t, int> counts;
+  for (std::int32_t host : world_->hosts) ++counts[host];
+  return std::all_of(counts.begin(), counts.end(),
+                     [&](const auto& each) { return each.second == counts.begin()->second; });
+}
+
+void Communicator::name_unnamed(Operation& operation) {
+  if (operation.request.action == Action::kJoin) {
+    operation.request.name = "hora.join";
+  } else if (operation.request.action == Action::kBarrier) {
+    operation.request.name =
+        "hora.barrier." + std::to_string(barriers_[operation.request.process_set]++);
+  }
+}
+
+Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle* handles) {
+  if (requests.empty() || handles == nullptr) {
+    return {HORA_INVALID_ARGUMENT, "hora_submit needs at least one request and room for handles"};
+  }
+  std::vector<OperationPtr> operations;
+  for (const hora_request& request : requests) {
+    const auto ranks = engine_->sets().ranks(request.process_set);
+    if (!ranks) {
+      return {HORA_INVALID_ARGUMENT,
+              "there is no process set " + std::to_string(request.process_set)};
+    }
+    if (std::find(ranks->begin(), ranks->end(), world_->settings.rank) == ranks->end()) {
+      return {HORA_INVALID_ARGUMENT, "rank " + std::to_string(world_->settings.rank) +
+                                         " is not in process set " +
+                                         std::to_string(request.process_set)};
+    }
+    auto operation = check_request(request, *ranks);
+    if (!operation) return from_error(operation.error());
+    operations.push_back(std::move(*operation));
+  }
+  const Request& first = operations.front()->request;
+  for (const OperationPtr& operation : operations) {
+    if (operations.size() == 1) break;
+    if (operation->request.process_set != first.process_set || operation->request.name.empty()) {
+      return {HORA_INVALID_ARGUMENT,
+              "the operations of a group must be of one process set, and neither barrier nor join"};
+    }
+    operation->request.group = first.name;
+    operation->request.group_size = static_cast<std::int32_t>(operations.size());
+  }
+  {
+    const std::lock_guard<std::mutex> lock(handles_mutex_);
+    for (const OperationPtr& operation : operations) {
+      name_unnamed(*operation);
+      operation->handle = next_handle_++;
+      handles_[operation->handle] = operation;
+    }
+  }
+  const std::vector<OperationPtr> kept = operations;
+  Outcome outcome = enqueue(std::move(operations));
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    handles[i] = outcome.status == HORA_OK ? kept[i]->handle : 0;
+    if (outcome.status != HORA_OK) release(kept[i]->handle);
+  }
+  return outcome;
+}
+
+Outcome Communicator::enqueue(std::vector<OperationPtr> operations) {
+  std::string detail;
+  switch (engine_->queue().push(std::move(operations), detail)) {
+    case RequestQueue::Push::kQueuedFirst:
+      engine_->wake();
+      return {};
+    case RequestQueue::Push::kQueued:
+      return {};
+    case RequestQueue::Push::kDuplicate:
+      return {HORA_INVALID_ARGUMENT,
+              "an operation of the name '" + detail +
+                  "' is in flight already; wait for it, or use another name"};
+    case RequestQueue::Push::kClosed:
+      return {HORA_ABORTED, detail};
+  }
+  return {HORA_INTERNAL, "unreachable"};
+}
+
+OperationPtr Communicator::find(hora_handle handle) const {
+  const std::lock_guard<std::mutex> lock(handles_mutex_);
+  const auto found = handles_.find(handle);
+  return found == handles_.end() ? nullptr : found->second;
+}
+
+void Communicator::release(hora_handle handle) {
+  OperationPtr released;  // destroyed outside the lock
+  const std::lock_guard<std::mutex> lock(handles_mutex_);
+  const auto found = handles_.find(handle);
+  if (found == handles_.end()) return;
+  released = std::move(found->second);
+  handles_.erase(found);
+}
+
+Outcome Communicator::run_world_action(Action action, std::vector<std::int64_t> numbers,
+                                       OperationPtr* done) {
+  auto operation = std::make_shared<Operation>();
+  operation->request.action = action;
+  operation->request.shape = std::move(numbers);
+  {
+    const std::lock_guard<std::mutex> lock(handles_mutex_);
+    operation->request.name = "hora.world." + std::to_string(world_actions_++);
+  }
+  if (Outcome outcome = enqueue({operation}); outcome.status != HORA_OK) return outcome;
+  operation->wait(Deadline::max());
+  *done = operation;
+  return {operation->status, operation->error};
+}
+
+Outcome Communicator::add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id) {
+  std::sort(ranks.begin(), ranks.end());
+  const std::vector<std::int64_t> numbers(ranks.begin(), ranks.end());
+  if (ranks.empty() || ranks.front() < 0 || ranks.back() >= world_->settings.size ||
+      std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
+    return {HORA_INVALID_ARGUMENT, "a process set is some different ranks of 0.." +
+                                       std::to_string(world_->settings.size - 1) + ", not " +
+                                       format_shape(numbers)};
+  }
+  OperationPtr done;
+  Outcome outcome = run_world_action(Action::kAddProcessSet, numbers, &done);
+  if (outcome.status == HORA_OK) *id = static_cast<std::int32_t>(done->number);
+  return outcome;
+}
+
+Outcome Communicator::remove_process_set(std::int32_t id) {
+  if (id == HORA_GLOBAL_PROCESS_SET || !engine_->sets().ranks(id)) {
+    return {HORA_INVALID_ARGUMENT, "process set " + std::to_string(id) + " cannot be removed: " +
+                                       (id == 0 ? "it is the world" : "there is none")};
+  }
+  OperationPtr done;
+  return run_world_action(Action::kRemoveProcessSet, {id}, &done);
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,79 @@
+// A process's membership in a job: the library behind hora.h, as an object. hora.h keeps one; tests
+// keep one per thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "collectives/runtime/engine.h"
+#include "hora/hora.h"
+#include "rendezvous/store.h"
+
+namespace hora::collectives {
+
+// An outcome with the text that hora_last_error() shows.
+struct Outcome {
+  hora_status status = HORA_OK;
+  std::string text;
+};
+
+class Communicator {
+ public:
+  struct Start {
+    Settings settings;
+    std::vector<std::vector<std::int32_t>> process_sets;  // static ones
+    std::string address;  // own, numeric, where the others can reach this rank
+    // Where rank 0 says where it is, under `meeting_key`; not used in a world of one. Used until
+    // join() returns only.
+    std::shared_ptr<rendezvous::Store> store;
+    std::string meeting_key;
+  };
+
+  // Blocks until all ranks have met, at most settings.start_timeout.
+  static Result<std::unique_ptr<Communicator>> join(Start start);
+  // As leave().
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Ends the job for all ranks. Idempotent; blocks until this rank has left.
+  void leave();
+
+  Outcome submit(std::span<const hora_request> requests, hora_handle* handles);
+  // Null for an unknown handle.
+  OperationPtr find(hora_handle handle) const;
+  void release(hora_handle handle);
+
+  Outcome add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id);
+  Outcome remove_process_set(std::int32_t id);
+
+  const World& world() const { return *world_; }
+  const Engine& engine() const { return *engine_; }
+  bool is_homogeneous() const;
+
+ private:
+  Communicator() = default;
+  Outcome enqueue(std::vector<OperationPtr> operations);
+  Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
+  void name_unnamed(Operation& operation);
+
+  std::unique_ptr<World> world_;
+  std::unique_ptr<Engine> engine_;
+  std::thread thread_;
+  std::atomic<bool> ended_{false};  // run() has returned
+
+  mutable std::mutex handles_mutex_;
+  std::unordered_map<hora_handle, OperationPtr> handles_;
+  hora_handle next_handle_ = 1;
+  // The n-th barrier of a set on one rank meets the n-th on the others.
+  std::map<std::int32_t, std::uint64_t> barriers_;
+  std::uint64_t world_actions_ = 0;
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,88 @@
+#include "collectives/runtime/describe.h"
+
+#include <algorithm>
+
+#include "collectives/backends/registry.h"
+#include "collectives/kernels/kernels.h"
+
+namespace hora::collectives {
+
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string boolean(bool value) { return value ? "true" : "false"; }
+
+// One backend: built, loadable on this host, and whether this job uses it.
+std::string describe_backend(const BackendRow& row, const Communicator* communicator) {
+  const bool built = row.why_not_built == nullptr;
+  std::string version;
+  std::string why;
+  bool usable = false;
+  if (auto descriptor = load_backend(row)) {
+    version = (*descriptor)->version();
+    ProbeContext context;
+    if (communicator != nullptr) {
+      context.world_size = communicator->world().settings.size;
+      context.local_size = communicator->world().settings.local_size;
+    }
+    ErrorText reason;
+    usable = (*descriptor)->probe(context, reason);
+    why = reason.text;
+  } else {
+    why = descriptor.error().message;
+  }
+  bool enabled = false;
+  if (communicator != nullptr) {
+    const auto list = communicator->engine().backends().enabled();
+    enabled = std::find(list.begin(), list.end(), row.id) != list.end();
+    for (const auto& [id, reason] : communicator->engine().backends().left_out()) {
+      if (id == row.id) why = reason;
+    }
+  }
+  return "{\"id\":" + quoted(row.id) + ",\"built\":" + boolean(built) +
+         ",\"usable\":" + boolean(usable) + ",\"enabled\":" + boolean(enabled) +
+         ",\"version\":" + quoted(version) + ",\"why_not\":" + quoted(why) + "}";
+}
+
+}  // namespace
+
+std::string describe(const Communicator* communicator) {
+  std::string text = "{\"version\":" + quoted(HORA_VERSION) +
+                     ",\"abi\":" + std::to_string(HORA_ABI_VERSION) +
+                     ",\"library\":" + quoted(library_folder()) +
+                     ",\"simd\":" + quoted(kernels().instruction_set) + ",\"backends\":[";
+  bool first = true;
+  for (const BackendRow& row : backend_rows()) {
+    if (!first) text += ',';
+    first = false;
+    text += describe_backend(row, communicator);
+  }
+  text += "]";
+  if (communicator != nullptr) {
+    const Settings& settings = communicator->world().settings;
+    text += ",\"rank\":" + std::to_string(settings.rank) +
+            ",\"size\":" + std::to_string(settings.size) +
+            ",\"address\":" + quoted(communicator->world().address) +
+            ",\"fusion_threshold_bytes\":" + std::to_string(settings.fusion_threshold_bytes) +
+            ",\"selection\":" + quoted(format_table(communicator->engine().backends().table()));
+  }
+  return text + "}";
+}
+
+}  // namespace hora::collectives

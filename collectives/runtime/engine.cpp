@@ -1,0 +1,442 @@
+#include "collectives/runtime/engine.h"
+
+#include <algorithm>
+
+#include "collectives/control/messages.h"
+#include "collectives/fusion/fusion_plan.h"
+#include "collectives/negotiation/codec.h"
+#include "collectives/runtime/executor.h"
+
+namespace hora::collectives {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// How long the ranks wait for each other at the end, and for the news of what broke.
+constexpr seconds kLeavingPatience{10};
+constexpr milliseconds kNewsPatience{2000};
+
+std::string message(ControlMessage kind, std::string_view payload = {}) {
+  std::string bytes(1, static_cast<char>(kind));
+  bytes += payload;
+  return bytes;
+}
+
+ControlMessage kind_of(const std::string& bytes) {
+  return bytes.empty() ? ControlMessage{} : static_cast<ControlMessage>(bytes[0]);
+}
+
+std::vector<std::int32_t> all_ranks(int size) {
+  std::vector<std::int32_t> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace
+
+Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel)
+    : world_(world),
+      channel_(std::move(channel)),
+      exchanger_(std::in_place, *channel_, world.settings.rank),
+      pool_(world, &*exchanger_) {
+  if (coordinates()) {
+    coordinator_.emplace(world.settings.size);
+    finished_.assign(static_cast<std::size_t>(world.settings.size), 0);
+    finished_[0] = 1;
+  }
+}
+
+Engine::~Engine() {
+  guard_.reset();
+  for (auto& [id, set] : sets_) pool_.strip(*set);
+}
+
+Status Engine::set_up() {
+  guard_.emplace(channel_->liveness_fds(), [this] { pool_.abort_all(); });
+  exchanger_->define_scope(0, all_ranks(world_.settings.size));
+  HORA_TRY(make_set(0, all_ranks(world_.settings.size)));
+  for (const auto& ranks : world_.introductions.front().process_sets) {
+    std::vector<std::int32_t> sorted = ranks;
+    std::sort(sorted.begin(), sorted.end());
+    if (coordinator_) coordinator_->add_set(sorted);
+    HORA_TRY(make_set(static_cast<std::int32_t>(sets_.size()), std::move(sorted)));
+  }
+  return Ok{};
+}
+
+Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
+  auto set = std::make_unique<ProcessSet>();
+  set->id = id;
+  set->ranks = std::move(ranks);
+  const auto mine = std::find(set->ranks.begin(), set->ranks.end(), world_.settings.rank);
+  if (mine != set->ranks.end()) set->index = static_cast<int>(mine - set->ranks.begin());
+  const auto host = [&](std::int32_t rank) { return world_.hosts[static_cast<std::size_t>(rank)]; };
+  set->one_host = std::all_of(set->ranks.begin(), set->ranks.end(), [&](std::int32_t rank) {
+    return host(rank) == host(set->ranks.front());
+  });
+  exchanger_->define_scope(id, set->ranks);
+  HORA_TRY(pool_.equip(*set));
+  set_table_.add(id, set->ranks);
+  sets_[id] = std::move(set);
+  return Ok{};
+}
+
+void Engine::wake() { channel_->wake(); }
+
+void Engine::stop_now(std::string reason) {
+  {
+    const std::lock_guard<std::mutex> lock(stop_mutex_);
+    if (!stop_reason_) stop_reason_ = std::move(reason);
+  }
+  pool_.abort_all();
+  wake();
+}
+
+std::string Engine::name_rank(int rank) const {
+  return "rank " + std::to_string(rank) + " (" +
+         world_.introductions[static_cast<std::size_t>(rank)].hostname + ")";
+}
+
+void Engine::run() {
+  while (state_ == State::kRunning) {
+    take_submissions();
+    const bool worked = coordinator_ && coordinate();
+    if (state_ != State::kRunning) break;
+    wait_for_messages(worked ? Clock::now() : Deadline::max());
+    for (Incoming& each : std::exchange(inbox_, {})) {
+      if (state_ == State::kRunning) handle(std::move(each));
+    }
+    const std::lock_guard<std::mutex> lock(stop_mutex_);
+    if (stop_reason_ && state_ == State::kRunning) {
+      fail_everything(*stop_reason_);
+      channel_->hang_up();
+    }
+  }
+}
+
+void Engine::wait_for_messages(Deadline deadline) {
+  std::vector<Incoming> deferred = exchanger_->take_deferred();
+  if (!deferred.empty()) deadline = Clock::now();
+  for (Incoming& each : deferred) inbox_.push_back(std::move(each));
+  for (Incoming& each : channel_->poll(deadline)) inbox_.push_back(std::move(each));
+}
+
+void Engine::take_submissions() {
+  std::vector<Request> requests;
+  for (OperationPtr& operation : queue_.take()) {
+    const auto found = sets_.find(operation->request.process_set);
+    if (found == sets_.end()) {  // removed while the operation was on its way
+      finish(operation, HORA_ABORTED, "the process set was removed");
+      continue;
+    }
+    requests.push_back(operation->request);
+    ProcessSet& set = *found->second;
+    if (operation->request.action == Action::kJoin) {
+      set.joining = std::move(operation);
+    } else {
+      set.pending[operation->request.name] = std::move(operation);
+    }
+  }
+  if (requests.empty()) return;
+  if (!coordinator_) {
+    channel_->send(0, message(ControlMessage::kRequests, encode_requests(requests)));
+    return;
+  }
+  const auto now = Clock::now();
+  for (Request& request : requests) coordinator_->add(0, std::move(request), now);
+}
+
+// Answers whether there was something to do.
+bool Engine::coordinate() {
+  std::vector<Verdict> verdicts = coordinator_->take_ready();
+  if (verdicts.empty()) return false;
+  announce(verdicts);
+  for (Verdict& verdict : verdicts) take_own_column(verdict);
+  carry_out(verdicts);
+  return true;
+}
+
+// What an alltoall's verdict says to the coordinator itself.
+void Engine::take_own_column(Verdict& verdict) {
+  if (verdict.all_splits.empty()) return;
+  const auto set = sets_.find(verdict.agreed.process_set);
+  if (set == sets_.end() || set->second->index < 0) return;
+  const auto size = static_cast<std::size_t>(set->second->size());
+  for (std::size_t sender = 0; sender < size; ++sender) {
+    verdict.numbers.push_back(
+        verdict.all_splits[sender * size + static_cast<std::size_t>(set->second->index)]);
+  }
+}
+
+// Every other rank gets the verdicts of its sets. They must be with the kernel before this rank
+// runs them: the others could not take part otherwise.
+void Engine::announce(const std::vector<Verdict>& verdicts) {
+  if (world_.settings.size == 1) return;
+  std::string same_for_all;
+  if (std::all_of(verdicts.begin(), verdicts.end(), [](const Verdict& verdict) {
+        return verdict.agreed.process_set == 0 && verdict.all_splits.empty();
+      })) {
+    WireWriter list;
+    list.varint(verdicts.size());
+    for (const Verdict& verdict : verdicts) encode_verdict(list, verdict, 0);
+    same_for_all = message(ControlMessage::kVerdicts, list.take());
+  }
+  for (int rank = 1; rank < world_.settings.size; ++rank) {
+    if (!same_for_all.empty()) {
+      channel_->send(rank, same_for_all);
+      continue;
+    }
+    WireWriter list;
+    std::uint64_t count = 0;
+    for (const Verdict& verdict : verdicts) {
+      const auto set = sets_.find(verdict.agreed.process_set);
+      if (set == sets_.end()) continue;
+      const auto& ranks = set->second->ranks;
+      const auto member = std::find(ranks.begin(), ranks.end(), rank);
+      if (member == ranks.end()) continue;
+      encode_verdict(list, verdict, static_cast<int>(member - ranks.begin()));
+      ++count;
+    }
+    if (count == 0) continue;
+    WireWriter head;
+    head.varint(count);
+    channel_->send(rank, message(ControlMessage::kVerdicts, head.take() + list.take()));
+  }
+  // A rank that does not read is slow or stopped, not lost: that shows elsewhere.
+  static_cast<void>(channel_->flush(-1, Deadline::max()));
+}
+
+void Engine::handle(Incoming incoming) {
+  if (incoming.gone) return handle_gone(incoming);
+  if (exchanger_->handle(incoming)) return;
+  const std::string_view payload = std::string_view(incoming.bytes).substr(1);
+  switch (kind_of(incoming.bytes)) {
+    case ControlMessage::kRequests: {
+      auto requests = decode_requests(payload);
+      if (!requests || !coordinator_) {
+        return end_world(name_rank(incoming.rank) + " sent a malformed control message");
+      }
+      const auto now = Clock::now();
+      for (Request& request : *requests) {
+        coordinator_->add(incoming.rank, std::move(request), now);
+      }
+      return;
+    }
+    case ControlMessage::kVerdicts:
+      return handle_verdicts(payload);
+    case ControlMessage::kBroken:
+      return end_world(name_rank(incoming.rank) + ": " + std::string(payload));
+    case ControlMessage::kAbort:
+      return fail_everything(std::string(payload));
+    case ControlMessage::kFinished:
+      if (coordinator_) finished_[static_cast<std::size_t>(incoming.rank)] = 1;
+      return;
+    default:
+      return end_world(name_rank(incoming.rank) + " sent an unexpected control message");
+  }
+}
+
+void Engine::handle_verdicts(std::string_view bytes) {
+  WireReader in(bytes);
+  std::vector<Verdict> verdicts;
+  for (std::uint64_t left = in.varint(); left > 0; --left) {
+    Verdict verdict;
+    if (!decode_verdict(in, verdict)) return end_world("rank 0 sent a malformed verdict");
+    verdicts.push_back(std::move(verdict));
+  }
+  carry_out(verdicts);
+}
+
+void Engine::handle_gone(const Incoming& incoming) {
+  end_world(name_rank(incoming.rank) + " is gone: " + incoming.bytes);
+}
+
+void Engine::carry_out(const std::vector<Verdict>& verdicts) {
+  for (const auto& step : plan_fusion(verdicts, world_.settings.fusion_threshold_bytes)) {
+    if (state_ != State::kRunning) return;
+    std::vector<const Verdict*> chosen;
+    for (std::size_t index : step) chosen.push_back(&verdicts[index]);
+    run_step(chosen);
+  }
+}
+
+OperationPtr Engine::take_pending(ProcessSet& set, const Verdict& verdict) {
+  if (verdict.agreed.action == Action::kJoin) return std::exchange(set.joining, nullptr);
+  auto node = set.pending.extract(verdict.agreed.name);
+  return node.empty() ? nullptr : std::move(node.mapped());
+}
+
+void Engine::run_step(const std::vector<const Verdict*>& verdicts) {
+  const Verdict& first = *verdicts.front();
+  if (first.agreed.action == Action::kShutdown) return leave(first);
+  const auto found = sets_.find(first.agreed.process_set);
+  if (found == sets_.end() || found->second->index < 0) return;  // coordinated only
+  ProcessSet& set = *found->second;
+  if (first.status == HORA_OK) {
+    switch (first.agreed.action) {
+      case Action::kAddProcessSet:
+        return add_set(first, take_pending(set, first));
+      case Action::kRemoveProcessSet:
+        return remove_set(first, take_pending(set, first));
+      case Action::kJoin:
+        break;
+      default:
+        return run_collective(set, verdicts);
+    }
+  }
+  const OperationPtr operation = take_pending(set, first);
+  if (operation == nullptr) return;  // of a group that this rank sees otherwise
+  if (!first.numbers.empty()) operation->number = first.numbers.front();
+  finish(operation, first.status, first.error);
+}
+
+void Engine::run_collective(ProcessSet& set, const std::vector<const Verdict*>& verdicts) {
+  std::vector<OperationPtr> owned;
+  std::vector<Operation*> operations;
+  for (const Verdict* verdict : verdicts) {
+    owned.push_back(take_pending(set, *verdict));
+    operations.push_back(owned.back().get());
+    const bool joined = std::count(verdict->joined.begin(), verdict->joined.end(), set.index) > 0;
+    if (operations.back() == nullptr && !joined) {
+      return end_world(name_rank(world_.settings.rank) + " never asked for '" +
+                       verdict->agreed.name + "', which it is told to run");
+    }
+  }
+  Execution outcome = execute(set, verdicts, operations);
+  if (outcome.kind == Execution::Kind::kBroken) {
+    for (OperationPtr& operation : owned) {
+      if (operation != nullptr) set.pending[operation->request.name] = std::move(operation);
+    }
+    return data_plane_failed(std::move(outcome.text));
+  }
+  const bool good = outcome.kind == Execution::Kind::kDone;
+  for (const OperationPtr& operation : owned) {
+    if (operation != nullptr) finish(operation, good ? HORA_OK : HORA_UNSUPPORTED, outcome.text);
+  }
+}
+
+void Engine::add_set(const Verdict& verdict, const OperationPtr& operation) {
+  const auto id = static_cast<std::int32_t>(verdict.numbers.at(0));
+  const std::vector<std::int32_t> ranks(verdict.agreed.shape.begin(), verdict.agreed.shape.end());
+  const Status made = make_set(id, ranks);
+  if (!made) return data_plane_failed("adding a process set: " + made.error().message);
+  if (operation == nullptr) return;
+  operation->number = id;
+  finish(operation, HORA_OK, {});
+}
+
+void Engine::remove_set(const Verdict& verdict, const OperationPtr& operation) {
+  const auto id = static_cast<std::int32_t>(verdict.agreed.shape.at(0));
+  const auto found = sets_.find(id);
+  if (found != sets_.end()) {
+    ProcessSet& set = *found->second;
+    set_table_.remove(id);
+    for (auto& [name, pending] : std::exchange(set.pending, {})) {
+      finish(pending, HORA_ABORTED, "the process set was removed");
+    }
+    if (set.joining) finish(set.joining, HORA_ABORTED, "the process set was removed");
+    pool_.strip(set);
+    exchanger_->forget_scope(id);
+    sets_.erase(found);
+  }
+  if (operation != nullptr) finish(operation, HORA_OK, {});
+}
+
+void Engine::finish(const OperationPtr& operation, hora_status status, std::string text) {
+  queue_.release_name(*operation);
+  operation->finish(status, std::move(text));
+}
+
+// A rank has asked for the end: all leave together. Everything agreed before has been run here;
+// connections stay open until it has been run everywhere.
+void Engine::leave(const Verdict& verdict) {
+  const auto who = static_cast<int>(verdict.numbers.at(0));
+  state_ = State::kLeaving;
+  guard_->stop();
+  fail_everything(name_rank(who) + " has shut down");
+  const Deadline deadline = Clock::now() + kLeavingPatience;
+  if (!coordinator_) {
+    channel_->send(0, message(ControlMessage::kFinished));
+    static_cast<void>(channel_->flush(0, deadline));
+  }
+  bool closed = false;
+  const auto all_finished = [&] {
+    return coordinator_ ? std::count(finished_.begin(), finished_.end(), 0) == 0 : closed;
+  };
+  while (!all_finished() && Clock::now() < deadline) {
+    for (const Incoming& each : channel_->poll(deadline)) {
+      if (coordinator_ && (each.gone || kind_of(each.bytes) == ControlMessage::kFinished)) {
+        finished_[static_cast<std::size_t>(each.rank)] = 1;
+      }
+      if (!coordinator_ && (each.gone || kind_of(each.bytes) == ControlMessage::kClose)) {
+        closed = true;
+      }
+    }
+    const std::lock_guard<std::mutex> lock(stop_mutex_);
+    if (stop_reason_) break;
+  }
+  if (coordinator_) {
+    for (int rank = 1; rank < world_.settings.size; ++rank) {
+      channel_->send(rank, message(ControlMessage::kClose));
+    }
+    static_cast<void>(channel_->flush(-1, Clock::now() + seconds(1)));
+  }
+  channel_->hang_up();
+}
+
+// The data plane often notices first that a peer is gone, but cannot tell which one began. The
+// control plane can.
+void Engine::data_plane_failed(std::string text) {
+  if (state_ != State::kRunning) return;
+  const std::string mine = name_rank(world_.settings.rank) + ": " + text;
+  bool told = false;
+  for (Deadline deadline = Clock::now() + kNewsPatience;
+       state_ == State::kRunning && Clock::now() < deadline;) {
+    wait_for_messages(deadline);
+    for (Incoming& each : std::exchange(inbox_, {})) {
+      const ControlMessage kind = kind_of(each.bytes);
+      const bool news =
+          each.gone || kind == ControlMessage::kAbort || kind == ControlMessage::kBroken;
+      if (news && state_ == State::kRunning) handle(std::move(each));
+    }
+    const std::lock_guard<std::mutex> lock(stop_mutex_);
+    if (stop_reason_) break;
+    if (Clock::now() >= deadline && !coordinator_ && !told && state_ == State::kRunning) {
+      channel_->send(0, message(ControlMessage::kBroken, text));
+      told = true;
+      deadline = Clock::now() + kNewsPatience;
+    }
+  }
+  if (state_ == State::kRunning) end_world(mine);
+}
+
+// The world is unusable, for this reason. Rank 0 tells everybody.
+void Engine::end_world(const std::string& text) {
+  if (state_ == State::kEnded) return;
+  if (coordinator_) {
+    for (int rank = 1; rank < world_.settings.size; ++rank) {
+      channel_->send(rank, message(ControlMessage::kAbort, text));
+    }
+    static_cast<void>(channel_->flush(-1, Clock::now() + seconds(1)));
+  }
+  fail_everything(text);
+  // Whoever is blocked in a collective sees the end of the stream at once.
+  channel_->hang_up();
+}
+
+void Engine::fail_everything(const std::string& text) {
+  if (state_ == State::kRunning) {
+    state_ = State::kEnded;
+    pool_.abort_all();
+  }
+  std::vector<OperationPtr> open = queue_.close(text);
+  for (auto& [id, set] : sets_) {
+    for (auto& [name, operation] : std::exchange(set->pending, {})) open.push_back(operation);
+    if (set->joining) open.push_back(std::exchange(set->joining, nullptr));
+  }
+  for (const OperationPtr& operation : open) finish(operation, HORA_ABORTED, text);
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,88 @@
+// The runtime of one rank: takes operations, agrees with the other ranks, runs what is agreed.
+//
+// One thread drives it (run()); the queue, the set table and stop_now() are for any thread. Rank 0
+// also keeps the table of the coordination.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/control/control_channel.h"
+#include "collectives/control/exchanger.h"
+#include "collectives/negotiation/coordinator.h"
+#include "collectives/runtime/backend_pool.h"
+#include "collectives/runtime/guard.h"
+#include "collectives/runtime/process_set.h"
+#include "collectives/runtime/request_queue.h"
+
+namespace hora::collectives {
+
+class Engine {
+ public:
+  // A world of one has a channel without peers. `world` outlives the engine.
+  Engine(const World& world, std::unique_ptr<ControlChannel> channel);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Collective: backends for the world and for the static process sets. Before run().
+  Status set_up();
+  // Until the world has shut down or broken. Every operation is finished by then.
+  void run();
+
+  RequestQueue& queue() { return queue_; }
+  const SetTable& sets() const { return set_table_; }
+  const BackendPool& backends() const { return pool_; }
+  // The queue has something, or stop_now() was called. Any thread.
+  void wake();
+  // Ends run() without the consent of the others. Any thread.
+  void stop_now(std::string reason);
+
+ private:
+  enum class State { kRunning, kLeaving, kEnded };
+
+  bool coordinates() const { return world_.settings.rank == 0; }
+  void take_submissions();
+  void handle(Incoming message);
+  void handle_verdicts(std::string_view bytes);
+  void handle_gone(const Incoming& message);
+  bool coordinate();
+  void announce(const std::vector<Verdict>& verdicts);
+  void take_own_column(Verdict& verdict);
+  void carry_out(const std::vector<Verdict>& verdicts);
+  void run_step(const std::vector<const Verdict*>& verdicts);
+  void run_collective(ProcessSet& set, const std::vector<const Verdict*>& verdicts);
+  void add_set(const Verdict& verdict, const OperationPtr& operation);
+  void remove_set(const Verdict& verdict, const OperationPtr& operation);
+  void leave(const Verdict& verdict);
+  void finish(const OperationPtr& operation, hora_status status, std::string text);
+  OperationPtr take_pending(ProcessSet& set, const Verdict& verdict);
+  void data_plane_failed(std::string text);
+  void end_world(const std::string& text);
+  void fail_everything(const std::string& text);
+  void wait_for_messages(Deadline deadline);
+  Status make_set(std::int32_t id, std::vector<std::int32_t> ranks);
+  std::string name_rank(int rank) const;
+
+  const World& world_;
+  std::unique_ptr<ControlChannel> channel_;
+  std::optional<Exchanger> exchanger_;
+  BackendPool pool_;
+  std::map<std::int32_t, std::unique_ptr<ProcessSet>> sets_;
+  std::optional<Coordinator> coordinator_;  // rank 0
+  std::optional<Guard> guard_;
+  std::vector<Incoming> inbox_;  // arrived, not yet handled
+  State state_ = State::kRunning;
+  std::vector<char> finished_;  // coordinator, leaving: by rank
+
+  RequestQueue queue_;
+  SetTable set_table_;
+  std::mutex stop_mutex_;
+  std::optional<std::string> stop_reason_;
+};
+
+}  // namespace hora::collectives

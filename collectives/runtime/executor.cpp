@@ -1,0 +1,186 @@
+#include "collectives/runtime/executor.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "collectives/kernels/kernels.h"
+
+namespace hora::collectives {
+
+namespace {
+
+Execution broken(std::string text) { return {Execution::Kind::kBroken, std::move(text)}; }
+
+std::int64_t sum(const std::vector<std::int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), INT64_C(0));
+}
+
+// Everything that a step points to.
+struct Prepared {
+  Step step;
+  std::vector<Piece> pieces;
+  std::vector<std::int64_t> send_counts;
+  std::vector<std::int64_t> receive_counts;
+  std::vector<ResultBuffer> stand_ins;  // for the tensors of a rank that has joined
+  std::int64_t bytes = 0;               // the same on every rank
+};
+
+std::vector<std::int64_t> with_rows(const std::vector<std::int64_t>& shape, std::int64_t rows) {
+  std::vector<std::int64_t> result = shape;
+  result[0] = rows;
+  return result;
+}
+
+bool add_elementwise(Prepared& prepared, const Verdict& verdict, const Operation* operation) {
+  Piece piece;
+  piece.count = element_count(verdict.agreed.shape);
+  const auto bytes = piece.count * static_cast<std::int64_t>(dtype_bytes(verdict.agreed.dtype));
+  prepared.bytes += bytes;
+  if (operation != nullptr) {
+    piece.input = operation->input;
+    piece.output = operation->output;
+  } else {
+    ResultBuffer stand_in;
+    if (!stand_in.allocate(bytes)) return false;
+    fill_identity(stand_in.data(), piece.count, verdict.agreed.dtype, verdict.agreed.reduce_op);
+    piece.input = stand_in.data();
+    piece.output = stand_in.data();
+    prepared.stand_ins.push_back(std::move(stand_in));
+  }
+  prepared.pieces.push_back(piece);
+  return true;
+}
+
+// Operations whose result the library allocates: `rows` of it on this rank.
+bool add_with_result(Prepared& prepared, Operation& operation, std::int64_t rows) {
+  const std::int64_t row = row_elements(operation.request.shape);
+  const auto width = static_cast<std::int64_t>(dtype_bytes(operation.request.dtype));
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(rows * row, width, &bytes) || !operation.result.allocate(bytes)) {
+    return false;
+  }
+  operation.result_shape = with_rows(operation.request.shape, rows);
+  prepared.pieces.push_back({operation.input, operation.result.data(), operation.count});
+  return true;
+}
+
+void scale_counts(std::vector<std::int64_t>& rows, std::int64_t row) {
+  for (std::int64_t& each : rows) each *= row;
+}
+
+bool prepare_gather(Prepared& prepared, const Verdict& verdict, Operation& operation) {
+  prepared.receive_counts = verdict.numbers;
+  const std::int64_t rows = sum(prepared.receive_counts);
+  const std::int64_t row = row_elements(operation.request.shape);
+  scale_counts(prepared.receive_counts, row);
+  prepared.bytes = rows * row * static_cast<std::int64_t>(dtype_bytes(operation.request.dtype));
+  return add_with_result(prepared, operation, rows);
+}
+
+bool prepare_alltoall(Prepared& prepared, const Verdict& verdict, Operation& operation) {
+  operation.received_splits = verdict.numbers;
+  prepared.send_counts = operation.request.splits;
+  prepared.receive_counts = verdict.numbers;
+  const std::int64_t rows = sum(prepared.receive_counts);
+  const std::int64_t row = row_elements(operation.request.shape);
+  scale_counts(prepared.send_counts, row);
+  scale_counts(prepared.receive_counts, row);
+  return add_with_result(prepared, operation, rows);
+}
+
+bool prepare_scatter(Prepared& prepared, const ProcessSet& set, Operation& operation) {
+  const std::vector<std::int64_t>& shape = operation.request.shape;
+  prepared.receive_counts = even_rows(shape[0], set.size());
+  const std::int64_t mine = prepared.receive_counts[static_cast<std::size_t>(set.index)];
+  scale_counts(prepared.receive_counts, row_elements(shape));
+  prepared.bytes =
+      operation.count * static_cast<std::int64_t>(dtype_bytes(operation.request.dtype));
+  return add_with_result(prepared, operation, mine);
+}
+
+bool prepare(Prepared& prepared, const ProcessSet& set, const std::vector<const Verdict*>& verdicts,
+             const std::vector<Operation*>& operations) {
+  const Request& agreed = verdicts.front()->agreed;
+  Step& step = prepared.step;
+  step.operation = static_cast<std::int32_t>(agreed.action);
+  step.dtype = agreed.dtype;
+  step.reduce_op = agreed.reduce_op == HORA_AVERAGE ? HORA_SUM : agreed.reduce_op;
+  step.divisor = agreed.reduce_op == HORA_AVERAGE ? set.size() : 1;
+  step.prescale = agreed.prescale;
+  step.postscale = agreed.postscale;
+  bool good = true;
+  switch (agreed.action) {
+    case Action::kAllreduce:
+    case Action::kBroadcast:
+      for (std::size_t i = 0; i < verdicts.size(); ++i) {
+        good = good && add_elementwise(prepared, *verdicts[i], operations[i]);
+      }
+      break;
+    case Action::kAllgather:
+      good = prepare_gather(prepared, *verdicts[0], *operations[0]);
+      break;
+    case Action::kAlltoall:
+      good = prepare_alltoall(prepared, *verdicts[0], *operations[0]);
+      break;
+    case Action::kReducescatter:
+      good = prepare_scatter(prepared, set, *operations[0]);
+      break;
+    default:
+      break;
+  }
+  if (agreed.action == Action::kBroadcast) {
+    const auto root = std::find(set.ranks.begin(), set.ranks.end(), agreed.root);
+    step.root = static_cast<std::int32_t>(root - set.ranks.begin());
+  }
+  if (operations.front() != nullptr) {
+    step.device = operations.front()->request.device;
+    step.stream = operations.front()->stream;
+  }
+  step.pieces = prepared.pieces.data();
+  step.piece_count = static_cast<std::int32_t>(prepared.pieces.size());
+  step.send_counts = prepared.send_counts.data();
+  step.receive_counts = prepared.receive_counts.data();
+  return good;
+}
+
+Backend* choose_backend(const ProcessSet& set, const Prepared& prepared, std::string& why_not) {
+  SelectionQuery query;
+  query.operation = static_cast<hora_operation>(prepared.step.operation);
+  query.dtype = static_cast<hora_dtype>(prepared.step.dtype);
+  query.bytes = prepared.bytes;
+  query.gpu = prepared.step.device != HORA_CPU_DEVICE;
+  query.one_host = set.one_host;
+  query.set_size = set.size();
+  const auto id = select_backend(set.table, query);
+  if (id) return set.find_backend(*id);
+  why_not = "no backend in use can do an " + std::string(operation_name(query.operation)) + " of " +
+            std::string(dtype_name(query.dtype)) + (query.gpu ? " on a GPU" : " in host memory") +
+            "; hora_describe() and horarun --check-build --verbose tell what is missing";
+  return nullptr;
+}
+
+}  // namespace
+
+Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
+                  const std::vector<Operation*>& operations) {
+  Prepared prepared;
+  if (!prepare(prepared, set, verdicts, operations)) {
+    return broken("not enough memory for the result of " +
+                  action_name(verdicts.front()->agreed.action) + " '" +
+                  verdicts.front()->agreed.name + "'");
+  }
+  std::string why_not;
+  Backend* backend = choose_backend(set, prepared, why_not);
+  if (backend == nullptr) return {Execution::Kind::kUnsupported, std::move(why_not)};
+  ErrorText error;
+  std::uint64_t ticket = 0;
+  Progress progress = backend->execute(prepared.step, &ticket, error);
+  while (progress == Progress::kPending) progress = backend->poll(ticket, error);
+  if (progress == Progress::kFailed) {
+    return broken(action_name(verdicts.front()->agreed.action) + " '" +
+                  verdicts.front()->agreed.name + "': " + error.text);
+  }
+  return {};
+}
+
+}  // namespace hora::collectives

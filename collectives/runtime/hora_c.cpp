@@ -1,0 +1,389 @@
+// hora.h, over one Communicator per process. No exception leaves this file.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+
+#include "collectives/backends/registry.h"
+#include "collectives/runtime/bootstrap.h"
+#include "collectives/runtime/describe.h"
+#include "hora/hora.h"
+
+namespace {
+
+using namespace hora::collectives;
+
+std::mutex life_mutex;  // one of init, shutdown, reset at a time
+std::shared_mutex current_mutex;
+std::shared_ptr<Communicator> current_communicator;
+int generation = 0;
+
+thread_local std::string last_error;
+thread_local std::string described;
+
+// Whoever holds it keeps the communicator alive through a shutdown by another thread.
+std::shared_ptr<Communicator> current() {
+  const std::shared_lock<std::shared_mutex> lock(current_mutex);
+  return current_communicator;
+}
+
+std::shared_ptr<Communicator> replace_current(std::shared_ptr<Communicator> next) {
+  const std::unique_lock<std::shared_mutex> lock(current_mutex);
+  return std::exchange(current_communicator, std::move(next));
+}
+
+hora_status fail(hora_status status, std::string text) {
+  last_error = std::move(text);
+  return status;
+}
+
+hora_status not_initialized() {
+  return fail(HORA_NOT_INITIALIZED, "hora_init has not been called, or hora_shutdown has");
+}
+
+hora_status report(const Outcome& outcome) { return fail(outcome.status, outcome.text); }
+
+template <typename Function>
+hora_status guarded(Function&& function) {
+  try {
+    last_error.clear();
+    return function();
+  } catch (const std::exception& failure) {
+    return fail(HORA_INTERNAL, failure.what());
+  }
+}
+
+template <typename Function>
+int ask(Function&& function) {
+  const auto communicator = current();
+  return communicator == nullptr ? -1 : function(*communicator);
+}
+
+hora_status start(const hora_options* options) {
+  std::vector<std::vector<std::int32_t>> sets;
+  const std::int32_t* ranks = options == nullptr ? nullptr : options->process_set_ranks;
+  for (std::int32_t i = 0; options != nullptr && i < options->process_set_count; ++i) {
+    const std::int32_t size = options->process_set_sizes[i];
+    if (size < 0) return fail(HORA_INVALID_ARGUMENT, "a process set of negative size");
+    sets.emplace_back(ranks, ranks + size);
+    ranks += size;
+  }
+  auto from_environment = start_from_environment(std::move(sets), generation);
+  hora::Result<std::unique_ptr<Communicator>> joined =
+      from_environment ? Communicator::join(std::move(*from_environment))
+                       : hora::Result<std::unique_ptr<Communicator>>(from_environment.error());
+  ++generation;
+  if (joined) {
+    replace_current(std::move(*joined));
+    return HORA_OK;
+  }
+  const hora::Error& error = joined.error();
+  const std::string text = "joining the job: " + error.message;
+  switch (error.code) {
+    case hora::ErrorCode::kUsage:
+      return fail(HORA_INVALID_ARGUMENT, text);
+    case hora::ErrorCode::kTimedOut:
+      return fail(HORA_TIMED_OUT, text);
+    default:
+      return fail(HORA_ABORTED, text);
+  }
+}
+
+void stop() {
+  if (const auto before = replace_current(nullptr)) before->leave();
+}
+
+// A program that ends without hora_shutdown still says goodbye to the others.
+void stop_at_exit() {
+  try {
+    const std::lock_guard<std::mutex> lock(life_mutex);
+    stop();
+  } catch (const std::exception&) {
+    // The process is ending: there is nobody to tell.
+  }
+}
+
+void register_exit() {
+  static const int registered = std::atexit(stop_at_exit);
+  static_cast<void>(registered);
+}
+
+}  // namespace
+
+extern "C" {
+
+hora_status hora_init(const hora_options* options) {
+  return guarded([&] {
+    const std::lock_guard<std::mutex> lock(life_mutex);
+    if (current() != nullptr) return HORA_OK;
+    register_exit();
+    return start(options);
+  });
+}
+
+hora_status hora_shutdown(void) {
+  return guarded([] {
+    const std::lock_guard<std::mutex> lock(life_mutex);
+    stop();
+    return HORA_OK;
+  });
+}
+
+hora_status hora_reset(void) {
+  return guarded([] {
+    const std::lock_guard<std::mutex> lock(life_mutex);
+    stop();
+    return start(nullptr);
+  });
+}
+
+int hora_is_initialized(void) { return current() != nullptr ? 1 : 0; }
+
+const char* hora_last_error(void) { return last_error.c_str(); }
+
+const char* hora_status_name(hora_status status) {
+  switch (status) {
+    case HORA_OK:
+      return "ok";
+    case HORA_IN_PROGRESS:
+      return "in progress";
+    case HORA_INVALID_ARGUMENT:
+      return "invalid argument";
+    case HORA_NOT_INITIALIZED:
+      return "not initialized";
+    case HORA_MISMATCH:
+      return "mismatch";
+    case HORA_ABORTED:
+      return "aborted";
+    case HORA_TIMED_OUT:
+      return "timed out";
+    case HORA_UNSUPPORTED:
+      return "unsupported";
+    case HORA_INTERNAL:
+      return "internal error";
+  }
+  return "unknown status";
+}
+
+const char* hora_version(void) { return HORA_VERSION; }
+int hora_abi_version(void) { return HORA_ABI_VERSION; }
+
+int hora_rank(void) {
+  return ask([](Communicator& c) { return c.world().settings.rank; });
+}
+int hora_size(void) {
+  return ask([](Communicator& c) { return c.world().settings.size; });
+}
+int hora_local_rank(void) {
+  return ask([](Communicator& c) { return c.world().settings.local_rank; });
+}
+int hora_local_size(void) {
+  return ask([](Communicator& c) { return c.world().settings.local_size; });
+}
+int hora_cross_rank(void) {
+  return ask([](Communicator& c) { return c.world().settings.cross_rank; });
+}
+int hora_cross_size(void) {
+  return ask([](Communicator& c) { return c.world().settings.cross_size; });
+}
+int hora_is_homogeneous(void) {
+  return ask([](Communicator& c) { return c.is_homogeneous() ? 1 : 0; });
+}
+
+hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle* handles) {
+  return guarded([&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    if (requests == nullptr || count < 1) {
+      return fail(HORA_INVALID_ARGUMENT, "hora_submit needs at least one request");
+    }
+    // Callers of another version may have a smaller or larger hora_request.
+    const std::uint32_t stride = requests->struct_size;
+    if (stride == sizeof(hora_request)) {
+      return report(communicator->submit({requests, static_cast<std::size_t>(count)}, handles));
+    }
+    std::vector<hora_request> copies(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      std::memcpy(&copies[i], reinterpret_cast<const char*>(requests) + i * stride,
+                  std::min<std::size_t>(stride, sizeof(hora_request)));
+      copies[i].struct_size = std::min<std::uint32_t>(stride, sizeof(hora_request));
+    }
+    return report(communicator->submit(copies, handles));
+  });
+}
+
+hora_status hora_poll(hora_handle handle) {
+  const hora_status status = hora_wait(handle, 0);
+  return status == HORA_TIMED_OUT ? fail(HORA_IN_PROGRESS, "") : status;
+}
+
+hora_status hora_wait(hora_handle handle, int64_t timeout_ms) {
+  return guarded([&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    const OperationPtr operation = communicator->find(handle);
+    if (operation == nullptr) return fail(HORA_INVALID_ARGUMENT, "unknown handle");
+    const auto deadline = timeout_ms < 0
+                              ? hora::Deadline::max()
+                              : hora::Clock::now() + std::chrono::milliseconds(timeout_ms);
+    if (!operation->wait(deadline)) {
+      return fail(HORA_TIMED_OUT, "waited " + std::to_string(timeout_ms) + " ms for '" +
+                                      operation->request.name + "'; it is still in flight");
+    }
+    return fail(operation->status, operation->error);
+  });
+}
+
+const char* hora_error(hora_handle handle) {
+  const auto communicator = current();
+  if (communicator == nullptr) return "";
+  const OperationPtr operation = communicator->find(handle);
+  return operation != nullptr && operation->done() ? operation->error.c_str() : "";
+}
+
+hora_status hora_result(hora_handle handle, hora_tensor* result) {
+  return guarded([&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    const OperationPtr operation = communicator->find(handle);
+    if (operation == nullptr || result == nullptr) {
+      return fail(HORA_INVALID_ARGUMENT, "unknown handle");
+    }
+    if (!operation->done() || operation->status != HORA_OK || operation->result.data() == nullptr) {
+      return fail(HORA_INVALID_ARGUMENT, "the operation has no result");
+    }
+    result->data = operation->result.data();
+    result->shape = operation->result_shape.data();
+    result->ndim = static_cast<std::int32_t>(operation->result_shape.size());
+    result->dtype = operation->request.dtype;
+    result->device = operation->request.device;
+    result->reserved = 0;
+    return HORA_OK;
+  });
+}
+
+hora_status hora_received_splits(hora_handle handle, const int64_t** splits, int32_t* count) {
+  return guarded([&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    const OperationPtr operation = communicator->find(handle);
+    if (operation == nullptr || !operation->done() || operation->status != HORA_OK ||
+        operation->request.action != Action::kAlltoall) {
+      return fail(HORA_INVALID_ARGUMENT, "not a finished alltoall");
+    }
+    *splits = operation->received_splits.data();
+    *count = static_cast<std::int32_t>(operation->received_splits.size());
+    return HORA_OK;
+  });
+}
+
+int hora_last_joined(hora_handle handle) {
+  return ask([&](Communicator& communicator) {
+    const OperationPtr operation = communicator.find(handle);
+    if (operation == nullptr || !operation->done() || operation->status != HORA_OK ||
+        operation->request.action != Action::kJoin) {
+      return -1;
+    }
+    return static_cast<int>(operation->number);
+  });
+}
+
+void hora_release(hora_handle handle) {
+  if (const auto communicator = current()) communicator->release(handle);
+}
+
+hora_status hora_process_set_add(const int32_t* ranks, int32_t count, int32_t* id) {
+  return guarded([&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    if (ranks == nullptr || count < 1 || id == nullptr) {
+      return fail(HORA_INVALID_ARGUMENT, "a process set needs at least one rank");
+    }
+    return report(communicator->add_process_set({ranks, ranks + count}, id));
+  });
+}
+
+hora_status hora_process_set_remove(int32_t id) {
+  return guarded([&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    return report(communicator->remove_process_set(id));
+  });
+}
+
+int hora_process_set_size(int32_t id) {
+  return ask([&](Communicator& communicator) {
+    const auto ranks = communicator.engine().sets().ranks(id);
+    return ranks ? static_cast<int>(ranks->size()) : -1;
+  });
+}
+
+int hora_process_set_rank(int32_t id) {
+  return ask([&](Communicator& communicator) {
+    const auto ranks = communicator.engine().sets().ranks(id);
+    if (!ranks) return -1;
+    const auto mine = std::find(ranks->begin(), ranks->end(), communicator.world().settings.rank);
+    return mine == ranks->end() ? -1 : static_cast<int>(mine - ranks->begin());
+  });
+}
+
+int hora_process_set_ids(int32_t* ids, int32_t capacity) {
+  return ask([&](Communicator& communicator) {
+    const std::vector<std::int32_t> all = communicator.engine().sets().ids();
+    for (std::size_t i = 0; ids != nullptr && i < all.size(); ++i) {
+      if (static_cast<std::int32_t>(i) < capacity) ids[i] = all[i];
+    }
+    return static_cast<int>(all.size());
+  });
+}
+
+int hora_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity) {
+  return ask([&](Communicator& communicator) {
+    const auto all = communicator.engine().sets().ranks(id);
+    if (!all) return -1;
+    for (std::size_t i = 0; ranks != nullptr && i < all->size(); ++i) {
+      if (static_cast<std::int32_t>(i) < capacity) ranks[i] = (*all)[i];
+    }
+    return static_cast<int>(all->size());
+  });
+}
+
+hora_status hora_timeline_start(const char*, int) {
+  return guarded([] {
+    return fail(HORA_UNSUPPORTED, "this version of libhora does not write timelines yet");
+  });
+}
+
+hora_status hora_timeline_stop(void) {
+  return guarded([] {
+    return fail(HORA_UNSUPPORTED, "this version of libhora does not write timelines yet");
+  });
+}
+
+const char* hora_describe(void) {
+  try {
+    described = describe(current().get());
+  } catch (const std::exception&) {
+    described = "{}";
+  }
+  return described.c_str();
+}
+
+int hora_backend_built(const char* name) {
+  const BackendRow* row = name == nullptr ? nullptr : find_backend_row(name);
+  return row != nullptr && load_backend(*row) ? 1 : 0;
+}
+
+int hora_backend_enabled(const char* name) {
+  if (name == nullptr) return 0;
+  const auto communicator = current();
+  if (communicator == nullptr) return 0;
+  const auto enabled = communicator->engine().backends().enabled();
+  return std::find(enabled.begin(), enabled.end(), name) != enabled.end() ? 1 : 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,104 @@
+#include "collectives/runtime/introduction.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "collectives/negotiation/wire.h"
+#include "collectives/types.h"
+
+namespace hora::collectives {
+
+std::string encode_introduction(const Introduction& introduction) {
+  WireWriter out;
+  out.text(introduction.hostname);
+  out.text(introduction.machine);
+  out.integer(introduction.local_rank);
+  out.integer(introduction.local_size);
+  out.varint(introduction.backends.size());
+  for (const std::string& id : introduction.backends) out.text(id);
+  out.varint(introduction.process_sets.size());
+  for (const auto& ranks : introduction.process_sets) out.integers(ranks);
+  return out.take();
+}
+
+Result<Introduction> decode_introduction(std::string_view bytes) {
+  WireReader in(bytes);
+  Introduction introduction;
+  introduction.hostname = in.text();
+  introduction.machine = in.text();
+  introduction.local_rank = static_cast<int>(in.integer());
+  introduction.local_size = static_cast<int>(in.integer());
+  for (std::uint64_t left = in.varint(); left > 0 && in.ok(); --left) {
+    introduction.backends.push_back(in.text());
+  }
+  for (std::uint64_t left = in.varint(); left > 0 && in.ok(); --left) {
+    introduction.process_sets.push_back(in.integers<std::int32_t>());
+  }
+  if (!in.ok()) return make_error(ErrorCode::kFailed, "malformed introduction of a rank");
+  return introduction;
+}
+
+std::vector<std::int32_t> number_hosts(const std::vector<Introduction>& all) {
+  std::map<std::string, std::int32_t> numbers;
+  std::vector<std::int32_t> hosts;
+  for (const Introduction& each : all) {
+    const auto next = static_cast<std::int32_t>(numbers.size());
+    hosts.push_back(numbers.try_emplace(each.machine, next).first->second);
+  }
+  return hosts;
+}
+
+namespace {
+
+std::string format_sets(const std::vector<std::vector<std::int32_t>>& sets) {
+  std::string text;
+  for (const auto& ranks : sets) {
+    text += format_shape(std::vector<std::int64_t>(ranks.begin(), ranks.end()));
+  }
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+std::string check_process_sets(const std::vector<Introduction>& all) {
+  const auto& first = all.front().process_sets;
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank].process_sets != first) {
+      return "the process sets given to init differ: rank 0 has " + format_sets(first) + ", rank " +
+             std::to_string(rank) + " has " + format_sets(all[rank].process_sets);
+    }
+  }
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    std::vector<std::int32_t> ranks = first[i];
+    std::sort(ranks.begin(), ranks.end());
+    const std::string text = format_shape({ranks.begin(), ranks.end()});
+    if (ranks.empty()) return "a process set given to init is empty";
+    if (std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
+      return "the process set " + text + " names a rank twice";
+    }
+    if (ranks.front() < 0 || ranks.back() >= static_cast<std::int32_t>(all.size())) {
+      return "the process set " + text + " names a rank that is not in 0.." +
+             std::to_string(all.size() - 1);
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      std::vector<std::int32_t> other = first[j];
+      std::sort(other.begin(), other.end());
+      if (other == ranks) return "the process set " + text + " is given to init twice";
+    }
+  }
+  return {};
+}
+
+std::string machine_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat shared_memory {};
+  stat("/dev/shm", &shared_memory);
+  return boot + "/" + std::to_string(shared_memory.st_dev) + "/" +
+         std::to_string(shared_memory.st_ino);
+}
+
+}  // namespace hora::collectives

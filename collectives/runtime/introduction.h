@@ -1,0 +1,35 @@
+// What every rank tells all others when they meet.  [pure]
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::collectives {
+
+struct Introduction {
+  std::string hostname;
+  std::string machine;  // equal on two ranks: they share memory
+  int local_rank = 0;
+  int local_size = 1;
+  std::vector<std::string> backends;                    // that work here, best known first
+  std::vector<std::vector<std::int32_t>> process_sets;  // static ones
+
+  friend bool operator==(const Introduction&, const Introduction&) = default;
+};
+
+std::string encode_introduction(const Introduction& introduction);
+Result<Introduction> decode_introduction(std::string_view bytes);
+
+// Host numbers by rank, counted from 0 in the order of the ranks.
+std::vector<std::int32_t> number_hosts(const std::vector<Introduction>& all);
+// Why the static process sets cannot be made; empty when they can. The same text on every rank.
+std::string check_process_sets(const std::vector<Introduction>& all);
+
+// What tells machines apart (more exactly, shared memories).
+std::string machine_identity();
+
+}  // namespace hora::collectives

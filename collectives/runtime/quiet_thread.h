@@ -1,0 +1,25 @@
+// A thread of the library inside somebody else's program: it takes none of the program's signals.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+
+namespace hora::collectives {
+
+// `name`: at most 15 characters, shown by top and gdb.
+template <typename Function>
+std::thread start_quiet_thread(const char* name, Function&& function) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::forward<Function>(function));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,198 @@
+#include "collectives/runtime/request_check.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace hora::collectives {
+
+namespace {
+
+class Check {
+ public:
+  Check(const hora_request& request, const std::vector<std::int32_t>& ranks)
+      : given_(request), ranks_(ranks), operation_(std::make_shared<Operation>()) {}
+
+  Result<OperationPtr> run() {
+    if (given_.struct_size < offsetof(hora_request, stream)) {
+      return wrong("hora_request.struct_size is " + std::to_string(given_.struct_size) +
+                   ", too small: set it to sizeof(hora_request)");
+    }
+    if (!is_operation(given_.operation)) {
+      return wrong("unknown operation " + std::to_string(given_.operation));
+    }
+    request().action = static_cast<Action>(given_.operation);
+    request().process_set = given_.process_set;
+    request().priority = given_.priority;
+    operation_->stream = given_.struct_size >= sizeof(hora_request) ? given_.stream : nullptr;
+    if (given_.operation == HORA_JOIN || given_.operation == HORA_BARRIER) {
+      return std::move(operation_);
+    }
+    if (given_.name == nullptr || *given_.name == '\0') {
+      return wrong(std::string(operation_name(operation())) + " needs a name");
+    }
+    request().name = given_.name;
+    HORA_TRY(take_tensor());
+    HORA_TRY(take_memory());
+    switch (operation()) {
+      case HORA_ALLREDUCE:
+      case HORA_REDUCESCATTER:
+        HORA_TRY(take_reduction());
+        break;
+      case HORA_BROADCAST:
+        HORA_TRY(take_root());
+        break;
+      case HORA_ALLTOALL:
+        HORA_TRY(take_splits());
+        break;
+      default:
+        break;
+    }
+    return std::move(operation_);
+  }
+
+ private:
+  Request& request() { return operation_->request; }
+  hora_operation operation() const { return static_cast<hora_operation>(given_.operation); }
+
+  Error wrong(const std::string& text) const {
+    std::string prefix;
+    if (is_operation(given_.operation) && given_.name != nullptr) {
+      prefix = std::string(operation_name(operation())) + " '" + given_.name + "': ";
+    }
+    return make_error(ErrorCode::kUsage, prefix + text);
+  }
+
+  bool result_is_ours() const {
+    return given_.operation == HORA_ALLGATHER || given_.operation == HORA_ALLTOALL ||
+           given_.operation == HORA_REDUCESCATTER;
+  }
+
+  Status take_tensor() {
+    const hora_tensor& input = given_.input;
+    if (!is_dtype(input.dtype)) return wrong("unknown dtype " + std::to_string(input.dtype));
+    if (input.ndim < 0 || input.ndim > 64 || (input.ndim > 0 && input.shape == nullptr)) {
+      return wrong("the number of dimensions is " + std::to_string(input.ndim));
+    }
+    request().dtype = static_cast<hora_dtype>(input.dtype);
+    request().device = input.device;
+    if (input.ndim > 0) request().shape.assign(input.shape, input.shape + input.ndim);
+    operation_->count = element_count(request().shape);
+    std::int64_t bytes = 0;
+    if (operation_->count < 0 ||
+        __builtin_mul_overflow(operation_->count,
+                               static_cast<std::int64_t>(dtype_bytes(request().dtype)), &bytes)) {
+      return wrong("the shape " + format_shape(request().shape) + " is impossible");
+    }
+    if (input.device < HORA_CPU_DEVICE) {
+      return wrong("unknown device " + std::to_string(input.device));
+    }
+    if (result_is_ours() && input.ndim < 1) {
+      return wrong("the tensor needs at least one dimension; a scalar has none");
+    }
+    return Ok{};
+  }
+
+  Status take_memory() {
+    operation_->input = given_.input.data;
+    operation_->output = given_.output.data;
+    if (result_is_ours()) {
+      if (given_.output.data != nullptr) return wrong("output.data must be NULL");
+    } else {
+      const hora_tensor& output = given_.output;
+      if (output.dtype != given_.input.dtype || output.ndim != given_.input.ndim ||
+          (output.ndim > 0 &&
+           (output.shape == nullptr ||
+            std::memcmp(output.shape, given_.input.shape,
+                        static_cast<std::size_t>(output.ndim) * sizeof(std::int64_t)) != 0))) {
+        return wrong("the output must have the input's shape and dtype");
+      }
+      if (output.device != given_.input.device) {
+        return wrong("input and output lie on different devices");
+      }
+      if (operation_->count > 0 && operation_->output == nullptr) {
+        return wrong("output.data is NULL");
+      }
+    }
+    const bool input_unused = given_.operation == HORA_BROADCAST;  // off the root
+    if (operation_->count > 0 && operation_->input == nullptr && !input_unused) {
+      return wrong("input.data is NULL");
+    }
+    return Ok{};
+  }
+
+  Status take_reduction() {
+    if (!is_reduce_op(given_.reduce_op)) {
+      return wrong("unknown reduction " + std::to_string(given_.reduce_op));
+    }
+    request().reduce_op = static_cast<hora_reduce_op>(given_.reduce_op);
+    request().prescale = given_.prescale;
+    request().postscale = given_.postscale;
+    if (request().dtype == HORA_BOOL) {
+      if (given_.prescale != 1.0 || given_.postscale != 1.0) {
+        return wrong("a bool tensor cannot be scaled");
+      }
+      if (given_.reduce_op == HORA_AVERAGE) {
+        return wrong("bools have no average; use sum (or), min or product (and)");
+      }
+    }
+    if (given_.reduce_op == HORA_ADASUM &&
+        (given_.operation != HORA_ALLREDUCE || !is_floating(request().dtype))) {
+      return wrong("adasum is for an allreduce of floating-point tensors");
+    }
+    if (given_.reduce_op == HORA_ADASUM && ranks_.size() > 1) {
+      return wrong("this version has no adasum on more than one rank");
+    }
+    return Ok{};
+  }
+
+  Status take_root() {
+    const std::int32_t root = given_.root_rank;
+    if (std::find(ranks_.begin(), ranks_.end(), root) == ranks_.end()) {
+      return wrong("the root rank " + std::to_string(root) + " is not in the process set");
+    }
+    request().root = root;
+    return Ok{};
+  }
+
+  Status take_splits() {
+    const auto size = static_cast<std::int64_t>(ranks_.size());
+    const std::int64_t rows = request().shape[0];
+    if (given_.splits == nullptr) {
+      if (rows % size != 0) {
+        return wrong("without splits, the first dimension (" + std::to_string(rows) +
+                     ") must be a multiple of the number of ranks (" + std::to_string(size) + ")");
+      }
+      request().splits.assign(ranks_.size(), rows / size);
+      return Ok{};
+    }
+    if (given_.split_count != size) {
+      return wrong(std::to_string(given_.split_count) + " splits for " + std::to_string(size) +
+                   " ranks");
+    }
+    std::int64_t total = 0;
+    for (std::int32_t i = 0; i < given_.split_count; ++i) {
+      if (given_.splits[i] < 0) return wrong("a split is negative");
+      if (__builtin_add_overflow(total, given_.splits[i], &total)) total = INT64_MAX;
+    }
+    if (total > rows) {
+      return wrong("the splits ask for " + std::to_string(total) + " rows of " +
+                   std::to_string(rows));
+    }
+    request().splits.assign(given_.splits, given_.splits + size);
+    return Ok{};
+  }
+
+  const hora_request& given_;
+  const std::vector<std::int32_t>& ranks_;
+  OperationPtr operation_;
+};
+
+}  // namespace
+
+Result<OperationPtr> check_request(const hora_request& request,
+                                   const std::vector<std::int32_t>& set_ranks) {
+  return Check(request, set_ranks).run();
+}
+
+}  // namespace hora::collectives

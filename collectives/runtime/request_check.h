@@ -1,0 +1,15 @@
+// A caller's request becomes an Operation, or the reason why not. Only what this rank can judge by
+// itself; what the ranks must agree on is the coordinator's.  [pure]
+#pragma once
+
+#include "collectives/runtime/operation.h"
+#include "hora/hora.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::collectives {
+
+// `set_ranks`: the ranks of the request's process set; `rank`: this one's global rank, a member.
+Result<OperationPtr> check_request(const hora_request& request,
+                                   const std::vector<std::int32_t>& set_ranks);
+
+}  // namespace hora::collectives

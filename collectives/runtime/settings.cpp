@@ -1,0 +1,95 @@
+#include "collectives/runtime/settings.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "rendezvous/contract/worker_env.h"
+
+namespace hora::collectives {
+
+namespace env = rendezvous::env;
+
+namespace {
+
+class Reader {
+ public:
+  explicit Reader(const Variables& variables) : variables_(variables) {}
+
+  void text(std::string_view name, std::string& out) {
+    if (auto found = variables_(name)) out = std::move(*found);
+  }
+
+  template <typename Integer>
+  void integer(std::string_view name, Integer& out, std::int64_t least, std::int64_t most) {
+    const std::optional<std::string> found = variables_(name);
+    if (!found || found->empty()) return;
+    std::int64_t value = 0;
+    const char* end = found->data() + found->size();
+    const auto parsed = std::from_chars(found->data(), end, value);
+    if (parsed.ec != std::errc{} || parsed.ptr != end || value < least || value > most) {
+      fail(std::string(name) + "=" + *found + ": expected a whole number from " +
+           std::to_string(least) + " to " + std::to_string(most));
+      return;
+    }
+    out = static_cast<Integer>(value);
+  }
+
+  void fail(std::string message) {
+    if (!error_) error_ = make_error(ErrorCode::kUsage, std::move(message));
+  }
+  const std::optional<Error>& error() const { return error_; }
+
+ private:
+  const Variables& variables_;
+  std::optional<Error> error_;
+};
+
+constexpr std::int64_t kManyRanks = 1 << 20;
+
+void check_place(Reader& reader, std::string_view what, int rank, int size) {
+  if (rank < size) return;
+  reader.fail("HOROVOD_" + std::string(what) + "RANK=" + std::to_string(rank) +
+              " is not below HOROVOD_" + std::string(what) + "SIZE=" + std::to_string(size));
+}
+
+}  // namespace
+
+Result<Settings> parse_settings(const Variables& variables) {
+  Settings settings;
+  Reader reader(variables);
+  reader.integer(env::kRank, settings.rank, 0, kManyRanks);
+  reader.integer(env::kSize, settings.size, 1, kManyRanks);
+  reader.integer(env::kLocalRank, settings.local_rank, 0, kManyRanks);
+  reader.integer(env::kLocalSize, settings.local_size, 1, kManyRanks);
+  reader.integer(env::kCrossRank, settings.cross_rank, 0, kManyRanks);
+  reader.integer(env::kCrossSize, settings.cross_size, 1, kManyRanks);
+  check_place(reader, "", settings.rank, settings.size);
+  check_place(reader, "LOCAL_", settings.local_rank, settings.local_size);
+  check_place(reader, "CROSS_", settings.cross_rank, settings.cross_size);
+  reader.text(env::kHostname, settings.hostname);
+  reader.text(env::kRendezvousAddress, settings.rendezvous_address);
+  reader.integer(env::kRendezvousPort, settings.rendezvous_port, 0, 65535);
+  reader.text(env::kRendezvousToken, settings.rendezvous_token);
+  reader.text(env::kJobId, settings.job_id);
+  reader.text("HORA_ROUND", settings.round);
+  reader.text(env::kGlooInterface, settings.interface);
+  std::int64_t seconds = 30;
+  reader.integer(env::kGlooTimeoutSeconds, seconds, 1, 1'000'000);
+  settings.start_timeout = std::chrono::seconds(seconds);
+  reader.integer("HOROVOD_FUSION_THRESHOLD", settings.fusion_threshold_bytes, 0, INT64_MAX);
+  reader.text("HORA_BACKENDS", settings.backends);
+  if (settings.size > 1 && settings.rendezvous_address.empty()) {
+    reader.fail("HOROVOD_SIZE=" + std::to_string(settings.size) +
+                " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program by horarun");
+  }
+  if (reader.error()) return *reader.error();
+  return settings;
+}
+
+std::optional<std::string> process_variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,46 @@
+// What the environment says about this process and its job.  [pure]
+// docs/reference/runtime.md lists every variable.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::collectives {
+
+struct Settings {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;
+  int cross_size = 1;
+  std::string hostname = "localhost";
+
+  std::string rendezvous_address;  // empty: none
+  int rendezvous_port = 0;
+  std::string rendezvous_token;  // a secret
+  std::string job_id;
+  std::string round;      // of an elastic job: which incarnation of the world this is
+  std::string interface;  // name of the one for the traffic between hosts; empty: by the route
+  std::chrono::milliseconds start_timeout{30000};
+
+  std::int64_t fusion_threshold_bytes = 128 << 20;
+  std::string backends;  // HORA_BACKENDS: only these; empty: all that work
+};
+
+// Answers a variable of the environment; nothing when it is not set.
+using Variables = std::function<std::optional<std::string>(std::string_view)>;
+
+// kUsage names the variable, what was found and what was expected.
+Result<Settings> parse_settings(const Variables& variables);
+
+// The environment of this process.
+std::optional<std::string> process_variable(std::string_view name);
+
+}  // namespace hora::collectives

@@ -1,0 +1,81 @@
+#include "collectives/selection/select.h"
+
+#include <algorithm>
+
+#include "collectives/types.h"
+
+namespace hora::collectives {
+
+namespace {
+
+bool fits(const Capability& row, const SelectionQuery& query) {
+  return row.operation == query.operation && (row.dtypes >> query.dtype & 1u) != 0 &&
+         query.bytes >= row.least_bytes && query.bytes <= row.most_bytes &&
+         (row.gpu != 0) == query.gpu && (row.across_hosts != 0 || query.one_host) &&
+         (row.alone == 0 || query.set_size == 1);
+}
+
+std::vector<std::string> split_list(const std::string& list) {
+  std::vector<std::string> items;
+  std::string item;
+  for (char c : list + ",") {
+    if (c == ',') {
+      if (!item.empty()) items.push_back(item);
+      item.clear();
+    } else if (c != ' ') {
+      item.push_back(c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c);
+    }
+  }
+  return items;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+}  // namespace
+
+std::optional<std::string> select_backend(const SelectionTable& table,
+                                          const SelectionQuery& query) {
+  const SelectionRow* best = nullptr;
+  for (const SelectionRow& row : table) {
+    if (!fits(row.capability, query)) continue;
+    if (best == nullptr || row.capability.score > best->capability.score) best = &row;
+  }
+  if (best == nullptr) return std::nullopt;
+  return best->backend;
+}
+
+std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::string>>& usable,
+                                           const std::string& wanted) {
+  std::vector<std::string> agreed;
+  if (usable.empty()) return agreed;
+  const std::vector<std::string> allowed = split_list(wanted);
+  for (const std::string& id : usable.front()) {
+    const bool everywhere = std::all_of(usable.begin(), usable.end(),
+                                        [&](const auto& list) { return contains(list, id); });
+    if (everywhere && (allowed.empty() || id == "self" || contains(allowed, id))) {
+      agreed.push_back(id);
+    }
+  }
+  return agreed;
+}
+
+std::string format_table(const SelectionTable& table) {
+  std::string text;
+  for (const SelectionRow& row : table) {
+    const Capability& capability = row.capability;
+    text += std::string(operation_name(static_cast<hora_operation>(capability.operation)));
+    text += capability.gpu != 0 ? " gpu" : " cpu";
+    text += capability.dtypes == kAllDtypes ? " all dtypes" : " some dtypes";
+    text += " " + std::to_string(capability.least_bytes) + "..";
+    if (capability.most_bytes != INT64_MAX) text += std::to_string(capability.most_bytes);
+    text += " bytes";
+    if (capability.across_hosts == 0) text += " one host";
+    if (capability.alone != 0) text += " one rank";
+    text += ": " + row.backend + " (" + std::to_string(capability.score) + ")\n";
+  }
+  return text;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,41 @@
+// Which backend runs an operation. One table, the same on every rank; a look-up, never a question
+// to the backend.  [pure]
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/backends/backend.h"
+
+namespace hora::collectives {
+
+struct SelectionRow {
+  std::string backend;
+  Capability capability;
+};
+
+using SelectionTable = std::vector<SelectionRow>;
+
+struct SelectionQuery {
+  hora_operation operation = HORA_BARRIER;
+  hora_dtype dtype = HORA_UINT8;
+  std::int64_t bytes = 0;  // the same on every rank
+  bool gpu = false;
+  bool one_host = false;  // all ranks of the set share a host
+  int set_size = 1;
+};
+
+// The id of the row with the largest score (of equals, the first). Nothing: no backend can.
+std::optional<std::string> select_backend(const SelectionTable& table, const SelectionQuery& query);
+
+// Which backends every rank can use, in the order of the first rank's list. `wanted` (may be empty)
+// is a comma-separated list that restricts it further.
+std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::string>>& usable,
+                                           const std::string& wanted);
+
+// Lines for people: "allreduce  all dtypes  0..1023 bytes  gloo (100)".
+std::string format_table(const SelectionTable& table);
+
+}  // namespace hora::collectives

@@ -1,0 +1,37 @@
+// What the enums of hora.h mean: sizes, names, identities.  [pure]
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hora/hora.h"
+
+namespace hora::collectives {
+
+inline constexpr int kDtypeCount = 11;
+
+bool is_dtype(std::int32_t value);
+bool is_reduce_op(std::int32_t value);
+bool is_operation(std::int32_t value);
+
+std::size_t dtype_bytes(hora_dtype dtype);
+bool is_floating(hora_dtype dtype);
+std::string_view dtype_name(hora_dtype dtype);
+std::string_view operation_name(hora_operation operation);
+std::string_view reduce_op_name(hora_reduce_op op);
+
+// "[2, 3]"; "[]" is a scalar.
+std::string format_shape(const std::vector<std::int64_t>& shape);
+// Elements of a shape; -1 when the product does not fit 63 bits or an extent is negative.
+std::int64_t element_count(const std::vector<std::int64_t>& shape);
+// Elements of one row, that is, of all dimensions but the first.
+std::int64_t row_elements(const std::vector<std::int64_t>& shape);
+
+// Rows of `total` that fall to each of `size` ranks in a reducescatter: the first total % size get
+// one more.
+std::vector<std::int64_t> even_rows(std::int64_t total, int size);
+
+}  // namespace hora::collectives
