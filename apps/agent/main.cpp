@@ -1,0 +1,133 @@
+// hora-agent: started on every host by a transport. "hora-agent agent" speaks the agent protocol on
+// standard input and output; nothing else reads this command line.
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "launcher/agent/agent.h"
+#include "launcher/agent/keeper.h"
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+namespace {
+
+using hora::launcher::AgentOptions;
+
+constexpr int kUsageError = 2;
+constexpr int kNoStream = 125;
+
+int usage(const char* problem) {
+  std::fprintf(stderr,
+               "hora-agent: %s\n"
+               "usage: hora-agent agent [--bundle-hash HASH] [--cache DIR] [--local-bundle DIR]\n"
+               "                        [--probe] [--report-sha]\n"
+               "       hora-agent --version\n"
+               "horarun starts it on each host; it is of no use by hand.\n",
+               problem);
+  return kUsageError;
+}
+
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+
+// What the starter left open.
+void close_leaked() {
+  if (::syscall(SYS_close_range, 3u, ~0u, 0u) == 0) return;
+  DIR* listing = ::opendir("/proc/self/fd");  // Linux < 5.9
+  if (listing == nullptr) return;
+  std::vector<int> open;
+  while (const dirent* item = ::readdir(listing)) {
+    const int fd = std::atoi(item->d_name);
+    if (fd > STDERR_FILENO) open.push_back(fd);
+  }
+  ::closedir(listing);
+  for (const int fd : open) ::close(fd);  // the listing's own is closed already, which is no harm
+}
+
+// Standard input and output are the stream to the launcher and must be there. Standard error may
+// be closed; then later files must not get its number.
+bool settle_standard_streams() {
+  const bool stream = is_open(STDIN_FILENO) && is_open(STDOUT_FILENO);
+  while (true) {
+    const int fd = ::open("/dev/null", O_RDWR);  // 0, 1 and 2 stay open across exec: no CLOEXEC
+    if (fd < 0) return false;
+    if (fd > STDERR_FILENO) {
+      ::close(fd);
+      break;
+    }
+  }
+  close_leaked();
+  return stream;
+}
+
+// Signals come through signalfd, so all are blocked, and none is inherited as ignored (nohup).
+void settle_signals() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    action.sa_handler = SIG_DFL;
+    ::sigaction(signal, &action, nullptr);
+  }
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::printf("hora-agent %s\n", HORA_VERSION);
+    return 0;
+  }
+  if (argc < 2 || std::string_view(argv[1]) != "agent") return usage("expected 'agent'");
+  AgentOptions options;
+  for (int i = 2; i < argc; ++i) {
+    const std::string_view argument(argv[i]);
+    const auto value = [&](std::string& into) {
+      if (i + 1 >= argc) return false;
+      into = argv[++i];
+      return true;
+    };
+    bool good = true;
+    if (argument == "--bundle-hash") {
+      good = value(options.bundle_hash);
+    } else if (argument == "--cache") {
+      good = value(options.cache_directory);
+    } else if (argument == "--local-bundle") {
+      good = value(options.local_bundle);
+    } else if (argument == "--probe") {
+      options.probe = true;
+    } else if (argument == "--keeper-margin-ms") {
+      std::string text;
+      good = value(text) && !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+      options.keeper_margin_ms = std::atoi(text.c_str());
+    } else if (argument == "--report-sha") {
+      options.report_sha = true;
+    } else {
+      good = false;
+    }
+    if (!good) return usage(argv[i]);
+  }
+  if (!settle_standard_streams()) {
+    std::fprintf(stderr, "hora-agent: standard input or output is closed\n");
+    return kNoStream;
+  }
+  settle_signals();
+  // Away from the terminal's Ctrl-C, and no mount kept busy. A session leader stays what it is.
+  (void)::setsid();
+  (void)!::chdir("/");
+  return hora::launcher::run_with_keeper(
+      [&options](hora::launcher::KeeperShare& share, hora::os::Fd keeper_alive) {
+        return run_agent(options, share, std::move(keeper_alive));
+      });
+}

@@ -1,0 +1,164 @@
+// horarun: from argv to an exit code. What there is to decide stands in launcher/.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "launcher/check_build.h"
+#include "launcher/command_line.h"
+#include "launcher/dry_run.h"
+#include "launcher/exit_code.h"
+#include "launcher/supervisor.h"
+#include "rendezvous/os/log.h"
+#include "rendezvous/serve.h"
+
+extern char** environ;
+
+namespace {
+
+using namespace hora;
+using namespace hora::launcher;
+
+int complain(const Error& error) {
+  std::fprintf(stderr, "horarun: error: %s\n", error.message.c_str());
+  return error.code == ErrorCode::kUsage ? kExitUsage : kExitLauncher;
+}
+
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  if (std::fflush(stdout) != 0) return complain(errno_error(errno, "writing to stdout"));
+  return kExitOk;
+}
+
+std::optional<std::string> variable(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+Result<std::string> read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_error(errno, "opening " + path);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  if (file.bad()) return errno_error(errno, "reading " + path);
+  return text;
+}
+
+Result<std::string> current_directory() {
+  char* path = ::getcwd(nullptr, 0);
+  if (path == nullptr) return errno_error(errno, "the current working directory");
+  std::string text = path;
+  std::free(path);
+  return text;
+}
+
+Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment) {
+  auto plan = plan_job(settle_named_slots(spec), spec.num_proc);
+  if (!plan) return std::move(plan).error();
+  const DryRun run{spec, *plan, environment};
+  return print(spec.json ? dry_run_json(run) : dry_run_text(run));
+}
+
+int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
+  }
+  if (spec.verbose) os::set_log_level(os::LogLevel::kDebug);
+  if (spec.working_directory.empty()) {
+    auto directory = current_directory();
+    if (!directory) return complain(directory.error());
+    spec.working_directory = std::move(*directory);
+  }
+  const EnvironmentList environment = split_environment(environ);
+  if (dry_run) {
+    const auto shown = show_dry_run(spec, environment);
+    return shown ? *shown : complain(shown.error());
+  }
+  auto installation = find_installation();
+  if (!installation) return complain(installation.error());
+  Supervisor supervisor(std::move(spec), std::move(*installation), environment);
+  const auto exit_code = supervisor.run();
+  return exit_code ? *exit_code : complain(exit_code.error());
+}
+
+int execute(const ShowText& command) { return print(command.text); }
+
+int execute(const CheckBuild& command) {
+  return print(command.json ? check_build_json() : check_build_text(command.verbose));
+}
+
+int execute(const Launch& command) {
+  return run_job(command.job, command.dry_run, command.warnings);
+}
+
+// The worker comes with the bundle, so any directory does; "/" is on every host.
+int execute(const Smoke& command) {
+  JobSpec spec = command.job;
+  spec.command = {"hora-smoke"};
+  if (spec.json) spec.command.push_back("--json");
+  spec.prefix_output = false;
+  spec.stdin_policy = StdinPolicy::kNone;
+  if (spec.working_directory.empty()) spec.working_directory = "/";
+  return run_job(std::move(spec), command.dry_run, command.warnings);
+}
+
+Result<rendezvous::ServeOptions> serve_options(const RunRendezvous& command) {
+  rendezvous::ServeOptions options;
+  const auto address = parse_ip_address(command.address);
+  if (!address) return address.error().with_context("--address");
+  options.server.addresses = {{*address, command.port}};
+  if (!command.token_file.empty()) {
+    auto token = rendezvous::read_token_file(command.token_file);
+    if (!token) return token.error().with_context("--token-file");
+    options.access.token = std::move(*token);
+  }
+  for (const std::string& text : command.allow) {
+    const auto network = parse_cidr(text);
+    if (!network) return network.error().with_context("--allow");
+    options.access.allow.push_back(*network);
+  }
+  return options;
+}
+
+int execute(const RunRendezvous& command) {
+  if (command.verbose) os::set_log_level(os::LogLevel::kDebug);
+  auto options = serve_options(command);
+  if (!options) return complain(options.error());
+  const auto served = rendezvous::serve_rendezvous(std::move(*options));
+  return served ? int{kExitOk} : complain(served.error());
+}
+
+// One rank per host that needs nothing but a shell; --runtime host ships no bundle to ask for it.
+int execute(const ManageCache& command) {
+  JobSpec spec = command.job;
+  const std::string directories =
+      "\"${XDG_CACHE_HOME:-$HOME/.cache}/hora\" \"${TMPDIR:-/tmp}/hora-$(id -u)\" "
+      "\"/dev/shm/hora-$(id -u)\"";
+  const std::string script =
+      command.action == ManageCache::Action::kList
+          ? "for d in " + directories + "; do [ -d \"$d\" ] && du -sk \"$d\"/*; done 2>/dev/null; :"
+          : "for d in " + directories + "; do [ ! -d \"$d\" ] || rm -rf \"$d\" || exit 1; done";
+  spec.command = {"/bin/sh", "-c", script};
+  spec.num_proc = 0;
+  for (Host& host : spec.hosts) host.slots = 1;
+  if (spec.hosts.empty()) spec.num_proc = 1;
+  spec.runtime = RuntimeKind::kHost;
+  spec.stdin_policy = StdinPolicy::kNone;
+  spec.working_directory = "/";
+  return run_job(std::move(spec), false, {});
+}
+
+int execute(const Explain& command) {
+  const auto text = explain(command.code);
+  return text ? print(*text) : complain(text.error());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto command = parse_command_line(argc, argv, {variable, read_file});
+  if (!command) return complain(command.error());
+  return std::visit([](const auto& chosen) { return execute(chosen); }, *command);
+}

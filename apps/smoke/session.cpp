@@ -1,0 +1,238 @@
+#include "apps/smoke/session.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "collectives/kernels/half.h"
+
+namespace hora::smoke {
+
+namespace {
+
+using collectives::bfloat_to_float;
+using collectives::float_to_bfloat;
+using collectives::float_to_half;
+using collectives::half_to_float;
+
+constexpr std::int64_t kPatienceMs = 60'000;
+
+template <typename T>
+double read_as(const unsigned char* place) {
+  T value;
+  std::memcpy(&value, place, sizeof value);
+  return static_cast<double>(value);
+}
+
+template <typename T>
+void write_as(unsigned char* place, T value) {
+  std::memcpy(place, &value, sizeof value);
+}
+
+}  // namespace
+
+std::size_t element_bytes(hora_dtype dtype) {
+  switch (dtype) {
+    case HORA_UINT8:
+    case HORA_INT8:
+    case HORA_BOOL:
+      return 1;
+    case HORA_UINT16:
+    case HORA_INT16:
+    case HORA_FLOAT16:
+    case HORA_BFLOAT16:
+      return 2;
+    case HORA_INT32:
+    case HORA_FLOAT32:
+      return 4;
+    case HORA_INT64:
+    case HORA_FLOAT64:
+      return 8;
+  }
+  return 1;
+}
+
+double element(const void* data, hora_dtype dtype, std::int64_t index) {
+  const auto* place = static_cast<const unsigned char*>(data) +
+                      static_cast<std::size_t>(index) * element_bytes(dtype);
+  switch (dtype) {
+    case HORA_UINT8:
+    case HORA_BOOL:
+      return read_as<std::uint8_t>(place);
+    case HORA_INT8:
+      return read_as<std::int8_t>(place);
+    case HORA_UINT16:
+      return read_as<std::uint16_t>(place);
+    case HORA_INT16:
+      return read_as<std::int16_t>(place);
+    case HORA_INT32:
+      return read_as<std::int32_t>(place);
+    case HORA_INT64:
+      return read_as<std::int64_t>(place);
+    case HORA_FLOAT32:
+      return read_as<float>(place);
+    case HORA_FLOAT64:
+      return read_as<double>(place);
+    case HORA_FLOAT16:
+      return half_to_float(static_cast<std::uint16_t>(read_as<std::uint16_t>(place)));
+    case HORA_BFLOAT16:
+      return bfloat_to_float(static_cast<std::uint16_t>(read_as<std::uint16_t>(place)));
+  }
+  return 0;
+}
+
+Array::Array(hora_dtype dtype, std::vector<std::int64_t> shape)
+    : dtype_(dtype), shape_(std::move(shape)), count_(1) {
+  for (std::int64_t extent : shape_) count_ *= extent;
+  bytes_.resize(static_cast<std::size_t>(count_) * element_bytes(dtype) + 1);
+}
+
+double Array::get(std::int64_t index) const { return element(bytes_.data(), dtype_, index); }
+
+void Array::set(std::int64_t index, double value) {
+  auto* place = bytes_.data() + static_cast<std::size_t>(index) * element_bytes(dtype_);
+  const auto narrow = static_cast<float>(value);
+  switch (dtype_) {
+    case HORA_UINT8:
+    case HORA_BOOL:
+      return write_as(place, static_cast<std::uint8_t>(value));
+    case HORA_INT8:
+      return write_as(place, static_cast<std::int8_t>(value));
+    case HORA_UINT16:
+      return write_as(place, static_cast<std::uint16_t>(value));
+    case HORA_INT16:
+      return write_as(place, static_cast<std::int16_t>(value));
+    case HORA_INT32:
+      return write_as(place, static_cast<std::int32_t>(value));
+    case HORA_INT64:
+      return write_as(place, static_cast<std::int64_t>(value));
+    case HORA_FLOAT32:
+      return write_as(place, narrow);
+    case HORA_FLOAT64:
+      return write_as(place, value);
+    case HORA_FLOAT16:
+      return write_as(place, float_to_half(narrow));
+    case HORA_BFLOAT16:
+      return write_as(place, float_to_bfloat(narrow));
+  }
+}
+
+hora_tensor Array::view() {
+  hora_tensor tensor{};
+  tensor.data = bytes_.data();
+  tensor.shape = shape_.data();
+  tensor.ndim = static_cast<std::int32_t>(shape_.size());
+  tensor.dtype = dtype_;
+  tensor.device = HORA_CPU_DEVICE;
+  return tensor;
+}
+
+hora_request request_for(hora_operation operation, const char* name) {
+  hora_request request{};
+  request.struct_size = sizeof request;
+  request.operation = operation;
+  request.name = name;
+  request.reduce_op = HORA_SUM;
+  request.prescale = 1.0;
+  request.postscale = 1.0;
+  request.input.device = HORA_CPU_DEVICE;
+  request.output.device = HORA_CPU_DEVICE;
+  return request;
+}
+
+Answer run(const hora_request& request) {
+  Answer answer;
+  hora_handle handle = 0;
+  answer.status = hora_submit(&request, 1, &handle);
+  if (answer.status == HORA_OK) answer.status = hora_wait(handle, kPatienceMs);
+  if (answer.status != HORA_OK) {
+    answer.text = hora_last_error();
+    hora_release(handle);
+    return answer;
+  }
+  hora_tensor result{};
+  if (request.output.data == nullptr && hora_result(handle, &result) == HORA_OK) {
+    std::int64_t count = 1;
+    answer.shape.assign(result.shape, result.shape + result.ndim);
+    for (std::int64_t extent : answer.shape) count *= extent;
+    for (std::int64_t i = 0; i < count; ++i) {
+      answer.values.push_back(element(result.data, static_cast<hora_dtype>(result.dtype), i));
+    }
+  }
+  const std::int64_t* splits = nullptr;
+  std::int32_t split_count = 0;
+  if (request.operation == HORA_ALLTOALL &&
+      hora_received_splits(handle, &splits, &split_count) == HORA_OK) {
+    answer.splits.assign(splits, splits + split_count);
+  }
+  hora_release(handle);
+  return answer;
+}
+
+Answer allreduce(const char* name, Array& input, Array& output, hora_reduce_op op) {
+  hora_request request = request_for(HORA_ALLREDUCE, name);
+  request.input = input.view();
+  request.output = output.view();
+  request.reduce_op = op;
+  return run(request);
+}
+
+Answer broadcast(const char* name, Array& data, int root) {
+  hora_request request = request_for(HORA_BROADCAST, name);
+  request.input = data.view();
+  request.output = data.view();
+  request.root_rank = root;
+  return run(request);
+}
+
+Answer with_result(hora_operation operation, const char* name, Array& input, hora_reduce_op op,
+                   const std::vector<std::int64_t>& splits) {
+  hora_request request = request_for(operation, name);
+  request.input = input.view();
+  request.reduce_op = op;
+  if (!splits.empty()) {
+    request.splits = splits.data();
+    request.split_count = static_cast<std::int32_t>(splits.size());
+  }
+  return run(request);
+}
+
+Answer barrier() { return run(request_for(HORA_BARRIER, nullptr)); }
+
+namespace {
+
+[[noreturn]] void give_up(const Answer& answer) {
+  std::fprintf(stderr, "hora-smoke: rank %d: %s\n", hora_rank(), answer.text.c_str());
+  std::exit(1);
+}
+
+}  // namespace
+
+double agree_on_sum(double mine) {
+  Array value(HORA_FLOAT64, {1});
+  value.set(0, mine);
+  const Answer answer = allreduce("smoke.sum", value, value, HORA_SUM);
+  if (answer.status != HORA_OK) give_up(answer);
+  return value.get(0);
+}
+
+std::vector<std::string> collect_texts(const std::string& mine) {
+  Array length(HORA_INT64, {1});
+  length.set(0, static_cast<double>(mine.size()));
+  const Answer lengths = with_result(HORA_ALLGATHER, "smoke.lengths", length);
+  if (lengths.status != HORA_OK) give_up(lengths);
+  Array text(HORA_UINT8, {static_cast<std::int64_t>(mine.size())});
+  std::memcpy(text.data(), mine.data(), mine.size());
+  const Answer all = with_result(HORA_ALLGATHER, "smoke.texts", text);
+  if (all.status != HORA_OK) give_up(all);
+  std::vector<std::string> texts;
+  std::size_t place = 0;
+  for (double each : lengths.values) {
+    std::string one;
+    for (double i = 0; i < each; ++i) one += static_cast<char>(all.values[place++]);
+    texts.push_back(std::move(one));
+  }
+  return texts;
+}
+
+}  // namespace hora::smoke
