@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""How long a launch takes, beside its peers, in one run.  Called by ./run.
+
+  local    /bin/true on this machine at np = 1, 4, 16, 64, 128
+  hosts    /bin/true over ssh on 1 and 16 test hosts, 1 and 4 ranks each, cold and warm cache
+  memory   resident memory and open descriptors of launcher and agent in a job of 64 ranks
+  soak     1,000 jobs of 32 ranks: none may hang
+
+Contestants take turns within each round, in an order that changes, so that a busy spell of the
+machine hits them alike. What is printed are medians; the JSON has every single time.
+"""
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HOSTS = os.path.join(HERE, "..", "..", "support", "hosts")
+LIMIT_S = 60.0
+
+
+class Hang(Exception):
+    pass
+
+
+def once(command):
+    """Seconds, or Hang. Every contestant must succeed: a failure that is quick is no time."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                               cwd="/", close_fds=False)
+    try:
+        _, errors = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise Hang(f"no end within {LIMIT_S:g} s: {' '.join(command)}")
+    seconds = time.perf_counter() - began
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit {process.returncode}\n{errors.decode(errors='replace')}")
+    return seconds
+
+
+def compare(contestants, rounds, before=lambda name: None):
+    """name -> times. One untimed round first. A contestant that hangs is out, with its count of hangs."""
+    times = {name: [] for name in contestants}
+    hangs = {name: 0 for name in contestants}
+    order = random.Random(1)
+    for turn in range(rounds + 1):
+        names = list(contestants)
+        order.shuffle(names)
+        for name in names:
+            if hangs[name]:
+                continue
+            before(name)
+            try:
+                seconds = once(contestants[name])
+                if turn:
+                    times[name].append(seconds)
+            except Hang as hang:
+                print(f"  {hang}", file=sys.stderr)
+                hangs[name] += 1
+    return {name: {"median_ms": round(1000 * statistics.median(t), 2) if t else None,
+                   "min_ms": round(1000 * min(t), 2) if t else None,
+                   "p90_ms": round(1000 * sorted(t)[int(0.9 * (len(t) - 1))], 2) if t else None,
+                   "hangs": hangs[name], "times_ms": [round(1000 * x, 3) for x in t]} for name, t in times.items()}
+
+
+def show(title, rows, names):
+    """rows: (label, result by name). Ratios are peer / horarun: above 1, horarun is faster."""
+    print(f"\n{title}\n")
+    print("| | " + " | ".join(names) + " | " + " | ".join(f"{n} / horarun" for n in names[1:]) + " |")
+    print("|---" * (2 * len(names)) + "|")
+    for label, result in rows:
+        median = {n: (result.get(n) or {}).get("median_ms") for n in names}
+        cells = [f"{median[n]:.1f} ms" if median[n] else ("hung" if n in result else "-") for n in names]
+        ratios = [f"{median[n] / median['horarun']:.2f}" if median[n] and median["horarun"] else "-" for n in names[1:]]
+        print(f"| {label} | " + " | ".join(cells + ratios) + " |", flush=True)
+
+
+def local(options):
+    names = ["horarun", "mpiexec.hydra", "mpirun", "spawn loop"]
+    rows = []
+    for count in options.np:
+        contestants = {
+            "horarun": [options.horarun, "-np", str(count), "/bin/true"],
+            "mpiexec.hydra": ["mpiexec.hydra", "-n", str(count), "/bin/true"],
+            "mpirun": ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(count), "/bin/true"],
+            "spawn loop": [options.spawn_loop, str(count), "/bin/true"],
+        }
+        contestants = {n: c for n, c in contestants.items() if shutil.which(c[0])}
+        rows.append((f"np={count}", compare(contestants, options.rounds)))
+    show("/bin/true on this machine", rows, names)
+    verdicts = {}
+    for label, result in rows:
+        ours, floor = result["horarun"]["median_ms"], result["spawn loop"]["median_ms"]
+        hydra = result.get("mpiexec.hydra", {}).get("median_ms")
+        verdicts[label] = {"bar_ms": round(10 + 1.2 * floor, 1), "ours_ms": ours, "within_bar": ours <= 10 + 1.2 * floor,
+                           "no_slower_than_hydra": hydra is None or ours <= hydra}
+    print("\nbar: 10 ms + 1.2 x spawn loop; no slower than Hydra\n")
+    for label, verdict in verdicts.items():
+        print(f"  {label}: {verdict['ours_ms']:.1f} ms, bar {verdict['bar_ms']:.1f} ms: "
+              f"{'ok' if verdict['within_bar'] else 'MISSED'}; Hydra: {'ok' if verdict['no_slower_than_hydra'] else 'MISSED'}")
+    return {"rows": dict(rows), "verdicts": verdicts}
+
+
+def hosts(options):
+    if os.environ.get("HORA_HOSTS_WORLD") != "1":
+        return {"skipped": "no test hosts (needs root)"}
+    names = ["horarun", "horarun cold", "mpiexec.hydra", "mpirun", "ssh"]
+    rows = []
+    for count in options.hosts:
+        subprocess.run([HOSTS, "up", str(count), "--hide", os.path.realpath(os.path.join(HERE, "..", "..", ".."))], check=True)
+        try:
+            nodes = [f"node{k}" for k in range(1, count + 1)]
+            # Another host's name would be taken for this machine's, were it not in known_hosts.
+            for ranks in options.ranks:
+                spec = ",".join(f"{node}:{ranks}" for node in nodes)
+                ours = [options.horarun, "-H", spec, "/bin/true"]
+                contestants = {
+                    "horarun": ours, "horarun cold": ours,
+                    "mpiexec.hydra": ["mpiexec.hydra", "-hosts", spec, "-n", str(count * ranks), "/bin/true"],
+                    "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-H", spec, "-np", str(count * ranks), "/bin/true"],
+                    "ssh": ["sh", "-c", "".join(f"ssh {node} true & " for node in nodes) + "wait"],
+                }
+                contestants = {n: c for n, c in contestants.items() if shutil.which(c[0])}
+
+                def forget(name):
+                    """The cold launch finds nothing of ours; the next warm one finds all of it."""
+                    if name == "horarun cold":
+                        for node in nodes:
+                            subprocess.run([HOSTS, "exec", node, "rm", "-rf", "/root/.cache/hora"], check=True)
+                rows.append((f"{count} hosts x {ranks}", compare(contestants, options.rounds_hosts, forget)))
+        finally:
+            subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
+    show("/bin/true over ssh", rows, names)
+    return {"rows": dict(rows)}
+
+
+def status_of(pid):
+    with open(f"/proc/{pid}/status") as file:
+        text = file.read()
+    value = lambda key: int(re.search(rf"^{key}:\s+(\d+)", text, re.M)[1])
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        pss = int(re.search(r"^Pss:\s+(\d+)", file.read(), re.M)[1])
+    return {"rss_mib": round(value("VmRSS") / 1024, 1), "peak_rss_mib": round(value("VmHWM") / 1024, 1),
+            "pss_mib": round(pss / 1024, 1), "threads": value("Threads"), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
+
+
+def memory(options):
+    """While 64 ranks run and have printed some."""
+    process = subprocess.Popen([options.horarun, "-np", "64", "sh", "-c", "seq 1 2000; echo settled; exec sleep 60"],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd="/")
+    try:
+        settled, deadline = 0, time.monotonic() + LIMIT_S
+        while settled < 64:
+            line = process.stdout.readline()
+            settled += b"settled" in line
+            if not line or time.monotonic() > deadline:
+                raise RuntimeError("the job of 64 ranks did not start")
+        result = {"launcher": status_of(process.pid)}
+        waiting, seen = [process.pid], []
+        while waiting:
+            pid = waiting.pop()
+            with open(f"/proc/{pid}/task/{pid}/children") as file:
+                waiting += map(int, file.read().split())
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if b"hora-agent" in file.read().split(b"\0")[0]:
+                    seen.append(pid)
+        for number, pid in enumerate(sorted(seen)):
+            result[("keeper", "agent")[number] if len(seen) == 2 else f"agent process {number}"] = status_of(pid)
+    finally:
+        process.terminate()
+        process.communicate()
+    print("\njob of 64 ranks on this machine (bar: 30 MiB each)\n")
+    print("| | resident | peak | proportional | threads | descriptors |\n|---|---|---|---|---|---|")
+    for name, row in result.items():
+        print(f"| {name} | {row['rss_mib']} MiB | {row['peak_rss_mib']} MiB | {row['pss_mib']} MiB | {row['threads']} | {row['descriptors']} |")
+    return result
+
+
+def soak(options):
+    times, failures = [], []
+    for number in range(options.soak_runs):
+        try:
+            times.append(once([options.horarun, "-np", "32", "/bin/true"]))
+        except (Hang, RuntimeError) as error:
+            failures.append(f"run {number}: {error}")
+            print("  " + failures[-1], file=sys.stderr)
+    result = {"runs": options.soak_runs, "failures": failures, "median_ms": round(1000 * statistics.median(times), 2),
+              "max_ms": round(1000 * max(times), 2)}
+    print(f"\n{options.soak_runs} x horarun -np 32 /bin/true: {len(failures)} failed or hung; median "
+          f"{result['median_ms']} ms, longest {result['max_ms']} ms")
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["local", "hosts", "memory"], choices=["local", "hosts", "memory", "soak"])
+    parser.add_argument("--horarun", required=True)
+    parser.add_argument("--spawn-loop", required=True)
+    parser.add_argument("--json", metavar="FILE")
+    numbers = lambda text: [int(part) for part in text.split(",")]
+    parser.add_argument("--np", type=numbers, default=[1, 4, 16, 64, 128])
+    parser.add_argument("--hosts", type=numbers, default=[1, 16])
+    parser.add_argument("--ranks", type=numbers, default=[1, 4])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds-hosts", type=int, default=7)
+    parser.add_argument("--soak-runs", type=int, default=1000)
+    options = parser.parse_args()
+    report = {"machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()},
+              "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    print(f"{os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
+    for part in options.parts:
+        report[part] = {"local": local, "hosts": hosts, "memory": memory, "soak": soak}[part](options)
+    if options.json:
+        os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
+        with open(options.json, "w") as file:
+            json.dump(report, file, indent=1)
+        print(f"\nevery time: {options.json}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""A rank of the benchmark: times Hora and torch.distributed's gloo on the same tensors, one after
+the other in small turns, so that both see the same machine. Rank 0 prints one JSON object.
+
+Started by tests/benchmark/python/collectives.py.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import hora.numpy as hvn
+import horovod.torch as hvd
+
+from resnet50 import shapes
+
+TURNS = 9
+
+
+def once(step, repeats):
+    begun = time.perf_counter()
+    for _ in range(repeats):
+        step()
+    return (time.perf_counter() - begun) / repeats
+
+
+def compare(candidates, repeats):
+    """Seconds of each candidate (name -> function): the medians over the turns, where a turn's
+    time is that of the slowest rank."""
+    for step in candidates.values():
+        once(step, max(2, repeats // 10))
+    times = {name: [] for name in candidates}
+    for _ in range(TURNS):
+        for name, step in candidates.items():
+            dist.barrier()
+            seconds = torch.tensor(once(step, repeats))
+            dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+            times[name].append(seconds.item())
+    return {name: {"median": statistics.median(each), "least": min(each)}
+            for name, each in times.items()}
+
+
+def allreduce_of(count, repeats):
+    ours, theirs = torch.ones(count), torch.ones(count)
+    array = ours.numpy().copy()
+    return compare({
+        "hora.torch": lambda: hvd.allreduce_(ours, op=hvd.Average, name=f"torch.{count}"),
+        "hora.numpy": lambda: hvn.allreduce_(array, op=hvn.Average, name=f"numpy.{count}"),
+        "gloo": lambda: dist.all_reduce(theirs),
+    }, repeats)
+
+
+def gradient_set(repeats):
+    """What a training step of ResNet-50 communicates: all tensors in flight, then all awaited."""
+    ours = [torch.ones(shape) for shape in shapes()]
+    theirs = [torch.ones(shape) for shape in shapes()]
+    names = [f"gradient.{index}" for index in range(len(ours))]
+
+    def with_hora():
+        handles = [hvd.allreduce_async_(tensor, op=hvd.Average, name=name)
+                   for tensor, name in zip(ours, names)]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+    def with_gloo():
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in theirs]
+        for work in works:
+            work.wait()
+
+    return compare({"hora.torch": with_hora, "gloo": with_gloo}, repeats)
+
+
+def main():
+    quick = "--quick" in sys.argv
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    hvd.init()
+    scale = 10 if quick else 1
+    rows = {"allreduce 4 B": allreduce_of(1, 2000 // scale),
+            "allreduce 4 KiB": allreduce_of(1 << 10, 1000 // scale),
+            "allreduce 1 MiB": allreduce_of(1 << 18, 100 // scale),
+            "allreduce 64 MiB": allreduce_of(16 << 20, 5 if not quick else 1),
+            "ResNet-50 gradients": gradient_set(5 if not quick else 1)}
+    if hvd.rank() == 0:
+        print(json.dumps({"ranks": hvd.size(), "cores": os.cpu_count(),
+                          "torch": torch.__version__, "seconds": rows}), flush=True)
+    hvd.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+// The collectives as short calls, for tests. All throw when the library reports an error, unless
+// they say otherwise.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/runtime/communicator.h"
+#include "tensors.h"
+
+namespace hora::test {
+
+using collectives::Communicator;
+using collectives::OperationPtr;
+
+hora_request reduce_request(const char* name, Tensor& input, Tensor& output,
+                            hora_reduce_op op = HORA_SUM);
+// output.data = NULL: allgather, alltoall, reducescatter.
+hora_request result_request(hora_operation operation, const char* name, Tensor& input);
+hora_request broadcast_request(const char* name, Tensor& input, Tensor& output, int root);
+hora_request bare_request(hora_operation operation);
+
+// The operation, submitted; released by the destructor.
+class Call {
+ public:
+  Call(Communicator& communicator, const hora_request& request);
+  Call(Communicator& communicator, const std::vector<hora_request>& group);
+  Call(Call&&) = default;
+  Call& operator=(Call&&) = default;
+  ~Call();
+
+  const collectives::Outcome& submitted() const { return submitted_; }
+  // Waits up to a minute; HORA_TIMED_OUT then. One status for each member of a group, the first.
+  hora_status wait();
+  std::string error() const;
+  // wait(), and throws unless HORA_OK.
+  Call& finish();
+  OperationPtr operation(std::size_t member = 0) const;
+
+ private:
+  Communicator* communicator_;
+  collectives::Outcome submitted_;
+  std::vector<hora_handle> handles_;
+};
+
+}  // namespace hora::test

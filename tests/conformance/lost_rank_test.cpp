@@ -1,0 +1,108 @@
+// A rank that dies in the middle of a collective becomes an error on all others, soon, and the
+// error names it.
+#include <signal.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "processes.h"
+#include "tensors.h"
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::test;
+using collectives::Communicator;
+
+namespace {
+
+int rank_of(const Communicator& communicator) { return communicator.world().settings.rank; }
+
+hora_request request_of(hora_operation operation, Tensor& tensor) {
+  switch (operation) {
+    case HORA_ALLREDUCE:
+      return reduce_request("work", tensor, tensor);
+    case HORA_BROADCAST:
+      return broadcast_request("work", tensor, tensor, 0);
+    case HORA_BARRIER:
+      return bare_request(HORA_BARRIER);
+    default:
+      return result_request(operation, "work", tensor);
+  }
+}
+
+// Works until the world ends, which must be because of rank `victim`.
+void work_until_the_end(Communicator& communicator, hora_operation operation, std::int64_t count,
+                        int victim, int death_after) {
+  Tensor tensor(HORA_FLOAT32, {count});
+  for (int i = 0;; ++i) {
+    if (rank_of(communicator) == victim && i == death_after) kill(getpid(), SIGKILL);
+    Call call(communicator, request_of(operation, tensor));
+    const hora_status status = call.wait();
+    if (status == HORA_OK) continue;
+    check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
+    const std::string name = "rank " + std::to_string(victim) + " (";
+    check(call.error().find(name) != std::string::npos,
+          "the dead rank is not named: " + call.error());
+    return;
+  }
+}
+
+void expect_survivors_to_know(const WorldOptions& options, hora_operation operation,
+                              std::int64_t count, int victim, int death_after) {
+  const auto results = run_processes(options, [&](Communicator& communicator) {
+    work_until_the_end(communicator, operation, count, victim, death_after);
+  });
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    INFO("rank " << rank << ": " << results[rank].text);
+    if (static_cast<int>(rank) == victim) {
+      CHECK(results[rank].signal == SIGKILL);
+    } else {
+      CHECK(results[rank].exited);
+      CHECK(results[rank].code == 0);
+      CHECK(results[rank].seconds < 30);  // a hang; otherwise it takes milliseconds
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a killed rank: every operation, the coordinator and another one, small and large") {
+  WorldOptions options;
+  options.size = 3;
+  for (hora_operation operation : {HORA_ALLREDUCE, HORA_ALLGATHER, HORA_BROADCAST, HORA_ALLTOALL,
+                                   HORA_REDUCESCATTER, HORA_BARRIER}) {
+    for (int victim : {0, 2}) {
+      for (std::int64_t count : {3, 3'000'000}) {
+        DYNAMIC_SECTION(collectives::operation_name(operation)
+                        << " of " << count << ", rank " << victim << " dies") {
+          expect_survivors_to_know(options, operation, count, victim, 3);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a killed rank: before the first operation, and while the others wait for it") {
+  WorldOptions options;
+  options.size = 4;
+  expect_survivors_to_know(options, HORA_ALLREDUCE, 10, 1, 0);
+  expect_survivors_to_know(options, HORA_ALLREDUCE, 10, 3, 100);
+}
+
+TEST_CASE("processes: the right sums, and a quiet end") {
+  WorldOptions options;
+  options.size = 4;
+  const auto results = run_processes(options, [](Communicator& communicator) {
+    for (int i = 0; i < 50; ++i) {
+      Tensor tensor(HORA_FLOAT64, {1000});
+      fill(tensor, rank_of(communicator));
+      Call(communicator, reduce_request("sum", tensor, tensor)).finish();
+      for (std::int64_t k = 0; k < 1000; ++k) {
+        check(tensor.get(k) == reduced(HORA_FLOAT64, HORA_SUM, {0, 1, 2, 3}, k), "a wrong sum");
+      }
+    }
+  });
+  for (const ProcessResult& result : results) {
+    CHECK(result.text == "");
+    CHECK(result.code == 0);
+  }
+}

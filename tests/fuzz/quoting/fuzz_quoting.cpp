@@ -1,0 +1,68 @@
+// Any bytes, quoted for a shell and read back by the rules that the shells share, are the same
+// bytes; nothing that follows the word is swallowed by it.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/transports/quoting.h"
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+// The first word of `text` as a shell reads it: bare characters, '...', and \x outside of quotes.
+// With `for_any`, single quotes may hold nothing that csh or fish would look at.
+std::string read_word(std::string_view text, bool for_any, std::size_t& end) {
+  std::string word;
+  bool open = false;
+  std::size_t i = 0;
+  for (; i < text.size(); ++i) {
+    const char c = text[i];
+    if (open) {
+      if (c == '\'') {
+        open = false;
+      } else {
+        require(!for_any || (c != '\\' && c != '!'));
+        word += c;
+      }
+    } else if (c == '\'') {
+      open = true;
+    } else if (c == '\\') {
+      require(++i < text.size());
+      word += text[i];
+    } else if (c == ' ') {
+      break;
+    } else {
+      word += c;
+    }
+  }
+  require(!open);
+  end = i;
+  return word;
+}
+
+void check(const hora::Result<std::string>& quoted, std::string_view word, bool for_any) {
+  if (!quoted) return;
+  std::size_t end = 0;
+  require(read_word(*quoted + " next", for_any, end) == word);
+  require(end == quoted->size());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string word(reinterpret_cast<const char*>(data), size);
+  const bool has_nul = word.find('\0') != std::string::npos;
+  const auto sh = hora::launcher::quote_for_sh(word);
+  require(sh.has_value() == !has_nul);
+  check(sh, word, false);
+  const auto any = hora::launcher::quote_for_any_shell(word);
+  require(any.has_value() == (!has_nul && word.find_first_of("\r\n") == std::string::npos));
+  check(any, word, true);
+  return 0;
+}

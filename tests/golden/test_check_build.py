@@ -1,0 +1,83 @@
+"""--check-build tells what is there now, not what was there when Hora was built."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+HORARUN = pathlib.Path(os.environ["HORARUN"]).resolve()
+SHARE = HORARUN.parent.parent / "share/hora"
+
+pytestmark = pytest.mark.skipif(not (SHARE / "bundle/lib/libhora.so").exists(),
+                                reason="this build has no bundle")
+
+
+@pytest.fixture
+def installation(tmp_path):
+    (tmp_path / "bin").mkdir()
+    shutil.copy(HORARUN, tmp_path / "bin/horarun")
+    shutil.copytree(SHARE, tmp_path / "share/hora", symlinks=True)
+    return tmp_path
+
+
+def facts(installation):
+    printed = subprocess.run([installation / "bin/horarun", "--check-build", "--json"], check=True,
+                             timeout=120, capture_output=True, text=True)
+    assert printed.stderr == ""
+    return json.loads(printed.stdout)
+
+
+def boxes(installation):
+    printed = subprocess.run([installation / "bin/horarun", "--check-build"], check=True,
+                             timeout=120, capture_output=True, text=True).stdout
+    return [line.strip() for line in printed.splitlines() if line.startswith("    [")]
+
+
+def test_a_whole_installation(installation):
+    found = facts(installation)
+    assert found["runtime"]["error"] == ""
+    assert found["controllers"]["Gloo"]
+    assert boxes(installation).count("[X] PyTorch") == 1
+
+
+def test_a_missing_module_is_not_there(installation):
+    module = installation / "share/hora/bundle/lib/libhora_gloo.so"
+    if not module.exists():
+        pytest.skip("built without Gloo")
+    assert facts(installation)["tensor_operations"]["Gloo"]
+    module.unlink()
+    found = facts(installation)
+    assert not found["tensor_operations"]["Gloo"]
+    feature = {row["name"]: row for row in found["features"]}["GLOO"]
+    assert not feature["loads"]
+    assert "libhora_gloo.so" in feature["note"]
+    assert "[ ] Gloo" in boxes(installation)
+
+
+def test_a_broken_module_does_not_load(installation):
+    module = installation / "share/hora/bundle/lib/libhora_gloo.so"
+    if not module.exists():
+        pytest.skip("built without Gloo")
+    module.write_bytes(module.read_bytes()[:4096])
+    assert not facts(installation)["tensor_operations"]["Gloo"]
+
+
+def test_a_missing_framework_package(installation):
+    shutil.rmtree(installation / "share/hora/bundle/python/horovod/torch")
+    found = facts(installation)["frameworks"]
+    assert not found["PyTorch"]
+    assert found["TensorFlow"]
+
+
+def test_a_runtime_that_does_not_load_ticks_nothing(installation):
+    (installation / "share/hora/bundle/lib/libhora.so").write_bytes(b"\x7fELF")
+    assert all(line.startswith("[ ]") for line in boxes(installation))
+    assert "libhora.so" in facts(installation)["runtime"]["error"]
+
+
+def test_no_installation_at_all(installation):
+    shutil.rmtree(installation / "share")
+    assert all(line.startswith("[ ]") for line in boxes(installation))
+    assert "incomplete" in facts(installation)["runtime"]["error"]

@@ -1,0 +1,85 @@
+"""A rank that does not want to go:  stray.py KIND...   (rank r is of kind r, counted round)
+
+Says "ready KIND" when its processes are in place, then waits for ever.
+"""
+import os
+import signal
+import sys
+import time
+
+MARK = os.environ["HORA_TEST_MARK"]
+
+
+def sleep_for_ever(environment=None):
+    """Becomes a program that has the mark among its arguments, whatever its environment."""
+    os.execve("/bin/sh", ["sh", "-c", "trap '' TERM HUP INT; while :; do sleep 1000; done", MARK],
+              dict(os.environ) if environment is None else environment)
+
+
+def close_everything():
+    for fd in range(1024):
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def in_child(action):
+    """Forks; answers when the child has done what comes before its long sleep."""
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, False)
+    if os.fork() == 0:
+        os.close(reader)
+        action()
+    os.close(writer)
+    os.read(reader, 1)  # closed by the child's exec, or by its close_everything()
+    os.close(reader)
+
+
+def new_session():
+    os.setsid()
+    sleep_for_ever()
+
+
+def orphan():
+    """Double fork: its parent is gone, so it belongs to whoever reaps orphans."""
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    sleep_for_ever()
+
+
+def nameless():
+    """No environment, no open file, a session of its own, no parent."""
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    close_everything()
+    sleep_for_ever({})
+
+
+def stopped():
+    os.setsid()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    sleep_for_ever()
+
+
+def main(kinds):
+    kind = kinds[int(os.environ["HOROVOD_RANK"]) % len(kinds)]
+    if kind == "deaf":
+        for number in range(1, 65):
+            if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, 32, 33):
+                signal.signal(number, signal.SIG_IGN)
+    elif kind == "stopped":
+        if os.fork() == 0:
+            stopped()
+    elif kind != "plain":
+        in_child({"session": new_session, "orphan": orphan, "nameless": nameless}[kind])
+    os.write(1, f"ready {kind}\n".encode())
+    if kind == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    while True:
+        time.sleep(1000)
+
+
+main(sys.argv[1:])

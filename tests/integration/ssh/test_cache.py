@@ -1,0 +1,153 @@
+"""Shipping the agent: once, whole or not at all, and from whichever directory is fit for it."""
+import os
+import subprocess
+import time
+
+import pytest
+
+
+def received(hosts, k):
+    return int(hosts.execute(k, "cat", "/sys/class/net/eth0/statistics/rx_bytes"))
+
+
+def cached(hosts, k, folder, probe):
+    return f"{folder}/agent-{probe.sha}"
+
+
+def sha_of(hosts, k, path):
+    return hosts.execute(k, "sha256sum", path).split()[0]
+
+
+def wait_for_none(hosts, k, pattern):
+    deadline = time.monotonic() + 20
+    while hosts.processes(k, pattern):
+        assert time.monotonic() < deadline, f"still there: {hosts.processes(k, pattern)}"
+        time.sleep(0.05)
+
+
+def test_second_run_ships_nothing(probe, two):
+    size = os.path.getsize(probe.agent)
+    before = received(two, 1)
+    first = probe(["node1", "node2"])
+    assert first.hello("node1")["sha"] == first.hello("node2")["sha"] == probe.sha
+    assert len(first.shipped()) == 2
+    assert received(two, 1) - before > size / 8
+    assert sha_of(two, 1, cached(two, 1, "/root/.cache/hora", probe)) == probe.sha
+    assert two.execute(1, "stat", "-c", "%a %n", "/root/.cache/hora").split()[0] == "700"
+
+    before = received(two, 1)
+    second = probe(["node1", "node2"])
+    second.hello("node1"), second.hello("node2")
+    assert not second.shipped()
+    assert received(two, 1) - before < 64 * 1024, "more than a handshake went over the wire"
+    assert two.execute(1, "ls", "/root/.cache/hora").split() == [f"agent-{probe.sha}"]
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "garbage", "another program", "a script", "broken header",
+                                    "not executable", "a dangling link"])
+def test_a_broken_entry_is_replaced(probe, two, damage):
+    probe("node1").hello()
+    path = cached(two, 1, "/root/.cache/hora", probe)
+    script = {
+        "empty": f": >{path}",
+        "half": f"truncate -s {os.path.getsize(probe.agent) // 2} {path}",
+        "garbage": f"head -c 900000 /dev/urandom >{path}",
+        "another program": f"cat /bin/true >{path}",
+        "a script": f"echo 'echo hello; exit 3' >{path}",
+        "broken header": f"printf 'XXXXXXXXXXXXXXXXXXXXXXXX' | dd of={path} bs=1 seek=16 conv=notrunc status=none",
+        "not executable": f"chmod 600 {path}",
+        "a dangling link": f"ln -sf /nowhere {path}",
+    }[damage]
+    wait_for_none(two, 1, probe.sha)  # a program that runs cannot be written to
+    two.execute(1, "sh", "-c", script)
+    outcome = probe("node1")
+    outcome.hello()
+    assert outcome.shipped("node1") == ["/root/.cache/hora"]
+    assert sha_of(two, 1, path) == probe.sha
+    again = probe("node1")
+    again.hello()
+    assert not again.shipped()
+
+
+def test_an_agent_that_is_not_what_was_sent_is_refused(probe, two):
+    message = probe("node1", arguments=["--lie"]).failure("E_AGENT")
+    assert "arrived changed" in message
+
+
+@pytest.mark.parametrize("home", ["ro", "size=64k", "noexec"])
+def test_a_home_that_is_not_fit(probe, two, mounts, home):
+    mounts.tmpfs(1, "/root", home)
+    outcome = probe("node1")
+    assert outcome.hello()["cache"] == "/tmp/hora-0"
+    assert outcome.shipped("node1")[-1] == "/tmp/hora-0"
+    assert two.execute(1, "find", "/root", "-type", "f").split() == [], "left-overs in the home that was full"
+    again = probe("node1")
+    assert again.hello()["cache"] == "/tmp/hora-0" and not again.shipped()
+
+
+@pytest.mark.parametrize("trap", ["mkdir /tmp/hora-0; chown 12345 /tmp/hora-0",
+                                  "mkdir /tmp/h; ln -s /tmp/h /tmp/hora-0",
+                                  "echo >/tmp/hora-0",
+                                  "mkdir -m 777 /tmp/h; chown 12345 /tmp/h; ln -s /tmp/h /tmp/hora-0"])
+def test_a_directory_that_somebody_else_made(probe, two, mounts, trap):
+    mounts.tmpfs(1, "/root", "ro")
+    two.execute(1, "sh", "-c", "rm -rf /tmp/h; " + trap)
+    outcome = probe("node1")
+    assert outcome.hello()["cache"] == "/dev/shm/hora-0"
+    assert two.execute(1, "sh", "-c", "find /tmp/h* -follow -type f -size +1k 2>/dev/null || :") == ""
+
+
+def test_no_directory_at_all(probe, two, mounts):
+    for folder, options in (("/root", "ro"), ("/tmp", "noexec,mode=1777"), ("/dev/shm", "size=64k,mode=1777")):
+        mounts.tmpfs(1, folder, options)
+    message = probe(["node1", "node2"]).failure("E_CACHE", "node1")
+    assert "/root/.cache/hora cannot be created" in message
+    assert "/tmp/hora-0 does not let programs run (noexec)" in message
+    assert "/dev/shm/hora-0 is full, or the transfer broke off" in message
+    assert two.execute(1, "sh", "-c", "find /tmp /dev/shm -type f") == ""
+
+
+def test_without_gzip_the_agent_comes_as_it_is(probe, hosts):
+    up = hosts(1, without=["gzip", "tar"])
+    up.execute(1, "rm", "-rf", "/root/.cache")
+    outcome = probe("node1")
+    outcome.hello()
+    assert outcome.shipped()
+    assert sha_of(up, 1, cached(up, 1, "/root/.cache/hora", probe)) == probe.sha
+
+
+def test_a_cut_transfer_leaves_nothing(probe, two):
+    two.act("netem", 1, "--rate", "2")
+    launcher = subprocess.Popen(probe.argv("node1"), stdout=subprocess.PIPE, text=True)
+    try:
+        for line in launcher.stdout:
+            if '"ship"' in line:
+                break
+        deadline = time.monotonic() + 20
+        while not two.execute(1, "find", "/root/.cache", "-name", ".ship-*", "-size", "+8k"):
+            assert time.monotonic() < deadline, "nothing of the agent arrives"
+            time.sleep(0.02)
+    finally:
+        launcher.kill()
+        launcher.communicate()
+        two.act("netem", 1)
+    wait_for_none(two, 1, probe.sha)
+    assert two.execute(1, "find", "/root/.cache", "-type", "f") == ""
+    probe("node1").hello()
+
+
+def test_many_launchers_at_once(probe, two):
+    running = [subprocess.Popen(probe.argv("node1"), stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    for process in running:
+        out, _ = process.communicate(timeout=60)
+        assert '"result":"hello"' in out, out
+    path = cached(two, 1, "/root/.cache/hora", probe)
+    assert sha_of(two, 1, path) == probe.sha
+    assert two.execute(1, "ls", "-A", "/root/.cache/hora").split() == [os.path.basename(path)]
+
+
+def test_another_machine_type(probe, two, mounts):
+    mounts.file(1, "/usr/bin/uname", "#!/bin/sh\necho aarch64\n")
+    two.execute(1, "chmod", "755", "/usr/bin/uname")
+    message = probe("node1").failure("E_AGENT")
+    assert "aarch64" in message

@@ -1,0 +1,278 @@
+"""Getting to a host and in, and one clear answer each time that it cannot be had."""
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+
+def test_sixteen_hosts_at_once(probe, hosts):
+    up = hosts(16)
+    outcome = probe(up.names)
+    for name in up.names:
+        outcome.hello(name)
+    assert len({outcome.hello(name)["pid"] for name in up.names}) >= 1
+
+
+def test_one_bad_host_among_good_ones(probe, two):
+    outcome = probe(["node1", "no-such-host.invalid", "node2"])
+    outcome.hello("node1"), outcome.hello("node2")
+    assert "no-such-host.invalid" in outcome.failure("E_RESOLVE", "no-such-host.invalid")
+
+
+def test_fan_out_of_one(probe, two):
+    outcome = probe(["node1", "node2"], "--fan-out", 1)
+    outcome.hello("node1"), outcome.hello("node2")
+    order = [(host, stage) for host, stage, _ in outcome.stages]
+    first, second = ("node1", "node2") if order[0][0] == "node1" else ("node2", "node1")
+    assert order.index((first, "agent")) < order.index((second, "resolve"))
+
+
+def test_ipv6(probe, two):
+    probe("node1-6").hello("node1-6")
+
+
+def test_refused(probe, two):
+    message = probe("node1", "--port", 1).failure("E_CONNECT")
+    assert re.search(r"10\.79\.0\.1:1: Connection refused", message)
+
+
+def test_black_hole(probe, two, config):
+    rule = "table ip hole { chain in { type filter hook input priority 0; tcp dport 22 drop; }; }"
+    two.execute(1, "nft", rule)
+    try:
+        outcome = probe(["node1", "node2"], "--config", config("ConnectTimeout 2"))
+    finally:
+        two.execute(1, "nft", "delete table ip hole")
+    outcome.hello("node2")
+    message = outcome.failure("E_CONNECT_TIMEOUT")
+    assert "10.79.0.1:22" in message and "2.0 s" in message
+
+
+def test_frozen(probe, two):
+    two.act("freeze", 1)
+    try:
+        outcome = probe(["node1", "node2"], "--deadline-ms", 8000)
+    finally:
+        two.act("thaw", 1)
+    outcome.hello("node2")
+    assert "no ssh banner" in outcome.failure("E_CONNECT_TIMEOUT")
+
+
+class Listener:
+    """Says something to whoever connects to it on this machine, and hangs up."""
+
+    def __init__(self, words):
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.words = words
+        self.count = 0
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            self.count += 1
+            if self.words:
+                connection.sendall(self.words)
+            connection.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+def test_not_an_ssh_server(probe, two):
+    with Listener(b"HTTP/1.0 400 Bad Request\r\n\r\n") as listener:
+        message = probe("127.0.0.1", "--port", listener.port).failure("E_SSH_PROTOCOL", "127.0.0.1")
+    assert "HTTP/1.0 400 Bad Request" in message
+
+
+@pytest.mark.parametrize("words", [b"", b"Exceeded MaxStartups\r\n", b"Not allowed at this time\r\n"])
+def test_a_server_that_is_too_busy_for_good(probe, two, words):
+    with Listener(words) as listener:
+        message = probe("127.0.0.1", "--port", listener.port, "--deadline-ms", 2500).failure("E_SSH_BUSY", "127.0.0.1")
+        assert 3 <= listener.count <= 20, "tries without a pause, or without another try"
+    assert "MaxStartups" in message
+
+
+def test_max_startups(probe, two, sshd, config):
+    """Six launchers for a server that takes two at a time: all get in."""
+    flags = [*sshd(2222, MaxStartups=2), "--config", config("StrictHostKeyChecking accept-new")]
+    idle = []
+    while len(idle) < 3:  # until the server hangs up on one
+        connection = socket.create_connection(("10.79.0.1", 2222), timeout=10)
+        idle.append(connection)
+        if not connection.recv(4).startswith(b"SSH-"):
+            break
+    release = threading.Timer(1.0, lambda: [connection.close() for connection in idle])
+    release.start()
+    running = [subprocess.Popen(probe.argv("node1", *flags), stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    outputs = [process.communicate(timeout=60)[0] for process in running]
+    assert all('"result":"hello"' in out for out in outputs), outputs
+    assert any("busy" in out for out in outputs)
+
+
+# --- keys ------------------------------------------------------------------------------------------
+def new_key(tmp_path, *options):
+    path = str(tmp_path / "other_key")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-f", path, *(options or ("-N", ""))], check=True)
+    return path
+
+
+def test_wrong_key(probe, two, config, tmp_path):
+    key = new_key(tmp_path)
+    message = probe("node1", "--config", config(f"IdentityFile {key}", "IdentitiesOnly yes", identity=False)
+                    ).failure("E_SSH_AUTH")
+    assert key in message and "user root" in message
+
+
+def test_a_missing_identity_is_named(probe, two, config):
+    message = probe("node1", "--config", config("IdentityFile /no/such/key", "IdentitiesOnly yes", identity=False)
+                    ).failure("E_SSH_AUTH")
+    assert "/no/such/key (missing)" in message
+
+
+def test_identity_option(probe, two, config, keys):
+    probe("node1", "--identity", keys.key, "--config", config("IdentityFile /no/such/key", identity=False)).hello()
+
+
+def test_several_keys_of_which_the_last_one_fits(probe, two, config, keys, tmp_path):
+    first = new_key(tmp_path)
+    lines = [f"IdentityFile {first}", f"IdentityFile {keys.key}"]
+    probe("node1", "--config", config(*lines, identity=False)).hello()
+
+
+def test_a_key_with_a_passphrase(probe, two, config, tmp_path):
+    key = new_key(tmp_path, "-N", "secret")
+    message = probe("node1", "--config", config(f"IdentityFile {key}", identity=False),
+                    environment={"SSH_AUTH_SOCK": ""}).failure("E_SSH_AUTH")
+    assert "passphrase" in message
+
+
+@pytest.fixture
+def ssh_agent(tmp_path, keys):
+    socket_path = str(tmp_path / "agent")
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket_path], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 10
+    while not os.path.exists(socket_path):
+        assert time.monotonic() < deadline, "no ssh-agent"
+        time.sleep(0.01)
+    environment = {"SSH_AUTH_SOCK": socket_path}
+    yield environment
+    agent.kill()
+    agent.wait()
+
+
+def test_ssh_agent(probe, two, config, keys, ssh_agent):
+    subprocess.run(["ssh-add", "-q", keys.key], env={**os.environ, **ssh_agent}, check=True, capture_output=True)
+    probe(["node1", "node2"], "--config", config(identity=False), environment=ssh_agent).hello()
+
+
+def test_ssh_agent_without_the_key(probe, two, config, ssh_agent):
+    message = probe("node1", "--config", config(identity=False), environment=ssh_agent).failure("E_SSH_AUTH")
+    assert "ssh-agent" in message
+
+
+def test_unknown_user(probe, two):
+    assert "nobody-there" in probe("nobody-there@node1").failure("E_SSH_AUTH")
+
+
+# --- host keys -------------------------------------------------------------------------------------
+def fingerprint(hosts, k):
+    text = hosts.execute(k, "ssh-keygen", "-lf", "/run/host/host_key.pub")
+    return text.split()[1]
+
+
+def test_unknown_host_key(probe, two, config, tmp_path):
+    known = tmp_path / "known_hosts"
+    message = probe("node1", "--config", config(f"UserKnownHostsFile {known}", known=False)
+                    ).failure("E_HOST_KEY_UNKNOWN")
+    assert fingerprint(two, 1) in message
+    assert "ssh-keyscan" in message and "--accept-new-host-keys" in message
+    assert not known.exists()
+
+
+def test_accepting_new_host_keys(probe, hosts, config, tmp_path):
+    up = hosts(16)
+    known = tmp_path / "ssh" / "known_hosts"
+    path = config(f"UserKnownHostsFile {known}", known=False)
+    outcome = probe(up.names, "--accept-new", "--config", path)
+    for name in up.names:
+        outcome.hello(name)
+    lines = known.read_text().splitlines()
+    assert len(lines) == 16 and all(re.fullmatch(r"node\d+ ssh-ed25519 \S+", line) for line in lines)
+    again = probe(up.names, "--config", path)
+    for name in up.names:
+        again.hello(name)
+    assert known.read_text().splitlines() == lines
+
+
+def test_strict_host_key_checking_accept_new(probe, two, config, tmp_path):
+    known = tmp_path / "known_hosts"
+    path = config(f"UserKnownHostsFile {known}", "StrictHostKeyChecking accept-new", known=False)
+    probe("node1", "--config", path).hello()
+    assert known.read_text().startswith("node1 ssh-ed25519 ")
+
+
+@pytest.mark.parametrize("flags,line", [([], "StrictHostKeyChecking yes"), (["--accept-new"], "LogLevel ERROR"),
+                                        ([], "StrictHostKeyChecking no")])
+def test_changed_host_key(probe, two, config, keys, tmp_path, flags, line):
+    with open(keys.known_hosts) as file:
+        other = next(entry.split(" ", 1)[1] for entry in file if entry.startswith("node2,"))
+    known = tmp_path / "known_hosts"
+    known.write_text("node1 " + other)
+    path = config(f"UserKnownHostsFile {known}", line, known=False)
+    message = probe("node1", "--config", path, *flags).failure("E_HOST_KEY_CHANGED")
+    assert str(known) in message and "ssh-keygen -R node1" in message
+    assert known.read_text() == "node1 " + other
+
+
+def test_revoked_host_key(probe, two, config, keys, tmp_path):
+    with open(keys.known_hosts) as file:
+        key = next(entry.split(" ", 1)[1] for entry in file if entry.startswith("node1,"))
+    known = tmp_path / "known_hosts"
+    known.write_text("@revoked * " + key)
+    path = config(f"UserKnownHostsFile {known}", known=False)
+    assert "revoked" in probe("node1", "--config", path, "--accept-new").failure("E_HOST_KEY_CHANGED")
+
+
+def test_hashed_known_hosts(probe, two, config, keys, tmp_path):
+    known = tmp_path / "known_hosts"
+    with open(keys.known_hosts) as file:
+        known.write_text(file.read())
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(known)], check=True, capture_output=True)
+    assert "node1" not in known.read_text()
+    probe("node1", "--config", config(f"UserKnownHostsFile {known}", known=False)).hello()
+
+
+# --- config ----------------------------------------------------------------------------------------
+def test_alias(probe, two, config):
+    path = config("Host somewhere", "HostName node2", "Host *", "User root")
+    probe("somewhere", "--config", path).hello("somewhere")
+
+
+@pytest.mark.parametrize("line", ["ProxyJump node2", "ProxyCommand ssh -W %h:%p node2"])
+def test_proxy(probe, two, config, line):
+    """node1 refuses this machine; node2 leads there."""
+    rule = "table ip wall { chain in { type filter hook input priority 0; ip saddr 10.79.0.250 drop; }; }"
+    two.execute(1, "nft", rule)
+    try:
+        path = config("Host node1", line)
+        probe("node1", "--config", path).hello()
+    finally:
+        two.execute(1, "nft", "delete table ip wall")
+
+
+def test_a_proxy_that_fails(probe, two, config):
+    path = config("Host node1", "ProxyCommand sh -c 'echo no way >&2; exit 1'")
+    assert "no way" in probe("node1", "--config", path).failure("E_CONNECT")

@@ -1,0 +1,256 @@
+"""Launches on hosts that have nothing of ours: shipping, caching, networks, other programs."""
+import json
+import os
+import re
+
+import jobs
+import pytest
+
+PYTHON = "/usr/bin/python3"
+
+
+def shipped(done):
+    """host -> bytes of runtime that went there, as --verbose tells."""
+    return {host: int(count) for host, count in re.findall(r"(\S+): agent ready, shipped (\d+) bytes", done.messages)}
+
+
+def test_smoke_here(horarun):
+    horarun.run("-np", 4, "--smoke").expect(0)
+
+
+def test_smoke_as_json(horarun):
+    report = json.loads(horarun.run("-np", 2, "--smoke", "--json").expect(0).out)
+    assert report, report
+
+
+def test_smoke_on_bare_hosts_ships_once(horarun, hosts):
+    """Shown by, 1."""
+    four = hosts(4, without=["perl", "scp"])
+    four.execute(1, "test", "!", "-e", horarun.path)
+    first = horarun.run("-np", 8, "-H", four.spec(2), "--verbose", "--smoke").expect(0)
+    assert set(shipped(first)) == set(four.names), first
+    again = horarun.run("-np", 8, "-H", four.spec(2), "--verbose", "--smoke").expect(0)
+    assert shipped(again) == {name: 0 for name in four.names}, again
+    assert jobs.agents() == []
+
+
+def test_hosts_without_python(horarun, hosts):
+    bare = hosts(2, without=["python3", "perl", "gzip", "sha256sum", "curl"])
+    horarun.run("-np", 4, "-H", bare.spec(2), "--smoke").expect(0)
+
+
+@pytest.mark.parametrize("where", ["-np 4", "-H node1:2,node2:2"], ids=["here", "on two hosts"])
+def test_plain_pytorch_ddp(horarun, hosts, shared, where):
+    """Shown by, 2."""
+    if "node" in where:
+        hosts(4)
+    done = horarun.run(*where.split(), PYTHON, f"{shared}/ddp_train.py").expect(0)
+    assert done.text.count("learned") == 4 and "of 4" in done.text, done
+
+
+def test_ranks_are_spread(horarun, hosts):
+    four = hosts(4)
+    done = horarun.run("-np", 6, "-H", four.spec(2), "hostname").expect(0)
+    assert done.ranks() == {0: ["node1"], 1: ["node1"], 2: ["node2"], 3: ["node2"], 4: ["node3"], 5: ["node3"]}, done
+
+
+def test_head_and_hosts_in_one_job(horarun, hosts):
+    hosts(4)
+    done = horarun.run("-H", "localhost:1,node1:1", "--smoke")
+    done.expect(0)
+
+
+def test_host_listed_twice(horarun, hosts):
+    hosts(4)
+    done = horarun.run("-H", "node1:1,node2:1,node1:1", "sh", "-c", "hostname; echo $HOROVOD_LOCAL_SIZE").expect(0)
+    assert sorted(map(tuple, done.ranks().values())) == [("node1", "2"), ("node1", "2"), ("node2", "1")], done
+
+
+def test_hostfile(horarun, hosts, tmp_path):
+    hosts(4)
+    (tmp_path / "hosts").write_bytes(b"# my machines\r\n\r\nnode1 slots=2\r\nroot@node2:1   # second\r\nnode3\r\n")
+    done = horarun.run("--hostfile", tmp_path / "hosts", "hostname").expect(0)
+    assert [done.ranks()[rank][0] for rank in range(4)] == ["node1", "node1", "node2", "node3"], done
+
+
+def test_numeric_and_ipv6_addresses(horarun, hosts):
+    four = hosts(4)
+    done = horarun.run("-H", f"{four.address(1)}:1,[fd79:79:0::2]:1", "hostname").expect(0)
+    assert done.ranks() == {0: ["node1"], 1: ["node2"]}, done
+
+
+def test_two_networks_and_a_decoy(horarun, hosts):
+    """docker0 has one address on all hosts, and head is not on the second network."""
+    four = hosts(4, nets=2, decoy=True, nic_names=True)
+    done = horarun.run("-np", 8, "-H", four.spec(2), "--verbose", "--smoke").expect(0)
+    assert "docker0" not in re.sub(r".*(skip|not|ignor).*", "", done.messages) or "en1p0" in done.messages, done
+    done = horarun.run("-np", 4, "-H", four.spec(1), "--network-interfaces", "10.79.1.0/24", "sh", "-c",
+                       "echo $HOROVOD_GLOO_IFACE $MASTER_ADDR").expect(0)
+    assert done.ranks() == {rank: [f"en{rank + 1}p1 10.79.1.1"] for rank in range(4)}, done
+
+
+def test_network_that_is_not_there(horarun, hosts):
+    hosts(4)
+    done = horarun.run("-H", "node1:1,node2:1", "--network-interfaces", "10.200.0.0/16", "true").expect(125)
+    assert "E_NETWORK" in done.messages and "10.200.0.0/16" in done.messages, done
+
+
+def test_runtime_of_the_host(horarun, hosts):
+    two = hosts(2)
+    done = horarun.run("-H", two.spec(1), "--runtime", "host", "--verbose", "sh", "-c", "echo ${PYTHONPATH-unset}").expect(0)
+    assert shipped(done) == {"node1": 0, "node2": 0}, done
+    assert all("hora" not in line for lines in done.ranks().values() for line in lines), done
+
+
+def test_shipped_runtime_is_on_the_paths(horarun, hosts):
+    script = "import hora, horovod.torch, sys; print(hora.__file__)"
+    done = horarun.run("-H", hosts(2).spec(1), PYTHON, "-c", script).expect(0)
+    assert all("/hora/" in lines[0] for lines in done.ranks().values()), done
+
+
+def test_python_package_end_to_end(horarun, hosts):
+    script = ("import numpy, horovod.torch as hvd, torch; hvd.init(); "
+              "print(hvd.allreduce(torch.arange(4.0) + hvd.rank(), op=hvd.Sum).tolist())")
+    done = horarun.run("-H", hosts(2).spec(2), PYTHON, "-c", script).expect(0)
+    assert done.ranks() == {rank: ["[6.0, 10.0, 14.0, 18.0]"] for rank in range(4)}, done
+
+
+def test_read_only_home_falls_back(horarun, hosts):
+    two = hosts(2)
+    two.execute(1, "sh", "-c", "rm -rf /root/.cache; mount -o remount,ro /root")
+    try:
+        horarun.run("-H", "node1:2", "--smoke").expect(0)
+    finally:
+        two.execute(1, "mount", "-o", "remount,rw", "/root")
+
+
+def test_noexec_home_falls_back(horarun, hosts):
+    two = hosts(2)
+    two.execute(1, "sh", "-c", "rm -rf /root/.cache; mount -o remount,noexec /root")
+    try:
+        horarun.run("-H", "node1:2", "--smoke").expect(0)
+    finally:
+        two.execute(1, "mount", "-o", "remount,exec", "/root")
+
+
+def test_damaged_cache_entry_is_replaced(horarun, hosts):
+    two = hosts(2)
+    horarun.run("-H", "node1:1", "true").expect(0)
+    two.execute(1, "sh", "-c", "for f in $(find /root/.cache/hora -type f -name '*.so*' | head -3); do echo broken >$f; done")
+    done = horarun.run("-np", 2, "-H", "node1:2", "--smoke")
+    done.expect(0)
+
+
+def test_racing_launchers_share_the_cache(horarun, hosts):
+    two = hosts(2)
+    two.execute(1, "rm", "-rf", "/root/.cache")
+    running = [horarun.start("-H", "node1:1", PYTHON, "-c", "import hora") for _ in range(4)]
+    for job in running:
+        job.finish().expect(0)
+    assert "tmp" not in two.execute(1, "sh", "-c", "ls -R /root/.cache/hora | grep -i tmp || true")
+
+
+def test_banner_of_the_remote_shell(horarun, hosts):
+    two = hosts(2)
+    two.execute(1, "sh", "-c", "echo 'echo Welcome to this machine; echo again >&2' >/root/.bashrc")
+    try:
+        assert horarun.run("-H", "node1:1", "echo", "hello").expect(0).ranks() == {0: ["hello"]}
+    finally:
+        two.execute(1, "rm", "/root/.bashrc")
+
+
+def test_command_transport(horarun, hosts):
+    two = hosts(2)
+    done = horarun.run("-H", two.spec(1), "--transport", "command", "--rsh", "ssh -q", "hostname").expect(0)
+    assert done.ranks() == {0: ["node1"], 1: ["node2"]}, done
+    # A container's exec is a command that enters namespaces.
+    pid = two._hosts.init_pid(1)
+    wrapper = f"sh -c 'shift; exec nsenter -t {pid} -a -- sh -c \"$*\"' --"
+    assert horarun.run("-H", "node1:1", "--transport", "command", "--rsh", wrapper, "hostname").code in (0, 125)
+
+
+def test_secrets_are_not_on_command_lines(horarun, hosts):
+    two = hosts(2)
+    job = horarun.start("-H", two.spec(1), "sleep", "30", env={"MY_SECRET": "hunter2hunter2"})
+    jobs.wait_until(lambda: two.processes(1, "sleep"), "the rank on node1")
+    for k in (1, 2):
+        assert "hunter2" not in two.execute(k, "ps", "axww", "-o", "args")
+    with open(f"/proc/{job.pid}/cmdline") as file:
+        assert "hunter2" not in file.read()
+    job.send_signal(15)
+    job.finish()
+
+
+def test_horovodrun_spelling(horarun):
+    done = horarun.run("--gloo", "-np", "2", "-H", "localhost:2", "--start-timeout", "30", "--cycle-time-ms", "2.5", "sh",
+                       "-c", "echo $HOROVOD_CYCLE_TIME").expect(0)
+    assert done.ranks() == {0: ["2.5"], 1: ["2.5"]}, done
+
+
+def test_dry_run_starts_nothing(horarun, tmp_path):
+    done = horarun.run("-np", 3, "-H", "node1:2,node2:2", "--dry-run", "touch", tmp_path / "x").expect(0)
+    assert "node1" in done.text and "node2" in done.text and not (tmp_path / "x").exists(), done
+    plan = json.loads(horarun.run("-np", 3, "-H", "node1:2,node2:2", "--dry-run", "--json", "true").expect(0).out)
+    assert "node2" in json.dumps(plan), plan
+
+
+def test_version_and_build(horarun):
+    assert re.match(r".*\d+\.\d+\.\d+", horarun.run("--version").expect(0).text)
+    text = horarun.run("--check-build").expect(0).text
+    assert "Available Controllers:" in text and "    [X] Gloo" in text, text
+    assert len(horarun.run("--check-build", "--verbose").expect(0).text) > len(text)
+
+
+def test_unknown_host(horarun):
+    done = horarun.run("-H", "no-such-host.invalid:1", "true").expect(125)
+    assert "no-such-host.invalid" in done.messages and "E_RESOLVE" in done.messages, done
+
+
+def test_host_that_is_down(horarun, hosts):
+    two = hosts(2)
+    two.act("kill", 2)
+    done = horarun.run("-H", two.spec(1), "true").expect(125)
+    assert "node2" in done.messages and "E_CONNECT" in done.messages, done
+
+
+def test_host_that_is_silent(horarun, hosts):
+    two = hosts(2)
+    two.act("cut", 2)
+    done = horarun.run("-H", two.spec(1), "--start-timeout", "3s", "true")
+    assert done.code in (124, 125) and "node2" in done.messages, done
+
+
+def test_host_that_is_frozen(horarun, hosts):
+    two = hosts(2)
+    two.act("freeze", 2)
+    done = horarun.run("-H", two.spec(1), "--start-timeout", "3s", "true")
+    assert done.code in (124, 125) and "node2" in done.messages, done
+
+
+def test_two_jobs_at_once(horarun, hosts):
+    two = hosts(2)
+    running = [horarun.start("-H", two.spec(1), "sh", "-c", f"sleep 0.5; echo job {i}") for i in range(3)]
+    for i, job in enumerate(running):
+        assert job.finish().expect(0).ranks() == {0: [f"job {i}"], 1: [f"job {i}"]}
+
+
+def test_few_descriptors(horarun):
+    import resource
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+    done = horarun.run("-np", 64, "true", preexec_fn=limit, timeout=60)
+    assert done.code in (0, 125), done
+    assert done.code == 0 or re.search(r"open files|descriptor", done.messages, re.I), done
+
+
+def test_rendezvous_alone(horarun):
+    import urllib.request
+    job = horarun.start("rendezvous", "--port", "0")
+    line = job.read_until("\n") if job.process.stdout else ""
+    port = re.search(r":(\d+)", line)[1]
+    put = urllib.request.Request(f"http://127.0.0.1:{port}/scope/key", data=b"value", method="PUT")
+    assert urllib.request.urlopen(put, timeout=10).status == 200
+    assert urllib.request.urlopen(f"http://127.0.0.1:{port}/scope/key", timeout=10).read() == b"value"
+    assert urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10).status == 200
+    assert os.path.exists(f"/proc/{job.pid}")
+    job.send_signal(15)
+    job.finish()

@@ -1,0 +1,233 @@
+"""Nothing of a job outlives it, whoever dies first and whatever the ranks have done to hide."""
+import contextlib
+import os
+import signal
+
+import jobs
+import pytest
+
+PYTHON = "/usr/bin/python3"
+# A rank that just waits; in a session of its own; double-forked; deaf to every signal that can be
+# ignored; stopped; without environment, descriptors, parent.
+KINDS = ["plain", "session", "orphan", "deaf", "stopped", "nameless"]
+# The lease is longer than a busy machine keeps an agent waiting.
+FAST = ["--grace", "1s", "--lease", "4s"]
+
+
+def start_here(horarun, shared):
+    job = horarun.start("-np", len(KINDS), *FAST, PYTHON, "-S", f"{shared}/stray.py", *KINDS)
+    job.read_until("ready", times=len(KINDS))
+    return job
+
+
+def start_on(horarun, shared, two):
+    job = horarun.start("-H", two.spec(len(KINDS)), *FAST, PYTHON, "-S", f"{shared}/stray.py", *KINDS)
+    job.read_until("ready", times=2 * len(KINDS))
+    assert len(job.survivors()) >= 2 * len(KINDS)
+    return job
+
+
+def kill(pids, number=signal.SIGKILL):
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def parents_first(processes):
+    """Of agent and keeper the keeper is the parent."""
+    parent = {}
+    for process in processes:
+        with open(f"/proc/{process.pid}/stat") as file:
+            parent[process.pid] = int(file.read().rpartition(")")[2].split()[1])
+    return sorted((p.pid for p in processes), key=lambda pid: parent[pid] in parent)
+
+
+def keepers():
+    ours = jobs.agents()
+    return [pid for pid in parents_first(ours)][:len(ours) // 2]
+
+
+def the_agents():
+    ours = jobs.agents()
+    return parents_first(ours)[len(ours) // 2:]
+
+
+def expect_clean(job, seconds=15):
+    jobs.expect_nothing_left(job, seconds, also=jobs.agents)
+
+
+ENDINGS = {
+    "SIGKILL of the launcher": lambda job: kill([job.pid]),
+    "SIGKILL of the agent": lambda job: kill(the_agents()[:1]),
+    "SIGKILL of the keeper": lambda job: kill(keepers()[:1]),
+    "SIGKILL of agent and launcher": lambda job: kill([*the_agents()[:1], job.pid]),
+    "SIGTERM": lambda job: job.send_signal(signal.SIGTERM),
+    "SIGINT": lambda job: job.send_signal(signal.SIGINT),
+    "SIGHUP": lambda job: job.send_signal(signal.SIGHUP),
+    "SIGQUIT": lambda job: job.send_signal(signal.SIGQUIT),
+    "death of a rank": lambda job: kill([p.pid for p in job.survivors() if p.command.endswith(" ".join(KINDS))][:1]),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_here(horarun, shared, ending):
+    job = start_here(horarun, shared)
+    ENDINGS[ending](job)
+    code = job.finish(timeout=30).code
+    assert code != 0
+    expect_clean(job)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_on_hosts(horarun, shared, hosts, ending):
+    job = start_on(horarun, shared, hosts(2))
+    ENDINGS[ending](job)
+    assert job.finish(timeout=30).code != 0
+    expect_clean(job)
+
+
+def test_sshd_of_one_connection_dies(horarun, shared, hosts):
+    two = hosts(2)
+    job = start_on(horarun, shared, two)
+    kill(two.processes(1, "sshd: root"))
+    done = job.finish(timeout=30).expect(125)
+    assert "node1" in done.messages and "E_HOST_LOST" in done.messages, done
+    expect_clean(job)
+
+
+def test_cut_link(horarun, shared, hosts):
+    two = hosts(2)
+    job = start_on(horarun, shared, two)
+    two.act("cut", 1)
+    done = job.finish(timeout=40).expect(125)
+    assert "node1" in done.messages and "E_HOST_LOST" in done.messages, done
+    expect_clean(job)
+
+
+def test_cut_link_and_killed_launcher(horarun, shared, hosts):
+    """The hosts' leases are all that is left."""
+    two = hosts(2)
+    job = start_on(horarun, shared, two)
+    two.act("cut", 1)
+    two.act("cut", 2)
+    kill([job.pid])
+    job.finish()
+    expect_clean(job)
+
+
+def test_cut_link_and_killed_launcher_of_a_command(horarun, shared, hosts):
+    """The commands that carry the bytes (--rsh) have nobody to end them but the kernel."""
+    two = hosts(2)
+    job = horarun.start("-H", two.spec(1), *FAST, "--transport", "command", "--rsh", "ssh -q", "sh", "-c", "echo ready; sleep 1000")
+    job.read_until("ready", times=2)
+    two.act("cut", 1)
+    two.act("cut", 2)
+    kill([job.pid])
+    job.finish()
+    expect_clean(job)
+
+
+def test_host_dies(horarun, shared, hosts):
+    two = hosts(2)
+    job = start_on(horarun, shared, two)
+    two.act("kill", 2)
+    done = job.finish(timeout=40).expect(125)
+    assert "node2" in done.messages, done
+    expect_clean(job)
+
+
+def test_host_loses_power(horarun, shared, hosts):
+    two = hosts(2)
+    job = start_on(horarun, shared, two)
+    two.act("crash", 2)
+    assert "node2" in job.finish(timeout=40).expect(125).messages
+    expect_clean(job)
+
+
+def test_host_freezes(horarun, shared, hosts):
+    two = hosts(2)
+    job = start_on(horarun, shared, two)
+    two.act("freeze", 2)
+    done = job.finish(timeout=40).expect(125)
+    assert "node2" in done.messages and "E_HOST_LOST" in done.messages, done
+    two.act("thaw", 2)
+    expect_clean(job)
+
+
+def test_stopped_launcher(horarun, shared, hosts):
+    """A launcher that stands still (SIGSTOP, not Ctrl-Z) is as good as dead once the lease is over."""
+    two = hosts(2)
+    job = start_on(horarun, shared, two)
+    kill([job.pid], signal.SIGSTOP)
+    expect_clean(job, seconds=20)
+    kill([job.pid], signal.SIGCONT)
+    assert job.finish(timeout=30).code != 0
+
+
+def test_killed_while_starting(horarun, shared, hosts):
+    """At any moment of the launch."""
+    two = hosts(2)
+    for delay_ms in (0, 5, 10, 20, 30, 40, 60, 80, 120, 200):
+        job = horarun.start("-H", two.spec(3), *FAST, PYTHON, "-S", f"{shared}/stray.py", *KINDS)
+        with contextlib.suppress(Exception):
+            job.process.wait(timeout=delay_ms / 1000)
+        kill([job.pid])
+        job.finish()
+        expect_clean(job)
+
+
+def test_what_ranks_leave_behind_ends_with_the_job(horarun):
+    """All ranks succeed; a daemon that one of them started does not stay."""
+    job = horarun.start("-np", 2, "--grace", "1s", "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 1000' >/dev/null 2>&1 & exit 0")
+    assert job.finish(timeout=30).code == 0
+    expect_clean(job)
+
+
+def test_term_comes_before_kill(horarun):
+    script = "trap 'echo tidy; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    job = horarun.start("-np", 2, "--grace", "20s", "sh", "-c", script)
+    job.read_until("ready", times=2)
+    job.send_signal(signal.SIGTERM)
+    done = job.finish(timeout=30).expect(143)
+    assert done.text.count("tidy") == 2 and done.seconds < 15, done
+
+
+def test_second_signal_kills_at_once(horarun):
+    script = "trap 'echo no' TERM INT; echo ready; while :; do sleep 0.1; done"
+    job = horarun.start("-np", 2, "--grace", "60s", "sh", "-c", script)
+    job.read_until("ready", times=2)
+    job.send_signal(signal.SIGINT)
+    job.read_until("no", times=2)
+    job.send_signal(signal.SIGINT)
+    job.finish(timeout=20).expect(130)
+    expect_clean(job)
+
+
+def test_user_signals_reach_ranks(horarun, hosts):
+    script = "trap 'echo got usr1' USR1; trap 'echo got usr2; exit 0' USR2; echo ready; while :; do sleep 0.05; done"
+    job = horarun.start("-H", hosts(2).spec(2), "bash", "-c", script)
+    job.read_until("ready", times=4)
+    job.send_signal(signal.SIGUSR1)
+    job.read_until("got usr1", times=4)
+    job.send_signal(signal.SIGUSR2)
+    done = job.finish(timeout=30).expect(0)
+    assert done.text.count("got usr2") == 4, done
+
+
+def test_signal_storm(horarun):
+    script = "trap 'n=$((n+1))' USR1; trap 'exit 0' USR2; echo ready; while :; do sleep 0.05; done"
+    job = horarun.start("-np", 2, "bash", "-c", script)
+    job.read_until("ready", times=2)
+    for _ in range(1000):
+        job.send_signal(signal.SIGUSR1)
+    job.send_signal(signal.SIGUSR2)
+    job.finish(timeout=30).expect(0)
+
+
+def test_many_jobs_leave_no_agent_and_no_file(horarun, hosts):
+    two = hosts(2)
+    before = {k: two.execute(k, "sh", "-c", "ls -A /tmp /dev/shm /run | sort") for k in (1, 2)}
+    for code in (0, 1, 0, 3):
+        horarun.run("-H", two.spec(2), "sh", "-c", f"exit {code}").expect(code)
+    assert {k: two.execute(k, "sh", "-c", "ls -A /tmp /dev/shm /run | sort") for k in (1, 2)} == before
+    assert jobs.agents() == []

@@ -1,0 +1,152 @@
+"""Every byte of every rank arrives, once, in order, in whole lines, at the pace of the reader."""
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import time
+
+import jobs
+import pytest
+
+PYTHON = "/usr/bin/python3"
+
+
+@pytest.fixture(scope="module")
+def chatter():
+    path = os.path.join(os.path.dirname(__file__), "programs", "chatter.py")
+    spec = importlib.util.spec_from_file_location("chatter", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def untag(data, stream="stdout"):
+    """rank -> its bytes. A prefix stands at the start of the stream and behind each line end."""
+    pattern = re.compile(rb"\[(\d+)\]<%s>:([^\r\n]*(?:\r\n|\r|\n|\Z))" % stream.encode())
+    ranks, position = {}, 0
+    while position < len(data):
+        match = pattern.match(data, position)
+        assert match, f"no tag at byte {position}: {data[position:position + 80]!r}"
+        ranks.setdefault(int(match[1]), []).append(match[2])
+        position = match.end()
+    return {rank: b"".join(pieces) for rank, pieces in ranks.items()}
+
+
+def check_all(ranks, chatter, count, total):
+    assert sorted(ranks) == list(range(count))
+    for rank, got in ranks.items():
+        wanted = b"".join(chatter.lines_of(rank, total))
+        if got == wanted + b"\n" and not wanted.endswith(b"\n"):
+            got = got[:-1]  # the console ends an unfinished last line
+        assert got == wanted, (f"rank {rank}: {len(got)} bytes, expected {len(wanted)}; they differ from byte "
+                               f"{len(os.path.commonprefix([got, wanted]))} on")
+
+
+def test_sixty_four_ranks_of_mixed_lines(horarun, chatter, shared):
+    total = 300_000
+    done = horarun.run("-np", 64, PYTHON, "-S", f"{shared}/chatter.py", total).expect(0)
+    check_all(untag(done.out), chatter, 64, total)
+
+
+def test_from_hosts(horarun, hosts, chatter, shared):
+    total = 1_000_000
+    done = horarun.run("-H", hosts(4).spec(2), PYTHON, "-S", f"{shared}/chatter.py", total).expect(0)
+    check_all(untag(done.out), chatter, 8, total)
+
+
+def test_files(horarun, chatter, shared, tmp_path):
+    folder = tmp_path / "deep" / "logs"
+    total = 200_000
+    done = horarun.run("-np", 11, "--output-filename", folder, PYTHON, "-S", f"{shared}/chatter.py", total).expect(0)
+    check_all(untag(done.out), chatter, 11, total)
+    assert sorted(os.listdir(folder)) == [f"rank.{rank:02}" for rank in range(11)]
+    for rank in range(11):
+        assert sorted(os.listdir(folder / f"rank.{rank:02}")) == ["stderr", "stdout"]
+        stored = untag((folder / f"rank.{rank:02}" / "stdout").read_bytes())
+        check_all({0: stored[rank]} if rank == 0 else {}, chatter, 1 if rank == 0 else 0, total)
+        assert stored[rank] == b"".join(chatter.lines_of(rank, total))
+
+
+def test_files_of_a_single_rank(horarun, tmp_path):
+    horarun.run("-np", 1, "--output-filename", tmp_path, "sh", "-c", "echo out; echo err >&2").expect(0)
+    assert (tmp_path / "rank.0" / "stdout").read_text() == "[0]<stdout>:out\n"
+    assert (tmp_path / "rank.0" / "stderr").read_text() == "[0]<stderr>:err\n"
+
+
+def test_files_that_cannot_be_made(horarun, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = horarun.run("-np", 1, "--output-filename", tmp_path / "file", "touch", tmp_path / "started").expect(2)
+    assert "file" in done.messages and not (tmp_path / "started").exists(), done
+
+
+def test_streams_are_kept_apart(horarun):
+    done = horarun.run("-np", 2, "sh", "-c", "echo out; echo err >&2").expect(0)
+    assert untag(done.out) == {0: b"out\n", 1: b"out\n"}
+    assert untag(done.err, "stderr") == {0: b"err\n", 1: b"err\n"}
+
+
+def test_time_stamps(horarun):
+    done = horarun.run("-np", 1, "--prefix-output-with-timestamp", "echo", "x").expect(0)
+    assert re.fullmatch(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:x\n", done.text), done
+
+
+def test_without_prefix_the_bytes_are_untouched(horarun, chatter, shared):
+    done = horarun.run("-np", 1, "--no-prefix-output", PYTHON, "-S", f"{shared}/chatter.py", 3_000_000).expect(0)
+    check_all({0: done.out}, chatter, 1, 3_000_000)
+
+
+def test_last_words_of_a_killed_rank(horarun):
+    for attempt in range(50):
+        done = horarun.run("-np", 2, "sh", "-c", "echo last words; kill -KILL $$").expect(137)
+        assert b"last words" in done.out, done
+
+
+def test_output_behind_the_end_of_the_rank(horarun):
+    """What a child of the rank writes within the job's life is not lost."""
+    done = horarun.run("-np", 1, "sh", "-c", "(echo from the child) & wait; echo done").expect(0)
+    assert set(done.ranks()[0]) == {"from the child", "done"}, done
+
+
+def rss_of(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", file.read())[1]) * 1024
+
+
+def test_a_slow_reader_costs_no_memory(horarun):
+    job = horarun.start("-np", 8, "sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' x")
+    peak, read = 0, 0
+    until = time.monotonic() + 4
+    while time.monotonic() < until:
+        read += len(os.read(job.process.stdout.fileno(), 4096))
+        peak = max([peak, rss_of(job.pid), *(rss_of(agent.pid) for agent in jobs.agents())])
+        time.sleep(0.01)
+    assert job.process.poll() is None, "all was read away: nothing was slow"
+    assert peak < 64 << 20, f"{peak >> 20} MiB"
+    job.send_signal(signal.SIGTERM)
+    job.finish()
+
+
+def test_all_of_it_arrives_in_the_end(horarun):
+    job = horarun.start("-np", 4, "sh", "-c", "head -c 20000000 /dev/zero | tr '\\0' x", stderr=subprocess.DEVNULL)
+    count = 0
+    while chunk := os.read(job.process.stdout.fileno(), 1 << 20):
+        count += chunk.count(b"x")
+    assert job.process.wait(timeout=60) == 0 and count == 80_000_000
+
+
+def test_reader_that_goes_away(horarun):
+    job = horarun.start("-np", 2, "--grace", "1s", "yes")
+    os.read(job.process.stdout.fileno(), 1000)
+    job.process.stdout.close()
+    job.process.stdout = None
+    assert job.finish(timeout=30).code not in (0, None)
+    jobs.expect_nothing_left(job)
+
+
+def test_full_disk_under_the_files(horarun, tmp_path):
+    """A log that cannot be written is reported; the job and its console output go on."""
+    (tmp_path / "rank.0").mkdir()
+    os.symlink("/dev/full", tmp_path / "rank.0" / "stdout")
+    done = horarun.run("-np", 1, "--output-filename", tmp_path, "echo", "x")
+    assert "No space left" in done.messages and done.ranks() == {0: ["x"]}, done

@@ -1,0 +1,41 @@
+"""Standard input: to rank 0, to all, to none; as slow as its reader."""
+import hashlib
+import os
+
+DATA = os.urandom(5_000_000)
+DIGEST = hashlib.sha256(DATA).hexdigest()
+
+
+def test_rank_zero_reads_it(horarun):
+    done = horarun.run("-np", 2, "sh", "-c", "sha256sum", input=DATA).expect(0)
+    empty = hashlib.sha256(b"").hexdigest()
+    assert done.ranks() == {0: [f"{DIGEST}  -"], 1: [f"{empty}  -"]}, done
+
+
+def test_all_ranks_read_it(horarun):
+    done = horarun.run("-np", 3, "--stdin", "all", "sha256sum", input=DATA).expect(0)
+    assert done.ranks() == {rank: [f"{DIGEST}  -"] for rank in range(3)}, done
+
+
+def test_nobody_reads_it(horarun):
+    done = horarun.run("-np", 1, "--stdin", "none", "wc", "-c", input=b"x" * 1000).expect(0)
+    assert done.ranks() == {0: ["0"]}, done
+
+
+def test_rank_that_does_not_read(horarun):
+    horarun.run("-np", 2, "sleep", "0.2", input=DATA).expect(0)
+
+
+def test_rank_that_reads_a_little(horarun):
+    done = horarun.run("-np", 1, "head", "-c", "5", input=b"hello world" * 100000).expect(0)
+    assert done.ranks() == {0: ["hello"]}, done
+
+
+def test_closed_stdin(horarun):
+    done = horarun.run("-np", 1, "cat", preexec_fn=lambda: os.close(0)).expect(0)
+    assert done.out == b"", done
+
+
+def test_on_hosts(horarun, hosts):
+    done = horarun.run("-H", hosts(4).spec(1), "--stdin", "all", "sha256sum", input=DATA).expect(0)
+    assert done.ranks() == {rank: [f"{DIGEST}  -"] for rank in range(4)}, done

@@ -1,0 +1,144 @@
+"""The collectives on NumPy arrays."""
+
+import numpy as np
+
+import hora.numpy as hvd
+from support.expect import close, raises
+
+
+
+class Skip(Exception):
+    """The check cannot run here; the text says why."""
+
+
+DTYPES = ["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
+
+
+def check_allreduce():
+    ranks = np.arange(1, hvd.size() + 1)
+    for dtype in DTYPES:
+        mine = np.full((3, 2), hvd.rank() + 1, dtype)
+        for op, expected in ((hvd.Sum, ranks.sum()), (hvd.Max, ranks.max()), (hvd.Min, 1),
+                             (hvd.Product, ranks.prod())):
+            result = hvd.allreduce(mine, op=op)
+            assert result.dtype == mine.dtype and result.shape == mine.shape
+            close(result, np.full((3, 2), expected))
+    close(hvd.allreduce(np.float64(hvd.rank() + 1)), ranks.mean())
+    close(hvd.allreduce([1.0, 2.0], op=hvd.Sum), [hvd.size(), 2 * hvd.size()])
+    close(hvd.allreduce(np.array([True, hvd.rank() == 0]), op=hvd.Sum), [True, True])
+    close(hvd.allreduce(np.ones(2), op=hvd.Sum, prescale_factor=3, postscale_factor=0.5),
+          np.full(2, 1.5 * hvd.size()))
+    close(hvd.allreduce(np.ones(2), average=False), np.full(2, hvd.size()))
+    raises(ValueError, hvd.allreduce, np.ones(2), average=True, op=hvd.Sum)
+
+
+def check_in_place_and_layout():
+    base = np.arange(24.0).reshape(4, 6)
+    array = base.copy()
+    assert hvd.allreduce_(array, op=hvd.Sum) is array
+    close(array, base * hvd.size())
+    array = base.copy()
+    hvd.allreduce_(array[:, ::2], op=hvd.Sum)
+    close(array[:, ::2], base[:, ::2] * hvd.size())
+    close(array[:, 1::2], base[:, 1::2])
+    close(hvd.allreduce(base.T, op=hvd.Sum), base.T * hvd.size())
+    fortran = np.asfortranarray(base)
+    hvd.allreduce_(fortran, op=hvd.Sum)
+    close(fortran, base * hvd.size())
+    scalar = np.array(2.0)
+    hvd.allreduce_(scalar, op=hvd.Sum)
+    assert scalar.shape == () and scalar == 2.0 * hvd.size()
+    handle = hvd.allreduce_async_(array, op=hvd.Average, name="again")
+    assert hvd.synchronize(handle) is array
+
+
+def check_async_and_groups():
+    handles = [hvd.allreduce_async(np.full(5, float(i)), name=f"a{i}", op=hvd.Sum)
+               for i in range(20)]
+    for i, handle in enumerate(handles):
+        while not hvd.poll(handle):
+            pass
+        close(hvd.synchronize(handle), np.full(5, i * hvd.size()))
+    parts = [np.ones(3), np.arange(4)]
+    for result, part in zip(hvd.grouped_allreduce(parts, op=hvd.Sum), parts):
+        close(result, part * hvd.size())
+    for result, part in zip(hvd.synchronize(hvd.grouped_allreduce_async(parts, op=hvd.Sum)),
+                            parts):
+        close(result, part * hvd.size())
+    copies = [part.copy() for part in parts]
+    hvd.grouped_allreduce_(copies, op=hvd.Sum)
+    close(copies[1], parts[1] * hvd.size())
+    both = hvd.grouped_allgather([np.full(1, hvd.rank()), np.zeros((2, 2))])
+    close(both[0], np.arange(hvd.size()))
+    assert both[1].shape == (2 * hvd.size(), 2)
+    close(hvd.synchronize(hvd.grouped_allgather_async([np.full(1, hvd.rank())]))[0],
+          np.arange(hvd.size()))
+
+
+def check_allgather_broadcast():
+    mine = np.full((hvd.rank(), 2), hvd.rank())
+    expected = np.concatenate([np.full((r, 2), r) for r in range(hvd.size())])
+    close(hvd.allgather(mine), expected)
+    close(hvd.synchronize(hvd.allgather_async(mine)), expected)
+    for root in range(hvd.size()):
+        close(hvd.broadcast(np.array([hvd.rank()]), root), [root])
+        array = np.array([hvd.rank()])
+        hvd.broadcast_(array, root)
+        close(array, [root])
+        close(hvd.synchronize(hvd.broadcast_async(array + 1, root)), [root + 1])
+        hvd.synchronize(hvd.broadcast_async_(array, root))
+
+
+def check_alltoall_reducescatter():
+    size, rank = hvd.size(), hvd.rank()
+    close(hvd.alltoall(np.arange(size) + 10 * rank), np.arange(size) * 10 + rank)
+    received, splits = hvd.alltoall(np.full(size * 2, rank), splits=np.full(size, 2))
+    close(received, np.repeat(np.arange(size), 2))
+    assert splits.dtype == np.int32 and splits.tolist() == [2] * size
+    handle = hvd.alltoall_async(np.arange(size), splits=[1] * size)
+    close(hvd.synchronize(handle)[0], np.full(size, rank))
+    close(hvd.reducescatter(np.arange(size, dtype=float), op=hvd.Sum), [rank * size])
+    close(hvd.reducescatter(np.arange(size, dtype=float)), [rank])
+    close(hvd.synchronize(hvd.reducescatter_async(np.ones(size), op=hvd.Sum)), [size])
+    close(hvd.grouped_reducescatter([np.ones(size)], op=hvd.Sum)[0], [size])
+    close(hvd.synchronize(hvd.grouped_reducescatter_async([np.ones(size)], op=hvd.Sum))[0],
+          [size])
+
+
+def check_unsupported():
+    raises(TypeError, hvd.allreduce, np.array(["text"]))
+    raises(TypeError, hvd.allreduce, np.ones(2, dtype=complex))
+    raises(TypeError, hvd.allreduce, np.ones(2, dtype=np.dtype(np.float32).newbyteorder()))
+
+
+def check_empty():
+    assert hvd.allreduce(np.empty((0, 3)), op=hvd.Sum).shape == (0, 3)
+    assert hvd.allgather(np.empty((0, 3))).shape == (0, 3)
+    assert hvd.broadcast(np.empty(0), 0).shape == (0,)
+
+
+def check_join_barrier():
+    hvd.barrier()
+    for batch in range(hvd.rank() + 1):
+        close(hvd.allreduce(np.ones(1), op=hvd.Sum, name=f"j{batch}"), [hvd.size() - batch])
+    assert hvd.join() == hvd.size() - 1
+
+
+def check_timeline():
+    import json
+    import os
+    import tempfile
+
+    folder = tempfile.mkdtemp()
+    path = os.path.join(folder, f"timeline{hvd.rank()}.json")
+    try:
+        hvd.start_timeline(path, mark_cycles=False)
+    except ValueError as error:
+        raise Skip(str(error)) from None
+    hvd.allreduce(np.ones(3), name="traced \"tensor\"")
+    hvd.stop_timeline()
+    if os.path.exists(path):  # some ranks may write, others not
+        with open(path) as file:
+            events = json.load(file)
+        assert any("traced" in json.dumps(event) for event in events)
+    assert hvd.rank() != 0 or os.path.exists(path)

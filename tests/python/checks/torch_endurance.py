@@ -1,0 +1,141 @@
+"""Many operations leave nothing behind; a wait hears Ctrl-C."""
+
+import gc
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+import torch
+
+import horovod.torch as hvd
+from hora import operations
+
+OPERATIONS = int(os.environ.get("HORA_TEST_OPERATIONS", "100000"))
+
+
+def footprint():
+    gc.collect()
+    status = pathlib.Path("/proc/self/status").read_text()
+    resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS"))
+                   .split()[1])
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+        "objects": len(gc.get_objects()),
+        "blocks": sys.getallocatedblocks(),
+        "kilobytes": resident,
+    }
+
+
+def some_of_everything(count):
+    """About `count` operations of every kind."""
+    tensor = torch.ones(10)
+    rows = torch.ones(hvd.size(), 4)
+    differentiated = torch.ones(4, requires_grad=True)
+    for _ in range(count // 20):
+        for _ in range(4):
+            hvd.allreduce(tensor)
+            hvd.allreduce_(tensor, op=hvd.Max, name="in place")
+        handles = [hvd.allreduce_async(tensor), hvd.allgather_async(rows),
+                   hvd.broadcast_async(tensor, 0), hvd.alltoall_async(rows),
+                   hvd.reducescatter_async(rows)]
+        for handle in handles:
+            hvd.synchronize(handle)
+        hvd.grouped_allreduce([tensor, rows])
+        hvd.allreduce(differentiated).sum().backward()
+        differentiated.grad = None
+        hvd.barrier()
+
+
+def check_nothing_is_left_after_many_operations():
+    some_of_everything(max(OPERATIONS // 10, 2000))  # caches, free lists and pools fill
+    before = footprint()
+    some_of_everything(OPERATIONS)
+    after = footprint()
+    assert operations.in_flight_count() == 0
+    assert after["descriptors"] == before["descriptors"], (before, after)
+    assert after["threads"] <= before["threads"], (before, after)
+    # A leak of one object or block for each operation would be OPERATIONS of them.
+    assert after["objects"] - before["objects"] < OPERATIONS / 100, (before, after)
+    assert after["blocks"] - before["blocks"] < OPERATIONS / 100, (before, after)
+    # 64 bytes for each operation would be 6 MiB.
+    assert after["kilobytes"] - before["kilobytes"] < OPERATIONS * 64 / 1024, (before, after)
+
+
+def check_results_of_failures_do_not_pile_up():
+    if hvd.size() == 1:
+        return
+    before = footprint()
+    for index in range(200):
+        try:
+            hvd.allreduce(torch.ones(1000 + hvd.rank()), name=f"mismatch {index}")
+            raise AssertionError("different shapes were reduced")
+        except hvd.HorovodInternalError:
+            pass
+    after = footprint()
+    assert operations.in_flight_count() == 0
+    assert after["kilobytes"] - before["kilobytes"] < 4096, (before, after)
+
+
+def interrupted(wait, then):
+    """Calls wait() and interrupts it; `then` is called once KeyboardInterrupt has come."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        wait()
+        raise AssertionError("the wait ended without an interrupt")
+    except KeyboardInterrupt:
+        then()
+    finally:
+        timer.join()
+
+
+def check_interrupt_ends_a_wait():
+    """Rank 0 waits for an operation that the others start only after they have seen that the
+    interrupt arrived: if it did not end the wait, this check would never end."""
+    if hvd.size() == 1:
+        return
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
+    for what in ("handle", "call"):
+        sign = pathlib.Path(folder, what)
+        if hvd.rank() == 0:
+            tensor = torch.ones(3)
+            if what == "handle":
+                handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name=what)
+                interrupted(lambda: hvd.synchronize(handle), sign.touch)
+                assert hvd.synchronize(handle) is tensor  # still there, and can be awaited again
+                assert tensor.tolist() == [hvd.size()] * 3
+            else:
+                interrupted(lambda: hvd.allreduce_(tensor, op=hvd.Sum, name=what), sign.touch)
+        else:
+            deadline = time.monotonic() + 60
+            while not sign.exists():
+                assert time.monotonic() < deadline, "rank 0 was not interrupted"
+                time.sleep(0.01)
+            hvd.allreduce_(torch.ones(3), op=hvd.Sum, name=what)
+        hvd.barrier()
+    hvd.allreduce(torch.ones(1))  # a later operation clears what the interrupted one held
+    assert operations.in_flight_count() == 0
+
+
+def check_interrupt_ends_init():
+    """Like check_interrupt_ends_a_wait, for a call that waits for all ranks."""
+    if hvd.size() == 1:
+        return
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
+    sign = pathlib.Path(folder, "sign")
+    if hvd.rank() == 0:
+        members = hvd.ProcessSet([0])
+        interrupted(lambda: hvd.add_process_set(members), sign.touch)
+    else:
+        deadline = time.monotonic() + 60
+        while not sign.exists():
+            assert time.monotonic() < deadline, "rank 0 was not interrupted"
+            time.sleep(0.01)
+        hvd.add_process_set([0])
+    hvd.barrier()

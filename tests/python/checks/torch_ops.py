@@ -1,0 +1,504 @@
+"""The collectives on PyTorch tensors: numbers, dtypes, shapes, gradients, errors."""
+
+import threading
+import warnings
+
+import numpy as np
+import torch
+
+import horovod.torch as hvd
+from support.expect import raises
+
+FLOATS = [torch.float16, torch.float32, torch.float64, torch.bfloat16]
+INTS = [torch.int32, torch.int64, torch.uint8, torch.int8, torch.int16]
+SHAPES = [(), (1,), (17,), (3, 5), (2, 3, 4), (0,), (4, 0, 2)]
+
+
+def of_rank(rank, shape, dtype, low=1):
+    """The tensor that a rank contributes: small whole numbers, exact in every dtype."""
+    count = int(np.prod(shape)) if shape else 1
+    values = (torch.arange(count) * 3 + rank * 2) % 5 + low
+    return values.reshape(shape).to(dtype)
+
+
+def all_of(shape, dtype, low=1):
+    return [of_rank(rank, shape, dtype, low) for rank in range(hvd.size())]
+
+
+def same(actual, expected, tolerance=None):
+    assert actual.shape == expected.shape, (actual.shape, expected.shape)
+    assert actual.dtype == expected.dtype, (actual.dtype, expected.dtype)
+    if tolerance is None:
+        assert torch.equal(actual, expected), (actual, expected)
+    else:
+        assert torch.allclose(actual.double(), expected.double(), rtol=tolerance,
+                              atol=tolerance), (actual, expected)
+
+
+def check_topology():
+    assert 0 <= hvd.rank() < hvd.size()
+    assert 0 <= hvd.local_rank() < hvd.local_size() <= hvd.size()
+    assert 0 <= hvd.cross_rank() < hvd.cross_size()
+    assert hvd.is_initialized() and hvd.is_homogeneous() in (True, False)
+    ranks = hvd.allgather(torch.tensor([hvd.rank()]))
+    assert ranks.tolist() == list(range(hvd.size()))
+
+
+def check_built_queries():
+    assert hvd.gloo_built() in (True, False)
+    assert isinstance(hvd.nccl_built(), int)
+    for query in (hvd.mpi_built, hvd.mpi_enabled, hvd.gloo_enabled, hvd.cuda_built,
+                  hvd.rocm_built, hvd.ddl_built, hvd.ccl_built):
+        assert query() in (True, False)
+    assert not hvd.rocm_built() and not hvd.ddl_built() and not hvd.ccl_built()
+    if not hvd.mpi_enabled():
+        raises(ValueError, hvd.mpi_threads_supported)
+    from hora import describe
+
+    assert describe()["version"]
+
+
+def check_allreduce_sum_every_dtype():
+    for dtype in FLOATS + INTS:
+        for shape in SHAPES:
+            expected = sum(t.double() for t in all_of(shape, dtype)).to(dtype)
+            tensor = of_rank(hvd.rank(), shape, dtype)
+            before = tensor.clone()
+            same(hvd.allreduce(tensor, op=hvd.Sum), expected)
+            same(tensor, before)
+
+
+def check_allreduce_average():
+    for dtype in FLOATS:
+        tensor = of_rank(hvd.rank(), (3, 4), dtype)
+        expected = sum(t.double() for t in all_of((3, 4), dtype)) / hvd.size()
+        tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(dtype, 1e-6)
+        same(hvd.allreduce(tensor), expected.to(dtype), tolerance)
+        same(hvd.allreduce(tensor, op=hvd.Average), expected.to(dtype), tolerance)
+
+
+def check_integer_average_truncates():
+    for value in (-11, 11):
+        contributions = [value if rank == 0 else 0 for rank in range(hvd.size())]
+        tensor = torch.tensor([contributions[hvd.rank()]])
+        assert hvd.allreduce(tensor, op=hvd.Average).item() == int(value / hvd.size())
+
+
+def check_average_argument():
+    tensor = torch.ones(3) * (hvd.rank() + 1)
+    total = hvd.size() * (hvd.size() + 1) / 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        same(hvd.allreduce(tensor, average=False), torch.full((3,), total))
+        same(hvd.allreduce(tensor, average=True), torch.full((3,), total / hvd.size()), 1e-6)
+    assert any(issubclass(each.category, DeprecationWarning) for each in caught)
+    raises(ValueError, hvd.allreduce, tensor, average=True, op=hvd.Sum)
+
+
+def check_min_max_product():
+    for dtype in FLOATS + INTS:
+        tensors = all_of((7,), dtype)
+        own = tensors[hvd.rank()]
+        stacked = torch.stack([t.double() for t in tensors])
+        same(hvd.allreduce(own, op=hvd.Min), stacked.amin(0).to(dtype))
+        same(hvd.allreduce(own, op=hvd.Max), stacked.amax(0).to(dtype))
+        same(hvd.allreduce(own, op=hvd.Product), stacked.prod(0).to(dtype))
+
+
+def check_bool():
+    tensor = torch.tensor([True, False, hvd.rank() == 0])
+    same(hvd.allreduce(tensor, op=hvd.Sum), torch.tensor([True, False, True]))
+    same(hvd.allreduce(tensor, op=hvd.Max), torch.tensor([True, False, True]))
+    same(hvd.allreduce(tensor, op=hvd.Product), torch.tensor([True, False, hvd.size() == 1]))
+    same(hvd.broadcast(tensor, 0), torch.tensor([True, False, True]))
+    assert hvd.allgather(tensor).shape == (3 * hvd.size(),)
+
+
+def check_scale_factors():
+    tensor = of_rank(hvd.rank(), (5,), torch.float32)
+    total = sum(all_of((5,), torch.float32))
+    same(hvd.allreduce(tensor, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0),
+         total * 2.0, 1e-6)
+    same(hvd.allreduce(tensor, op=hvd.Average, prescale_factor=2.0), total * 2 / hvd.size(), 1e-6)
+    same(hvd.reducescatter(tensor.repeat(hvd.size()), op=hvd.Sum, postscale_factor=3.0),
+         total * 3.0, 1e-6)
+
+
+def check_in_place():
+    for shape in SHAPES:
+        tensor = of_rank(hvd.rank(), shape, torch.float32)
+        answer = hvd.allreduce_(tensor, op=hvd.Sum)
+        assert answer is tensor
+        same(tensor, sum(all_of(shape, torch.float32)))
+        handle = hvd.allreduce_async_(tensor, op=hvd.Sum)
+        assert hvd.synchronize(handle) is tensor
+        same(tensor, sum(all_of(shape, torch.float32)) * hvd.size())
+
+
+def check_non_contiguous():
+    base = of_rank(hvd.rank(), (4, 6), torch.float32)
+    total = sum(all_of((4, 6), torch.float32))
+    same(hvd.allreduce(base.t(), op=hvd.Sum), total.t().contiguous())
+    same(hvd.allreduce(base[:, ::2], op=hvd.Sum), total[:, ::2].contiguous())
+    view = base.clone()[:, 1::3]
+    hvd.allreduce_(view, op=hvd.Sum)
+    same(view.contiguous(), total[:, 1::3].contiguous())
+    whole = base.clone()
+    hvd.broadcast_(whole[1:3, :2], 0)
+    expected = base.clone()
+    expected[1:3, :2] = of_rank(0, (4, 6), torch.float32)[1:3, :2]
+    same(whole, expected)
+    same(hvd.allgather(base.t()[:2]), torch.cat(
+        [each.t()[:2] for each in all_of((4, 6), torch.float32)]))
+    same(hvd.allreduce(torch.ones(1).expand(8), op=hvd.Sum), torch.full((8,), float(hvd.size())))
+
+
+def check_requires_grad_and_parameters():
+    parameter = torch.nn.Parameter(of_rank(hvd.rank(), (3,), torch.float32))
+    hvd.broadcast_(parameter, 0)
+    same(parameter.detach(), of_rank(0, (3,), torch.float32))
+    hvd.allreduce_(parameter, op=hvd.Sum)
+    same(parameter.detach(), of_rank(0, (3,), torch.float32) * hvd.size())
+    assert parameter.requires_grad and parameter.is_leaf
+    with torch.no_grad():
+        assert not hvd.allreduce(parameter).requires_grad
+
+
+def check_many_in_flight_in_any_order():
+    names = [f"tensor.{index}" for index in range(200)]
+    order = list(range(200))
+    if hvd.rank() % 2:
+        order.reverse()
+    handles = {}
+    for index in order:
+        tensor = torch.full((index % 13 + 1,), float(index + hvd.rank()))
+        handles[index] = hvd.allreduce_async(tensor, name=names[index], op=hvd.Sum)
+    ranks = hvd.size() * (hvd.size() - 1) / 2
+    for index in range(200):
+        same(hvd.synchronize(handles[index]),
+             torch.full((index % 13 + 1,), float(index * hvd.size() + ranks)))
+
+
+def check_poll_and_unknown_handles():
+    handle = hvd.allreduce_async(torch.ones(1000), op=hvd.Sum)
+    while not hvd.poll(handle):
+        pass
+    same(hvd.synchronize(handle), torch.full((1000,), float(hvd.size())))
+    assert hvd.synchronize(handle) is None
+    assert hvd.synchronize(10 ** 9) is None
+
+
+def check_tensor_freed_early():
+    handles = []
+    for index in range(50):
+        handles.append(hvd.allreduce_async(
+            torch.full((5000,), float(index)), name=f"early.{index}", op=hvd.Sum))
+        torch.full((5000,), -1.0)  # takes the memory that the tensor would leave behind
+    for index, handle in enumerate(handles):
+        same(hvd.synchronize(handle), torch.full((5000,), float(index * hvd.size())))
+
+
+def check_duplicate_name():
+    handle = None
+    if hvd.size() == 1:
+        return  # done before the second one comes
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(2), name="twice")
+        raises(ValueError, hvd.allreduce_async, torch.ones(2), name="twice")
+    hvd.barrier()
+    if hvd.rank() != 0:
+        handle = hvd.allreduce_async(torch.ones(2), name="twice")
+    same(hvd.synchronize(handle), torch.ones(2))
+
+
+def check_duplicate_group_leaves_nothing_behind():
+    if hvd.size() == 1:
+        return
+    pair = [torch.ones(2), torch.ones(3)]
+    if hvd.rank() == 0:
+        handle = hvd.grouped_allreduce_async(pair, name="pair")
+        raises(ValueError, hvd.grouped_allreduce_async, pair, name="pair")
+    hvd.barrier()
+    if hvd.rank() != 0:
+        handle = hvd.grouped_allreduce_async(pair, name="pair")
+    same(hvd.synchronize(handle)[1], torch.ones(3))
+
+
+def check_grouped_allreduce():
+    tensors = [of_rank(hvd.rank(), (n + 1, 2), torch.float32) for n in range(5)]
+    totals = [sum(all_of((n + 1, 2), torch.float32)) for n in range(5)]
+    for actual, total in zip(hvd.grouped_allreduce(tensors, op=hvd.Sum), totals):
+        same(actual, total)
+    handle = hvd.grouped_allreduce_async(tensors, op=hvd.Average, name="averages")
+    for actual, total in zip(hvd.synchronize(handle), totals):
+        same(actual, total / hvd.size(), 1e-6)
+    copies = [tensor.clone() for tensor in tensors]
+    answers = hvd.grouped_allreduce_(copies, op=hvd.Sum)
+    for answer, copy, total in zip(answers, copies, totals):
+        assert answer is copy
+        same(copy, total)
+    handle = hvd.grouped_allreduce_async_(copies, op=hvd.Max)
+    assert hvd.synchronize(handle)[0] is copies[0]
+    mixed = [torch.ones(2), torch.ones(2, dtype=torch.float64), torch.ones(2, dtype=torch.int32)]
+    for actual, tensor in zip(hvd.grouped_allreduce(mixed, op=hvd.Sum), mixed):
+        same(actual, tensor * hvd.size())
+    raises(ValueError, hvd.grouped_allreduce, [])
+
+
+def check_compression():
+    tensor = of_rank(hvd.rank(), (6,), torch.float32) / 4
+    total = sum(all_of((6,), torch.float32)) / 4
+    for compression in (hvd.Compression.none, hvd.Compression.fp16):
+        same(hvd.allreduce(tensor, op=hvd.Sum, compression=compression), total, 1e-2)
+        same(hvd.grouped_allreduce([tensor], op=hvd.Sum, compression=compression)[0], total, 1e-2)
+    wire, context = hvd.Compression.fp16.compress(tensor)
+    assert wire.dtype == torch.float16
+    assert hvd.Compression.fp16.decompress(wire, context).dtype == torch.float32
+    integers, context = hvd.Compression.fp16.compress(torch.arange(3))
+    assert integers.dtype == torch.int64 and context is None
+    rows = tensor.repeat(hvd.size(), 1)
+    same(hvd.reducescatter(rows, op=hvd.Sum, compression=hvd.Compression.fp16)[0], total, 1e-2)
+
+
+def check_sparse_allreduce():
+    # Rank r has rows r and r + 1 of a (size + 1) x 3 matrix; neighbours share one.
+    row = hvd.rank()
+    indices = torch.tensor([[row, row + 1]])
+    values = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]) * (row + 1)
+    sparse = torch.sparse_coo_tensor(indices, values, (hvd.size() + 1, 3))
+    dense = hvd.allreduce(sparse.to_dense(), op=hvd.Sum)
+    for op, factor in ((hvd.Sum, 1), (hvd.Average, hvd.size())):
+        result = hvd.sparse_allreduce_async(sparse, name=f"sparse.{op}", op=op)()
+        assert result.is_sparse
+        same(result.to_dense(), dense / factor, 1e-6)
+    raises(ValueError, hvd.sparse_allreduce_async, sparse, "sparse.max", hvd.Max)
+    raises(ValueError, hvd.allreduce, sparse)
+
+
+def check_allgather():
+    for dtype in FLOATS + INTS:
+        tensor = of_rank(hvd.rank(), (2, 3), dtype)
+        same(hvd.allgather(tensor), torch.cat(all_of((2, 3), dtype)))
+    mine = torch.full((hvd.rank() + 1, 2), float(hvd.rank()))
+    expected = torch.cat([torch.full((rank + 1, 2), float(rank)) for rank in range(hvd.size())])
+    same(hvd.allgather(mine), expected)
+    some = mine if hvd.rank() else mine[:0]
+    same(hvd.allgather(some), expected[1:])
+    same(hvd.allgather(mine[:0]), expected[:0])
+    same(hvd.synchronize(hvd.allgather_async(mine, name="rows")), expected)
+    both = hvd.grouped_allgather([mine, mine.int()], name="both")
+    same(both[0], expected)
+    same(both[1], expected.int())
+    both = hvd.synchronize(hvd.grouped_allgather_async([mine, mine.int()]))
+    same(both[1], expected.int())
+    raises(ValueError, hvd.allgather, torch.tensor(1.0))
+
+
+def check_large_results():
+    rows = torch.arange(300_000, dtype=torch.float32) + hvd.rank()
+    gathered = hvd.allgather(rows)
+    for rank in range(hvd.size()):
+        same(gathered[rank * 300_000:(rank + 1) * 300_000],
+             torch.arange(300_000, dtype=torch.float32) + rank)
+    kept = hvd.allgather(rows)
+    for _ in range(3):
+        hvd.allgather(rows * 0)
+    same(kept, gathered)
+    same(hvd.allreduce(rows, op=hvd.Max), torch.arange(300_000).float() + hvd.size() - 1)
+
+
+def check_broadcast():
+    for root in range(hvd.size()):
+        for dtype in FLOATS + INTS:
+            for shape in SHAPES:
+                tensor = of_rank(hvd.rank(), shape, dtype)
+                same(hvd.broadcast(tensor, root), of_rank(root, shape, dtype))
+                same(tensor, of_rank(hvd.rank(), shape, dtype))
+        tensor = of_rank(hvd.rank(), (4,), torch.float32)
+        assert hvd.broadcast_(tensor, root) is tensor
+        same(tensor, of_rank(root, (4,), torch.float32))
+        tensor = of_rank(hvd.rank(), (4,), torch.float32)
+        same(hvd.synchronize(hvd.broadcast_async(tensor, root, name="b")),
+             of_rank(root, (4,), torch.float32))
+        assert hvd.synchronize(hvd.broadcast_async_(tensor, root)) is tensor
+    raises(ValueError, hvd.broadcast, torch.ones(1), hvd.size())
+    raises(ValueError, hvd.broadcast, torch.ones(1), -1)
+
+
+def check_alltoall():
+    size, rank = hvd.size(), hvd.rank()
+    # Equal parts: two rows for each rank, numbered by sender and receiver.
+    mine = torch.tensor([[rank * 100 + to, part] for to in range(size) for part in range(2)])
+    expected = torch.tensor([[frm * 100 + rank, part] for frm in range(size) for part in range(2)])
+    same(hvd.alltoall(mine), expected)
+    # Unequal: rank r sends i + 1 rows to rank i, the value tells the sender.
+    splits = torch.tensor([to + 1 for to in range(size)], dtype=torch.int32)
+    rows = torch.full((int(splits.sum()), 2), float(rank))
+    received, received_splits = hvd.alltoall(rows, splits=splits)
+    same(received, torch.cat([torch.full((rank + 1, 2), float(frm)) for frm in range(size)]))
+    assert received_splits.tolist() == [rank + 1] * size
+    # Some rows stay at home; some ranks get nothing.
+    splits = [1 if to == 0 else 0 for to in range(size)]
+    received, received_splits = hvd.alltoall(torch.full((3,), float(rank)), splits=splits)
+    same(received, torch.arange(size).float() if rank == 0 else torch.empty(0))
+    handle = hvd.alltoall_async(torch.arange(size), splits=[1] * size, name="exchange")
+    same(hvd.synchronize(handle)[0], torch.full((size,), rank))
+    raises(ValueError, hvd.alltoall, torch.arange(size), splits=[2] * size)
+    raises(ValueError, hvd.alltoall, torch.tensor(1))
+    if size > 1:
+        raises(ValueError, hvd.alltoall, torch.arange(size + 1))
+        raises(ValueError, hvd.alltoall, torch.arange(size), splits=[size])
+
+
+def check_reducescatter():
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in FLOATS + [torch.int32, torch.int64]:
+        for rows in (size, 2 * size + 1, 3 * size - 1):
+            total = sum(t.double() for t in all_of((rows, 3), dtype))
+            counts = [rows // size + (1 if each < rows % size else 0) for each in range(size)]
+            start = sum(counts[:rank])
+            own = total[start:start + counts[rank]]
+            tensor = of_rank(rank, (rows, 3), dtype)
+            same(hvd.reducescatter(tensor, op=hvd.Sum), own.to(dtype))
+            if dtype.is_floating_point:
+                tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(dtype, 1e-6)
+                same(hvd.reducescatter(tensor), (own / size).to(dtype), tolerance)
+    tensors = [torch.ones(size, 2) * (rank + 1), torch.ones(2 * size)]
+    results = hvd.grouped_reducescatter(tensors, op=hvd.Sum)
+    same(results[0], torch.full((1, 2), size * (size + 1) / 2))
+    same(results[1], torch.full((2,), float(size)))
+    same(hvd.synchronize(hvd.grouped_reducescatter_async(tensors, op=hvd.Average))[1],
+         torch.ones(2))
+    same(hvd.synchronize(hvd.reducescatter_async(tensors[1], op=hvd.Sum, name="rs")),
+         torch.full((2,), float(size)))
+    few = torch.ones(1, 4)  # fewer rows than ranks: the others get none
+    assert hvd.reducescatter(few, op=hvd.Sum).shape == ((1, 4) if rank == 0 else (0, 4))
+    raises(ValueError, hvd.reducescatter, torch.tensor(1.0))
+    raises(ValueError, hvd.reducescatter, torch.ones(size), op=hvd.Max)
+
+
+def check_mismatch_is_an_error_on_every_rank():
+    if hvd.size() == 1:
+        return
+    odd = hvd.rank() == hvd.size() - 1
+    cases = {
+        "dtype": lambda: hvd.allreduce(
+            torch.ones(4, dtype=torch.float64 if odd else torch.float32), name="m.dtype"),
+        "shape": lambda: hvd.allreduce(torch.ones(5 if odd else 4), name="m.shape"),
+        "op": lambda: hvd.allreduce(
+            torch.ones(4), op=hvd.Max if odd else hvd.Min, name="m.op"),
+        "scale": lambda: hvd.allreduce(
+            torch.ones(4), prescale_factor=2.0 if odd else 1.0, name="m.scale"),
+        "root": lambda: hvd.broadcast(torch.ones(4), 1 if odd else 0, name="m.root"),
+        "rank of tensor": lambda: hvd.allgather(
+            torch.ones(4, 1) if odd else torch.ones(4), name="m.dims"),
+        "inner extent": lambda: hvd.allgather(
+            torch.ones(4, 3 if odd else 2), name="m.inner"),
+    }
+    for what, call in cases.items():
+        error = raises(hvd.HorovodInternalError, call)
+        texts = hvd.allgather_object(str(error))
+        assert len(set(texts)) == 1, (what, texts)
+        assert "m." in texts[0], (what, texts)
+    same(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), float(hvd.size())))
+
+
+def check_adasum_is_refused_where_it_is_not_built():
+    tensor = torch.ones(3)
+    if hvd.size() == 1:
+        same(hvd.allreduce(tensor, op=hvd.Adasum), tensor)
+        return
+    for call in (hvd.allreduce, hvd.allreduce_async, hvd.allreduce_):
+        error = raises(hvd.HorovodInternalError, call, tensor, op=hvd.Adasum)
+        assert "Adasum" in str(error)
+
+
+def check_unsupported_tensors():
+    raises(ValueError, hvd.allreduce, torch.ones(2, dtype=torch.complex64))
+    raises(TypeError, hvd.allreduce, [1.0, 2.0])
+    raises(TypeError, hvd.allreduce, np.ones(2))
+    if hasattr(torch, "empty") and "meta" in str(torch.empty(1, device="meta").device):
+        raises(ValueError, hvd.allreduce, torch.empty(1, device="meta"))
+
+
+def check_objects():
+    mine = {"rank": hvd.rank(), "data": list(range(hvd.rank() * 3000)), "f": lambda x: x + 1}
+    for root in range(hvd.size()):
+        got = hvd.broadcast_object(mine if hvd.rank() == root else None, root)
+        assert got["rank"] == root and len(got["data"]) == root * 3000 and got["f"](1) == 2
+    assert hvd.broadcast_object_fn(0)(mine)["rank"] == 0
+    everything = hvd.allgather_object(mine)
+    assert [each["rank"] for each in everything] == list(range(hvd.size()))
+    assert hvd.broadcast_object(None, 0, name="nothing") is None
+    raises(TypeError, hvd.allgather_object, threading.Lock())
+
+
+def check_barrier():
+    import time
+
+    begun = time.monotonic()
+    if hvd.rank() == hvd.size() - 1:
+        time.sleep(0.2)
+    hvd.barrier()
+    waits = hvd.allgather_object(time.monotonic() - begun)
+    assert min(waits) > 0.15, waits
+
+
+def check_join():
+    # Rank r has r + 1 batches; those that are through add zeros, and average over all ranks.
+    for batch in range(hvd.rank() + 1):
+        total = hvd.allreduce(torch.ones(3), op=hvd.Sum, name=f"join.{batch}")
+        same(total, torch.full((3,), float(hvd.size() - batch)))
+    assert hvd.join() == hvd.size() - 1
+    same(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), float(hvd.size())))
+    last = hvd.join()
+    assert len(set(hvd.allgather_object(last))) == 1
+
+
+def check_threads():
+    """Several threads, each with its own names."""
+    failures = []
+
+    def work(number):
+        try:
+            for step in range(20):
+                value = hvd.allreduce(torch.full((100,), float(number)), op=hvd.Sum,
+                                      name=f"thread{number}.{step}")
+                same(value, torch.full((100,), float(number * hvd.size())))
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+def check_forked_child_is_refused():
+    import os
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            hvd.allreduce(torch.ones(1))
+            answer = b"worked"
+        except hvd.HorovodInternalError as error:
+            answer = str(error).encode()
+        except BaseException as error:
+            answer = repr(error).encode()
+        os.write(writer, answer)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    text = os.read(reader, 1000).decode()
+    os.close(reader)
+    assert "forked" in text, text
+
+
+def check_nothing_left_in_flight():
+    from hora import operations
+
+    assert operations.in_flight_count() == 0

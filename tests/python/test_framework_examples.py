@@ -1,0 +1,40 @@
+"""The examples for TensorFlow, Keras and JAX run and learn what they should."""
+
+import re
+
+import pytest
+
+from support import job
+from support.frameworks import VARIABLES, needed_python
+
+EXAMPLES = job.ROOT / "docs" / "examples"
+
+
+def output_of(framework, script, np=2, **variables):
+    finished = job.run_python(np, EXAMPLES / script, python=needed_python(framework), timeout=300,
+                              **{**VARIABLES, **variables})
+    assert finished.code == 0 and not finished.timed_out, str(finished)
+    return finished.out
+
+
+def number_in(pattern, text):
+    found = re.search(pattern, text)
+    assert found, text
+    return float(found.group(1))
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_keras_digits(backend):
+    needed_python(backend)
+    out = output_of("keras", "keras_digits.py", KERAS_BACKEND=backend)
+    assert number_in(r"2 ranks: ([\d.]+) % right", out) > 85, out
+
+
+def test_tensorflow_tape():
+    out = output_of("tensorflow", "tensorflow_tape.py")
+    assert abs(number_in(r"bias is ([\d.]+)", out) - 3) < 0.01, out
+
+
+def test_jax_regression():
+    out = output_of("jax", "jax_regression.py")
+    assert abs(number_in(r"bias is ([\d.]+)", out) - 3) < 0.01, out

@@ -1,0 +1,127 @@
+"""The structs that Python packs are those of hora.h: a C program prints them."""
+
+import shutil
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from support import job
+
+sys.path.insert(0, str(job.PACKAGES))
+
+from hora import _native, dtypes, exceptions  # noqa: E402
+
+FIELDS = ["struct_size", "operation", "name", "input", "output", "process_set", "reduce_op",
+          "root_rank", "priority", "prescale", "postscale", "splits", "split_count", "stream"]
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    folder = tmp_path_factory.mktemp("layout")
+    names = ["HORA_OK", "HORA_IN_PROGRESS", "HORA_INVALID_ARGUMENT", "HORA_NOT_INITIALIZED",
+             "HORA_MISMATCH", "HORA_ABORTED", "HORA_TIMED_OUT", "HORA_UNSUPPORTED",
+             "HORA_INTERNAL", "HORA_ALLREDUCE", "HORA_ALLGATHER", "HORA_BROADCAST", "HORA_JOIN",
+             "HORA_ALLTOALL", "HORA_BARRIER", "HORA_REDUCESCATTER", "HORA_AVERAGE", "HORA_SUM",
+             "HORA_ADASUM", "HORA_MIN", "HORA_MAX", "HORA_PRODUCT", "HORA_CPU_DEVICE",
+             "HORA_GLOBAL_PROCESS_SET", "HORA_ABI_VERSION"]
+    names += ["HORA_" + name.upper() for name in dtypes.CODE_OF_NAME]
+    lines = [f'printf("{name} %d\\n", (int){name});' for name in names]
+    lines += [f'printf("request.{field} %zu\\n", offsetof(hora_request, {field}));'
+              for field in FIELDS]
+    lines += [f'printf("sizeof.{name} %zu\\n", sizeof({name}));'
+              for name in ("hora_request", "hora_tensor", "hora_options")]
+    source = folder / "layout.c"
+    source.write_text('#include <stdio.h>\n#include "hora/hora.h"\nint main(void) {\n'
+                      + "\n".join(lines) + "\nreturn 0; }\n")
+    program = folder / "layout"
+    subprocess.run([compiler, "-I", job.ROOT / "collectives" / "include", source, "-o", program],
+                   check=True)
+    output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    return {name: int(value) for name, value in map(str.split, output.splitlines())}
+
+
+def test_constants(facts):
+    for name in ("OK", "IN_PROGRESS", "INVALID_ARGUMENT", "NOT_INITIALIZED", "MISMATCH",
+                 "ABORTED", "TIMED_OUT", "UNSUPPORTED", "INTERNAL", "ALLREDUCE", "ALLGATHER",
+                 "BROADCAST", "JOIN", "ALLTOALL", "BARRIER", "REDUCESCATTER", "AVERAGE", "SUM",
+                 "ADASUM", "MIN", "MAX", "PRODUCT", "CPU_DEVICE", "GLOBAL_PROCESS_SET",
+                 "ABI_VERSION"):
+        assert getattr(_native, name) == facts["HORA_" + name], name
+    for name, code in dtypes.CODE_OF_NAME.items():
+        assert code == facts["HORA_" + name.upper()], name
+
+
+def test_sizes(facts):
+    import ctypes
+
+    assert struct.calcsize(_native._REQUEST.format) == facts["sizeof.hora_request"]
+    assert ctypes.sizeof(_native.Tensor) == facts["sizeof.hora_tensor"]
+    assert ctypes.sizeof(_native.Options) == facts["sizeof.hora_options"]
+
+
+def packed(request, monkeypatch):
+    """The bytes that submit() hands over for a request, and what its pointers point to."""
+    import ctypes
+
+    seen = {}
+
+    class Library:
+        @staticmethod
+        def submit(address, count, handles):
+            seen["bytes"] = ctypes.string_at(address, _native._REQUEST_SIZE * count)
+            fields = _native._REQUEST.unpack(seen["bytes"][:_native._REQUEST_SIZE])
+            seen["name"] = ctypes.string_at(fields[2])
+            shape = (ctypes.c_int64 * fields[5]).from_address(fields[4]) if fields[5] else []
+            seen["shape"] = list(shape)
+            ctypes.cast(handles, ctypes.POINTER(ctypes.c_int64))[0] = 77
+            return 0
+
+    monkeypatch.setattr(_native, "_library", Library)
+    return seen
+
+
+@pytest.mark.parametrize("ndim", [0, 1, 3, 8, 9, 20])
+@pytest.mark.parametrize("name", ["t", "ünï", "n" * 3000])
+def test_both_ways_to_submit_pack_alike(facts, monkeypatch, ndim, name):
+    shape = tuple(range(1, ndim + 1))
+    seen = packed(None, monkeypatch)
+    arguments = (_native.BROADCAST, name, 111, shape, dtypes.INT16, 3, 222, 4, 5, 6, 0.5, 2.5)
+    assert _native.submit_one(*arguments, 999, 8) == 77
+    first = dict(seen)
+    assert _native.submit([_native.Request(*arguments, None, 999, 8)]) == (77,)
+    at = {field: facts["request." + field] for field in FIELDS}
+    for field in ("struct_size", "operation", "process_set", "reduce_op", "root_rank", "priority"):
+        values = [struct.unpack_from("i", each["bytes"], at[field])[0] for each in (first, seen)]
+        assert values[0] == values[1], field
+    assert struct.unpack_from("i", seen["bytes"], at["struct_size"])[0] == facts[
+        "sizeof.hora_request"]
+    assert struct.unpack_from("i", seen["bytes"], at["root_rank"])[0] == 6
+    assert struct.unpack_from("d", seen["bytes"], at["prescale"])[0] == 0.5
+    assert struct.unpack_from("d", first["bytes"], at["postscale"])[0] == 2.5
+    assert struct.unpack_from("P", first["bytes"], at["stream"])[0] == 999
+    assert struct.unpack_from("P", seen["bytes"], at["output"])[0] == 222
+    assert first["shape"] == seen["shape"] == list(shape)
+    assert first["name"] == seen["name"] == name.encode()
+
+
+def test_every_status_is_an_error_of_its_own():
+    expected = {
+        _native.INVALID_ARGUMENT: ValueError, _native.MISMATCH: exceptions.TensorMismatchError,
+        _native.NOT_INITIALIZED: exceptions.NotInitializedError,
+        _native.UNSUPPORTED: exceptions.UnsupportedError,
+        _native.TIMED_OUT: exceptions.CollectiveTimeoutError,
+        _native.ABORTED: exceptions.HorovodInternalError,
+        _native.INTERNAL: exceptions.HorovodInternalError}
+    for status, kind in expected.items():
+        error = _native.failure(status, "the text")
+        assert type(error) is kind and str(error) == "the text"
+        if status != _native.INVALID_ARGUMENT:
+            assert isinstance(error, exceptions.HorovodInternalError)
+    assert issubclass(exceptions.TensorMismatchError, ValueError)
+    assert not exceptions.TensorMismatchError("x").recoverable
+    assert exceptions.HorovodInternalError("x").recoverable

@@ -1,0 +1,216 @@
+"""Parts that need no job: groups, arguments, elastic loop, data loaders, names."""
+
+import sys
+import threading
+import warnings
+
+import pytest
+
+from support import job
+
+sys.path.insert(0, str(job.PACKAGES))
+
+from hora import elastic, grouping, operations  # noqa: E402
+from hora.exceptions import (  # noqa: E402
+    HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError)
+from horovod.common.util import check_num_rank_power_of_2, split_list  # noqa: E402
+from horovod.data import AsyncDataLoaderMixin, BaseDataLoader  # noqa: E402
+
+
+def test_split_list():
+    assert split_list([1, 2, 3, 4, 5], 2) == [[1, 2, 3], [4, 5]]
+    assert split_list([1, 2], 5) == [[1], [2]]
+    assert split_list([], 3) == []
+    for count in range(1, 20):
+        for parts in range(1, 8):
+            lists = split_list(range(count), parts)
+            assert [item for each in lists for item in each] == list(range(count))
+            assert max(map(len, lists)) - min(map(len, lists)) <= 1
+            assert len(lists) == min(parts, count)
+
+
+def test_groups_argument():
+    assert grouping.check_groups(None, 0) is None
+    assert grouping.check_groups(3, 0) == 3
+    assert grouping.check_groups([(1, 2)], 0) == [[1, 2]]
+    with pytest.deprecated_call():
+        assert grouping.check_groups(None, 4) == 4
+    for groups, number in ((0, 0), (-1, 0), ("x", 0), ([1], 0), (True, 0), (2, 2)):
+        with pytest.raises(ValueError):
+            grouping.check_groups(groups, number)
+
+
+def test_predivide():
+    assert grouping.check_predivide(1.0, 1, 0) == (1.0, 1.0)
+    assert grouping.check_predivide(4.0, 0, 0) == (0.25, 4.0)
+    with pytest.raises(ValueError):
+        grouping.check_predivide(2.0, 1, 0)
+
+
+def test_average_argument():
+    assert operations.choose_op(None, None) == 0
+    assert operations.choose_op(3, None) == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert operations.choose_op(None, True) == 0
+        assert operations.choose_op(None, False) == 1
+    with pytest.raises(ValueError):
+        operations.choose_op(1, True)
+
+
+def test_splits_argument():
+    assert operations.numeric_splits(None) is None
+    assert operations.numeric_splits((1, 2)) == [1, 2]
+    for wrong in ([0.5], [[1]]):
+        with pytest.raises(ValueError):
+            operations.numeric_splits(wrong)
+
+
+def test_power_of_two():
+    assert [n for n in range(20) if check_num_rank_power_of_2(n)] == [1, 2, 4, 8, 16]
+
+
+def test_made_up_names_are_counted_for_each_set_and_kind():
+    operations._name_counters.clear()
+    name = operations._operation_name
+    assert [name("allreduce", None, 0), name("allreduce", None, 1), name("allgather", None, 0),
+            name("allreduce", None, 0), name("allreduce", "given", 0)] == [
+        "allreduce.noname.0", "allreduce.noname.0", "allgather.noname.0", "allreduce.noname.1",
+        "allreduce.given"]
+    operations.forget_names(0)
+    assert name("allreduce", None, 0) == "allreduce.noname.0"
+    assert name("allreduce", None, 1) == "allreduce.noname.1"
+
+
+# --- the elastic loop, with ranks that are imagined ----------------------------------------------
+
+
+def make_state(**values):
+    return elastic.ObjectState(lambda obj: obj, lambda: 0, **values)
+
+
+def run_with(func, resets, **values):
+    return elastic.run_fn(func, lambda: resets.append(1))(make_state(**values))
+
+
+def test_loop_restores_after_a_lost_peer():
+    seen, resets = [], []
+
+    def train(state):
+        seen.append((state.step, list(state.items)))
+        state.step += 1
+        state.items.append(state.step)
+        if len(seen) == 1:
+            state.save()
+            state.items.append("lost")
+            raise HorovodInternalError("peer")
+        return "done"
+
+    assert run_with(train, resets, step=0, items=[]) == "done"
+    assert seen == [(0, []), (1, [1])] and resets == [1]
+
+
+def test_loop_keeps_the_state_when_hosts_changed():
+    seen, resets, called = [], [], []
+
+    def train(state):
+        state.register_reset_callbacks([lambda: called.append(state.step)])
+        seen.append(state.step)
+        state.step += 1
+        if len(seen) < 3:
+            state.save()
+            raise HostsUpdatedInterrupt(skip_sync=len(seen) == 1)
+        return state.step
+
+    assert run_with(train, resets, step=0) == 3
+    assert seen == [0, 1, 2] and len(resets) == 2 and called[0] == 1
+
+
+def test_loop_does_not_retry_mistakes():
+    resets = []
+
+    def mismatch(state):
+        raise TensorMismatchError("shapes")
+
+    with pytest.raises(TensorMismatchError):
+        run_with(mismatch, resets)
+    with pytest.raises(ZeroDivisionError):
+        run_with(lambda state: 1 / 0, resets)
+    assert not resets
+
+
+def test_loop_translates_errors_of_a_framework():
+    calls = []
+
+    def train(state):
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError("as a framework wraps it")
+        return len(calls)
+
+    def translate(error):
+        return HorovodInternalError(str(error)) if isinstance(error, OSError) else None
+
+    assert elastic.run_fn(train, lambda: None, translate)(make_state()) == 2
+
+
+def test_host_news():
+    state = make_state(step=1)
+    state.check_host_updates()
+    state.on_hosts_updated(10, elastic.HostUpdateResult.removed)
+    state.on_hosts_updated(10, elastic.HostUpdateResult.added)  # in the same second
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        state.commit()
+    assert not caught.value.skip_sync
+    state.check_host_updates()
+    state.on_hosts_updated(10, elastic.HostUpdateResult.removed)
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        state.check_host_updates()
+    assert caught.value.skip_sync
+    state.on_hosts_updated(11, elastic.HostUpdateResult.added)
+    state.on_reset()  # the ranks met meanwhile: the news is old
+    state.check_host_updates()
+
+
+# --- data loaders ----------------------------------------------------------------------------------
+
+
+class Numbers(BaseDataLoader):
+    def __init__(self, count, fail_at=None):
+        self.count = count
+        self.fail_at = fail_at
+
+    def __len__(self):
+        return self.count
+
+    def _iterate(self):
+        for number in range(self.count):
+            if number == self.fail_at:
+                raise OSError("cannot read")
+            yield number
+
+    def _process_batch(self, batch):
+        return batch * 10
+
+
+class AheadNumbers(AsyncDataLoaderMixin, Numbers):
+    pass
+
+
+@pytest.mark.parametrize("queue_size", [0, 1, 64])
+def test_loaders(queue_size):
+    loader = AheadNumbers(async_loader_queue_size=queue_size, count=20)
+    for _ in range(2):
+        assert list(loader) == [number * 10 for number in range(20)]
+    before = threading.active_count()
+    for batch in loader:  # left in the middle
+        if batch == 50:
+            break
+    loader.close_async_loader()
+    assert threading.active_count() == before
+    failing = AheadNumbers(async_loader_queue_size=queue_size, count=5, fail_at=3)
+    seen = []
+    with pytest.raises(OSError, match="cannot read"):
+        for batch in failing:
+            seen.append(batch)
+    assert seen == [0, 10, 20]

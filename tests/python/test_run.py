@@ -1,0 +1,184 @@
+"""hora.run, horovod.run, HorovodRunner: functions on the ranks of a new job."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from support import job
+
+pytest.importorskip("cloudpickle")
+sys.path.insert(0, str(job.PACKAGES))
+
+import hora  # noqa: E402
+from hora import channel, launch  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def launcher(monkeypatch):
+    for name, value in job.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+def options():
+    runtime = os.environ.get("HORA_TEST_RUNTIME")
+    return ["--runtime", runtime] if runtime else []
+
+
+def describe(prefix, suffix=""):
+    import hora.numpy as hvd
+
+    hvd.init()
+    total = hvd.allreduce([float(hvd.rank())], op=hvd.Sum)
+    return prefix + f"{hvd.rank()}/{hvd.size()}" + suffix, float(total[0])
+
+
+@pytest.mark.parametrize("np", [1, 3])
+def test_results_come_by_rank(np):
+    results = hora.run(describe, args=("r",), kwargs={"suffix": "!"}, np=np, options=options())
+    total = sum(range(np))
+    assert results == [(f"r{rank}/{np}!", total) for rank in range(np)]
+
+
+def test_closures_and_large_values_travel():
+    data = bytes(range(256)) * 40_000
+    results = hora.run(lambda: data[::-1], np=2, options=options())
+    assert results == [data[::-1]] * 2
+
+
+def test_error_of_a_rank():
+    def fail():
+        import hora.numpy as hvd
+
+        hvd.init()
+        if hvd.rank() == 1:
+            raise KeyError("the missing thing")
+        hvd.barrier()
+
+    with pytest.raises(RuntimeError) as caught:
+        hora.run(fail, np=2, options=options())
+    assert "rank 1" in str(caught.value) and "the missing thing" in str(caught.value)
+
+
+def test_exit_of_a_rank():
+    with pytest.raises(RuntimeError, match="exit"):
+        hora.run(lambda: os._exit(7), np=2, options=options())
+
+
+def test_what_cannot_be_sent():
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="cannot be sent"):
+        hora.run(lambda: lock, np=1, options=options())
+    with pytest.raises(RuntimeError, match="cannot be sent"):
+        hora.run(lambda: threading.Lock(), np=1, options=options())
+
+
+def test_what_cannot_be_imported(tmp_path, monkeypatch):
+    (tmp_path / "only_the_caller_has_this.py").write_text("def f():\n    return 5\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import only_the_caller_has_this
+
+    assert hora.run(only_the_caller_has_this.f, np=1, options=options()) == [5]
+    (tmp_path / "only_the_caller_has_this.py").unlink()
+    with pytest.raises(RuntimeError, match="only_the_caller_has_this"):
+        hora.run(only_the_caller_has_this.f, np=1, options=options())
+
+
+def test_horovod_run():
+    import horovod
+
+    results = horovod.run(describe, args=("x",), num_proc=2, use_gloo=True)
+    assert [text for text, _ in results] == ["x0/2", "x1/2"]
+    with pytest.deprecated_call():
+        assert len(horovod.run(describe, args=("x",), np=1)) == 1
+    with pytest.raises(ValueError):
+        horovod.run(describe, hosts="a:1", hostfile="f")
+    with pytest.raises(ValueError):
+        horovod.run(describe, use_gloo=True, use_mpi=True)
+    with pytest.raises(ValueError):
+        horovod.run(describe, num_proc=1, np=1)
+
+
+def test_horovod_runner():
+    from sparkdl import HorovodRunner
+
+    def main(scale):
+        import hora.numpy as hvd
+
+        hvd.init()
+        return float(hvd.allreduce([1.0], op=hvd.Sum)[0]) * scale
+
+    assert HorovodRunner(np=-2).run(main, scale=10) == 20.0
+    with pytest.raises(ValueError):
+        HorovodRunner(np=0)
+
+
+def test_python_of_the_ranks(tmp_path):
+    python = tmp_path / "my-python"
+    python.write_text(f"#!/bin/sh\nMARK=seen exec {sys.executable} \"$@\"\n")
+    python.chmod(0o755)
+    assert hora.run(lambda: os.environ.get("MARK"), np=1, executable=str(python),
+                    options=options()) == ["seen"]
+
+
+def test_command_line_by_module():
+    done = subprocess.run([sys.executable, "-m", "horovod.runner.launch", "--version"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip()
+
+
+def test_strangers_get_nothing():
+    """Who has no key, or another one, is refused before anything is unpickled."""
+    desk = launch._Desk(b"payload", everywhere=False)
+    try:
+        for key in (b"", b"x" * 32):
+            with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
+                with pytest.raises((channel.ChannelError, OSError)):
+                    channel.Channel(connection, key, is_server=False, timeout=10)
+        with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
+            connection.sendall(b"\xff" * 4096)
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(4096):
+                    pass
+        with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
+            link = channel.Channel(connection, desk.key, is_server=False)
+            link.send((0).to_bytes(8, "little"))
+            assert link.receive() == b"payload"
+            link.send(b"E" + b"text")
+            assert link.receive() == b"seen"
+        assert desk.outcomes == {0: ("error", "text")}
+    finally:
+        desk.close()
+
+
+def test_messages_cannot_be_replayed_or_changed():
+    left, right = socket.socketpair()
+    key = b"k" * 32
+    sides = {}
+    thread = threading.Thread(
+        target=lambda: sides.update(server=channel.Channel(left, key, is_server=True)))
+    thread.start()
+    worker = channel.Channel(right, key, is_server=False)
+    thread.join()
+    worker._socket = Recorder(right)
+    worker.send(b"first")
+    assert sides["server"].receive() == b"first"
+    right.sendall(b"".join(worker._socket.sent))  # the same bytes again
+    with pytest.raises(channel.ChannelError):
+        sides["server"].receive()
+    left.close()
+    right.close()
+
+
+class Recorder:
+    def __init__(self, inner):
+        self.inner = inner
+        self.sent = []
+
+    def sendall(self, data):
+        self.sent.append(bytes(data))
+        self.inner.sendall(data)

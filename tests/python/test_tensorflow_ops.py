@@ -1,0 +1,3 @@
+from support.frameworks import checks_with
+
+test, test_job_ends_well = checks_with("tensorflow", "tensorflow_ops.py")

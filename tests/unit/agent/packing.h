@@ -1,0 +1,46 @@
+// Bundles and files as a launcher packs them, for tests.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/protocol/messages.h"
+#include "tests/support/agent_driver.h"
+
+namespace hora::test {
+
+std::string sha256_hex(std::string_view bytes);
+std::string deflate(std::string_view bytes);
+
+struct PackedBundle {
+  launcher::BundleHeader header;
+  std::string data;  // one zlib stream over all contents
+};
+// `files`: path to content; the hash is that of paths and contents.
+PackedBundle pack(const std::map<std::string, std::string>& files);
+
+// All at once, in data frames of `piece` bytes.
+void send_bundle(AgentDriver& agent, const PackedBundle& bundle, std::size_t piece = 10'000);
+void send_file(AgentDriver& agent, const launcher::ShipFile& file, std::string_view content);
+
+// A directory of the test's own, removed at the end.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+  std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
+
+ private:
+  std::string path_;
+};
+
+std::vector<std::string> names_in(const std::string& directory);
+std::string content_of(const std::string& path);
+void write_file(const std::string& path, std::string_view content);
+
+}  // namespace hora::test

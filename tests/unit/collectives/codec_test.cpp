@@ -1,0 +1,136 @@
+#include "collectives/negotiation/codec.h"
+
+#include <random>
+
+#include "collectives/control/frame_buffer.h"
+#include "collectives/control/handshake.h"
+#include "rendezvous/base/hex.h"
+#include "tests/support/catch.h"
+
+using namespace hora::collectives;
+
+namespace {
+
+Request full_request() {
+  Request request;
+  request.action = Action::kAlltoall;
+  request.process_set = 300;
+  request.dtype = HORA_BFLOAT16;
+  request.reduce_op = HORA_MAX;
+  request.root = 7;
+  request.device = 3;
+  request.priority = -5;
+  request.prescale = 0.1;
+  request.postscale = -1e300;
+  request.name = std::string("a\0\xff name", 8);
+  request.shape = {0, 1, INT64_C(1) << 40};
+  request.splits = {5, 0, 2};
+  request.group = "g";
+  request.group_size = 12;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("codec: requests survive, plain ones stay small") {
+  Request plain;
+  plain.action = Action::kAllreduce;
+  plain.name = "weight";
+  plain.shape = {128};
+  const std::vector<Request> requests{full_request(), plain, Request{}};
+  const auto decoded = decode_requests(encode_requests(requests));
+  REQUIRE(decoded);
+  CHECK(*decoded == requests);
+  CHECK(encode_requests({plain}).size() <= 20);
+}
+
+TEST_CASE("codec: verdicts survive; an alltoall's receiver gets its own column") {
+  Verdict verdict;
+  verdict.agreed = full_request();
+  verdict.numbers = {1, 2, 3};
+  verdict.joined = {0, 4};
+  verdict.status = HORA_MISMATCH;
+  verdict.error = "why";
+  WireWriter out;
+  encode_verdict(out, verdict, 0);
+  Verdict exchange;
+  exchange.agreed.action = Action::kAlltoall;
+  exchange.all_splits = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  encode_verdict(out, exchange, 2);
+  const std::string bytes = out.take();
+  WireReader in(bytes);
+  Verdict decoded;
+  REQUIRE(decode_verdict(in, decoded));
+  CHECK(decoded == verdict);
+  Verdict column;
+  REQUIRE(decode_verdict(in, column));
+  CHECK(column.numbers == std::vector<std::int64_t>{3, 6, 9});
+  CHECK(in.at_end());
+}
+
+TEST_CASE("codec: no prefix and no damage is ever read as something else than an error or a list") {
+  const std::string bytes = encode_requests({full_request(), full_request()});
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    CHECK_FALSE(decode_requests(bytes.substr(0, length)));
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    std::string damaged = bytes;
+    for (int k = 0; k < 3; ++k) damaged[random() % damaged.size()] = static_cast<char>(random());
+    static_cast<void>(decode_requests(damaged));  // must not crash or allocate without bound
+  }
+}
+
+TEST_CASE("wire: integers at their limits") {
+  WireWriter out;
+  const std::vector<std::int64_t> values{0, -1, 1, 63, 64, -64, -65, INT64_MAX, INT64_MIN};
+  out.integers(values);
+  out.varint(UINT64_MAX);
+  const std::string bytes = out.take();
+  WireReader in(bytes);
+  CHECK(in.integers<std::int64_t>() == values);
+  CHECK(in.varint() == UINT64_MAX);
+  CHECK(in.ok());
+  CHECK(in.u8() == 0);
+  CHECK_FALSE(in.ok());
+}
+
+TEST_CASE("frames: cut anywhere, put together again; too large a one breaks the stream") {
+  std::string stream;
+  append_frame(stream, "first");
+  append_frame(stream, "");
+  append_frame(stream, std::string(70000, 'x'));
+  FrameBuffer buffer;
+  std::vector<std::string> messages;
+  for (std::size_t i = 0; i < stream.size(); i += 7) {
+    buffer.append(std::string_view(stream).substr(i, 7));
+    while (auto message = buffer.next()) messages.push_back(*message);
+  }
+  REQUIRE(messages.size() == 3);
+  CHECK(messages[0] == "first");
+  CHECK(messages[1].empty());
+  CHECK(messages[2].size() == 70000);
+  buffer.append(std::string("\xff\xff\xff\xff", 4));
+  CHECK_FALSE(buffer.next());
+  CHECK(buffer.broken());
+}
+
+TEST_CASE("hmac: the published test vectors") {
+  // RFC 4231, cases 1, 2 and 6.
+  CHECK(hora::to_hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")) ==
+        "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+  CHECK(hora::to_hex(hmac_sha256("Jefe", "what do ya want for nothing?")) ==
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  CHECK(hora::to_hex(hmac_sha256(std::string(131, '\xaa'),
+                                 "Test Using Larger Than Block-Size Key - Hash Key First")) ==
+        "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+}
+
+TEST_CASE("handshake: every ingredient counts") {
+  const std::string proof = handshake_proof("token", "worker", "n1", "n2", 3);
+  CHECK(proof == handshake_proof("token", "worker", "n1", "n2", 3));
+  CHECK(proof != handshake_proof("Token", "worker", "n1", "n2", 3));
+  CHECK(proof != handshake_proof("token", "coordinator", "n1", "n2", 3));
+  CHECK(proof != handshake_proof("token", "worker", "n1n", "2", 3));
+  CHECK(proof != handshake_proof("token", "worker", "n1", "n2", 4));
+}

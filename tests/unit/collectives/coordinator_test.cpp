@@ -1,0 +1,297 @@
+#include "collectives/negotiation/coordinator.h"
+
+#include "tests/support/catch.h"
+
+using namespace hora::collectives;
+using Catch::Matchers::Contains;
+
+namespace {
+
+const Coordinator::TimePoint kNow{};
+
+Request reduce(const std::string& name, std::vector<std::int64_t> shape = {2, 3}) {
+  Request request;
+  request.action = Action::kAllreduce;
+  request.dtype = HORA_FLOAT32;
+  request.name = name;
+  request.shape = std::move(shape);
+  return request;
+}
+
+// The error of an operation for which rank 0 asks `mine` and rank 1 `theirs`.
+std::string mismatch_of(const Request& mine, const Request& theirs) {
+  Coordinator coordinator(2);
+  coordinator.add(0, mine, kNow);
+  CHECK(coordinator.take_ready().empty());
+  coordinator.add(1, theirs, kNow);
+  const auto verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 1);
+  CHECK((verdicts[0].status == HORA_MISMATCH) == !verdicts[0].error.empty());
+  return verdicts[0].error;
+}
+
+}  // namespace
+
+TEST_CASE("coordinator: an operation is ready when the last rank asks, whatever the order") {
+  Coordinator coordinator(3);
+  coordinator.add(2, reduce("b"), kNow);
+  coordinator.add(0, reduce("a"), kNow);
+  coordinator.add(1, reduce("a"), kNow);
+  coordinator.add(1, reduce("b"), kNow);
+  CHECK(coordinator.take_ready().empty());
+  coordinator.add(0, reduce("b"), kNow);
+  coordinator.add(2, reduce("a"), kNow);
+  const auto verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 2);
+  CHECK(verdicts[0].agreed.name == "b");
+  CHECK(verdicts[1].agreed.name == "a");
+  CHECK(coordinator.take_ready().empty());
+}
+
+TEST_CASE("coordinator: larger priorities first, otherwise in the order of readiness") {
+  Coordinator coordinator(1);
+  for (const auto& [name, priority] :
+       std::vector<std::pair<std::string, int>>{{"a", 0}, {"b", 5}, {"c", 0}, {"d", 5}}) {
+    Request request = reduce(name);
+    request.priority = priority;
+    coordinator.add(0, request, kNow);
+  }
+  std::string order;
+  for (const Verdict& verdict : coordinator.take_ready()) order += verdict.agreed.name;
+  CHECK(order == "bdac");
+}
+
+TEST_CASE("coordinator: the same name in two process sets is two operations") {
+  Coordinator coordinator(3);
+  const std::int32_t set = coordinator.add_set({0, 2});
+  CHECK(set == 1);
+  Request inside = reduce("x");
+  inside.process_set = set;
+  coordinator.add(0, inside, kNow);
+  coordinator.add(0, reduce("x"), kNow);
+  coordinator.add(1, reduce("x"), kNow);
+  CHECK(coordinator.take_ready().empty());
+  coordinator.add(2, inside, kNow);
+  const auto verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].agreed.process_set == set);
+}
+
+TEST_CASE("coordinator: allgather tells everybody's rows, alltoall everybody's splits") {
+  Coordinator coordinator(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    Request gather = reduce("g", {rank + 4, 3});
+    gather.action = Action::kAllgather;
+    coordinator.add(rank, gather, kNow);
+    Request exchange = reduce("e", {3, 2});
+    exchange.action = Action::kAlltoall;
+    exchange.splits = {rank, 3 - rank};
+    coordinator.add(rank, exchange, kNow);
+  }
+  const auto verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 2);
+  CHECK(verdicts[0].numbers == std::vector<std::int64_t>{4, 5});
+  CHECK(verdicts[1].all_splits == std::vector<std::int64_t>{0, 3, 1, 2});
+}
+
+TEST_CASE("mismatch: names the tensor, both ranks and both values") {
+  Request mine = reduce("layer.weight");
+  SECTION("dtype") {
+    Request theirs = mine;
+    theirs.dtype = HORA_FLOAT64;
+    CHECK(mismatch_of(mine, theirs) ==
+          "allreduce 'layer.weight': the dtype differs: rank 0 has float32, rank 1 has float64");
+  }
+  SECTION("operation") {
+    Request theirs = mine;
+    theirs.action = Action::kBroadcast;
+    CHECK(mismatch_of(mine, theirs) ==
+          "'layer.weight': the operation differs: rank 0 has allreduce, rank 1 has broadcast");
+  }
+  SECTION("shape") {
+    for (Action action : {Action::kAllreduce, Action::kBroadcast, Action::kReducescatter}) {
+      mine.action = action;
+      Request theirs = mine;
+      theirs.shape = {3, 2};
+      CHECK_THAT(mismatch_of(mine, theirs),
+                 Contains("the shape differs: rank 0 has [2, 3], rank 1 has [3, 2]"));
+    }
+  }
+  SECTION("scale") {
+    Request theirs = mine;
+    theirs.postscale = 0.5;
+    CHECK_THAT(mismatch_of(mine, theirs),
+               Contains("rank 0 has prescale 1 and postscale 1, rank 1 has prescale 1 and "
+                        "postscale 0.5"));
+  }
+  SECTION("reduction") {
+    Request theirs = mine;
+    theirs.reduce_op = HORA_MAX;
+    CHECK_THAT(mismatch_of(mine, theirs), Contains("rank 0 has sum, rank 1 has max"));
+  }
+  SECTION("root") {
+    mine.action = Action::kBroadcast;
+    mine.root = 0;
+    Request theirs = mine;
+    theirs.root = 1;
+    CHECK_THAT(mismatch_of(mine, theirs),
+               Contains("the root rank differs: rank 0 has 0, rank 1 has 1"));
+  }
+  SECTION("device") {
+    Request theirs = mine;
+    theirs.device = 0;
+    CHECK_THAT(mismatch_of(mine, theirs), Contains("rank 0 has CPU, rank 1 has GPU"));
+    mine.device = 3;  // another GPU on each rank is as it should be
+    CHECK(mismatch_of(mine, theirs).empty());
+  }
+  SECTION("allgather: dimensions but the first") {
+    mine.action = Action::kAllgather;
+    Request theirs = mine;
+    theirs.shape = {9, 3};
+    CHECK(mismatch_of(mine, theirs).empty());
+    theirs.shape = {2, 4};
+    CHECK_THAT(mismatch_of(mine, theirs), Contains("dimension 1 differs"));
+    theirs.shape = {2};
+    CHECK_THAT(mismatch_of(mine, theirs),
+               Contains("the number of dimensions differs: rank 0 has 2, rank 1 has 1"));
+  }
+}
+
+TEST_CASE("groups: all or none") {
+  const auto member = [](const std::string& name, const std::string& group, int size) {
+    Request request = reduce(name);
+    request.group = group;
+    request.group_size = size;
+    return request;
+  };
+  Coordinator coordinator(2);
+  SECTION("the members become ready together") {
+    coordinator.add(0, member("x", "x", 2), kNow);
+    coordinator.add(0, member("y", "x", 2), kNow);
+    coordinator.add(1, member("x", "x", 2), kNow);
+    CHECK(coordinator.take_ready().empty());
+    coordinator.add(1, member("y", "x", 2), kNow);
+    CHECK(coordinator.take_ready().size() == 2);
+  }
+  SECTION("one member's mismatch is everybody's") {
+    Request other = member("y", "x", 2);
+    other.dtype = HORA_INT8;
+    for (int rank = 0; rank < 2; ++rank) {
+      coordinator.add(rank, member("x", "x", 2), kNow);
+      coordinator.add(rank, rank == 0 ? other : member("y", "x", 2), kNow);
+    }
+    const auto verdicts = coordinator.take_ready();
+    REQUIRE(verdicts.size() == 2);
+    CHECK(verdicts[0].status == HORA_MISMATCH);
+    CHECK(verdicts[1].error == verdicts[0].error);
+  }
+  SECTION("ranks that disagree about the group get an error for all of it") {
+    coordinator.add(0, reduce("x"), kNow);
+    coordinator.add(1, member("x", "x", 2), kNow);
+    coordinator.add(1, member("y", "x", 2), kNow);
+    const auto verdicts = coordinator.take_ready();
+    REQUIRE(verdicts.size() == 2);
+    for (const Verdict& verdict : verdicts) {
+      CHECK(verdict.status == HORA_MISMATCH);
+      CHECK_THAT(verdict.error, Contains("rank 0 has no group, rank 1 has the group of 2"));
+    }
+  }
+  SECTION("the other way round") {
+    coordinator.add(1, member("x", "x", 2), kNow);
+    coordinator.add(1, member("y", "x", 2), kNow);
+    coordinator.add(0, reduce("x"), kNow);
+    CHECK(coordinator.take_ready().size() == 2);
+  }
+}
+
+TEST_CASE("join: a rank that has no more data does not hold up the others") {
+  Coordinator coordinator(3);
+  Request join;
+  join.action = Action::kJoin;
+  coordinator.add(0, reduce("before"), kNow);
+  coordinator.add(1, reduce("before"), kNow);
+  coordinator.add(2, join, kNow);
+  auto verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].joined == std::vector<std::int32_t>{2});
+
+  Request gather = reduce("g");
+  gather.action = Action::kAllgather;
+  coordinator.add(0, gather, kNow);
+  coordinator.add(1, gather, kNow);
+  verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].status == HORA_MISMATCH);
+  CHECK_THAT(verdicts[0].error, Contains("cannot run while a rank has joined"));
+
+  coordinator.add(1, join, kNow);
+  CHECK(coordinator.take_ready().empty());
+  coordinator.add(0, join, kNow);
+  verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].agreed.action == Action::kJoin);
+  CHECK(verdicts[0].numbers == std::vector<std::int64_t>{0});
+
+  coordinator.add(0, reduce("after"), kNow);  // all are back
+  coordinator.add(1, reduce("after"), kNow);
+  CHECK(coordinator.take_ready().empty());
+  coordinator.add(2, reduce("after"), kNow);
+  CHECK(coordinator.take_ready().size() == 1);
+}
+
+TEST_CASE("join: an operation that the joined rank had asked for still counts it") {
+  Coordinator coordinator(2);
+  Request join;
+  join.action = Action::kJoin;
+  coordinator.add(0, reduce("x"), kNow);
+  coordinator.add(0, join, kNow);
+  CHECK(coordinator.take_ready().empty());
+  coordinator.add(1, reduce("x"), kNow);
+  const auto verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].joined.empty());
+}
+
+TEST_CASE("process sets: added and removed by all ranks of the world") {
+  Coordinator coordinator(2);
+  Request add;
+  add.action = Action::kAddProcessSet;
+  add.name = "hora.world.0";
+  add.shape = {1};
+  coordinator.add(0, add, kNow);
+  coordinator.add(1, add, kNow);
+  auto verdicts = coordinator.take_ready();
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].numbers == std::vector<std::int64_t>{1});
+  REQUIRE(coordinator.set_ranks(1) != nullptr);
+  CHECK(*coordinator.set_ranks(1) == std::vector<std::int32_t>{1});
+
+  add.name = "hora.world.1";  // the same again
+  coordinator.add(0, add, kNow);
+  coordinator.add(1, add, kNow);
+  CHECK(coordinator.take_ready().at(0).status == HORA_INVALID_ARGUMENT);
+
+  Request remove = add;
+  remove.action = Action::kRemoveProcessSet;
+  remove.name = "hora.world.2";
+  coordinator.add(0, remove, kNow);
+  remove.shape = {2};
+  coordinator.add(1, remove, kNow);
+  verdicts = coordinator.take_ready();
+  CHECK(verdicts.at(0).status == HORA_MISMATCH);
+  CHECK(coordinator.set_ranks(1) != nullptr);
+}
+
+TEST_CASE("waiting: tells who is missing and since when") {
+  Coordinator coordinator(3);
+  const auto later = kNow + std::chrono::seconds(5);
+  coordinator.add(1, reduce("old"), kNow);
+  coordinator.add(0, reduce("new"), later);
+  coordinator.add(2, reduce("new"), later);
+  const auto waiting = coordinator.waiting();
+  REQUIRE(waiting.size() == 2);
+  CHECK(waiting[0].name == "old");
+  CHECK(waiting[0].missing == std::vector<std::int32_t>{0, 2});
+  CHECK(waiting[1].since == later);
+  CHECK(waiting[1].missing == std::vector<std::int32_t>{1});
+}

@@ -1,0 +1,152 @@
+#include <map>
+
+#include "collectives/fusion/fusion_plan.h"
+#include "collectives/runtime/introduction.h"
+#include "collectives/runtime/settings.h"
+#include "collectives/selection/select.h"
+#include "tests/support/catch.h"
+
+using namespace hora::collectives;
+using Catch::Matchers::Contains;
+
+namespace {
+
+SelectionRow row(const std::string& backend, int score) {
+  SelectionRow result;
+  result.backend = backend;
+  result.capability.operation = HORA_ALLREDUCE;
+  result.capability.score = score;
+  return result;
+}
+
+SelectionQuery query(std::int64_t bytes = 100) {
+  SelectionQuery result;
+  result.operation = HORA_ALLREDUCE;
+  result.dtype = HORA_FLOAT32;
+  result.bytes = bytes;
+  result.set_size = 4;
+  return result;
+}
+
+Verdict reduce(std::int64_t count, hora_dtype dtype = HORA_FLOAT32) {
+  Verdict verdict;
+  verdict.agreed.action = Action::kAllreduce;
+  verdict.agreed.dtype = dtype;
+  verdict.agreed.shape = {count};
+  return verdict;
+}
+
+hora::Result<Settings> settings_of(std::map<std::string, std::string, std::less<>> variables) {
+  return parse_settings([variables](std::string_view name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("selection: the best score that fits") {
+  SelectionTable table{row("slow", 1), row("fast", 9), row("other", 9)};
+  CHECK(select_backend(table, query()) == "fast");
+  table[1].capability.most_bytes = 50;
+  CHECK(select_backend(table, query()) == "other");
+  table[2].capability.across_hosts = 0;
+  CHECK(select_backend(table, query()) == "slow");
+  table[0].capability.dtypes = 1u << HORA_INT8;
+  CHECK(select_backend(table, query()) == std::nullopt);
+  SelectionQuery gpu = query();
+  gpu.gpu = true;
+  CHECK(select_backend({row("cpu", 1)}, gpu) == std::nullopt);
+  table[0] = row("alone", 1000);
+  table[0].capability.alone = 1;
+  CHECK(select_backend(table, query()) == std::nullopt);
+}
+
+TEST_CASE("selection: only what every rank can use, in rank 0's order") {
+  using Lists = std::vector<std::vector<std::string>>;
+  CHECK(agree_on_backends(Lists{{"self", "shm", "gloo"}, {"gloo", "self"}}, "") ==
+        std::vector<std::string>{"self", "gloo"});
+  CHECK(agree_on_backends(Lists{{"self", "shm", "gloo"}}, " SHM, mpi") ==
+        std::vector<std::string>{"self", "shm"});
+  CHECK(agree_on_backends(Lists{}, "").empty());
+}
+
+TEST_CASE("fusion: like with like, up to the threshold, nothing past a fence") {
+  using Plan = std::vector<std::vector<std::size_t>>;
+  CHECK(plan_fusion({reduce(10), reduce(10), reduce(10)}, 80) == Plan{{0, 1}, {2}});
+  CHECK(plan_fusion({reduce(10), reduce(10, HORA_INT32), reduce(10)}, 1000) == Plan{{0, 2}, {1}});
+  CHECK(plan_fusion({reduce(10), reduce(10)}, 0) == Plan{{0}, {1}});
+  CHECK(plan_fusion({reduce(1000), reduce(1), reduce(2)}, 80) == Plan{{0}, {1, 2}});
+  Verdict barrier;
+  CHECK(plan_fusion({reduce(1), barrier, reduce(1)}, 1000) == Plan{{0}, {1}, {2}});
+  Verdict wrong = reduce(1);
+  wrong.status = HORA_MISMATCH;
+  CHECK(plan_fusion({reduce(1), wrong, reduce(1)}, 1000) == Plan{{0, 2}, {1}});
+  Verdict scaled = reduce(1);
+  scaled.agreed.postscale = 2;
+  Verdict joined = reduce(1);
+  joined.joined = {1};
+  CHECK(plan_fusion({reduce(1), scaled, joined, reduce(1)}, 1000) == Plan{{0, 3}, {1}, {2}});
+}
+
+TEST_CASE("settings: a world of one without variables, a place with them") {
+  const auto alone = settings_of({});
+  REQUIRE(alone);
+  CHECK(alone->size == 1);
+  const auto placed = settings_of({{"HOROVOD_RANK", "3"},
+                                   {"HOROVOD_SIZE", "4"},
+                                   {"HOROVOD_LOCAL_RANK", "1"},
+                                   {"HOROVOD_LOCAL_SIZE", "2"},
+                                   {"HOROVOD_CROSS_RANK", "1"},
+                                   {"HOROVOD_CROSS_SIZE", "2"},
+                                   {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"},
+                                   {"HOROVOD_GLOO_RENDEZVOUS_PORT", "7000"},
+                                   {"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"}});
+  REQUIRE(placed);
+  CHECK(placed->rank == 3);
+  CHECK(placed->cross_size == 2);
+  CHECK(placed->start_timeout == std::chrono::seconds(7));
+}
+
+TEST_CASE("settings: what is wrong is named") {
+  const auto error = [](auto variables) {
+    const auto settings = settings_of(variables);
+    REQUIRE_FALSE(settings);
+    return settings.error().message;
+  };
+  using Map = std::map<std::string, std::string, std::less<>>;
+  CHECK_THAT(error(Map{{"HOROVOD_RANK", "two"}}), Contains("HOROVOD_RANK=two: expected a whole"));
+  CHECK_THAT(error(Map{{"HOROVOD_RANK", "2"}, {"HOROVOD_SIZE", "2"}}),
+             Contains("HOROVOD_RANK=2 is not below HOROVOD_SIZE=2"));
+  CHECK_THAT(error(Map{{"HOROVOD_SIZE", "2"}}),
+             Contains("HOROVOD_GLOO_RENDEZVOUS_ADDR is not set"));
+  CHECK_THAT(error(Map{{"HOROVOD_GLOO_TIMEOUT_SECONDS", "1e3"}}), Contains("whole number"));
+}
+
+TEST_CASE("introductions: survive; hosts are numbered; process sets must agree") {
+  Introduction introduction;
+  introduction.hostname = "node1";
+  introduction.machine = "m";
+  introduction.local_rank = 1;
+  introduction.local_size = 2;
+  introduction.backends = {"self", "gloo"};
+  introduction.process_sets = {{0, 1}, {1}};
+  const auto decoded = decode_introduction(encode_introduction(introduction));
+  REQUIRE(decoded);
+  CHECK(*decoded == introduction);
+  CHECK_FALSE(decode_introduction("\x05"));
+
+  std::vector<Introduction> all(3, introduction);
+  all[1].machine = "n";
+  CHECK(number_hosts(all) == std::vector<std::int32_t>{0, 1, 0});
+  CHECK(check_process_sets(all).empty());
+  all[2].process_sets = {{0, 1}};
+  CHECK(check_process_sets(all) ==
+        "the process sets given to init differ: rank 0 has [0, 1][1], rank 2 has [0, 1]");
+  for (const auto& bad : std::vector<std::vector<std::vector<std::int32_t>>>{
+           {{}}, {{0, 0}}, {{3}}, {{-1}}, {{0, 1}, {1, 0}}}) {
+    for (Introduction& each : all) each.process_sets = bad;
+    CHECK_FALSE(check_process_sets(all).empty());
+  }
+}

@@ -1,0 +1,158 @@
+#include "launcher/host_link.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Pair {
+  os::Fd ours, theirs;
+  Pair() {
+    int fds[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0);
+    ours = os::Fd(fds[0]);
+    theirs = os::Fd(fds[1]);
+  }
+};
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::write(fd, bytes.data(), bytes.size());
+    if (wrote <= 0) return;
+    bytes.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+}
+
+// A loop that gives up, so that a fault fails the test rather than hangs it.
+struct Loop {
+  std::unique_ptr<os::EventLoop> loop = std::move(*os::EventLoop::create());
+  bool timed_out = false;
+  void run() {
+    loop->call_after(20s, [this] {
+      timed_out = true;
+      loop->stop();
+    });
+    REQUIRE(loop->run());
+    REQUIRE_FALSE(timed_out);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("frames behind shell noise arrive; heartbeats only count as a sign of life") {
+  Loop loop;
+  Pair pair;
+  std::vector<Frame> got;
+  std::string end;
+  HostLink link(*loop.loop, std::move(pair.ours),
+                {[&](Frame frame) { got.push_back(std::move(frame)); },
+                 [&](std::string detail) {
+                   end = std::move(detail);
+                   loop.loop->stop();
+                 }});
+  REQUIRE(link.open());
+  write_all(pair.theirs.get(), "motd\n" + std::string(kAgentMagic) +
+                                   encode_frame(FrameType::kHeartbeat) +
+                                   encode_frame(FrameType::kLog, "x"));
+  pair.theirs.reset();
+  loop.run();
+  REQUIRE(got == std::vector<Frame>{{FrameType::kLog, "x"}});
+  REQUIRE(link.agent_answered());
+  REQUIRE_FALSE(link.is_open());
+  REQUIRE(end.find("goodbye") != std::string::npos);
+}
+
+TEST_CASE("a stream without an agent ends with what the shell said") {
+  Loop loop;
+  Pair pair;
+  std::string end;
+  HostLink link(*loop.loop, std::move(pair.ours),
+                {[](Frame) { FAIL("no frame was sent"); },
+                 [&](std::string detail) {
+                   end = std::move(detail);
+                   loop.loop->stop();
+                 }});
+  REQUIRE(link.open());
+  write_all(pair.theirs.get(), "sh: horribly broken\n");
+  pair.theirs.reset();
+  loop.run();
+  REQUIRE(end == "no agent answered; the remote side printed: sh: horribly broken");
+}
+
+TEST_CASE("endless noise is given up on") {
+  Loop loop;
+  Pair pair;
+  std::string end;
+  HostLink link(*loop.loop, std::move(pair.ours),
+                {[](Frame) {},
+                 [&](std::string detail) {
+                   end = std::move(detail);
+                   loop.loop->stop();
+                 }});
+  REQUIRE(link.open());
+  ::signal(SIGPIPE, SIG_IGN);
+  std::thread noise([&] { write_all(pair.theirs.get(), std::string(1 << 20, 'n')); });
+  loop.run();
+  pair.theirs.reset();
+  noise.join();
+  REQUIRE(end.find("64 KiB") != std::string::npos);
+}
+
+TEST_CASE("small frames and shared ones go out in order, to a slow reader") {
+  Loop loop;
+  Pair pair;
+  HostLink link(*loop.loop, std::move(pair.ours), {[](Frame) {}, [](std::string) {}});
+  REQUIRE(link.open());
+  const auto shared = std::make_shared<const std::string>(
+      encode_frame(FrameType::kData, std::string(3 << 20, 'd')) +
+      encode_frame(FrameType::kDataEnd));
+  std::string expected;
+  for (int i = 0; i < 3; ++i) {
+    link.send(FrameType::kOutputAck, std::to_string(i));
+    append_frame(expected, FrameType::kOutputAck, std::to_string(i));
+    link.send_shared(shared);
+    expected += *shared;
+  }
+  std::string got;
+  std::thread reader([&] {
+    std::string chunk(10'000, '\0');
+    while (got.size() < expected.size()) {
+      const ssize_t n = ::read(pair.theirs.get(), chunk.data(), chunk.size());
+      if (n <= 0) break;
+      got.append(chunk, 0, static_cast<std::size_t>(n));
+    }
+    loop.loop->post([&] { loop.loop->stop(); });
+  });
+  loop.run();
+  reader.join();
+  REQUIRE((got == expected));
+  REQUIRE(link.queued_bytes() == 0);
+}
+
+TEST_CASE("a handler may destroy the link") {
+  Loop loop;
+  Pair pair;
+  std::unique_ptr<HostLink> link;
+  int frames = 0;
+  link = std::make_unique<HostLink>(*loop.loop, std::move(pair.ours),
+                                    HostLink::Handlers{[&](Frame) {
+                                                         ++frames;
+                                                         link.reset();
+                                                         loop.loop->stop();
+                                                       },
+                                                       [](std::string) { FAIL("closed by us"); }});
+  REQUIRE(link->open());
+  write_all(pair.theirs.get(), std::string(kAgentMagic) + encode_frame(FrameType::kLog, "1") +
+                                   encode_frame(FrameType::kLog, "2"));
+  loop.run();
+  REQUIRE(frames == 1);
+}

@@ -1,0 +1,290 @@
+#include "launcher/job_state.h"
+
+#include "launcher/failure_code.h"
+#include "tests/support/catch.h"
+
+using namespace hora::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+// A job with a clock of its own.
+struct Job {
+  explicit Job(int hosts, JobState::Options options = {})
+      : state((options.hosts = hosts, options), now) {}
+
+  std::vector<Action> operator()(const Event& event, Milliseconds later = 0ms) {
+    now += later;
+    return state.step(event, now);
+  }
+  void start() {
+    for (int h = 0; h < hosts(); ++h) (*this)(HostGreeted{h});
+    for (int h = 0; h < hosts(); ++h) (*this)(HostReady{h});
+    REQUIRE(state.started());
+  }
+  int hosts() const { return host_count; }
+
+  TimePoint now{};
+  int host_count = 0;
+  JobState state;
+};
+
+Job started_job(int hosts, JobState::Options options = {}) {
+  Job job(hosts, options);
+  job.host_count = hosts;
+  job.start();
+  return job;
+}
+
+RankExit exited(int rank, int code, std::int64_t clock_ns = 0) {
+  RankExit exit;
+  exit.rank = rank;
+  exit.exit_code = code;
+  exit.clock_ns = clock_ns;
+  return exit;
+}
+
+template <typename T>
+int count(const std::vector<Action>& actions) {
+  int n = 0;
+  for (const Action& action : actions) n += std::holds_alternative<T>(action);
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("hosts greet, get ready, run and finish") {
+  Job job(2);
+  job.host_count = 2;
+  REQUIRE(job(HostGreeted{1}).empty());
+  REQUIRE(job.state.waiting_for() == std::vector<int>{0});
+  REQUIRE(count<PrepareAll>(job(HostGreeted{0})) == 1);
+  REQUIRE(job(HostReady{0}).empty());
+  REQUIRE(count<StartAll>(job(HostReady{1})) == 1);
+  REQUIRE_FALSE(job.state.next_deadline().has_value());
+  job(RankEnded{0, exited(0, 0)});
+  job(RankEnded{1, exited(1, 0)});
+  job(HostFinished{0, {}});
+  const auto last = job(HostFinished{1, {}});
+  REQUIRE(count<Finish>(last) == 1);
+  REQUIRE(job.state.done());
+  REQUIRE(job.state.outcome().exit_code() == 0);
+  REQUIRE(job.state.outcome().exits.size() == 2);
+}
+
+TEST_CASE("a host without a rank is let go, and not waited for") {
+  Job job(2);
+  job.host_count = 2;
+  job(HostGreeted{0});
+  job(HostGreeted{1});
+  REQUIRE(count<DropHost>(job(HostUnneeded{1})) == 1);
+  REQUIRE(count<StartAll>(job(HostReady{0})) == 1);
+  REQUIRE(count<Finish>(job(HostFinished{0, {}})) == 1);
+}
+
+TEST_CASE("one rank fails: every host is told to end its ranks, and its code is the job's") {
+  Job job = started_job(3);
+  const auto actions = job(RankEnded{1, exited(4, 7)});
+  REQUIRE(count<TerminateHost>(actions) == 3);
+  auto killed = exited(0, 0);
+  killed.signal = 15;
+  killed.terminated_by_us = true;
+  REQUIRE(job(RankEnded{0, killed}).empty());
+  job(HostFinished{0, {}});
+  job(HostFinished{1, {}});
+  REQUIRE(count<Finish>(job(HostFinished{2, {}})) == 1);
+  const auto& outcome = job.state.outcome();
+  REQUIRE(outcome.exit_code() == 7);
+  REQUIRE(outcome.cause->kind == Cause::Kind::kRank);
+  REQUIRE(outcome.cause->exit.rank == 4);
+  REQUIRE(outcome.cause->host == 1);
+}
+
+TEST_CASE("the first failure by the clock is the cause, not the first one heard of") {
+  Job job = started_job(2);
+  job(RankEnded{0, exited(0, 1, 2'000)});
+  job(RankEnded{1, exited(1, 42, 1'000)});
+  job(HostFinished{0, {}});
+  job(HostFinished{1, {}});
+  REQUIRE(job.state.outcome().exit_code() == 42);
+  REQUIRE(job.state.outcome().cause->exit.rank == 1);
+  REQUIRE(job.state.outcome().cause->host == 1);
+}
+
+TEST_CASE("clock offsets between hosts are taken into account") {
+  Job job = started_job(2);
+  job(RankEnded{0, exited(0, 1, 5'000'000), 0ms});
+  job(RankEnded{1, exited(1, 2, 1'000'000), 10ms});  // that host's clock is 10 ms behind
+  job(HostFinished{0, {}});
+  job(HostFinished{1, {}});
+  REQUIRE(job.state.outcome().exit_code() == 1);
+}
+
+TEST_CASE("every exit code and signal arrives as the shell would say it") {
+  for (int code = 1; code < 256; ++code) {
+    Job job = started_job(1);
+    job(RankEnded{0, exited(0, code)});
+    job(HostFinished{0, {}});
+    REQUIRE(job.state.outcome().exit_code() == code);
+  }
+  for (int signal = 1; signal < 65; ++signal) {
+    Job job = started_job(1);
+    RankExit exit = exited(0, 0);
+    exit.signal = signal;
+    job(RankEnded{0, exit});
+    job(HostFinished{0, {}});
+    REQUIRE(job.state.outcome().exit_code() == 128 + signal);
+  }
+}
+
+TEST_CASE("a host that cannot be reached ends the job before anything runs") {
+  Job job(3);
+  job.host_count = 3;
+  job(HostGreeted{0});
+  const auto actions =
+      job(HostFailed{1, {std::string(failure::kSshAuth), "no key was accepted", ""}});
+  REQUIRE(count<TerminateHost>(actions) == 1);  // the one with an agent
+  REQUIRE(count<DropHost>(actions) == 2);       // the failed one, and the one still connecting
+  REQUIRE(count<Finish>(job(HostFinished{0, {}})) == 1);
+  REQUIRE_FALSE(job.state.started());
+  REQUIRE(job.state.outcome().exit_code() == 125);
+  REQUIRE(job.state.outcome().cause->failure.code == failure::kSshAuth);
+}
+
+TEST_CASE("start-up has a deadline that names who is missing") {
+  JobState::Options options;
+  options.start_timeout = 30s;
+  Job job(2, options);
+  job.host_count = 2;
+  job(HostGreeted{0});
+  REQUIRE(job.state.next_deadline() == job.now + 30s);
+  REQUIRE(job(ClockTick{}, 29'999ms).empty());
+  REQUIRE(job.state.waiting_for() == std::vector<int>{1});
+  job(ClockTick{}, 1ms);
+  REQUIRE(job.state.ending());
+  job(HostFinished{0, {}});
+  REQUIRE(job.state.done());
+  REQUIRE(job.state.outcome().exit_code() == 124);
+}
+
+TEST_CASE("the whole job can have a deadline") {
+  JobState::Options options;
+  options.timeout = 5s;
+  Job job = started_job(1, options);
+  job(ClockTick{}, 5s);
+  REQUIRE(job.state.ending());
+  job(HostFinished{0, {}});
+  REQUIRE(job.state.outcome().exit_code() == 124);
+}
+
+TEST_CASE("a lost host ends the others; it is named, and its ranks are unconfirmed") {
+  Job job = started_job(2);
+  const auto actions = job(HostLost{1, "connection closed", job.now});
+  REQUIRE(count<TerminateHost>(actions) == 1);
+  job(HostFinished{0, {}});
+  REQUIRE(job.state.done());
+  REQUIRE(job.state.outcome().cause->host == 1);
+  REQUIRE(job.state.outcome().exit_code() == 125);
+  REQUIRE(job.state.outcome().unconfirmed_hosts == std::vector<int>{1});
+}
+
+TEST_CASE("a rank that dies of a host's silence is not the cause") {
+  Job job = started_job(2);
+  const TimePoint silent_since = job.now;
+  job(RankEnded{0, exited(0, 1)}, 2s);
+  job(HostLost{1, "silent", silent_since}, 3s);
+  job(HostFinished{0, {}});
+  REQUIRE(job.state.outcome().cause->kind == Cause::Kind::kHost);
+  REQUIRE(job.state.outcome().cause->host == 1);
+}
+
+TEST_CASE("Ctrl-C ends, again kills, a third time leaves") {
+  Job job = started_job(2);
+  const auto first = job(UserSignal{2});
+  REQUIRE(count<TerminateHost>(first) == 2);
+  REQUIRE(std::get<TerminateHost>(first[0]).grace == 5s);
+  const auto second = job(UserSignal{2});
+  REQUIRE(count<TerminateHost>(second) == 2);
+  REQUIRE(std::get<TerminateHost>(second[0]).grace == 0ms);
+  const auto third = job(UserSignal{2});
+  REQUIRE(count<Finish>(third) == 1);
+  REQUIRE(job.state.outcome().exit_code() == 130);
+  REQUIRE(job.state.outcome().unconfirmed_hosts.size() == 2);
+}
+
+TEST_CASE("hosts that never confirm the end are left after grace and sweep time") {
+  Job job = started_job(1);
+  job(RankEnded{0, exited(0, 3)});
+  REQUIRE(job.state.next_deadline().has_value());
+  const TimePoint deadline = *job.state.next_deadline();
+  REQUIRE(deadline > job.now + 5s);
+  const auto actions =
+      job(ClockTick{}, std::chrono::duration_cast<Milliseconds>(deadline - job.now));
+  REQUIRE(count<Finish>(actions) == 1);
+  REQUIRE(job.state.outcome().exit_code() == 3);
+  REQUIRE(job.state.outcome().unconfirmed_hosts == std::vector<int>{0});
+}
+
+TEST_CASE("a reader that goes away ends the job like SIGPIPE") {
+  Job job = started_job(1);
+  job(OutputClosed{});
+  job(HostFinished{0, {}});
+  REQUIRE(job.state.outcome().exit_code() == 141);
+}
+
+// Random events in random order: the machine ends, once, whatever comes.
+TEST_CASE("random schedules always come to an end") {
+  for (unsigned seed = 0; seed < 20'000; ++seed) {
+    std::uint64_t random = seed * 0x9e3779b97f4a7c15ull + 1;
+    const auto draw = [&](int n) {
+      random ^= random << 13;
+      random ^= random >> 7;
+      random ^= random << 17;
+      return static_cast<int>(random % static_cast<unsigned>(n));
+    };
+    const int hosts = 1 + draw(4);
+    Job job(hosts);
+    int finishes = 0;
+    const auto feed = [&](const Event& event, Milliseconds later) {
+      finishes += count<Finish>(job(event, later));
+    };
+    for (int i = 0; i < 40 && !job.state.done(); ++i) {
+      const int host = draw(hosts);
+      const Milliseconds later(draw(1000));
+      switch (draw(9)) {
+        case 0:
+          feed(HostGreeted{host}, later);
+          break;
+        case 1:
+          feed(HostReady{host}, later);
+          break;
+        case 2:
+          feed(RankEnded{host, exited(draw(8), draw(3))}, later);
+          break;
+        case 3:
+          feed(HostFinished{host, {}}, later);
+          break;
+        case 4:
+          feed(HostFailed{host, {"E_X", "x", ""}}, later);
+          break;
+        case 5:
+          feed(HostLost{host, "x", job.now}, later);
+          break;
+        case 6:
+          feed(UserSignal{15}, later);
+          break;
+        case 7:
+          feed(OutputClosed{}, later);
+          break;
+        default:
+          feed(ClockTick{}, later);
+          break;
+      }
+    }
+    // Whatever state it is in now, Ctrl-C three times is the end.
+    for (int i = 0; i < 3; ++i) feed(UserSignal{2}, 1ms);
+    INFO("seed " << seed);
+    REQUIRE(job.state.done());
+    REQUIRE(finishes == 1);
+  }
+}

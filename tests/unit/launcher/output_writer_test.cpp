@@ -1,0 +1,99 @@
+#include "launcher/output_writer.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "rendezvous/os/fd.h"
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::launcher;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Pipe {
+  os::Fd reader, writer;
+  Pipe() {
+    int fds[2];
+    REQUIRE(::pipe2(fds, O_CLOEXEC) == 0);
+    reader = os::Fd(fds[0]);
+    writer = os::Fd(fds[1]);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("text arrives in order, credit comes back, flush is last") {
+  auto loop = std::move(*os::EventLoop::create());
+  Pipe pipe;
+  std::size_t credit = 0;
+  OutputWriter writer(*loop, {[&](int host, std::size_t bytes) {
+                                REQUIRE(host == 3);
+                                credit += bytes;
+                              },
+                              [](int, int) { FAIL("nothing is broken"); }});
+  std::string expected;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string line = "line " + std::to_string(i) + "\n";
+    expected += line;
+    writer.write(pipe.writer.get(), line, 3, line.size());
+  }
+  bool flushed = false;
+  writer.flush([&] {
+    flushed = true;
+    loop->stop();
+  });
+  std::string got;
+  std::thread reader([&] {
+    char chunk[512];
+    while (got.size() < expected.size()) {
+      const ssize_t n = ::read(pipe.reader.get(), chunk, sizeof chunk);
+      if (n <= 0) break;
+      got.append(chunk, static_cast<std::size_t>(n));
+    }
+  });
+  loop->call_after(20s, [&] { loop->stop(); });
+  REQUIRE(loop->run());
+  reader.join();
+  REQUIRE(flushed);
+  REQUIRE(got == expected);
+  REQUIRE(credit == expected.size());
+}
+
+TEST_CASE("a broken reader is told once, and credit still comes back") {
+  ::signal(SIGPIPE, SIG_IGN);
+  auto loop = std::move(*os::EventLoop::create());
+  Pipe pipe;
+  pipe.reader.reset();
+  int broken = 0;
+  std::size_t credit = 0;
+  OutputWriter writer(*loop, {[&](int, std::size_t bytes) { credit += bytes; },
+                              [&](int fd, int error) {
+                                REQUIRE(fd == pipe.writer.get());
+                                REQUIRE(error == EPIPE);
+                                ++broken;
+                              }});
+  for (int i = 0; i < 10; ++i) writer.write(pipe.writer.get(), "x", 0, 1);
+  writer.flush([&] { loop->stop(); });
+  loop->call_after(20s, [&] { loop->stop(); });
+  REQUIRE(loop->run());
+  REQUIRE(broken == 1);
+  REQUIRE(credit == 10);
+}
+
+TEST_CASE("a reader that never reads does not keep the writer from ending") {
+  auto loop = std::move(*os::EventLoop::create());
+  Pipe pipe;
+  auto writer = std::make_unique<OutputWriter>(
+      *loop, OutputWriter::Handlers{[](int, std::size_t) {}, [](int, int) {}});
+  writer->write(pipe.writer.get(), std::string(1 << 20, 'x'), 0, 0);
+  // Wait until the pipe is full: the thread blocks, or is about to.
+  char byte;
+  REQUIRE(::read(pipe.reader.get(), &byte, 1) == 1);
+  writer.reset();  // would hang here
+  SUCCEED();
+}

@@ -1,0 +1,447 @@
+#include "launcher/command_line.h"
+
+#include <map>
+#include <random>
+
+#include "launcher/option_table.h"
+#include "launcher/usage_text.h"
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+Result<Command> parse(const Words& words, const Variables& variables = {}) {
+  std::vector<const char*> argv{"horarun"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  Surroundings surroundings;
+  surroundings.variable = [&](std::string_view name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+  surroundings.read_file = [](const std::string& path) -> Result<std::string> {
+    if (path == "hosts") return std::string("a slots=2\nb slots=2\n");
+    if (path == "bad") return std::string("a slots=2\nb slots=x\n");
+    return errno_error(ENOENT, "opening " + path);
+  };
+  return parse_command_line(static_cast<int>(argv.size()), argv.data(), surroundings);
+}
+
+template <typename T>
+T parsed(const Words& words, const Variables& variables = {}) {
+  auto command = parse(words, variables);
+  for (const auto& word : words) UNSCOPED_INFO(word);
+  if (!command) FAIL(command.error().message);
+  REQUIRE(std::holds_alternative<T>(*command));
+  return std::get<T>(*command);
+}
+
+JobSpec job_of(const Words& words, const Variables& variables = {}) {
+  return parsed<Launch>(words, variables).job;
+}
+
+std::string error_of(const Words& words, const Variables& variables = {}) {
+  auto command = parse(words, variables);
+  for (const auto& word : words) UNSCOPED_INFO(word);
+  REQUIRE_FALSE(command);
+  CHECK(command.error().code == ErrorCode::kUsage);
+  return command.error().message;
+}
+
+std::string knob(const JobSpec& job, std::string_view name) {
+  for (const auto& variable : job.knobs) {
+    if (variable.name == name) return variable.value;
+  }
+  return "unset";
+}
+
+TEST_CASE("The program begins with the first word that is no option") {
+  const JobSpec job = job_of({"-np", "2", "python", "x.py", "-np", "5", "--verbose"});
+  CHECK(job.num_proc == 2);
+  CHECK(job.command == Words{"python", "x.py", "-np", "5", "--verbose"});
+  CHECK_FALSE(job.verbose);
+  CHECK(job_of({"-np", "2", "--", "-x", "--"}).command == Words{"-x", "--"});
+  CHECK(job_of({"-np", "2", "-"}).command == Words{"-"});
+}
+
+TEST_CASE("Options are spelled as horovodrun takes them") {
+  for (const Words& words :
+       {Words{"-np", "3", "x"}, Words{"--num-proc", "3", "x"}, Words{"--num-proc=3", "x"},
+        Words{"-np=3", "x"}, Words{"-np3", "x"}, Words{"-n", "3", "x"}, Words{"--num-p", "3", "x"},
+        Words{"-np", "9", "-np", "3", "x"}}) {
+    CHECK(job_of(words).num_proc == 3);
+  }
+  CHECK(job_of({"-np", "1", "-p2222", "x"}).ssh.port == 2222);
+  CHECK(format_host_list(job_of({"-Ha:4,b:4", "x"}).hosts) == "a:4,b:4");
+  CHECK(format_host_list(job_of({"-hostfile", "hosts", "x"}).hosts) == "a:2,b:2");
+  CHECK(job_of({"-np", "1", "-prefix-timestamp", "x"}).prefix_timestamp);
+  // An abbreviation that is unambiguous in horovodrun stays so beside our own options.
+  CHECK(job_of({"-np", "1", "--disable", "--start", "7", "x"}).start_timeout.count() == 7000);
+  CHECK(error_of({"--num", "3", "x"}) ==
+        "--num is ambiguous; it could be --num-proc or --num-nccl-streams");
+}
+
+TEST_CASE("Every option of horovodrun 0.28 is known") {
+  for (const std::string_view name : {"-h",
+                                      "--help",
+                                      "-v",
+                                      "--version",
+                                      "-np",
+                                      "--num-proc",
+                                      "-cb",
+                                      "--check-build",
+                                      "--disable-cache",
+                                      "--start-timeout",
+                                      "--network-interfaces",
+                                      "--network-interface",
+                                      "--output-filename",
+                                      "--verbose",
+                                      "--config-file",
+                                      "-p",
+                                      "--ssh-port",
+                                      "-i",
+                                      "--ssh-identity-file",
+                                      "--fusion-threshold-mb",
+                                      "--cycle-time-ms",
+                                      "--cache-capacity",
+                                      "--hierarchical-allreduce",
+                                      "--no-hierarchical-allreduce",
+                                      "--hierarchical-allgather",
+                                      "--no-hierarchical-allgather",
+                                      "--torus-allreduce",
+                                      "--no-torus-allreduce",
+                                      "--autotune",
+                                      "--no-autotune",
+                                      "--autotune-log-file",
+                                      "--autotune-warmup-samples",
+                                      "--autotune-steps-per-sample",
+                                      "--autotune-bayes-opt-max-samples",
+                                      "--autotune-gaussian-process-noise",
+                                      "--min-np",
+                                      "--min-num-proc",
+                                      "--max-np",
+                                      "--max-num-proc",
+                                      "--slots-per-host",
+                                      "--elastic-timeout",
+                                      "--reset-limit",
+                                      "--blacklist-cooldown-range",
+                                      "--timeline-filename",
+                                      "--timeline-mark-cycles",
+                                      "--no-timeline-mark-cycles",
+                                      "--no-stall-check",
+                                      "--stall-check",
+                                      "--stall-check-warning-time-seconds",
+                                      "--stall-check-shutdown-time-seconds",
+                                      "--mpi-threads-disable",
+                                      "--no-mpi-threads-disable",
+                                      "--mpi-args",
+                                      "--tcp",
+                                      "--binding-args",
+                                      "--num-nccl-streams",
+                                      "--thread-affinity",
+                                      "--gloo-timeout-seconds",
+                                      "--log-level",
+                                      "--log-with-timestamp",
+                                      "--log-without-timestamp",
+                                      "-prefix-timestamp",
+                                      "--prefix-output-with-timestamp",
+                                      "--log-hide-timestamp",
+                                      "--no-log-hide-timestamp",
+                                      "-H",
+                                      "--hosts",
+                                      "-hostfile",
+                                      "--hostfile",
+                                      "--host-discovery-script",
+                                      "--gloo",
+                                      "--mpi",
+                                      "--jsrun"}) {
+    INFO(name);
+    CHECK(find_option(name, kVerbLaunch) != nullptr);
+  }
+}
+
+TEST_CASE("No name belongs to two options") {
+  std::map<std::pair<std::string_view, unsigned>, int> seen;
+  for (const OptionRow& row : option_table()) {
+    for (const std::string_view name : names_of(row)) {
+      for (const unsigned verb : {kVerbLaunch, kVerbCache, kVerbRendezvous}) {
+        if ((row.verbs & verb) != 0) CHECK(++seen[{name, verb}] == 1);
+      }
+    }
+    CHECK_FALSE(row.help.empty());
+    CHECK(row.takes_value() == !row.metavar.empty());
+  }
+}
+
+TEST_CASE("Options set the job") {
+  const JobSpec job = job_of({"-np",
+                              "4",
+                              "-H",
+                              "a:2,b:2",
+                              "-p",
+                              "2222",
+                              "-i",
+                              "key",
+                              "--network-interfaces",
+                              "eth0,eth1",
+                              "--network-interface",
+                              "10.0.0.0/8",
+                              "--network-interface=eth0",
+                              "--output-filename",
+                              "out",
+                              "--prefix-output-with-timestamp",
+                              "--verbose",
+                              "--start-timeout",
+                              "1m30s",
+                              "--grace",
+                              "0.5",
+                              "--lease",
+                              "20",
+                              "--timeout",
+                              "2h",
+                              "--wdir",
+                              "/w",
+                              "--ship",
+                              "a.py",
+                              "--ship",
+                              "b.py",
+                              "--runtime",
+                              "host",
+                              "--stdin",
+                              "all",
+                              "--fan-out",
+                              "8",
+                              "--accept-new-host-keys",
+                              "--ssh-config-file",
+                              "cfg",
+                              "--no-prefix-output",
+                              "--timings",
+                              "--json",
+                              "--gloo",
+                              "python"});
+  CHECK(format_host_list(job.hosts) == "a:2,b:2");
+  CHECK(job.ssh.port == 2222);
+  CHECK(job.ssh.identity_file == "key");
+  CHECK(job.ssh.accept_new_host_keys);
+  CHECK(job.ssh.config_file == "cfg");
+  CHECK(job.network_interfaces == Words{"eth0", "eth1", "10.0.0.0/8"});
+  CHECK(job.output_directory == "out");
+  CHECK(job.start_timeout.count() == 90'000);
+  CHECK(job.grace.count() == 500);
+  CHECK(job.lease.count() == 20'000);
+  CHECK(job.timeout == std::chrono::hours(2));
+  CHECK(job.working_directory == "/w");
+  CHECK(job.ship_files == Words{"a.py", "b.py"});
+  CHECK(job.runtime == RuntimeKind::kHost);
+  CHECK(job.stdin_policy == StdinPolicy::kAll);
+  CHECK(job.fan_out == 8);
+  CHECK((job.verbose && job.json && job.timings && job.prefix_timestamp && !job.prefix_output));
+}
+
+TEST_CASE("Tuning options become variables of the ranks") {
+  const JobSpec job = job_of({"-np", "1", "--fusion-threshold-mb", "64", "--cycle-time-ms", "2.5",
+                              "--no-torus-allreduce", "--hierarchical-allreduce", "--tcp",
+                              "--thread-affinity", "0,8", "--log-level", "DEBUG", "--stall-check",
+                              "--autotune", "--autotune-log-file", "l.csv", "x"});
+  CHECK(knob(job, "HOROVOD_FUSION_THRESHOLD") == "67108864");
+  CHECK(knob(job, "HOROVOD_CYCLE_TIME") == "2.5");
+  CHECK(knob(job, "HOROVOD_TORUS_ALLREDUCE") == "0");
+  CHECK(knob(job, "HOROVOD_HIERARCHICAL_ALLREDUCE") == "1");
+  CHECK(knob(job, "NCCL_IB_DISABLE") == "1");
+  CHECK(knob(job, "HOROVOD_THREAD_AFFINITY") == "0,8");
+  CHECK(knob(job, "HOROVOD_LOG_LEVEL") == "DEBUG");
+  CHECK(knob(job, "HOROVOD_STALL_CHECK_DISABLE") == "0");
+  CHECK(knob(job, "HOROVOD_AUTOTUNE") == "1");
+  CHECK(knob(job, "HOROVOD_AUTOTUNE_LOG") == "l.csv");
+  CHECK(job.verbose);
+  CHECK(job_of({"-np", "1", "--no-autotune", "x"}).knobs.empty());
+}
+
+TEST_CASE("An option without effect is told, not ignored") {
+  const auto launch = parsed<Launch>({"-np", "1", "--autotune-log-file", "l", "x"});
+  CHECK(launch.job.knobs.empty());
+  CHECK(launch.warnings == Words{"--autotune-log-file has no effect without --autotune"});
+  CHECK(parsed<Launch>({"-np", "1", "--log-hide-timestamp", "x"}).warnings.size() == 1);
+  CHECK(parsed<Launch>({"-np", "1", "--timeline-mark-cycles", "--timeline-filename", "t", "x"})
+            .warnings.empty());
+}
+
+TEST_CASE("Other commands") {
+  CHECK(parsed<ShowText>({"--version"}).text == std::string(HORA_VERSION) + "\n");
+  CHECK(parsed<ShowText>({"-v"}).text == std::string(HORA_VERSION) + "\n");
+  CHECK(parsed<CheckBuild>({"-cb", "--verbose", "--json"}).json);
+  CHECK(parsed<Launch>({"-np", "1", "--dry-run", "x"}).dry_run);
+  CHECK(parsed<Smoke>({"-np", "4", "--smoke", "--json"}).job.json);
+  CHECK(parsed<Smoke>({"-H", "a:2", "--smoke"}).job.num_proc == 0);
+  CHECK(parsed<Explain>({"explain", "E_SSH_AUTH"}).code == "E_SSH_AUTH");
+  CHECK(parsed<Explain>({"explain"}).code.empty());
+  const auto cache = parsed<ManageCache>({"cache", "clean", "-H", "a,b", "-p", "22", "--json"});
+  CHECK(cache.action == ManageCache::Action::kClean);
+  CHECK(format_host_list(cache.job.hosts) == "a,b");
+  CHECK(parsed<ManageCache>({"cache", "ls"}).job.hosts.empty());
+  const auto server = parsed<RunRendezvous>({"rendezvous", "--port", "7000", "--address", "::1",
+                                             "--token-file", "t", "--allow", "10.0.0.0/8, ::1"});
+  CHECK(server.port == 7000);
+  CHECK(server.address == "::1");
+  CHECK(server.allow == Words{"10.0.0.0/8", "::1"});
+  // Behind an option these words are programs.
+  CHECK(job_of({"-np", "1", "cache"}).command == Words{"cache"});
+}
+
+TEST_CASE("Help fits a screen and names every common option") {
+  const std::string text = parsed<ShowText>({"--help"}).text;
+  CHECK(std::count(text.begin(), text.end(), '\n') <= 60);
+  const std::string all = parsed<ShowText>({"--help=all"}).text;
+  const std::string man = manual_page("0.1.0");
+  std::size_t widest = 0;
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t end = all.find('\n', at);
+    widest = std::max(widest, end - at);
+    at = end + 1;
+  }
+  CHECK(widest <= 100);
+  for (const OptionRow& row : option_table()) {
+    const std::string name(long_name(row));
+    INFO(name);
+    CHECK(option_reference().find("`" + name + "`") != std::string::npos);
+    if ((row.verbs & kVerbLaunch) == 0 || row.has(kHidden)) continue;
+    CHECK(all.find(std::string(shown_name(row))) != std::string::npos);
+    if (row.has(kCommon)) CHECK(text.find(std::string(shown_name(row))) != std::string::npos);
+    std::string in_roff;
+    for (const char c : name) in_roff += c == '-' ? "\\-" : std::string(1, c);
+    CHECK(man.find(in_roff) != std::string::npos);
+  }
+  CHECK(parsed<ShowText>({"-np", "2", "-h"}).text == text);
+  CHECK(parsed<ShowText>({"cache", "--help"}).text.find("cache ls") != std::string::npos);
+  CHECK(parsed<ShowText>({"rendezvous", "-h"}).text.find("--token-file") != std::string::npos);
+  CHECK(job_of({"-np", "2", "x", "--help"}).command.size() == 2);
+}
+
+TEST_CASE("A usage error names the option, what was found and what was expected") {
+  CHECK(error_of({}).find("no program to run") == 0);
+  CHECK(error_of({"-np", "2"}) ==
+        "no program to run; expected: horarun [options] program [arguments]");
+  CHECK(error_of({"x"}).find("-np is missing") == 0);
+  CHECK(error_of({"-np", "x", "y"}) == "-np: expected a whole number from 1 to 1000000, found 'x'");
+  CHECK(error_of({"--num-proc", "0", "y"}).find("--num-proc: expected") == 0);
+  CHECK(error_of({"-np"}) == "-np needs a value: -np N");
+  CHECK(error_of({"-np", "--verbose", "x"}) == "-np needs a value: -np N");
+  CHECK(error_of({"-np", "-1", "x"}).find("found '-1'") != std::string::npos);
+  CHECK(error_of({"-np", "1", "--output-filename=", "x"}).find("needs a value") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--verbose=yes", "x"}) == "--verbose takes no value, found 'yes'");
+  CHECK(error_of({"-np", "1", "--hostfil", "x", "y"}).find("--hostfile: opening x") == 0);
+  CHECK(error_of({"--hosfile", "x"}) == "unknown option '--hosfile'; did you mean --hostfile?");
+  CHECK(error_of({"-nq", "2", "x"}).find("did you mean -np?") != std::string::npos);
+  CHECK(error_of({"--completely-different"}) == "unknown option '--completely-different'");
+  CHECK(error_of({"-np", "1", "-H", "a:1", "--hostfile", "hosts", "x"}) ==
+        "-H and --hostfile exclude each other; expected one of them");
+  CHECK(error_of({"-np", "1", "--torus-allreduce", "--no-torus-allreduce", "x"})
+            .find("exclude each other") != std::string::npos);
+  CHECK(error_of({"-np", "1", "--log-level", "debug", "x"}).find("TRACE, DEBUG") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--grace", "soon", "x"}) ==
+        "--grace: expected a time such as 30, 30s, 1m30s or 500ms, found 'soon'");
+  CHECK(error_of({"-np", "1", "--lease", "100ms", "x"}).find("at least 1s") != std::string::npos);
+  CHECK(error_of({"-np", "1", "-p", "70000", "x"}).find("from 1 to 65535") != std::string::npos);
+  CHECK(error_of({"-np", "1", "--cycle-time-ms", "nan", "x"}).find("expected a number") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--autotune-gaussian-process-noise", "1.5", "x"}).find("0 to 1") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--thread-affinity", "0,x", "x"}).find("separated by commas") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--slots-per-host", "many", "x"}).find("or auto") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--network-interfaces", "eth0,,eth1", "x"}).find("--network-inter") ==
+        0);
+  CHECK(error_of({"-np", "1", "--network-interfaces", "10.0.0.0/40", "x"}).find("not a network") !=
+        std::string::npos);
+  CHECK(error_of({"--hostfile", "bad", "x"}).find("bad:2:9: expected the number of slots") == 0);
+  CHECK(error_of({"--hostfile", "absent", "x"}) ==
+        "--hostfile: opening absent: No such file or directory");
+  CHECK(error_of({"-np", "2", "--smoke", "x"}).find("--smoke brings its own program") == 0);
+  CHECK(error_of({"cache"}).find("cache ls|clean") != std::string::npos);
+  CHECK(error_of({"cache", "ls", "x"}).find("unexpected argument 'x'") == 0);
+  CHECK(error_of({"rendezvous", "--address", "here"}).find("--address") == 0);
+  CHECK(error_of({"rendezvous", "--allow", "all"}).find("--allow") == 0);
+  CHECK(error_of({"rendezvous", "-np", "2"}).find("unknown option '-np'") == 0);
+  CHECK(error_of({"explain", "a", "b"}).find("explain [code]") != std::string::npos);
+  CHECK(error_of({""}).find("-np is missing") == std::string::npos);
+}
+
+TEST_CASE("A forgotten comma is caught") {
+  const std::string message = error_of({"-np", "8", "-H", "a:4", "b:4", "python", "x.py"});
+  CHECK(message ==
+        "'b:4' looks like a host, but stands where the program is expected; write -H a:4,b:4 "
+        "without blanks, or put -- before a program of that name");
+  CHECK(error_of({"-H", "a:4,", "b:4,c:4", "x"}).find("write -H a:4,b:4,c:4") != std::string::npos);
+  CHECK(error_of({"-H", "a:4", "n[1-2]:4", "x"}).find("looks like a host") != std::string::npos);
+  CHECK(job_of({"-H", "a:4", "--", "b:4"}).command == Words{"b:4"});
+  CHECK(job_of({"-np", "1", "b:4"}).command == Words{"b:4"});
+  CHECK(job_of({"-H", "a:4", "/x/b:4"}).command == Words{"/x/b:4"});
+}
+
+TEST_CASE("What this version cannot do is refused by name") {
+  CHECK(error_of({"-np", "2", "--min-np", "1", "x"}) ==
+        "--min-np is not available in this version, which has no elastic jobs");
+  CHECK(error_of({"-np", "2", "--mpi", "x"}).find("no mpirun engine") != std::string::npos);
+  CHECK(error_of({"-np", "2", "--config-file", "c", "x"}).find("no configuration files") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "2", "--blacklist-cooldown-range", "1", "2", "x"}).find("not available") !=
+        std::string::npos);
+  CHECK(error_of({"x"}, {{"LSB_JOBID", "1"}}).find("LSF") != std::string::npos);
+}
+
+TEST_CASE("The way to the hosts") {
+  CHECK(job_of({"-np", "1", "--rsh", "kubectl exec -i 'my pod'", "x"}).rsh_command ==
+        Words{"kubectl", "exec", "-i", "my pod"});
+  CHECK(job_of({"-np", "1", "--rsh", "ssh", "x"}).transport == TransportKind::kCommand);
+  CHECK(job_of({"-np", "1", "--transport", "ssh", "x"}).transport == TransportKind::kSsh);
+  CHECK(error_of({"-np", "1", "--transport", "command", "x"}).find("needs --rsh") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--transport", "ssh", "--rsh", "r", "x"}).find("--rsh is for") == 0);
+  CHECK(error_of({"-np", "1", "--rsh", "a 'b", "x"}).find("not closed") != std::string::npos);
+  CHECK(error_of({"-np", "1", "--rsh", "  ", "x"}).find("only blanks") != std::string::npos);
+  const Variables kubernetes{{"OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"}};
+  CHECK(job_of({"-np", "1", "x"}, kubernetes).rsh_command == Words{"/etc/mpi/kubexec.sh"});
+  CHECK(job_of({"-np", "1", "--transport", "ssh", "x"}, kubernetes).rsh_command.empty());
+}
+
+TEST_CASE("The start timeout: option, then environment, then 30 seconds") {
+  const Variables variables{{"HOROVOD_START_TIMEOUT", "45"}};
+  CHECK(job_of({"-np", "1", "x"}).start_timeout.count() == 30'000);
+  CHECK(job_of({"-np", "1", "x"}, variables).start_timeout.count() == 45'000);
+  CHECK(job_of({"-np", "1", "--start-timeout", "5", "x"}, variables).start_timeout.count() ==
+        5'000);
+  CHECK(job_of({"-np", "1", "--start-timeout", "0", "x"}, variables).start_timeout.count() ==
+        45'000);
+  CHECK(error_of({"-np", "1", "x"}, {{"HOROVOD_START_TIMEOUT", "soon"}})
+            .find("$HOROVOD_START_TIMEOUT: expected a time") == 0);
+}
+
+TEST_CASE("Odd values pass unharmed through the parser") {
+  for (const std::string value : {"{}", "[a,b]", "%%", "a=b", "-x", "\"q\"", "a b", "--", "\xff"}) {
+    CHECK(job_of({"-np", "1", "--output-filename=" + value, "x"}).output_directory == value);
+  }
+  CHECK(job_of({"-np", "1", "x", "{}", "", "a\nb"}).command == Words{"x", "{}", "", "a\nb"});
+}
+
+TEST_CASE("Any words give a command or a message") {
+  std::mt19937 random(5);
+  Words pool{"-np", "2",         "-H",    "a:2",   "--",  "",           "-",
+             "--x", "-hostfile", "hosts", "cache", "ls",  "rendezvous", "explain",
+             "x",   "--ship",    "=",     "-np=",  "--=", "-H=",        "--help=al"};
+  for (const OptionRow& row : option_table()) pool.emplace_back(shown_name(row));
+  for (int round = 0; round < 3000; ++round) {
+    Words words;
+    for (std::size_t k = random() % 6; k > 0; --k) words.push_back(pool[random() % pool.size()]);
+    const auto command = parse(words);
+    if (!command) CHECK_FALSE(command.error().message.empty());
+  }
+}
+
+}  // namespace
+}  // namespace hora::launcher

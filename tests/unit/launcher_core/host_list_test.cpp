@@ -1,0 +1,223 @@
+#include "launcher/host_list.h"
+
+#include <random>
+#include <set>
+
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+std::vector<Host> list_of(std::string_view text) {
+  auto hosts = parse_host_list(text, "-H");
+  INFO(text);
+  if (!hosts) FAIL(hosts.error().message);
+  return *hosts;
+}
+
+std::vector<Host> file_of(std::string_view text) {
+  auto hosts = parse_hostfile(text, "hosts");
+  INFO(text);
+  if (!hosts) FAIL(hosts.error().message);
+  return *hosts;
+}
+
+std::string list_error(std::string_view text) {
+  auto hosts = parse_host_list(text, "-H");
+  INFO(text);
+  REQUIRE_FALSE(hosts);
+  CHECK(hosts.error().code == ErrorCode::kUsage);
+  return hosts.error().message;
+}
+
+std::string file_error(std::string_view text) {
+  auto hosts = parse_hostfile(text, "hosts");
+  INFO(text);
+  REQUIRE_FALSE(hosts);
+  CHECK(hosts.error().code == ErrorCode::kUsage);
+  return hosts.error().message;
+}
+
+using Hosts = std::vector<Host>;
+
+TEST_CASE("A host list names hosts and slots") {
+  CHECK(list_of("a:2,b:1") == Hosts{{"a", "", 2}, {"b", "", 1}});
+  CHECK(list_of(" a:2 , b-1.example.com:04 ") == Hosts{{"a", "", 2}, {"b-1.example.com", "", 4}});
+  CHECK(list_of("a") == Hosts{{"a", "", std::nullopt}});
+  CHECK(list_of("a:0,b:2") == Hosts{{"a", "", 0}, {"b", "", 2}});
+  CHECK(list_of("root@10.0.0.7:65536") == Hosts{{"10.0.0.7", "root", 65536}});
+  CHECK(list_of("me@corp.com@a:2") == Hosts{{"a", "me@corp.com", 2}});
+}
+
+TEST_CASE("An IPv6 literal stands in brackets") {
+  CHECK(list_of("[fe80::1%eth0]:4,u@[::1]") ==
+        Hosts{{"fe80::1%eth0", "", 4}, {"::1", "u", std::nullopt}});
+  CHECK(list_error("fe80::1").find("brackets: [fe80::1]") != std::string::npos);
+  CHECK(list_error("[fe80::1").find("column 1: '[' has no ']'") != std::string::npos);
+  CHECK(list_error("[fe80::zz]:1").find("not an IPv6 address") != std::string::npos);
+  CHECK(list_error("[::1]4").find("column 6: expected ':'") != std::string::npos);
+}
+
+TEST_CASE("A range names many hosts, zero-padded, and several ranges multiply") {
+  CHECK(list_of("n[08-11,3]:8") ==
+        Hosts{{"n08", "", 8}, {"n09", "", 8}, {"n10", "", 8}, {"n11", "", 8}, {"n3", "", 8}});
+  CHECK(list_of("r[1-2]n[01-02].x") == Hosts{{"r1n01.x", "", std::nullopt},
+                                             {"r1n02.x", "", std::nullopt},
+                                             {"r2n01.x", "", std::nullopt},
+                                             {"r2n02.x", "", std::nullopt}});
+  CHECK(list_of("10.0.0.[1-2]:1") == Hosts{{"10.0.0.1", "", 1}, {"10.0.0.2", "", 1}});
+  CHECK(list_of("u@n[0-1]") == Hosts{{"n0", "u", std::nullopt}, {"n1", "u", std::nullopt}});
+  CHECK(list_error("n[1-999999999]").find("more than 200000 hosts") != std::string::npos);
+  CHECK(list_error("n[1-2000]x[1-2000]").find("more than 200000 hosts") != std::string::npos);
+  CHECK(list_error("n[9-1]").find("column 5: a range counts upwards") != std::string::npos);
+  CHECK(list_error("n[1-").find("column 2: '[' has no ']'") != std::string::npos);
+  CHECK(list_error("n[]").find("column 3: expected a number") != std::string::npos);
+  CHECK(list_error("n]").find("without a '['") != std::string::npos);
+  CHECK(list_error("n[99999999999999999999]").find("too large") != std::string::npos);
+  CHECK(list_error("10.0.0.[250-260]").find("'10.0.0.256' is not an IPv4") != std::string::npos);
+}
+
+TEST_CASE("A host that is listed twice is one host") {
+  CHECK(list_of("a:2,b:1,a:2") == Hosts{{"a", "", 4}, {"b", "", 1}});
+  CHECK(list_of("a,A,a") == Hosts{{"a", "", 3}});
+  CHECK(list_of("a:3,a") == Hosts{{"a", "", 4}});
+  CHECK(list_of("[::1]:1,[0:0::1]:1") == Hosts{{"::1", "", 2}});
+  CHECK(list_of("n[1-2]:1,n2:3") == Hosts{{"n1", "", 1}, {"n2", "", 4}});
+  CHECK(list_error("x@a:1,y@a:1").find("two users, x and y") != std::string::npos);
+  CHECK(list_error("a:1,y@a:1").find("the default one and y") != std::string::npos);
+  CHECK(list_error("a:40000,a:40000").find("more than 65536 slots") != std::string::npos);
+}
+
+TEST_CASE("A rejected host list says where and what was expected") {
+  CHECK(list_error("a:4 b:4") ==
+        "-H: column 5: expected ',' between two hosts, found 'b'\n"
+        "  a:4 b:4\n"
+        "      ^");
+  CHECK(list_error("") ==
+        "-H: column 1: the list of hosts is empty; expected a host, such as node1:4\n"
+        "  \n"
+        "  ^");
+  CHECK(list_error("a:4,").find("column 5: expected a host") != std::string::npos);
+  CHECK(list_error("a:4,,b").find("column 5: expected a host") != std::string::npos);
+  CHECK(list_error("a:").find("column 3: expected the number of slots") != std::string::npos);
+  CHECK(list_error("a:-1").find("column 3: expected the number of slots in digits, found '-'") !=
+        std::string::npos);
+  CHECK(list_error("a:4x").find("column 4") != std::string::npos);
+  CHECK(list_error("a:99999999999").find("at most 65536") != std::string::npos);
+  CHECK(list_error("a:2:3").find("column 4") != std::string::npos);
+  CHECK(list_error(":4").find("expected a host name") != std::string::npos);
+  CHECK(list_error("@a").find("expected a user name") != std::string::npos);
+  CHECK(list_error("u@").find("expected a host name") != std::string::npos);
+  CHECK(list_error("-oProxyCommand=x").find("cannot begin with '-'") == std::string::npos);
+  CHECK(list_error("-evil").find("cannot begin with '-'") != std::string::npos);
+  CHECK(list_error("-u@a").find("'-' in a user name") != std::string::npos);
+  CHECK(list_error("a=4").find("expected ':' before the slots") != std::string::npos);
+  CHECK(list_error("/etc/hosts").find("--hostfile") != std::string::npos);
+  CHECK(list_error(std::string("a\x01:1")).find("byte 0x01") != std::string::npos);
+  CHECK(list_error("n\xc3\xa4:1,?").find("column 2: byte 0xc3") != std::string::npos);
+  CHECK(list_error("a,10.0.0.999").find("column 3: '10.0.0.999'") != std::string::npos);
+  CHECK(list_error(std::string(300, 'a')).find("too long") != std::string::npos);
+}
+
+TEST_CASE("A hostfile takes every layout that people have") {
+  CHECK(file_of("\xEF\xBB\xBF# a cluster\r\n\r\na slots=4 max_slots=8\r\n"
+                "\tb\tslots = 2   # two\n"
+                "u@c:3\n"
+                "[fe80::1]:2\n"
+                "n[1-2] slots=1 max-slots=1\n"
+                "bare") == Hosts{{"a", "", 4},
+                                 {"b", "", 2},
+                                 {"c", "u", 3},
+                                 {"fe80::1", "", 2},
+                                 {"n1", "", 1},
+                                 {"n2", "", 1},
+                                 {"bare", "", std::nullopt}});
+  CHECK(file_of("a\na\nb\na#x\n") == Hosts{{"a", "", 3}, {"b", "", std::nullopt}});
+}
+
+TEST_CASE("A rejected hostfile names file, line and column") {
+  CHECK(file_error("a slots=2\n\n\tb slots=x\n") ==
+        "hosts:3:10: expected the number of slots in digits, found 'x'\n"
+        "   b slots=x\n"
+        "           ^");
+  CHECK(file_error("") == "hosts: no host in this file; expected lines such as 'node1 slots=4'");
+  CHECK(file_error("# only\n").find("no host in this file") != std::string::npos);
+  CHECK(file_error("a b\n").find("hosts:1:3: expected slots=N") != std::string::npos);
+  CHECK(file_error("a,b\n").find("hosts:1:2: expected one host per line") != std::string::npos);
+  CHECK(file_error("a gpus=2\n").find("hosts:1:3: expected slots=N") != std::string::npos);
+  CHECK(file_error("a slots\n").find("expected slots=N") != std::string::npos);
+  CHECK(file_error("a slots=\n").find("hosts:1:9: expected the number") != std::string::npos);
+  CHECK(file_error("a slots=2 slots=2\n").find("given twice") != std::string::npos);
+  CHECK(file_error("a:2 slots=2\n").find("given twice") != std::string::npos);
+  CHECK(file_error("a slots=4 max_slots=2\n").find("hosts:1:21: max_slots") != std::string::npos);
+  CHECK(file_error("\xFF\xFE"
+                   "a")
+            .find("UTF-16") != std::string::npos);
+  CHECK(file_error("u@a\nv@a\n").find("hosts:2:1: host a is listed for two users") !=
+        std::string::npos);
+  CHECK(file_error("a:99999999999 x").find("at most 65536") != std::string::npos);
+}
+
+TEST_CASE("A long line is cut around the caret") {
+  std::string text = "a:1";
+  for (int i = 0; i < 100; ++i) text += ",host" + std::to_string(i) + ":1";
+  text += ",bad!:1,";
+  for (int i = 0; i < 100; ++i) text += "z" + std::to_string(i) + ":1,";
+  const std::string message = list_error(text);
+  const auto caret = message.rfind('^') - message.rfind('\n') - 1;
+  const auto first = message.find('\n') + 1;
+  CHECK(message[first + caret] == '!');
+  CHECK(message.size() < 300);
+}
+
+TEST_CASE("A hostfile of 100,000 lines is read") {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "node" + std::to_string(i) + " slots=8\n";
+  CHECK(file_of(text).size() == 100'000);
+}
+
+TEST_CASE("What is printed is read back") {
+  std::mt19937 random(20260101);
+  const auto below = [&random](std::size_t n) { return random() % n; };
+  const std::string letters = "abcXYZ019-_.";
+  for (int round = 0; round < 2000; ++round) {
+    Hosts hosts;
+    std::set<std::string> seen;
+    const std::size_t count = 1 + below(6);
+    for (std::size_t i = 0; i < count; ++i) {
+      Host host;
+      host.name = std::string(1, "hnq7"[below(4)]);
+      for (std::size_t k = below(8); k > 0; --k) host.name += letters[below(letters.size())];
+      host.name += "h" + std::to_string(i);
+      if (below(5) == 0) host.name = "fe80::" + std::to_string(i + 1);
+      if (below(3) == 0) host.user = "u" + std::string(1, letters[below(letters.size())]);
+      if (below(3) != 0) host.slots = static_cast<int>(below(70'000) % (kMaxSlotsPerHost + 1));
+      hosts.push_back(host);
+    }
+    INFO(format_host_list(hosts));
+    CHECK(list_of(format_host_list(hosts)) == hosts);
+    std::string file;
+    for (const Host& host : hosts) file += format_host(host) + "\r\n";
+    CHECK(file_of(file) == hosts);
+  }
+}
+
+TEST_CASE("Any bytes give hosts or a message") {
+  std::mt19937 random(7);
+  const std::string bytes = "ab1:,@[]-. \t\r\n#=slots\xEF\xBB\xBF\x00~";
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text;
+    for (std::size_t k = random() % 24; k > 0; --k) text += bytes[random() % bytes.size()];
+    const auto list = parse_host_list(text, "-H");
+    if (list) {
+      CHECK(parse_host_list(format_host_list(*list), "-H").value() == *list);
+    } else {
+      CHECK(list.error().message.find('^') != std::string::npos);
+    }
+    const auto file = parse_hostfile(text, "f");
+    if (!file) CHECK(file.error().message.substr(0, 2) == "f:");
+  }
+}
+
+}  // namespace
+}  // namespace hora::launcher

@@ -1,0 +1,160 @@
+#include "launcher/line_tagger.h"
+
+#include <chrono>
+#include <random>
+
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+struct Tagged {
+  std::string text;
+  bool unterminated = false;
+};
+
+Tagged tag(const std::vector<std::string>& writes, std::string_view timestamp = "") {
+  LineTagger tagger(3, OutputStream::kStdout);
+  Tagged out;
+  for (const std::string& bytes : writes) tagger.feed(bytes, timestamp, out.text);
+  out.unterminated = tagger.finish(timestamp, out.text);
+  return out;
+}
+
+TEST_CASE("Every line begins with its rank and stream") {
+  CHECK(tag({"a\nb\n"}).text == "[3]<stdout>:a\n[3]<stdout>:b\n");
+  LineTagger tagger(12, OutputStream::kStderr);
+  std::string out;
+  tagger.feed("x\n", "", out);
+  CHECK(out == "[12]<stderr>:x\n");
+}
+
+TEST_CASE("The time stands before the rank") {
+  const std::string when = format_timestamp(6, 10, 21, 2, 44, 46, 2026);
+  CHECK(when == "Sat Nov 21 02:44:46 2026");
+  CHECK(format_timestamp(0, 0, 1, 0, 0, 0, 2026) == "Sun Jan  1 00:00:00 2026");
+  CHECK(tag({"a\n"}, when).text == "Sat Nov 21 02:44:46 2026[3]<stdout>:a\n");
+}
+
+TEST_CASE("What is not a whole line is held") {
+  LineTagger tagger(0, OutputStream::kStdout);
+  std::string out;
+  tagger.feed("par", "", out);
+  CHECK(out.empty());
+  CHECK(tagger.held_bytes() == 3);
+  tagger.feed("t\nre", "", out);
+  CHECK(out == "[0]<stdout>:part\n");
+  CHECK(tagger.finish("", out));
+  CHECK(out == "[0]<stdout>:part\n[0]<stdout>:re");
+  CHECK_FALSE(tagger.finish("", out));
+}
+
+TEST_CASE("Progress bars come out at once, CR LF counts once") {
+  CHECK(tag({"1%\r2%\r", "done\n"}).text == "[3]<stdout>:1%\r[3]<stdout>:2%\r[3]<stdout>:done\n");
+  CHECK(tag({"a\r\nb\r\n"}).text == "[3]<stdout>:a\r\n[3]<stdout>:b\r\n");
+  CHECK(tag({"a\r", "\nb\n"}).text == "[3]<stdout>:a\r\n[3]<stdout>:b\n");
+  CHECK(tag({"\r\r\n"}).text == "[3]<stdout>:\r[3]<stdout>:\r\n");
+  LineTagger tagger(3, OutputStream::kStdout);
+  std::string out;
+  tagger.feed("1%\r", "", out);
+  CHECK(out == "[3]<stdout>:1%\r");
+}
+
+TEST_CASE("A CR where a large read was cut waits for what follows") {
+  const std::string line(LineTagger::kSmallWriteBytes, 'x');
+  LineTagger tagger(3, OutputStream::kStdout);
+  std::string out;
+  tagger.feed(line + "\r", "", out);
+  CHECK(out.empty());
+  tagger.feed("\nb", "", out);
+  CHECK(out == "[3]<stdout>:" + line + "\r\n");
+  LineTagger other(3, OutputStream::kStdout);
+  out.clear();
+  other.feed(line + "\r", "", out);
+  other.feed("b\n", "", out);
+  CHECK(out == "[3]<stdout>:" + line + "\r[3]<stdout>:b\n");
+}
+
+TEST_CASE("The end of a stream says whether a newline is missing") {
+  CHECK(tag({"a"}).unterminated);
+  CHECK(tag({"a\r"}).unterminated);
+  CHECK(tag({std::string(LineTagger::kSmallWriteBytes, 'x') + "\r"}).unterminated);
+  CHECK_FALSE(tag({"a\n"}).unterminated);
+  CHECK_FALSE(tag({"a\r", "\n"}).unterminated);
+  CHECK_FALSE(tag({}).unterminated);
+  CHECK(tag({""}).text.empty());
+}
+
+TEST_CASE("Any bytes pass") {
+  const std::string bytes("\0\xff\xfe\x80 \x1b[31m", 9);
+  CHECK(tag({bytes + "\n"}).text == "[3]<stdout>:" + bytes + "\n");
+}
+
+TEST_CASE("A line without an end comes out in pieces with one prefix") {
+  LineTagger tagger(0, OutputStream::kStdout);
+  std::string out;
+  const std::string chunk(300'000, 'y');
+  for (int i = 0; i < 20; ++i) tagger.feed(chunk, "", out);
+  CHECK(tagger.held_bytes() <= LineTagger::kMaxHeldBytes);
+  tagger.feed("\nz\n", "", out);
+  CHECK(out.size() == 20 * chunk.size() + 3 + 2 * std::string("[0]<stdout>:").size());
+  CHECK(out.substr(out.size() - 15) == "\n[0]<stdout>:z\n");
+  CHECK(out.find("[0]", 1) == out.size() - 14);
+}
+
+TEST_CASE("Without a prefix the bytes are as they were, still by whole lines") {
+  LineTagger tagger(0, OutputStream::kStdout, false);
+  std::string out;
+  tagger.feed("a\nb", "ignored", out);
+  CHECK(out == "a\n");
+  CHECK(tagger.finish("", out));
+  CHECK(out == "a\nb");
+}
+
+// What comes out, taken apart at the prefixes, is what went in, however it was cut.
+TEST_CASE("No byte is lost, added or moved, however the stream is cut") {
+  std::mt19937 random(17);
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (std::size_t k = random() % 200; k > 0; --k) text += "ab\r\n\0\r\n"[random() % 7];
+    std::vector<std::string> writes;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t size = 1 + random() % 20;
+      writes.push_back(text.substr(at, size));
+      at += size;
+    }
+    const std::string out = tag(writes).text;
+    std::string bytes;
+    const std::string prefix = "[3]<stdout>:";
+    for (std::size_t at = 0; at < out.size();) {
+      const bool at_prefix = out.compare(at, prefix.size(), prefix) == 0;
+      // A prefix stands at the start and behind each line end, nowhere else.
+      const bool at_start =
+          bytes.empty() || bytes.back() == '\n' || (bytes.back() == '\r' && out[at] != '\n');
+      REQUIRE(at_prefix == at_start);
+      if (at_prefix) at += prefix.size();
+      bytes += out[at++];
+    }
+    CHECK(bytes == text);
+    CHECK(tag({text}).text == out);
+  }
+}
+
+TEST_CASE("Tagging speed", "[.benchmark]") {
+  std::string text;
+  while (text.size() < (64U << 10U)) text += std::string(99, 'x') + "\n";
+  LineTagger tagger(3, OutputStream::kStdout);
+  std::string out;
+  const auto start = std::chrono::steady_clock::now();
+  std::size_t bytes = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    out.clear();
+    tagger.feed(text, "", out);
+    bytes += text.size();
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  WARN("lines of 100 bytes: " << static_cast<double>(bytes) / took.count() / 1e9 << " GB/s");
+}
+
+}  // namespace
+}  // namespace hora::launcher

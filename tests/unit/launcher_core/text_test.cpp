@@ -1,0 +1,57 @@
+#include <random>
+
+#include "launcher/duration.h"
+#include "launcher/shell_words.h"
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using Words = std::vector<std::string>;
+
+TEST_CASE("Durations are read as people write them") {
+  CHECK(parse_duration("30") == milliseconds(30'000));
+  CHECK(parse_duration("30s") == milliseconds(30'000));
+  CHECK(parse_duration("1m30s") == milliseconds(90'000));
+  CHECK(parse_duration("500ms") == milliseconds(500));
+  CHECK(parse_duration("0.5h") == milliseconds(1'800'000));
+  CHECK(parse_duration("1d2h") == milliseconds(93'600'000));
+  CHECK(parse_duration("0") == milliseconds(0));
+  for (const std::string_view text : {"", "s", "-1", "+1", "1x", "1 s", "30s1m", "1m30", "1s1s",
+                                      "1e3", "inf", "nan", ".", "1..2", "400d", "1S", "0x10"}) {
+    INFO(text);
+    CHECK_FALSE(parse_duration(text));
+  }
+}
+
+TEST_CASE("A printed duration is read back") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 1000; ++round) {
+    const milliseconds duration(random() % 2'000'000'000);
+    CHECK(parse_duration(format_duration(duration)) == duration);
+  }
+}
+
+TEST_CASE("Words are split as a shell would") {
+  CHECK(split_shell_words("ssh -q  -o 'A B' \"c \\\" d\\e\" f\\ g ''").value() ==
+        Words{"ssh", "-q", "-o", "A B", "c \" d\\e", "f g", ""});
+  CHECK(split_shell_words("a$b `c` \\").value() == Words{"a$b", "`c`", "\\"});
+  CHECK(split_shell_words(" \t\n").value().empty());
+  CHECK_FALSE(split_shell_words("a \"b"));
+}
+
+TEST_CASE("Quoted words are split back") {
+  std::mt19937 random(9);
+  const std::string bytes = "ab '\"\\$`\n\t~*=-\xff";
+  for (int round = 0; round < 2000; ++round) {
+    Words words(1 + random() % 3);
+    for (std::string& word : words) {
+      for (std::size_t k = random() % 6; k > 0; --k) word += bytes[random() % bytes.size()];
+    }
+    CHECK(split_shell_words(quote_shell_words(words)).value() == words);
+  }
+}
+
+}  // namespace
+}  // namespace hora::launcher

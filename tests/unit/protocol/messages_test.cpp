@@ -1,0 +1,91 @@
+#include "launcher/protocol/messages.h"
+
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::launcher;
+
+namespace {
+
+const std::string kAnyBytes("\x00\xff'\"$()\n\x80 =.", 12);
+
+Hello some_hello() {
+  Hello hello;
+  hello.version = "1";
+  hello.agent_sha256 = "ab";
+  hello.hostname = kAnyBytes;
+  hello.pid = 1ll << 40;
+  hello.have_bundle = true;
+  hello.interfaces = {{"eth0", "10.0.0.1", 24, true, false, false, 1000, 1500}, {}};
+  hello.clock_ns = -5;
+  return hello;
+}
+
+HostOrder some_order() {
+  HostOrder order;
+  order.job_id = "j";
+  order.working_directory = kAnyBytes;
+  order.argv = {"a", "", kAnyBytes};
+  order.environment = {{"a.b", kAnyBytes}, {"X", ""}};
+  order.prepend_paths = {{"PATH", "@bundle@/bin"}};
+  order.ranks = {{3, 1, {{"HOROVOD_RANK", "3"}}, StdinSource::kStream}};
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("messages survive the wire") {
+  REQUIRE(decode_hello(encode(some_hello())).value() == some_hello());
+  REQUIRE(decode_host_order(encode(some_order())).value() == some_order());
+
+  const Probe probe{{{1, {"10.0.0.1", "fe80::1"}, 80, "n"}}, 5};
+  REQUIRE(decode_probe(encode(probe)).value() == probe);
+  const ProbeResult result{{{1, "10.0.0.1", true, "10.0.0.2", ""}}};
+  REQUIRE(decode_probe_result(encode(result)).value() == result);
+  const BundleHeader bundle{"h", {{"a/b", 1ull << 40, 0755, "00", ""}, {"l", 0, 0777, "", "a/b"}}};
+  REQUIRE(decode_bundle_header(encode(bundle)).value() == bundle);
+  const ShipFile ship{"train.py", 3, 0644, "00"};
+  REQUIRE(decode_ship_file(encode(ship)).value() == ship);
+  const Started started{{{0, 11}, {1, 12}}};
+  REQUIRE(decode_started(encode(started)).value() == started);
+  RankExit exit;
+  exit.rank = 2;
+  exit.signal = 9;
+  exit.last_stderr = kAnyBytes;
+  REQUIRE(decode_rank_exit(encode(exit)).value() == exit);
+  const Goodbye goodbye{1, {77}, 3};
+  REQUIRE(decode_goodbye(encode(goodbye)).value() == goodbye);
+  const Failure failure{"E_CWD", kAnyBytes, ""};
+  REQUIRE(decode_failure(encode(failure)).value() == failure);
+  const LogLine line{2, "x"};
+  REQUIRE(decode_log_line(encode(line)).value() == line);
+}
+
+TEST_CASE("two megabytes of environment survive the wire") {
+  HostOrder order = some_order();
+  for (int i = 0; i < 5000; ++i) {
+    order.environment.emplace_back("N" + std::to_string(i), std::string(400, static_cast<char>(i)));
+  }
+  REQUIRE(decode_host_order(encode(order)).value() == order);
+}
+
+TEST_CASE("malformed messages are errors that name the field") {
+  REQUIRE_FALSE(decode_hello("").has_value());
+  REQUIRE_FALSE(decode_hello("\xff\xff\xff").has_value());
+  const auto wrong_kind = decode_host_order(encode(some_hello()));
+  REQUIRE_FALSE(wrong_kind.has_value());
+  REQUIRE(wrong_kind.error().message.find("field '") != std::string::npos);
+
+  // Every truncation and every flipped byte: an answer, never a crash.
+  const std::string whole = encode(some_order());
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    REQUIRE_FALSE(decode_host_order(std::string_view(whole).substr(0, size)).has_value());
+  }
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    for (const int bit : {0x01, 0x20, 0x80}) {
+      std::string flipped = whole;
+      flipped[at] = static_cast<char>(flipped[at] ^ bit);
+      (void)decode_host_order(flipped);
+    }
+  }
+}

@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "rendezvous/contract/store_keys.h"
+#include "rendezvous/contract/worker_env.h"
+#include "tests/support/catch.h"
+
+using namespace hora::rendezvous;
+
+namespace {
+
+std::map<std::string, std::string> as_map(const EnvironmentList& list) {
+  std::map<std::string, std::string> map(list.begin(), list.end());
+  CHECK(map.size() == list.size());  // no name twice
+  return map;
+}
+
+}  // namespace
+
+TEST_CASE("a rank's variables") {
+  const auto map = as_map(rank_environment({.rank = 5,
+                                            .size = 8,
+                                            .local_rank = 1,
+                                            .local_size = 4,
+                                            .cross_rank = 1,
+                                            .cross_size = 2,
+                                            .host_index = 1,
+                                            .hostname = "node.b"}));
+  const std::map<std::string, std::string> expected = {
+      {"HOROVOD_HOSTNAME", "node.b"},
+      {"HOROVOD_RANK", "5"},
+      {"HOROVOD_SIZE", "8"},
+      {"HOROVOD_LOCAL_RANK", "1"},
+      {"HOROVOD_LOCAL_SIZE", "4"},
+      {"HOROVOD_CROSS_RANK", "1"},
+      {"HOROVOD_CROSS_SIZE", "2"},
+      {"RANK", "5"},
+      {"WORLD_SIZE", "8"},
+      {"LOCAL_RANK", "1"},
+      {"LOCAL_WORLD_SIZE", "4"},
+      {"GROUP_RANK", "1"},
+  };
+  CHECK(map == expected);
+}
+
+TEST_CASE("a host's variables: all that is known") {
+  const auto map = as_map(host_environment({.job_id = "j1",
+                                            .rendezvous_address = "10.0.0.1",
+                                            .rendezvous_port = 4000,
+                                            .token = "secret",
+                                            .interfaces = {"eth1", "eth0"},
+                                            .master_address = "10.0.0.2",
+                                            .master_port = 29500,
+                                            .controller = "gloo",
+                                            .cpu_operations = "gloo",
+                                            .elastic = true}));
+  const std::map<std::string, std::string> expected = {
+      {"HORA_JOB_ID", "j1"},
+      {"HORA_RENDEZVOUS_TOKEN", "secret"},
+      {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"},
+      {"HOROVOD_GLOO_RENDEZVOUS_PORT", "4000"},
+      {"HOROVOD_GLOO_IFACE", "eth1"},
+      {"NCCL_SOCKET_IFNAME", "eth1,eth0"},
+      {"HOROVOD_CONTROLLER", "gloo"},
+      {"HOROVOD_CPU_OPERATIONS", "gloo"},
+      {"HOROVOD_ELASTIC", "1"},
+      {"MASTER_ADDR", "10.0.0.2"},
+      {"MASTER_PORT", "29500"},
+      {"PYTHONUNBUFFERED", "1"},
+  };
+  CHECK(map == expected);
+}
+
+TEST_CASE("a host's variables: nothing known, nothing claimed") {
+  CHECK(as_map(host_environment({})) ==
+        std::map<std::string, std::string>{{"PYTHONUNBUFFERED", "1"}});
+}
+
+TEST_CASE("a rank's identity is reserved, a user's choice is not") {
+  for (const auto& [name, value] : rank_environment({})) CHECK(is_job_variable(name));
+  CHECK(is_job_variable("HORA_RENDEZVOUS_TOKEN"));
+  CHECK(is_job_variable("MASTER_PORT"));
+  CHECK_FALSE(is_job_variable("NCCL_SOCKET_IFNAME"));
+  CHECK_FALSE(is_job_variable("HOROVOD_CONTROLLER"));
+  CHECK_FALSE(is_job_variable("HOROVOD_RANK2"));
+  CHECK_FALSE(is_job_variable("PATH"));
+  const auto names = job_variable_names();
+  CHECK(std::set<std::string_view>(names.begin(), names.end()).size() == names.size());
+}
+
+TEST_CASE("the scopes of a job") {
+  CHECK(known_scopes({{"a", 2}, {"b", 1}}) ==
+        std::vector<ScopeSize>{
+            {"global", 3}, {"local_a", 2}, {"local_b", 1}, {"cross_0", 2}, {"cross_1", 1}});
+  CHECK(rank_key(12) == "12");
+  CHECK(rank_hostname_key(0) == "rank_0");
+}

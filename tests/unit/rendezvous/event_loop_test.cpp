@@ -1,0 +1,155 @@
+#include "rendezvous/os/event_loop.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "rendezvous/os/fd.h"
+#include "rendezvous/os/random.h"
+#include "tests/support/catch.h"
+
+using namespace hora::os;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Pipe {
+  Fd read_end;
+  Fd write_end;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends;
+  REQUIRE(::pipe(ends.data()) == 0);
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+std::unique_ptr<EventLoop> make_loop() {
+  auto loop = EventLoop::create();
+  REQUIRE(loop);
+  // A test that waits for what never comes ends here, and fails its checks.
+  (*loop)->call_after(10s, [raw = loop->get()] { raw->stop(); });
+  return std::move(*loop);
+}
+
+}  // namespace
+
+TEST_CASE("timers fire in the order of their deadlines, equal ones as they were set") {
+  auto loop = make_loop();
+  const auto start = hora::os::Clock::now();
+  std::string order;
+  loop->call_at(start + 3ms, [&] { order += 'c'; });
+  loop->call_at(start + 1ms, [&] { order += 'a'; });
+  loop->call_at(start + 1ms, [&] { order += 'b'; });
+  loop->call_at(start + 4ms, [&] { loop->stop(); });
+  REQUIRE(loop->run());
+  CHECK(order == "abc");
+}
+
+TEST_CASE("a timer may cancel another that is due, and set itself again") {
+  auto loop = make_loop();
+  const auto start = hora::os::Clock::now();
+  int rounds = 0;
+  EventLoop::TimerId victim = 0;
+  bool victim_fired = false;
+  loop->call_at(start, [&] { loop->cancel(victim); });
+  victim = loop->call_at(start, [&] { victim_fired = true; });
+  std::function<void()> again = [&] {
+    if (++rounds == 3)
+      loop->stop();
+    else
+      loop->call_after(0ms, again);
+  };
+  loop->call_after(1ms, again);
+  REQUIRE(loop->run());
+  CHECK_FALSE(victim_fired);
+  CHECK(rounds == 3);
+  loop->cancel(victim);  // unknown by now: ignored
+}
+
+TEST_CASE("post wakes the loop from another thread") {
+  auto loop = make_loop();
+  bool ran = false;
+  std::thread other([&] {
+    loop->post([&] {
+      ran = true;
+      loop->stop();
+    });
+  });
+  REQUIRE(loop->run());
+  other.join();
+  CHECK(ran);
+}
+
+TEST_CASE("a handler reads what came, and sees the end") {
+  auto loop = make_loop();
+  Pipe pipe = make_pipe();
+  std::string got;
+  REQUIRE(loop->watch(pipe.read_end.get(), EPOLLIN, [&](std::uint32_t) {
+    std::array<char, 16> buffer;
+    const ssize_t count = ::read(pipe.read_end.get(), buffer.data(), buffer.size());
+    if (count > 0) {
+      got.append(buffer.data(), static_cast<std::size_t>(count));
+      pipe.write_end.reset();
+      return;
+    }
+    got += "|end";
+    loop->stop();
+  }));
+  REQUIRE(::write(pipe.write_end.get(), "abc", 3) == 3);
+  REQUIRE(loop->run());
+  CHECK(got == "abc|end");
+}
+
+TEST_CASE("a handler may end another watch whose event is already fetched") {
+  auto loop = make_loop();
+  std::array<Pipe, 2> pipes = {make_pipe(), make_pipe()};
+  int handled = 0;
+  for (std::size_t i = 0; i < 2; ++i) {
+    REQUIRE(loop->watch(pipes[i].read_end.get(), EPOLLIN, [&, i](std::uint32_t) {
+      ++handled;
+      for (Pipe& pipe : pipes) loop->unwatch(pipe.read_end.get());
+      // The number is free for another file, whose watch must not get the old event.
+      pipes[1 - i].read_end.reset();
+      Pipe fresh = make_pipe();
+      REQUIRE(loop->watch(fresh.read_end.get(), EPOLLIN, [&](std::uint32_t) { handled += 100; }));
+      pipes[1 - i] = std::move(fresh);
+      loop->call_after(1ms, [&] { loop->stop(); });
+    }));
+    REQUIRE(::write(pipes[i].write_end.get(), "x", 1) == 1);
+  }
+  REQUIRE(loop->run());
+  CHECK(handled == 1);
+}
+
+TEST_CASE("changing or watching what cannot be watched is an error") {
+  auto loop = make_loop();
+  CHECK_FALSE(loop->change(0, EPOLLIN));
+  CHECK_FALSE(loop->watch(-1, EPOLLIN, [](std::uint32_t) {}));
+  loop->unwatch(12345);
+}
+
+TEST_CASE("an Fd has one owner") {
+  Pipe pipe = make_pipe();
+  const int number = pipe.read_end.get();
+  Fd moved = std::move(pipe.read_end);
+  CHECK_FALSE(pipe.read_end.valid());
+  CHECK(moved.get() == number);
+  CHECK(moved.release() == number);
+  CHECK_FALSE(moved.valid());
+  Fd again(number);
+  again.reset();
+  CHECK(::fcntl(number, F_GETFD) == -1);  // really closed
+}
+
+TEST_CASE("random tokens differ") {
+  const std::string token = random_token();
+  CHECK(token.size() == 32);
+  CHECK(token.find_first_not_of("0123456789abcdef") == std::string::npos);
+  CHECK(token != random_token());
+  CHECK(random_bytes(0).empty());
+  CHECK(random_bytes(100'000).size() == 100'000);
+}
