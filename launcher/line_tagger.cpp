@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace hora::launcher {
 
@@ -36,9 +37,10 @@ void LineTagger::emit(std::string_view bytes, bool ends_segment, std::string_vie
 
 void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::string& out) {
   if (bytes.empty()) return;
+  const bool interrupted = std::exchange(interrupted_, false);
   if (after_return_) {
     after_return_ = false;
-    if (bytes.front() == '\n') {
+    if (bytes.front() == '\n' && !interrupted) {
       out += '\n';
       bytes.remove_prefix(1);
     }

@@ -30,6 +30,10 @@ class LineTagger {
   // segment that comes out now; empty: none. See format_timestamp().
   void feed(std::string_view bytes, std::string_view timestamp, std::string& out);
 
+  // Another stream's bytes went out behind this one's last: a '\n' whose '\r' is out already can no
+  // longer join it, and becomes a segment of its own.
+  void interrupt() { interrupted_ = true; }
+
   // End of the stream: appends the rest. True when the last byte of the stream was no '\n'; the
   // console then adds a '\n', a file does not. The tagger is as new afterwards.
   [[nodiscard]] bool finish(std::string_view timestamp, std::string& out);
@@ -45,6 +49,7 @@ class LineTagger {
   std::string held_;           // the start of a segment that is not complete
   bool in_segment_ = false;    // the prefix and the first bytes of a long segment are out already
   bool after_return_ = false;  // the last byte out was '\r': a '\n' now belongs to it
+  bool interrupted_ = false;   // since the last feed()
 };
 
 // "Sat Nov 21 02:44:46 2026", local to the given broken-down values as in asctime() of the C

@@ -81,7 +81,9 @@ void OutputSinks::output(int host, int rank, int stream, std::string_view bytes)
   entry.host = host;
   std::string text;
   text.reserve(bytes.size() + 64);
+  if (last_on_console_ != &entry) entry.tagger.interrupt();
   entry.tagger.feed(bytes, timestamp(), text);
+  if (!text.empty()) last_on_console_ = &entry;
   // An incomplete line waits in the tagger, which is bounded by itself: its credit goes back now.
   emit(entry, stream, std::move(text), host, bytes.size());
 }
@@ -93,6 +95,7 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   entry.ended = true;
   std::string text;
   const bool unterminated = entry.tagger.finish(timestamp(), text);
+  if (!text.empty()) last_on_console_ = &entry;
   if (entry.file.valid() && !text.empty()) writer_.write(entry.file.get(), text, host, 0);
   // On the console another rank's line must not run on behind this one.
   if (unterminated) text += '\n';

@@ -56,6 +56,8 @@ class OutputSinks {
   OutputWriter& writer_;
   Options options_;
   std::map<std::pair<int, int>, Stream> streams_;  // by rank and stream
+  // Whose bytes are the last on the console. One for both: stdout and stderr are often one terminal.
+  const Stream* last_on_console_ = nullptr;
 };
 
 // "rank.07": the rank, zero-padded to the digits of the largest one.

@@ -86,6 +86,19 @@ def test_streams_are_kept_apart(horarun):
     assert untag(done.err, "stderr") == {0: b"err\n", 1: b"err\n"}
 
 
+def test_a_line_end_that_another_rank_came_between(horarun, tmp_path):
+    """A CR comes out at once (a progress bar); the LF that was meant to join it comes much later."""
+    program = f"""if [ $HOROVOD_RANK = 0 ]; then printf 'bar\\r'; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo
+        else until [ -e {tmp_path}/speak ]; do sleep 0.01; done; echo between; fi"""
+    job = horarun.start("-np", 2, "sh", "-c", program)
+    seen = job.read_until("bar\r")
+    (tmp_path / "speak").touch()
+    seen += job.read_until("between")
+    (tmp_path / "go").touch()
+    done = job.finish()
+    assert done.code == 0 and untag(seen.encode() + done.out) == {0: b"bar\r\n", 1: b"between\n"}, done
+
+
 def test_time_stamps(horarun):
     done = horarun.run("-np", 1, "--prefix-output-with-timestamp", "echo", "x").expect(0)
     assert re.fullmatch(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:x\n", done.text), done

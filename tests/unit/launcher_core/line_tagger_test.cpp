@@ -75,6 +75,17 @@ TEST_CASE("A CR where a large read was cut waits for what follows") {
   CHECK(out == "[3]<stdout>:" + line + "\r[3]<stdout>:b\n");
 }
 
+TEST_CASE("An LF does not join a CR that another stream's bytes followed") {
+  LineTagger tagger(3, OutputStream::kStdout);
+  std::string out;
+  tagger.feed("1%\r", "", out);
+  tagger.interrupt();
+  tagger.feed("\n2%\r", "", out);
+  CHECK(out == "[3]<stdout>:1%\r[3]<stdout>:\n[3]<stdout>:2%\r");
+  tagger.feed("\n", "", out);
+  CHECK(out == "[3]<stdout>:1%\r[3]<stdout>:\n[3]<stdout>:2%\r\n");
+}
+
 TEST_CASE("The end of a stream says whether a newline is missing") {
   CHECK(tag({"a"}).unterminated);
   CHECK(tag({"a\r"}).unterminated);
