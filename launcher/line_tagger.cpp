@@ -76,10 +76,12 @@ void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::s
 }
 
 bool LineTagger::finish(std::string_view timestamp, std::string& out) {
-  const bool is_unterminated = !held_.empty() || in_segment_ || after_return_;
+  const bool is_unterminated =
+      !held_.empty() || ((in_segment_ || after_return_) && !interrupted_);
   if (!held_.empty()) emit({}, true, timestamp, out);
   in_segment_ = false;
   after_return_ = false;
+  interrupted_ = false;
   return is_unterminated;
 }
 

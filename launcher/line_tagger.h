@@ -34,8 +34,8 @@ class LineTagger {
   // longer join it, and becomes a segment of its own.
   void interrupt() { interrupted_ = true; }
 
-  // End of the stream: appends the rest. True when the last byte of the stream was no '\n'; the
-  // console then adds a '\n', a file does not. The tagger is as new afterwards.
+  // End of the stream: appends the rest. True when the last byte out is this stream's and no '\n';
+  // the console then adds a '\n', a file does not. The tagger is as new afterwards.
   [[nodiscard]] bool finish(std::string_view timestamp, std::string& out);
 
   std::size_t held_bytes() const { return held_.size(); }

@@ -94,6 +94,7 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   if (entry.ended) return;
   entry.ended = true;
   std::string text;
+  if (last_on_console_ != &entry) entry.tagger.interrupt();
   const bool unterminated = entry.tagger.finish(timestamp(), text);
   if (!text.empty()) last_on_console_ = &entry;
   if (entry.file.valid() && !text.empty()) writer_.write(entry.file.get(), text, host, 0);

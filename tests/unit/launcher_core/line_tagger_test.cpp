@@ -92,6 +92,11 @@ TEST_CASE("The end of a stream says whether a newline is missing") {
   CHECK(tag({std::string(LineTagger::kSmallWriteBytes, 'x') + "\r"}).unterminated);
   CHECK_FALSE(tag({"a\n"}).unterminated);
   CHECK_FALSE(tag({"a\r", "\n"}).unterminated);
+  LineTagger tagger(3, OutputStream::kStdout);
+  std::string out;
+  tagger.feed("a\r", "", out);
+  tagger.interrupt();  // whoever came between ended that line already
+  CHECK_FALSE(tagger.finish("", out));
   CHECK_FALSE(tag({}).unterminated);
   CHECK(tag({""}).text.empty());
 }
