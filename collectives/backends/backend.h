@@ -38,6 +38,16 @@ struct ErrorText {
   }
 };
 
+// Told what a step is doing, for the timeline. A name is copied; activities may be nested.
+class Activities {
+ public:
+  virtual void begin(const char* name) noexcept = 0;
+  virtual void end() noexcept = 0;
+
+ protected:
+  ~Activities() = default;
+};
+
 // One tensor of a step. input == output: in place.
 struct Piece {
   const void* input = nullptr;
@@ -64,6 +74,7 @@ struct Step {
   const std::int64_t* send_counts = nullptr;
   const std::int64_t* receive_counts = nullptr;
   void* stream = nullptr;
+  Activities* activities = nullptr;  // null: nobody listens
 };
 
 enum class Progress : std::int32_t { kDone = 0, kPending = 1, kFailed = 2 };

@@ -4,10 +4,10 @@
 
 #include "collectives/control/tcp_channel.h"
 #include "collectives/control/tcp_control.h"
-#include "collectives/runtime/quiet_thread.h"
 #include "collectives/runtime/request_check.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/quiet_thread.h"
 
 namespace hora::collectives {
 
@@ -86,9 +86,9 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   if (std::string problem = check_process_sets(world.introductions); !problem.empty()) {
     return make_error(ErrorCode::kUsage, std::move(problem));
   }
-  self->engine_ = std::make_unique<Engine>(world, std::move(control->channel));
+  self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->observer_);
   HORA_TRY(self->engine_->set_up());
-  self->thread_ = start_quiet_thread("hora-runtime", [communicator = self.get()] {
+  self->thread_ = os::start_quiet_thread("hora-runtime", [communicator = self.get()] {
     communicator->engine_->run();
     communicator->ended_.store(true, std::memory_order_release);
     communicator->ended_.notify_all();
@@ -176,6 +176,8 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
 }
 
 Outcome Communicator::enqueue(std::vector<OperationPtr> operations) {
+  const auto now = Clock::now();
+  for (const OperationPtr& operation : operations) operation->submitted = now;
   std::string detail;
   switch (engine_->queue().push(std::move(operations), detail)) {
     case RequestQueue::Push::kQueuedFirst:

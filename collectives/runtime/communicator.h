@@ -64,6 +64,7 @@ class Communicator {
   void name_unnamed(Operation& operation);
 
   std::unique_ptr<World> world_;
+  Observer observer_;
   std::unique_ptr<Engine> engine_;
   std::thread thread_;
   std::atomic<bool> ended_{false};  // run() has returned

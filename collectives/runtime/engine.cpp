@@ -36,8 +36,9 @@ std::vector<std::int32_t> all_ranks(int size) {
 
 }  // namespace
 
-Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel)
+Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Observer& observer)
     : world_(world),
+      observer_(observer),
       channel_(std::move(channel)),
       exchanger_(std::in_place, *channel_, world.settings.rank),
       pool_(world, &*exchanger_) {
@@ -131,6 +132,7 @@ void Engine::take_submissions() {
       finish(operation, HORA_ABORTED, "the process set was removed");
       continue;
     }
+    observer_.taken(operation->request, operation->submitted);
     requests.push_back(operation->request);
     ProcessSet& set = *found->second;
     if (operation->request.action == Action::kJoin) {
@@ -145,7 +147,10 @@ void Engine::take_submissions() {
     return;
   }
   const auto now = Clock::now();
-  for (Request& request : requests) coordinator_->add(0, std::move(request), now);
+  for (Request& request : requests) {
+    observer_.arrived(0, request);
+    coordinator_->add(0, std::move(request), now);
+  }
 }
 
 // Answers whether there was something to do.
@@ -220,6 +225,7 @@ void Engine::handle(Incoming incoming) {
       }
       const auto now = Clock::now();
       for (Request& request : *requests) {
+        observer_.arrived(incoming.rank, request);
         coordinator_->add(incoming.rank, std::move(request), now);
       }
       return;
@@ -254,6 +260,7 @@ void Engine::handle_gone(const Incoming& incoming) {
 }
 
 void Engine::carry_out(const std::vector<Verdict>& verdicts) {
+  observer_.agreed(verdicts);
   for (const auto& step : plan_fusion(verdicts, world_.settings.fusion_threshold_bytes)) {
     if (state_ != State::kRunning) return;
     std::vector<const Verdict*> chosen;
@@ -304,7 +311,9 @@ void Engine::run_collective(ProcessSet& set, const std::vector<const Verdict*>& 
                        verdict->agreed.name + "', which it is told to run");
     }
   }
-  Execution outcome = execute(set, verdicts, operations);
+  observer_.step_begins(verdicts);
+  Execution outcome = execute(set, verdicts, operations, observer_.activities());
+  observer_.step_ends(verdicts, outcome.kind == Execution::Kind::kDone);
   if (outcome.kind == Execution::Kind::kBroken) {
     for (OperationPtr& operation : owned) {
       if (operation != nullptr) set.pending[operation->request.name] = std::move(operation);
@@ -429,6 +438,7 @@ void Engine::end_world(const std::string& text) {
 void Engine::fail_everything(const std::string& text) {
   if (state_ == State::kRunning) {
     state_ = State::kEnded;
+    observer_.world_ended(text);
     pool_.abort_all();
   }
   std::vector<OperationPtr> open = queue_.close(text);

@@ -18,13 +18,14 @@
 #include "collectives/runtime/guard.h"
 #include "collectives/runtime/process_set.h"
 #include "collectives/runtime/request_queue.h"
+#include "collectives/trace/observer.h"
 
 namespace hora::collectives {
 
 class Engine {
  public:
-  // A world of one has a channel without peers. `world` outlives the engine.
-  Engine(const World& world, std::unique_ptr<ControlChannel> channel);
+  // A world of one has a channel without peers. `world` and `observer` outlive the engine.
+  Engine(const World& world, std::unique_ptr<ControlChannel> channel, Observer& observer);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -69,6 +70,7 @@ class Engine {
   std::string name_rank(int rank) const;
 
   const World& world_;
+  Observer& observer_;
   std::unique_ptr<ControlChannel> channel_;
   std::optional<Exchanger> exchanger_;
   BackendPool pool_;

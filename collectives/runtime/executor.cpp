@@ -162,7 +162,7 @@ Backend* choose_backend(const ProcessSet& set, const Prepared& prepared, std::st
 }  // namespace
 
 Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
-                  const std::vector<Operation*>& operations) {
+                  const std::vector<Operation*>& operations, Activities* activities) {
   Prepared prepared;
   if (!prepare(prepared, set, verdicts, operations)) {
     return broken("not enough memory for the result of " +
@@ -172,6 +172,7 @@ Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
   std::string why_not;
   Backend* backend = choose_backend(set, prepared, why_not);
   if (backend == nullptr) return {Execution::Kind::kUnsupported, std::move(why_not)};
+  prepared.step.activities = activities;
   ErrorText error;
   std::uint64_t ticket = 0;
   Progress progress = backend->execute(prepared.step, &ticket, error);

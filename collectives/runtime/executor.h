@@ -20,8 +20,9 @@ struct Execution {
 };
 
 // The verdicts of one fused step, all OK and alike but for name and shape, and the operation of
-// this rank for each: null where this rank has joined. Blocks until done.
+// this rank for each: null where this rank has joined. Blocks until done; `activities` (may be
+// null) is told what is being done meanwhile.
 Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
-                  const std::vector<Operation*>& operations);
+                  const std::vector<Operation*>& operations, Activities* activities);
 
 }  // namespace hora::collectives

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "collectives/runtime/quiet_thread.h"
+#include "rendezvous/os/quiet_thread.h"
 
 namespace hora::collectives {
 
@@ -16,7 +16,7 @@ Guard::Guard(std::vector<int> fds, std::function<void()> on_break)
     : fds_(std::move(fds)),
       on_break_(std::move(on_break)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_(start_quiet_thread("hora-guard", [this] { watch(); })) {}
+      thread_(os::start_quiet_thread("hora-guard", [this] { watch(); })) {}
 
 void Guard::stop() {
   if (!thread_.joinable()) return;

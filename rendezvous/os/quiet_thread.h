@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-namespace hora::collectives {
+namespace hora::os {
 
 // `name`: at most 15 characters, shown by top and gdb.
 template <typename Function>
@@ -22,4 +22,4 @@ std::thread start_quiet_thread(const char* name, Function&& function) {
   return thread;
 }
 
-}  // namespace hora::collectives
+}  // namespace hora::os

@@ -1,0 +1,36 @@
+// What the engine tells whoever keeps a record of it: the timeline and the flight recorder.
+//
+// All calls come from the thread that drives the engine, in the order in which things happen; none
+// blocks. The observer that does nothing is this class itself.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "collectives/backends/backend.h"
+#include "collectives/negotiation/request.h"
+#include "rendezvous/base/time.h"
+
+namespace hora::collectives {
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+
+  // This rank's operation has left the queue; rank 0 is told next.
+  virtual void taken(const Request&, Clock::time_point /*submitted*/) noexcept {}
+  // On rank 0: that rank has asked for it, in words or by a bit of the response cache.
+  virtual void arrived(int /*rank*/, const Request&) noexcept {}
+  // A round of verdicts has come; the steps that they make are run next.
+  virtual void agreed(std::span<const Verdict>) noexcept {}
+  // One step: the operations that run together. `activities` may be told between the two calls.
+  virtual void step_begins(std::span<const Verdict* const>) noexcept {}
+  virtual void step_ends(std::span<const Verdict* const>, bool /*good*/) noexcept {}
+  // No operation will run any more, for this reason.
+  virtual void world_ended(std::string_view /*why*/) noexcept {}
+
+  // Null when nobody wants to know what a step is doing.
+  virtual Activities* activities() noexcept { return nullptr; }
+};
+
+}  // namespace hora::collectives
