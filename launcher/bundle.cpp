@@ -13,6 +13,7 @@
 #include <sha256.h>  // libmd
 
 #include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -94,13 +95,30 @@ Result<std::string> own_directory() {
   return program.substr(0, program.rfind('/'));
 }
 
-Result<Installation> parse_manifest(const std::string& text, const std::string& share) {
-  const json manifest = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  Installation found;
+Result<std::string> read_manifest(const std::string& share) {
+  auto text = read_whole_file(share + "/manifest.json");
+  if (text) return text;
+  return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
+                                              text.error().message +
+                                              "); build the target 'bundle' or install again");
+}
+
+Error damaged(const std::string& share, const json::exception& e) {
+  return {ErrorCode::kFailed, share + "/manifest.json is damaged: " + e.what()};
+}
+
+// Every launch needs the hashes; the list of files, a hundred times as long, only one that ships.
+bool skip_files(int depth, json::parse_event_t event, json& value) {
+  return depth != 1 || event != json::parse_event_t::key || value != "files";
+}
+
+Result<BundleHeader> read_file_list(const std::string& share) {
+  auto text = read_manifest(share);
+  if (!text) return std::move(text).error();
+  BundleHeader header;
   try {
-    found.agent_sha256 = manifest.at("agent_sha256").get<std::string>();
-    found.bundle.hash = manifest.at("bundle_hash").get<std::string>();
-    found.least_glibc = manifest.value("least_glibc", "");
+    const json manifest = json::parse(*text);
+    header.hash = manifest.at("bundle_hash").get<std::string>();
     for (const json& entry : manifest.at("files")) {
       BundleFile file;
       file.path = entry.at("path").get<std::string>();
@@ -108,14 +126,12 @@ Result<Installation> parse_manifest(const std::string& text, const std::string& 
       file.mode = entry.at("mode").get<int>();
       file.sha256 = entry.value("sha256", "");
       file.link_target = entry.value("link_target", "");
-      found.bundle.files.push_back(std::move(file));
+      header.files.push_back(std::move(file));
     }
   } catch (const json::exception& e) {
-    return make_error(ErrorCode::kFailed, share + "/manifest.json is damaged: " + e.what());
+    return damaged(share, e);
   }
-  found.agent_path = share + "/agent/hora-agent";
-  found.bundle_directory = share + "/bundle";
-  return found;
+  return header;
 }
 
 }  // namespace
@@ -124,25 +140,37 @@ Result<Installation> find_installation() {
   auto directory = own_directory();
   if (!directory) return std::move(directory).error();
   const std::string share = directory->substr(0, directory->rfind('/')) + "/share/hora";
-  auto manifest = read_whole_file(share + "/manifest.json");
-  if (!manifest) {
-    return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
-                                                manifest.error().message +
-                                                "); build the target 'bundle' or install again");
+  auto text = read_manifest(share);
+  if (!text) return std::move(text).error();
+  Installation found;
+  found.share = share;
+  found.agent_path = share + "/agent/hora-agent";
+  found.bundle_directory = share + "/bundle";
+  try {
+    const json manifest = json::parse(*text, skip_files);
+    found.agent_sha256 = manifest.at("agent_sha256").get<std::string>();
+    found.bundle_hash = manifest.at("bundle_hash").get<std::string>();
+    found.least_glibc = manifest.value("least_glibc", "");
+  } catch (const json::exception& e) {
+    return damaged(share, e);
   }
-  auto found = parse_manifest(*manifest, share);
-  if (!found) return found;
-  if (::access(found->agent_path.c_str(), X_OK) != 0) {
-    return errno_error(errno, "this installation is incomplete: " + found->agent_path);
+  if (::access(found.agent_path.c_str(), X_OK) != 0) {
+    return errno_error(errno, "this installation is incomplete: " + found.agent_path);
   }
   return found;
 }
 
 Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation) {
+  const auto header = read_file_list(installation.share);
+  if (!header) return Error(header.error());
+  if (header->hash != installation.bundle_hash) {
+    return make_error(ErrorCode::kFailed,
+                      "packing the runtime: the installation has changed since the job began");
+  }
   std::string frames;
-  append_frame(frames, FrameType::kBundle, encode(installation.bundle));
+  append_frame(frames, FrameType::kBundle, encode(*header));
   FrameDeflater deflater(frames);
-  for (const BundleFile& file : installation.bundle.files) {
+  for (const BundleFile& file : header->files) {
     if (!file.link_target.empty()) continue;
     auto bytes = read_whole_file(installation.bundle_directory + "/" + file.path);
     if (!bytes) return std::move(bytes).error().with_context("packing the runtime");

@@ -5,16 +5,16 @@
 #include <memory>
 #include <string>
 
-#include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
 struct Installation {
+  std::string share;  // the directory of all this
   std::string agent_path;
   std::string agent_sha256;
   std::string bundle_directory;
-  BundleHeader bundle;      // hash and files; empty when this build has no runtime
+  std::string bundle_hash;  // empty when this build has no runtime
   std::string least_glibc;  // the oldest glibc that the bundle's libraries run on; may be empty
 };
 

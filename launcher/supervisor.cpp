@@ -261,7 +261,7 @@ void Supervisor::on_hello(int host, const std::string& payload) {
   run.hello = std::move(*hello);
   timings_.mark("agent on " + name_of(host));
   if (spec_.runtime == RuntimeKind::kHora && !run.hello->have_bundle &&
-      !installation_.bundle.hash.empty()) {
+      !installation_.bundle_hash.empty()) {
     if (!bundle_frames_) {
       auto frames = bundle_frames(installation_);
       if (!frames) return launch_failed(failure::kShip, frames.error());
