@@ -21,8 +21,8 @@ class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
 
-  // Queues one message: to any rank on the coordinator, to rank 0 elsewhere. A message to a rank
-  // that is gone is dropped.
+  // Queues one message: to any rank on the coordinator, to rank 0 elsewhere. A rank that is gone
+  // may still be listening; a message that cannot reach it is dropped.
   virtual void send(int rank, std::string_view bytes) = 0;
   // Until the messages queued for `rank` (-1: for all) are with the kernel.
   virtual Status flush(int rank, Deadline deadline) = 0;

@@ -94,14 +94,16 @@ Result<std::vector<std::string>> Exchanger::exchange(std::int32_t scope,
     if (Clock::now() >= deadline) {
       return make_error(ErrorCode::kTimedOut, "waited for the other ranks to set up");
     }
-    for (Incoming& message : channel_.poll(deadline)) {
-      if (handle(message)) continue;
-      deferred_.push_back(std::move(message));
-    }
+    // A result that came together with the news of the end is a result: this rank may do what it
+    // was given, and meets the news afterwards.
     for (const Incoming& message : deferred_) {
       if (ends_the_world(message)) {
         return make_error(ErrorCode::kInterrupted, "the job is ending");
       }
+    }
+    for (Incoming& message : channel_.poll(deadline)) {
+      if (handle(message)) continue;
+      deferred_.push_back(std::move(message));
     }
   }
   auto result = results_.extract(key);

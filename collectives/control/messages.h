@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace hora::collectives {
 
@@ -17,5 +19,15 @@ enum class ControlMessage : std::uint8_t {
   kAbort = 34,           // text: the world has ended
   kClose = 35,           // all ranks are finished: connections may be closed
 };
+
+inline std::string control_message(ControlMessage kind, std::string_view payload = {}) {
+  std::string bytes(1, static_cast<char>(kind));
+  bytes += payload;
+  return bytes;
+}
+
+inline ControlMessage kind_of(std::string_view bytes) {
+  return bytes.empty() ? ControlMessage{} : static_cast<ControlMessage>(bytes[0]);
+}
 
 }  // namespace hora::collectives

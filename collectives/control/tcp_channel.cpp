@@ -77,8 +77,6 @@ void TcpChannel::lose(Peer& peer, std::string reason) {
   if (peer.gone) return;
   peer.gone = true;
   peer.reason = std::move(reason);
-  peer.out.clear();
-  peer.sent = 0;
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.socket.get(), nullptr);
 }
 
@@ -93,7 +91,7 @@ void TcpChannel::watch(Peer& peer) {
 }
 
 void TcpChannel::write_to(Peer& peer) {
-  while (!peer.gone && peer.sent < peer.out.size()) {
+  while (!peer.deaf && peer.sent < peer.out.size()) {
     const ssize_t count = ::send(peer.socket.get(), peer.out.data() + peer.sent,
                                  peer.out.size() - peer.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count > 0) {
@@ -102,12 +100,10 @@ void TcpChannel::write_to(Peer& peer) {
       break;
     } else if (errno != EINTR) {
       // What the peer sent before it went is still to be read; reading will find the end.
-      peer.out.clear();
-      peer.sent = 0;
-      break;
+      peer.deaf = true;
     }
   }
-  if (peer.sent == peer.out.size()) {
+  if (peer.deaf || peer.sent == peer.out.size()) {
     peer.out.clear();
     peer.sent = 0;
   }
@@ -132,7 +128,7 @@ void TcpChannel::read_from(Peer& peer) {
 
 void TcpChannel::send(int rank, std::string_view bytes) {
   Peer* peer = find(rank);
-  if (peer == nullptr || peer->gone) return;
+  if (peer == nullptr || peer->deaf) return;
   append_frame(peer->out, bytes);
   write_to(*peer);
   watch(*peer);
@@ -141,7 +137,7 @@ void TcpChannel::send(int rank, std::string_view bytes) {
 Status TcpChannel::flush(int rank, Deadline deadline) {
   for (Peer& peer : peers_) {
     if (rank >= 0 && peer.rank != rank) continue;
-    while (!peer.gone && !peer.out.empty()) {
+    while (!peer.out.empty()) {
       pollfd waiting{peer.socket.get(), POLLOUT, 0};
       const int ready = ::poll(&waiting, 1, milliseconds_until(deadline));
       if (ready == 0) {
@@ -197,7 +193,8 @@ void TcpChannel::wake() {
 
 void TcpChannel::hang_up() {
   for (Peer& peer : peers_) {
-    if (!peer.gone) ::shutdown(peer.socket.get(), SHUT_WR);
+    peer.deaf = true;
+    ::shutdown(peer.socket.get(), SHUT_WR);
   }
 }
 

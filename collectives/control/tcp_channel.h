@@ -33,7 +33,8 @@ class TcpChannel final : public ControlChannel {
     FrameBuffer in;
     std::string out;
     std::size_t sent = 0;  // of out
-    bool gone = false;
+    bool gone = false;     // nothing more comes from it; it may still be listening
+    bool deaf = false;     // nothing more reaches it
     bool reported = false;
     bool watching_output = false;
     std::string reason;

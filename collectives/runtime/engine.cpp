@@ -11,23 +11,6 @@ namespace hora::collectives {
 
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
-// How long the ranks wait for each other at the end, and for the news of what broke.
-constexpr seconds kLeavingPatience{10};
-constexpr milliseconds kNewsPatience{2000};
-
-std::string message(ControlMessage kind, std::string_view payload = {}) {
-  std::string bytes(1, static_cast<char>(kind));
-  bytes += payload;
-  return bytes;
-}
-
-ControlMessage kind_of(const std::string& bytes) {
-  return bytes.empty() ? ControlMessage{} : static_cast<ControlMessage>(bytes[0]);
-}
-
 std::vector<std::int32_t> all_ranks(int size) {
   std::vector<std::int32_t> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
@@ -55,6 +38,15 @@ Engine::~Engine() {
 }
 
 Status Engine::set_up() {
+  const Status equipped = equip();
+  if (equipped || world_.settings.size == 1) return equipped;
+  // The others learn why they wait in vain; and it may be that this rank did.
+  data_plane_failed(equipped.error().message);
+  linger();
+  return make_error(equipped.error().code, end_text_);
+}
+
+Status Engine::equip() {
   guard_.emplace(channel_->liveness_fds(), [this] { pool_.abort_all(); });
   exchanger_->define_scope(0, all_ranks(world_.settings.size));
   HORA_TRY(make_set(0, all_ranks(world_.settings.size)));
@@ -106,22 +98,33 @@ void Engine::run() {
     const bool worked = coordinator_ && coordinate();
     if (state_ != State::kRunning) break;
     wait_for_messages(worked ? Clock::now() : Deadline::max());
-    for (Incoming& each : std::exchange(inbox_, {})) {
-      if (state_ == State::kRunning) handle(std::move(each));
-    }
-    const std::lock_guard<std::mutex> lock(stop_mutex_);
-    if (stop_reason_ && state_ == State::kRunning) {
-      fail_everything(*stop_reason_);
-      channel_->hang_up();
-    }
+    // One at a time: an operation that is begun by a message may fail, and then the reason may be
+    // among the messages behind it.
+    while (state_ == State::kRunning && !inbox_.empty()) handle(take_message());
+    if (const auto reason = stop_reason(); reason && state_ == State::kRunning) give_up(*reason);
   }
+  linger();
+}
+
+std::optional<std::string> Engine::stop_reason() {
+  const std::lock_guard<std::mutex> lock(stop_mutex_);
+  return stop_reason_;
+}
+
+Incoming Engine::take_message() {
+  Incoming first = std::move(inbox_.front());
+  inbox_.pop_front();
+  return first;
 }
 
 void Engine::wait_for_messages(Deadline deadline) {
   std::vector<Incoming> deferred = exchanger_->take_deferred();
   if (!deferred.empty()) deadline = Clock::now();
-  for (Incoming& each : deferred) inbox_.push_back(std::move(each));
-  for (Incoming& each : channel_->poll(deadline)) inbox_.push_back(std::move(each));
+  for (Incoming& each : channel_->poll(deadline)) deferred.push_back(std::move(each));
+  for (Incoming& each : deferred) {
+    if (each.gone) ++gone_count_;
+    inbox_.push_back(std::move(each));
+  }
 }
 
 void Engine::take_submissions() {
@@ -143,7 +146,7 @@ void Engine::take_submissions() {
   }
   if (requests.empty()) return;
   if (!coordinator_) {
-    channel_->send(0, message(ControlMessage::kRequests, encode_requests(requests)));
+    channel_->send(0, control_message(ControlMessage::kRequests, encode_requests(requests)));
     return;
   }
   const auto now = Clock::now();
@@ -186,7 +189,7 @@ void Engine::announce(const std::vector<Verdict>& verdicts) {
     WireWriter list;
     list.varint(verdicts.size());
     for (const Verdict& verdict : verdicts) encode_verdict(list, verdict, 0);
-    same_for_all = message(ControlMessage::kVerdicts, list.take());
+    same_for_all = control_message(ControlMessage::kVerdicts, list.take());
   }
   for (int rank = 1; rank < world_.settings.size; ++rank) {
     if (!same_for_all.empty()) {
@@ -207,21 +210,21 @@ void Engine::announce(const std::vector<Verdict>& verdicts) {
     if (count == 0) continue;
     WireWriter head;
     head.varint(count);
-    channel_->send(rank, message(ControlMessage::kVerdicts, head.take() + list.take()));
+    channel_->send(rank, control_message(ControlMessage::kVerdicts, head.take() + list.take()));
   }
   // A rank that does not read is slow or stopped, not lost: that shows elsewhere.
   static_cast<void>(channel_->flush(-1, Deadline::max()));
 }
 
 void Engine::handle(Incoming incoming) {
-  if (incoming.gone) return handle_gone(incoming);
+  if (incoming.gone) return handle_bad_news(incoming);
   if (exchanger_->handle(incoming)) return;
   const std::string_view payload = std::string_view(incoming.bytes).substr(1);
   switch (kind_of(incoming.bytes)) {
     case ControlMessage::kRequests: {
       auto requests = decode_requests(payload);
       if (!requests || !coordinator_) {
-        return end_world(name_rank(incoming.rank) + " sent a malformed control message");
+        return give_up(name_rank(incoming.rank) + " sent a malformed control message");
       }
       const auto now = Clock::now();
       for (Request& request : *requests) {
@@ -233,14 +236,13 @@ void Engine::handle(Incoming incoming) {
     case ControlMessage::kVerdicts:
       return handle_verdicts(payload);
     case ControlMessage::kBroken:
-      return end_world(name_rank(incoming.rank) + ": " + std::string(payload));
     case ControlMessage::kAbort:
-      return fail_everything(std::string(payload));
+      return handle_bad_news(incoming);
     case ControlMessage::kFinished:
       if (coordinator_) finished_[static_cast<std::size_t>(incoming.rank)] = 1;
       return;
     default:
-      return end_world(name_rank(incoming.rank) + " sent an unexpected control message");
+      return give_up(name_rank(incoming.rank) + " sent an unexpected control message");
   }
 }
 
@@ -249,14 +251,10 @@ void Engine::handle_verdicts(std::string_view bytes) {
   std::vector<Verdict> verdicts;
   for (std::uint64_t left = in.varint(); left > 0; --left) {
     Verdict verdict;
-    if (!decode_verdict(in, verdict)) return end_world("rank 0 sent a malformed verdict");
+    if (!decode_verdict(in, verdict)) return give_up("rank 0 sent a malformed verdict");
     verdicts.push_back(std::move(verdict));
   }
   carry_out(verdicts);
-}
-
-void Engine::handle_gone(const Incoming& incoming) {
-  end_world(name_rank(incoming.rank) + " is gone: " + incoming.bytes);
 }
 
 void Engine::carry_out(const std::vector<Verdict>& verdicts) {
@@ -307,8 +305,7 @@ void Engine::run_collective(ProcessSet& set, const std::vector<const Verdict*>& 
     operations.push_back(owned.back().get());
     const bool joined = std::count(verdict->joined.begin(), verdict->joined.end(), set.index) > 0;
     if (operations.back() == nullptr && !joined) {
-      return end_world(name_rank(world_.settings.rank) + " never asked for '" +
-                       verdict->agreed.name + "', which it is told to run");
+      return give_up("it never asked for '" + verdict->agreed.name + "', which it is told to run");
     }
   }
   observer_.step_begins(verdicts);
@@ -356,97 +353,6 @@ void Engine::remove_set(const Verdict& verdict, const OperationPtr& operation) {
 void Engine::finish(const OperationPtr& operation, hora_status status, std::string text) {
   queue_.release_name(*operation);
   operation->finish(status, std::move(text));
-}
-
-// A rank has asked for the end: all leave together. Everything agreed before has been run here;
-// connections stay open until it has been run everywhere.
-void Engine::leave(const Verdict& verdict) {
-  const auto who = static_cast<int>(verdict.numbers.at(0));
-  state_ = State::kLeaving;
-  guard_->stop();
-  fail_everything(name_rank(who) + " has shut down");
-  const Deadline deadline = Clock::now() + kLeavingPatience;
-  if (!coordinator_) {
-    channel_->send(0, message(ControlMessage::kFinished));
-    static_cast<void>(channel_->flush(0, deadline));
-  }
-  bool closed = false;
-  const auto all_finished = [&] {
-    return coordinator_ ? std::count(finished_.begin(), finished_.end(), 0) == 0 : closed;
-  };
-  while (!all_finished() && Clock::now() < deadline) {
-    for (const Incoming& each : channel_->poll(deadline)) {
-      if (coordinator_ && (each.gone || kind_of(each.bytes) == ControlMessage::kFinished)) {
-        finished_[static_cast<std::size_t>(each.rank)] = 1;
-      }
-      if (!coordinator_ && (each.gone || kind_of(each.bytes) == ControlMessage::kClose)) {
-        closed = true;
-      }
-    }
-    const std::lock_guard<std::mutex> lock(stop_mutex_);
-    if (stop_reason_) break;
-  }
-  if (coordinator_) {
-    for (int rank = 1; rank < world_.settings.size; ++rank) {
-      channel_->send(rank, message(ControlMessage::kClose));
-    }
-    static_cast<void>(channel_->flush(-1, Clock::now() + seconds(1)));
-  }
-  channel_->hang_up();
-}
-
-// The data plane often notices first that a peer is gone, but cannot tell which one began. The
-// control plane can.
-void Engine::data_plane_failed(std::string text) {
-  if (state_ != State::kRunning) return;
-  const std::string mine = name_rank(world_.settings.rank) + ": " + text;
-  bool told = false;
-  for (Deadline deadline = Clock::now() + kNewsPatience;
-       state_ == State::kRunning && Clock::now() < deadline;) {
-    wait_for_messages(deadline);
-    for (Incoming& each : std::exchange(inbox_, {})) {
-      const ControlMessage kind = kind_of(each.bytes);
-      const bool news =
-          each.gone || kind == ControlMessage::kAbort || kind == ControlMessage::kBroken;
-      if (news && state_ == State::kRunning) handle(std::move(each));
-    }
-    const std::lock_guard<std::mutex> lock(stop_mutex_);
-    if (stop_reason_) break;
-    if (Clock::now() >= deadline && !coordinator_ && !told && state_ == State::kRunning) {
-      channel_->send(0, message(ControlMessage::kBroken, text));
-      told = true;
-      deadline = Clock::now() + kNewsPatience;
-    }
-  }
-  if (state_ == State::kRunning) end_world(mine);
-}
-
-// The world is unusable, for this reason. Rank 0 tells everybody.
-void Engine::end_world(const std::string& text) {
-  if (state_ == State::kEnded) return;
-  if (coordinator_) {
-    for (int rank = 1; rank < world_.settings.size; ++rank) {
-      channel_->send(rank, message(ControlMessage::kAbort, text));
-    }
-    static_cast<void>(channel_->flush(-1, Clock::now() + seconds(1)));
-  }
-  fail_everything(text);
-  // Whoever is blocked in a collective sees the end of the stream at once.
-  channel_->hang_up();
-}
-
-void Engine::fail_everything(const std::string& text) {
-  if (state_ == State::kRunning) {
-    state_ = State::kEnded;
-    observer_.world_ended(text);
-    pool_.abort_all();
-  }
-  std::vector<OperationPtr> open = queue_.close(text);
-  for (auto& [id, set] : sets_) {
-    for (auto& [name, operation] : std::exchange(set->pending, {})) open.push_back(operation);
-    if (set->joining) open.push_back(std::exchange(set->joining, nullptr));
-  }
-  for (const OperationPtr& operation : open) finish(operation, HORA_ABORTED, text);
 }
 
 }  // namespace hora::collectives

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include "collectives/control/control_channel.h"
 #include "collectives/control/exchanger.h"
+#include "collectives/negotiation/blame.h"
 #include "collectives/negotiation/coordinator.h"
 #include "collectives/runtime/backend_pool.h"
 #include "collectives/runtime/guard.h"
@@ -30,7 +32,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Collective: backends for the world and for the static process sets. Before run().
+  // Collective: backends for the world and for the static process sets. Before run(). When it fails
+  // the world has ended, on all ranks.
   Status set_up();
   // Until the world has shut down or broken. Every operation is finished by then.
   void run();
@@ -47,10 +50,11 @@ class Engine {
   enum class State { kRunning, kLeaving, kEnded };
 
   bool coordinates() const { return world_.settings.rank == 0; }
+  Status equip();
   void take_submissions();
+  Incoming take_message();
   void handle(Incoming message);
   void handle_verdicts(std::string_view bytes);
-  void handle_gone(const Incoming& message);
   bool coordinate();
   void announce(const std::vector<Verdict>& verdicts);
   void take_own_column(Verdict& verdict);
@@ -59,15 +63,23 @@ class Engine {
   void run_collective(ProcessSet& set, const std::vector<const Verdict*>& verdicts);
   void add_set(const Verdict& verdict, const OperationPtr& operation);
   void remove_set(const Verdict& verdict, const OperationPtr& operation);
-  void leave(const Verdict& verdict);
   void finish(const OperationPtr& operation, hora_status status, std::string text);
   OperationPtr take_pending(ProcessSet& set, const Verdict& verdict);
-  void data_plane_failed(std::string text);
-  void end_world(const std::string& text);
-  void fail_everything(const std::string& text);
   void wait_for_messages(Deadline deadline);
   Status make_set(std::int32_t id, std::vector<std::int32_t> ranks);
   std::string name_rank(int rank) const;
+  std::optional<std::string> stop_reason();
+
+  // engine_end.cpp
+  void leave(const Verdict& verdict);
+  void handle_bad_news(const Incoming& incoming);
+  void look_for_evidence(Deadline deadline);
+  void data_plane_failed(const std::string& text);
+  void wait_for_bad_news(Deadline deadline);
+  void give_up(const std::string& text);
+  void end_world(const std::string& text);
+  void fail_everything(const std::string& text);
+  void linger();
 
   const World& world_;
   Observer& observer_;
@@ -77,9 +89,12 @@ class Engine {
   std::map<std::int32_t, std::unique_ptr<ProcessSet>> sets_;
   std::optional<Coordinator> coordinator_;  // rank 0
   std::optional<Guard> guard_;
-  std::vector<Incoming> inbox_;  // arrived, not yet handled
+  std::deque<Incoming> inbox_;  // arrived, not yet handled
   State state_ = State::kRunning;
   std::vector<char> finished_;  // coordinator, leaving: by rank
+  Blame blame_;                 // coordinator
+  int gone_count_ = 0;          // peers whose connection has ended
+  std::string end_text_;        // why the world ended, once it has
 
   RequestQueue queue_;
   SetTable set_table_;

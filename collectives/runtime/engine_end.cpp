@@ -1,0 +1,178 @@
+// How an engine's world ends: agreed by all, or because something broke.
+#include <algorithm>
+
+#include "collectives/control/messages.h"
+#include "collectives/runtime/engine.h"
+
+namespace hora::collectives {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// How long the ranks wait for each other at the end.
+constexpr seconds kLeavingPatience{10};
+// How long a rank whose data plane failed waits to be told why before it complains, and then for
+// the answer, which rank 0 gives as soon as it has waited kEvidencePatience itself.
+constexpr milliseconds kNewsPatience{1000};
+constexpr seconds kAnswerPatience{10};
+constexpr milliseconds kEvidencePatience{1000};
+// How long connections are kept for what the kernel has not delivered yet.
+constexpr seconds kLingerPatience{2};
+
+bool is_bad_news(const Incoming& incoming) {
+  const ControlMessage kind = kind_of(incoming.bytes);
+  return incoming.gone || kind == ControlMessage::kAbort || kind == ControlMessage::kBroken;
+}
+
+}  // namespace
+
+// A rank has asked for the end: all leave together. Everything agreed before has been run here;
+// connections stay open until it has been run everywhere.
+void Engine::leave(const Verdict& verdict) {
+  const auto who = static_cast<int>(verdict.numbers.at(0));
+  state_ = State::kLeaving;
+  guard_->stop();
+  fail_everything(name_rank(who) + " has shut down");
+  const Deadline deadline = Clock::now() + kLeavingPatience;
+  if (!coordinator_) {
+    channel_->send(0, control_message(ControlMessage::kFinished));
+    static_cast<void>(channel_->flush(0, deadline));
+  }
+  bool closed = false;
+  const auto all_finished = [&] {
+    return coordinator_ ? std::count(finished_.begin(), finished_.end(), 0) == 0 : closed;
+  };
+  while (!all_finished() && Clock::now() < deadline) {
+    for (const Incoming& each : channel_->poll(deadline)) {
+      if (coordinator_ && (each.gone || kind_of(each.bytes) == ControlMessage::kFinished)) {
+        finished_[static_cast<std::size_t>(each.rank)] = 1;
+      }
+      if (!coordinator_ && (each.gone || kind_of(each.bytes) == ControlMessage::kClose)) {
+        closed = true;
+      }
+    }
+    if (stop_reason()) break;
+  }
+  if (coordinator_) {
+    for (int rank = 1; rank < world_.settings.size; ++rank) {
+      channel_->send(rank, control_message(ControlMessage::kClose));
+    }
+    static_cast<void>(channel_->flush(-1, Clock::now() + seconds(1)));
+  }
+  channel_->hang_up();
+}
+
+// What this rank learns about the end from others. Rank 0's word is final, and so is the end of its
+// connection. Rank 0 itself weighs what it sees and hears.
+void Engine::handle_bad_news(const Incoming& incoming) {
+  if (!coordinator_) {
+    if (!incoming.gone) return end_world(incoming.bytes.substr(1));
+    return end_world(name_rank(incoming.rank) + " is gone: " + incoming.bytes);
+  }
+  if (incoming.gone) {
+    blame_.lost(incoming.rank, incoming.bytes);
+  } else {
+    blame_.complained(incoming.rank, incoming.bytes.substr(1));
+  }
+  look_for_evidence(Clock::now() + kEvidencePatience);
+}
+
+// Rank 0: somebody cannot go on. Ends the world, when it is certain which rank was lost, or else at
+// the deadline.
+void Engine::look_for_evidence(Deadline deadline) {
+  while (!blame_.certain() && Clock::now() < deadline && !stop_reason()) {
+    if (inbox_.empty()) wait_for_messages(deadline);
+    while (!inbox_.empty()) {
+      const Incoming each = take_message();
+      if (!is_bad_news(each)) continue;
+      if (each.gone) {
+        blame_.lost(each.rank, each.bytes);
+      } else {
+        blame_.complained(each.rank, each.bytes.substr(1));
+      }
+    }
+  }
+  const auto cause = blame_.cause();
+  if (!cause) return;
+  end_world(name_rank(cause->rank) + (cause->lost ? " is gone: " : ": ") + cause->text);
+}
+
+// The data plane often notices first that a peer is gone, but cannot tell which one began. The
+// control plane can.
+void Engine::data_plane_failed(const std::string& text) {
+  if (state_ != State::kRunning) return;
+  if (coordinator_) {
+    blame_.complained(0, text);
+    return look_for_evidence(Clock::now() + kNewsPatience + kEvidencePatience);
+  }
+  wait_for_bad_news(Clock::now() + kNewsPatience);
+  if (state_ != State::kRunning) return;
+  channel_->send(0, control_message(ControlMessage::kBroken, text));
+  static_cast<void>(channel_->flush(0, Clock::now() + kNewsPatience));
+  // Rank 0 may be blocked in the same operation: this interrupts it.
+  channel_->hang_up();
+  wait_for_bad_news(Clock::now() + kAnswerPatience);
+  if (state_ == State::kRunning) end_world(name_rank(world_.settings.rank) + ": " + text);
+}
+
+// A worker: until rank 0 has told what is the matter, or is gone itself.
+void Engine::wait_for_bad_news(Deadline deadline) {
+  while (state_ == State::kRunning && Clock::now() < deadline && !stop_reason()) {
+    if (inbox_.empty()) wait_for_messages(deadline);
+    while (state_ == State::kRunning && !inbox_.empty()) {
+      const Incoming each = take_message();
+      if (is_bad_news(each)) handle_bad_news(each);
+    }
+  }
+}
+
+// This rank cannot go on, for a reason of its own.
+void Engine::give_up(const std::string& text) {
+  if (!coordinator_) {
+    channel_->send(0, control_message(ControlMessage::kBroken, text));
+    static_cast<void>(channel_->flush(0, Clock::now() + kNewsPatience));
+  }
+  end_world(name_rank(world_.settings.rank) + ": " + text);
+}
+
+// The world is unusable, for this reason. Rank 0 tells everybody.
+void Engine::end_world(const std::string& text) {
+  if (state_ == State::kEnded) return;
+  for (int rank = 1; coordinator_ && rank < world_.settings.size; ++rank) {
+    channel_->send(rank, control_message(ControlMessage::kAbort, text));
+  }
+  if (coordinator_) static_cast<void>(channel_->flush(-1, Clock::now() + seconds(1)));
+  fail_everything(text);
+  // Whoever is blocked in a collective sees the end of the stream at once.
+  channel_->hang_up();
+}
+
+void Engine::fail_everything(const std::string& text) {
+  if (end_text_.empty()) end_text_ = text;
+  if (state_ == State::kRunning) {
+    state_ = State::kEnded;
+    observer_.world_ended(text);
+    pool_.abort_all();
+  }
+  std::vector<OperationPtr> open = queue_.close(text);
+  for (auto& [id, set] : sets_) {
+    for (auto& [name, operation] : std::exchange(set->pending, {})) open.push_back(operation);
+    if (set->joining) open.push_back(std::exchange(set->joining, nullptr));
+  }
+  for (const OperationPtr& operation : open) finish(operation, HORA_ABORTED, text);
+}
+
+// After a world that broke, rank 0 reads until the others have hung up: a connection that is closed
+// over unread messages takes back what it has sent, and the others would blame rank 0.
+void Engine::linger() {
+  if (state_ != State::kEnded || !coordinator_) return;
+  const Deadline deadline = Clock::now() + kLingerPatience;
+  while (gone_count_ < world_.settings.size - 1 && Clock::now() < deadline) {
+    wait_for_messages(deadline);
+    inbox_.clear();
+  }
+}
+
+}  // namespace hora::collectives

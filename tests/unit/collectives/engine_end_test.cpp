@@ -1,0 +1,171 @@
+// Who is blamed when a world breaks: an engine at the end of a channel whose other ends are played
+// by the test.
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "collectives/control/messages.h"
+#include "collectives/runtime/engine.h"
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::collectives;
+using Batch = std::vector<Incoming>;
+
+namespace {
+
+// Each poll() answers one batch; when there are no more, it waits.
+class PlayedChannel final : public ControlChannel {
+ public:
+  void play(Batch batch) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    batches_.push_back(std::move(batch));
+    changed_.notify_all();
+  }
+  std::vector<std::string> sent_to(int rank) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return sent_[rank];
+  }
+  // Until this side has sent something of that kind to anybody.
+  bool wait_for(ControlMessage kind) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(60), [&] {
+      for (const auto& [rank, messages] : sent_) {
+        for (const std::string& each : messages) {
+          if (kind_of(each) == kind) return true;
+        }
+      }
+      return false;
+    });
+  }
+
+  void send(int rank, std::string_view bytes) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    sent_[rank].emplace_back(bytes);
+    changed_.notify_all();
+  }
+  Status flush(int, Deadline) override { return Ok{}; }
+  std::vector<Incoming> poll(Deadline deadline) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto ready = [&] { return !batches_.empty() || std::exchange(woken_, false); };
+    if (deadline == Deadline::max()) {
+      changed_.wait(lock, ready);
+    } else {
+      changed_.wait_until(lock, deadline, ready);
+    }
+    if (batches_.empty()) return {};
+    Batch batch = std::move(batches_.front());
+    batches_.pop_front();
+    return batch;
+  }
+  void wake() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    woken_ = true;
+    changed_.notify_all();
+  }
+  void hang_up() override {}
+  std::vector<int> liveness_fds() const override { return {}; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> batches_;
+  std::map<int, std::vector<std::string>> sent_;
+  bool woken_ = false;
+};
+
+struct Played {
+  World world;
+  Observer observer;
+  PlayedChannel* channel = nullptr;
+  std::unique_ptr<Engine> engine;
+
+  Played(int rank, int size) {
+    world.settings.rank = rank;
+    world.settings.size = size;
+    for (int i = 0; i < size; ++i) {
+      Introduction introduction;
+      introduction.hostname = "host" + std::to_string(i);
+      world.introductions.push_back(introduction);
+      world.hosts.push_back(i);
+    }
+    auto made = std::make_unique<PlayedChannel>();
+    channel = made.get();
+    engine = std::make_unique<Engine>(world, std::move(made), observer);
+    REQUIRE(engine->set_up());
+  }
+  // The reason that the engine gives for refusing new work, once it has ended.
+  std::string reason() {
+    std::string text;
+    engine->queue().push({std::make_shared<Operation>()}, text);
+    return text;
+  }
+};
+
+Incoming complaint(int rank, const std::string& text) {
+  return {rank, false, control_message(ControlMessage::kBroken, text)};
+}
+Incoming end_of(int rank) { return {rank, true, "the connection was closed"}; }
+
+std::string abort_text(const std::vector<std::string>& sent) {
+  for (const std::string& each : sent) {
+    if (kind_of(each) == ControlMessage::kAbort) return each.substr(1);
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("rank 0 names the rank that was lost, in whatever order complaints and ends arrive") {
+  const Incoming hearsay = complaint(1, "allreduce 'x': its neighbour hung up");
+  const std::vector<std::vector<Batch>> orders{
+      {{end_of(2)}, {hearsay}, {end_of(1)}, {end_of(3)}},
+      {{hearsay, end_of(2)}, {end_of(1)}, {end_of(3)}},
+      {{hearsay}, {end_of(2)}, {end_of(1)}, {end_of(3)}},
+      {{hearsay, end_of(1)}, {end_of(2)}, {end_of(3)}},
+      {{hearsay, end_of(1), complaint(3, "also"), end_of(3)}, {end_of(2)}},
+  };
+  for (const auto& order : orders) {
+    Played rank0(0, 4);
+    for (const Batch& batch : order) rank0.channel->play(batch);
+    rank0.engine->run();
+    CHECK(rank0.reason() == "rank 2 (host2) is gone: the connection was closed");
+    for (int rank : {1, 3}) CHECK(abort_text(rank0.channel->sent_to(rank)) == rank0.reason());
+  }
+}
+
+TEST_CASE("rank 0 believes a complaint when no rank turns out to be lost") {
+  Played rank0(0, 3);
+  rank0.channel->play({complaint(1, "allreduce 'x': not enough memory"), end_of(1)});
+  std::thread peer([&] {
+    if (rank0.channel->wait_for(ControlMessage::kAbort)) rank0.channel->play({end_of(2)});
+  });
+  rank0.engine->run();
+  peer.join();
+  CHECK(rank0.reason() == "rank 1 (host1): allreduce 'x': not enough memory");
+  CHECK(abort_text(rank0.channel->sent_to(1)) == rank0.reason());
+}
+
+TEST_CASE("a worker takes rank 0's word, also when the end of the connection is behind it") {
+  Played worker(1, 3);
+  worker.channel->play(
+      {{0, false, control_message(ControlMessage::kAbort, "rank 2 (x) is gone")}, end_of(0)});
+  worker.engine->run();
+  CHECK(worker.reason() == "rank 2 (x) is gone");
+}
+
+TEST_CASE("a worker that rank 0 leaves without a word names rank 0") {
+  Played worker(1, 3);
+  worker.channel->play({end_of(0)});
+  worker.engine->run();
+  CHECK(worker.reason() == "rank 0 (host0) is gone: the connection was closed");
+}
+
+TEST_CASE("a worker that cannot go on says so before it hangs up") {
+  Played worker(2, 3);
+  worker.channel->play({{0, false, std::string(1, '\x7f')}});
+  worker.engine->run();
+  CHECK(worker.channel->wait_for(ControlMessage::kBroken));
+  CHECK(worker.reason() == "rank 2 (host2): rank 0 (host0) sent an unexpected control message");
+}
