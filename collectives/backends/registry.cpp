@@ -106,6 +106,23 @@ Result<const BackendDescriptor*> load_backend(const BackendRow& row) {
   return answers.emplace(row.id, load_module(row)).first->second;
 }
 
+Result<const MeetingPoint*> load_meeting_point(const BackendRow& row) {
+  auto descriptor = load_backend(row);
+  if (!descriptor) return std::move(descriptor).error();
+  // The descriptor lies in the module.
+  Dl_info info{};
+  void* module =
+      dladdr(*descriptor, &info) == 0 ? nullptr : dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  const auto entry =
+      module == nullptr
+          ? nullptr
+          : reinterpret_cast<MeetingEntryPoint>(dlsym(module, HORA_MEETING_ENTRY_POINT));
+  if (entry == nullptr) {
+    return make_error(ErrorCode::kNotFound, std::string(row.id) + " knows no launcher");
+  }
+  return entry();
+}
+
 std::string library_folder() {
   Dl_info info{};
   if (dladdr(&folder_anchor, &info) == 0 || info.dli_fname == nullptr) return ".";

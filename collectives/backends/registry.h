@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/backends/backend.h"
+#include "collectives/backends/meeting_point.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {
@@ -24,6 +25,10 @@ const BackendRow* find_backend_row(std::string_view id);
 // HORA_MODULE_PATH); the answer is kept. kNotFound when it was not built or its file is not there,
 // kUnavailable when something that it needs is missing; the text says what. Any thread.
 Result<const BackendDescriptor*> load_backend(const BackendRow& row);
+
+// How the processes of the launcher that this module knows meet. Errors as load_backend(); kNotFound
+// also when the module knows none.
+Result<const MeetingPoint*> load_meeting_point(const BackendRow& row);
 
 // The folder that holds libhora, or the program that it is linked into.
 std::string library_folder();

@@ -1,50 +1,15 @@
 #include "collectives/runtime/bootstrap.h"
 
-#include <errno.h>
-#include <sys/socket.h>
-
+#include "collectives/backends/registry.h"
+#include "collectives/runtime/launched_world.h"
+#include "collectives/runtime/own_address.h"
+#include "rendezvous/contract/worker_env.h"
 #include "rendezvous/http_store.h"
-#include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/resolve.h"
-#include "rendezvous/net/socket.h"
 
 namespace hora::collectives {
 
 namespace {
-
-// The address of the interface that the launcher chose for this host.
-Result<std::string> address_of_interface(const std::string& name) {
-  auto interfaces = net::list_interfaces();
-  if (!interfaces) return std::move(interfaces).error();
-  const net::Interface* found = nullptr;
-  std::string known;
-  for (const net::Interface& each : *interfaces) {
-    known += (known.empty() ? "" : ", ") + each.name;
-    if (each.name != name || each.address.is_link_local()) continue;
-    if (found == nullptr || (found->address.v6 && !each.address.v6)) found = &each;
-  }
-  if (found == nullptr) {
-    return make_error(
-        ErrorCode::kUsage,
-        "HOROVOD_GLOO_IFACE=" + name + ": no such interface with an address; there are " + known);
-  }
-  return format_address(found->address);
-}
-
-// The address from which the kernel would send to `there`. Sends nothing: connecting a datagram
-// socket only looks up the route.
-Result<std::string> own_address_towards(const Endpoint& there) {
-  sockaddr_storage address{};
-  const unsigned length = net::to_sockaddr(there, address);
-  const os::Fd socket(::socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return errno_error(errno, "making a socket");
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-    return errno_error(errno, "finding the route to " + format_endpoint(there));
-  }
-  auto own = net::local_endpoint(socket.get());
-  if (!own) return std::move(own).error();
-  return format_address(own->address.unmapped());
-}
 
 Result<std::string> address_by_route(const Settings& settings) {
   auto rendezvous = net::resolve_host(settings.rendezvous_address,
@@ -59,6 +24,31 @@ Result<std::string> address_by_route(const Settings& settings) {
   return last;
 }
 
+// Under mpirun and its kind the place in the world and the rendezvous are found on the way.
+Result<std::string> find_own_address(Settings& settings) {
+  if (settings.rendezvous_address.empty() && !process_variable(rendezvous::env::kSize)) {
+    const std::string launcher = find_other_launcher(process_variable);
+    if (!launcher.empty()) return meet_by_launcher(settings, launcher);
+  }
+  if (settings.size == 1) return std::string();
+  return settings.interface.empty() ? address_by_route(settings)
+                                    : address_of_interface(settings.interface);
+}
+
+// Asked for by name, MPI must not be replaced silently.
+Status check_cpu_operations(const Settings& settings) {
+  if (settings.cpu_operations != "mpi" || settings.size == 1) return Ok{};
+  const Result<const BackendDescriptor*> mpi = load_backend(*find_backend_row("mpi"));
+  ErrorText why_not;
+  ProbeContext context;
+  context.world_size = settings.size;
+  context.local_size = settings.local_size;
+  if (mpi && (*mpi)->probe(context, why_not)) return Ok{};
+  return make_error(ErrorCode::kUnavailable,
+                    "HOROVOD_CPU_OPERATIONS=mpi, but MPI cannot be used: " +
+                        (mpi ? std::string(why_not.text) : mpi.error().message));
+}
+
 }  // namespace
 
 Result<Communicator::Start> start_from_environment(
@@ -68,10 +58,10 @@ Result<Communicator::Start> start_from_environment(
   Communicator::Start start;
   start.settings = std::move(*settings);
   start.process_sets = std::move(process_sets);
-  if (start.settings.size == 1) return start;
-  auto address = start.settings.interface.empty() ? address_by_route(start.settings)
-                                                  : address_of_interface(start.settings.interface);
+  auto address = find_own_address(start.settings);
   if (!address) return std::move(address).error();
+  HORA_TRY(check_cpu_operations(start.settings));
+  if (start.settings.size == 1) return start;
   start.address = std::move(*address);
   rendezvous::HttpStoreOptions options;
   options.host = start.settings.rendezvous_address;

@@ -52,6 +52,21 @@ void check_place(Reader& reader, std::string_view what, int rank, int size) {
               " is not below HOROVOD_" + std::string(what) + "SIZE=" + std::to_string(size));
 }
 
+// MPI moves nothing when Gloo is asked for, and horarun always asks for it: the two differ in who
+// started the job. HORA_BACKENDS is more exact, and wins.
+void read_cpu_operations(Reader& reader, Settings& settings) {
+  reader.text(env::kCpuOperations, settings.cpu_operations);
+  for (char& c : settings.cpu_operations) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  if (settings.cpu_operations.empty()) return;
+  if (settings.cpu_operations != "mpi" && settings.cpu_operations != "gloo") {
+    reader.fail("HOROVOD_CPU_OPERATIONS=" + settings.cpu_operations + ": expected mpi or gloo");
+  } else if (settings.backends.empty()) {
+    settings.backends = settings.cpu_operations == "mpi" ? "mpi,nccl" : "-mpi";
+  }
+}
+
 }  // namespace
 
 Result<Settings> parse_settings(const Variables& variables) {
@@ -78,6 +93,7 @@ Result<Settings> parse_settings(const Variables& variables) {
   settings.start_timeout = std::chrono::seconds(seconds);
   reader.integer("HOROVOD_FUSION_THRESHOLD", settings.fusion_threshold_bytes, 0, INT64_MAX);
   reader.text("HORA_BACKENDS", settings.backends);
+  read_cpu_operations(reader, settings);
   if (settings.size > 1 && settings.rendezvous_address.empty()) {
     reader.fail("HOROVOD_SIZE=" + std::to_string(settings.size) +
                 " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program by horarun");

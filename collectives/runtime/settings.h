@@ -31,7 +31,10 @@ struct Settings {
   std::chrono::milliseconds start_timeout{30000};
 
   std::int64_t fusion_threshold_bytes = 128 << 20;
-  std::string backends;  // HORA_BACKENDS: only these; empty: all that work
+  // Only these backends ("shm,gloo"), or all but those behind a minus ("-mpi"); empty: all that
+  // work.
+  std::string backends;
+  std::string cpu_operations;  // "mpi", "gloo" or empty: who moves tensors in host memory
 };
 
 // Answers a variable of the environment; nothing when it is not set.

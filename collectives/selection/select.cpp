@@ -50,11 +50,20 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
                                            const std::string& wanted) {
   std::vector<std::string> agreed;
   if (usable.empty()) return agreed;
-  const std::vector<std::string> allowed = split_list(wanted);
+  std::vector<std::string> allowed;
+  std::vector<std::string> refused;
+  for (const std::string& item : split_list(wanted)) {
+    if (item[0] == '-') {
+      refused.push_back(item.substr(1));
+    } else {
+      allowed.push_back(item);
+    }
+  }
   for (const std::string& id : usable.front()) {
     const bool everywhere = std::all_of(usable.begin(), usable.end(),
                                         [&](const auto& list) { return contains(list, id); });
-    if (everywhere && (allowed.empty() || id == "self" || contains(allowed, id))) {
+    const bool is_wanted = id == "self" || allowed.empty() || contains(allowed, id);
+    if (everywhere && is_wanted && !contains(refused, id)) {
       agreed.push_back(id);
     }
   }

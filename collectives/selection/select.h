@@ -31,7 +31,7 @@ struct SelectionQuery {
 std::optional<std::string> select_backend(const SelectionTable& table, const SelectionQuery& query);
 
 // Which backends every rank can use, in the order of the first rank's list. `wanted` (may be empty)
-// is a comma-separated list that restricts it further.
+// is a comma-separated list that restricts it further: "shm,gloo" to these, "-mpi" to all others.
 std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::string>>& usable,
                                            const std::string& wanted);
 

@@ -1,11 +1,15 @@
 #include "ranks.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 
+#include "collectives/runtime/bootstrap.h"
 #include "rendezvous/memory_store.h"
 
 namespace hora::test {
@@ -31,7 +35,41 @@ Communicator::Start start_of(const WorldOptions& options, int rank,
   return start;
 }
 
+std::string launched_backend() {
+  const char* backend = std::getenv("HORA_TEST_BACKEND");
+  return backend == nullptr ? "" : backend;
+}
+
+int launched_size() {
+  if (launched_backend().empty()) return 0;
+  for (const char* name : {"HOROVOD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (const char* size = std::getenv(name)) return std::atoi(size);
+  }
+  throw std::runtime_error("HORA_TEST_BACKEND is set, but no launcher started this process");
+}
+
+namespace {
+
+std::vector<std::string> run_launched_rank(const WorldOptions& options, const RankBody& body) {
+  static int generation = 0;
+  try {
+    auto start = collectives::start_from_environment(options.process_sets, generation++);
+    if (!start) return {start.error().message};
+    start->settings.backends = options.backends;
+    start->settings.fusion_threshold_bytes = options.fusion_threshold_bytes;
+    auto joined = Communicator::join(std::move(*start));
+    if (!joined) return {joined.error().message};
+    body(**joined);
+  } catch (const std::exception& thrown) {
+    return {*thrown.what() == '\0' ? "failed" : thrown.what()};
+  }
+  return {""};
+}
+
+}  // namespace
+
 std::vector<std::string> run_ranks(const WorldOptions& options, const RankBody& body) {
+  if (launched_size() > 0) return run_launched_rank(options, body);
   static std::atomic<int> jobs{0};
   const std::string job =
       "test-" + std::to_string(getpid()) + "-" + std::to_string(jobs.fetch_add(1));
@@ -56,6 +94,21 @@ std::vector<std::string> run_ranks(const WorldOptions& options, const RankBody& 
   }
   for (std::thread& thread : threads) thread.join();
   return failures;
+}
+
+SharedCounter::SharedCounter(const Communicator& communicator)
+    : name_("/hora-count-" + communicator.world().settings.job_id) {
+  const int fd = ::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  check(fd >= 0 && ::ftruncate(fd, sizeof *value_) == 0, "no shared memory for a counter");
+  void* memory = ::mmap(nullptr, sizeof *value_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  check(memory != MAP_FAILED, "no shared memory for a counter");
+  value_ = static_cast<std::atomic<int>*>(memory);  // zeroes: a counter at 0
+}
+
+SharedCounter::~SharedCounter() {
+  ::munmap(value_, sizeof *value_);
+  ::shm_unlink(name_.c_str());  // whoever comes later finds no name
 }
 
 void check(bool condition, const std::string& what) {

@@ -2,6 +2,7 @@
 // memory.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,14 +23,35 @@ struct WorldOptions {
 
 using RankBody = std::function<void(collectives::Communicator&)>;
 
-// What went wrong on a rank, if anything. Assertions in `body` must not be Catch's (they are not
-// for threads): throw, or use check().
+// Not 0: this process is one rank of so many that a launcher started (HORA_TEST_BACKEND=mpi mpirun
+// -np 4 collectives_conformance_test); all of them run the same test cases.
+int launched_size();
+// HORA_TEST_BACKEND: the one to be tested then.
+std::string launched_backend();
+
+// What went wrong on a rank, if anything. In a launched process the world is the launcher's, and
+// the answer is about its own rank only. Assertions in `body` must not be Catch's (they are not for
+// threads): throw, or use check().
 std::vector<std::string> run_ranks(const WorldOptions& options, const RankBody& body);
 
 // What rank `rank` of such a world starts with.
 collectives::Communicator::Start start_of(const WorldOptions& options, int rank,
                                           const std::shared_ptr<rendezvous::Store>& store,
                                           const std::string& job);
+
+// A number that all ranks of a job on this host see, threads or processes.
+class SharedCounter {
+ public:
+  explicit SharedCounter(const collectives::Communicator& communicator);
+  ~SharedCounter();
+  SharedCounter(const SharedCounter&) = delete;
+  SharedCounter& operator=(const SharedCounter&) = delete;
+  std::atomic<int>& value() { return *value_; }
+
+ private:
+  std::string name_;
+  std::atomic<int>* value_ = nullptr;
+};
 
 // Throws when false.
 void check(bool condition, const std::string& what);

@@ -2,6 +2,7 @@
 
 #include "collectives/fusion/fusion_plan.h"
 #include "collectives/runtime/introduction.h"
+#include "collectives/runtime/launched_world.h"
 #include "collectives/runtime/settings.h"
 #include "collectives/selection/select.h"
 #include "tests/support/catch.h"
@@ -122,6 +123,47 @@ TEST_CASE("settings: what is wrong is named") {
   CHECK_THAT(error(Map{{"HOROVOD_SIZE", "2"}}),
              Contains("HOROVOD_GLOO_RENDEZVOUS_ADDR is not set"));
   CHECK_THAT(error(Map{{"HOROVOD_GLOO_TIMEOUT_SECONDS", "1e3"}}), Contains("whole number"));
+}
+
+TEST_CASE("settings: who moves tensors in host memory") {
+  using Map = std::map<std::string, std::string, std::less<>>;
+  const auto backends = [](const Map& variables) {
+    const auto settings = settings_of(variables);
+    REQUIRE(settings);
+    return settings->backends;
+  };
+  CHECK(backends(Map{}) == "");
+  CHECK(backends(Map{{"HOROVOD_CPU_OPERATIONS", "MPI"}}) == "mpi,nccl");
+  CHECK(backends(Map{{"HOROVOD_CPU_OPERATIONS", "gloo"}}) == "-mpi");
+  CHECK(backends(Map{{"HOROVOD_CPU_OPERATIONS", "gloo"}, {"HORA_BACKENDS", "shm"}}) == "shm");
+  const auto unknown = settings_of(Map{{"HOROVOD_CPU_OPERATIONS", "ccl"}});
+  REQUIRE_FALSE(unknown);
+  CHECK_THAT(unknown.error().message, Contains("HOROVOD_CPU_OPERATIONS=ccl: expected mpi or gloo"));
+
+  const std::vector<std::vector<std::string>> all(2, {"self", "shm", "gloo", "mpi"});
+  using Names = std::vector<std::string>;
+  CHECK(agree_on_backends(all, "-mpi") == Names{"self", "shm", "gloo"});
+  CHECK(agree_on_backends(all, "mpi,nccl") == Names{"self", "mpi"});
+  CHECK(agree_on_backends(all, "shm, mpi, -shm") == Names{"self", "mpi"});
+}
+
+TEST_CASE("other launchers are known by what they set") {
+  using Map = std::map<std::string, std::string, std::less<>>;
+  const auto launcher = [](const Map& variables) {
+    return find_other_launcher([&](std::string_view name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      if (found == variables.end()) return std::nullopt;
+      return found->second;
+    });
+  };
+  CHECK(launcher({}) == "");
+  CHECK(launcher({{"OMPI_COMM_WORLD_SIZE", "4"}}) == "OMPI_COMM_WORLD_SIZE");
+  CHECK(launcher({{"OMPI_COMM_WORLD_SIZE", "1"}}) == "");
+  CHECK(launcher({{"PMI_SIZE", "2"}}) == "PMI_SIZE");
+  CHECK(launcher({{"PMIX_NAMESPACE", "x"}}) == "");
+  CHECK(launcher({{"PMIX_NAMESPACE", "x"}, {"SLURM_STEP_NUM_TASKS", "2"}}) == "PMIX_NAMESPACE");
+  CHECK(launcher({{"HOROVOD_CONTROLLER", "mpi"}}) == "HOROVOD_CONTROLLER");
+  CHECK(launcher({{"HOROVOD_CONTROLLER", "gloo"}}) == "");
 }
 
 TEST_CASE("introductions: survive; hosts are numbered; process sets must agree") {

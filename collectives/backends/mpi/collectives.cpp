@@ -1,0 +1,178 @@
+#include "collectives/backends/mpi/collectives.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+
+namespace hora::collectives::mpi {
+
+namespace {
+
+// The most elements of one MPI call.
+constexpr std::int64_t kMostElements = INT64_C(1) << 30;
+
+std::int64_t bytes_of(MPI_Datatype type) {
+  int bytes = 0;
+  MPI_Type_size(type, &bytes);
+  return bytes;
+}
+
+const void* at(const void* data, std::int64_t bytes) {
+  return static_cast<const char*>(data) + bytes;
+}
+void* at(void* data, std::int64_t bytes) { return static_cast<char*>(data) + bytes; }
+
+// Calls `part(offset, count)` for pieces of at most kMostElements.
+template <typename Part>
+bool in_parts(std::int64_t count, Part&& part) {
+  for (std::int64_t done = 0; done < count; done += kMostElements) {
+    if (!part(done, static_cast<int>(std::min(kMostElements, count - done)))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Collectives::~Collectives() {
+  int finalized = 0;
+  if (is_given_up() || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  MPI_Comm_free(&communicator_);
+}
+
+bool Collectives::finish(int code, MPI_Request& request, const char* call, ErrorText& error) {
+  return check(code, call, error) && wait(request, aborted_, Deadline::max(), call, error);
+}
+
+bool Collectives::allreduce(const void* input, void* output, std::int64_t count, MPI_Datatype type,
+                            MPI_Op op, ErrorText& error) {
+  const std::int64_t width = bytes_of(type);
+  return in_parts(count, [&](std::int64_t from, int part) {
+    const void* source = input == output ? MPI_IN_PLACE : at(input, from * width);
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code =
+        MPI_Iallreduce(source, at(output, from * width), part, type, op, communicator_, &request);
+    return finish(code, request, "MPI_Iallreduce", error);
+  });
+}
+
+bool Collectives::broadcast(void* data, std::int64_t count, MPI_Datatype type, int root,
+                            ErrorText& error) {
+  const std::int64_t width = bytes_of(type);
+  return in_parts(count, [&](std::int64_t from, int part) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = MPI_Ibcast(at(data, from * width), part, type, root, communicator_, &request);
+    return finish(code, request, "MPI_Ibcast", error);
+  });
+}
+
+bool Collectives::lay_out(const std::int64_t* counts, Layout& layout) const {
+  std::int64_t offset = 0;
+  for (int i = 0; i < size_; ++i) {
+    if (offset + counts[i] > INT_MAX) return false;
+    layout.counts.push_back(static_cast<int>(counts[i]));
+    layout.offsets.push_back(static_cast<int>(offset));
+    offset += counts[i];
+  }
+  return true;
+}
+
+bool Collectives::allgather(const void* input, void* output, const std::int64_t* counts,
+                            MPI_Datatype type, ErrorText& error) {
+  const std::int64_t width = bytes_of(type);
+  Layout layout;
+  if (lay_out(counts, layout)) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = MPI_Iallgatherv(
+        input == nullptr ? MPI_IN_PLACE : input, static_cast<int>(counts[index_]), type, output,
+        layout.counts.data(), layout.offsets.data(), type, communicator_, &request);
+    return finish(code, request, "MPI_Iallgatherv", error);
+  }
+  std::int64_t offset = 0;
+  for (int root = 0; root < size_; ++root) {
+    void* const place = at(output, offset * width);
+    if (root == index_ && input != nullptr) {
+      std::copy_n(static_cast<const char*>(input), counts[root] * width, static_cast<char*>(place));
+    }
+    if (!broadcast(place, counts[root], type, root, error)) return false;
+    offset += counts[root];
+  }
+  return true;
+}
+
+bool Collectives::alltoall(const void* input, const std::int64_t* send_counts, void* output,
+                           const std::int64_t* receive_counts, MPI_Datatype type,
+                           ErrorText& error) {
+  Layout send;
+  Layout receive;
+  // The ranks must go the same way, and no rank knows all counts.
+  int fits = lay_out(send_counts, send) && lay_out(receive_counts, receive) ? 1 : 0;
+  if (!allreduce(&fits, &fits, 1, MPI_INT, MPI_MIN, error)) return false;
+  if (fits == 0) {
+    return alltoall_by_messages(input, send_counts, output, receive_counts, type, error);
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int code =
+      MPI_Ialltoallv(input, send.counts.data(), send.offsets.data(), type, output,
+                     receive.counts.data(), receive.offsets.data(), type, communicator_, &request);
+  return finish(code, request, "MPI_Ialltoallv", error);
+}
+
+bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* send_counts,
+                                       void* output, const std::int64_t* receive_counts,
+                                       MPI_Datatype type, ErrorText& error) {
+  const std::int64_t width = bytes_of(type);
+  constexpr int kTag = 1;
+  std::vector<MPI_Request> requests;
+  std::int64_t send_from = 0;
+  std::int64_t receive_to = 0;
+  bool good = true;
+  for (int peer = 0; peer < size_ && good; ++peer) {
+    good = in_parts(receive_counts[peer], [&](std::int64_t done, int part) {
+      return check(MPI_Irecv(at(output, (receive_to + done) * width), part, type, peer, kTag,
+                             communicator_, &requests.emplace_back(MPI_REQUEST_NULL)),
+                   "MPI_Irecv", error);
+    });
+    good = good && in_parts(send_counts[peer], [&](std::int64_t done, int part) {
+             return check(MPI_Isend(at(input, (send_from + done) * width), part, type, peer, kTag,
+                                    communicator_, &requests.emplace_back(MPI_REQUEST_NULL)),
+                          "MPI_Isend", error);
+           });
+    send_from += send_counts[peer];
+    receive_to += receive_counts[peer];
+  }
+  for (MPI_Request& request : requests) {
+    good = good && wait(request, aborted_, Deadline::max(), "MPI_Isend and MPI_Irecv", error);
+  }
+  return good;
+}
+
+bool Collectives::reduce_scatter(const void* input, void* output, const std::int64_t* counts,
+                                 MPI_Datatype type, MPI_Op op, ErrorText& error) {
+  const std::int64_t width = bytes_of(type);
+  Layout layout;
+  if (lay_out(counts, layout)) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code =
+        MPI_Ireduce_scatter(input, output, layout.counts.data(), type, op, communicator_, &request);
+    return finish(code, request, "MPI_Ireduce_scatter", error);
+  }
+  std::int64_t offset = 0;
+  for (int root = 0; root < size_; ++root) {
+    const bool good = in_parts(counts[root], [&](std::int64_t from, int part) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      const int code = MPI_Ireduce(at(input, (offset + from) * width), at(output, from * width),
+                                   part, type, op, root, communicator_, &request);
+      return finish(code, request, "MPI_Ireduce", error);
+    });
+    if (!good) return false;
+    offset += counts[root];
+  }
+  return true;
+}
+
+bool Collectives::barrier(ErrorText& error) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  return finish(MPI_Ibarrier(communicator_, &request), request, "MPI_Ibarrier", error);
+}
+
+}  // namespace hora::collectives::mpi

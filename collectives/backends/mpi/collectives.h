@@ -1,0 +1,62 @@
+// MPI's collectives with 64-bit counts, and such that a blocked one can be given up: the
+// non-blocking form and a look at its progress. One thread at a time; abort() from any.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/backends/backend.h"
+#include "collectives/backends/mpi/session.h"
+
+namespace hora::collectives::mpi {
+
+class Collectives {
+ public:
+  // Owns `communicator`.
+  Collectives(MPI_Comm communicator, int index, int size)
+      : communicator_(communicator), index_(index), size_(size) {}
+  ~Collectives();
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+
+  int index() const { return index_; }
+  int size() const { return size_; }
+  void abort() { aborted_ = true; }
+
+  // Counts are elements of `type`. input may be output.
+  bool allreduce(const void* input, void* output, std::int64_t count, MPI_Datatype type, MPI_Op op,
+                 ErrorText& error);
+  bool broadcast(void* data, std::int64_t count, MPI_Datatype type, int root, ErrorText& error);
+  // input == nullptr: this rank's part is in its place in `output` already.
+  bool allgather(const void* input, void* output, const std::int64_t* counts, MPI_Datatype type,
+                 ErrorText& error);
+  bool alltoall(const void* input, const std::int64_t* send_counts, void* output,
+                const std::int64_t* receive_counts, MPI_Datatype type, ErrorText& error);
+  // input != output.
+  bool reduce_scatter(const void* input, void* output, const std::int64_t* counts,
+                      MPI_Datatype type, MPI_Op op, ErrorText& error);
+  bool barrier(ErrorText& error);
+
+ private:
+  struct Layout {  // as MPI wants it
+    std::vector<int> counts;
+    std::vector<int> offsets;
+  };
+  // False when a count or an offset does not fit an int.
+  bool lay_out(const std::int64_t* counts, Layout& layout) const;
+  bool alltoall_by_messages(const void* input, const std::int64_t* send_counts, void* output,
+                            const std::int64_t* receive_counts, MPI_Datatype type,
+                            ErrorText& error);
+  // What a call that starts an operation answered; then until it is done.
+  bool finish(int code, MPI_Request& request, const char* call, ErrorText& error);
+
+  MPI_Comm communicator_;
+  int index_;
+  int size_;
+  std::atomic<bool> aborted_{false};
+};
+
+}  // namespace hora::collectives::mpi

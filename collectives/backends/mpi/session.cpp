@@ -1,0 +1,188 @@
+#include "collectives/backends/mpi/session.h"
+
+#include <sched.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+namespace hora::collectives::mpi {
+
+namespace {
+
+// What is known of MPI in this process. Constant-initialised: used until the last destructor.
+struct State {
+  std::mutex mutex;
+  bool started = false;
+  bool ours = false;  // we called MPI_Init
+  int thread_level = MPI_THREAD_SINGLE;
+  MPI_Comm world = MPI_COMM_NULL;
+  char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  char version[MPI_MAX_LIBRARY_VERSION_STRING + 64] = {};
+};
+State state;
+std::atomic<bool> given_up{false};
+std::atomic<int> ranks_on_host{1};
+
+constexpr const char* kLevelNames[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED",
+                                       "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};
+
+const char* level_name(int level) {
+  if (level <= MPI_THREAD_SINGLE) return kLevelNames[0];
+  if (level <= MPI_THREAD_FUNNELED) return kLevelNames[1];
+  return level <= MPI_THREAD_SERIALIZED ? kLevelNames[2] : kLevelNames[3];
+}
+
+bool is_on(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && std::atoi(value) > 0;
+}
+
+bool initialise(ErrorText& error) {
+  int flag = 0;
+  if (!check(MPI_Finalized(&flag), "MPI_Finalized", error)) return false;
+  if (flag != 0) return error.set("this process has called MPI_Finalize already");
+  if (!check(MPI_Initialized(&flag), "MPI_Initialized", error)) return false;
+  if (flag != 0) {
+    if (!check(MPI_Query_thread(&state.thread_level), "MPI_Query_thread", error)) return false;
+  } else {
+    // The runtime's thread is not the one that gets here, so SERIALIZED is the least that serves;
+    // MULTIPLE leaves the program free to use MPI at the same time.
+    const int wanted =
+        is_on("HOROVOD_MPI_THREADS_DISABLE") ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
+    const int code = MPI_Init_thread(nullptr, nullptr, wanted, &state.thread_level);
+    if (!check(code, "MPI_Init_thread", error)) return false;
+    state.ours = true;
+  }
+  if (state.thread_level < MPI_THREAD_SERIALIZED) {
+    return error.set(
+        "MPI was initialised with %s, but the runtime has a thread of its own: initialise it with "
+        "MPI_THREAD_MULTIPLE (mpi4py does), or leave it to Hora",
+        level_name(state.thread_level));
+  }
+  if (!check(MPI_Comm_dup(MPI_COMM_WORLD, &state.world), "MPI_Comm_dup", error)) return false;
+  // Errors come back as codes on everything that is made from this communicator.
+  return check(MPI_Comm_set_errhandler(state.world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
+               error);
+}
+
+// Runs after every handler of atexit(), libhora's included, so the last communicator has gone. A
+// process of an MPI job that ends without MPI_Finalize would be taken for a crash.
+__attribute__((destructor)) void finish() {
+  if (!state.ours || given_up) return;
+  int finalized = 0;
+  if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  if (state.world != MPI_COMM_NULL) MPI_Comm_free(&state.world);
+  MPI_Finalize();
+}
+
+void pause(int round, bool may_spin) {
+  constexpr int kSpins = 2'000;
+  constexpr int kYields = 2'000'000;
+  if (may_spin && round < kSpins) return;
+  if (round < kYields) {
+    sched_yield();
+  } else {  // somebody is stopped or very slow
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+bool has_cores_to_spin() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return false;
+  return CPU_COUNT(&cores) >= ranks_on_host.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool check(int code, const char* call, ErrorText& error) {
+  if (code == MPI_SUCCESS) return true;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
+    std::snprintf(text, sizeof text, "error %d", code);
+  }
+  return error.set("%s: %s", call, text);
+}
+
+bool is_launched(ErrorText& seen) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "PMI_FD"}) {
+    if (std::getenv(name) == nullptr) continue;
+    seen.set("%s is set", name);
+    return true;
+  }
+  int flag = 0;
+  if (MPI_Initialized(&flag) == MPI_SUCCESS && flag != 0) {
+    seen.set("the program has initialised MPI");
+    return true;
+  }
+  return seen.set(
+      "no MPI launcher started this process (mpirun, srun, horarun --mpi or --pmix would set "
+      "OMPI_COMM_WORLD_SIZE, PMIX_NAMESPACE or PMI_SIZE)");
+}
+
+int launched_size() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return 0;
+}
+
+bool start(ErrorText& error) {
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  if (given_up) {
+    return error.set(
+        "a job of this process was broken off in the middle of an MPI operation: MPI "
+        "cannot be used again, start the process anew");
+  }
+  if (state.started) return true;
+  if (!initialise(error)) return false;
+  state.started = true;
+  return true;
+}
+
+MPI_Comm world() { return state.world; }
+
+const char* library_name() {
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  int length = 0;
+  if (MPI_Get_library_version(state.library, &length) != MPI_SUCCESS) return "";
+  state.library[std::strcspn(state.library, ",\n")] = '\0';  // the rest is how it was built
+  return state.library;
+}
+
+const char* version() {
+  const char* const library = library_name();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  if (!state.started) return library;
+  std::snprintf(state.version, sizeof state.version, "%s, %s", library,
+                level_name(state.thread_level));
+  return state.version;
+}
+
+bool wait(MPI_Request& request, const std::atomic<bool>& aborted, Deadline deadline,
+          const char* what, ErrorText& error) {
+  const bool may_spin = has_cores_to_spin();
+  for (int round = 0;; ++round) {
+    int done = 0;
+    if (!check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what, error)) return false;
+    if (done != 0) return true;
+    if (aborted.load(std::memory_order_relaxed)) {
+      given_up = true;
+      return error.set("%s: the job is ending", what);
+    }
+    if (round % 1024 == 1023 && std::chrono::steady_clock::now() > deadline) {
+      given_up = true;
+      return error.set("%s: not all processes came in time", what);
+    }
+    pause(round, may_spin);
+  }
+}
+
+bool is_given_up() { return given_up; }
+
+void set_ranks_on_host(int count) { ranks_on_host = count; }
+
+}  // namespace hora::collectives::mpi

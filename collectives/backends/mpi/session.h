@@ -1,0 +1,42 @@
+// MPI in this process: started once, by us or by the program, and ended at exit if it was us.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "collectives/backends/backend.h"
+
+namespace hora::collectives::mpi {
+
+// Answers false and says which call failed, and how, unless code is MPI_SUCCESS.
+bool check(int code, const char* call, ErrorText& error);
+
+// Whether an MPI launcher started this process, or the program has initialised MPI itself. `seen`
+// names what tells so, or what was looked for.
+bool is_launched(ErrorText& seen);
+// How many processes the launcher's variables speak of; 0: they do not say.
+int launched_size();
+
+// MPI initialised, with the thread support that the runtime needs. Any number of calls.
+bool start(ErrorText& error);
+// A communicator of all processes that no one else uses. After start().
+MPI_Comm world();
+// "Open MPI v4.1.4"; version() tells the thread support as well, after start().
+const char* library_name();
+const char* version();
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// Until the request is done, `aborted` is set, or the deadline has passed. A request that is given
+// up stays with MPI, which may still use its memory when it is called again: MPI is then not used
+// any more by us (start() fails, and nothing is finalised).
+bool wait(MPI_Request& request, const std::atomic<bool>& aborted, Deadline deadline,
+          const char* what, ErrorText& error);
+bool is_given_up();
+
+// Between the ranks of a host and this one's cores: whether waiting may keep a core busy.
+void set_ranks_on_host(int count);
+
+}  // namespace hora::collectives::mpi

@@ -1,0 +1,220 @@
+#include "collectives/runtime/launched_world.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "collectives/backends/registry.h"
+#include "collectives/runtime/hosted_rendezvous.h"
+#include "collectives/runtime/own_address.h"
+#include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::collectives {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// What one process tells all others, as text. The same size from each.
+struct Note {
+  char text[4096] = {};
+};
+
+int number_of(const Variables& variables, std::string_view name) {
+  const auto text = variables(name);
+  int value = 0;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
+// Where the processes of a launcher meet, seen from one of them.
+class Meeting {
+ public:
+  Meeting(const MeetingPoint& point, Settings& settings) : point_(point), settings_(settings) {}
+
+  Result<std::string> run() {
+    HORA_TRY(find_place());
+    if (settings_.size == 1) return std::string();
+    HORA_TRY(learn_rendezvous());
+    std::string reached;
+    auto own = reach(reached);
+    // Every rank tells how it went before any gives up: the others would wait for it.
+    auto notes = exchange(own ? "ok " + reached : "error " + own.error().message);
+    if (!notes) return std::move(notes).error();
+    for (std::size_t rank = 0; rank < notes->size(); ++rank) {
+      const std::string& note = (*notes)[rank];
+      if (note.rfind("error ", 0) == 0) {
+        return make_error(ErrorCode::kUnavailable,
+                          "rank " + std::to_string(rank) +
+                              " cannot reach rank 0: " + note.substr(std::strlen("error ")) +
+                              "; HOROVOD_GLOO_IFACE names the interface to use");
+      }
+    }
+    return settings_.rank == 0 ? address_that_serves(*notes) : *own;
+  }
+
+ private:
+  Error failed(const ErrorText& text) { return make_error(ErrorCode::kUnavailable, text.text); }
+
+  Status find_place() {
+    LauncherPlace place;
+    ErrorText error;
+    if (!point_.place(&place, error)) return failed(error);
+    settings_.rank = place.rank;
+    settings_.size = place.size;
+    settings_.local_rank = place.local_rank;
+    settings_.local_size = place.local_size;
+    settings_.cross_rank = place.cross_rank;
+    settings_.cross_size = place.cross_size;
+    return Ok{};
+  }
+
+  Result<std::vector<std::string>> exchange(const std::string& mine) {
+    Note note;
+    mine.copy(note.text, sizeof note.text - 1);
+    std::vector<Note> all(static_cast<std::size_t>(settings_.size));
+    ErrorText error;
+    if (!point_.allgather(&note, sizeof note, all.data(), settings_.start_timeout.count(), error)) {
+      return failed(error);
+    }
+    std::vector<std::string> texts;
+    for (const Note& each : all) texts.emplace_back(each.text);
+    return texts;
+  }
+
+  bool on_one_host() const { return settings_.local_size == settings_.size; }
+
+  // Where rank 0 can be found: the chosen interface, or every one that may lead to another host.
+  Result<std::vector<IpAddress>> own_addresses() const {
+    if (on_one_host() && settings_.interface.empty())
+      return std::vector{*parse_ip_address("127.0.0.1")};
+    if (!settings_.interface.empty()) {
+      auto address = address_of_interface(settings_.interface);
+      if (!address) return std::move(address).error();
+      return std::vector{*parse_ip_address(*address)};
+    }
+    auto interfaces = net::list_interfaces();
+    if (!interfaces) return std::move(interfaces).error();
+    std::vector<IpAddress> addresses;
+    for (const bool bridges : {false, true}) {
+      for (const net::Interface& each : *interfaces) {
+        if (!each.up || each.loopback || each.address.is_link_local()) continue;
+        if (each.virtual_bridge == bridges) addresses.push_back(each.address);
+      }
+    }
+    if (addresses.empty()) {
+      return make_error(ErrorCode::kNotFound, "no network interface that leads to other hosts");
+    }
+    return addresses;
+  }
+
+  Result<std::string> open_rendezvous() {
+    // Ends with the process, or when the ranks meet again: others may still be reading.
+    static std::unique_ptr<HostedRendezvous> hosted;
+    hosted.reset();
+    auto addresses = own_addresses();
+    if (!addresses) return std::move(addresses).error();
+    const std::string token = os::random_token();
+    auto started = HostedRendezvous::start(*addresses, token);
+    if (!started) return std::move(started).error();
+    hosted = std::move(*started);
+    std::string text = "ok " + os::random_token() + " " + token;
+    for (const Endpoint& each : hosted->endpoints()) text += " " + format_endpoint(each);
+    return text;
+  }
+
+  Status learn_rendezvous() {
+    std::string mine;
+    if (settings_.rank == 0) {
+      auto opened = open_rendezvous();
+      mine = opened ? *opened : "error " + opened.error().message;
+    }
+    auto notes = exchange(mine);
+    if (!notes) return std::move(notes).error();
+    std::istringstream words(notes->front());
+    std::string word;
+    words >> word;
+    if (word != "ok") return make_error(ErrorCode::kUnavailable, "rank 0: " + notes->front());
+    words >> settings_.job_id >> settings_.rendezvous_token;
+    while (words >> word) {
+      auto endpoint = parse_endpoint(word);
+      if (!endpoint) return std::move(endpoint).error();
+      endpoints_.push_back(*endpoint);
+    }
+    return Ok{};
+  }
+
+  void use(const Endpoint& endpoint) {
+    settings_.rendezvous_address = format_address(endpoint.address);
+    settings_.rendezvous_port = endpoint.port;
+  }
+
+  // The first of rank 0's addresses that answers from here, and this host's own towards it.
+  Result<std::string> reach(std::string& reached) {
+    const milliseconds patience = std::min(settings_.start_timeout, milliseconds(5'000));
+    Error last = make_error(ErrorCode::kNotFound, "it has no address");
+    for (const Endpoint& each : endpoints_) {
+      const auto connected = net::connect_tcp(each, Clock::now() + patience);
+      if (!connected) {
+        last = connected.error().with_context(format_endpoint(each));
+        continue;
+      }
+      use(each);
+      reached = format_address(each.address);
+      if (!settings_.interface.empty()) return address_of_interface(settings_.interface);
+      return own_address_towards(each);
+    }
+    return last;
+  }
+
+  // Rank 0's own: the one that most ranks have reached it by.
+  std::string address_that_serves(const std::vector<std::string>& notes) const {
+    std::map<std::string, int> votes;
+    for (std::size_t rank = 1; rank < notes.size(); ++rank) {
+      ++votes[notes[rank].substr(std::strlen("ok "))];
+    }
+    const auto most =
+        std::max_element(votes.begin(), votes.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most->first;
+  }
+
+  const MeetingPoint& point_;
+  Settings& settings_;
+  std::vector<Endpoint> endpoints_;
+};
+
+}  // namespace
+
+std::string find_other_launcher(const Variables& variables) {
+  for (const std::string name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (number_of(variables, name) > 1) return name;
+  }
+  if (variables("PMIX_NAMESPACE") && number_of(variables, "SLURM_STEP_NUM_TASKS") > 1) {
+    return "PMIX_NAMESPACE";
+  }
+  const auto controller = variables("HOROVOD_CONTROLLER");
+  if (controller && (*controller == "mpi" || *controller == "MPI")) return "HOROVOD_CONTROLLER";
+  return {};
+}
+
+Result<std::string> meet_by_launcher(Settings& settings, const std::string& launcher) {
+  const BackendRow* row = find_backend_row("mpi");
+  const auto point = load_meeting_point(*row);
+  if (!point) {
+    return make_error(ErrorCode::kUnavailable,
+                      launcher +
+                          " says that an MPI launcher started this process, but Hora's MPI "
+                          "module does not load: " +
+                          point.error().message);
+  }
+  return Meeting(**point, settings).run();
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,27 @@
+"""A Horovod script: an allreduce, then one line about the place and who moved the tensor. With an
+argument, rank 1 fails instead, in the way it names."""
+import os
+import signal
+import sys
+
+import hora
+import hora.numpy as hvd
+import numpy
+
+hvd.init()
+print("place", hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size(),
+      flush=True)
+total = hvd.allreduce(numpy.full(1000, hvd.rank() + 1.0), op=hvd.Sum)
+used = [backend["id"] for backend in hora.basics.describe()["backends"] if backend["enabled"]]
+print("sum", total[999], *used, flush=True)
+if hvd.rank() == 1 and sys.argv[1:] == ["exit"]:
+    os._exit(7)
+if hvd.rank() == 1 and sys.argv[1:] == ["kill"]:
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1:]:
+    try:
+        hvd.allreduce(numpy.ones(10), name="never")
+    except Exception as error:
+        print("failed:", error, file=sys.stderr, flush=True)
+        raise
+# No shutdown: the end of the process is enough.

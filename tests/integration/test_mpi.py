@@ -1,0 +1,96 @@
+"""Ranks that an MPI launcher starts: a plain mpirun without horarun."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+PYTHON = "/usr/bin/python3"
+DEADLINE_S = 90
+
+pytestmark = pytest.mark.skipif(shutil.which("mpirun.openmpi") is None, reason="no Open MPI's mpirun")
+
+
+class Mpirun:
+    def __init__(self, build, shared):
+        self.bundle = os.path.join(shared, "bundle")
+        if not os.path.isdir(self.bundle):  # where all hosts see it
+            shutil.copytree(os.path.join(build, "share", "hora", "bundle"), self.bundle)
+        self.script = os.path.join(shared, "mpi_ranks.py")
+
+    def run(self, *arguments, **variables):
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                       "PYTHONPATH": self.bundle + "/python", **variables}
+        return subprocess.run(["mpirun.openmpi", "--oversubscribe", *map(str, arguments)], env=environment, cwd="/",
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def mpirun(build, shared):
+    return Mpirun(build, shared)
+
+
+def test_script_under_plain_mpirun(mpirun):
+    done = mpirun.run("-np", 3, PYTHON, mpirun.script)
+    assert done.returncode == 0, done
+    assert sorted(re.findall(r"place .*", done.stdout)) == [f"place {r} 3 {r} 3 0 1" for r in range(3)]
+    assert done.stdout.count("sum 6.0") == 3, done
+
+
+def test_mpi_moves_the_tensors_when_asked(mpirun):
+    done = mpirun.run("-np", 2, PYTHON, mpirun.script, HOROVOD_CPU_OPERATIONS="MPI")
+    assert done.returncode == 0, done
+    assert done.stdout.count("sum 3.0 mpi\n") == 2, done
+
+
+def test_program_of_libhora_under_plain_mpirun(mpirun):
+    done = mpirun.run("-np", 2, mpirun.bundle + "/bin/hora-smoke", HORA_BACKENDS="mpi")
+    assert done.returncode == 0, done
+
+
+def test_one_process_is_a_world_of_one(mpirun):
+    done = mpirun.run("-np", 1, PYTHON, mpirun.script)
+    assert done.returncode == 0 and "sum 1.0 self" in done.stdout, done
+
+
+@pytest.mark.parametrize("way, code", [("exit", 7), ("kill", 137)])
+def test_a_lost_rank_ends_the_job(mpirun, way, code):
+    done = mpirun.run("-np", 3, PYTHON, mpirun.script, way, HOROVOD_CPU_OPERATIONS="mpi")
+    assert done.returncode == code, done
+
+
+def test_mpi_asked_for_without_a_launcher(mpirun):
+    environment = {**os.environ, "PYTHONPATH": mpirun.bundle + "/python", "HOROVOD_CPU_OPERATIONS": "mpi",
+                   "HOROVOD_SIZE": "2", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}
+    done = subprocess.run([PYTHON, mpirun.script], env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode != 0
+    assert "HOROVOD_CPU_OPERATIONS=mpi, but MPI cannot be used: no MPI launcher started this process" in done.stderr
+
+
+def test_two_hosts_with_a_decoy_network(mpirun, hosts):
+    """Rank 0's address on the network that leads nowhere is passed over."""
+    two = hosts(2, nets=2, decoy=True)
+    done = mpirun.run("-H", two.spec(2), "-np", 4, "--mca", "btl_tcp_if_include", two.address(1, 0) + "/24",
+                      "-x", "PYTHONPATH", PYTHON, mpirun.script)
+    assert done.returncode == 0, done
+    assert sorted(re.findall(r"place .*", done.stdout)) == [
+        "place 0 4 0 2 0 2", "place 1 4 1 2 0 2", "place 2 4 0 2 1 2", "place 3 4 1 2 1 2"]
+    assert done.stdout.count("sum 10.0") == 4, done
+
+
+def test_check_build_tells_whether_mpi_is_here(build):
+    """The box, the reason, and the rest of the table, on a machine whose libmpi is gone."""
+    horarun = os.path.join(build, "bin", "horarun")
+    command = [horarun, "--check-build", "--verbose"]
+    tick = lambda done: re.search(r"Operations:(?:\n.*)*?\n    \[(.)\] MPI", done.stdout)[1]
+    here = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert tick(here) == "X", here
+    library = re.search(r"MPI +yes +yes .* (/\S*libmpi\S*)", here.stdout)[1]
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/null "$0" && exec "$@"', library, *command]
+    gone = subprocess.run(hidden, capture_output=True, text=True, timeout=DEADLINE_S)
+    if gone.returncode != 0 and "mount" in gone.stderr + gone.stdout:
+        pytest.skip("may not mount here: " + gone.stderr)
+    assert tick(gone) == " ", gone
+    assert re.search(r"mpi +does not load .*libmpi", gone.stdout), gone
+    assert "[X] Gloo" in gone.stdout, gone
