@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <utility>
 
+#include "launcher/completion.h"
 #include "launcher/duration.h"
 #include "launcher/job_options.h"
 #include "launcher/option_check.h"
 #include "launcher/option_spelling.h"
+#include "launcher/settings.h"
 #include "launcher/usage_text.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
@@ -47,7 +49,9 @@ Result<Command> parse_cache(Arguments arguments, const Surroundings& surrounding
   if (auto help = asks_for_help(*spelled, kVerbCache)) return Command(std::move(*help));
   if (!has_action) return usage("expected: horarun cache ls|clean [options]");
   HORA_TRY(expect_no_arguments(*spelled));
-  auto values = check_options(*spelled, kVerbCache);
+  auto settled = settle_options(*spelled, kVerbCache, surroundings);
+  if (!settled) return std::move(settled).error();
+  auto values = check_options(settled->spelled, kVerbCache);
   if (!values) return std::move(values).error();
   HORA_TRY(read_reach_options(*values, surroundings, cache.job));
   return Command(std::move(cache));
@@ -88,6 +92,18 @@ Result<Command> parse_rendezvous(const Arguments& arguments) {
   if (!networks) return std::move(networks).error();
   server.allow = std::move(*networks);
   return Command(std::move(server));
+}
+
+Result<Command> parse_completion(const Arguments& arguments) {
+  if (arguments.size() != 1) return usage("expected: horarun completion bash|zsh|fish");
+  if (arguments[0] == "-h" || arguments[0] == "--help") {
+    return Command(ShowText{
+        "usage: horarun completion bash|zsh|fish\nPrints a script by which that shell completes "
+        "horarun's options, their values and host names.\n"});
+  }
+  auto script = completion_script(arguments[0]);
+  if (!script) return std::move(script).error();
+  return Command(ShowText{std::move(*script)});
 }
 
 Result<Command> parse_explain(const Arguments& arguments) {
@@ -154,8 +170,15 @@ Result<Command> parse_launch(const Arguments& arguments, const Surroundings& sur
   auto spelled = read_spelling(arguments, kVerbLaunch);
   if (!spelled) return std::move(spelled).error();
   if (auto help = asks_for_help(*spelled, kVerbLaunch)) return Command(std::move(*help));
+  auto settled = settle_options(*spelled, kVerbLaunch, surroundings);
+  if (!settled) return std::move(settled).error();
+  *spelled = std::move(settled->spelled);
   auto values = check_options(*spelled, kVerbLaunch);
   if (!values) return std::move(values).error();
+  if (values->has("--show-config")) {
+    return Command(
+        ShowText{values->has("--json") ? show_config_json(*settled) : show_config_text(*settled)});
+  }
   if (values->has("--version")) return Command(ShowText{std::string(HORA_VERSION) + "\n"});
   if (values->has("--check-build")) {
     return Command(CheckBuild{values->has("--verbose"), values->has("--json")});
@@ -183,6 +206,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv,
   const Arguments rest(arguments.begin() + 1, arguments.end());
   if (first == "cache") return parse_cache(rest, surroundings);
   if (first == "rendezvous") return parse_rendezvous(rest);
+  if (first == "completion") return parse_completion(rest);
   if (first == "explain") return parse_explain(rest);
   return parse_launch(arguments, surroundings);
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,15 +10,10 @@
 #include <vector>
 
 #include "launcher/job_spec.h"
+#include "launcher/surroundings.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
-
-// What the command line may ask of the world; main passes getenv and a file reader.
-struct Surroundings {
-  std::function<std::optional<std::string>(std::string_view name)> variable;
-  std::function<Result<std::string>(const std::string& path)> read_file;
-};
 
 struct ShowText {  // --help, --help=all, --version: to stdout, exit 0
   std::string text;

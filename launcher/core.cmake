@@ -1,9 +1,11 @@
 # The launcher's pure core: values in, values out.  No fd, no clock, no getenv on its link line.
 hora_add_library(hora_launch_core
   SOURCES
+    completion.cpp
     dry_run.cpp
     duration.cpp
     exit_code.cpp
+    failure_table.cpp
     host_list.cpp
     host_range.cpp
     line_tagger.cpp
@@ -13,20 +15,28 @@ hora_add_library(hora_launch_core
     option_table.cpp
     option_value.cpp
     plan.cpp
+    proof.cpp
     shell_words.cpp
     spec_location.cpp
+    start_board.cpp
+    start_report.cpp
+    start_stage.cpp
     usage_text.cpp
     worker_environment.cpp
   LINK hora_base nlohmann_json::nlohmann_json)
 
-# argv to a Command; option_check.cpp is the one file that includes CLI11.
+# argv to a Command; option_check.cpp is the one file that includes CLI11,
+# config_file.cpp the one that includes yaml-cpp.
 hora_add_library(hora_command_line
   SOURCES
     command_line.cpp
+    config_file.cpp
     job_options.cpp
     option_check.cpp
+    settings.cpp
   LINK hora_launch_core)
-target_link_libraries(hora_command_line PRIVATE CLI11::CLI11)
+target_include_directories(hora_command_line PRIVATE ${HORA_YAML_INCLUDE})
+target_link_libraries(hora_command_line PRIVATE CLI11::CLI11 ${HORA_YAML_STATIC})
 
 # --check-build: the features that CMake found, and what can be loaded here and now.
 set(HORA_FEATURE_ROWS "")

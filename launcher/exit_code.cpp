@@ -1,103 +1,14 @@
 #include "launcher/exit_code.h"
 
 #include <algorithm>
-#include <array>
 
-#include "launcher/failure_code.h"
 #include "launcher/option_spelling.h"
+#include "launcher/proof.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-// clang-format off
-constexpr FailureClass kClasses[] = {
-    {failure::kUsage, kExitUsage, "the command line is wrong",
-     "An option, a host specification or a file that the command line names was not understood.",
-     "Read the message: it names the place and what was expected. horarun --help shows the options."},
-    {failure::kMissingFeature, kExitUsage, "this build cannot do that",
-     "The option needs a part that was not built, as its library was missing.",
-     "See horarun --check-build --verbose; install the library and build again."},
-    {failure::kResolve, kExitLauncher, "a host name is not known",
-     "Neither /etc/hosts, nor DNS, nor ~/.ssh/config knows the host by this name.",
-     "Check the spelling; try 'getent hosts NAME' and 'ssh NAME true'."},
-    {failure::kConnect, kExitLauncher, "a host cannot be connected",
-     "Nothing listens on the SSH port of the host, or a firewall or a missing route is in the way.",
-     "Try 'ssh NAME true'; check the port (-p), that sshd runs there, and the firewall."},
-    {failure::kConnectTimeout, kExitLauncher, "a host does not answer",
-     "No answer to the connection came within the start timeout: the host is down or a firewall "
-     "drops packets.",
-     "Check that the host is up; raise --start-timeout if it is only slow."},
-    {failure::kHostKeyUnknown, kExitLauncher, "a host's SSH key is not known",
-     "The host is in no known_hosts file, so nothing says that it is the host you mean.",
-     "Connect once by 'ssh NAME' and compare the fingerprint, or use --accept-new-host-keys."},
-    {failure::kHostKeyChanged, kExitLauncher, "a host's SSH key has changed",
-     "The key differs from the one in known_hosts: the host was installed anew, its address now "
-     "belongs to another one, or somebody is in between.",
-     "If you know why, remove the old key by 'ssh-keygen -R NAME' and connect once by ssh."},
-    {failure::kSshAuth, kExitLauncher, "a host refused the login",
-     "None of the keys that were offered (agent, ~/.ssh/config, -i, default keys) is accepted for "
-     "this user. Passwords are never asked for.",
-     "Try 'ssh -o BatchMode=yes USER@NAME true'; install your key by ssh-copy-id, name it by -i, or "
-     "name the user by -H user@host."},
-    {failure::kSshBusy, kExitLauncher, "a host drops new connections",
-     "sshd kept closing connections before the login, after several attempts: too many were "
-     "unauthenticated at one time (MaxStartups).",
-     "Raise MaxStartups in its sshd_config, or lower --fan-out."},
-    {failure::kSshProtocol, kExitLauncher, "the SSH conversation failed",
-     "The connection broke off or no common algorithm was found.",
-     "Try 'ssh -v NAME true'; --transport command --rsh ssh uses the system's own client."},
-    {failure::kRemoteShell, kExitLauncher, "the remote shell did not start the agent",
-     "The login shell of the account printed something else, ended, or is no POSIX shell that can "
-     "start programs (nologin, a forced command, a broken profile).",
-     "Try 'ssh NAME true' and look at its output; fix what the profile prints or runs."},
-    {failure::kCache, kExitLauncher, "no place for the runtime on a host",
-     "No directory there was writable, had enough room and could execute programs: the cache "
-     "directory, $TMPDIR, /tmp and /dev/shm were tried.",
-     "Free some space, or set XDG_CACHE_HOME there; 'horarun cache clean -H NAME' removes old ones."},
-    {failure::kAgent, kExitLauncher, "the agent on a host failed",
-     "The process that starts the ranks there did not start or ended too early.",
-     "Look at the message for its last words; --verbose shows each step."},
-    {failure::kProtocol, kExitLauncher, "launcher and agent do not understand each other",
-     "Bytes on the connection that neither side expects: something else writes to it.",
-     "Run again with --verbose; a shell profile that prints in the background can do this."},
-    {failure::kCwd, kExitLauncher, "the working directory does not exist on a host",
-     "Ranks start in the directory in which horarun was started, or in --wdir; it is not there.",
-     "Use a directory that all hosts share, --wdir DIR, or --ship FILE to send a script along."},
-    {failure::kShip, kExitLauncher, "a file could not be sent along",
-     "A file of --ship cannot be read here or written there.",
-     "Check that the file exists and is readable, and that the host has room."},
-    {failure::kNetwork, kExitLauncher, "the hosts have no network in common",
-     "No address of every host could be reached by the others, or --network-interfaces matches "
-     "nothing on a host. The message lists what each host has.",
-     "Name the network, such as --network-interfaces 10.0.0.0/8 or eth0; check firewalls between "
-     "the hosts."},
-    {failure::kStartTimeout, kExitTimeout, "the start took too long",
-     "Not every host was ready within --start-timeout. The message names those that were not.",
-     "Raise --start-timeout (or HOROVOD_START_TIMEOUT), or leave the slow hosts out."},
-    {failure::kTimeout, kExitTimeout, "the job took longer than --timeout",
-     "The time limit of the whole job has passed; all ranks were ended.",
-     "Raise --timeout, or find out what the ranks were waiting for."},
-    {failure::kHostLost, kExitLauncher, "a host was lost while ranks ran on it",
-     "The connection ended, or nothing was heard for the time of --lease: the host crashed, was "
-     "cut off, or its agent was killed. Its ranks end by themselves after the same time.",
-     "Look at the host's own log (power, out of memory, network); raise --lease on a slow link."},
-    {failure::kRsh, kExitLauncher, "the command of --rsh failed",
-     "The command that leads to a host ended before the agent spoke.",
-     "Run it by hand: COMMAND HOST true. Its last lines are in the message."},
-    {failure::kRendezvous, kExitLauncher, "the rendezvous server could not run",
-     "The server by which the ranks meet could not listen on the chosen address.",
-     "Choose another network by --network-interfaces; check limits on open files."},
-    {failure::kOutput, kExitLauncher, "the ranks' output could not be written",
-     "Standard output refused bytes: its disk is full or its device is gone. Rather than lose "
-     "output the job was ended.",
-     "Make room, or send the output elsewhere."},
-    {failure::kInternal, kExitLauncher, "a mistake in horarun",
-     "Something happened that its authors held impossible.",
-     "Report it, with the output of --verbose."},
-};
-// clang-format on
 
 struct CodeMeaning {
   int code;
@@ -125,6 +36,9 @@ std::string explain_class(const FailureClass& row) {
   std::string out(row.code);
   out += ": " + std::string(row.title) + " (exit code " + std::to_string(row.exit_code) + ")\n\n";
   out += "Cause: " + std::string(row.cause) + "\n\nFix:   " + std::string(row.fix) + "\n";
+  if (!row.proof.empty()) {
+    out += "\nShow it by: " + fill_command(row.proof, "ssh", Host{"HOST", "", {}}) + "\n";
+  }
   return out;
 }
 
@@ -150,7 +64,7 @@ std::string list_all() {
   }
   out += "  128+N    the rank that failed first was ended by signal N\n";
   out += "  other    the rank that failed first ended with this code\n\nClasses of failures:\n";
-  for (const FailureClass& row : kClasses) {
+  for (const FailureClass& row : failure_classes()) {
     std::string code(row.code);
     code.resize(20, ' ');
     out += "  " + code + std::string(row.title) + "\n";
@@ -160,12 +74,11 @@ std::string list_all() {
 
 }  // namespace
 
-std::span<const FailureClass> failure_classes() { return kClasses; }
-
 const FailureClass* find_failure_class(std::string_view code) {
-  const auto* found = std::find_if(std::begin(kClasses), std::end(kClasses),
-                                   [code](const FailureClass& row) { return row.code == code; });
-  return found == std::end(kClasses) ? nullptr : found;
+  const auto classes = failure_classes();
+  const auto found = std::find_if(classes.begin(), classes.end(),
+                                  [code](const FailureClass& row) { return row.code == code; });
+  return found == classes.end() ? nullptr : &*found;
 }
 
 int exit_code_of_failure(std::string_view code) {
@@ -186,7 +99,7 @@ std::string exit_code_reference() {
       "explain "
       "CLASS` prints\nthe same text.\n\n"
       "| class | exit code | cause | what to do |\n|---|---|---|---|\n";
-  for (const FailureClass& row : kClasses) {
+  for (const FailureClass& row : failure_classes()) {
     out += "| `" + std::string(row.code) + "` | " + std::to_string(row.exit_code) + " | " +
            std::string(row.cause) + " | " + std::string(row.fix) + " |\n";
   }
@@ -203,7 +116,7 @@ Result<std::string> explain(std::string_view code) {
   if (const FailureClass* row = find_failure_class(name)) return explain_class(*row);
 
   std::vector<std::string> known;
-  for (const FailureClass& row : kClasses) known.emplace_back(row.code);
+  for (const FailureClass& row : failure_classes()) known.emplace_back(row.code);
   std::string message = "explain: no failure is called " + quote(code);
   const auto close = close_words(name, known);
   message +=

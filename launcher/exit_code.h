@@ -29,6 +29,7 @@ struct FailureClass {
   std::string_view title;  // one line
   std::string_view cause;  // what it usually means
   std::string_view fix;    // what to do, imperative; also the advice under a message
+  std::string_view proof = {};  // a command that shows it: see fill_command()
 };
 
 std::span<const FailureClass> failure_classes();

@@ -10,6 +10,7 @@ namespace hora::launcher::failure {
 inline constexpr std::string_view kUsage = "E_USAGE";                 // exit 2
 inline constexpr std::string_view kResolve = "E_RESOLVE";             // host name unknown
 inline constexpr std::string_view kConnect = "E_CONNECT";             // refused, unreachable
+inline constexpr std::string_view kRefused = "E_CONNECT_REFUSED";     // nothing listens there
 inline constexpr std::string_view kConnectTimeout = "E_CONNECT_TIMEOUT";
 inline constexpr std::string_view kHostKeyUnknown = "E_HOST_KEY_UNKNOWN";
 inline constexpr std::string_view kHostKeyChanged = "E_HOST_KEY_CHANGED";
@@ -17,6 +18,9 @@ inline constexpr std::string_view kSshAuth = "E_SSH_AUTH";
 inline constexpr std::string_view kSshBusy = "E_SSH_BUSY";            // MaxStartups, after retries
 inline constexpr std::string_view kSshProtocol = "E_SSH_PROTOCOL";
 inline constexpr std::string_view kRemoteShell = "E_REMOTE_SHELL";    // the shell did not start our line
+inline constexpr std::string_view kNoShell = "E_NO_SHELL";            // nologin, false
+inline constexpr std::string_view kShellTimeout = "E_SHELL_TIMEOUT";  // a login script waits
+inline constexpr std::string_view kDiskFull = "E_DISK_FULL";
 inline constexpr std::string_view kCache = "E_CACHE";                 // no writable directory, disk full
 inline constexpr std::string_view kAgent = "E_AGENT";                 // the agent did not start or died
 inline constexpr std::string_view kProtocol = "E_PROTOCOL";
@@ -29,6 +33,11 @@ inline constexpr std::string_view kHostLost = "E_HOST_LOST";
 inline constexpr std::string_view kRsh = "E_RSH";                     // --rsh command failed
 inline constexpr std::string_view kRendezvous = "E_RENDEZVOUS";
 inline constexpr std::string_view kOutput = "E_OUTPUT";               // standard output takes no more
+// Of ranks that could not be started; the exit code is theirs.
+inline constexpr std::string_view kProgramNotFound = "E_PROGRAM_NOT_FOUND";  // exit 127
+inline constexpr std::string_view kInterpreter = "E_INTERPRETER";            // exit 127
+inline constexpr std::string_view kNotExecutable = "E_NOT_EXECUTABLE";       // exit 126
+inline constexpr std::string_view kOutOfMemory = "E_OUT_OF_MEMORY";          // exit 137
 inline constexpr std::string_view kInternal = "E_INTERNAL";
 inline constexpr std::string_view kMissingFeature = "E_NOT_BUILT";    // exit 2
 

@@ -118,10 +118,7 @@ Result<Word> read_word(const std::string& word, Verb verb) {
 
 Status check_value_presence(const Word& word) {
   const OptionRow& row = *word.row;
-  if (row.has(kUnavailable)) {
-    return usage(word.typed + " is not available in this version, which has " +
-                 std::string(row.needs));
-  }
+  HORA_TRY(check_available(row, word.typed));
   const bool is_help = shown_name(row) == "-h";
   if (!row.takes_value() && word.value && !(is_help && *word.value == "all")) {
     return usage(word.typed + " takes no value, found " + quote(*word.value));
@@ -133,6 +130,12 @@ Status check_value_presence(const Word& word) {
 }
 
 }  // namespace
+
+Status check_available(const OptionRow& row, std::string_view typed) {
+  if (!row.has(kUnavailable)) return Ok{};
+  return usage(std::string(typed) + " is not available in this version, which has " +
+               std::string(row.needs));
+}
 
 std::vector<std::string> close_words(std::string_view word, const std::vector<std::string>& known) {
   const std::string_view bare = without_dashes(word);

@@ -30,6 +30,9 @@ struct Spelled {
 // or unwanted value, an option of horovodrun that this version does not have.
 Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb verb);
 
+// The Error names an option of horovodrun that this version does not have, as `typed`.
+Status check_available(const OptionRow& row, std::string_view typed);
+
 // The words of `known` that are close to `word`, the closest first; for "did you mean".
 std::vector<std::string> close_words(std::string_view word, const std::vector<std::string>& known);
 

@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include "launcher/exit_code.h"
+#include "launcher/proof.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -61,8 +64,20 @@ std::string failure_text(const Failure& failure) {
   return text;
 }
 
+// The command by which a user can see the same.
+std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
+                       const OutcomeContext& context) {
+  const FailureClass* row = find_failure_class(cause.failure.code);
+  if (row == nullptr || row->proof.empty() || cause.host < 0 ||
+      cause.host >= static_cast<int>(hosts.size())) {
+    return {};
+  }
+  const Host& host = hosts[static_cast<std::size_t>(cause.host)].host;
+  return "  try: " + fill_command(row->proof, context.reach, host) + "\n";
+}
+
 std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
-                       const std::vector<std::string>& waiting_for) {
+                       const OutcomeContext& context) {
   switch (cause.kind) {
     case Cause::Kind::kRank:
       return rank_cause(cause, hosts);
@@ -70,15 +85,12 @@ std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
       // Transports name the host themselves, with the address that they tried.
       const bool named = cause.failure.message.compare(0, 5, "host ") == 0;
       return (named ? "" : "host " + host_name(hosts, cause.host) + ": ") +
-             failure_text(cause.failure);
+             failure_text(cause.failure) + proof_text(cause, hosts, context);
     }
     case Cause::Kind::kLaunch:
       return failure_text(cause.failure);
-    case Cause::Kind::kTimeout: {
-      std::string text = failure_text(cause.failure);
-      for (const std::string& host : waiting_for) text += "  still waiting for " + host + "\n";
-      return text;
-    }
+    case Cause::Kind::kTimeout:
+      return failure_text(cause.failure) + context.start_table;
     case Cause::Kind::kSignal:
       return "ended by " + signal_name(cause.signal) + " to the launcher\n";
     case Cause::Kind::kOutputClosed:
@@ -120,10 +132,10 @@ std::string signal_name(int signal) {
 }
 
 std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
-                             const std::vector<std::string>& waiting_for) {
+                             const OutcomeContext& context) {
   std::string text;
   if (outcome.cause) {
-    text += cause_text(*outcome.cause, hosts, waiting_for);
+    text += cause_text(*outcome.cause, hosts, context);
     text += collateral_text(outcome);
   }
   for (const int host : outcome.unconfirmed_hosts) {

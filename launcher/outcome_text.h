@@ -10,11 +10,16 @@
 
 namespace hora::launcher {
 
+// What else is known, for the report.
+struct OutcomeContext {
+  std::string start_table;    // start_timeout_text(), when the start took too long
+  std::string reach = "ssh";  // reach_words()
+};
+
 // Empty for a job that succeeded and left nothing behind. Whole lines, without the program's name;
-// the first line is the first cause. `waiting_for` are hosts that a time-out waited for, each with
-// the stage it had reached ("node3 (authenticate)").
+// the first line is the first cause.
 std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
-                             const std::vector<std::string>& waiting_for);
+                             const OutcomeContext& context);
 
 // "SIGTERM"; "signal 42" when it has no name.
 std::string signal_name(int signal);

@@ -1,18 +1,15 @@
 #include "launcher/supervisor.h"
 
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 
 #include "launcher/agent/host_facts.h"
 #include "launcher/exit_code.h"
 #include "launcher/failure_code.h"
 #include "launcher/locality.h"
-#include "launcher/outcome_text.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 
@@ -21,14 +18,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kComponent = "horarun";
-constexpr Milliseconds kSuspendPatience{1'000};
 constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
-
-std::string u32_payload(std::uint32_t value) {
-  std::string out;
-  append_u32(out, value);
-  return out;
-}
 
 // Connections, files and links need descriptors; the ranks must not inherit the raised limit, so
 // this runs after the local agent was started.
@@ -47,6 +37,7 @@ Supervisor::Supervisor(JobSpec spec, Installation installation, EnvironmentList 
     : spec_(std::move(spec)),
       installation_(std::move(installation)),
       environment_(std::move(environment)),
+      display_(timings_.start(), !spec_.json && !spec_.verbose),
       events_(spec_.json) {}
 
 // Links go before the transports that pump them, everything before the loop.
@@ -62,8 +53,11 @@ Result<int> Supervisor::run() {
   beat();
   arm_deadline();
   HORA_TRY(loop_->run());
+  display_.stop();
   print_outcome();
-  if (spec_.timings) std::fputs(timings_.text().c_str(), stderr);
+  if (spec_.timings) {
+    std::fputs((timings_.text() + display_.board().waterfall()).c_str(), stderr);
+  }
   return state_->outcome().exit_code();
 }
 
@@ -143,6 +137,9 @@ void Supervisor::connect_hosts() {
   if (spec_.transport == TransportKind::kAuto) local = find_local_hosts(named);
 
   hosts_.resize(named.size());
+  std::vector<std::string> names;
+  for (const Host& host : named) names.push_back(host.name);
+  display_.begin(*loop_, std::move(names));
   std::vector<int> order;  // the local ones first: they must not inherit the raised limit
   for (int i = 0; i < static_cast<int>(named.size()); ++i) {
     hosts_[i].remote = !local[i];
@@ -194,8 +191,11 @@ void Supervisor::connect_hosts() {
 
 void Supervisor::on_stage(int host, Stage stage, std::string_view detail) {
   if (host >= static_cast<int>(hosts_.size())) return;  // not needed after all
-  hosts_[host].stage = stage;
-  hosts_[host].stage_detail = detail;
+  reach(host, stage, detail);
+}
+
+void Supervisor::reach(int host, Stage stage, std::string_view detail) {
+  display_.reach(host, stage, detail);
   events_.emit("stage", {{"host", name_of(host)},
                          {"stage", std::string(stage_name(stage))},
                          {"detail", std::string(detail)}});
@@ -218,6 +218,7 @@ void Supervisor::on_frame(int host, Frame frame) {
     case FrameType::kProbeResult:
       return on_probe_result(host, frame.payload);
     case FrameType::kReady:
+      reach(host, Stage::kReady);
       return feed(HostReady{host});
     case FrameType::kStarted:
       return on_started(host, frame.payload);
@@ -257,8 +258,8 @@ void Supervisor::on_hello(int host, const std::string& payload) {
   if (!hello) return protocol_error(host, hello.error());
   HostRun& run = hosts_[host];
   run.clock_offset = Milliseconds((wall_clock_ns() - hello->clock_ns) / 1'000'000);
-  run.stage = Stage::kAgent;
   run.hello = std::move(*hello);
+  display_.reach(host, Stage::kAgent);
   timings_.mark("agent on " + name_of(host));
   if (spec_.runtime == RuntimeKind::kHora && !run.hello->have_bundle &&
       !installation_.bundle_hash.empty()) {
@@ -267,7 +268,7 @@ void Supervisor::on_hello(int host, const std::string& payload) {
       if (!frames) return launch_failed(failure::kShip, frames.error());
       bundle_frames_ = *frames;
     }
-    run.stage = Stage::kShip;
+    reach(host, Stage::kShip, "the runtime");
     run.shipped_bytes += bundle_frames_->size();
     run.link->send_shared(bundle_frames_);
   }
@@ -283,6 +284,8 @@ void Supervisor::on_hello(int host, const std::string& payload) {
 void Supervisor::on_started(int host, const std::string& payload) {
   const auto started = decode_started(payload);
   if (!started) return protocol_error(host, started.error());
+  reach(host, Stage::kRanks);
+  if (--hosts_to_start_ == 0) display_.stop();
   timings_.mark("ranks started on " + name_of(host));
   for (const auto& [rank, pid] : started->pids) {
     events_.emit("rank_start",
@@ -337,265 +340,6 @@ void Supervisor::on_link_end(int host, std::string detail) {
 
 void Supervisor::protocol_error(int host, const Error& error) {
   feed(HostFailed{host, {std::string(failure::kProtocol), error.message, ""}});
-}
-
-// --- the state machine's hands
-// -----------------------------------------------------------------------
-
-void Supervisor::feed(const Event& event) {
-  const bool was_ending = state_->ending();
-  std::vector<std::string> waiting;
-  if (std::holds_alternative<ClockTick>(event) && !was_ending) {
-    for (const int host : state_->waiting_for()) {
-      const HostRun& run = hosts_[host];
-      waiting.push_back(name_of(host) + " (" + std::string(stage_name(run.stage)) +
-                        (run.stage_detail.empty() ? ")" : ": " + run.stage_detail + ")"));
-    }
-  }
-  const auto actions = state_->step(event, os::Clock::now());
-  if (!was_ending && state_->ending()) missing_at_timeout_ = std::move(waiting);
-  for (const Action& action : actions) perform(action);
-  if (!state_->done()) arm_deadline();
-}
-
-void Supervisor::perform(const Action& action) {
-  if (std::holds_alternative<PrepareAll>(action)) {
-    prepare_all();
-  } else if (std::holds_alternative<StartAll>(action)) {
-    start_all();
-  } else if (const auto* terminate = std::get_if<TerminateHost>(&action)) {
-    if (hosts_[terminate->host].link) {
-      hosts_[terminate->host].link->send(
-          FrameType::kTerminate, u32_payload(static_cast<std::uint32_t>(terminate->grace.count())));
-    }
-  } else if (const auto* drop = std::get_if<DropHost>(&action)) {
-    if (hosts_[drop->host].link) hosts_[drop->host].link->close();
-  } else if (std::holds_alternative<Finish>(action)) {
-    finish();
-  }
-}
-
-void Supervisor::prepare_all() {
-  timings_.mark("all agents answered");
-  if (!open_hosts_.empty()) {
-    if (auto counted = count_gpu_slots(); !counted) {
-      return launch_failed(failure::kUsage, counted.error());
-    }
-  }
-  const auto probes = candidate_probes(host_networks(), spec_.network_interfaces);
-  hosts_to_probe_ = 0;
-  for (std::size_t i = 0; i < hosts_.size() && i < probes.size(); ++i) {
-    if (probes[i].targets.empty()) continue;
-    hosts_[i].link->send(FrameType::kProbe, encode(probes[i]));
-    ++hosts_to_probe_;
-  }
-  if (hosts_to_probe_ == 0) send_orders();
-}
-
-void Supervisor::on_probe_result(int host, const std::string& payload) {
-  auto result = decode_probe_result(payload);
-  if (!result) return protocol_error(host, result.error());
-  if (hosts_to_probe_ == 0 || hosts_[host].probe) return;
-  hosts_[host].probe = std::move(*result);
-  if (--hosts_to_probe_ > 0) return;
-  timings_.mark("network probed");
-  if (!state_->ending()) send_orders();
-}
-
-std::vector<HostNetwork> Supervisor::host_networks() const {
-  std::vector<HostNetwork> networks;
-  for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    const Hello& hello = *hosts_[i].hello;
-    HostNetwork network;
-    network.name = name_of(static_cast<int>(i));
-    network.boot_id = hello.boot_id;
-    network.interfaces = hello.interfaces;
-    network.probe_port = hello.probe_port;
-    network.probe_nonce = hello.probe_nonce;
-    if (hosts_[i].remote) read_ssh_connection(hello.ssh_connection, network);
-    networks.push_back(std::move(network));
-  }
-  return networks;
-}
-
-HostNetwork Supervisor::own_network() const {
-  HostNetwork own;
-  own.name = "the launcher's machine";
-  own.boot_id = machine_id();
-  own.interfaces = host_interfaces();
-  return own;
-}
-
-void Supervisor::send_orders() {
-  std::vector<ProbeResult> answers;
-  for (const HostRun& run : hosts_) answers.push_back(run.probe.value_or(ProbeResult{}));
-  auto choice = choose_network(host_networks(), own_network(), spec_.network_interfaces, answers);
-  if (auto* failure = std::get_if<Failure>(&choice)) {
-    return feed(LaunchFailed{std::move(*failure), kExitLauncher});
-  }
-  const auto& network = std::get<NetworkChoice>(choice);
-  for (std::size_t i = 0; i < network.hosts.size(); ++i) {
-    events_.emit("network", {{"host", name_of(static_cast<int>(i))},
-                             {"interface", network.hosts[i].interface},
-                             {"address", network.hosts[i].address},
-                             {"reason", network.hosts[i].reason}});
-    os::log_info(kComponent, name_of(static_cast<int>(i)) + ": " + network.hosts[i].interface +
-                                 " " + network.hosts[i].address + ": " + network.hosts[i].reason);
-  }
-  const bool by_address = spec_.runtime == RuntimeKind::kHost;
-  auto meeting = JobRendezvous::start(
-      *loop_, plan_, network.listen_addresses,
-      job_access(identity_.token, by_address ? host_networks() : std::vector<HostNetwork>()));
-  if (!meeting) return launch_failed(failure::kRendezvous, meeting.error());
-  rendezvous_ = std::move(*meeting);
-  identity_.rendezvous_port = rendezvous_->port();
-  os::log_info(kComponent, "rendezvous on port " + std::to_string(identity_.rendezvous_port));
-  if (auto shipped = send_ship_files(); !shipped) {
-    return launch_failed(failure::kShip, shipped.error());
-  }
-  identity_.master_port = hosts_[0].hello->free_port;
-  std::vector<bool> same_machine;
-  for (const HostRun& run : hosts_) same_machine.push_back(!run.remote);
-  const auto orders =
-      make_orders(spec_, plan_, network.hosts, same_machine, identity_, environment_);
-  for (std::size_t i = 0; i < orders.size(); ++i) {
-    hosts_[i].link->send(FrameType::kOrder, encode(orders[i]));
-  }
-}
-
-Status Supervisor::send_ship_files() {
-  for (const std::string& path : spec_.ship_files) {
-    auto frames = ship_file_frames(path);
-    if (!frames) return std::move(frames).error();
-    const auto shared = std::make_shared<const std::string>(std::move(*frames));
-    for (HostRun& run : hosts_) {
-      run.link->send_shared(shared);
-      run.shipped_bytes += shared->size();
-    }
-  }
-  return Ok{};
-}
-
-void Supervisor::start_all() {
-  timings_.mark("all hosts ready");
-  for (HostRun& run : hosts_) run.link->send(FrameType::kStart);
-  streams_->start_input();
-}
-
-void Supervisor::launch_failed(std::string_view code, const Error& error) {
-  feed(LaunchFailed{{std::string(code), error.message, ""}, exit_code_of_failure(code)});
-}
-
-void Supervisor::finish() {
-  timings_.mark("all ranks ended");
-  flushing_ = true;
-  // By way of the loop: the end may come before it runs.
-  if (!streams_) return loop_->post([this] { loop_->stop(); });
-  streams_->finish([this] { loop_->stop(); });
-}
-
-// --- time, signals, streams ----------------------------------------------------------------------
-
-void Supervisor::arm_deadline() {
-  if (deadline_timer_ != 0) loop_->cancel(deadline_timer_);
-  deadline_timer_ = 0;
-  const auto deadline = state_->next_deadline();
-  if (!deadline) return;
-  deadline_timer_ = loop_->call_at(*deadline, [this] {
-    deadline_timer_ = 0;
-    feed(ClockTick{});
-  });
-}
-
-void Supervisor::beat() {
-  const auto now = os::Clock::now();
-  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
-    HostRun& run = hosts_[host];
-    if (!run.hello || !run.link->is_open()) continue;
-    if (now - run.link->last_heard() > spec_.lease) {
-      run.link->close();
-      const auto silence =
-          std::chrono::duration_cast<std::chrono::seconds>(now - run.link->last_heard());
-      feed(HostLost{host, "no sign of life for " + std::to_string(silence.count()) + " s",
-                    run.link->last_heard()});
-    } else {
-      run.link->send(FrameType::kHeartbeat);
-    }
-  }
-  if (!state_->done()) loop_->call_after(spec_.lease / 4, [this] { beat(); });
-}
-
-void Supervisor::on_signal(int signal) {
-  switch (signal) {
-    case SIGINT:
-    case SIGTERM:
-    case SIGHUP:
-    case SIGQUIT:
-      if (flushing_) return loop_->stop();  // the reader does not read: do not wait for it
-      return feed(UserSignal{signal});
-    case SIGUSR1:
-    case SIGUSR2:
-      for (HostRun& run : hosts_) {
-        if (run.link)
-          run.link->send(FrameType::kSignal, u32_payload(static_cast<std::uint32_t>(signal)));
-      }
-      return;
-    case SIGTSTP:
-      return suspend();
-    default:
-      return;  // CONT: handled where we stopped, or nothing to do
-  }
-}
-
-// Ctrl-Z: first the ranks stop, on all hosts, then we do.
-void Supervisor::suspend() {
-  if (suspend_timer_ != 0) return;
-  hosts_to_suspend_ = 0;
-  for (HostRun& run : hosts_) {
-    if (!run.hello || !run.link->is_open()) continue;
-    run.link->send(FrameType::kSuspend);
-    ++hosts_to_suspend_;
-  }
-  suspend_timer_ = loop_->call_after(kSuspendPatience, [this] { stop_myself(); });
-  if (hosts_to_suspend_ == 0) stop_myself();
-}
-
-void Supervisor::on_suspended(int) {
-  if (suspend_timer_ != 0 && --hosts_to_suspend_ == 0) stop_myself();
-}
-
-void Supervisor::stop_myself() {
-  loop_->cancel(suspend_timer_);
-  suspend_timer_ = 0;
-  ::raise(SIGSTOP);
-  // ... and here the shell's fg or bg continues us.
-  for (HostRun& run : hosts_) {
-    if (!run.hello || !run.link->is_open()) continue;
-    run.link->forgive_silence();
-    run.link->send(FrameType::kResume);
-  }
-  if (streams_) streams_->resume_input();
-}
-
-void Supervisor::on_stdout_broken(int errnum) {
-  if (errnum == EPIPE) return feed(OutputClosed{});
-  launch_failed(failure::kOutput, errno_error(errnum, "writing to standard output"));
-}
-
-std::string Supervisor::name_of(int host) const { return plan_.hosts[host].host.name; }
-
-void Supervisor::print_outcome() const {
-  const JobOutcome& outcome = state_->outcome();
-  const std::string text = describe_outcome(outcome, plan_.hosts, missing_at_timeout_);
-  if (events_.enabled()) {
-    const std::string code = outcome.cause ? outcome.cause->failure.code : std::string();
-    events_.emit("job_end", {{"job_id", identity_.job_id},
-                             {"exit_code", std::int64_t{outcome.exit_code()}},
-                             {"code", code},
-                             {"message", text}});
-  } else if (!text.empty()) {
-    std::fprintf(stderr, "horarun: %s", text.c_str());
-  }
 }
 
 }  // namespace hora::launcher

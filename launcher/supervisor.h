@@ -19,6 +19,7 @@
 #include "launcher/orders.h"
 #include "launcher/plan.h"
 #include "launcher/signals.h"
+#include "launcher/start_display.h"
 #include "launcher/timings.h"
 #include "launcher/worker_environment.h"
 #include "rendezvous/os/event_loop.h"
@@ -44,8 +45,6 @@ class Supervisor {
     std::optional<Hello> hello;
     std::optional<ProbeResult> probe;
     std::optional<Goodbye> goodbye;
-    Stage stage = Stage::kResolve;
-    std::string stage_detail;
     Milliseconds clock_offset{0};  // the launcher's wall clock minus the host's
     std::size_t shipped_bytes = 0;
   };
@@ -69,6 +68,7 @@ class Supervisor {
   void on_link_end(int host, std::string detail);
   void protocol_error(int host, const Error& error);
 
+  void reach(int host, Stage stage, std::string_view detail = {});
   void feed(const Event& event);
   void perform(const Action& action);
   void prepare_all();
@@ -106,13 +106,15 @@ class Supervisor {
   std::shared_ptr<const std::string> bundle_frames_;
   std::optional<JobState> state_;
   std::vector<HostRun> hosts_;
-  std::vector<std::string> missing_at_timeout_;
+  std::string board_at_timeout_;  // the table of hosts and stages
   os::EventLoop::TimerId deadline_timer_ = 0;
   os::EventLoop::TimerId suspend_timer_ = 0;
   int hosts_to_probe_ = 0;  // of which an answer is still to come
   int hosts_to_suspend_ = 0;
+  int hosts_to_start_ = 0;
   bool flushing_ = false;
   Timings timings_;
+  StartDisplay display_;
   EventLog events_;
 };
 

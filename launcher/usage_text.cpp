@@ -15,7 +15,7 @@ constexpr std::string_view kUsageLaunch =
     "usage: horarun [options] program [arguments]\n"
     "       horarun [options] --smoke\n"
     "       horarun cache ls|clean [-H hosts]   |   horarun rendezvous --port N\n"
-    "       horarun explain [code]\n"
+    "       horarun explain [code]   |   horarun completion bash|zsh|fish\n"
     "Starts the ranks of a distributed job here and on other hosts.\n";
 
 constexpr std::string_view kExamples =
@@ -150,7 +150,8 @@ std::string manual_page(const std::string& version) {
       ".B horarun\n[\\fIoptions\\fR] \\fB\\-\\-smoke\\fR\n.br\n"
       ".B horarun cache\n\\fBls\\fR|\\fBclean\\fR [\\fIoptions\\fR]\n.br\n"
       ".B horarun rendezvous\n[\\fIoptions\\fR]\n.br\n"
-      ".B horarun explain\n[\\fIcode\\fR]\n";
+      ".B horarun explain\n[\\fIcode\\fR]\n.br\n"
+      ".B horarun completion\n\\fBbash\\fR|\\fBzsh\\fR|\\fBfish\\fR\n";
   out +=
       ".SH DESCRIPTION\n"
       "Starts \\fIprogram\\fR once per rank on this machine or on other hosts, where nothing needs "

@@ -3,11 +3,10 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 #include "launcher/check_build.h"
 #include "launcher/command_line.h"
+#include "launcher/config_reader.h"
 #include "launcher/dry_run.h"
 #include "launcher/exit_code.h"
 #include "launcher/supervisor.h"
@@ -36,14 +35,6 @@ std::optional<std::string> variable(std::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
   if (value == nullptr) return std::nullopt;
   return value;
-}
-
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return errno_error(errno, "opening " + path);
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  if (file.bad()) return errno_error(errno, "reading " + path);
-  return text;
 }
 
 Result<std::string> current_directory() {
@@ -158,7 +149,7 @@ int execute(const Explain& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto command = parse_command_line(argc, argv, {variable, read_file});
+  const auto command = parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file});
   if (!command) return complain(command.error());
   return std::visit([](const auto& chosen) { return execute(chosen); }, *command);
 }

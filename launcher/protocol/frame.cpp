@@ -21,6 +21,12 @@ void append_u32(std::string& out, std::uint32_t value) {
   out.append(bytes, sizeof bytes);
 }
 
+std::string u32_payload(std::uint32_t value) {
+  std::string out;
+  append_u32(out, value);
+  return out;
+}
+
 std::optional<std::uint32_t> read_u32(std::string_view& bytes) {
   if (bytes.size() < 4) return std::nullopt;
   const std::uint32_t value = load_u32(bytes.data());

@@ -60,6 +60,7 @@ struct Frame {
 
 // Little-endian numbers in front of raw bytes. read_u32 takes them off the view's front.
 void append_u32(std::string& out, std::uint32_t value);
+std::string u32_payload(std::uint32_t value);
 std::optional<std::uint32_t> read_u32(std::string_view& bytes);
 
 std::string encode_frame(FrameType type, std::string_view payload = {});

@@ -253,9 +253,11 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
     if (const auto* need = std::get_if<BootstrapDialogue::Need>(&event)) {
       on_need(*need);
     } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
-      return fail({std::string(failure::kCache),
+      const bool full = failed->reasons.find("is full") != std::string::npos;
+      return fail({std::string(full ? failure::kDiskFull : failure::kCache),
                    options_.host + ": no directory can hold the agent: " + failed->reasons,
-                   "make one of them usable, or set XDG_CACHE_HOME for that account"});
+                   full ? "free some space there, or set XDG_CACHE_HOME for that account"
+                        : "make one of them usable, or set XDG_CACHE_HOME for that account"});
     } else {
       greeting_ = std::move(std::get<BootstrapDialogue::Started>(event).rest);
       state_ = State::kGreeting;
@@ -380,6 +382,15 @@ void AgentLink::fail_before_start(const RemoteEnd& end) {
   if (state_ == State::kGreeting || dialogue_.asked()) {
     return fail({std::string(failure::kAgent), options_.host + ": the agent did not start: " + how,
                  "look for a full disk, a security policy or a missing kernel feature there"});
+  }
+  // nologin says so and ends with 1; false says nothing.
+  const std::string words = remote_words();
+  const bool no_shell = end.exit_status == 1 &&
+                        (words.empty() || words.find("not available") != std::string::npos);
+  if (no_shell && options_.shell_class == failure::kRemoteShell) {
+    return fail({std::string(failure::kNoShell),
+                 options_.host + ": its account has no login shell that starts programs: " + how,
+                 "use another account (-H user@host), or give this one a shell"});
   }
   fail({std::string(options_.shell_class), options_.host + ": the agent was not started: " + how,
         options_.shell_advice});

@@ -529,7 +529,7 @@ void SshHost::on_deadline() {
                   "raise --start-timeout or --fan-out");
     case State::kExecute:
     case State::kRunning:
-      return fail(failure::kRemoteShell, "the remote shell started no agent in time",
+      return fail(failure::kShellTimeout, "the remote shell started no agent in time",
                   "a login script there may wait for something, or ask a question");
     default:
       return on_stage_limit();

@@ -92,6 +92,7 @@ void TcpConnector::try_next() {
     bool connected = false;
     auto fd = begin_connect(endpoint, connected);
     if (!fd) {
+      all_refused_ = false;
       problems_.push_back(fd.error().message);
       continue;
     }
@@ -112,7 +113,9 @@ void TcpConnector::try_next() {
   }
   const bool all_failed = std::none_of(attempts_.begin(), attempts_.end(),
                                        [](const Attempt& a) { return a.fd.valid(); });
-  if (all_failed) settle({{}, {}, failure::kConnect, join(problems_, "; ")});
+  if (all_failed) {
+    settle({{}, {}, all_refused_ ? failure::kRefused : failure::kConnect, join(problems_, "; ")});
+  }
 }
 
 void TcpConnector::on_writable(int fd) {
@@ -131,6 +134,7 @@ void TcpConnector::on_writable(int fd) {
 }
 
 void TcpConnector::abandon(Attempt& attempt, int errnum) {
+  if (errnum != ECONNREFUSED) all_refused_ = false;
   problems_.push_back(format_endpoint(attempt.endpoint) + ": " +
                       std::generic_category().message(errnum));
   loop_.unwatch(attempt.fd.get());

@@ -62,6 +62,7 @@ class TcpConnector {
   std::vector<Endpoint> waiting_;  // the next one last
   std::vector<Attempt> attempts_;
   std::vector<std::string> problems_;
+  bool all_refused_ = true;
   os::EventLoop::TimerId next_timer_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

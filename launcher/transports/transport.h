@@ -17,6 +17,7 @@
 
 #include "launcher/host_list.h"
 #include "launcher/job_spec.h"
+#include "launcher/start_stage.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 
@@ -30,10 +31,6 @@ struct AgentImage {
   std::string local_bundle;            // the bundle's directory on this machine
   std::vector<std::string> arguments;  // appended to the agent's argv on every host
 };
-
-// A stage that a host has reached, for progress, --timings and start-up errors.
-enum class Stage { kResolve, kConnect, kHostKey, kAuthenticate, kShell, kShip, kAgent };
-std::string_view stage_name(Stage stage);
 
 // Called from any thread; must not block.
 using StageObserver = std::function<void(int host_index, Stage, std::string_view detail)>;

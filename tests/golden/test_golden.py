@@ -28,7 +28,9 @@ def read_lines(path):
 
 def run(case, folder):
     for source in case.iterdir():
-        if source.name not in OWN:
+        if source.is_dir():
+            shutil.copytree(source, folder / source.name)
+        elif source.name not in OWN:
             shutil.copy(source, folder)
     args = [line.replace("\\n", "\n") for line in read_lines(case / "args")]
     env = dict(line.split("=", 1) for line in read_lines(case / "env"))

@@ -36,7 +36,7 @@ def test_ipv6(probe, two):
 
 
 def test_refused(probe, two):
-    message = probe("node1", "--port", 1).failure("E_CONNECT")
+    message = probe("node1", "--port", 1).failure("E_CONNECT_REFUSED")
     assert re.search(r"10\.79\.0\.1:1: Connection refused", message)
 
 

@@ -90,15 +90,20 @@ def test_a_login_script_that_gives_up(probe, two, mounts, script, words):
 
 def test_no_login_shell(probe, two, mounts):
     set_login_shell(mounts, 1, shutil.which("nologin") or "/usr/sbin/nologin")
-    message = probe("node1").failure("E_REMOTE_SHELL")
+    message = probe("node1").failure("E_NO_SHELL")
     assert "not available" in message and "status 1" in message
+
+
+def test_false_as_the_login_shell(probe, two, mounts):
+    set_login_shell(mounts, 1, shutil.which("false"))
+    assert "status 1" in probe("node1").failure("E_NO_SHELL")
 
 
 def test_a_login_script_that_waits(probe, two, mounts):
     mounts.file(1, "/root/.bashrc", "sleep 1000\n")
     outcome = probe(["node1", "node2"], "--deadline-ms", 8000)
     outcome.hello("node2")
-    assert "in time" in outcome.failure("E_REMOTE_SHELL")
+    assert "in time" in outcome.failure("E_SHELL_TIMEOUT")
 
 
 def test_a_forced_command(probe, two, sshd):

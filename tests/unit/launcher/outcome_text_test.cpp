@@ -66,9 +66,9 @@ TEST_CASE("a time-out names who was waited for") {
   cause.kind = Cause::Kind::kTimeout;
   cause.failure = {std::string(failure::kStartTimeout), "not ready within 3 s", ""};
   outcome.cause = cause;
-  const std::string text = describe_outcome(outcome, kHosts, {"node2 (authenticate)"});
+  const std::string text = describe_outcome(outcome, kHosts, {"  node2 (authenticate)\n", "ssh"});
   REQUIRE(text.find("E_START_TIMEOUT") != std::string::npos);
-  REQUIRE(text.find("still waiting for node2 (authenticate)\n") != std::string::npos);
+  REQUIRE(text.find("  node2 (authenticate)\n") != std::string::npos);
 }
 
 TEST_CASE("what could not be ended is listed") {

@@ -1,4 +1,4 @@
-#include "launcher/transports/transport.h"
+#include "launcher/start_stage.h"
 
 namespace hora::launcher {
 
@@ -18,6 +18,14 @@ std::string_view stage_name(Stage stage) {
       return "ship";
     case Stage::kAgent:
       return "agent";
+    case Stage::kRoute:
+      return "route";
+    case Stage::kPrepare:
+      return "prepare";
+    case Stage::kReady:
+      return "ready";
+    case Stage::kRanks:
+      return "ranks";
   }
   return "unknown";
 }

@@ -1,0 +1,16 @@
+// The files of a configuration: read as the command line asks for them (surroundings.h).
+#pragma once
+
+#include <string>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+Result<std::string> read_text_file(const std::string& path);
+
+// A file that nobody named: only of the user or root, and one that others cannot write, since it
+// says which commands are run.
+Result<std::string> read_own_text_file(const std::string& path);
+
+}  // namespace hora::launcher

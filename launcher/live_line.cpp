@@ -1,0 +1,46 @@
+#include "launcher/live_line.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace hora::launcher {
+
+namespace {
+
+bool is_terminal() {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+void write(const std::string& text) {
+  [[maybe_unused]] const ssize_t wrote = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
+
+LiveLine::LiveLine(bool wanted) : enabled_(wanted && is_terminal()) {}
+
+std::size_t LiveLine::width() const {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 79;
+  return std::max<std::size_t>(size.ws_col, 20) - 1;
+}
+
+void LiveLine::show(const std::string& text) {
+  if (!enabled_) return;
+  shown_ = true;
+  write("\r" + text + "\033[K");
+}
+
+void LiveLine::clear() {
+  if (!shown_) return;
+  shown_ = false;
+  write("\r\033[K");
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,35 @@
+#include "launcher/start_display.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::chrono::milliseconds kQuietStart{400};  // a start that is fast shows nothing
+constexpr std::chrono::milliseconds kEvery{100};
+
+}  // namespace
+
+void StartDisplay::begin(os::EventLoop& loop, std::vector<std::string> names) {
+  board_.name_hosts(std::move(names));
+  if (!line_.enabled()) return;
+  loop.call_after(kQuietStart, [this, &loop] { tick(loop); });
+}
+
+void StartDisplay::reach(int host, Stage stage, std::string_view detail) {
+  board_.reach(host, stage, detail, os::Clock::now());
+}
+
+void StartDisplay::stop() {
+  board_.stop(os::Clock::now());
+  line_.clear();
+}
+
+void StartDisplay::tick(os::EventLoop& loop) {
+  if (board_.stopped()) return;
+  constexpr std::string_view kName = "horarun: ";
+  const std::size_t width = line_.width();
+  line_.show(std::string(kName) + board_.line(os::Clock::now(), width - kName.size()));
+  loop.call_after(kEvery, [this, &loop] { tick(loop); });
+}
+
+}  // namespace hora::launcher

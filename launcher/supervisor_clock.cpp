@@ -1,0 +1,122 @@
+// What reaches a Supervisor from outside its hosts: time, signals, the reader of its output.
+#include <signal.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "launcher/failure_code.h"
+#include "launcher/outcome_text.h"
+#include "launcher/proof.h"
+#include "launcher/supervisor.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr Milliseconds kSuspendPatience{1'000};
+
+}  // namespace
+
+void Supervisor::arm_deadline() {
+  if (deadline_timer_ != 0) loop_->cancel(deadline_timer_);
+  deadline_timer_ = 0;
+  const auto deadline = state_->next_deadline();
+  if (!deadline) return;
+  deadline_timer_ = loop_->call_at(*deadline, [this] {
+    deadline_timer_ = 0;
+    feed(ClockTick{});
+  });
+}
+
+void Supervisor::beat() {
+  const auto now = os::Clock::now();
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+    HostRun& run = hosts_[host];
+    if (!run.hello || !run.link->is_open()) continue;
+    if (now - run.link->last_heard() > spec_.lease) {
+      run.link->close();
+      const auto silence =
+          std::chrono::duration_cast<std::chrono::seconds>(now - run.link->last_heard());
+      feed(HostLost{host, "no sign of life for " + std::to_string(silence.count()) + " s",
+                    run.link->last_heard()});
+    } else {
+      run.link->send(FrameType::kHeartbeat);
+    }
+  }
+  if (!state_->done()) loop_->call_after(spec_.lease / 4, [this] { beat(); });
+}
+
+void Supervisor::on_signal(int signal) {
+  switch (signal) {
+    case SIGINT:
+    case SIGTERM:
+    case SIGHUP:
+    case SIGQUIT:
+      if (flushing_) return loop_->stop();  // the reader does not read: do not wait for it
+      return feed(UserSignal{signal});
+    case SIGUSR1:
+    case SIGUSR2:
+      for (HostRun& run : hosts_) {
+        if (run.link)
+          run.link->send(FrameType::kSignal, u32_payload(static_cast<std::uint32_t>(signal)));
+      }
+      return;
+    case SIGTSTP:
+      return suspend();
+    default:
+      return;  // CONT: handled where we stopped, or nothing to do
+  }
+}
+
+// Ctrl-Z: first the ranks stop, on all hosts, then we do.
+void Supervisor::suspend() {
+  if (suspend_timer_ != 0) return;
+  hosts_to_suspend_ = 0;
+  for (HostRun& run : hosts_) {
+    if (!run.hello || !run.link->is_open()) continue;
+    run.link->send(FrameType::kSuspend);
+    ++hosts_to_suspend_;
+  }
+  suspend_timer_ = loop_->call_after(kSuspendPatience, [this] { stop_myself(); });
+  if (hosts_to_suspend_ == 0) stop_myself();
+}
+
+void Supervisor::on_suspended(int) {
+  if (suspend_timer_ != 0 && --hosts_to_suspend_ == 0) stop_myself();
+}
+
+void Supervisor::stop_myself() {
+  loop_->cancel(suspend_timer_);
+  suspend_timer_ = 0;
+  ::raise(SIGSTOP);
+  // ... and here the shell's fg or bg continues us.
+  for (HostRun& run : hosts_) {
+    if (!run.hello || !run.link->is_open()) continue;
+    run.link->forgive_silence();
+    run.link->send(FrameType::kResume);
+  }
+  if (streams_) streams_->resume_input();
+}
+
+void Supervisor::on_stdout_broken(int errnum) {
+  if (errnum == EPIPE) return feed(OutputClosed{});
+  launch_failed(failure::kOutput, errno_error(errnum, "writing to standard output"));
+}
+
+std::string Supervisor::name_of(int host) const { return plan_.hosts[host].host.name; }
+
+void Supervisor::print_outcome() const {
+  const JobOutcome& outcome = state_->outcome();
+  const std::string text = describe_outcome(outcome, plan_.hosts, {board_at_timeout_, reach_words(spec_)});
+  if (events_.enabled()) {
+    const std::string code = outcome.cause ? outcome.cause->failure.code : std::string();
+    events_.emit("job_end", {{"job_id", identity_.job_id},
+                             {"exit_code", std::int64_t{outcome.exit_code()}},
+                             {"code", code},
+                             {"message", text}});
+  } else if (!text.empty()) {
+    std::fprintf(stderr, "horarun: %s", text.c_str());
+  }
+}
+
+}  // namespace hora::launcher

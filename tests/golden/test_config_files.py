@@ -1,0 +1,39 @@
+"""Files that nobody named are obeyed only when they are ours."""
+import os
+import subprocess
+
+import pytest
+
+HORARUN = os.environ["HORARUN"]
+
+
+def show(folder):
+    return subprocess.run([HORARUN, "--show-config", "-np", "2", "true"], cwd=folder, env={"HOME": str(folder)},
+                          capture_output=True, text=True, timeout=60)
+
+
+def test_a_project_file_is_found(tmp_path):
+    (tmp_path / "hora.yaml").write_text("horarun: {fan-out: 3}\n")
+    done = show(tmp_path)
+    assert done.returncode == 0 and "--fan-out 3" in done.stdout and "hora.yaml:1:20" in done.stdout, done
+
+
+def test_a_file_that_everybody_can_write_is_not_obeyed(tmp_path):
+    (tmp_path / "hora.yaml").write_text("horarun: {fan-out: 3}\n")
+    os.chmod(tmp_path / "hora.yaml", 0o666)
+    done = show(tmp_path)
+    assert done.returncode == 2 and "hora.yaml" in done.stderr and "--no-config" in done.stderr, done
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
+def test_a_file_of_somebody_else_is_not_obeyed(tmp_path):
+    (tmp_path / "hora.yaml").write_text("horarun: {fan-out: 3}\n")
+    os.chown(tmp_path / "hora.yaml", 4242, 4242)
+    done = show(tmp_path)
+    assert done.returncode == 2 and "4242" in done.stderr and "--no-config" in done.stderr, done
+
+
+def test_a_folder_in_its_place(tmp_path):
+    (tmp_path / "hora.yaml").mkdir()
+    done = show(tmp_path)
+    assert done.returncode == 2 and "expected a file" in done.stderr, done

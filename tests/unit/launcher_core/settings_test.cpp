@@ -1,0 +1,263 @@
+#include "launcher/settings.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "launcher/command_line.h"
+#include "launcher/completion.h"
+#include "launcher/config_file.h"
+#include "launcher/usage_text.h"
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+using Files = std::map<std::string, std::string>;
+
+struct World {
+  Files files;
+  std::map<std::string, std::string, std::less<>> variables;
+
+  Surroundings surroundings() const {
+    Surroundings out;
+    out.variable = [this](std::string_view name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      if (found == variables.end()) return std::nullopt;
+      return found->second;
+    };
+    out.read_file = [this](const std::string& path) -> Result<std::string> {
+      const auto found = files.find(path);
+      if (found == files.end()) return errno_error(ENOENT, "opening " + path);
+      return found->second;
+    };
+    out.read_own_file = out.read_file;
+    return out;
+  }
+
+  Result<Command> run(std::vector<std::string> words) const {
+    std::vector<const char*> argv{"horarun"};
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return parse_command_line(static_cast<int>(argv.size()), argv.data(), surroundings());
+  }
+
+  JobSpec job(std::vector<std::string> words) const {
+    auto command = run(std::move(words));
+    if (!command) FAIL(command.error().message);
+    REQUIRE(std::holds_alternative<Launch>(*command));
+    return std::get<Launch>(*command).job;
+  }
+
+  std::string error(std::vector<std::string> words) const {
+    const auto command = run(std::move(words));
+    REQUIRE_FALSE(command);
+    CHECK(command.error().code == ErrorCode::kUsage);
+    return command.error().message;
+  }
+
+  std::string shown(std::vector<std::string> words) const {
+    words.insert(words.begin(), "--show-config");
+    const auto command = run(std::move(words));
+    if (!command) FAIL(command.error().message);
+    return std::get<ShowText>(*command).text;
+  }
+};
+
+std::string knob(const JobSpec& job, std::string_view name) {
+  for (const auto& variable : job.knobs) {
+    if (variable.name == name) return variable.value;
+  }
+  return "unset";
+}
+
+TEST_CASE("Every key of horovodrun's configuration file sets its variable") {
+  World world;
+  world.files["c.yaml"] =
+      "params:\n  fusion_threshold_mb: 32\n  cycle_time_ms: 2.5\n  cache_capacity: 7\n"
+      "  hierarchical_allreduce: true\n  hierarchical_allgather: false\n  torus_allreduce: no\n"
+      "autotune:\n  enabled: true\n  log_file: a.csv\n  warmup_samples: 1\n  steps_per_sample: 2\n"
+      "  bayes_opt_max_samples: 3\n  gaussian_process_noise: 0.5\n"
+      "timeline:\n  filename: t.json\n  mark_cycles: true\n"
+      "stall_check:\n  enabled: false\n  warning_time_seconds: 5\n  shutdown_time_seconds: 6\n"
+      "library_options:\n  mpi_threads_disable: true\n  num_nccl_streams: 2\n  thread_affinity: 1\n"
+      "  gloo_timeout_seconds: 9\n"
+      "logging:\n  level: INFO\n  with_timestamp: false\n";
+  const JobSpec job = world.job({"--config-file", "c.yaml", "-np", "1", "true"});
+  const std::pair<const char*, const char*> expected[] = {
+      {"HOROVOD_FUSION_THRESHOLD", "33554432"},
+      {"HOROVOD_CYCLE_TIME", "2.5"},
+      {"HOROVOD_CACHE_CAPACITY", "7"},
+      {"HOROVOD_HIERARCHICAL_ALLREDUCE", "1"},
+      {"HOROVOD_HIERARCHICAL_ALLGATHER", "0"},
+      {"HOROVOD_TORUS_ALLREDUCE", "0"},
+      {"HOROVOD_AUTOTUNE", "1"},
+      {"HOROVOD_AUTOTUNE_LOG", "a.csv"},
+      {"HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "1"},
+      {"HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "2"},
+      {"HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "3"},
+      {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.5"},
+      {"HOROVOD_TIMELINE", "t.json"},
+      {"HOROVOD_TIMELINE_MARK_CYCLES", "1"},
+      {"HOROVOD_STALL_CHECK_DISABLE", "1"},
+      {"HOROVOD_STALL_CHECK_TIME_SECONDS", "5"},
+      {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "6"},
+      {"HOROVOD_MPI_THREADS_DISABLE", "1"},
+      {"HOROVOD_NUM_NCCL_STREAMS", "2"},
+      {"HOROVOD_THREAD_AFFINITY", "1"},
+      {"HOROVOD_GLOO_TIMEOUT_SECONDS", "9"},
+      {"HOROVOD_LOG_LEVEL", "INFO"},
+      {"HOROVOD_LOG_HIDE_TIME", "1"},
+  };
+  for (const auto& [name, value] : expected) {
+    INFO(name);
+    CHECK(knob(job, name) == value);
+  }
+}
+
+TEST_CASE("The section horarun takes the long options") {
+  World world;
+  world.files["c.yaml"] =
+      "horarun:\n  hosts: [a:2, b:2]\n  start_timeout: 1m\n  ssh-port: 2222\n  verbose: true\n"
+      "  network-interfaces: [eth0, 10.0.0.0/8]\n  ship: [x.py, y.py]\n";
+  const JobSpec job = world.job({"--config-file=c.yaml", "true"});
+  CHECK(job.hosts.size() == 2);
+  CHECK(job.start_timeout.count() == 60'000);
+  CHECK(job.ssh.port == 2222);
+  CHECK(job.verbose);
+  CHECK(job.network_interfaces == std::vector<std::string>{"eth0", "10.0.0.0/8"});
+  CHECK(job.ship_files == std::vector<std::string>{"x.py", "y.py"});
+}
+
+TEST_CASE("The order is flag, named file, environment, project, user, system") {
+  World world;
+  world.variables = {{"XDG_CONFIG_HOME", "/u"}};
+  const std::string key = "horarun: {fan-out: ";
+  const auto fan_out = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"-np", "1", "true"});
+    return world.job(std::move(words)).fan_out;
+  };
+  CHECK(fan_out({}) == 64);
+  world.files["/etc/hora/config.yaml"] = key + "1}";
+  CHECK(fan_out({}) == 1);
+  world.files["/u/hora/config.yaml"] = key + "2}";
+  CHECK(fan_out({}) == 2);
+  world.files["hora.yaml"] = key + "3}";
+  CHECK(fan_out({}) == 3);
+  world.variables["HORARUN_FAN_OUT"] = "4";
+  CHECK(fan_out({}) == 4);
+  world.files["named.yaml"] = key + "5}";
+  CHECK(fan_out({"--config-file", "named.yaml"}) == 5);
+  world.files["second.yaml"] = key + "6}";
+  CHECK(fan_out({"--config-file", "named.yaml", "--config-file", "second.yaml"}) == 6);
+  CHECK(fan_out({"--fan-out", "7", "--config-file", "named.yaml"}) == 7);
+  CHECK(fan_out({"--config-file", "named.yaml", "--fan-out", "7"}) == 7);
+  CHECK(fan_out({"--no-config"}) == 4);
+}
+
+TEST_CASE("A higher source hides what contradicts it") {
+  World world;
+  world.files["hora.yaml"] =
+      "horarun: {hosts: 'a:2', verbose: true}\nparams: {hierarchical_allreduce: true, cycle_time_ms: 9}\n";
+  world.files["hosts"] = "b slots=3\n";
+  CHECK(world.job({"--hostfile", "hosts", "true"}).hosts.front().name == "b");
+  CHECK(knob(world.job({"--no-hierarchical-allreduce", "true"}), "HOROVOD_HIERARCHICAL_ALLREDUCE") == "0");
+  world.variables["HORARUN_VERBOSE"] = "false";
+  CHECK_FALSE(world.job({"true"}).verbose);
+  // The ranks inherit it; a file must not override what the user has exported.
+  world.variables["HOROVOD_CYCLE_TIME"] = "3";
+  CHECK(knob(world.job({"true"}), "HOROVOD_CYCLE_TIME") == "unset");
+  world.variables["HOROVOD_HIERARCHICAL_ALLREDUCE"] = "0";
+  CHECK(knob(world.job({"true"}), "HOROVOD_HIERARCHICAL_ALLREDUCE") == "unset");
+}
+
+TEST_CASE("A mistake in a file has a place and a suggestion") {
+  World world;
+  const auto error = [&](const std::string& text) {
+    world.files["c.yaml"] = text;
+    return world.error({"--config-file", "c.yaml", "-np", "1", "true"});
+  };
+  CHECK(error("params:\n  fusion_treshold_mb: 3\n") ==
+        "c.yaml:2:3: unknown key 'fusion_treshold_mb' in section 'params'; did you mean "
+        "fusion_threshold_mb?");
+  CHECK(error("parms: {}\n") == "c.yaml:1:1: unknown key 'parms'; did you mean params?");
+  CHECK(error("params:\n  cache_capacity: many\n") ==
+        "c.yaml:2:19: params.cache_capacity: expected a whole number, 0 or more, found 'many'");
+  CHECK(error("params:\n  cache_capacity: 1\n  cache_capacity: 2\n") ==
+        "c.yaml:3:3: 'cache_capacity' in section 'params' is given twice, before at c.yaml:2:3");
+  CHECK(error("params: 3\n") == "c.yaml:1:9: expected keys with values in section 'params'");
+  CHECK(error("- a\n") == "c.yaml:1:1: expected sections such as 'params:'");
+  CHECK(error("controller: nccl\n") == "c.yaml:1:13: controller: expected gloo or mpi, found 'nccl'");
+  CHECK(error("autotune: {enabled: maybe}\n") ==
+        "c.yaml:1:21: autotune.enabled: expected true or false, found 'maybe'");
+  CHECK(error("horarun: {hots: a}\n") ==
+        "c.yaml:1:11: unknown key 'hots' in section 'horarun'; did you mean hosts?");
+  CHECK(error("horarun: {help: true}\n").find("for the command line only") != std::string::npos);
+  CHECK(error("horarun: {fan-out: [1, 2]}\n").find("expected one value, found a list") !=
+        std::string::npos);
+  CHECK(error("params: {cache_capacity: }\n").find("found none") != std::string::npos);
+  CHECK(error("a: b: c\n").substr(0, 9) == "c.yaml:1:");
+  CHECK(error("a: 1\n---\nb: 2\n").find("one YAML document") != std::string::npos);
+  CHECK(world.error({"--config-file", "none.yaml", "true"}).find("none.yaml") != std::string::npos);
+}
+
+TEST_CASE("An empty file sets nothing") {
+  World world;
+  for (const char* text : {"", "# nothing\n", "---\n", "params:\n", "params: {}\n"}) {
+    world.files["c.yaml"] = text;
+    CHECK(world.job({"--config-file", "c.yaml", "-np", "2", "true"}).knobs.empty());
+  }
+}
+
+TEST_CASE("--show-config tells where each value comes from") {
+  World world;
+  world.variables = {{"HORARUN_GRACE", "9s"}, {"HOROVOD_CYCLE_TIME", "4"}};
+  world.files["hora.yaml"] = "horarun:\n  lease: 20s\n";
+  CHECK(world.shown({"-np", "2", "true"}) ==
+        "--num-proc 2                              command line\n"
+        "--grace 9s                                $HORARUN_GRACE\n"
+        "--lease 20s                               hora.yaml:2:10: horarun.lease\n"
+        "HOROVOD_CYCLE_TIME=4                      $HOROVOD_CYCLE_TIME\n"
+        "Every other option has its default (horarun --help=all).\n"
+        "Files, the first counts most:\n"
+        "  hora.yaml (read)\n"
+        "  /etc/hora/config.yaml (not there)\n");
+  CHECK(world.shown({"--json", "-np", "2", "true"}).find("\"origin\": \"$HORARUN_GRACE\"") !=
+        std::string::npos);
+}
+
+TEST_CASE("Completions know every option, and help stays short") {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const auto script = completion_script(shell);
+    REQUIRE(script);
+    for (const OptionRow& row : option_table()) {
+      if (row.has(kHidden)) continue;
+      const std::string_view name = long_name(row);
+      INFO(shell << " " << name);
+      const std::string wanted =
+          std::string(shell) == "fish" ? "-l " + std::string(name.substr(2)) : std::string(name);
+      CHECK(script->find(wanted) != std::string::npos);
+    }
+  }
+  CHECK_FALSE(completion_script("tcsh"));
+  const std::string help = help_text(kVerbLaunch, false);
+  CHECK(std::count(help.begin(), help.end(), '\n') <= 65);
+}
+
+TEST_CASE("The reference of the configuration file is that of the table of keys") {
+  const std::string path = std::string(HORA_SOURCE_DIR) + "/docs/reference/configuration.md";
+  std::ifstream file(path, std::ios::binary);
+  const std::string old((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t begin = old.find(": begin -->\n");
+  const std::size_t end = old.find("<!-- end -->");
+  REQUIRE(begin != std::string::npos);
+  REQUIRE(end != std::string::npos);
+  const std::string page =
+      old.substr(0, begin) + ": begin -->\n" + config_reference() + old.substr(end);
+  if (std::getenv("HORA_ACCEPT") != nullptr) std::ofstream(path, std::ios::binary) << page;
+  CHECK(old == page);
+}
+
+}  // namespace
+}  // namespace hora::launcher

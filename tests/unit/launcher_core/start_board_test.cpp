@@ -1,0 +1,111 @@
+#include "launcher/start_board.h"
+
+#include "launcher/exit_code.h"
+#include "launcher/proof.h"
+#include "launcher/start_report.h"
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+
+const StartBoard::TimePoint kStart{};
+
+StartBoard::TimePoint at(int ms) { return kStart + milliseconds(ms); }
+
+StartBoard board_of_three() {
+  StartBoard board(kStart);
+  board.name_hosts({"node1", "node2", "node3"});
+  board.reach(0, Stage::kResolve, "", at(0));
+  board.reach(0, Stage::kConnect, "10.0.0.1:22", at(10));
+  board.reach(0, Stage::kAgent, "", at(100));
+  board.reach(1, Stage::kConnect, "10.0.0.2:22", at(20));
+  board.reach(1, Stage::kAuthenticate, "me", at(500));
+  board.reach(2, Stage::kConnect, "10.0.0.3:22", at(30));
+  return board;
+}
+
+TEST_CASE("The line says how many are ready and who is waited for, the slowest first") {
+  const StartBoard board = board_of_three();
+  CHECK(board.line(at(1200), 200) ==
+        "1 of 3 hosts ready, 1.2 s; node3: connect, node2: authenticate");
+  CHECK(board.line(at(1200), 45) == "1 of 3 hosts ready, 1.2 s; node3: connect");
+  CHECK(board.line(at(1200), 10).size() == 10);
+}
+
+TEST_CASE("The table has a row per host") {
+  CHECK(board_of_three().table(at(2000)) ==
+        "  host   stage         for       last heard\n"
+        "  node1  agent         1.9 s     \n"
+        "  node2  authenticate  1.5 s     me\n"
+        "  node3  connect       2.0 s     10.0.0.3:22\n");
+}
+
+TEST_CASE("Of many hosts those that are ready are one row") {
+  StartBoard board(kStart);
+  std::vector<std::string> names;
+  for (int i = 0; i < 40; ++i) names.push_back("n" + std::to_string(i));
+  board.name_hosts(names);
+  for (int i = 0; i < 40; ++i) board.reach(i, i == 7 ? Stage::kShell : Stage::kAgent, "", at(i));
+  const std::string text = board.table(at(3000));
+  CHECK(text.find("  n7 ") != std::string::npos);
+  CHECK(text.find("39 more") != std::string::npos);
+  CHECK(text.find("n8") == std::string::npos);
+}
+
+TEST_CASE("The waterfall has all stages on one scale") {
+  StartBoard board = board_of_three();
+  CHECK(board.waterfall().empty());
+  board.stop(at(1000));
+  board.reach(2, Stage::kAgent, "", at(1100));  // too late to count
+  const std::string text = board.waterfall();
+  CHECK(text.find("resolve 10.0, connect 90.0, agent 900.0") != std::string::npos);
+  CHECK(text.find("connect 480.0, authenticate 500.0") != std::string::npos);
+  CHECK(text.find("connect 970.0\n") != std::string::npos);
+  CHECK(text.find("1000.0 ms\n") != std::string::npos);
+}
+
+TEST_CASE("When time is up every stage in which hosts stand is explained") {
+  CHECK(start_timeout_text(board_of_three(), at(2000), "ssh -p 2222") ==
+        "  host   stage         for       last heard\n"
+        "  node1  agent         1.9 s     \n"
+        "  node2  authenticate  1.5 s     me\n"
+        "  node3  connect       2.0 s     10.0.0.3:22\n"
+        "  node3 (connect): the connection was not answered: the host is down, or a firewall drops "
+        "the packets\n"
+        "    try: ssh -p 2222 -o ConnectTimeout=5 node3 true\n"
+        "  node2 (authenticate): its ssh server has not decided about the login: it may wait for a "
+        "name server or a directory service\n"
+        "    try: ssh -p 2222 -v node2 true\n");
+}
+
+TEST_CASE("Every stage has a cause, and every proof is a whole command") {
+  for (int stage = 0; stage <= static_cast<int>(Stage::kRanks); ++stage) {
+    INFO(stage);
+    CHECK_FALSE(stage_advice(static_cast<Stage>(stage)).cause.empty());
+    CHECK(stage_name(static_cast<Stage>(stage)) != "unknown");
+  }
+  for (const FailureClass& row : failure_classes()) {
+    INFO(row.code);
+    const std::string command = fill_command(row.proof, "ssh", Host{"a", "", {}});
+    CHECK(command.find('{') == std::string::npos);
+  }
+}
+
+TEST_CASE("A proof goes the way that the job went") {
+  const Host host{"a", "me", {}};
+  CHECK(fill_command("{ssh} -v {host} true", "ssh -p 22", host) == "ssh -p 22 -v me@a true");
+  CHECK(fill_command("{ssh} -v {host} true", "kubectl exec -i", Host{"pod", "", {}}) ==
+        "kubectl exec -i pod true");
+  CHECK(fill_command("getent hosts {host}", "ssh", host) == "getent hosts a");
+  JobSpec spec;
+  spec.ssh.port = 2222;
+  spec.ssh.identity_file = "my key";
+  CHECK(reach_words(spec) == "ssh -p 2222 -i 'my key'");
+  spec.rsh_command = {"docker", "exec", "-i"};
+  CHECK(reach_words(spec) == "docker exec -i");
+}
+
+}  // namespace
+}  // namespace hora::launcher
