@@ -95,31 +95,30 @@ Result<std::string> own_directory() {
   return program.substr(0, program.rfind('/'));
 }
 
-Result<std::string> read_manifest(const std::string& share) {
-  auto text = read_whole_file(share + "/manifest.json");
-  if (text) return text;
-  return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
-                                              text.error().message +
-                                              "); build the target 'bundle' or install again");
+Result<json> read_json(const std::string& path) {
+  const auto text = read_whole_file(path);
+  if (!text) {
+    return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
+                                                text.error().message +
+                                                "); build the target 'bundle' or install again");
+  }
+  json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return make_error(ErrorCode::kFailed, path + " is damaged: no JSON");
+  return value;
 }
 
-Error damaged(const std::string& share, const json::exception& e) {
-  return {ErrorCode::kFailed, share + "/manifest.json is damaged: " + e.what()};
+Error damaged(const std::string& path, const json::exception& e) {
+  return make_error(ErrorCode::kFailed, path + " is damaged: " + e.what());
 }
 
-// Every launch needs the hashes; the list of files, a hundred times as long, only one that ships.
-bool skip_files(int depth, json::parse_event_t event, json& value) {
-  return depth != 1 || event != json::parse_event_t::key || value != "files";
-}
-
-Result<BundleHeader> read_file_list(const std::string& share) {
-  auto text = read_manifest(share);
-  if (!text) return std::move(text).error();
+Result<BundleHeader> read_header(const Installation& installation) {
+  const std::string path = installation.share + "/files.json";
+  const auto list = read_json(path);
+  if (!list) return Error(list.error());
   BundleHeader header;
+  header.hash = installation.bundle_hash;
   try {
-    const json manifest = json::parse(*text);
-    header.hash = manifest.at("bundle_hash").get<std::string>();
-    for (const json& entry : manifest.at("files")) {
+    for (const json& entry : *list) {
       BundleFile file;
       file.path = entry.at("path").get<std::string>();
       file.size_bytes = entry.at("size").get<std::uint64_t>();
@@ -129,7 +128,7 @@ Result<BundleHeader> read_file_list(const std::string& share) {
       header.files.push_back(std::move(file));
     }
   } catch (const json::exception& e) {
-    return damaged(share, e);
+    return damaged(path, e);
   }
   return header;
 }
@@ -140,19 +139,19 @@ Result<Installation> find_installation() {
   auto directory = own_directory();
   if (!directory) return std::move(directory).error();
   const std::string share = directory->substr(0, directory->rfind('/')) + "/share/hora";
-  auto text = read_manifest(share);
-  if (!text) return std::move(text).error();
+  const std::string path = share + "/manifest.json";
+  const auto manifest = read_json(path);
+  if (!manifest) return Error(manifest.error());
   Installation found;
   found.share = share;
   found.agent_path = share + "/agent/hora-agent";
   found.bundle_directory = share + "/bundle";
   try {
-    const json manifest = json::parse(*text, skip_files);
-    found.agent_sha256 = manifest.at("agent_sha256").get<std::string>();
-    found.bundle_hash = manifest.at("bundle_hash").get<std::string>();
-    found.least_glibc = manifest.value("least_glibc", "");
+    found.agent_sha256 = manifest->at("agent_sha256").get<std::string>();
+    found.bundle_hash = manifest->at("bundle_hash").get<std::string>();
+    found.least_glibc = manifest->value("least_glibc", "");
   } catch (const json::exception& e) {
-    return damaged(share, e);
+    return damaged(path, e);
   }
   if (::access(found.agent_path.c_str(), X_OK) != 0) {
     return errno_error(errno, "this installation is incomplete: " + found.agent_path);
@@ -161,12 +160,8 @@ Result<Installation> find_installation() {
 }
 
 Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation) {
-  const auto header = read_file_list(installation.share);
-  if (!header) return Error(header.error());
-  if (header->hash != installation.bundle_hash) {
-    return make_error(ErrorCode::kFailed,
-                      "packing the runtime: the installation has changed since the job began");
-  }
+  const auto header = read_header(installation);
+  if (!header) return Error(header.error()).with_context("packing the runtime");
   std::string frames;
   append_frame(frames, FrameType::kBundle, encode(*header));
   FrameDeflater deflater(frames);

@@ -1,4 +1,4 @@
-# What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json}. The layout is the
+# What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json, files.json}. The layout is the
 # same in an installed prefix, so horarun finds all of it beside its own executable.
 
 # hora_bundle(target folder): ships the target's file in the bundle's `folder` (lib or bin), with the
@@ -53,7 +53,7 @@ function(hora_make_bundle)
   endif()
   set(stamp ${CMAKE_BINARY_DIR}/bundle.stamp)
   add_custom_command(
-    OUTPUT ${stamp} BYPRODUCTS ${share}/manifest.json
+    OUTPUT ${stamp} BYPRODUCTS ${share}/manifest.json ${share}/files.json
     COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/bundle ${arguments}
     COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
     DEPENDS ${inputs} COMMENT "Filling share/hora" VERBATIM)
