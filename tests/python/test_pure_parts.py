@@ -1,5 +1,6 @@
 """Parts that need no job: groups, arguments, elastic loop, data loaders, names."""
 
+import importlib
 import sys
 import threading
 import warnings
@@ -10,7 +11,11 @@ from support import job
 
 sys.path.insert(0, str(job.PACKAGES))
 
-from hora import elastic, grouping, operations  # noqa: E402
+import horovod.common.basics  # noqa: E402
+import horovod.common.elastic  # noqa: E402
+import horovod.common.exceptions  # noqa: E402
+import horovod.common.util  # noqa: E402
+from hora import elastic, exceptions, grouping, operations  # noqa: E402
 from hora.exceptions import (  # noqa: E402
     HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError)
 from horovod.common.util import check_num_rank_power_of_2, split_list  # noqa: E402
@@ -72,7 +77,7 @@ def test_power_of_two():
 
 def test_made_up_names_are_counted_for_each_set_and_kind():
     operations._name_counters.clear()
-    name = operations._operation_name
+    name = operations.operation_name
     assert [name("allreduce", None, 0), name("allreduce", None, 1), name("allgather", None, 0),
             name("allreduce", None, 0), name("allreduce", "given", 0)] == [
         "allreduce.noname.0", "allreduce.noname.0", "allgather.noname.0", "allreduce.noname.1",
@@ -82,7 +87,78 @@ def test_made_up_names_are_counted_for_each_set_and_kind():
     assert name("allreduce", None, 1) == "allreduce.noname.1"
 
 
+def test_queries_as_one_object():
+    import hora.basics
+
+    basics = horovod.common.basics.HorovodBasics(__file__, "mpi_lib")
+    assert basics.rank is hora.basics.rank and basics.init is hora.basics.init
+    assert [basics.horovod_reduce_op_average(), basics.horovod_reduce_op_sum(),
+            basics.horovod_reduce_op_product()] == [0, 1, 5]
+    assert basics.is_initialized() is False
+
+
+def test_questions_of_integrations():
+    assert horovod.common.util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH") is None
+    assert horovod.common.util.gpu_available("no such framework") is False
+    assert horovod.common.util.extension_available("json")
+    assert not horovod.common.util.extension_available("no_such_framework")
+
+
+def test_version_mismatch_error():
+    error = horovod.common.exceptions.HorovodVersionMismatchError("torch", "1.0", "2.0")
+    assert isinstance(error, ImportError)
+    assert (error.name, error.version, error.installed_version) == ("torch", "1.0", "2.0")
+
+
+def test_errors_within_the_text_of_a_framework():
+    found = exceptions.from_text("UnknownError: node 5: hora.TensorMismatchError: shapes\nline 2")
+    assert type(found) is TensorMismatchError and str(found) == "shapes"
+    assert type(exceptions.from_text("HorovodInternalError: lost")) is HorovodInternalError
+    assert exceptions.from_text("out of memory") is None
+
+
+@pytest.mark.parametrize("module", ["spark", "spark.torch", "ray"])
+def test_what_is_not_here_names_what_is(module):
+    with pytest.raises(ImportError, match="horovod.run"):
+        importlib.import_module(f"horovod.{module}")
+
+
 # --- the elastic loop, with ranks that are imagined ----------------------------------------------
+
+
+def test_state_of_ones_own():
+    """A State that says how it is saved: commit() saves, then looks for news."""
+    calls = []
+
+    class Mine(horovod.common.elastic.State):
+        def save(self):
+            calls.append("save")
+
+        def restore(self):
+            calls.append("restore")
+
+        def sync(self):
+            calls.append("sync")
+
+        def reset(self):
+            calls.append("reset")
+
+    state = Mine(lambda obj: obj, lambda: 0)
+    state.register_reset_callbacks([lambda: calls.append("callback")])
+    state.commit()
+    state.on_reset()
+    assert calls == ["save", "reset", "callback"]
+    lost = iter([HorovodInternalError("peer"), None])
+
+    def train(state):
+        error = next(lost)
+        if error is not None:
+            raise error
+        return "done"
+
+    calls.clear()
+    assert horovod.common.elastic.run_fn(train, lambda: calls.append("meet"))(state) == "done"
+    assert calls == ["sync", "restore", "meet", "reset", "callback", "sync"]
 
 
 def make_state(**values):

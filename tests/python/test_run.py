@@ -1,11 +1,14 @@
 """hora.run, horovod.run, HorovodRunner: functions on the ranks of a new job."""
 
 import contextlib
+import importlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -100,11 +103,65 @@ def test_horovod_run():
     with pytest.raises(ValueError):
         horovod.run(describe, use_gloo=True, use_mpi=True)
     with pytest.raises(ValueError):
-        horovod.run(describe, num_proc=1, np=1)
+        horovod.run(describe, num_proc=2, np=1)
 
 
-def test_horovod_runner():
-    from sparkdl import HorovodRunner
+def test_nothing_is_left_in_the_caller():
+    hora.run(lambda: None, np=2, options=options())
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        hora.run(lambda: None, np=2, options=options())
+        with pytest.raises(RuntimeError):
+            hora.run(lambda: os._exit(3), np=2, options=options())
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+
+
+def test_interrupt_ends_the_job(tmp_path):
+    """Ctrl-C while the ranks are at work: they end, and the caller gets KeyboardInterrupt."""
+    started = tmp_path / "started"
+    program = (
+        "import os, sys, time, pathlib, hora\n"
+        "def work(folder):\n"
+        "    (pathlib.Path(folder) / f'{os.getpid()}').touch()\n"
+        "    time.sleep(600)\n"
+        "try:\n"
+        "    hora.run(work, args=(sys.argv[1],), np=2, options=sys.argv[2:])\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(42)\n")
+    started.mkdir()
+    caller = subprocess.Popen([sys.executable, "-c", program, started, *options()],
+                              start_new_session=True)
+    try:
+        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, 60,
+                   "both ranks are at work")
+        os.kill(caller.pid, signal.SIGINT)
+        assert caller.wait(60) == 42
+        wait_until(lambda: not any(is_alive(int(path.name)) for path in started.iterdir()), 30,
+                   "the ranks have ended")
+    finally:
+        if caller.poll() is None:
+            os.killpg(caller.pid, signal.SIGKILL)
+            caller.wait(30)
+
+
+def wait_until(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s until {what}"
+        time.sleep(0.02)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("module", ["sparkdl", "hora.runner"])
+def test_horovod_runner(module):
+    HorovodRunner = importlib.import_module(module).HorovodRunner
 
     def main(scale):
         import hora.numpy as hvd
@@ -146,9 +203,8 @@ def test_strangers_get_nothing():
                     pass
         with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
             link = channel.Channel(connection, desk.key, is_server=False)
-            link.send((0).to_bytes(8, "little"))
             assert link.receive() == b"payload"
-            link.send(b"E" + b"text")
+            link.send(launch.encode_outcome(b"E", 0, b"text"))
             assert link.receive() == b"seen"
         assert desk.outcomes == {0: ("error", "text")}
     finally:

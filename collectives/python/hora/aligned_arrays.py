@@ -9,7 +9,7 @@ import ctypes
 import numpy as np
 
 from hora import _native, numpy_arrays
-from hora.operations import TensorOps, byte_count
+from hora.tensor_ops import TensorOps, byte_count
 
 ALIGNMENT = 64
 

@@ -155,15 +155,19 @@ def is_homogeneous():
 def start_timeline(file_path, mark_cycles=False):
     """Starts to record what happens to every tensor, in Chrome's trace format."""
     size()
-    status = _native.library().timeline_start(os.fsencode(file_path), int(bool(mark_cycles)))
-    if status != _native.OK:
-        raise ValueError(_native.library().last_error().decode(errors="replace"))
+    _check_timeline(_native.library().timeline_start(os.fsencode(file_path),
+                                                     int(bool(mark_cycles))))
 
 
 def stop_timeline():
     """Ends the recording and writes what is left of it."""
     size()
-    status = _native.library().timeline_stop()
+    _check_timeline(_native.library().timeline_stop())
+
+
+def _check_timeline(status):
+    if status == _native.UNSUPPORTED:
+        _native.check(status)
     if status != _native.OK:
         raise ValueError(_native.library().last_error().decode(errors="replace"))
 

@@ -64,3 +64,14 @@ def get_version_mismatch_message(name, version, installed_version):
         f"{name} {installed_version} is installed, but version {version} was expected; "
         "Hora needs no particular one"
     )
+
+
+def from_text(text):
+    """Our own error, where the text of a framework's error holds one ("TensorMismatchError: ...":
+    a node of a graph or a compiled program failed); else None."""
+    for kind in (CollectiveTimeoutError, TensorMismatchError, UnsupportedError,
+                 NotInitializedError, HorovodInternalError):
+        mark = text.find(f"{kind.__name__}: ")
+        if mark >= 0:
+            return kind(text[mark + len(kind.__name__) + 2:].split("\n", 1)[0])
+    return None

@@ -5,7 +5,6 @@ are compiled in, so that allgather and alltoall need the same shape on all ranks
 jax.checkpoint cannot look through them. Arrays on a GPU travel through the CPU.
 """
 
-import os
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +22,7 @@ from hora.aligned_arrays import ops
 from hora.jax_operations import (
     SELECTING, allreduce_units, as_jax, compress, differentiable, is_traced, run, spec)
 from hora.operations import choose_op, numeric_splits
+from hora.reducer import is_needed
 
 
 class Compression:
@@ -278,12 +278,6 @@ synchronize = operations.synchronize
 # --- trees -------------------------------------------------------------------------------------------
 
 
-def _is_needed(process_set):
-    if not process_set.included():
-        return False
-    return process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
-
-
 def broadcast_parameters(params, root_rank=0, name="parameters", process_set=global_process_set):
     """The root's tree of arrays (parameters, an optimizer's state) on every rank; the trees have
     the same structure everywhere. Leaves that are no arrays travel as objects."""
@@ -320,7 +314,7 @@ def allreduce_gradients(gradients, op=Average, compression=Compression.none,
     groups = grouping.check_groups(groups, 0)
     if groups is not None and not isinstance(groups, int):
         raise ValueError("groups= is a number of groups here: a tree has no variables to name")
-    if not _is_needed(process_set):
+    if not is_needed(process_set):
         return gradients
     leaves, structure = jax.tree_util.tree_flatten(gradients)
     positions = list(range(len(leaves)))
@@ -337,7 +331,7 @@ def allreduce_gradients(gradients, op=Average, compression=Compression.none,
 
 def metric_average(value, name=None, process_set=global_process_set):
     """A number, an array or a tree of them, averaged over the ranks."""
-    if not _is_needed(process_set):
+    if not is_needed(process_set):
         return value
     leaves, structure = jax.tree_util.tree_flatten(value)
     averaged = [allreduce(jnp.asarray(leaf, jnp.result_type(leaf, jnp.float32)),

@@ -3,23 +3,13 @@
 import jax
 
 from hora import basics, elastic, objects
-from hora.exceptions import HorovodInternalError, TensorMismatchError, UnsupportedError
+from hora.exceptions import from_text
 from hora.jax import broadcast_parameters
-
-_OURS = {"HorovodInternalError": HorovodInternalError,
-         "CollectiveTimeoutError": HorovodInternalError,
-         "TensorMismatchError": TensorMismatchError, "UnsupportedError": UnsupportedError}
 
 
 def _translate(error):
-    """Our own error, where one of our callbacks in a compiled program failed; else None."""
-    if not isinstance(error, jax.errors.JaxRuntimeError):
-        return None
-    for name, kind in _OURS.items():
-        mark = str(error).find(f"{name}: ")
-        if mark >= 0:
-            return kind(str(error)[mark + len(name) + 2:].split("\n", 1)[0])
-    return None
+    """Our own error, where one of our callbacks in a compiled program failed."""
+    return from_text(str(error)) if isinstance(error, jax.errors.JaxRuntimeError) else None
 
 
 def run(func):

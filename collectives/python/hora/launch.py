@@ -18,6 +18,9 @@ from hora import _native, channel, serialization
 
 WORKER_MODULE = "hora.launch_worker"
 
+# How long an interrupted launcher gets to end its job.
+_END_SECONDS = 30
+
 
 def find_horarun():
     """The launcher's path: HORARUN, the environment or installation that this
@@ -50,6 +53,7 @@ class _Desk:
             ("", 0) if everywhere else ("127.0.0.1", 0), backlog=1024)
         self.port = self._listener.getsockname()[1]
         self._threads = []
+        self._connections = []
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
@@ -60,34 +64,49 @@ class _Desk:
             except OSError:
                 return
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            thread.start()
+            self._connections.append(connection)
             self._threads.append(thread)
+            thread.start()
 
     def _serve(self, connection):
         with connection, contextlib.suppress(OSError, channel.ChannelError):
             link = channel.Channel(connection, self.key, is_server=True, timeout=30)
-            rank = int.from_bytes(link.receive(), "little")
             link.send(self._payload)
             connection.settimeout(None)  # the function may take as long as it wants
-            body = link.receive()
-            outcome = _read_outcome(rank, body)
+            rank, outcome = _read_outcome(link.receive())
             with self._lock:
-                self.outcomes.setdefault(rank, outcome)
+                # In an elastic job another process may have come in the place of one that failed.
+                if self.outcomes.get(rank, ("error",))[0] == "error":
+                    self.outcomes[rank] = outcome
             link.send(b"seen")
 
     def close(self):
+        """The job has ended: whoever is still connected has nothing more to say."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() does not
+        self._accepting.join()
         self._listener.close()
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(5)
+            thread.join(_END_SECONDS)
 
 
-def _read_outcome(rank, body):
-    if body[:1] == b"E":
-        return "error", body[1:].decode(errors="replace")
+def encode_outcome(kind, rank, body):
+    """What a rank sends in the end: kind is b"R" (a pickled result) or b"E" (a traceback)."""
+    return kind + rank.to_bytes(8, "little") + body
+
+
+def _read_outcome(message):
+    """(rank, ("ok", value) or ("error", text))"""
+    kind, rank, body = message[:1], int.from_bytes(message[1:9], "little"), message[9:]
+    if kind == b"E":
+        return rank, ("error", body.decode(errors="replace"))
     try:
-        return "ok", serialization.loads(body[1:], f"the result of rank {rank}")
+        return rank, ("ok", serialization.loads(body, f"the result of rank {rank}"))
     except Exception as error:
-        return "error", str(error)
+        return rank, ("error", str(error))
 
 
 def _is_local(hosts, hostfile):
@@ -99,14 +118,30 @@ def _is_local(hosts, hostfile):
                for part in hosts.split(","))
 
 
+def _call(command, **options):
+    """The exit code of a command. When the wait is interrupted the command is asked to end, so
+    that it ends the job that it runs."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            try:
+                process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
+
+
 def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(), executable=None,
-        env=None, stdout=None, stderr=None):
+        env=None, stdout=None, stderr=None, results=None):
     """Calls func(*args, **kwargs) on `np` ranks of a new job; answers the results by rank.
 
     hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. options are further
     words for horarun's command line. executable is the Python that runs the ranks (default: this
-    one). env are variables for the ranks. RuntimeError carries the traceback of the rank that
-    failed; TypeError and ImportError say what could not be sent.
+    one). env are variables for the ranks. results: from how many ranks, where that is not np (an
+    elastic job). RuntimeError carries the traceback of the rank that failed; TypeError and
+    ImportError say what could not be sent.
     """
     if hosts and hostfile:
         raise ValueError("give hosts= or hostfile=, not both")
@@ -131,11 +166,11 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(),
         command += ["--hostfile", hostfile]
     command += [*options, executable or sys.executable, "-m", WORKER_MODULE]
     try:
-        code = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout,
-                              stderr=stderr, check=False).returncode
+        code = _call(command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout,
+                     stderr=stderr)
     finally:
         desk.close()
-    return _results(desk.outcomes, np, code)
+    return _results(desk.outcomes, results or np, code)
 
 
 def _results(outcomes, np, code):

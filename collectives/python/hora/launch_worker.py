@@ -9,31 +9,37 @@ import traceback
 
 def main():
     from hora import channel, serialization
+    from hora.launch import encode_outcome
 
-    rank = int(os.environ.get("HOROVOD_RANK", "0"))
     key = bytes.fromhex(os.environ.pop("HORA_RUN_KEY"))
     port = int(os.environ.pop("HORA_RUN_PORT"))
     address = (os.environ.pop("HORA_RUN_ADDRESS", "")
                or os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR") or "127.0.0.1")
     with socket.create_connection((address, port), timeout=30) as connection:
         link = channel.Channel(connection, key, is_server=False)
-        link.send(rank.to_bytes(8, "little"))
         payload = link.receive()
         connection.settimeout(None)
         code = 0
         try:
             func, args, kwargs = _unpack(payload, serialization)
-            body = b"R" + serialization.dumps(
+            kind, body = b"R", serialization.dumps(
                 func(*args, **kwargs), f"the result of {getattr(func, '__qualname__', func)!r}")
         except (Exception, SystemExit) as error:
-            body = b"E" + traceback.format_exc().encode()
+            kind, body = b"E", traceback.format_exc().encode()
             code = error.code if isinstance(error, SystemExit) and error.code else 1
-        link.send(body)
+        link.send(encode_outcome(kind, _rank(), body))
         connection.settimeout(30)
         link.receive()
     sys.stdout.flush()
     sys.stderr.flush()
     sys.exit(code)
+
+
+def _rank():
+    """This process's rank as it is now: in an elastic job it may be another than at the start."""
+    from hora import basics
+
+    return basics.rank() if basics.is_initialized() else int(os.environ.get("HOROVOD_RANK", "0"))
 
 
 def _unpack(payload, serialization):

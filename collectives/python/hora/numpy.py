@@ -11,7 +11,7 @@ from hora import (  # noqa: F401
     start_timeline, stop_timeline)
 from hora.array_face import ArrayFace
 from hora.numpy_arrays import NumpyFramework
-from hora.operations import TensorOps
+from hora.tensor_ops import TensorOps
 
 _face = ArrayFace(TensorOps(NumpyFramework()))
 

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 
 from hora import _native, dtypes
-from hora.operations import Framework, byte_count
+from hora.tensor_ops import Framework, byte_count
 
 _CODE_OF = {}
 _DTYPE_OF = {}

@@ -4,8 +4,9 @@ import ctypes
 import struct
 
 from hora import _native, dtypes, serialization
-from hora.operations import Framework, TensorOps, wait_now
+from hora.operations import wait_now
 from hora.process_sets import global_process_set
+from hora.tensor_ops import Framework, TensorOps
 
 # The first message of a broadcast carries the length and as much of the object as fits, so that
 # small objects take one operation.

@@ -1,13 +1,9 @@
-"""Operations in flight: names, submission, waiting, and the table of handles.
+"""Operations in flight: names, waiting, and the table of handles; and the arguments that every
+framework shares."""
 
-Everything here is the same for every framework. What differs (where a tensor's memory is, how to
-make another one like it) is a Framework, and TensorOps puts the two together.
-"""
-
-import ctypes
 import itertools
 
-from hora import _native, dtypes, exceptions
+from hora import _native, exceptions
 
 # --- names -------------------------------------------------------------------------------------
 
@@ -17,7 +13,7 @@ from hora import _native, dtypes, exceptions
 _name_counters = {}
 
 
-def _operation_name(kind, name, process_set_id):
+def operation_name(kind, name, process_set_id):
     if name is not None:
         return f"{kind}.{name}"
     counter = _name_counters.get((kind, process_set_id))
@@ -115,7 +111,15 @@ _in_flight = {}  # handle that the caller has -> Pending
 _orphans = []  # Pendings that nobody will ask for (a wait was interrupted)
 
 
-def _sweep_orphans():
+def let_go(pending):
+    """Nobody will ask for its result. It keeps its memory until it is done."""
+    _orphans.append(pending)
+
+
+def sweep():
+    """Frees what was let go and is done by now."""
+    if not _orphans:
+        return
     for pending in list(_orphans):
         if pending.done():
             _orphans.remove(pending)
@@ -134,8 +138,8 @@ def wait_now(pending):
     try:
         return pending.result()
     except BaseException:
-        if pending.natives:  # interrupted: its memory must live on until the library is done
-            _orphans.append(pending)
+        if pending.natives:  # interrupted
+            let_go(pending)
         raise
 
 
@@ -163,7 +167,7 @@ def forget(handle):
     """Nobody will ask for this operation's result. It keeps its memory until it is done."""
     pending = _in_flight.pop(handle, None)
     if pending is not None and getattr(pending, "natives", ()):
-        _orphans.append(pending)
+        let_go(pending)
 
 
 def wait_for(handle, seconds):
@@ -210,7 +214,7 @@ def forget_all():
 # --- what is submitted ---------------------------------------------------------------------------
 
 
-def _set_id(process_set):
+def set_id_of(process_set):
     set_id = process_set.process_set_id
     if set_id is None:
         raise ValueError(f"{process_set} is not registered: pass it to init(process_sets=[...]), "
@@ -218,18 +222,11 @@ def _set_id(process_set):
     return set_id
 
 
-def _check_adasum(process_set):
-    """The library has no Adasum kernel yet: refused here, on every rank alike, before it is sent."""
-    if process_set.size() > 1:
-        raise exceptions.UnsupportedError(
-            "op=Adasum is not built into this release of Hora's runtime; use Average or Sum")
-
-
 def start_control(operation, name, process_set):
     """join or barrier: no tensor."""
     _native.check_initialized(name)
     natives = _native.submit(
-        [_native.Request(operation, None, process_set=_set_id(process_set))])
+        [_native.Request(operation, None, process_set=set_id_of(process_set))])
     return Pending(natives, None, [None], None, False, None)
 
 
@@ -244,251 +241,6 @@ def join(process_set):
     pending = start_control(_native.JOIN, "join", process_set)
     pending.fetch = _native.library().last_joined
     return wait_now(pending)
-
-
-def native_result(native):
-    """(address, shape, dtype code, device) of a result that the library allocated; it lives as
-    long as the native handle."""
-    tensor = _native.Tensor()
-    _native.check(_native.library().result(native, ctypes.byref(tensor)))
-    shape = tuple(tensor.shape[: tensor.ndim])
-    return tensor.data or 0, shape, tensor.dtype, tensor.device
-
-
-def native_received_splits(native):
-    values = ctypes.POINTER(ctypes.c_int64)()
-    count = ctypes.c_int32()
-    _native.check(_native.library().received_splits(
-        native, ctypes.byref(values), ctypes.byref(count)))
-    return values[: count.value]
-
-
-class Framework:
-    """What an array library has to tell about its tensors."""
-
-    name = ""
-
-    def dense(self, tensor):
-        """A dense row-major tensor with the same values; the tensor itself where it is one."""
-        raise NotImplementedError
-
-    def view(self, tensor):
-        """(address, shape, dtype code, device ordinal or -1, CUDA stream) of a dense tensor."""
-        raise NotImplementedError
-
-    def address(self, tensor):
-        """Where the memory of a dense tensor begins."""
-        return self.view(tensor)[0]
-
-    def empty_like(self, tensor):
-        """A dense tensor of the same shape, dtype and device, with any values."""
-        raise NotImplementedError
-
-    def from_native(self, address, shape, dtype, device, like):
-        """A new tensor with a copy of the memory at address; `like` shows the kind of tensor."""
-        raise NotImplementedError
-
-    def from_integers(self, values, like):
-        """A tensor of 32-bit integers (the received splits of alltoall)."""
-        raise NotImplementedError
-
-    def assign(self, tensor, source):
-        """Writes the values of source into tensor."""
-        raise NotImplementedError
-
-
-class TensorOps:
-    """The collectives on the tensors of one framework, as Pendings."""
-
-    def __init__(self, framework):
-        self.framework = framework
-
-    def _names(self, kind, name, set_id, count, grouped):
-        if not grouped:
-            return (_operation_name(kind, name, set_id),)
-        base = _operation_name(f"grouped_{kind}", name, set_id)
-        return [f"{base}_{index + 1}of{count}" for index in range(count)]
-
-    @staticmethod
-    def _not_empty(tensors, grouped):
-        if grouped and not tensors:
-            raise ValueError("a group needs at least one tensor")
-
-    def allreduce(self, tensors, name, op, prescale, postscale, process_set, in_place=False,
-                  grouped=False, priority=0):
-        """Starts allreduces; tensors is a sequence, of one tensor unless grouped."""
-        self._not_empty(tensors, grouped)
-        if op == _native.ADASUM:
-            _check_adasum(process_set)
-        framework = self.framework
-        set_id = _set_id(process_set)
-        names = self._names("allreduce", name, set_id, len(tensors), grouped)
-        requests, kept, outputs, copies = [], [], [], None
-        for tensor, tensor_name in zip(tensors, names):
-            source = framework.dense(tensor)
-            address, shape, dtype, device, stream = framework.view(source)
-            if in_place:
-                output, output_address = source, address
-                if source is not tensor:
-                    copies = copies or []
-                    copies.append((tensor, source))
-                outputs.append(tensor)
-            else:
-                output = framework.empty_like(source)
-                output_address = framework.address(output)
-                outputs.append(output)
-            kept.append((source, output))
-            requests.append(_native.Request(
-                _native.ALLREDUCE, tensor_name, address, shape, dtype, device, output_address,
-                set_id, op, 0, prescale, postscale, None, stream, priority))
-        return self._start(requests, kept, outputs, None, grouped, copies)
-
-    def allreduce_now(self, tensor, name, op, prescale, postscale, process_set, in_place=False):
-        """allreduce() of one tensor, and its result: the shortest way through this file."""
-        framework = self.framework
-        source = framework.dense(tensor)
-        address, shape, dtype, device, stream = framework.view(source)
-        if in_place:
-            output, output_address = source, address
-        else:
-            output = framework.empty_like(source)
-            output_address = framework.address(output)
-        set_id = process_set.process_set_id
-        if set_id is None:
-            set_id = _set_id(process_set)  # raises
-        if op == _native.ADASUM:
-            _check_adasum(process_set)
-        if _orphans:
-            _sweep_orphans()
-        native = _native.submit_one(
-            _native.ALLREDUCE, _operation_name("allreduce", name, set_id), address, shape, dtype,
-            device, output_address, set_id, op, 0, prescale, postscale, stream, 0)
-        try:
-            status = _native.wait(native)
-        except BaseException:
-            _orphans.append(Pending((native,), (source, output), [None], None, False, None))
-            raise
-        library = _native.library()
-        if status != _native.OK:
-            text = library.error(native).decode(errors="replace")
-            library.release(native)
-            raise _native.failure(status, text)
-        library.release(native)
-        if not in_place:
-            return output
-        if source is not tensor:
-            framework.assign(tensor, source)
-        return tensor
-
-    def broadcast(self, tensors, root_rank, name, process_set, in_place=False, grouped=False,
-                  priority=0):
-        self._not_empty(tensors, grouped)
-        framework = self.framework
-        set_id = _set_id(process_set)
-        names = self._names("broadcast", name, set_id, len(tensors), grouped)
-        requests, kept, outputs, copies = [], [], [], None
-        for tensor, tensor_name in zip(tensors, names):
-            source = framework.dense(tensor)
-            address, shape, dtype, device, stream = framework.view(source)
-            if in_place:
-                output, output_address = source, address
-                if source is not tensor:
-                    copies = copies or []
-                    copies.append((tensor, source))
-                outputs.append(tensor)
-            else:
-                output = framework.empty_like(source)
-                output_address = framework.address(output)
-                outputs.append(output)
-            kept.append((source, output))
-            requests.append(_native.Request(
-                _native.BROADCAST, tensor_name, address, shape, dtype, device, output_address,
-                set_id, 0, root_rank, 1.0, 1.0, None, stream, priority))
-        return self._start(requests, kept, outputs, None, grouped, copies)
-
-    def allgather(self, tensors, name, process_set, grouped=False, priority=0):
-        self._not_empty(tensors, grouped)
-        return self._library_allocates(
-            _native.ALLGATHER, "allgather", tensors, name, process_set, grouped, priority)
-
-    def reducescatter(self, tensors, name, op, prescale, postscale, process_set, grouped=False,
-                      priority=0):
-        self._not_empty(tensors, grouped)
-        return self._library_allocates(
-            _native.REDUCESCATTER, "reducescatter", tensors, name, process_set, grouped, priority,
-            op, prescale, postscale)
-
-    def _library_allocates(self, operation, kind, tensors, name, process_set, grouped, priority,
-                           op=_native.SUM, prescale=1.0, postscale=1.0):
-        framework = self.framework
-        set_id = _set_id(process_set)
-        names = self._names(kind, name, set_id, len(tensors), grouped)
-        requests, kept = [], []
-        for tensor, tensor_name in zip(tensors, names):
-            source = framework.dense(tensor)
-            address, shape, dtype, device, stream = framework.view(source)
-            if not len(shape):
-                raise ValueError(
-                    f"{kind} of a scalar ({tensor_name}): it has no first dimension to "
-                    f"{'concatenate along' if operation == _native.ALLGATHER else 'split'}; "
-                    "reshape it to one element")
-            kept.append(source)
-            requests.append(_native.Request(
-                operation, tensor_name, address, shape, dtype, device, None, set_id, op, 0,
-                prescale, postscale, None, stream, priority))
-
-        like = tensors[0]
-
-        def fetch(native):
-            return framework.from_native(*native_result(native), like)
-
-        return self._start(requests, kept, None, fetch, grouped, None)
-
-    def alltoall(self, tensor, splits, name, process_set, priority=0):
-        """splits: a list of integers, or None for equal parts. The result is (tensor, received
-        splits) when splits are given."""
-        framework = self.framework
-        set_id = _set_id(process_set)
-        (tensor_name,) = self._names("alltoall", name, set_id, 1, False)
-        source = framework.dense(tensor)
-        address, shape, dtype, device, stream = framework.view(source)
-        if not len(shape):
-            raise ValueError(f"alltoall of a scalar ({tensor_name}): it has no first dimension to "
-                             "split; reshape it to one element")
-        if splits is not None:
-            rows = sum(splits)
-            if rows > shape[0] or any(split < 0 for split in splits):
-                raise ValueError(
-                    f"alltoall({tensor_name}): the splits {list(splits)} ask for {rows} rows, but "
-                    f"the tensor has {shape[0]}" if rows > shape[0] else
-                    f"alltoall({tensor_name}): negative split in {list(splits)}")
-            shape = (rows,) + tuple(shape[1:])  # rows after the last split stay here
-        request = _native.Request(
-            _native.ALLTOALL, tensor_name, address, shape, dtype, device, None, set_id, 0, 0,
-            1.0, 1.0, splits, stream, priority)
-
-        def fetch(native):
-            received = framework.from_native(*native_result(native), tensor)
-            if splits is None:
-                return received
-            return received, framework.from_integers(native_received_splits(native), tensor)
-
-        return self._start([request], source, None, fetch, False, None)
-
-    def _start(self, requests, kept, outputs, fetch, grouped, copies):
-        if _orphans:
-            _sweep_orphans()
-        natives = _native.submit(requests)
-        after = None
-        if copies:
-            assign = self.framework.assign
-
-            def after(results):
-                for tensor, source in copies:
-                    assign(tensor, source)
-                return results
-
-        return Pending(natives, kept, outputs, fetch, grouped, after)
 
 
 # --- arguments that every framework shares ---------------------------------------------------------
@@ -519,10 +271,3 @@ def numeric_splits(splits):
     if any(value != int(value) for value in values):
         raise ValueError(f"alltoall: the splits must be integers, not {values}")
     return [int(value) for value in values]
-
-
-def byte_count(shape, dtype):
-    count = dtypes.SIZE_OF_CODE[dtype]
-    for extent in shape:
-        count *= extent
-    return count

@@ -1,32 +1,3 @@
-"""HorovodRunner, under the name that notebooks import: a function on every rank of a new job."""
+"""The name that notebooks import HorovodRunner by; see hora.runner."""
 
-import sys
-
-
-class HorovodRunner:
-    """HorovodRunner(np=-4).run(main, lr=0.1): np=-n starts n ranks on this machine; np=n starts n
-    ranks on the hosts of the allocation (or here, where there is none)."""
-
-    def __init__(self, *, np, driver_log_verbosity="log_callback_only"):
-        if not isinstance(np, int) or np == 0:
-            raise ValueError(f"HorovodRunner(np={np}): expected a number of ranks, negative for "
-                             "ranks on this machine")
-        if driver_log_verbosity not in ("all", "log_callback_only"):
-            raise ValueError(f"driver_log_verbosity={driver_log_verbosity!r}: expected 'all' or "
-                             "'log_callback_only'")
-        self.num_processor = np
-        self.driver_log_verbosity = driver_log_verbosity
-
-    def run(self, main, **kwargs):
-        """Calls main(**kwargs) on every rank; answers what rank 0 returned."""
-        import hora
-
-        count = abs(self.num_processor)
-        hosts = f"localhost:{count}" if self.num_processor < 0 else None
-        return hora.run(main, kwargs=kwargs, np=count, hosts=hosts)[0]
-
-
-def log_to_driver(message):
-    """Writes a line to the output of the job."""
-    sys.stdout.write(str(message) + "\n")
-    sys.stdout.flush()
+from hora.runner import HorovodRunner, log_to_driver  # noqa: F401

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Allreduce latency from Python and ResNet-50's gradient set, against torch.distributed's gloo in
-the same run.
+"""Allreduce latency from Python, ResNet-50's gradient set and a training step that has no other cost,
+against torch.distributed's gloo and DistributedDataParallel in the same run.
 
     HORA_BUILD_DIR=build/release tests/benchmark/python/collectives.py [--quick] [--json] [np ...]
 
@@ -34,6 +34,7 @@ def table(result):
     print(f"\n{result['ranks']} ranks on {result['cores']} cores, torch {result['torch']}: "
           "microseconds, median (least) of the slowest rank")
     print(f"  {'':22}{'hora.torch':>20}{'hora.numpy':>20}{'torch gloo':>20}{'ratio':>8}{'bar':>6}")
+    alone = result["seconds"]["ResNet-50 step, DDP"].pop("no communication")
     for what, columns in result["seconds"].items():
         cells = ""
         for name in ("hora.torch", "hora.numpy", "gloo"):
@@ -43,6 +44,7 @@ def table(result):
         ratio = columns["gloo"]["median"] / columns["hora.torch"]["median"]
         bar = BARS.get((result["ranks"], what))
         print(f"  {what:22}{cells}{ratio:8.2f}{bar if bar else '':>6}")
+    print(f"  the step without communication: {alone['median'] * 1e6:.1f} ({alone['least'] * 1e6:.1f})")
 
 
 def main():

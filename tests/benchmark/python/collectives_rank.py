@@ -12,6 +12,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import hora.numpy as hvn
 import horovod.torch as hvd
@@ -74,6 +75,37 @@ def gradient_set(repeats):
     return compare({"hora.torch": with_hora, "gloo": with_gloo}, repeats)
 
 
+class Parameters(torch.nn.Module):
+    """ResNet-50's parameters, and a loss whose gradients cost next to nothing: what is left of a
+    step is its communication."""
+
+    def __init__(self):
+        super().__init__()
+        self.all = torch.nn.ParameterList(torch.nn.Parameter(torch.ones(shape)) for shape in shapes())
+
+    def forward(self):
+        return sum(parameter.sum() for parameter in self.all)
+
+
+def training_step(repeats):
+    """Backward pass and step: DistributedOptimizer against DistributedDataParallel."""
+    ours, theirs = Parameters(), DistributedDataParallel(Parameters())
+    alone = Parameters()
+    optimizers = {"hora.torch": hvd.DistributedOptimizer(
+        torch.optim.SGD(ours.parameters(), lr=1e-9), ours.named_parameters()),
+        "gloo": torch.optim.SGD(theirs.parameters(), lr=1e-9),
+        "no communication": torch.optim.SGD(alone.parameters(), lr=1e-9)}
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model().backward()
+        optimizer.step()
+
+    return compare({name: lambda model=model, name=name: step(model, optimizers[name])
+                    for name, model in (("hora.torch", ours), ("gloo", theirs),
+                                        ("no communication", alone))}, repeats)
+
+
 def main():
     quick = "--quick" in sys.argv
     torch.set_num_threads(1)
@@ -83,8 +115,10 @@ def main():
     rows = {"allreduce 4 B": allreduce_of(1, 2000 // scale),
             "allreduce 4 KiB": allreduce_of(1 << 10, 1000 // scale),
             "allreduce 1 MiB": allreduce_of(1 << 18, 100 // scale),
+            "allreduce 16 MiB": allreduce_of(4 << 20, 10 // scale),
             "allreduce 64 MiB": allreduce_of(16 << 20, 5 if not quick else 1),
-            "ResNet-50 gradients": gradient_set(5 if not quick else 1)}
+            "ResNet-50 gradients": gradient_set(5 if not quick else 1),
+            "ResNet-50 step, DDP": training_step(5 if not quick else 1)}
     if hvd.rank() == 0:
         print(json.dumps({"ranks": hvd.size(), "cores": os.cpu_count(),
                           "torch": torch.__version__, "seconds": rows}), flush=True)

@@ -100,7 +100,9 @@ def check_sum():
     fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), op=hvd.Sum),
         own(x), own(y), ROWS)
     same_weights(model, expected)
-    raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.SGD(0.1), op=hvd.Max)
+    for op in (hvd.Max, hvd.Adasum):
+        raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.SGD(0.1), op=op)
+    raises(RuntimeError, hvd.broadcast_global_variables, 0)
     raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.SGD(0.1), op=hvd.Sum,
            gradient_predivide_factor=2.0)
     raises(ValueError, hvd.DistributedOptimizer,
@@ -333,6 +335,17 @@ def check_values():
     close(hvd.allgather(np.array([rank])), range(size))
     close(hvd.broadcast(np.array([rank + 5]), size - 1), [size + 4])
     close(hvd.reducescatter(np.arange(float(size)), op=hvd.Sum), [rank * size])
+
+
+def check_compression():
+    values = keras.ops.convert_to_tensor(np.array([1.5, -2.25], np.float32))
+    for choice, dtype in ((hvd.Compression.fp16, "float16"), (hvd.Compression.bf16, "bfloat16"),
+                          (hvd.Compression.none, "float32")):
+        wire, context = choice.compress(values)
+        assert keras.backend.standardize_dtype(wire.dtype) == dtype
+        close(array(choice.decompress(wire, context)), [1.5, -2.25])
+    integers = keras.ops.convert_to_tensor(np.arange(3))
+    assert hvd.Compression.fp16.compress(integers) == (integers, None)
 
 
 def check_elastic():

@@ -5,12 +5,6 @@ import numpy as np
 import hora.numpy as hvd
 from support.expect import close, raises
 
-
-
-class Skip(Exception):
-    """The check cannot run here; the text says why."""
-
-
 DTYPES = ["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"]
 
 
@@ -122,23 +116,3 @@ def check_join_barrier():
     for batch in range(hvd.rank() + 1):
         close(hvd.allreduce(np.ones(1), op=hvd.Sum, name=f"j{batch}"), [hvd.size() - batch])
     assert hvd.join() == hvd.size() - 1
-
-
-def check_timeline():
-    import json
-    import os
-    import tempfile
-
-    folder = tempfile.mkdtemp()
-    path = os.path.join(folder, f"timeline{hvd.rank()}.json")
-    try:
-        hvd.start_timeline(path, mark_cycles=False)
-    except ValueError as error:
-        raise Skip(str(error)) from None
-    hvd.allreduce(np.ones(3), name="traced \"tensor\"")
-    hvd.stop_timeline()
-    if os.path.exists(path):  # some ranks may write, others not
-        with open(path) as file:
-            events = json.load(file)
-        assert any("traced" in json.dumps(event) for event in events)
-    assert hvd.rank() != 0 or os.path.exists(path)

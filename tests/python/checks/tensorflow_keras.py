@@ -272,16 +272,46 @@ def check_elastic():
         state.restore()
         for one, other in zip(before, model.get_weights()):
             close(one, other)
+    state = hvd.elastic.KerasState(model, epoch=0, batch=0)
+    seen = []
+
+    class Watch(keras.callbacks.Callback):
+        def on_batch_end(self, batch, logs=None):
+            seen.append(state.batch)
+
     trained = hvd.elastic.run(lambda state: state.model.fit(
         own(x), own(y), batch_size=ROWS, epochs=1, verbose=0,
-        callbacks=[hvd.elastic.CommitStateCallback(state),
-                   hvd.elastic.UpdateEpochStateCallback(state)]))
+        callbacks=[hvd.elastic.UpdateBatchStateCallback(state),
+                   hvd.elastic.CommitStateCallback(state),
+                   hvd.elastic.UpdateEpochStateCallback(state), Watch()]))
     trained(state)
-    assert state.epoch == 1
+    assert state.epoch == 1 and state.batch == 0 and seen == list(range(STEPS))
 
 
-def check_data_service_is_a_clear_error():
+def check_best_model_checkpoint():
+    x, y = data()
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
+    path = os.path.join(folder, "best.weights.h5")
+    model = build()
+    callback = hvd.callbacks.BestModelCheckpoint("loss", 0, True, filepath=path)
+    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), own(x), own(y), ROWS,
+        [hvd.callbacks.MetricAverageCallback(), callback])
+    hvd.allgather_object(None)
+    other = build(seed=7)
+    other.load_weights(path)
+    same(other, model)
+    hvd.allgather_object(None)
+    if hvd.rank() == 0:
+        os.remove(path)
+        os.rmdir(folder)
+
+
+def check_what_is_refused_says_what_to_use():
     from horovod.tensorflow.data import compute_service
 
-    error = raises(NotImplementedError, compute_service.TfDataServiceConfig)
-    assert "tf.data.experimental.service" in str(error)
+    for use in (compute_service.TfDataServiceConfig, compute_service.tf_data_service,
+                compute_service.send_to_data_service, compute_service.compute_worker_fn):
+        error = raises(NotImplementedError, use)
+        assert "tf.data.experimental.service" in str(error)
+    error = raises(RuntimeError, hvd.broadcast_global_variables, 0)
+    assert "broadcast_variables" in str(error)

@@ -3,7 +3,7 @@
 import torch
 
 import horovod.torch as hvd
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.common.exceptions import HorovodInternalError
 from support.expect import agree, raises
 
 
@@ -85,12 +85,27 @@ def check_run_goes_on_after_new_hosts():
     assert calls == [0, 1]
     state = hvd.elastic.TorchState(step=0)
     state.on_hosts_updated(5, 1)
-    interrupt = raises(HostsUpdatedInterrupt, state.check_host_updates)
+    interrupt = raises(hvd.HostsUpdatedInterrupt, state.check_host_updates)
     assert interrupt.skip_sync
     state.on_hosts_updated(6, 2)
-    interrupt = raises(HostsUpdatedInterrupt, state.check_host_updates)
+    interrupt = raises(hvd.HostsUpdatedInterrupt, state.check_host_updates)
     assert not interrupt.skip_sync
     state.check_host_updates()
+
+
+def check_a_script_that_goes_on_counting_batches():
+    """After a reset the batches of the rest may be numbered from 0 or from where they were."""
+    data = list(range(8 * hvd.size()))
+    for offset in (0, 2):
+        sampler = hvd.elastic.ElasticSampler(data, shuffle=False)
+        for index in range(2):
+            sampler.record_batch(index, 2)
+        sampler.reset()
+        for index in range(2):
+            sampler.record_batch(offset + index, 2)
+        assert sampler.processed_num == len(data)
+        sampler.reset()
+        assert len(sampler) == 0 and list(sampler) == []
 
 
 def check_mistakes_are_not_retried():

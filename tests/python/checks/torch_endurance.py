@@ -60,10 +60,12 @@ def check_nothing_is_left_after_many_operations():
     assert after["descriptors"] == before["descriptors"], (before, after)
     assert after["threads"] <= before["threads"], (before, after)
     # A leak of one object or block for each operation would be OPERATIONS of them.
-    assert after["objects"] - before["objects"] < OPERATIONS / 100, (before, after)
-    assert after["blocks"] - before["blocks"] < OPERATIONS / 100, (before, after)
+    few = max(OPERATIONS / 100, 500)
+    assert after["objects"] - before["objects"] < few, (before, after)
+    assert after["blocks"] - before["blocks"] < few, (before, after)
     # 64 bytes for each operation would be 6 MiB.
-    assert after["kilobytes"] - before["kilobytes"] < OPERATIONS * 64 / 1024, (before, after)
+    assert after["kilobytes"] - before["kilobytes"] < max(OPERATIONS * 64 / 1024, 1024), (
+        before, after)
 
 
 def check_results_of_failures_do_not_pile_up():

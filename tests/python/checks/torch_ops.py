@@ -251,6 +251,8 @@ def check_compression():
     for compression in (hvd.Compression.none, hvd.Compression.fp16):
         same(hvd.allreduce(tensor, op=hvd.Sum, compression=compression), total, 1e-2)
         same(hvd.grouped_allreduce([tensor], op=hvd.Sum, compression=compression)[0], total, 1e-2)
+    wire, context = hvd.Compression.none.compress(tensor)
+    assert wire is tensor and hvd.Compression.none.decompress(wire, context) is tensor
     wire, context = hvd.Compression.fp16.compress(tensor)
     assert wire.dtype == torch.float16
     assert hvd.Compression.fp16.decompress(wire, context).dtype == torch.float32
@@ -401,16 +403,6 @@ def check_mismatch_is_an_error_on_every_rank():
         assert len(set(texts)) == 1, (what, texts)
         assert "m." in texts[0], (what, texts)
     same(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), float(hvd.size())))
-
-
-def check_adasum_is_refused_where_it_is_not_built():
-    tensor = torch.ones(3)
-    if hvd.size() == 1:
-        same(hvd.allreduce(tensor, op=hvd.Adasum), tensor)
-        return
-    for call in (hvd.allreduce, hvd.allreduce_async, hvd.allreduce_):
-        error = raises(hvd.HorovodInternalError, call, tensor, op=hvd.Adasum)
-        assert "Adasum" in str(error)
 
 
 def check_unsupported_tensors():

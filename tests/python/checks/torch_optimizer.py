@@ -333,27 +333,6 @@ def check_process_set():
     assert hvd.remove_process_set(pair)
 
 
-def check_adasum_delta():
-    """Ranks with equal gradients: the combination of equal changes is the change itself."""
-    model = model_of()
-    if hvd.size() > 1:
-        try:
-            hvd.allreduce(torch.ones(2), op=hvd.Adasum, name="probe")
-        except hvd.HorovodInternalError:
-            return  # no backend of this job has Adasum
-    optimizer = hvd.DistributedOptimizer(
-        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), op=hvd.Adasum)
-    alone = model_of()
-    plain = OPTIMIZERS["sgd"](alone.parameters())
-    batch = next(batches(1))
-    for each, stepper in ((model, optimizer), (alone, plain)):
-        loss_of(each, batch).backward()
-        stepper.step()
-    assert torch.allclose(weights(model), weights(alone), atol=1e-9)
-    if hvd.size() > 1:
-        raises(AssertionError, lambda: optimizer.skip_synchronize().__enter__())
-
-
 def check_broadcast_parameters():
     for root in {0, hvd.size() - 1}:
         expected = weights(model_of(seed=root))

@@ -1,7 +1,7 @@
 """Python interpreters that have the frameworks whose checks are run.
 
-HORA_TEST_VENV_TF and HORA_TEST_VENV_MXNET name virtual environments (scripts/test-frameworks makes
-them); without one, the interpreter that runs the tests is asked. Where no interpreter has the
+HORA_TEST_VENV_TF, _TORCH and _MXNET name virtual environments (scripts/test-frameworks makes them);
+without one, the interpreter that runs the tests is asked. Where no interpreter has the
 framework, the tests are skipped and say so.
 """
 
@@ -20,7 +20,7 @@ _VENV_OF = {
     "keras": "HORA_TEST_VENV_TF",
     "tf_keras": "HORA_TEST_VENV_TF",
     "jax": "HORA_TEST_VENV_TF",
-    "torch": "HORA_TEST_VENV_TF",  # for Keras
+    "torch": "HORA_TEST_VENV_TORCH",
     "mxnet": "HORA_TEST_VENV_MXNET",
 }
 
@@ -32,15 +32,19 @@ VARIABLES = {"HORA_TEST_DUMP_AFTER": "385", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM
 
 
 @functools.lru_cache(maxsize=None)
+def has_module(python, module):
+    """Whether an interpreter can import a module; it is not imported for that."""
+    return subprocess.run(
+        [python, "-c", f"import importlib.util, sys; "
+                       f"sys.exit(importlib.util.find_spec('{module}') is None)"],
+        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=job.environment()).returncode == 0
+
+
 def python_with(framework):
     """The path of an interpreter that has the framework; None when there is none."""
     venv = os.environ.get(_VENV_OF[framework])
     python = str(pathlib.Path(venv) / "bin" / "python") if venv else sys.executable
-    found = subprocess.run(
-        [python, "-c", f"import importlib.util, sys; "
-                       f"sys.exit(importlib.util.find_spec('{framework}') is None)"],
-        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=job.environment())
-    return python if found.returncode == 0 else None
+    return python if has_module(python, framework) else None
 
 
 def needed_python(framework):

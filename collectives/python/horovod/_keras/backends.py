@@ -2,6 +2,8 @@
 
 import sys
 
+from hora.compression import CastCompressor, NoneCompressor
+
 
 def backend_name(optimizer_or_model=None):
     """"tensorflow", "jax" or "torch": the backend of the Keras in use. Keras 2 has TensorFlow."""
@@ -56,14 +58,37 @@ def compression_name(compression):
 
 def _with_compression(options, choices):
     compression = options.get("compression")
-    if compression is None or isinstance(compression, str):
-        options = dict(options, compression=getattr(choices, compression or "none"))
+    if compression is None or isinstance(compression, str) or compression in vars(
+            Compression).values():
+        options = dict(options, compression=getattr(choices, compression_name(compression)))
     return options
 
 
-class Compression:
-    """The choices for compression=, where no framework is imported for them."""
+class _Cast(CastCompressor):
+    """By Keras's own operations, so that no framework is imported for it."""
 
-    none = "none"
-    fp16 = "fp16"
-    bf16 = "bf16"
+    @staticmethod
+    def is_floating(dtype):
+        return "float" in str(dtype)
+
+    @staticmethod
+    def cast(tensor, dtype):
+        import keras
+
+        return keras.ops.cast(tensor, keras.backend.standardize_dtype(dtype))
+
+
+class FP16Compressor(_Cast):
+    wire_dtype = "float16"
+
+
+class BF16Compressor(_Cast):
+    wire_dtype = "bfloat16"
+
+
+class Compression:
+    """The choices for compression=."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,5 +1,5 @@
-"""What the callbacks do; horovod.keras.callbacks and horovod.tensorflow.keras.callbacks add the
-Callback class of the Keras that they are for."""
+"""The callbacks for training on several ranks, less the Callback class of the Keras that they are
+for: horovod.keras.callbacks and horovod.tensorflow.keras.callbacks add that."""
 
 import os
 
@@ -33,7 +33,8 @@ class BroadcastGlobalVariables:
     """All ranks start from the root's weights and optimizer state: at the start where both exist
     already on all ranks, else after the first batch, when they do."""
 
-    def _setup(self, root_rank, device="", local_variables=None):
+    def __init__(self, root_rank, device="", local_variables=None):
+        super().__init__()
         self.root_rank = root_rank
         self.device = device
         self._local = {id(variable) for variable in local_variables or ()}
@@ -88,7 +89,8 @@ def _is_number(array):
 class MetricAverage:
     """Averages the metrics of an epoch over the ranks, for the callbacks that come after it."""
 
-    def _setup(self, device=""):
+    def __init__(self, device=""):
+        super().__init__()
         self.device = device
 
     def on_epoch_end(self, epoch, logs=None):
@@ -107,8 +109,9 @@ class LearningRateSchedule:
     """Multiplies the initial learning rate by multiplier(epoch), from start_epoch until before
     end_epoch. A constant multiplier m means m ** (epoch - start_epoch)."""
 
-    def _setup(self, initial_lr, multiplier, start_epoch=0, end_epoch=None, staircase=True,
-               momentum_correction=True, steps_per_epoch=None):
+    def __init__(self, initial_lr, multiplier, start_epoch=0, end_epoch=None, staircase=True,
+                 momentum_correction=True, steps_per_epoch=None):
+        super().__init__()
         if initial_lr is None:
             raise ValueError("initial_lr is needed: the learning rate that is multiplied")
         self.initial_lr = initial_lr
@@ -179,8 +182,8 @@ class LearningRateWarmup(LearningRateSchedule):
     """Raises the learning rate from initial_lr / size() to initial_lr over the first epochs, as
     large batches need it."""
 
-    def _setup(self, initial_lr, warmup_epochs=5, momentum_correction=True, steps_per_epoch=None,
-               verbose=0):
+    def __init__(self, initial_lr, warmup_epochs=5, momentum_correction=True,
+                 steps_per_epoch=None, verbose=0):
         def multiplier(epoch):
             # The rate at the end of a batch counts, so that the last one ends the warm-up.
             epoch += 1.0 / self.steps_per_epoch
@@ -188,8 +191,8 @@ class LearningRateWarmup(LearningRateSchedule):
                 return 1.0
             return 1.0 / basics.size() * (epoch * (basics.size() - 1) / warmup_epochs + 1)
 
-        super()._setup(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction,
-                       steps_per_epoch)
+        super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction,
+                         steps_per_epoch)
         self.verbose = verbose
 
     def on_epoch_end(self, epoch, logs=None):
@@ -202,19 +205,23 @@ class LearningRateWarmup(LearningRateSchedule):
 class BestModelCheckpoint:
     """Keeps the best model in `filepath`, which rank 0 writes."""
 
-    def _check_path(self):
+    def _start(self, filepath, monitor, verbose, save_weights_only, mode, save_freq):
+        placeholder = "best.weights.h5" if save_weights_only else "best.keras"
+        super().__init__(
+            os.fspath(filepath) if filepath else placeholder, monitor=monitor, verbose=verbose,
+            save_best_only=True, save_weights_only=save_weights_only, mode=mode,
+            save_freq=save_freq)
+        self.filepath = filepath
+
+    def on_train_begin(self, logs=None):
         if not self.filepath:
             raise ValueError("BestModelCheckpoint: set filepath to the file to write "
                              "(callback.filepath = 'best.keras')")
+        super().on_train_begin(logs)
 
-    @staticmethod
-    def _is_writer():
-        return not basics.is_initialized() or basics.rank() == 0
-
-    @staticmethod
-    def _path_or_placeholder(filepath, save_weights_only):
-        return os.fspath(filepath) if filepath else (
-            "best.weights.h5" if save_weights_only else "best.keras")
+    def _save_model(self, *args, **kwargs):
+        if not basics.is_initialized() or basics.rank() == 0:
+            super()._save_model(*args, **kwargs)
 
 
 # --- elastic ---------------------------------------------------------------------------------------
@@ -223,7 +230,8 @@ class BestModelCheckpoint:
 class CommitState:
     """Commits the state every so many batches, and at the end of an epoch."""
 
-    def _setup(self, state, batches_per_commit=1):
+    def __init__(self, state, batches_per_commit=1):
+        super().__init__()
         self.state = state
         self.batches_per_commit = batches_per_commit
         self.batches_remaining = batches_per_commit
@@ -249,7 +257,8 @@ class UpdateBatchState:
     """Keeps state.batch at the batch that comes next; after a reset an epoch is finished, not
     started over."""
 
-    def _setup(self, state):
+    def __init__(self, state):
+        super().__init__()
         self.state = state
         self.steps_per_epoch = None
 
@@ -272,7 +281,8 @@ class UpdateBatchState:
 class UpdateEpochState:
     """Keeps state.epoch at the epoch that is trained, counted over resets."""
 
-    def _setup(self, state):
+    def __init__(self, state):
+        super().__init__()
         self.state = state
         self._before = None
 
@@ -285,3 +295,22 @@ class UpdateEpochState:
 
     def on_epoch_end(self, epoch, logs=None):
         self.state.epoch = self._before + epoch + 1
+
+
+# --- as classes of one Keras -----------------------------------------------------------------------
+
+
+def _made(behaviours, base, module):
+    """Classes <name>Callback that add `base`, the Callback of one Keras, to each behaviour."""
+    return [type(f"{behaviour.__name__}Callback", (behaviour, base),
+                 {"__doc__": behaviour.__doc__, "__module__": module})
+            for behaviour in behaviours]
+
+
+def training_callbacks(base, module):
+    return _made((BroadcastGlobalVariables, MetricAverage, LearningRateSchedule,
+                  LearningRateWarmup), base, module)
+
+
+def elastic_callbacks(base, module):
+    return _made((CommitState, UpdateBatchState, UpdateEpochState), base, module)

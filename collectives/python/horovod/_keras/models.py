@@ -3,13 +3,20 @@
 from horovod._keras.optimizer import distribute, is_distributed
 
 
-def load_model(keras, filepath, custom_optimizers=None, custom_objects=None, compression=None):
-    """The saved model. Its optimizer, with the state that was saved, is distributed."""
-    known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
-    known.update(custom_objects or {})
-    model = keras.models.load_model(filepath, custom_objects=known or None)
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not is_distributed(optimizer):
-        model.optimizer = distribute(optimizer, compression=compression)
-        model.train_function = None
-    return model
+def loader(keras):
+    """load_model() for one Keras."""
+
+    def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=None,
+                   legacy_opts=False):
+        """A saved model whose optimizer, with the state that was saved, is distributed.
+        legacy_opts is accepted: optimizers of every generation are recognised."""
+        known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}
+        known.update(custom_objects or {})
+        model = keras.models.load_model(filepath, custom_objects=known or None)
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is not None and not is_distributed(optimizer):
+            model.optimizer = distribute(optimizer, compression=compression)
+            model.train_function = None
+        return model
+
+    return load_model

@@ -181,6 +181,21 @@ def distribute(optimizer, name=None, compression=None, sparse_as_dense=False,
     return wrapped
 
 
+def PartialDistributedOptimizer(optimizer, name=None, device_dense="", device_sparse="",
+                                compression=None, sparse_as_dense=False,
+                                gradient_predivide_factor=1.0, op=Average,
+                                backward_passes_per_step=1, average_aggregated_gradients=False,
+                                groups=None, process_set=global_process_set, local_layers=None,
+                                scale_local_gradients=True):
+    """A DistributedOptimizer that leaves the gradients of local_layers to each rank."""
+    return distribute(
+        optimizer, name=name, compression=compression, sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor, op=op, groups=groups,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients, process_set=process_set,
+        local_layers=local_layers, scale_local_gradients=scale_local_gradients)
+
+
 def _accumulate(wrapped, reducer, keras3, passes):
     if not keras3:
         from horovod.tensorflow.aggregation import GradientAccumulator

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hora import numpy as arrays
+from hora.basics import Average
 from hora.operations import choose_op
 
 from horovod._keras.backends import compression_name
@@ -40,6 +41,7 @@ def _wire(array, compression):
 
 def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None,
               compression=None):
+    """The reduction of all ranks' values (numbers, arrays, tensors); Average if nothing is said."""
     array = to_array(value)
     op = choose_op(op, average)
     if array.dtype == np.float64 and not hasattr(value, "dtype"):
@@ -50,14 +52,15 @@ def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_fac
 
 
 def allgather(value, name=None):
-    array = to_array(value)
-    return _like(arrays.allgather(array, name=name), value)
+    """All ranks' values, concatenated along the first dimension."""
+    return _like(arrays.allgather(to_array(value), name=name), value)
 
 
 def broadcast(value, root_rank, name=None):
+    """The root's value on every rank."""
     return _like(arrays.broadcast(to_array(value), root_rank, name=name), value)
 
 
-def reducescatter(value, name=None, op=None):
-    array = to_array(value)
-    return _like(arrays.reducescatter(array, name=name, op=choose_op(op, None)), value)
+def reducescatter(value, name=None, op=Average):
+    """This rank's rows of the reduction."""
+    return _like(arrays.reducescatter(to_array(value), name=name, op=op), value)

@@ -17,9 +17,10 @@ from hora.process_sets import (  # noqa: F401
     ProcessSet, add_process_set, global_process_set, remove_process_set)
 
 from horovod._keras import models as _models
-from horovod._keras import values as _values
 from horovod._keras.backends import Compression  # noqa: F401
+from horovod._keras.optimizer import PartialDistributedOptimizer  # noqa: F401
 from horovod._keras.optimizer import distribute as _distribute
+from horovod._keras.values import allgather, allreduce, broadcast, reducescatter  # noqa: F401
 from horovod._keras.variables import broadcast_variables  # noqa: F401
 from horovod.keras import callbacks, elastic  # noqa: F401
 
@@ -40,21 +41,6 @@ def DistributedOptimizer(optimizer, name=None, device_dense="", device_sparse=""
         scale_local_gradients=scale_local_gradients)
 
 
-def PartialDistributedOptimizer(optimizer, name=None, device_dense="", device_sparse="",
-                                compression=Compression.none, sparse_as_dense=False,
-                                gradient_predivide_factor=1.0, op=Average,
-                                backward_passes_per_step=1, average_aggregated_gradients=False,
-                                groups=None, process_set=global_process_set, local_layers=None,
-                                scale_local_gradients=True):
-    """A DistributedOptimizer that leaves the gradients of local_layers to each rank."""
-    return _distribute(
-        optimizer, name=name, compression=compression, sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor, op=op, groups=groups,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients, process_set=process_set,
-        local_layers=local_layers, scale_local_gradients=scale_local_gradients)
-
-
 def broadcast_global_variables(root_rank):
     """Horovod's name for what a graph of a Session needs; there is none here."""
     raise RuntimeError("broadcast_global_variables() belongs to graphs that a Session runs. Use "
@@ -62,30 +48,4 @@ def broadcast_global_variables(root_rank):
                        "hvd.broadcast_variables(model.weights, root_rank)")
 
 
-def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None,
-              compression=Compression.none):
-    """The reduction of all ranks' values (numbers, arrays, tensors); Average if nothing is said."""
-    return _values.allreduce(
-        value, name, average, prescale_factor, postscale_factor, op, compression)
-
-
-def allgather(value, name=None):
-    """All ranks' values, concatenated along the first dimension."""
-    return _values.allgather(value, name)
-
-
-def broadcast(value, root_rank, name=None):
-    """The root's value on every rank."""
-    return _values.broadcast(value, root_rank, name)
-
-
-def reducescatter(value, name=None, op=Average):
-    """This rank's rows of the reduction."""
-    return _values.reducescatter(value, name, op)
-
-
-def load_model(filepath, custom_optimizers=None, custom_objects=None,
-               compression=Compression.none, legacy_opts=False):
-    """A saved model whose optimizer, with the state that was saved, is distributed. legacy_opts
-    is accepted: optimizers of every generation are recognised."""
-    return _models.load_model(keras, filepath, custom_optimizers, custom_objects, compression)
+load_model = _models.loader(keras)

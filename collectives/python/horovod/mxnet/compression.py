@@ -2,32 +2,19 @@
 
 import numpy as np
 
+from hora.compression import CastCompressor, Compressor, NoneCompressor  # noqa: F401
 
-class NoneCompressor:
-    """The array itself."""
 
-    @staticmethod
-    def compress(tensor):
-        return tensor, None
+class FP16Compressor(CastCompressor):
+    wire_dtype = np.float16
 
     @staticmethod
-    def decompress(tensor, ctx):
-        return tensor
-
-
-class FP16Compressor:
-    """Floating arrays travel in 16 bits; others as they are."""
+    def is_floating(dtype):
+        return np.dtype(dtype).kind == "f"
 
     @staticmethod
-    def compress(tensor):
-        dtype = np.dtype(tensor.dtype)
-        if dtype.kind != "f" or dtype == np.float16:
-            return tensor, None
-        return tensor.astype(np.float16), dtype
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        return tensor if ctx is None else tensor.astype(ctx)
+    def cast(tensor, dtype):
+        return tensor.astype(dtype)
 
 
 class Compression:

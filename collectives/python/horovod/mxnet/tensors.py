@@ -7,7 +7,7 @@ import numpy as np
 from mxnet.base import _LIB, check_call
 
 from hora import _native, dtypes
-from hora.operations import Framework, TensorOps, byte_count
+from hora.tensor_ops import Framework, TensorOps, byte_count
 
 _SUPPORTED = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool")
 _CODE_OF = {np.dtype(name).type: dtypes.CODE_OF_NAME[name] for name in _SUPPORTED}

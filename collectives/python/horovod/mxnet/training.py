@@ -4,6 +4,7 @@ import mxnet as mx
 
 from hora import batches, grouping
 from hora.process_sets import global_process_set
+from hora.reducer import is_needed
 
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.mpi_ops import Average, broadcast_many_
@@ -31,10 +32,6 @@ def _reduce_in_place(units, names, scales, compression, process_set):
 
 def _units(items, num_groups):
     return grouping.split_list(items, num_groups) if num_groups > 0 else [[i] for i in items]
-
-
-def _is_needed(process_set):
-    return bool(process_set.included()) and process_set.size() > 1
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
@@ -77,7 +74,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         self._optimizer.set_wd_mult(args_wd_mult)
 
     def _reduce(self, index, grad):
-        if not _is_needed(self._process_set):
+        if not is_needed(self._process_set):
             return
         indices = index if isinstance(index, (list, tuple)) else [index]
         gradients = grad if isinstance(index, (list, tuple)) else [grad]
@@ -110,7 +107,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         self._hora_process_set = process_set
 
     def _allreduce_grads(self):
-        if not _is_needed(self._hora_process_set):
+        if not is_needed(self._hora_process_set):
             return
         gradients = [(index, gradient) for index, parameter in enumerate(self._params)
                      if parameter.grad_req != "null" for gradient in parameter.list_grad()[:1]]

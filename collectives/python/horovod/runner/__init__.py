@@ -3,7 +3,7 @@
 import warnings
 
 
-def run(func, args=(), kwargs=None, num_proc=None, min_num_proc=None, max_num_proc=None,
+def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=None,
         slots=None, reset_limit=None, cooldown_range=None, hosts=None, hostfile=None,
         host_discovery_script=None, start_timeout=None, ssh_port=None, ssh_identity_file=None,
         disable_cache=None, output_filename=None, verbose=None, use_gloo=None, use_mpi=None,
@@ -17,7 +17,7 @@ def run(func, args=(), kwargs=None, num_proc=None, min_num_proc=None, max_num_pr
     """
     from hora import launch
 
-    num_proc = _renamed("num_proc", num_proc, "np", np)
+    num_proc = _renamed("num_proc", num_proc if num_proc != 1 else None, "np", np) or 1
     min_num_proc = _renamed("min_num_proc", min_num_proc, "min_np", min_np)
     max_num_proc = _renamed("max_num_proc", max_num_proc, "max_np", max_np)
     if network_interface:
@@ -53,7 +53,9 @@ def run(func, args=(), kwargs=None, num_proc=None, min_num_proc=None, max_num_pr
         if wanted:
             options.append(flag)
     option("--mpi-args", mpi_args)
-    return launch.run(func, args, kwargs, num_proc or 1, hosts, hostfile, options, executable)
+    elastic = min_num_proc is not None or host_discovery_script is not None
+    return launch.run(func, args, kwargs, num_proc, hosts, hostfile, options, executable,
+                      results=min_num_proc if elastic else None)
 
 
 def _renamed(name, value, old_name, old_value):

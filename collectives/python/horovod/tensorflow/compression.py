@@ -2,45 +2,17 @@
 
 import tensorflow as tf
 
+from hora.compression import CastCompressor, Compressor, NoneCompressor  # noqa: F401
 
-class Compressor:
-    """compress() gives what is sent and what decompress() needs to undo it."""
+
+class _Cast(CastCompressor):
+    @staticmethod
+    def is_floating(dtype):
+        return dtype.is_floating
 
     @staticmethod
-    def compress(tensor):
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """The tensor itself."""
-
-    @staticmethod
-    def compress(tensor):
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        return tensor
-
-
-class _Cast(Compressor):
-    """Floating tensors travel as a shorter type; others as they are."""
-
-    wire_dtype = None
-
-    @classmethod
-    def compress(cls, tensor):
-        if not tensor.dtype.is_floating or tensor.dtype == cls.wire_dtype:
-            return tensor, None
-        return tf.cast(tensor, cls.wire_dtype), tensor.dtype
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        return tensor if ctx is None else tf.cast(tensor, ctx)
+    def cast(tensor, dtype):
+        return tf.cast(tensor, dtype)
 
 
 class FP16Compressor(_Cast):

@@ -7,29 +7,15 @@ import tensorflow as tf
 
 from hora import basics, objects
 from hora.elastic import Handler, HandledState, HostUpdateResult, reset_job, run_fn  # noqa: F401
-from hora.exceptions import HorovodInternalError, UnsupportedError, TensorMismatchError
+from hora.exceptions import from_text
 
 from horovod._keras.state import KerasState
 from horovod.tensorflow.functions import broadcast_object, broadcast_variables  # noqa: F401
 
-# A graph's node that raises turns into an error of TensorFlow that holds the text only.
-_OURS = {
-    "HorovodInternalError": HorovodInternalError,
-    "CollectiveTimeoutError": HorovodInternalError,
-    "TensorMismatchError": TensorMismatchError,
-    "UnsupportedError": UnsupportedError,
-}
-
 
 def _translate(error):
-    """Our own error, where one of our nodes in a graph failed; else None."""
-    if not isinstance(error, tf.errors.OpError):
-        return None
-    for name, kind in _OURS.items():
-        mark = error.message.find(f"{name}: ")
-        if mark >= 0:
-            return kind(error.message[mark + len(name) + 2:].split("\n", 1)[0])
-    return None
+    """Our own error, where one of our nodes in a graph failed: TensorFlow keeps the text only."""
+    return from_text(error.message) if isinstance(error, tf.errors.OpError) else None
 
 
 def run(func):

@@ -5,13 +5,10 @@ names still agree. In a graph they start in a few parts, the last layers' first:
 while the rest of the backward pass still runs.
 """
 
-import os
-
 import tensorflow as tf
 
-from hora import grouping
+from hora import grouping, reducer
 from hora.aligned_arrays import ops
-from hora.process_sets import global_process_set
 
 from horovod.tensorflow import execution
 from horovod.tensorflow.compression import Compression
@@ -29,88 +26,34 @@ def reference(variable):
     return variable.ref() if hasattr(variable, "ref") else id(variable)
 
 
-class GradientReducer:
-    """How gradients are reduced. Local variables stay out: their gradients are each rank's own,
-    divided by the number of ranks where scale_local is set."""
+class GradientReducer(reducer.GradientReducer):
+    """How TensorFlow's gradients are reduced, dense ones and IndexedSlices."""
 
-    def __init__(self, prefix, op=Average, compression=Compression.none, sparse_as_dense=False,
-                 gradient_predivide_factor=1.0, num_groups=0, groups=None,
-                 process_set=global_process_set, scale_local=True):
-        self.prefix = prefix
-        self.op = op
-        self.compression = compression
-        self.sparse_as_dense = sparse_as_dense
-        self.prescale, self.postscale = grouping.check_predivide(
-            gradient_predivide_factor, op, Average)
-        self.groups = grouping.check_groups(groups, num_groups)
-        self.process_set = process_set
-        self.scale_local = scale_local
-        self._local = set()
+    def __init__(self, prefix, op=Average, compression=Compression.none, **options):
+        super().__init__(prefix, op, compression, **options)
 
-    def register_local(self, variable):
-        """The gradient of this variable is not reduced."""
-        self._local.add(reference(variable))
-
-    def is_local(self, variable):
-        return bool(self._local) and reference(variable) in self._local
-
-    def is_needed(self):
-        """Whether there is anybody to reduce with."""
-        if not self.process_set.included():
-            return False
-        return self.process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+    reference = staticmethod(reference)
 
     def densify(self, gradient):
         if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
             return tf.convert_to_tensor(gradient)
         return gradient
 
-    @tf.autograph.experimental.do_not_convert
-    def reduce(self, gradients, variables=None):
-        """The reduced gradients, in order; None stays None."""
-        gradients = [self.densify(gradient) for gradient in gradients]
-        if not self.is_needed():
-            return gradients
-        variables = list(variables) if variables is not None else [None] * len(gradients)
-        results = list(gradients)
-        chosen = []
-        for index, (gradient, variable) in enumerate(zip(gradients, variables)):
-            if variable is not None and self.is_local(variable):
-                if gradient is not None and self.scale_local:
-                    results[index] = self._scaled(gradient)
-            elif gradient is not None:
-                chosen.append(index)
-        if chosen:
-            self._reduce_chosen(gradients, variables, chosen, results)
-        return results
-
-    def _scaled(self, gradient):
+    def scaled_local(self, gradient):
         factor = 1.0 / self.process_set.size()
         if isinstance(gradient, tf.IndexedSlices):
             return tf.IndexedSlices(gradient.values * tf.cast(factor, gradient.values.dtype),
                                     gradient.indices, gradient.dense_shape)
         return gradient * tf.cast(factor, gradient.dtype)
 
+    @tf.autograph.experimental.do_not_convert
+    def reduce(self, gradients, variables=None):
+        return super().reduce(gradients, variables)
+
     # --- the work ------------------------------------------------------------------------------
 
-    def _units(self, variables, chosen):
-        """Lists of positions that are reduced as one group; most are lists of one."""
-        if self.groups is None:
-            return [[index] for index in chosen]
-        if isinstance(self.groups, int):
-            return grouping.split_list(chosen, self.groups)
-        position_of = {reference(variables[index]): index for index in chosen
-                       if variables[index] is not None}
-        units, placed = [], set()
-        for group in self.groups:
-            unit = [position_of[reference(variable)] for variable in group
-                    if reference(variable) in position_of]
-            placed.update(unit)
-            if unit:
-                units.append(unit)
-        return units + [[index] for index in chosen if index not in placed]
-
-    def _reduce_chosen(self, gradients, variables, chosen, results):
+    def reduce_chosen(self, chosen, variables, results):
+        gradients = list(results)
         sparse = [index for index in chosen if isinstance(gradients[index], tf.IndexedSlices)]
         if sparse and self.op not in (Average, Sum):
             raise NotImplementedError("sparse gradients (IndexedSlices) can be reduced with "
@@ -118,7 +61,7 @@ class GradientReducer:
         units = [_Sparse(self, index, gradients[index]) for index in sparse]
         units += [
             _Dense(self, unit, [gradients[index] for index in unit])
-            for unit in self._units(variables, [i for i in chosen if i not in set(sparse)])]
+            for unit in self.units([i for i in chosen if i not in set(sparse)], variables)]
         units.sort(key=lambda unit: -max(unit.positions))
         parts, dtypes, shapes = [], [], []
         for part in grouping.split_list(units, _PARTS):

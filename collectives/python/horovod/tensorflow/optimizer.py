@@ -170,8 +170,10 @@ def DistributedOptimizer(optimizer, name=None, use_locking=False, device_dense="
         if op not in (Average, Sum):
             raise ValueError("DistributedOptimizer reduces with Average, Sum or Adasum")
         reducer = GradientReducer(
-            name or f"Distributed{type(optimizer).__name__}", op, compression, sparse_as_dense,
-            gradient_predivide_factor, num_groups, groups, process_set, scale_local_gradients)
+            name or f"Distributed{type(optimizer).__name__}", op, compression,
+            sparse_as_dense=sparse_as_dense, gradient_predivide_factor=gradient_predivide_factor,
+            num_groups=num_groups, groups=groups, process_set=process_set,
+            scale_local=scale_local_gradients)
         return _DistributedOptimizer(optimizer, name, use_locking, reducer,
                                      backward_passes_per_step, average_aggregated_gradients)
     if is_keras_optimizer(optimizer):

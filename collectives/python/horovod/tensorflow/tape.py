@@ -53,8 +53,9 @@ def DistributedGradientTape(gradtape, device_dense="", device_sparse="",
     tape.__dict__ = gradtape.__dict__
     tape._hora_reducer = GradientReducer(
         "DistributedGradientTape" + (".adasum" if op == Adasum else ""), op, compression,
-        sparse_as_dense, gradient_predivide_factor, num_groups, groups, process_set,
-        scale_local_gradients)
+        sparse_as_dense=sparse_as_dense, gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups, groups=groups, process_set=process_set,
+        scale_local=scale_local_gradients)
     return tape
 
 

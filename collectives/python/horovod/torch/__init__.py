@@ -17,8 +17,9 @@ from horovod.torch.mpi_ops import (  # noqa: F401
     grouped_reducescatter_async, init, is_homogeneous, is_initialized, join, local_rank,
     local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, poll, rank,
     reducescatter, reducescatter_async, remove_process_set, rocm_built, shutdown, size,
-    sparse_allreduce_async, start_timeline, stop_timeline, synchronize)
+    start_timeline, stop_timeline, synchronize)
 from horovod.torch.optimizer import DistributedOptimizer  # noqa: F401
+from horovod.torch.sparse import sparse_allreduce_async  # noqa: F401
 from horovod.torch.sync_batch_norm import SyncBatchNorm  # noqa: F401
 
 from horovod.torch import elastic  # noqa: F401,E402

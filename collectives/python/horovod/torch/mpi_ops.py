@@ -129,28 +129,6 @@ def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_facto
         in_place=True, grouped=True))
 
 
-def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
-    """Starts the sum or average of sparse tensors; answers a function that waits for the result,
-    a sparse tensor."""
-    if op not in (Average, Sum):
-        raise ValueError("sparse tensors can be reduced with Average and Sum only")
-    tensor = tensor.detach().coalesce()
-    indices = tensor.indices().transpose(0, 1).contiguous()
-    values = tensor.values()
-    indices_handle = allgather_async(indices, f"{name}.indices", process_set)
-    values_handle = allgather_async(values, f"{name}.values", process_set)
-    shape = tensor.shape
-
-    def wait():
-        all_indices = synchronize(indices_handle)
-        all_values = synchronize(values_handle)
-        if op == Average:
-            all_values = all_values / process_set.size()
-        return torch.sparse_coo_tensor(all_indices.transpose(0, 1), all_values, shape)
-
-    return wait
-
-
 class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, tensor, name, op, prescale, postscale, process_set):

@@ -15,8 +15,8 @@ from hora.process_sets import global_process_set
 
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import (
-    Adasum, Average, Sum, allreduce_async_, grouped_allreduce_async_, size,
-    sparse_allreduce_async, synchronize)
+    Adasum, Average, allreduce_async_, grouped_allreduce_async_, size, synchronize)
+from horovod.torch.sparse import sparse_allreduce_async
 
 
 class _Reduction:
@@ -147,9 +147,21 @@ class _Reduction:
                 self.in_flight[parameter] = self._submit(parameter)
         waits = list(self.in_flight.values())
         self.reset()
-        for wait in waits:
-            wait()
+        _finish_all(waits)
         self.synchronized = True
+
+
+def _finish_all(waits):
+    """Calls all of them, so that no operation is left behind when one fails; the first failure is
+    raised."""
+    failure = None
+    for wait in waits:
+        try:
+            wait()
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def _on_gradient(parameter, action):
@@ -236,23 +248,28 @@ class _AdasumDelta:
         yield  # noqa: unreachable; makes this a context manager
 
     def step(self, closure=None):
-        reduction = self._reduction
-        parameters = [p for group in self.param_groups for p in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]
+                      if parameter.requires_grad]
         starts = [parameter.detach().clone() for parameter in parameters]
         result = super(self.__class__, self).step(closure)
-        reduction.reset()
-        waits = []
         with torch.no_grad():
-            for parameter, start in zip(parameters, starts):
-                delta = parameter - start
-                wire, context = reduction.compression.compress(delta)
-                handle = allreduce_async_(wire, name=f"delta.{reduction.names.get(parameter)}",
-                                          op=Adasum, process_set=reduction.process_set)
-                waits.append((parameter, start, handle, context))
-            for parameter, start, handle, context in waits:
-                delta = reduction.compression.decompress(synchronize(handle), context)
-                parameter.copy_(start + delta)
+            _finish_all([self._start_combining(parameter, start)
+                         for parameter, start in zip(parameters, starts)])
         return result
+
+    def _start_combining(self, parameter, start):
+        """Sends how the parameter has changed since `start`; answers the function that waits and
+        gives it the combined change."""
+        reduction = self._reduction
+        wire, context = reduction.compression.compress(parameter - start)
+        handle = allreduce_async_(wire, name=f"delta.{reduction.names.get(parameter)}", op=Adasum,
+                                  process_set=reduction.process_set)
+
+        def finish():
+            change = reduction.compression.decompress(synchronize(handle), context)
+            parameter.copy_(start + change)
+
+        return finish
 
     def set_backward_passes_per_step(self, passes):
         _check_passes(passes)

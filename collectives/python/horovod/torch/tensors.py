@@ -5,7 +5,7 @@ import ctypes
 import torch
 
 from hora import _native, dtypes
-from hora.operations import Framework, TensorOps, byte_count
+from hora.tensor_ops import Framework, TensorOps, byte_count
 
 _CODE_OF = {
     getattr(torch, name): code for code, name in dtypes.NAME_OF_CODE.items()

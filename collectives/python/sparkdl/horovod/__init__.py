@@ -1,3 +1,3 @@
-"""See sparkdl."""
+"""See hora.runner."""
 
-from sparkdl import log_to_driver  # noqa: F401
+from hora.runner import log_to_driver  # noqa: F401

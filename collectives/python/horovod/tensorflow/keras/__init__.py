@@ -4,16 +4,17 @@ import tensorflow as tf
 
 from horovod.tensorflow import (  # noqa: F401
     Average, Compression, HorovodInternalError, HorovodVersionMismatchError,
-    HostsUpdatedInterrupt, ProcessSet, Sum, add_process_set, allgather_object, broadcast_object,
-    broadcast_variables, ccl_built, cross_rank, cross_size, cuda_built, ddl_built,
-    global_process_set, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized,
-    local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank,
-    remove_process_set, rocm_built, shutdown, size, start_timeline, stop_timeline)
-from horovod.tensorflow import broadcast_global_variables as _broadcast_global_variables
+    HostsUpdatedInterrupt, ProcessSet, Sum, add_process_set, allgather_object,
+    broadcast_global_variables, broadcast_object, broadcast_variables, ccl_built, cross_rank,
+    cross_size, cuda_built, ddl_built, global_process_set, gloo_built, gloo_enabled, init,
+    is_homogeneous, is_initialized, local_rank, local_size, mpi_built, mpi_enabled,
+    mpi_threads_supported, nccl_built, rank, remove_process_set, rocm_built, shutdown, size,
+    start_timeline, stop_timeline)
 
 from horovod._keras import models as _models
-from horovod._keras import values as _values
+from horovod._keras.optimizer import PartialDistributedOptimizer  # noqa: F401
 from horovod._keras.optimizer import distribute as _distribute
+from horovod._keras.values import allgather, allreduce, broadcast, reducescatter  # noqa: F401
 from horovod.tensorflow.keras import callbacks, elastic  # noqa: F401
 
 
@@ -34,50 +35,4 @@ def DistributedOptimizer(optimizer, name=None, device_dense="", device_sparse=""
         groups=groups, process_set=process_set, scale_local_gradients=scale_local_gradients)
 
 
-def PartialDistributedOptimizer(optimizer, name=None, device_dense="", device_sparse="",
-                                compression=Compression.none, sparse_as_dense=False,
-                                gradient_predivide_factor=1.0, op=Average,
-                                backward_passes_per_step=1, average_aggregated_gradients=False,
-                                groups=None, process_set=global_process_set, local_layers=None,
-                                scale_local_gradients=True):
-    """A DistributedOptimizer that leaves the gradients of local_layers to each rank."""
-    return _distribute(
-        optimizer, name=name, compression=compression, sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor, op=op, groups=groups,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients, process_set=process_set,
-        local_layers=local_layers, scale_local_gradients=scale_local_gradients)
-
-
-def broadcast_global_variables(root_rank):
-    """Writes the root's values into all global variables of a Session's graph."""
-    return _broadcast_global_variables(root_rank)
-
-
-def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None,
-              compression=Compression.none):
-    """The reduction of all ranks' values (numbers, arrays, tensors); Average if nothing is said."""
-    return _values.allreduce(
-        value, name, average, prescale_factor, postscale_factor, op, compression)
-
-
-def allgather(value, name=None):
-    """All ranks' values, concatenated along the first dimension."""
-    return _values.allgather(value, name)
-
-
-def broadcast(value, root_rank, name=None):
-    """The root's value on every rank."""
-    return _values.broadcast(value, root_rank, name)
-
-
-def reducescatter(value, name=None, op=Average):
-    """This rank's rows of the reduction."""
-    return _values.reducescatter(value, name, op)
-
-
-def load_model(filepath, custom_optimizers=None, custom_objects=None,
-               compression=Compression.none, legacy_opts=False):
-    """A saved model whose optimizer, with the state that was saved, is distributed. legacy_opts
-    is accepted: optimizers of every generation are recognised."""
-    return _models.load_model(tf.keras, filepath, custom_optimizers, custom_objects, compression)
+load_model = _models.loader(tf.keras)

@@ -1,0 +1,135 @@
+"""Finding and loading libhora, and its functions with their types (hora.h)."""
+
+import ctypes
+import os
+import site
+import sys
+
+ABI_VERSION = 1
+
+
+class Tensor(ctypes.Structure):
+    """struct hora_tensor"""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("device", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+class Options(ctypes.Structure):
+    """struct hora_options"""
+
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("process_set_ranks", ctypes.POINTER(ctypes.c_int32)),
+        ("process_set_sizes", ctypes.POINTER(ctypes.c_int32)),
+        ("process_set_count", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+    ]
+
+
+def site_base():
+    """Where `pip install --user` and `--target` put what is not a package: above the packages'
+    folder; "" when this package lies elsewhere."""
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.isdir(os.path.join(packages, "share", "hora")):
+        return packages
+    return site.getuserbase() if site.ENABLE_USER_SITE else ""
+
+
+def library_candidates():
+    """Where libhora is looked for, best first. Only the last one asks the system's loader."""
+    chosen = os.environ.get("HORA_LIBRARY")
+    if chosen:
+        return [chosen]
+    package = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(package))
+    files = [
+        os.path.join(root, "lib", "libhora.so"),  # the bundle: python/hora beside lib
+        os.path.join(sys.prefix, "share", "hora", "bundle", "lib", "libhora.so"),  # the wheel
+        os.path.join(site_base(), "share", "hora", "bundle", "lib", "libhora.so"),
+    ]
+    return [file for file in files if os.path.exists(file)] + ["libhora.so.0", "libhora.so"]
+
+
+class Library:
+    """The loaded library: its functions, typed."""
+
+    def __init__(self, path):
+        self.path = path
+        self._waiting = ctypes.CDLL(path)
+        self._quick = ctypes.PyDLL(path, handle=self._waiting._handle)
+        i32, i64, text = ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
+        i32_array = ctypes.POINTER(i32)
+        quick, waiting = self._quick, self._waiting
+        self.abi_version = self._function(quick, "hora_abi_version", ctypes.c_int)
+        self.version = self._function(quick, "hora_version", text)
+        self.last_error = self._function(quick, "hora_last_error", text)
+        self.status_name = self._function(quick, "hora_status_name", text, ctypes.c_int)
+        self.is_initialized = self._function(quick, "hora_is_initialized", ctypes.c_int)
+        for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size",
+                     "is_homogeneous"):
+            setattr(self, name, self._function(quick, "hora_" + name, ctypes.c_int))
+        self.submit = self._function(
+            quick, "hora_submit", ctypes.c_int, ctypes.c_void_p, i32, ctypes.c_void_p)
+        self.poll = self._function(quick, "hora_poll", ctypes.c_int, i64)
+        self.error = self._function(quick, "hora_error", text, i64)
+        self.result = self._function(
+            quick, "hora_result", ctypes.c_int, i64, ctypes.POINTER(Tensor))
+        self.received_splits = self._function(
+            quick, "hora_received_splits", ctypes.c_int, i64,
+            ctypes.POINTER(ctypes.POINTER(i64)), i32_array)
+        self.last_joined = self._function(quick, "hora_last_joined", ctypes.c_int, i64)
+        self.release = self._function(quick, "hora_release", None, i64)
+        self.process_set_size = self._function(quick, "hora_process_set_size", ctypes.c_int, i32)
+        self.process_set_rank = self._function(quick, "hora_process_set_rank", ctypes.c_int, i32)
+        self.process_set_ids = self._function(
+            quick, "hora_process_set_ids", ctypes.c_int, i32_array, i32)
+        self.process_set_ranks = self._function(
+            quick, "hora_process_set_ranks", ctypes.c_int, i32, i32_array, i32)
+        self.backend_built = self._function(quick, "hora_backend_built", ctypes.c_int, text)
+        self.backend_enabled = self._function(quick, "hora_backend_enabled", ctypes.c_int, text)
+        self.describe = self._function(quick, "hora_describe", text)
+        self.wait = self._function(waiting, "hora_wait", ctypes.c_int, i64, i64)
+        self.init = self._function(waiting, "hora_init", ctypes.c_int, ctypes.POINTER(Options))
+        self.shutdown = self._function(waiting, "hora_shutdown", ctypes.c_int)
+        self.reset = self._function(waiting, "hora_reset", ctypes.c_int)
+        self.process_set_add = self._function(
+            waiting, "hora_process_set_add", ctypes.c_int, i32_array, i32, i32_array)
+        self.process_set_remove = self._function(
+            waiting, "hora_process_set_remove", ctypes.c_int, i32)
+        self.timeline_start = self._function(
+            waiting, "hora_timeline_start", ctypes.c_int, text, ctypes.c_int)
+        self.timeline_stop = self._function(waiting, "hora_timeline_stop", ctypes.c_int)
+
+    @staticmethod
+    def _function(library, name, result, *arguments):
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+        return function
+
+
+def load():
+    """The library; ImportError says where it was looked for."""
+    tried = []
+    for candidate in library_candidates():
+        try:
+            library = Library(candidate)
+        except (OSError, AttributeError) as error:
+            tried.append(f"  {candidate}: {error}")
+            continue
+        if library.abi_version() != ABI_VERSION:
+            raise ImportError(
+                f"{candidate} speaks version {library.abi_version()} of Hora's C interface; "
+                f"this package speaks version {ABI_VERSION}. Use the library and the package of "
+                "one release.")
+        return library
+    raise ImportError(
+        "Hora's runtime, libhora.so, could not be loaded:\n" + "\n".join(tried) +
+        "\nStart the program with horarun, which brings it along, or set HORA_LIBRARY to its path.")

@@ -1,0 +1,262 @@
+"""The collectives on the tensors of one framework.
+
+What differs between frameworks (where a tensor's memory is, how to make another one like it) is a
+Framework; TensorOps does with it what is the same for all.
+"""
+
+import ctypes
+
+from hora import _native, dtypes, operations
+from hora.operations import Pending, set_id_of
+
+
+def native_result(native):
+    """(address, shape, dtype code, device) of a result that the library allocated; it lives as
+    long as the native handle."""
+    tensor = _native.Tensor()
+    _native.check(_native.library().result(native, ctypes.byref(tensor)))
+    shape = tuple(tensor.shape[: tensor.ndim])
+    return tensor.data or 0, shape, tensor.dtype, tensor.device
+
+
+def native_received_splits(native):
+    values = ctypes.POINTER(ctypes.c_int64)()
+    count = ctypes.c_int32()
+    _native.check(_native.library().received_splits(
+        native, ctypes.byref(values), ctypes.byref(count)))
+    return values[: count.value]
+
+
+class Framework:
+    """What an array library has to tell about its tensors."""
+
+    name = ""
+
+    def dense(self, tensor):
+        """A dense row-major tensor with the same values; the tensor itself where it is one."""
+        raise NotImplementedError
+
+    def view(self, tensor):
+        """(address, shape, dtype code, device ordinal or -1, CUDA stream) of a dense tensor."""
+        raise NotImplementedError
+
+    def address(self, tensor):
+        """Where the memory of a dense tensor begins."""
+        return self.view(tensor)[0]
+
+    def empty_like(self, tensor):
+        """A dense tensor of the same shape, dtype and device, with any values."""
+        raise NotImplementedError
+
+    def from_native(self, address, shape, dtype, device, like):
+        """A new tensor with a copy of the memory at address; `like` shows the kind of tensor."""
+        raise NotImplementedError
+
+    def from_integers(self, values, like):
+        """A tensor of 32-bit integers (the received splits of alltoall)."""
+        raise NotImplementedError
+
+    def assign(self, tensor, source):
+        """Writes the values of source into tensor."""
+        raise NotImplementedError
+
+
+class TensorOps:
+    """The collectives on the tensors of one framework, as Pendings."""
+
+    def __init__(self, framework):
+        self.framework = framework
+
+    def _names(self, kind, name, set_id, count, grouped):
+        if not grouped:
+            return (operations.operation_name(kind, name, set_id),)
+        base = operations.operation_name(f"grouped_{kind}", name, set_id)
+        return [f"{base}_{index + 1}of{count}" for index in range(count)]
+
+    @staticmethod
+    def _not_empty(tensors, grouped):
+        if grouped and not tensors:
+            raise ValueError("a group needs at least one tensor")
+
+    def allreduce(self, tensors, name, op, prescale, postscale, process_set, in_place=False,
+                  grouped=False, priority=0):
+        """Starts allreduces; tensors is a sequence, of one tensor unless grouped."""
+        self._not_empty(tensors, grouped)
+        return self._caller_allocates(
+            _native.ALLREDUCE, "allreduce", tensors, name, process_set, in_place, grouped,
+            priority, op, 0, prescale, postscale)
+
+    def allreduce_now(self, tensor, name, op, prescale, postscale, process_set, in_place=False):
+        """allreduce() of one tensor, and its result: the shortest way through this file."""
+        native, source, output = self._submit_single(
+            _native.ALLREDUCE, "allreduce", tensor, name, process_set, in_place, 0, op, 0,
+            prescale, postscale)
+        try:
+            status = _native.wait(native)
+        except BaseException:
+            operations.let_go(Pending((native,), (source, output), [None], None, False, None))
+            raise
+        library = _native.library()
+        if status != _native.OK:
+            text = library.error(native).decode(errors="replace")
+            library.release(native)
+            raise _native.failure(status, text)
+        library.release(native)
+        if not in_place:
+            return output
+        if source is not tensor:
+            self.framework.assign(tensor, source)
+        return tensor
+
+    def _submit_single(self, operation, kind, tensor, name, process_set, in_place, priority, op,
+                       root, prescale, postscale):
+        """(native handle, what is read, what is written) of an operation on one tensor."""
+        framework = self.framework
+        source = framework.dense(tensor)
+        address, shape, dtype, device, stream = framework.view(source)
+        if in_place:
+            output, output_address = source, address
+        else:
+            output = framework.empty_like(source)
+            output_address = framework.address(output)
+        set_id = process_set.process_set_id
+        if set_id is None:
+            set_id = set_id_of(process_set)  # raises
+        operations.sweep()
+        return _native.submit_one(
+            operation, operations.operation_name(kind, name, set_id), address, shape, dtype, device,
+            output_address, set_id, op, root, prescale, postscale, stream, priority), source, output
+
+    def broadcast(self, tensors, root_rank, name, process_set, in_place=False, grouped=False,
+                  priority=0):
+        self._not_empty(tensors, grouped)
+        return self._caller_allocates(
+            _native.BROADCAST, "broadcast", tensors, name, process_set, in_place, grouped,
+            priority, 0, root_rank, 1.0, 1.0)
+
+    def _caller_allocates(self, operation, kind, tensors, name, process_set, in_place, grouped,
+                          priority, op, root, prescale, postscale):
+        """Starts operations whose results have the shapes of the tensors."""
+        if not grouped:
+            (tensor,) = tensors
+            native, source, output = self._submit_single(
+                operation, kind, tensor, name, process_set, in_place, priority, op, root,
+                prescale, postscale)
+            copies = [(tensor, source)] if in_place and source is not tensor else None
+            return Pending((native,), (source, output), (tensor if in_place else output,), None,
+                           False, self._copying_back(copies))
+        framework = self.framework
+        set_id = set_id_of(process_set)
+        names = self._names(kind, name, set_id, len(tensors), True)
+        requests, kept, outputs, copies = [], [], [], None
+        for tensor, tensor_name in zip(tensors, names):
+            source = framework.dense(tensor)
+            address, shape, dtype, device, stream = framework.view(source)
+            if in_place:
+                output, output_address = source, address
+                if source is not tensor:
+                    copies = copies or []
+                    copies.append((tensor, source))
+                outputs.append(tensor)
+            else:
+                output = framework.empty_like(source)
+                output_address = framework.address(output)
+                outputs.append(output)
+            kept.append((source, output))
+            requests.append(_native.Request(
+                operation, tensor_name, address, shape, dtype, device, output_address, set_id, op,
+                root, prescale, postscale, None, stream, priority))
+        return self._start(requests, kept, outputs, None, True, copies)
+
+    def allgather(self, tensors, name, process_set, grouped=False, priority=0):
+        self._not_empty(tensors, grouped)
+        return self._library_allocates(
+            _native.ALLGATHER, "allgather", tensors, name, process_set, grouped, priority)
+
+    def reducescatter(self, tensors, name, op, prescale, postscale, process_set, grouped=False,
+                      priority=0):
+        self._not_empty(tensors, grouped)
+        return self._library_allocates(
+            _native.REDUCESCATTER, "reducescatter", tensors, name, process_set, grouped, priority,
+            op, prescale, postscale)
+
+    def _library_allocates(self, operation, kind, tensors, name, process_set, grouped, priority,
+                           op=_native.SUM, prescale=1.0, postscale=1.0):
+        framework = self.framework
+        set_id = set_id_of(process_set)
+        names = self._names(kind, name, set_id, len(tensors), grouped)
+        requests, kept = [], []
+        for tensor, tensor_name in zip(tensors, names):
+            source = framework.dense(tensor)
+            address, shape, dtype, device, stream = framework.view(source)
+            if not len(shape):
+                raise ValueError(
+                    f"{kind} of a scalar ({tensor_name}): it has no first dimension to "
+                    f"{'concatenate along' if operation == _native.ALLGATHER else 'split'}; "
+                    "reshape it to one element")
+            kept.append(source)
+            requests.append(_native.Request(
+                operation, tensor_name, address, shape, dtype, device, None, set_id, op, 0,
+                prescale, postscale, None, stream, priority))
+
+        like = tensors[0]
+
+        def fetch(native):
+            return framework.from_native(*native_result(native), like)
+
+        return self._start(requests, kept, None, fetch, grouped, None)
+
+    def alltoall(self, tensor, splits, name, process_set, priority=0):
+        """splits: a list of integers, or None for equal parts. The result is (tensor, received
+        splits) when splits are given."""
+        framework = self.framework
+        set_id = set_id_of(process_set)
+        (tensor_name,) = self._names("alltoall", name, set_id, 1, False)
+        source = framework.dense(tensor)
+        address, shape, dtype, device, stream = framework.view(source)
+        if not len(shape):
+            raise ValueError(f"alltoall of a scalar ({tensor_name}): it has no first dimension to "
+                             "split; reshape it to one element")
+        if splits is not None:
+            rows = sum(splits)
+            if rows > shape[0] or any(split < 0 for split in splits):
+                raise ValueError(
+                    f"alltoall({tensor_name}): the splits {list(splits)} ask for {rows} rows, but "
+                    f"the tensor has {shape[0]}" if rows > shape[0] else
+                    f"alltoall({tensor_name}): negative split in {list(splits)}")
+            shape = (rows,) + tuple(shape[1:])  # rows after the last split stay here
+        request = _native.Request(
+            _native.ALLTOALL, tensor_name, address, shape, dtype, device, None, set_id, 0, 0,
+            1.0, 1.0, splits, stream, priority)
+
+        def fetch(native):
+            received = framework.from_native(*native_result(native), tensor)
+            if splits is None:
+                return received
+            return received, framework.from_integers(native_received_splits(native), tensor)
+
+        return self._start([request], source, None, fetch, False, None)
+
+    def _start(self, requests, kept, outputs, fetch, grouped, copies):
+        operations.sweep()
+        natives = _native.submit(requests)
+        return Pending(natives, kept, outputs, fetch, grouped, self._copying_back(copies))
+
+    def _copying_back(self, copies):
+        """What is done with the results of operations in place on tensors that are not dense."""
+        if not copies:
+            return None
+
+        def after(results):
+            for tensor, source in copies:
+                self.framework.assign(tensor, source)
+            return results
+
+        return after
+
+
+def byte_count(shape, dtype):
+    count = dtypes.SIZE_OF_CODE[dtype]
+    for extent in shape:
+        count *= extent
+    return count

@@ -1,0 +1,7 @@
+"""Horovod's jobs inside of Ray have no counterpart here: importing this is an error that names
+what does the same work."""
+
+raise ImportError(
+    """horovod.ray is not a part of Hora: jobs are started by horarun, not by Ray. Instead:
+  - a function on many ranks: horovod.run(fn, num_proc=4, hosts="a:2,b:2")
+  - ranks that come and go: horovod.run(fn, min_num_proc=2, host_discovery_script="./hosts.sh")""")
