@@ -11,13 +11,15 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/backends/backend.h"
 #include "collectives/backends/shm/board.h"
 #include "collectives/backends/shm/piece_view.h"
-#include "collectives/backends/shm/segment.h"
 #include "collectives/kernels/kernels.h"
+#include "collectives/memory/futex.h"
+#include "collectives/memory/segment.h"
 
 namespace hora::collectives {
 namespace {
@@ -78,6 +80,20 @@ Layout plan_layout(int size, std::int64_t budget_bytes) {
   return layout;
 }
 
+Result<std::vector<std::string>> meet_in(const GroupContext& group, const std::string& mine) {
+  const void* const* received = nullptr;
+  const std::size_t* lengths = nullptr;
+  ErrorText error;
+  if (!group.services->exchange(mine.data(), mine.size(), false, &received, &lengths, error)) {
+    return make_error(ErrorCode::kInterrupted, error.text);
+  }
+  std::vector<std::string> all;
+  for (int i = 0; i < group.size; ++i) {
+    all.emplace_back(static_cast<const char*>(received[i]), lengths[i]);
+  }
+  return all;
+}
+
 class ShmBackend final : public Backend {
  public:
   static Backend* open(const GroupContext& group, ErrorText& error) {
@@ -87,9 +103,14 @@ class ShmBackend final : public Backend {
     }
     auto self = std::make_unique<ShmBackend>();
     self->layout_ = plan_layout(group.size, budget);
-    if (!self->segment_.open(group, static_cast<std::size_t>(self->layout_.total()), error)) {
+    auto segment = Segment::open({group.ranks, static_cast<std::size_t>(group.size)}, group.index,
+                                 static_cast<std::size_t>(self->layout_.total()),
+                                 [&](const std::string& mine) { return meet_in(group, mine); });
+    if (!segment) {
+      error.set("%s", segment.error().message.c_str());
       return nullptr;
     }
+    self->segment_ = std::move(*segment);
     self->base_address_ = static_cast<char*>(self->segment_.data());
     self->index_ = group.index;
     self->size_ = group.size;

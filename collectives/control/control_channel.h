@@ -1,11 +1,14 @@
 // Messages between the coordinator (rank 0 of the world) and every other rank, in order, and the
 // news that a rank is gone. Used by the thread that drives the runtime; wake() by any thread.
+//
+// Some channels let two threads take turns to drive (seats() is not null): see seats.h.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "collectives/control/seats.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 
@@ -17,6 +20,8 @@ struct Incoming {
   std::string bytes;
 };
 
+inline constexpr Deadline kNoWait = Deadline::min();
+
 class ControlChannel {
  public:
   virtual ~ControlChannel() = default;
@@ -26,7 +31,8 @@ class ControlChannel {
   virtual void send(int rank, std::string_view bytes) = 0;
   // Until the messages queued for `rank` (-1: for all) are with the kernel.
   virtual Status flush(int rank, Deadline deadline) = 0;
-  // Waits for messages, for wake() or for the deadline, and answers what has come.
+  // Waits for messages, for wake() or for the deadline, and answers what has come. kNoWait: what is
+  // there now.
   virtual std::vector<Incoming> poll(Deadline deadline) = 0;
   // Ends a poll() that waits, or the next one.
   virtual void wake() = 0;
@@ -35,6 +41,8 @@ class ControlChannel {
   virtual void hang_up() = 0;
   // The descriptors on which the end of a peer shows (POLLRDHUP). Owned by the channel.
   virtual std::vector<int> liveness_fds() const = 0;
+  // Null where only one thread can wait for messages.
+  virtual Seats* seats() { return nullptr; }
 };
 
 }  // namespace hora::collectives

@@ -72,8 +72,8 @@ void Exchanger::contribute(const Key& key, int rank, std::vector<std::string> pa
     if (members[to] == rank_) {
       results_[key] = std::move(received);
     } else {
-      channel_.send(members[to],
-                    encode(ControlMessage::kExchangeResult, key.first, key.second, received));
+      channel_->send(members[to],
+                     encode(ControlMessage::kExchangeResult, key.first, key.second, received));
     }
   }
   rounds_.erase(key);
@@ -88,7 +88,7 @@ Result<std::vector<std::string>> Exchanger::exchange(std::int32_t scope,
   if (rank_ == 0) {
     contribute(key, 0, parts);
   } else {
-    channel_.send(0, encode(ControlMessage::kExchange, key.first, key.second, parts));
+    channel_->send(0, encode(ControlMessage::kExchange, key.first, key.second, parts));
   }
   while (results_.count(key) == 0) {
     if (Clock::now() >= deadline) {
@@ -101,7 +101,7 @@ Result<std::vector<std::string>> Exchanger::exchange(std::int32_t scope,
         return make_error(ErrorCode::kInterrupted, "the job is ending");
       }
     }
-    for (Incoming& message : channel_.poll(deadline)) {
+    for (Incoming& message : channel_->poll(deadline)) {
       if (handle(message)) continue;
       deferred_.push_back(std::move(message));
     }

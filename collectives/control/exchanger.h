@@ -14,7 +14,9 @@ namespace hora::collectives {
 
 class Exchanger {
  public:
-  Exchanger(ControlChannel& channel, int rank) : channel_(channel), rank_(rank) {}
+  Exchanger(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}
+  // Between two exchanges.
+  void use(ControlChannel& channel) { channel_ = &channel; }
 
   // Gives parts[i] to the rank of set index i (one part: the same to all), answers theirs by set
   // index. `members` are global ranks, this one among them; every member calls this equally often.
@@ -42,7 +44,7 @@ class Exchanger {
 
   void contribute(const Key& key, int rank, std::vector<std::string> parts);
 
-  ControlChannel& channel_;
+  ControlChannel* channel_;
   int rank_;
   std::map<std::int32_t, std::vector<std::int32_t>> scopes_;
   std::map<std::int32_t, std::uint64_t> next_number_;

@@ -20,9 +20,9 @@ constexpr std::uint32_t kWakeUp = 0xFFFFFFFFu;
 
 // Rounded up: a wait must not end before its deadline.
 int milliseconds_until(Deadline deadline) {
-  const auto left = deadline - Clock::now();
-  if (left <= Clock::duration::zero()) return 0;
-  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  const auto now = Clock::now();
+  if (deadline <= now) return 0;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
   return static_cast<int>(std::min<std::int64_t>(ms, 1'000'000'000));
 }
 

@@ -88,8 +88,9 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   }
   self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->observer_);
   HORA_TRY(self->engine_->set_up());
+  self->driver_ = std::make_unique<Driver>(*self->engine_);
   self->thread_ = os::start_quiet_thread("hora-runtime", [communicator = self.get()] {
-    communicator->engine_->run();
+    communicator->driver_->run();
     communicator->ended_.store(true, std::memory_order_release);
     communicator->ended_.notify_all();
   });
@@ -180,10 +181,14 @@ Outcome Communicator::enqueue(std::vector<OperationPtr> operations) {
   for (const OperationPtr& operation : operations) operation->submitted = now;
   std::string detail;
   switch (engine_->queue().push(std::move(operations), detail)) {
+    case RequestQueue::Push::kQueuedAlone:
+      driver_->submitted(true, true);
+      return {};
     case RequestQueue::Push::kQueuedFirst:
-      engine_->wake();
+      driver_->submitted(true, false);
       return {};
     case RequestQueue::Push::kQueued:
+      driver_->submitted(false, false);
       return {};
     case RequestQueue::Push::kDuplicate:
       return {HORA_INVALID_ARGUMENT,
@@ -193,6 +198,13 @@ Outcome Communicator::enqueue(std::vector<OperationPtr> operations) {
       return {HORA_ABORTED, detail};
   }
   return {HORA_INTERNAL, "unreachable"};
+}
+
+bool Communicator::wait(Operation& operation, Deadline deadline) {
+  // Whoever drives may be kept longer than until a deadline.
+  if (deadline != Deadline::max()) return operation.wait(deadline);
+  driver_->wait_for(operation);
+  return true;
 }
 
 OperationPtr Communicator::find(hora_handle handle) const {
@@ -220,7 +232,7 @@ Outcome Communicator::run_world_action(Action action, std::vector<std::int64_t> 
     operation->request.name = "hora.world." + std::to_string(world_actions_++);
   }
   if (Outcome outcome = enqueue({operation}); outcome.status != HORA_OK) return outcome;
-  operation->wait(Deadline::max());
+  driver_->wait_for(*operation);
   *done = operation;
   return {operation->status, operation->error};
 }

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collectives/runtime/driver.h"
 #include "collectives/runtime/engine.h"
 #include "hora/hora.h"
 #include "rendezvous/store.h"
@@ -49,6 +50,9 @@ class Communicator {
   // Null for an unknown handle.
   OperationPtr find(hora_handle handle) const;
   void release(hora_handle handle);
+  // True when done; false when the deadline came first. Deadline::max() waits for ever, and works
+  // meanwhile.
+  bool wait(Operation& operation, Deadline deadline);
 
   Outcome add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id);
   Outcome remove_process_set(std::int32_t id);
@@ -66,6 +70,7 @@ class Communicator {
   std::unique_ptr<World> world_;
   Observer observer_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Driver> driver_;
   std::thread thread_;
   std::atomic<bool> ended_{false};  // run() has returned
 

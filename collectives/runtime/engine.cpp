@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "collectives/control/messages.h"
+#include "collectives/control/ring_channel.h"
 #include "collectives/fusion/fusion_plan.h"
+#include "collectives/memory/futex.h"
 #include "collectives/negotiation/codec.h"
 #include "collectives/runtime/executor.h"
 
@@ -47,8 +49,12 @@ Status Engine::set_up() {
 }
 
 Status Engine::equip() {
-  guard_.emplace(channel_->liveness_fds(), [this] { pool_.abort_all(); });
   exchanger_->define_scope(0, all_ranks(world_.settings.size));
+  HORA_TRY(share_memory());
+  guard_.emplace(channel_->liveness_fds(), [this] {
+    pool_.abort_all();
+    wake();
+  });
   HORA_TRY(make_set(0, all_ranks(world_.settings.size)));
   for (const auto& ranks : world_.introductions.front().process_sets) {
     std::vector<std::int32_t> sorted = ranks;
@@ -56,6 +62,31 @@ Status Engine::equip() {
     if (coordinator_) coordinator_->add_set(sorted);
     HORA_TRY(make_set(static_cast<std::int32_t>(sets_.size()), std::move(sorted)));
   }
+  return Ok{};
+}
+
+// Where all ranks are on one host, messages go through memory that they share. Where that cannot be
+// had, they keep to their connections.
+Status Engine::share_memory() {
+  const Settings& settings = world_.settings;
+  const auto& hosts = world_.hosts;
+  if (std::any_of(hosts.begin(), hosts.end(), [&](auto host) { return host != hosts.front(); })) {
+    return Ok{};
+  }
+  const std::vector<std::int32_t> all = all_ranks(settings.size);
+  const std::size_t bytes = RingLayout{settings.size}.bytes();
+  const auto meet = [&](const std::string& mine) {
+    return exchanger_->exchange(0, all, {mine}, Clock::now() + settings.start_timeout);
+  };
+  auto segment = settings.size == 1 ? Segment::open_private(bytes)
+                                    : Segment::open(all, settings.rank, bytes, meet);
+  if (!segment) {
+    if (segment.error().code == ErrorCode::kUnavailable) return Ok{};
+    return std::move(segment).error();
+  }
+  channel_ = std::make_unique<RingChannel>(std::move(channel_), std::move(*segment), settings.rank,
+                                           settings.size, cores_for(settings.size));
+  exchanger_->use(*channel_);
   return Ok{};
 }
 
@@ -73,6 +104,12 @@ Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
   HORA_TRY(pool_.equip(*set));
   set_table_.add(id, set->ranks);
   sets_[id] = std::move(set);
+  // A vendor's library may mind which thread calls it; our own backends do not.
+  const std::vector<std::string> enabled = pool_.enabled();
+  const bool any_thread = std::all_of(enabled.begin(), enabled.end(), [](const std::string& each) {
+    return each == "self" || each == "shm";
+  });
+  seats_.store(any_thread ? channel_->seats() : nullptr, std::memory_order_release);
   return Ok{};
 }
 
@@ -83,6 +120,7 @@ void Engine::stop_now(std::string reason) {
     const std::lock_guard<std::mutex> lock(stop_mutex_);
     if (!stop_reason_) stop_reason_ = std::move(reason);
   }
+  stopping_.store(true, std::memory_order_release);
   pool_.abort_all();
   wake();
 }
@@ -92,21 +130,21 @@ std::string Engine::name_rank(int rank) const {
          world_.introductions[static_cast<std::size_t>(rank)].hostname + ")";
 }
 
-void Engine::run() {
-  while (state_ == State::kRunning) {
-    take_submissions();
-    const bool worked = coordinator_ && coordinate();
-    if (state_ != State::kRunning) break;
-    wait_for_messages(worked ? Clock::now() : Deadline::max());
-    // One at a time: an operation that is begun by a message may fail, and then the reason may be
-    // among the messages behind it.
-    while (state_ == State::kRunning && !inbox_.empty()) handle(take_message());
-    if (const auto reason = stop_reason(); reason && state_ == State::kRunning) give_up(*reason);
-  }
-  linger();
+bool Engine::step(Deadline deadline) {
+  bool worked = take_submissions();
+  if (coordinator_ && coordinate()) worked = true;
+  if (ended()) return true;
+  wait_for_messages(worked ? kNoWait : deadline);
+  if (!inbox_.empty()) worked = true;
+  // One at a time: an operation that is begun by a message may fail, and then the reason may be
+  // among the messages behind it.
+  while (!ended() && !inbox_.empty()) handle(take_message());
+  if (const auto reason = stop_reason(); reason && !ended()) give_up(*reason);
+  return worked;
 }
 
 std::optional<std::string> Engine::stop_reason() {
+  if (!stopping_.load(std::memory_order_acquire)) return std::nullopt;
   const std::lock_guard<std::mutex> lock(stop_mutex_);
   return stop_reason_;
 }
@@ -119,7 +157,7 @@ Incoming Engine::take_message() {
 
 void Engine::wait_for_messages(Deadline deadline) {
   std::vector<Incoming> deferred = exchanger_->take_deferred();
-  if (!deferred.empty()) deadline = Clock::now();
+  if (!deferred.empty()) deadline = kNoWait;
   for (Incoming& each : channel_->poll(deadline)) deferred.push_back(std::move(each));
   for (Incoming& each : deferred) {
     if (each.gone) ++gone_count_;
@@ -127,7 +165,7 @@ void Engine::wait_for_messages(Deadline deadline) {
   }
 }
 
-void Engine::take_submissions() {
+bool Engine::take_submissions() {
   std::vector<Request> requests;
   for (OperationPtr& operation : queue_.take()) {
     const auto found = sets_.find(operation->request.process_set);
@@ -144,16 +182,17 @@ void Engine::take_submissions() {
       set.pending[operation->request.name] = std::move(operation);
     }
   }
-  if (requests.empty()) return;
+  if (requests.empty()) return false;
   if (!coordinator_) {
     channel_->send(0, control_message(ControlMessage::kRequests, encode_requests(requests)));
-    return;
+    return true;
   }
   const auto now = Clock::now();
   for (Request& request : requests) {
     observer_.arrived(0, request);
     coordinator_->add(0, std::move(request), now);
   }
+  return true;
 }
 
 // Answers whether there was something to do.

@@ -1,7 +1,7 @@
 // The runtime of one rank: takes operations, agrees with the other ranks, runs what is agreed.
 //
-// One thread drives it (run()); the queue, the set table and stop_now() are for any thread. Rank 0
-// also keeps the table of the coordination.
+// One thread at a time drives it (driver.h); the queue, the set table, wake() and stop_now() are
+// for any thread. Rank 0 also keeps the table of the coordination.
 #pragma once
 
 #include <atomic>
@@ -35,8 +35,15 @@ class Engine {
   // Collective: backends for the world and for the static process sets. Before run(). When it fails
   // the world has ended, on all ranks.
   Status set_up();
-  // Until the world has shut down or broken. Every operation is finished by then.
-  void run();
+  // Does what there is to do; when there is nothing, waits for it until the deadline. Answers
+  // whether it did something.
+  bool step(Deadline deadline);
+  // The world has shut down or broken, and every operation is finished.
+  bool ended() const { return state_ != State::kRunning; }
+  // After the end: gives the other ranks time to hear of it.
+  void linger();
+  // Null when only the runtime's own thread may drive.
+  Seats* seats() const { return seats_.load(std::memory_order_acquire); }
 
   RequestQueue& queue() { return queue_; }
   const SetTable& sets() const { return set_table_; }
@@ -51,7 +58,8 @@ class Engine {
 
   bool coordinates() const { return world_.settings.rank == 0; }
   Status equip();
-  void take_submissions();
+  Status share_memory();
+  bool take_submissions();
   Incoming take_message();
   void handle(Incoming message);
   void handle_verdicts(std::string_view bytes);
@@ -79,7 +87,6 @@ class Engine {
   void give_up(const std::string& text);
   void end_world(const std::string& text);
   void fail_everything(const std::string& text);
-  void linger();
 
   const World& world_;
   Observer& observer_;
@@ -89,8 +96,9 @@ class Engine {
   std::map<std::int32_t, std::unique_ptr<ProcessSet>> sets_;
   std::optional<Coordinator> coordinator_;  // rank 0
   std::optional<Guard> guard_;
+  std::atomic<Seats*> seats_{nullptr};
   std::deque<Incoming> inbox_;  // arrived, not yet handled
-  State state_ = State::kRunning;
+  std::atomic<State> state_{State::kRunning};
   std::vector<char> finished_;  // coordinator, leaving: by rank
   Blame blame_;                 // coordinator
   int gone_count_ = 0;          // peers whose connection has ended
@@ -98,6 +106,7 @@ class Engine {
 
   RequestQueue queue_;
   SetTable set_table_;
+  std::atomic<bool> stopping_{false};
   std::mutex stop_mutex_;
   std::optional<std::string> stop_reason_;
 };

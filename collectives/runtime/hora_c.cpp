@@ -230,7 +230,7 @@ hora_status hora_wait(hora_handle handle, int64_t timeout_ms) {
     const auto deadline = timeout_ms < 0
                               ? hora::Deadline::max()
                               : hora::Clock::now() + std::chrono::milliseconds(timeout_ms);
-    if (!operation->wait(deadline)) {
+    if (!communicator->wait(*operation, deadline)) {
       return fail(HORA_TIMED_OUT, "waited " + std::to_string(timeout_ms) + " ms for '" +
                                       operation->request.name + "'; it is still in flight");
     }

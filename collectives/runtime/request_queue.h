@@ -13,10 +13,10 @@ namespace hora::collectives {
 
 class RequestQueue {
  public:
-  enum class Push { kQueued, kQueuedFirst, kDuplicate, kClosed };
+  // kQueuedFirst: nothing else was waiting to be taken; kQueuedAlone: nor in flight.
+  enum class Push { kQueued, kQueuedFirst, kQueuedAlone, kDuplicate, kClosed };
 
-  // All or none. kQueuedFirst: the queue was empty, the runtime is to be woken. On kDuplicate
-  // `detail` gets the name, on kClosed the reason.
+  // All or none. On kDuplicate `detail` gets the name, on kClosed the reason.
   Push push(std::vector<OperationPtr> operations, std::string& detail) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closed_) {
@@ -31,7 +31,8 @@ class RequestQueue {
     }
     const bool first = waiting_.empty();
     for (OperationPtr& operation : operations) waiting_.push_back(std::move(operation));
-    return first ? Push::kQueuedFirst : Push::kQueued;
+    if (!first) return Push::kQueued;
+    return in_flight_.size() == waiting_.size() ? Push::kQueuedAlone : Push::kQueuedFirst;
   }
 
   std::vector<OperationPtr> take() {

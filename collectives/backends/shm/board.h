@@ -2,14 +2,15 @@
 // it advances, and that the others watch.
 //
 // A waiting rank spins for a while where there is a core for each rank; then, or at once where
-// there is not, it sleeps on a futex. Whoever advances a counter wakes those who sleep.
+// there is not, it sleeps on a futex. It says what it waits for, so that it is woken once, by the
+// rank that makes it true.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/backends/backend.h"
+#include "collectives/memory/futex.h"
 
 namespace hora::collectives {
 
@@ -17,6 +18,10 @@ namespace hora::collectives {
 struct alignas(128) BoardLine {
   std::atomic<std::uint64_t> counters[4];
   alignas(64) std::atomic<std::uint32_t> asleep;  // 1: this rank sleeps, wake it
+  // What it waits for: that counter, of that rank (-1: of all), to be at least that value.
+  std::atomic<std::int32_t> wanted_counter;
+  std::atomic<std::int32_t> wanted_rank;
+  std::atomic<std::uint64_t> wanted_value;
 };
 
 class Board {
@@ -26,31 +31,28 @@ class Board {
     lines_ = lines;
     index_ = index;
     size_ = size;
-    spin_ = spin;
+    spinner_.enable(spin);
   }
 
   // This rank's counter becomes `value`; what was written before is visible to whoever sees it.
   void advance(int counter, std::uint64_t value);
   // Until the counter of all ranks (or of one) is at least `value`. False: aborted.
-  bool wait_all(int counter, std::uint64_t value);
-  bool wait_one(int counter, int rank, std::uint64_t value);
+  bool wait_all(int counter, std::uint64_t value) { return wait(counter, -1, value); }
+  bool wait_one(int counter, int rank, std::uint64_t value) { return wait(counter, rank, value); }
 
   // Any thread. Ends the wait of this rank, and every later one.
   void abort();
   bool aborted() const { return aborted_.load(std::memory_order_relaxed); }
 
  private:
-  template <typename Condition>
-  bool wait_until(const Condition& condition);
+  bool reached(int counter, int rank, std::uint64_t value) const;
+  bool wait(int counter, int rank, std::uint64_t value);
 
   BoardLine* lines_ = nullptr;
   int index_ = 0;
   int size_ = 0;
-  bool spin_ = false;
+  Spinner spinner_;
   std::atomic<bool> aborted_{false};
 };
-
-// Whether each of `local_ranks` processes can have a core of its own here.
-bool cores_for(int local_ranks);
 
 }  // namespace hora::collectives

@@ -1,0 +1,220 @@
+#include "collectives/control/ring_channel.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hora::collectives {
+
+namespace {
+
+// The end of a link wakes the sleeper by way of the guard. These only bound what is lost when there
+// is no guard, and how soon the second end is seen after a first one.
+constexpr std::chrono::milliseconds kLookAtLinks{1000};
+constexpr std::chrono::milliseconds kLookOften{20};
+
+std::size_t lines_bytes(int size) {
+  return (static_cast<std::size_t>(size) * sizeof(BellLine) + 4095) / 4096 * 4096;
+}
+
+}  // namespace
+
+std::size_t RingLayout::bytes() const {
+  return lines_bytes(size) + 2 * static_cast<std::size_t>(size) * sizeof(ByteRing::Memory);
+}
+
+BellLine* RingLayout::bell(void* base, int rank) const {
+  return static_cast<BellLine*>(base) + rank;
+}
+
+ByteRing::Memory* RingLayout::to_worker(void* base, int rank) const {
+  auto* rings = reinterpret_cast<ByteRing::Memory*>(static_cast<char*>(base) + lines_bytes(size));
+  return rings + 2 * rank;
+}
+
+ByteRing::Memory* RingLayout::to_coordinator(void* base, int rank) const {
+  return to_worker(base, rank) + 1;
+}
+
+RingChannel::RingChannel(std::unique_ptr<ControlChannel> links, Segment segment, int rank, int size,
+                         bool spin)
+    : links_(std::move(links)), segment_(std::move(segment)) {
+  spinner_.enable(spin);
+  const RingLayout layout{size};
+  void* const base = segment_.data();
+  own_ = layout.bell(base, rank);
+  for (int other = 0; other < size; ++other) {
+    if (other == rank || (rank != 0 && other != 0)) continue;
+    Peer peer;
+    peer.rank = other;
+    peer.bell = layout.bell(base, other);
+    const int worker = rank == 0 ? other : rank;
+    peer.in.attach(rank == 0 ? layout.to_coordinator(base, worker)
+                             : layout.to_worker(base, worker));
+    peer.out.attach(rank == 0 ? layout.to_worker(base, worker)
+                              : layout.to_coordinator(base, worker));
+    peers_.push_back(std::move(peer));
+  }
+}
+
+RingChannel::Peer* RingChannel::find(int rank) {
+  for (Peer& peer : peers_) {
+    if (peer.rank == rank) return &peer;
+  }
+  return nullptr;
+}
+
+std::atomic<std::uint32_t>& RingChannel::bell(Seat seat) const {
+  return own_->bells[static_cast<std::uint32_t>(seat) - 1];
+}
+
+// Wakes the rank if it sleeps. Either it sees what was written before, when it looks once more
+// before it sleeps, or we see that it sleeps.
+void RingChannel::call(BellLine& line) const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (line.asleep.load(std::memory_order_relaxed) == 0) return;
+  const std::uint32_t seat = line.asleep.exchange(0, std::memory_order_acq_rel);
+  if (seat == 0) return;
+  std::atomic<std::uint32_t>& bell = line.bells[(seat - 1) % 2];
+  bell.fetch_add(1, std::memory_order_acq_rel);
+  wake_all(bell);
+}
+
+void RingChannel::send(int rank, std::string_view bytes) {
+  Peer* peer = find(rank);
+  if (peer == nullptr || peer->gone) return;
+  append_frame(peer->backlog, bytes);
+  push_backlog(*peer);
+}
+
+void RingChannel::push_backlog(Peer& peer) {
+  if (peer.backlog.empty()) return;
+  for (bool told = false;;) {
+    const std::size_t count = peer.out.write(std::string_view(peer.backlog).substr(peer.sent));
+    peer.sent += count;
+    if (count > 0) call(*peer.bell);
+    if (peer.sent == peer.backlog.size()) break;
+    if (told) return;
+    // Once more after saying so: the reader may have made room just before.
+    peer.out.want_room();
+    told = true;
+  }
+  peer.backlog.clear();
+  peer.sent = 0;
+}
+
+Status RingChannel::flush(int rank, Deadline deadline) {
+  for (Peer& peer : peers_) {
+    if (rank >= 0 && peer.rank != rank) continue;
+    while (true) {
+      const std::uint32_t ticket = ticket_of(seat_);
+      push_backlog(peer);
+      if (peer.backlog.empty()) break;
+      ask_links(early_);
+      if (peer.gone) break;
+      if (Clock::now() >= deadline) {
+        return make_error(ErrorCode::kTimedOut, "rank " + std::to_string(peer.rank) +
+                                                    " does not read its control messages");
+      }
+      // Whatever else comes meanwhile rings the bell, too, and stays where it is.
+      own_->asleep.store(static_cast<std::uint32_t>(seat_), std::memory_order_relaxed);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (!peer.out.has_room()) {
+        sleep_on(bell(seat_), ticket, std::min(deadline, Clock::now() + kLookOften));
+      }
+      get_up();
+    }
+  }
+  return Ok{};
+}
+
+void RingChannel::read_from(Peer& peer, std::vector<Incoming>& messages) {
+  if (peer.in.empty()) return;
+  peer.in.read([&](std::string_view bytes) { peer.frames.append(bytes); });
+  if (peer.in.take_writer_waits()) call(*peer.bell);
+  while (std::optional<std::string> message = peer.frames.next()) {
+    messages.push_back({peer.rank, false, std::move(*message)});
+  }
+}
+
+// The connections bring the ends of ranks; what such a rank said before is in its ring.
+void RingChannel::ask_links(std::vector<Incoming>& messages) {
+  for (Incoming& each : links_->poll(kNoWait)) {
+    Peer* peer = each.gone ? find(each.rank) : nullptr;
+    if (peer == nullptr) {
+      messages.push_back(std::move(each));
+      continue;
+    }
+    read_from(*peer, messages);
+    peer->gone = true;
+    peer->backlog.clear();
+    peer->sent = 0;
+    somebody_is_gone_ = true;
+    messages.push_back(std::move(each));
+  }
+}
+
+std::vector<Incoming> RingChannel::poll(Deadline deadline) {
+  std::vector<Incoming> messages = std::exchange(early_, {});
+  while (true) {
+    const std::uint32_t ticket = ticket_of(seat_);
+    const bool woken =
+        woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_acq_rel);
+    for (Peer& peer : peers_) {
+      read_from(peer, messages);
+      push_backlog(peer);
+    }
+    if (woken) ask_links(messages);
+    if (woken || !messages.empty() || deadline == kNoWait) return messages;
+    const auto now = Clock::now();
+    if (now >= deadline) return messages;
+    const Deadline look = next_look(deadline);
+    if (!watch() && lie_down(seat_)) sleep(seat_, ticket, look);
+    get_up();
+    if (Clock::now() >= look) ask_links(messages);
+  }
+}
+
+Deadline RingChannel::next_look(Deadline deadline) const {
+  return std::min(deadline, Clock::now() + (somebody_is_gone_ ? kLookOften : kLookAtLinks));
+}
+
+void RingChannel::wake() {
+  woken_.store(true, std::memory_order_release);
+  call(*own_);
+}
+
+bool RingChannel::something_came() const {
+  if (woken_.load(std::memory_order_acquire) || !early_.empty()) return true;
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return !peer.in.empty() || (!peer.backlog.empty() && peer.out.has_room());
+  });
+}
+
+std::uint32_t RingChannel::ticket_of(Seat seat) const {
+  return bell(seat).load(std::memory_order_acquire);
+}
+
+bool RingChannel::watch() {
+  return spinner_.until([this] { return something_came(); });
+}
+
+bool RingChannel::lie_down(Seat seat) {
+  own_->asleep.store(static_cast<std::uint32_t>(seat), std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!something_came()) return true;
+  get_up();
+  return false;
+}
+
+void RingChannel::get_up() { own_->asleep.store(0, std::memory_order_relaxed); }
+
+void RingChannel::sleep(Seat seat, std::uint32_t ticket, Deadline deadline) {
+  if (ticket_of(seat) == ticket) sleep_on(bell(seat), ticket, deadline);
+}
+
+void RingChannel::ring(Seat seat) {
+  bell(seat).fetch_add(1, std::memory_order_acq_rel);
+  wake_all(bell(seat));
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,90 @@
+// The star inside one host: messages through rings in shared memory, and the established TCP
+// connections beside them, which tell when a rank is gone. Its last messages lie in its ring then,
+// and are read before its end is believed.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/control/control_channel.h"
+#include "collectives/control/frame_buffer.h"
+#include "collectives/memory/byte_ring.h"
+#include "collectives/memory/futex.h"
+#include "collectives/memory/segment.h"
+
+namespace hora::collectives {
+
+// One rank's bells, in shared memory.
+struct alignas(128) BellLine {
+  std::atomic<std::uint32_t> asleep;  // 0: awake; else the Seat whose bell is to be rung
+  std::atomic<std::uint32_t> bells[2];
+};
+
+// Where everything lies in the segment; the same on every rank.
+struct RingLayout {
+  int size = 1;
+  std::size_t bytes() const;
+  BellLine* bell(void* base, int rank) const;
+  ByteRing::Memory* to_worker(void* base, int rank) const;
+  ByteRing::Memory* to_coordinator(void* base, int rank) const;
+};
+
+class RingChannel final : public ControlChannel, public Seats {
+ public:
+  // `links`: the star among all ranks of the world, nothing in flight. `spin`: there is a core for
+  // each rank.
+  RingChannel(std::unique_ptr<ControlChannel> links, Segment segment, int rank, int size,
+              bool spin);
+
+  void send(int rank, std::string_view bytes) override;
+  Status flush(int rank, Deadline deadline) override;
+  std::vector<Incoming> poll(Deadline deadline) override;
+  void wake() override;
+  void hang_up() override { links_->hang_up(); }
+  std::vector<int> liveness_fds() const override { return links_->liveness_fds(); }
+  Seats* seats() override { return this; }
+
+  std::uint32_t ticket_of(Seat seat) const override;
+  bool watch() override;
+  bool lie_down(Seat seat) override;
+  void get_up() override;
+  void sleep(Seat seat, std::uint32_t ticket, Deadline deadline) override;
+  void ring(Seat seat) override;
+  void sit(Seat seat) override { seat_ = seat; }
+
+ private:
+  struct Peer {
+    int rank = 0;
+    BellLine* bell = nullptr;
+    ByteRing in;
+    ByteRing out;
+    FrameBuffer frames;
+    std::string backlog;   // what did not fit into the ring
+    std::size_t sent = 0;  // of it
+    bool gone = false;
+    std::string reason;
+  };
+
+  Peer* find(int rank);
+  void call(BellLine& line) const;
+  void push_backlog(Peer& peer);
+  void read_from(Peer& peer, std::vector<Incoming>& messages);
+  void ask_links(std::vector<Incoming>& messages);
+  bool something_came() const;
+  Deadline next_look(Deadline deadline) const;
+  std::atomic<std::uint32_t>& bell(Seat seat) const;
+
+  std::unique_ptr<ControlChannel> links_;
+  Segment segment_;
+  Spinner spinner_;
+  BellLine* own_;
+  std::vector<Peer> peers_;
+  std::vector<Incoming> early_;  // what the links brought besides ends
+  std::atomic<bool> woken_{false};
+  bool somebody_is_gone_ = false;
+  Seat seat_ = Seat::kThread;
+};
+
+}  // namespace hora::collectives

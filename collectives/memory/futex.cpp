@@ -1,0 +1,48 @@
+#include "collectives/memory/futex.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace hora::collectives {
+
+namespace {
+
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* timeout) {
+  static_assert(sizeof(word) == 4);
+  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout,
+                 nullptr, 0);
+}
+
+}  // namespace
+
+void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Deadline deadline) {
+  if (deadline == Deadline::max()) {
+    futex(word, FUTEX_WAIT, value, nullptr);
+    return;
+  }
+  const auto left = deadline - Clock::now();
+  if (left <= Clock::duration::zero()) return;
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  const timespec relative{static_cast<time_t>(ns / 1'000'000'000),
+                          static_cast<long>(ns % 1'000'000'000)};
+  futex(word, FUTEX_WAIT, value, &relative);
+}
+
+void wake_all(std::atomic<std::uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MAX, nullptr); }
+
+bool cores_for(int local_ranks) {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return false;
+  // A rank that is bound to fewer cores than there are ranks is taken to have them for itself: a
+  // launcher that binds gives each its own.
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return CPU_COUNT(&cores) >= local_ranks || (CPU_COUNT(&cores) < online && online >= local_ranks);
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,45 @@
+// A stretch of memory that some ranks of one host share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::collectives {
+
+// Gives a text to every rank of a group and answers theirs, by index. Collective.
+using Meeting = std::function<Result<std::vector<std::string>>(const std::string&)>;
+
+class Segment {
+ public:
+  Segment() = default;
+  Segment(Segment&& other) noexcept;
+  Segment& operator=(Segment&& other) noexcept;
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+  ~Segment();
+
+  // Collective over `ranks` (global ones, by index): made by index 0, mapped by all, zeroed,
+  // without a name in any file system when this returns. An error on all ranks when one of them
+  // cannot.
+  static Result<Segment> open(std::span<const std::int32_t> ranks, int index, std::size_t bytes,
+                              const Meeting& meet);
+  // For one process alone.
+  static Result<Segment> open_private(std::size_t bytes);
+
+  void* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  Segment(void* data, std::size_t size) : data_(data), size_(size) {}
+
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,41 @@
+// Who drives the engine: the runtime's thread, or a caller who waits for an operation anyway. A
+// caller that drives saves two hand-overs between threads, most of the time of a small operation.
+//
+// The thread sleeps until something comes. A caller takes its place while it waits, and leaves
+// everything done that has come by then.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "collectives/runtime/engine.h"
+#include "collectives/runtime/operation.h"
+
+namespace hora::collectives {
+
+class Driver {
+ public:
+  explicit Driver(Engine& engine) : engine_(engine) {}
+
+  // The thread's: until the world has ended.
+  void run();
+  // A caller's: until the operation is done, which it has been submitted for.
+  void wait_for(Operation& operation);
+  // A caller has put something into the queue. `first`: the queue was empty; `alone`: nothing else
+  // of this rank is in flight.
+  void submitted(bool first, bool alone);
+
+ private:
+  void run_in_turns();
+  void drive(Operation& operation, Seats& seats);
+
+  Engine& engine_;
+  std::mutex driving_;
+  // Callers submit and wait at once, one operation at a time. Then the thread is not woken for what
+  // is submitted alone; it only looks once in a while whether somebody submitted and did not wait.
+  std::atomic<bool> callers_wait_{false};
+  std::atomic<std::uint32_t> drives_{0};
+};
+
+}  // namespace hora::collectives
