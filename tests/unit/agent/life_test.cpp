@@ -29,8 +29,7 @@ struct Scene {
     order.grace_ms = 300;
     agent.start(order);
     for (int rank = 0; rank < ranks; ++rank) agent.wait_for_output(rank, "hidden");
-    // The hidden ones have executed, and are seen.
-    for (int i = 0; i < 2'000 && processes_with_argument(word).size() < 2; ++i) ::usleep(1'000);
+    if (order.argv.back() == "leave") return;  // the agent may be done with them already
     REQUIRE(!processes_with_argument(word).empty());
   }
   bool clean() { return all_gone(order.job_id, word, kPatience); }

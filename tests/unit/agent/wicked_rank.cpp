@@ -5,6 +5,7 @@
 //   leave        the rank itself ends at once, with code 0; else it waits to be killed
 //   storm        keeps forking children that each fork one and end
 // The hidden process executes "wicked_rank WORD wait", so that it is seen by its argument.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -42,11 +43,14 @@ bool wants(const char* feature) { return features.count(feature) > 0; }
   }
 }
 
-[[noreturn]] void hide(char* program, char* word) {
+[[noreturn]] void hide(char* program, char* word, int until_hidden) {
   if (wants("setsid")) ::setsid();
   if (wants("double-fork") && ::fork() != 0) ::_exit(0);
   if (wants("close-fds")) ::syscall(SYS_close_range, 0u, ~0u, 0u);
-  if (wants("storm")) storm();
+  if (wants("storm")) {
+    ::close(until_hidden);
+    storm();
+  }
   char waiting[] = "wait";
   char stop[] = "stop";
   char* argv[] = {program, word, waiting, wants("stop") ? stop : nullptr, nullptr};
@@ -64,12 +68,14 @@ int main(int argc, char** argv) {
   if (wants("ignore-term")) {
     for (int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
   }
-  if (::fork() == 0) hide(argv[0], argv[1]);
+  int hidden[2];  // ends when the other has executed, or closed all it had
+  if (::pipe2(hidden, O_CLOEXEC) != 0) return 3;
+  if (::fork() == 0) hide(argv[0], argv[1], hidden[1]);
+  ::close(hidden[1]);
+  char nothing = 0;
+  if (::read(hidden[0], &nothing, 1) != 0) return 4;
   std::printf("hidden\n");
   std::fflush(stdout);
-  if (wants("leave")) {
-    ::usleep(100'000);  // the other has had time to hide
-    return 0;
-  }
+  if (wants("leave")) return 0;
   wait_for_the_end();
 }
