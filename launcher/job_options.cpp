@@ -166,6 +166,9 @@ Status read_job_options(const OptionValues& values, const Surroundings& surround
   job.working_directory = values.text("--wdir");
   job.ship_files = values.all("--ship");
   job.runtime = values.text("--runtime") == "host" ? RuntimeKind::kHost : RuntimeKind::kHora;
+  job.by_mpirun = values.has("--mpi");
+  job.mpi_args = values.text("--mpi-args");
+  job.binding_args = values.text("--binding-args");
   read_output(values, job);
   read_knobs(values, job);
   return Ok{};

@@ -42,6 +42,9 @@ struct JobSpec {
   std::string working_directory;        // --wdir, else the launcher's own
   std::vector<std::string> ship_files;  // --ship: copied into the ranks' working directory's job folder
   RuntimeKind runtime = RuntimeKind::kHora;
+  bool by_mpirun = false;    // --mpi
+  std::string mpi_args;      // as typed, words of a shell
+  std::string binding_args;  // likewise; empty: ours
 
   TransportKind transport = TransportKind::kAuto;
   SshOptions ssh;

@@ -23,6 +23,9 @@ rendezvous::MeetingPlace meeting_place(const JobSpec& spec, const HostRoute& own
   place.master_port = identity.master_port;
   place.controller = "gloo";
   place.cpu_operations = "gloo";
+  for (const EnvironmentVariable& knob : spec.knobs) {  // --cpu-operations
+    if (knob.name == rendezvous::env::kCpuOperations) place.cpu_operations = knob.value;
+  }
   return place;
 }
 

@@ -9,6 +9,7 @@
 #include "launcher/config_reader.h"
 #include "launcher/dry_run.h"
 #include "launcher/exit_code.h"
+#include "launcher/mpi_engine.h"
 #include "launcher/supervisor.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/serve.h"
@@ -63,12 +64,20 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     spec.working_directory = std::move(*directory);
   }
   const EnvironmentList environment = split_environment(environ);
+  if (dry_run && spec.by_mpirun) {
+    const auto text = mpirun_dry_run(spec, environment);
+    return text ? print(*text) : complain(text.error());
+  }
   if (dry_run) {
     const auto shown = show_dry_run(spec, environment);
     return shown ? *shown : complain(shown.error());
   }
   auto installation = find_installation();
   if (!installation) return complain(installation.error());
+  if (spec.by_mpirun) {
+    const auto code = run_by_mpirun(spec, *installation, environment);
+    return code ? *code : complain(code.error());
+  }
   Supervisor supervisor(std::move(spec), std::move(*installation), environment);
   const auto exit_code = supervisor.run();
   return exit_code ? *exit_code : complain(exit_code.error());

@@ -79,6 +79,36 @@ def test_two_hosts_with_a_decoy_network(mpirun, hosts):
     assert done.stdout.count("sum 10.0") == 4, done
 
 
+def test_horarun_mpi_here(horarun):
+    """Output tagged by mpirun; the runtime found; variables and options travel."""
+    script = "import os, hora.numpy as hvd; hvd.init(); print(os.environ['ORIGIN'], os.environ['HOROVOD_CYCLE_TIME'], hvd.size())"
+    done = horarun.run("-np", 2, "--mpi", "--mpi-args=--oversubscribe", "--cycle-time-ms", "2.5", PYTHON, "-c", script,
+                       env={"ORIGIN": "a 'b' c"}).expect(0)
+    for rank in range(2):
+        assert f"[1,{rank}]<stdout>:a 'b' c 2.5 2\n" in done.text, done
+
+
+def test_horarun_mpi_exit_code(horarun):
+    horarun.run("-np", 2, "--mpi", "--mpi-args=--oversubscribe", "sh", "-c", "exit 5").expect(5)
+    horarun.run("-np", 1, "--mpi", "no-such-program").expect(134)  # Open MPI's own code for it
+
+
+def test_horarun_mpi_on_two_hosts(horarun, hosts, shared):
+    """The runtime is shipped, and the network that leads nowhere is not used."""
+    two = hosts(2, nets=2, decoy=True)
+    done = horarun.run("-np", 4, "-H", two.spec(2), "--mpi", "--no-prefix-output", "--wdir", "/", PYTHON,
+                       os.path.join(shared, "mpi_ranks.py"), env={"HOROVOD_CPU_OPERATIONS": "mpi"}).expect(0)
+    assert sorted(re.findall(r"place .*", done.text)) == [
+        "place 0 4 0 2 0 2", "place 1 4 1 2 0 2", "place 2 4 0 2 1 2", "place 3 4 1 2 1 2"]
+    assert done.text.count("sum 10.0 mpi\n") == 4, done
+
+
+def test_horarun_mpi_says_what_failed_before_mpirun(horarun, hosts):
+    hosts(1)
+    done = horarun.run("-np", 2, "-H", "node1:1,nowhere.invalid:1", "--mpi", "true")
+    assert done.code not in (0, None) and "nowhere.invalid" in done.messages, done
+
+
 def test_check_build_tells_whether_mpi_is_here(build):
     """The box, the reason, and the rest of the table, on a machine whose libmpi is gone."""
     horarun = os.path.join(build, "bin", "horarun")

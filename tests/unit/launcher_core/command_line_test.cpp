@@ -387,7 +387,7 @@ TEST_CASE("A forgotten comma is caught") {
 TEST_CASE("What this version cannot do is refused by name") {
   CHECK(error_of({"-np", "2", "--min-np", "1", "x"}) ==
         "--min-np is not available in this version, which has no elastic jobs");
-  CHECK(error_of({"-np", "2", "--mpi", "x"}).find("no mpirun engine") != std::string::npos);
+  CHECK(error_of({"-np", "2", "--jsrun", "x"}).find("no jsrun engine") != std::string::npos);
   CHECK(error_of({"-np", "2", "--blacklist-cooldown-range", "1", "2", "x"}).find("not available") !=
         std::string::npos);
   CHECK(error_of({"x"}, {{"LSB_JOBID", "1"}}).find("LSF") != std::string::npos);
