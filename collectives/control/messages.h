@@ -9,15 +9,16 @@ namespace hora::collectives {
 
 enum class ControlMessage : std::uint8_t {
   // worker to coordinator
-  kRequests = 16,  // codec.h
+  kRequests = 16,  // item_list.h, of requests
   kExchange = 17,  // scope, number, parts: a part of an exchange (exchanger.h)
   kBroken = 18,    // text: this rank's data plane failed; the world is unusable
   kFinished = 19,  // everything up to the shutdown verdict is done here
   // coordinator to worker
-  kVerdicts = 32,        // count, then each verdict
+  kVerdicts = 32,        // item_list.h, of verdicts
   kExchangeResult = 33,  // scope, number, parts by set index
   kAbort = 34,           // text: the world has ended
   kClose = 35,           // all ranks are finished: connections may be closed
+  kInFull = 36,          // set, number: rank 0 has forgotten what that means; ask again in full
 };
 
 inline std::string control_message(ControlMessage kind, std::string_view payload = {}) {

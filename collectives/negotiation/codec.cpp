@@ -99,28 +99,40 @@ bool decode_request(WireReader& in, Request& request) {
   return in.ok();
 }
 
-std::string encode_requests(const std::vector<Request>& requests) {
-  WireWriter out;
-  out.varint(requests.size());
-  for (const Request& request : requests) encode_request(out, request);
+std::string encode_wishes(const std::vector<Wish>& wishes) {
+  ItemWriter out;
+  for (const Wish& wish : wishes) {
+    if (const auto* reference = std::get_if<Reference>(&wish)) {
+      out.by_number(*reference);
+    } else {
+      encode_request(out.in_full(), std::get<Request>(wish));
+    }
+  }
   return out.take();
 }
 
-Result<std::vector<Request>> decode_requests(std::string_view bytes) {
-  WireReader in(bytes);
-  const std::uint64_t count = in.varint();
-  std::vector<Request> requests;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    Request request;
-    if (!decode_request(in, request)) {
-      return make_error(ErrorCode::kFailed, "malformed request in a control message");
+Result<std::vector<Wish>> decode_wishes(std::string_view bytes) {
+  ItemReader in(bytes);
+  std::vector<Wish> wishes;
+  while (true) {
+    switch (in.next()) {
+      case ItemReader::Next::kInFull: {
+        Request request;
+        if (!decode_request(in.in(), request)) {
+          return make_error(ErrorCode::kFailed, "malformed request in a control message");
+        }
+        wishes.emplace_back(std::move(request));
+        break;
+      }
+      case ItemReader::Next::kByNumber:
+        wishes.emplace_back(in.reference());
+        break;
+      case ItemReader::Next::kEnd:
+        return wishes;
+      case ItemReader::Next::kMalformed:
+        return make_error(ErrorCode::kFailed, "malformed list of requests in a control message");
     }
-    requests.push_back(std::move(request));
   }
-  if (!in.ok() || !in.at_end()) {
-    return make_error(ErrorCode::kFailed, "malformed list of requests in a control message");
-  }
-  return requests;
 }
 
 void encode_verdict(WireWriter& out, const Verdict& verdict, int receiver) {

@@ -24,6 +24,8 @@ Introduction introduce(const Communicator::Start& start) {
   introduction.local_size = start.settings.local_size;
   introduction.backends = usable_backends(start.settings);
   introduction.process_sets = start.process_sets;
+  introduction.fusion_threshold_bytes = start.settings.fusion_threshold_bytes;
+  introduction.cache_capacity = start.settings.cache_capacity;
   return introduction;
 }
 

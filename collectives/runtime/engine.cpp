@@ -6,7 +6,6 @@
 #include "collectives/control/ring_channel.h"
 #include "collectives/fusion/fusion_plan.h"
 #include "collectives/memory/futex.h"
-#include "collectives/negotiation/codec.h"
 #include "collectives/runtime/executor.h"
 
 namespace hora::collectives {
@@ -93,6 +92,7 @@ Status Engine::share_memory() {
 Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
   auto set = std::make_unique<ProcessSet>();
   set->id = id;
+  set->cache = ResponseCache(static_cast<std::size_t>(agreed_settings().cache_capacity));
   set->ranks = std::move(ranks);
   const auto mine = std::find(set->ranks.begin(), set->ranks.end(), world_.settings.rank);
   if (mine != set->ranks.end()) set->index = static_cast<int>(mine - set->ranks.begin());
@@ -165,36 +165,6 @@ void Engine::wait_for_messages(Deadline deadline) {
   }
 }
 
-bool Engine::take_submissions() {
-  std::vector<Request> requests;
-  for (OperationPtr& operation : queue_.take()) {
-    const auto found = sets_.find(operation->request.process_set);
-    if (found == sets_.end()) {  // removed while the operation was on its way
-      finish(operation, HORA_ABORTED, "the process set was removed");
-      continue;
-    }
-    observer_.taken(operation->request, operation->submitted);
-    requests.push_back(operation->request);
-    ProcessSet& set = *found->second;
-    if (operation->request.action == Action::kJoin) {
-      set.joining = std::move(operation);
-    } else {
-      set.pending[operation->request.name] = std::move(operation);
-    }
-  }
-  if (requests.empty()) return false;
-  if (!coordinator_) {
-    channel_->send(0, control_message(ControlMessage::kRequests, encode_requests(requests)));
-    return true;
-  }
-  const auto now = Clock::now();
-  for (Request& request : requests) {
-    observer_.arrived(0, request);
-    coordinator_->add(0, std::move(request), now);
-  }
-  return true;
-}
-
 // Answers whether there was something to do.
 bool Engine::coordinate() {
   std::vector<Verdict> verdicts = coordinator_->take_ready();
@@ -205,75 +175,17 @@ bool Engine::coordinate() {
   return true;
 }
 
-// What an alltoall's verdict says to the coordinator itself.
-void Engine::take_own_column(Verdict& verdict) {
-  if (verdict.all_splits.empty()) return;
-  const auto set = sets_.find(verdict.agreed.process_set);
-  if (set == sets_.end() || set->second->index < 0) return;
-  const auto size = static_cast<std::size_t>(set->second->size());
-  for (std::size_t sender = 0; sender < size; ++sender) {
-    verdict.numbers.push_back(
-        verdict.all_splits[sender * size + static_cast<std::size_t>(set->second->index)]);
-  }
-}
-
-// Every other rank gets the verdicts of its sets. They must be with the kernel before this rank
-// runs them: the others could not take part otherwise.
-void Engine::announce(const std::vector<Verdict>& verdicts) {
-  if (world_.settings.size == 1) return;
-  std::string same_for_all;
-  if (std::all_of(verdicts.begin(), verdicts.end(), [](const Verdict& verdict) {
-        return verdict.agreed.process_set == 0 && verdict.all_splits.empty();
-      })) {
-    WireWriter list;
-    list.varint(verdicts.size());
-    for (const Verdict& verdict : verdicts) encode_verdict(list, verdict, 0);
-    same_for_all = control_message(ControlMessage::kVerdicts, list.take());
-  }
-  for (int rank = 1; rank < world_.settings.size; ++rank) {
-    if (!same_for_all.empty()) {
-      channel_->send(rank, same_for_all);
-      continue;
-    }
-    WireWriter list;
-    std::uint64_t count = 0;
-    for (const Verdict& verdict : verdicts) {
-      const auto set = sets_.find(verdict.agreed.process_set);
-      if (set == sets_.end()) continue;
-      const auto& ranks = set->second->ranks;
-      const auto member = std::find(ranks.begin(), ranks.end(), rank);
-      if (member == ranks.end()) continue;
-      encode_verdict(list, verdict, static_cast<int>(member - ranks.begin()));
-      ++count;
-    }
-    if (count == 0) continue;
-    WireWriter head;
-    head.varint(count);
-    channel_->send(rank, control_message(ControlMessage::kVerdicts, head.take() + list.take()));
-  }
-  // A rank that does not read is slow or stopped, not lost: that shows elsewhere.
-  static_cast<void>(channel_->flush(-1, Deadline::max()));
-}
-
 void Engine::handle(Incoming incoming) {
   if (incoming.gone) return handle_bad_news(incoming);
   if (exchanger_->handle(incoming)) return;
   const std::string_view payload = std::string_view(incoming.bytes).substr(1);
   switch (kind_of(incoming.bytes)) {
-    case ControlMessage::kRequests: {
-      auto requests = decode_requests(payload);
-      if (!requests || !coordinator_) {
-        return give_up(name_rank(incoming.rank) + " sent a malformed control message");
-      }
-      const auto now = Clock::now();
-      for (Request& request : *requests) {
-        observer_.arrived(incoming.rank, request);
-        coordinator_->add(incoming.rank, std::move(request), now);
-      }
-      return;
-    }
+    case ControlMessage::kRequests:
+      return handle_requests(incoming.rank, payload);
     case ControlMessage::kVerdicts:
       return handle_verdicts(payload);
+    case ControlMessage::kInFull:
+      return ask_in_full(payload);
     case ControlMessage::kBroken:
     case ControlMessage::kAbort:
       return handle_bad_news(incoming);
@@ -285,20 +197,9 @@ void Engine::handle(Incoming incoming) {
   }
 }
 
-void Engine::handle_verdicts(std::string_view bytes) {
-  WireReader in(bytes);
-  std::vector<Verdict> verdicts;
-  for (std::uint64_t left = in.varint(); left > 0; --left) {
-    Verdict verdict;
-    if (!decode_verdict(in, verdict)) return give_up("rank 0 sent a malformed verdict");
-    verdicts.push_back(std::move(verdict));
-  }
-  carry_out(verdicts);
-}
-
 void Engine::carry_out(const std::vector<Verdict>& verdicts) {
   observer_.agreed(verdicts);
-  for (const auto& step : plan_fusion(verdicts, world_.settings.fusion_threshold_bytes)) {
+  for (const auto& step : plan_fusion(verdicts, agreed_settings().fusion_threshold_bytes)) {
     if (state_ != State::kRunning) return;
     std::vector<const Verdict*> chosen;
     for (std::size_t index : step) chosen.push_back(&verdicts[index]);

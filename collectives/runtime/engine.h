@@ -16,6 +16,7 @@
 #include "collectives/control/exchanger.h"
 #include "collectives/negotiation/blame.h"
 #include "collectives/negotiation/coordinator.h"
+#include "collectives/negotiation/response_cache.h"
 #include "collectives/runtime/backend_pool.h"
 #include "collectives/runtime/guard.h"
 #include "collectives/runtime/process_set.h"
@@ -59,13 +60,9 @@ class Engine {
   bool coordinates() const { return world_.settings.rank == 0; }
   Status equip();
   Status share_memory();
-  bool take_submissions();
   Incoming take_message();
   void handle(Incoming message);
-  void handle_verdicts(std::string_view bytes);
   bool coordinate();
-  void announce(const std::vector<Verdict>& verdicts);
-  void take_own_column(Verdict& verdict);
   void carry_out(const std::vector<Verdict>& verdicts);
   void run_step(const std::vector<const Verdict*>& verdicts);
   void run_collective(ProcessSet& set, const std::vector<const Verdict*>& verdicts);
@@ -77,6 +74,18 @@ class Engine {
   Status make_set(std::int32_t id, std::vector<std::int32_t> ranks);
   std::string name_rank(int rank) const;
   std::optional<std::string> stop_reason();
+  const Introduction& agreed_settings() const { return world_.introductions.front(); }
+
+  // engine_talk.cpp
+  bool take_submissions();
+  void handle_requests(int rank, std::string_view bytes);
+  void ask_in_full(std::string_view bytes);
+  void take_own_column(Verdict& verdict);
+  void announce(const std::vector<Verdict>& verdicts);
+  static CacheId learn(ProcessSet& set, const Verdict& verdict);
+  std::string encode_verdicts_for(int rank, const std::vector<Verdict>& verdicts,
+                                  const std::vector<CacheId>& numbers);
+  void handle_verdicts(std::string_view bytes);
 
   // engine_end.cpp
   void leave(const Verdict& verdict);

@@ -21,6 +21,8 @@ std::string encode_introduction(const Introduction& introduction) {
   for (const std::string& id : introduction.backends) out.text(id);
   out.varint(introduction.process_sets.size());
   for (const auto& ranks : introduction.process_sets) out.integers(ranks);
+  out.integer(introduction.fusion_threshold_bytes);
+  out.integer(introduction.cache_capacity);
   return out.take();
 }
 
@@ -37,6 +39,8 @@ Result<Introduction> decode_introduction(std::string_view bytes) {
   for (std::uint64_t left = in.varint(); left > 0 && in.ok(); --left) {
     introduction.process_sets.push_back(in.integers<std::int32_t>());
   }
+  introduction.fusion_threshold_bytes = in.integer();
+  introduction.cache_capacity = in.integer();
   if (!in.ok()) return make_error(ErrorCode::kFailed, "malformed introduction of a rank");
   return introduction;
 }

@@ -17,6 +17,9 @@ struct Introduction {
   int local_size = 1;
   std::vector<std::string> backends;                    // that work here, best known first
   std::vector<std::vector<std::int32_t>> process_sets;  // static ones
+  // Rank 0's hold for all.
+  std::int64_t fusion_threshold_bytes = 128 << 20;
+  std::int64_t cache_capacity = 1024;
 
   friend bool operator==(const Introduction&, const Introduction&) = default;
 };

@@ -42,6 +42,9 @@ struct Operation {
   std::int64_t count = 0;  // elements of the input
   Clock::time_point submitted;
 
+  // The runtime's own: the number by which rank 0 was asked for it; 0: in full.
+  std::uint64_t asked_as = 0;
+
   // Written by the runtime before finish().
   ResultBuffer result;
   std::vector<std::int64_t> result_shape;

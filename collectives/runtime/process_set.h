@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/backends/backend.h"
+#include "collectives/negotiation/response_cache.h"
 #include "collectives/runtime/operation.h"
 #include "collectives/selection/select.h"
 
@@ -32,6 +33,7 @@ struct ProcessSet {
   SelectionTable table;                                   // rows of those backends
   std::unordered_map<std::string, OperationPtr> pending;  // by name
   OperationPtr joining;
+  ResponseCache cache;
 
   int size() const { return static_cast<int>(ranks.size()); }
   Backend* find_backend(const std::string& backend) const {

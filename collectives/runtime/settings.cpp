@@ -92,6 +92,7 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.integer(env::kGlooTimeoutSeconds, seconds, 1, 1'000'000);
   settings.start_timeout = std::chrono::seconds(seconds);
   reader.integer("HOROVOD_FUSION_THRESHOLD", settings.fusion_threshold_bytes, 0, INT64_MAX);
+  reader.integer("HOROVOD_CACHE_CAPACITY", settings.cache_capacity, 0, 1 << 24);
   reader.text("HORA_BACKENDS", settings.backends);
   read_cpu_operations(reader, settings);
   if (settings.size > 1 && settings.rendezvous_address.empty()) {

@@ -31,6 +31,7 @@ struct Settings {
   std::chrono::milliseconds start_timeout{30000};
 
   std::int64_t fusion_threshold_bytes = 128 << 20;
+  std::int64_t cache_capacity = 1024;  // tensors of a process set; 0: off
   // Only these backends ("shm,gloo"), or all but those behind a minus ("-mpi"); empty: all that
   // work.
   std::string backends;

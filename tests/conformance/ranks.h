@@ -16,6 +16,7 @@ struct WorldOptions {
   int size = 2;
   std::string backends;  // HORA_BACKENDS; empty: all
   std::int64_t fusion_threshold_bytes = 128 << 20;
+  std::int64_t cache_capacity = 1024;
   std::vector<std::vector<std::int32_t>> process_sets;
   // The host of each rank; empty: all on one.
   std::vector<std::string> hosts;

@@ -1,5 +1,6 @@
 #include "collectives/negotiation/codec.h"
 
+#include <algorithm>
 #include <random>
 
 #include "collectives/control/frame_buffer.h"
@@ -37,11 +38,24 @@ TEST_CASE("codec: requests survive, plain ones stay small") {
   plain.action = Action::kAllreduce;
   plain.name = "weight";
   plain.shape = {128};
-  const std::vector<Request> requests{full_request(), plain, Request{}};
-  const auto decoded = decode_requests(encode_requests(requests));
+  const std::vector<Wish> wishes{
+      full_request(),  Reference{2, 7}, plain,    Reference{0, UINT64_MAX},
+      Reference{0, 1}, Reference{3, 1}, Request{}};
+  const auto decoded = decode_wishes(encode_wishes(wishes));
   REQUIRE(decoded);
-  CHECK(*decoded == requests);
-  CHECK(encode_requests({plain}).size() <= 20);
+  CHECK(*decoded == wishes);
+  CHECK(encode_wishes({plain}).size() <= 20);
+}
+
+TEST_CASE("codec: tensors that are asked for again in the same order cost a bit each") {
+  std::vector<Wish> again;
+  for (std::uint64_t id = 1000; id < 1161; ++id) again.emplace_back(Reference{0, id});
+  CHECK(encode_wishes(again).size() <= 161 / 8 + 8);
+  std::reverse(again.begin(), again.end());
+  CHECK(encode_wishes(again).size() <= 161 + 8);
+  const auto decoded = decode_wishes(encode_wishes(again));
+  REQUIRE(decoded);
+  CHECK(*decoded == again);
 }
 
 TEST_CASE("codec: verdicts survive; an alltoall's receiver gets its own column") {
@@ -69,15 +83,18 @@ TEST_CASE("codec: verdicts survive; an alltoall's receiver gets its own column")
 }
 
 TEST_CASE("codec: no prefix and no damage is ever read as something else than an error or a list") {
-  const std::string bytes = encode_requests({full_request(), full_request()});
+  const std::string bytes =
+      encode_wishes({full_request(), Reference{0, 5}, Reference{0, 900}, full_request()});
+  std::size_t whole = 0;  // a cut between two items leaves a shorter list
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    CHECK_FALSE(decode_requests(bytes.substr(0, length)));
+    if (decode_wishes(bytes.substr(0, length))) ++whole;
   }
+  CHECK(whole == 3);
   std::mt19937 random(1);
   for (int i = 0; i < 20000; ++i) {
     std::string damaged = bytes;
     for (int k = 0; k < 3; ++k) damaged[random() % damaged.size()] = static_cast<char>(random());
-    static_cast<void>(decode_requests(damaged));  // must not crash or allocate without bound
+    static_cast<void>(decode_wishes(damaged));  // must not crash or allocate without bound
   }
 }
 

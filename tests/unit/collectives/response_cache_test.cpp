@@ -1,0 +1,239 @@
+#include "collectives/negotiation/response_cache.h"
+
+#include <deque>
+#include <map>
+#include <random>
+
+#include "collectives/negotiation/codec.h"
+#include "collectives/negotiation/coordinator.h"
+#include "tests/support/catch.h"
+
+using namespace hora::collectives;
+
+namespace {
+
+Request reduce(const std::string& name, std::vector<std::int64_t> shape = {4}) {
+  Request request;
+  request.action = Action::kAllreduce;
+  request.dtype = HORA_FLOAT32;
+  request.name = name;
+  request.shape = std::move(shape);
+  return request;
+}
+
+Verdict agreed_on(const Request& request) {
+  Verdict verdict;
+  verdict.agreed = request;
+  return verdict;
+}
+
+}  // namespace
+
+TEST_CASE("cache: the same request has a number; anything else about it has none") {
+  ResponseCache cache(8);
+  const Request request = reduce("x");
+  CHECK(cache.find(request) == 0);
+  cache.learn(agreed_on(request), &request);
+  const CacheId id = cache.find(request);
+  CHECK(id != 0);
+  CHECK(cache.find(agreed_on(request)) == id);
+  REQUIRE(cache.verdict_of(id) != nullptr);
+  CHECK(*cache.verdict_of(id) == agreed_on(request));
+  CHECK(cache.request_of(id, 0) == request);
+  CHECK(cache.find(reduce("x", {5})) == 0);
+  Request other = request;
+  other.dtype = HORA_INT32;
+  CHECK(cache.find(other) == 0);
+  other = request;
+  other.prescale = 0.5;
+  CHECK(cache.find(other) == 0);
+  other = request;
+  other.group = "g";
+  CHECK(cache.find(other) == 0);
+}
+
+TEST_CASE("cache: what changes gets a new number, and the old one means nothing any more") {
+  ResponseCache cache(8);
+  const Request before = reduce("x");
+  const Request after = reduce("x", {7});
+  cache.learn(agreed_on(before), &before);
+  const CacheId old = cache.find(before);
+  cache.learn(agreed_on(after), &after);
+  CHECK(cache.find(before) == 0);
+  CHECK(cache.find(after) > old);
+  CHECK_FALSE(cache.request_of(old, 0));
+  CHECK(cache.verdict_of(old) == nullptr);
+  CHECK(cache.size() == 1);
+}
+
+TEST_CASE(
+    "cache: errors, joined ranks, barriers and joins are not kept; nor is anything without room") {
+  ResponseCache cache(8);
+  const Request request = reduce("x");
+  Verdict verdict = agreed_on(request);
+  verdict.status = HORA_MISMATCH;
+  cache.learn(verdict, &request);
+  verdict = agreed_on(request);
+  verdict.joined = {1};
+  cache.learn(verdict, &request);
+  for (Action action :
+       {Action::kBarrier, Action::kJoin, Action::kShutdown, Action::kAddProcessSet}) {
+    verdict = agreed_on(request);
+    verdict.agreed.action = action;
+    cache.learn(verdict, &request);
+  }
+  CHECK(cache.size() == 0);
+  ResponseCache off(0);
+  off.learn(agreed_on(request), &request);
+  CHECK(off.size() == 0);
+}
+
+TEST_CASE("cache: the one used least recently goes first") {
+  ResponseCache cache(2);
+  const Request a = reduce("a");
+  const Request b = reduce("b");
+  const Request c = reduce("c");
+  cache.learn(agreed_on(a), &a);
+  cache.learn(agreed_on(b), &b);
+  cache.learn_again(cache.find(a), &a);
+  cache.learn(agreed_on(c), &c);
+  CHECK(cache.find(a) != 0);
+  CHECK(cache.find(b) == 0);
+  CHECK(cache.find(c) != 0);
+  CHECK(cache.size() == 2);
+}
+
+TEST_CASE("cache: each rank's own part of a gathering and of an exchange") {
+  ResponseCache cache(2);
+  Request gather = reduce("g", {1, 3});
+  gather.action = Action::kAllgather;
+  Verdict verdict = agreed_on(gather);
+  verdict.numbers = {1, 5};
+  cache.learn(verdict, nullptr);
+  const CacheId id = cache.find(verdict);
+  CHECK(cache.request_of(id, 1)->shape == std::vector<std::int64_t>{5, 3});
+  CHECK_FALSE(cache.request_of(id, 2));
+  Request exchange = reduce("e", {3, 3});
+  exchange.action = Action::kAlltoall;
+  verdict = agreed_on(exchange);
+  verdict.all_splits = {1, 2, 3, 4};
+  cache.learn(verdict, nullptr);
+  const auto second = cache.request_of(cache.find(verdict), 1);
+  CHECK(second->splits == std::vector<std::int64_t>{3, 4});
+  CHECK(second->shape == std::vector<std::int64_t>{7, 3});
+}
+
+// Ranks that talk to rank 0 over queues of any delay, as the engine does: whatever a number stands
+// for must be what its sender meant, on both ways.
+TEST_CASE(
+    "cache: random schedules, delays and evictions; every number means the same on both sides") {
+  constexpr int kRanks = 5;
+  constexpr int kNames = 14;
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    std::mt19937 random(seed);
+    const std::size_t capacity = seed % 3 == 0 ? 3 : seed % 3 == 1 ? 9 : 100;
+    struct Asked {
+      Wish wish;
+      Request meant;
+    };
+    struct Told {
+      CacheId id;
+      Verdict verdict;  // in full, as rank 0 means it
+      std::optional<std::uint64_t> again;
+    };
+    struct Rank {
+      ResponseCache cache;
+      std::map<std::string, Request> pending;
+      std::map<std::string, CacheId> asked_as;
+      std::deque<Asked> to_coordinator;
+      std::deque<Told> from_coordinator;
+      std::map<std::string, int> rounds;  // of each name
+    };
+    std::vector<Rank> ranks(kRanks);
+    for (Rank& rank : ranks) rank.cache = ResponseCache(capacity);
+    ResponseCache central(capacity);
+    Coordinator coordinator(kRanks);
+    int by_number = 0;
+    int again = 0;
+    // The shape of a name in its n-th round, the same on every rank; changes now and then.
+    const auto request_for = [&](const std::string& name, int round) {
+      Request request = reduce(name, {1 + (round / 7) % 3});
+      request.root = -1;
+      return request;
+    };
+    for (int turn = 0; turn < 20'000; ++turn) {
+      const auto at = random() % kRanks;
+      Rank& rank = ranks[at];
+      switch (random() % 4) {
+        case 0: {  // asks for something
+          const std::string name = "t" + std::to_string(random() % kNames);
+          if (rank.pending.count(name) != 0) break;
+          const Request request = request_for(name, rank.rounds[name]++);
+          const CacheId id = at == 0 ? 0 : rank.cache.find(request);
+          rank.pending[name] = request;
+          rank.asked_as[name] = id;
+          if (id != 0) ++by_number;
+          rank.to_coordinator.push_back(
+              {id != 0 ? Wish(Reference{0, id}) : Wish(request), request});
+          break;
+        }
+        case 1: {  // rank 0 hears one request
+          if (rank.to_coordinator.empty()) break;
+          Asked asked = std::move(rank.to_coordinator.front());
+          rank.to_coordinator.pop_front();
+          Request request = asked.meant;
+          if (const auto* reference = std::get_if<Reference>(&asked.wish)) {
+            const auto known = central.request_of(reference->id, static_cast<int>(at));
+            if (!known) {
+              ++again;
+              rank.from_coordinator.push_back({0, {}, reference->id});
+              break;
+            }
+            REQUIRE(*known == asked.meant);
+          }
+          coordinator.add(static_cast<int>(at), request, {});
+          break;
+        }
+        case 2:  // rank 0 decides
+          for (const Verdict& verdict : coordinator.take_ready()) {
+            REQUIRE(verdict.status == HORA_OK);
+            const CacheId id = central.find(verdict);
+            if (id != 0) {
+              central.learn_again(id, nullptr);
+            } else {
+              central.learn(verdict, nullptr);
+            }
+            for (Rank& each : ranks) each.from_coordinator.push_back({id, verdict, {}});
+          }
+          break;
+        default: {  // a rank hears one answer
+          if (rank.from_coordinator.empty()) break;
+          const Told told = std::move(rank.from_coordinator.front());
+          rank.from_coordinator.pop_front();
+          if (told.again) {
+            for (auto& [name, id] : rank.asked_as) {
+              if (id != *told.again || rank.pending.count(name) == 0) continue;
+              id = 0;
+              rank.to_coordinator.push_back({rank.pending[name], rank.pending[name]});
+              break;
+            }
+            break;
+          }
+          const auto mine = rank.pending.extract(told.verdict.agreed.name);
+          REQUIRE_FALSE(mine.empty());
+          REQUIRE(mine.mapped() == told.verdict.agreed);
+          if (told.id == 0) {
+            rank.cache.learn(told.verdict, &mine.mapped());
+          } else {
+            REQUIRE(rank.cache.verdict_of(told.id) != nullptr);
+            REQUIRE(*rank.cache.verdict_of(told.id) == told.verdict);
+            rank.cache.learn_again(told.id, &mine.mapped());
+          }
+          REQUIRE(rank.cache.size() <= capacity);
+        }
+      }
+    }
+    CHECK(by_number > 100);
+    if (capacity == 3) CHECK(again > 0);
+  }
+}
