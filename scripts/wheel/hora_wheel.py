@@ -88,13 +88,14 @@ def _build_and_install(prefix):
     if cmake is None:
         raise RuntimeError("cmake was not found: run scripts/setup first")
     folder = pathlib.Path(os.environ.get("HORA_WHEEL_BUILD_DIR", ROOT / "build" / "wheel"))
-    configure = [cmake, "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release",
+    # The same code as any release build, so that a compiler cache has most of it.
+    configure = [cmake, "--preset", "release", "-S", ROOT, "-B", folder,
                  "-DHORA_BUILD_TESTS=OFF",
                  # The launcher must start where no C++ runtime is installed.
                  "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc",
                  *shlex.split(os.environ.get("HORA_WHEEL_CMAKE_ARGS", ""))]
-    if shutil.which("ninja") and not (folder / "CMakeCache.txt").exists():
-        configure += ["-G", "Ninja"]
+    if shutil.which("ninja") is None:
+        configure += ["-G", "Unix Makefiles"]
     # pip hides the installed packages from what it runs; the build looks for some of them.
     env = {name: value for name, value in os.environ.items()
            if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}

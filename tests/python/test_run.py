@@ -120,7 +120,9 @@ def test_interrupt_ends_the_job(tmp_path):
     """Ctrl-C while the ranks are at work: they end, and the caller gets KeyboardInterrupt."""
     started = tmp_path / "started"
     program = (
-        "import os, sys, time, pathlib, hora\n"
+        "import os, signal, sys, time, pathlib, hora\n"
+        # A shell that puts the tests into the background makes them ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def work(folder):\n"
         "    (pathlib.Path(folder) / f'{os.getpid()}').touch()\n"
         "    time.sleep(600)\n"

@@ -112,7 +112,7 @@ def test_name_and_contents(wheel):
 
 def files_below(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*")
-            if "__pycache__" not in path.parts}
+            if path.is_file() and "__pycache__" not in path.parts}
 
 
 def test_install_use_and_remove(builder, wheel, tmp_path):

@@ -11,56 +11,20 @@ import keras
 
 import horovod.keras as hvd
 from support.expect import close, raises
+from support.keras_training import ROWS, Training, same_weights
 
-ROWS = 8  # of one rank, for each step
 STEPS = 5
+training = Training(keras, hvd, STEPS)
+data, own, build, fit, whole = (
+    training.data, training.own, training.build, training.fit, training.whole)
 
 
 class Skip(Exception):
     pass
 
 
-def data():
-    """All ranks' rows: step by step, rank by rank."""
-    generator = np.random.default_rng(1)
-    count = STEPS * ROWS * hvd.size()
-    x = generator.normal(size=(count, 4)).astype(np.float32)
-    return x, (x @ generator.normal(size=(4, 2)) + 0.3).astype(np.float32)
-
-
-def own(array):
-    """This rank's rows, in the order of the steps."""
-    steps = array.reshape(STEPS, hvd.size(), ROWS, *array.shape[1:])
-    return steps[:, hvd.rank()].reshape(-1, *array.shape[1:])
-
-
-def build(seed=0):
-    keras.utils.set_random_seed(seed)
-    return keras.Sequential([
-        keras.layers.Input((4,)), keras.layers.Dense(5, activation="tanh"),
-        keras.layers.Dense(2)])
-
-
-def fit(model, optimizer, x, y, batch, callbacks=(), epochs=2, **options):
-    model.compile(optimizer=optimizer, loss="mse", **options)
-    return model.fit(x, y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0,
-                     callbacks=list(callbacks))
-
-
 def array(variable):
     return np.asarray(keras.ops.convert_to_numpy(variable))
-
-
-def same_weights(model, other, tolerance=1e-5):
-    for mine, theirs in zip(model.get_weights(), other.get_weights()):
-        close(mine, theirs, tolerance)
-
-
-def whole(optimizer, epochs=2, **options):
-    x, y = data()
-    model = build()
-    fit(model, optimizer, x, y, ROWS * hvd.size(), epochs=epochs, **options)
-    return model
 
 
 def check_sgd_is_the_same():

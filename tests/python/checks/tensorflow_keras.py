@@ -10,51 +10,18 @@ import tensorflow as tf
 import horovod.tensorflow as hvd_tf
 import horovod.tensorflow.keras as hvd
 from support.expect import close, raises
+from support.keras_training import ROWS, Training, same_weights
 
 keras = tf.keras
 GENERATION = 2 if ".engine." in keras.layers.Layer.__module__ else 3
-ROWS, STEPS = 8, 4
+STEPS = 4
+training = Training(keras, hvd, STEPS)
+data, own, build, fit, whole = (
+    training.data, training.own, training.build, training.fit, training.whole)
 
 
 class Skip(Exception):
     pass
-
-
-def data():
-    generator = np.random.default_rng(1)
-    count = STEPS * ROWS * hvd.size()
-    x = generator.normal(size=(count, 4)).astype(np.float32)
-    return x, (x @ generator.normal(size=(4, 2)) + 0.3).astype(np.float32)
-
-
-def own(array):
-    steps = array.reshape(STEPS, hvd.size(), ROWS, *array.shape[1:])
-    return steps[:, hvd.rank()].reshape(-1, *array.shape[1:])
-
-
-def build(seed=0):
-    keras.utils.set_random_seed(seed)
-    return keras.Sequential([
-        keras.layers.Input((4,)), keras.layers.Dense(5, activation="tanh"),
-        keras.layers.Dense(2)])
-
-
-def fit(model, optimizer, x, y, batch, callbacks=(), epochs=2, **options):
-    model.compile(optimizer=optimizer, loss="mse", **options)
-    return model.fit(x, y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0,
-                     callbacks=list(callbacks))
-
-
-def whole(optimizer, **options):
-    x, y = data()
-    model = build()
-    fit(model, optimizer, x, y, ROWS * hvd.size(), **options)
-    return model
-
-
-def same(model, other, tolerance=1e-5):
-    for mine, theirs in zip(model.get_weights(), other.get_weights()):
-        close(mine, theirs, tolerance)
 
 
 def check_training_is_the_same():
@@ -68,7 +35,7 @@ def check_training_is_the_same():
             fit(model, optimizer, own(x), own(y), ROWS,
                 [hvd.callbacks.BroadcastGlobalVariablesCallback(0),
                  hvd.callbacks.MetricAverageCallback()])
-            same(model, expected)
+            same_weights(model, expected)
 
 
 def check_eager_training():
@@ -77,7 +44,7 @@ def check_eager_training():
     model = build()
     fit(model, hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), own(x), own(y), ROWS,
         run_eagerly=True)
-    same(model, expected)
+    same_weights(model, expected)
 
 
 def check_steps_in_one_execution():
@@ -86,7 +53,7 @@ def check_steps_in_one_execution():
     model = build()
     fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), own(x), own(y), ROWS,
         steps_per_execution=2)
-    same(model, expected)
+    same_weights(model, expected)
 
 
 def check_legacy_optimizer_of_keras2():
@@ -98,7 +65,7 @@ def check_legacy_optimizer_of_keras2():
         model = build()
         fit(model, hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.1, momentum=0.9)),
             own(x), own(y), ROWS, run_eagerly=run_eagerly)
-        same(model, expected)
+        same_weights(model, expected)
 
 
 def check_backward_passes_per_step():
@@ -110,7 +77,7 @@ def check_backward_passes_per_step():
             keras.optimizers.SGD(rate, momentum=0.9), backward_passes_per_step=2,
             average_aggregated_gradients=averaged)
         fit(model, optimizer, own(x), own(y), ROWS // 2)
-        same(model, expected)
+        same_weights(model, expected)
 
 
 def check_sparse_gradients():
@@ -129,7 +96,7 @@ def check_sparse_gradients():
     for options in ({}, {"sparse_as_dense": True}):
         model = model_of()
         fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), **options), *mine, 4)
-        same(model, expected)
+        same_weights(model, expected)
 
 
 def check_adasum_is_refused():
@@ -159,7 +126,7 @@ def check_gradient_tape_training():
                     for variable in model.trainable_variables]
     for start in range(0, STEPS * ROWS, ROWS):
         step(own(x)[start: start + ROWS], own(y)[start: start + ROWS])
-    same(model, expected)
+    same_weights(model, expected)
 
 
 def check_partial_optimizer():
@@ -222,7 +189,7 @@ def check_saving_and_loading():
         loaded = hvd.load_model(path)
         for each in (model, loaded):
             each.fit(own(x), own(y), batch_size=ROWS, epochs=1, verbose=0, shuffle=False)
-        same(loaded, model)
+        same_weights(loaded, model)
         for theirs in hvd.allgather_object(loaded.get_weights()):
             for one, other in zip(loaded.get_weights(), theirs):
                 close(one, other, 1e-5)
@@ -299,7 +266,7 @@ def check_best_model_checkpoint():
     hvd.allgather_object(None)
     other = build(seed=7)
     other.load_weights(path)
-    same(other, model)
+    same_weights(other, model)
     hvd.allgather_object(None)
     if hvd.rank() == 0:
         os.remove(path)
