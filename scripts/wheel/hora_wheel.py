@@ -72,7 +72,7 @@ def _metadata():
             f"Version: {_version()}",
             "Summary: Distributed training without the install",
             "License: Apache-2.0",
-            "Requires-Python: >=3.8",
+            "Requires-Python: >=3.7",
             "Description-Content-Type: text/markdown",
             "", (ROOT / "README.md").read_text()]),
         "WHEEL": "\n".join([

@@ -104,6 +104,18 @@ def test_questions_of_integrations():
     assert not horovod.common.util.extension_available("no_such_framework")
 
 
+def test_version_of_nccl(monkeypatch):
+    import hora.basics
+
+    monkeypatch.setattr(hora.basics, "_built", lambda backend: True)
+    for version, number in (("2.28.9", 22809), ("2.7", 20700), ("", 1)):
+        monkeypatch.setattr(hora.basics, "describe", lambda: {
+            "backends": [{"id": "shm", "version": ""}, {"id": "nccl", "version": version}]})
+        assert hora.basics.nccl_built() == number
+    monkeypatch.setattr(hora.basics, "_built", lambda backend: False)
+    assert hora.basics.nccl_built() == 0
+
+
 def test_version_mismatch_error():
     error = horovod.common.exceptions.HorovodVersionMismatchError("torch", "1.0", "2.0")
     assert isinstance(error, ImportError)

@@ -5,6 +5,11 @@ collectives on arrays are in hora.numpy and hora.jax; scripts written for Horovo
 which is the same runtime under the names that they know.
 """
 
+import sys
+
+if sys.version_info < (3, 7):
+    raise ImportError("Hora needs Python 3.7 or later; this is %d.%d" % sys.version_info[:2])
+
 from hora._version import __version__
 from hora.basics import (
     Adasum, Average, Max, Min, Product, Sum, ccl_built, cross_rank, cross_size, cuda_built,

@@ -198,11 +198,12 @@ def mpi_enabled():
 
 
 def mpi_threads_supported():
-    """Whether MPI runs with full thread support; ValueError when MPI is not in use."""
+    """Whether threads of the program may use MPI beside the runtime (HOROVOD_MPI_THREADS_DISABLE
+    was not set); ValueError when MPI is not in use."""
     size()
     if not mpi_enabled():
         raise ValueError("MPI is not in use in this job, so its thread support is not known")
-    return True
+    return os.environ.get("HOROVOD_MPI_THREADS_DISABLE", "") in ("", "0")
 
 
 def gloo_built():
@@ -218,7 +219,7 @@ def nccl_built():
     if not _built(b"nccl"):
         return 0
     for backend in describe().get("backends", []):
-        if backend.get("name") == "nccl":
+        if backend.get("id") == "nccl":
             parts = str(backend.get("version", "")).split(".")
             if len(parts) >= 2 and all(part.isdigit() for part in parts[:3]):
                 major, minor, patch = (int(part) for part in (parts + ["0"])[:3])

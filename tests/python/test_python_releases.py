@@ -1,0 +1,64 @@
+"""The packages with every Python that this machine has (on PATH, or installed by pyenv): nothing is
+compiled against one, so all since 3.7 will do; an older one is told so."""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from support import job
+
+OLDEST = (3, 7)
+PROGRAM = """
+import hora, hora.elastic, hora.runner, horovod, horovod.common.util, horovod.data, horovod.runner
+hora.init()
+assert hora.allgather_object({"rank": hora.rank()}) == [{"rank": r} for r in range(hora.size())]
+assert hora.broadcast_object("from 1" if hora.rank() == 1 else None, 1) == "from 1"
+hora.barrier()
+hora.shutdown()
+print("all is well", flush=True)
+"""
+
+
+def interpreters():
+    """{(3, 8): path}, one of each minor release."""
+    found = {sys.version_info[:2]: sys.executable}
+    for path in sorted((pathlib.Path.home() / ".pyenv" / "versions").glob("3.*/bin/python")):
+        numbers = re.match(r"3\.(\d+)", path.parents[1].name)
+        if numbers:
+            found.setdefault((3, int(numbers[1])), str(path))
+    for minor in range(6, 30):
+        path = shutil.which(f"python3.{minor}")
+        # A name on PATH may be a stand-in for a release that is not chosen.
+        if path and (3, minor) not in found and subprocess.run(
+                [path, "-c", ""], stderr=subprocess.DEVNULL).returncode == 0:
+            found[(3, minor)] = path
+    return found
+
+
+@pytest.mark.parametrize("release", sorted(interpreters()), ids="{0[0]}.{0[1]}".format)
+def test_release(release):
+    python = interpreters()[release]
+    finished = job.run_command(
+        job.horarun(2) + [python, "-c", PROGRAM], timeout=60,
+        # What is installed for one release is not for another.
+        PYTHONPATH=job.PACKAGES)
+    if release >= OLDEST:
+        assert finished.code == 0 and finished.out.count("all is well") == 2, str(finished)
+    else:
+        assert finished.code != 0 and "Python 3.7 or later" in finished.err, str(finished)
+
+
+def test_the_wheel_says_so_too():
+    sys.path.insert(0, str(job.ROOT / "scripts" / "wheel"))
+    try:
+        import hora_wheel
+    finally:
+        sys.path.pop(0)
+    assert "Requires-Python: >=3.7" in hora_wheel._metadata()["METADATA"]
+    done = subprocess.run([sys.executable, "-c", "import sys; sys.version_info = (3, 6, 9); import hora"],
+                          capture_output=True, text=True, env=job.environment())
+    assert "Python 3.7 or later" in done.stderr, done.stderr
