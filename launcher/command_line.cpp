@@ -57,6 +57,25 @@ Result<Command> parse_cache(Arguments arguments, const Surroundings& surrounding
   return Command(std::move(cache));
 }
 
+// An examination of ten hosts takes ten seconds at most, the slowest connection included.
+constexpr std::chrono::milliseconds kDoctorConnects{5'000};
+
+Result<Command> parse_doctor(const Arguments& arguments, const Surroundings& surroundings) {
+  auto spelled = read_spelling(arguments, kVerbDoctor);
+  if (!spelled) return std::move(spelled).error();
+  if (auto help = asks_for_help(*spelled, kVerbDoctor)) return Command(std::move(*help));
+  HORA_TRY(expect_no_arguments(*spelled));
+  auto settled = settle_options(*spelled, kVerbDoctor, surroundings);
+  if (!settled) return std::move(settled).error();
+  auto values = check_options(settled->spelled, kVerbDoctor);
+  if (!values) return std::move(values).error();
+  RunDoctor doctor;
+  HORA_TRY(read_reach_options(*values, surroundings, doctor.job));
+  if (!values->has("--start-timeout")) doctor.job.start_timeout = kDoctorConnects;
+  doctor.deep = values->has("--deep");
+  return Command(std::move(doctor));
+}
+
 Result<std::vector<std::string>> read_networks(const OptionValues& values) {
   std::vector<std::string> out;
   for (const std::string& list : values.all("--allow")) {
@@ -205,6 +224,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv,
   const std::string first = arguments.front();
   const Arguments rest(arguments.begin() + 1, arguments.end());
   if (first == "cache") return parse_cache(rest, surroundings);
+  if (first == "doctor") return parse_doctor(rest, surroundings);
   if (first == "rendezvous") return parse_rendezvous(rest);
   if (first == "completion") return parse_completion(rest);
   if (first == "explain") return parse_explain(rest);

@@ -46,12 +46,16 @@ struct ManageCache {
   Action action = Action::kList;
   JobSpec job;  // hosts (empty: this machine), transport, ssh, start_timeout, json, verbose
 };
+struct RunDoctor {
+  JobSpec job;  // hosts (empty: this machine), transport, ssh, start_timeout, json, verbose
+  bool deep = false;
+};
 struct Explain {
   std::string code;  // empty: list all codes
 };
 
 using Command =
-    std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous, ManageCache, Explain>;
+    std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous, ManageCache, RunDoctor, Explain>;
 
 // Errors are kUsage (exit 2): the message names the option, what was found and what was expected;
 // the caller prints it as "horarun: error: <message>".

@@ -33,6 +33,7 @@ inline constexpr std::string_view kHostLost = "E_HOST_LOST";
 inline constexpr std::string_view kRsh = "E_RSH";                     // --rsh command failed
 inline constexpr std::string_view kRendezvous = "E_RENDEZVOUS";
 inline constexpr std::string_view kOutput = "E_OUTPUT";               // standard output takes no more
+inline constexpr std::string_view kUnfit = "E_HOSTS_UNFIT";           // --check-hosts found errors
 // Of ranks that could not be started; the exit code is theirs.
 inline constexpr std::string_view kProgramNotFound = "E_PROGRAM_NOT_FOUND";  // exit 127
 inline constexpr std::string_view kInterpreter = "E_INTERPRETER";            // exit 127

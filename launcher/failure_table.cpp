@@ -118,6 +118,10 @@ constexpr FailureClass kClasses[] = {
      "Standard output refused bytes: its disk is full or its device is gone. Rather than lose "
      "output the job was ended.",
      "Make room, or send the output elsewhere."},
+    {failure::kUnfit, kExitLauncher, "--check-hosts found errors",
+     "The examination of the hosts found something that keeps a job from running; nothing was started.",
+     "Mend what the report names; without --check-hosts the job is tried all the same.",
+     "horarun doctor -H HOSTS"},
     {failure::kInternal, kExitLauncher, "a mistake in horarun",
      "Something happened that its authors held impossible.",
      "Report it, with the output of --verbose."},

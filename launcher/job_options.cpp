@@ -130,6 +130,7 @@ void read_output(const OptionValues& values, JobSpec& job) {
   job.prefix_timestamp = values.has("--prefix-output-with-timestamp");
   job.prefix_output = !values.has("--no-prefix-output");
   job.timings = values.has("--timings");
+  job.check_hosts = values.has("--check-hosts");
   const std::string level = values.text("--log-level");
   job.verbose = job.verbose || level == "TRACE" || level == "DEBUG";
   const std::string source = values.text("--stdin", "0");

@@ -66,6 +66,7 @@ struct JobSpec {
   bool verbose = false;
   bool json = false;
   bool timings = false;
+  bool check_hosts = false;  // examine the hosts first
 };
 
 }  // namespace hora::launcher

@@ -17,7 +17,7 @@ constexpr std::string_view kLogging = "Runtime log and timeline";
 constexpr std::string_view kServe = "Rendezvous";
 constexpr std::string_view kLater = "Not in this version";
 
-constexpr unsigned kAll = kVerbLaunch | kVerbCache;
+constexpr unsigned kAll = kVerbLaunch | kVerbCache | kVerbDoctor;
 
 // clang-format off
 constexpr OptionRow kRows[] = {
@@ -94,12 +94,15 @@ constexpr OptionRow kRows[] = {
      .help = "lines as the ranks wrote them, without [rank]<stdout>:", .traits = kCommon | kOurs},
     {.names = "--verbose", .group = kOutput,
      .help = "say what is being done, and why", .traits = kCommon,
-     .verbs = kVerbLaunch | kVerbCache | kVerbRendezvous},
+     .verbs = kAll | kVerbRendezvous},
     {.names = "--timings", .group = kOutput,
      .help = "print how long each phase of the launch took", .traits = kCommon | kOurs},
     {.names = "--json", .group = kOutput,
      .help = "events as JSON lines on stderr; reports as JSON on stdout",
      .traits = kCommon | kOurs, .verbs = kAll},
+    {.names = "--deep", .group = kOutput,
+     .help = "doctor: import every framework and let it do a tiny operation",
+     .traits = kCommon | kOurs, .verbs = kVerbDoctor},
     // --- Time limits -----------------------------------------------------------------------------
     {.names = "--start-timeout", .kind = kDuration, .metavar = "TIME", .group = kLife,
      .help = "until every rank runs (default: $HOROVOD_START_TIMEOUT, else 30s)", .traits = kCommon,
@@ -120,6 +123,9 @@ constexpr OptionRow kRows[] = {
      .traits = kCommon | kOurs},
     {.names = "--dry-run", .group = kShow,
      .help = "print the plan, start nothing", .traits = kCommon | kOurs},
+    {.names = "--check-hosts", .group = kShow,
+     .help = "examine the hosts first; an error there starts nothing",
+     .traits = kOurs},
     {.names = "--show-config", .group = kShow,
      .help = "print each option that is set, its value and where it comes from",
      .traits = kCommon | kOurs},
@@ -129,7 +135,7 @@ constexpr OptionRow kRows[] = {
      .help = "print the version", .traits = kCommon},
     {.names = "-h,--help", .group = kShow,
      .help = "print this; --help=all prints every option", .traits = kCommon,
-     .verbs = kVerbLaunch | kVerbCache | kVerbRendezvous},
+     .verbs = kAll | kVerbRendezvous},
     // --- Tuning ----------------------------------------------------------------------------------
     {.names = "--fusion-threshold-mb", .kind = kCount, .metavar = "MB", .group = kTuning,
      .help = "largest buffer into which tensors are fused; 0: no fusion", .most = 1'000'000,

@@ -26,6 +26,7 @@ enum Verb : unsigned {
   kVerbLaunch = 1,  // horarun [options] program
   kVerbCache = 2,   // horarun cache ls|clean [options]
   kVerbRendezvous = 4,
+  kVerbDoctor = 8,  // horarun doctor [options]
 };
 
 enum Trait : unsigned {

@@ -10,3 +10,16 @@ hora_add_library(hora_launcher SOURCES event_log.cpp host_connector.cpp job_rend
                     supervisor.cpp supervisor_actions.cpp supervisor_clock.cpp timings.cpp
                  LINK hora_job_state hora_launcher_io hora_bundle hora_launch_core hora_transports
                       hora_agent_core hora_rendezvous hora_log)
+
+# horarun doctor: facts to findings and their text (pure), and the examination itself.
+find_package(Python3 3.8 REQUIRED COMPONENTS Interpreter)
+set(hora_known_problems ${CMAKE_CURRENT_BINARY_DIR}/generated/known_problems.cpp)
+add_custom_command(OUTPUT ${hora_known_problems}
+  COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/known-problems --source ${hora_known_problems}
+  DEPENDS ${PROJECT_SOURCE_DIR}/scripts/known-problems
+          ${PROJECT_SOURCE_DIR}/docs/known-problems/problems.json VERBATIM)
+hora_add_library(hora_findings
+  SOURCES doctor/findings.cpp doctor/set_findings.cpp doctor/known_problems.cpp doctor/report.cpp
+          ${hora_known_problems}
+  LINK hora_launch_core hora_agent_protocol nlohmann_json::nlohmann_json)
+hora_add_library(hora_doctor_run SOURCES doctor/doctor.cpp LINK hora_findings hora_launcher)

@@ -14,7 +14,8 @@ constexpr std::size_t kNameColumn = 34;  // where the help text begins
 constexpr std::string_view kUsageLaunch =
     "usage: horarun [options] program [arguments]\n"
     "       horarun [options] --smoke\n"
-    "       horarun cache ls|clean [-H hosts]   |   horarun rendezvous --port N\n"
+    "       horarun doctor [-H hosts]   |   horarun cache ls|clean [-H hosts]\n"
+    "       horarun rendezvous --port N\n"
     "       horarun explain [code]   |   horarun completion bash|zsh|fish\n"
     "Starts the ranks of a distributed job here and on other hosts.\n";
 
@@ -23,12 +24,18 @@ constexpr std::string_view kExamples =
     "  horarun -np 4 python train.py\n"
     "  horarun -np 8 -H a:4,b:4 python train.py\n"
     "  horarun --hostfile hosts --ship train.py --output-filename logs python train.py\n"
-    "  horarun -np 4 -H a:2,b:2 --smoke\n";
+    "  horarun -np 4 -H a:2,b:2 --smoke\n"
+    "  horarun doctor -H a:2,b:2\n";
 
 constexpr std::string_view kUsageCache =
     "usage: horarun cache ls [options]      the runtimes kept on the hosts, with their sizes\n"
     "       horarun cache clean [options]   remove those that no job uses\n"
     "Without -H and --hostfile: on this machine.\n";
+
+constexpr std::string_view kUsageDoctor =
+    "usage: horarun doctor [options]\n"
+    "Examines the hosts of -H or --hostfile, else this machine: can jobs run there, and what would\n"
+    "hold them up? Ends with 1 when it finds an error, with 0 when at most warnings.\n";
 
 constexpr std::string_view kUsageRendezvous =
     "usage: horarun rendezvous [options]\n"
@@ -37,6 +44,7 @@ constexpr std::string_view kUsageRendezvous =
 std::string_view usage_of(Verb verb) {
   if (verb == kVerbCache) return kUsageCache;
   if (verb == kVerbRendezvous) return kUsageRendezvous;
+  if (verb == kVerbDoctor) return kUsageDoctor;
   return kUsageLaunch;
 }
 
@@ -148,6 +156,7 @@ std::string manual_page(const std::string& version) {
       ".SH SYNOPSIS\n"
       ".B horarun\n[\\fIoptions\\fR] \\fIprogram\\fR [\\fIarguments\\fR]\n.br\n"
       ".B horarun\n[\\fIoptions\\fR] \\fB\\-\\-smoke\\fR\n.br\n"
+      ".B horarun doctor\n[\\fIoptions\\fR]\n.br\n"
       ".B horarun cache\n\\fBls\\fR|\\fBclean\\fR [\\fIoptions\\fR]\n.br\n"
       ".B horarun rendezvous\n[\\fIoptions\\fR]\n.br\n"
       ".B horarun explain\n[\\fIcode\\fR]\n.br\n"

@@ -7,8 +7,12 @@
 #include "launcher/check_build.h"
 #include "launcher/command_line.h"
 #include "launcher/config_reader.h"
+#include "launcher/doctor/doctor.h"
+#include "launcher/doctor/findings.h"
+#include "launcher/doctor/report.h"
 #include "launcher/dry_run.h"
 #include "launcher/exit_code.h"
+#include "launcher/failure_code.h"
 #include "launcher/mpi_engine.h"
 #include "launcher/supervisor.h"
 #include "rendezvous/os/log.h"
@@ -53,6 +57,22 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
   return print(spec.json ? dry_run_json(run) : dry_run_text(run));
 }
 
+// 0 and 1 as `horarun doctor` ends; 1 stops a job.
+Result<int> examine(const JobSpec& spec, const Installation& installation,
+                    const EnvironmentList& environment, bool deep, std::FILE* to) {
+  doctor::Doctor doctor(spec, installation, environment, deep);
+  auto examination = doctor.run();
+  if (!examination) return std::move(examination).error();
+  const auto findings = doctor::find_problems(*examination);
+  const bool as_json = spec.json && to == stdout;
+  std::fputs((as_json ? doctor::report_json(*examination, findings)
+                      : doctor::report_text(*examination, findings, spec.verbose))
+                 .c_str(),
+             to);
+  if (std::fflush(to) != 0) return errno_error(errno, "writing the report");
+  return doctor::exit_code_of(findings);
+}
+
 int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) {
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
@@ -77,6 +97,14 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   if (spec.by_mpirun) {
     const auto code = run_by_mpirun(spec, *installation, environment);
     return code ? *code : complain(code.error());
+  }
+  if (spec.check_hosts) {
+    const auto examined = examine(spec, *installation, environment, false, stderr);
+    if (!examined) return complain(examined.error());
+    if (*examined != 0) {
+      std::fprintf(stderr, "horarun: the hosts are not fit for a job [%s]\n", failure::kUnfit.data());
+      return kExitLauncher;
+    }
   }
   Supervisor supervisor(std::move(spec), std::move(*installation), environment);
   const auto exit_code = supervisor.run();
@@ -148,6 +176,14 @@ int execute(const ManageCache& command) {
   spec.stdin_policy = StdinPolicy::kNone;
   spec.working_directory = "/";
   return run_job(std::move(spec), false, {});
+}
+
+int execute(const RunDoctor& command) {
+  if (command.job.verbose) os::set_log_level(os::LogLevel::kDebug);
+  auto installation = find_installation();
+  if (!installation) return complain(installation.error());
+  const auto examined = examine(command.job, *installation, split_environment(environ), command.deep, stdout);
+  return examined ? *examined : complain(examined.error());
 }
 
 int execute(const Explain& command) {

@@ -253,7 +253,11 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
     if (const auto* need = std::get_if<BootstrapDialogue::Need>(&event)) {
       on_need(*need);
     } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
-      const bool full = failed->reasons.find("is full") != std::string::npos;
+      const auto says = [&](std::string_view words) {
+        return failed->reasons.find(words) != std::string::npos;
+      };
+      const bool full = says("is full") && !says("noexec") && !says("symbolic link") &&
+                        !says("another user") && !says("cannot be written");
       return fail({std::string(full ? failure::kDiskFull : failure::kCache),
                    options_.host + ": no directory can hold the agent: " + failed->reasons,
                    full ? "free some space there, or set XDG_CACHE_HOME for that account"

@@ -107,6 +107,14 @@ def test_no_directory_at_all(probe, two, mounts):
     assert two.execute(1, "sh", "-c", "find /tmp /dev/shm -type f") == ""
 
 
+def test_full_disks(probe, two, mounts):
+    for folder in ("/root", "/tmp", "/dev/shm"):
+        mounts.tmpfs(1, folder, "size=64k,mode=1777")
+        two.execute(1, "sh", "-c", f"mkdir -p {folder}/.cache/hora; cat /dev/zero >{folder}/filler 2>/dev/null; true")
+    message = probe(["node1", "node2"]).failure("E_DISK_FULL", "node1")
+    assert "is full" in message
+
+
 def test_without_gzip_the_agent_comes_as_it_is(probe, hosts):
     up = hosts(1, without=["gzip", "tar"])
     up.execute(1, "rm", "-rf", "/root/.cache")

@@ -1,0 +1,259 @@
+#include "facts.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/sysinfo.h>
+#include <sys/timex.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::doctor {
+
+namespace {
+
+// Entries of a folder that begin with `prefix` and go on with a digit.
+int count_numbered(const char* folder, std::string_view prefix) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder), ::closedir);
+  int count = 0;
+  while (open != nullptr) {
+    const dirent* item = ::readdir(open.get());
+    if (item == nullptr) break;
+    const std::string_view name(item->d_name);
+    if (name.size() > prefix.size() && name.substr(0, prefix.size()) == prefix &&
+        name[prefix.size()] >= '0' && name[prefix.size()] <= '9') {
+      ++count;
+    }
+  }
+  return count;
+}
+
+// The value behind "key" in a file of "key : value" lines.
+std::string field_of(const std::string& path, std::string_view key, char separator) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t at = line.find(separator);
+    if (at == std::string::npos || trim(std::string_view(line).substr(0, at)) != key) continue;
+    std::string value(trim(std::string_view(line).substr(at + 1)));
+    if (value.size() >= 2 && value.front() == '"') value = value.substr(1, value.size() - 2);
+    return value;
+  }
+  return {};
+}
+
+std::int64_t kib_of(const std::string& path, std::string_view key) {
+  const std::string value = field_of(path, key, ':');
+  return parse_int<std::int64_t>(value.substr(0, value.find(' '))).value_or(0) * 1024;
+}
+
+// This process's cgroup v2, as a folder; empty when there is none.
+std::string cgroup_folder() {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("0::", 0) == 0) return "/sys/fs/cgroup" + line.substr(3);
+  }
+  return {};
+}
+
+// The smallest limit on the way from our cgroup to the root; -1: none.
+std::int64_t cgroup_limit(std::string folder, const char* name) {
+  std::int64_t least = -1;
+  while (folder.size() > std::strlen("/sys/fs/cgroup")) {
+    const auto value = parse_int<std::int64_t>(first_line(folder + "/" + name));
+    if (value && (least < 0 || *value < least)) least = *value;
+    folder.resize(folder.rfind('/'));
+  }
+  return least;
+}
+
+// CPUs' worth of time that the cgroups allow; 0: no limit.
+double cgroup_cpus(std::string folder) {
+  double least = 0;
+  while (folder.size() > std::strlen("/sys/fs/cgroup")) {
+    std::istringstream words(first_line(folder + "/cpu.max"));
+    double quota = 0;
+    double period = 0;
+    if (words >> quota >> period && period > 0 && (least == 0 || quota / period < least)) {
+      least = quota / period;
+    }
+    folder.resize(folder.rfind('/'));
+  }
+  return least;
+}
+
+Json limit(int which) {
+  rlimit value{};
+  if (::getrlimit(static_cast<__rlimit_resource>(which), &value) != 0) return nullptr;
+  Json out;
+  const auto number = [](rlim_t n) {
+    return n == RLIM_INFINITY ? std::int64_t{-1} : static_cast<std::int64_t>(n);
+  };
+  out["soft"] = number(value.rlim_cur);
+  out["hard"] = number(value.rlim_max);
+  return out;
+}
+
+std::string file_system_of(const std::string& path) {
+  std::ifstream file("/proc/self/mounts");
+  std::string best, kind;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string device, place, type;
+    words >> device >> place >> type;
+    const bool holds = place == "/" || path == place || path.rfind(place + "/", 0) == 0;
+    if (holds && place.size() >= best.size()) {
+      best = place;
+      kind = type;
+    }
+  }
+  return kind;
+}
+
+Json disk(const std::string& path) {
+  struct statvfs info {};
+  Json out;
+  out["path"] = path;
+  if (::statvfs(path.c_str(), &info) != 0) {
+    out["error"] = std::strerror(errno);
+    return out;
+  }
+  const auto block = static_cast<std::int64_t>(info.f_frsize);
+  out["total_bytes"] = block * static_cast<std::int64_t>(info.f_blocks);
+  out["free_bytes"] = block * static_cast<std::int64_t>(info.f_bavail);
+  out["free_inodes"] = info.f_files == 0 ? -1 : static_cast<std::int64_t>(info.f_favail);
+  out["read_only"] = (info.f_flag & ST_RDONLY) != 0;
+  out["noexec"] = (info.f_flag & ST_NOEXEC) != 0;
+  out["file_system"] = file_system_of(path);
+  return out;
+}
+
+Json cpu_facts() {
+  Json cpu;
+  cpu["model"] = field_of("/proc/cpuinfo", "model name", ':');
+  cpu_set_t set;
+  cpu["usable"] = ::sched_getaffinity(0, sizeof set, &set) == 0
+                      ? CPU_COUNT(&set)
+                      : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  cpu["online"] = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  cpu["numa_nodes"] = count_numbered("/sys/devices/system/node", "node");
+  const std::string smt = first_line("/sys/devices/system/cpu/smt/active");
+  cpu["smt"] = smt == "1";
+  cpu["governor"] = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+  return cpu;
+}
+
+Json clock_facts() {
+  timex state{};
+  Json clock;
+  const int answer = ::adjtimex(&state);
+  clock["synchronised"] = answer >= 0 && answer != TIME_ERROR && (state.status & STA_UNSYNC) == 0;
+  return clock;
+}
+
+}  // namespace
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string whole_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Json machine_facts(const std::string& cache_directory) {
+  Json facts;
+  utsname names{};
+  ::uname(&names);
+  facts["hostname"] = names.nodename;
+  facts["kernel"] = names.release;
+  facts["machine"] = names.machine;
+  facts["os"] = field_of("/etc/os-release", "PRETTY_NAME", '=');
+  facts["cpu"] = cpu_facts();
+  Json memory;
+  memory["total_bytes"] = kib_of("/proc/meminfo", "MemTotal");
+  memory["available_bytes"] = kib_of("/proc/meminfo", "MemAvailable");
+  memory["swap_total_bytes"] = kib_of("/proc/meminfo", "SwapTotal");
+  facts["memory"] = std::move(memory);
+  const std::string folder = cgroup_folder();
+  Json cgroup;
+  cgroup["path"] = folder;
+  cgroup["memory_max"] = cgroup_limit(folder, "memory.max");
+  cgroup["pids_max"] = cgroup_limit(folder, "pids.max");
+  cgroup["cpus"] = cgroup_cpus(folder);
+  facts["cgroup"] = std::move(cgroup);
+  Json limits;
+  limits["memlock"] = limit(RLIMIT_MEMLOCK);
+  limits["stack"] = limit(RLIMIT_STACK);
+  limits["nofile"] = limit(RLIMIT_NOFILE);
+  limits["nproc"] = limit(RLIMIT_NPROC);
+  facts["limits"] = std::move(limits);
+  facts["shm"] = disk("/dev/shm");
+  facts["tmp"] = disk("/tmp");
+  facts["cache"] = disk(cache_directory.empty() ? "/tmp" : cache_directory);
+  facts["clock"] = clock_facts();
+  double load[3] = {};
+  if (::getloadavg(load, 3) > 0) facts["load"] = load[0];
+  facts["infiniband_devices"] = count_numbered("/sys/class/infiniband", "mlx5_") +
+                                count_numbered("/sys/class/infiniband", "mlx4_");
+  facts["gpus"]["devices"] = count_numbered("/dev", "nvidia");
+  const std::string driver = whole_file("/proc/driver/nvidia/version");
+  const std::size_t at = driver.find("Kernel Module");
+  if (at != std::string::npos) {
+    std::istringstream words(driver.substr(at + std::strlen("Kernel Module")));
+    std::string word;
+    while (words >> word && (word.empty() || word[0] < '0' || word[0] > '9')) {
+    }
+    facts["gpus"]["driver"] = word;
+  }
+  return facts;
+}
+
+// A process with our mark whose agent lives has it among its ancestors; one that was adopted by
+// init has outlived its job.
+Json leftovers() {
+  Json found = Json::array();
+  const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
+  while (proc != nullptr) {
+    const dirent* item = ::readdir(proc.get());
+    if (item == nullptr) break;
+    const auto pid = parse_int<int>(item->d_name);
+    if (!pid || *pid == ::getpid()) continue;
+    const std::string folder = std::string("/proc/") + item->d_name;
+    const std::string environment = whole_file(folder + "/environ");
+    if (environment.find("HORA_JOB_ID=") == std::string::npos) continue;
+    const std::string status = whole_file(folder + "/status");
+    const std::size_t parent = status.find("\nPPid:\t");
+    const auto parent_pid =
+        parent == std::string::npos
+            ? std::nullopt
+            : parse_int<int>(trim(std::string_view(status).substr(
+                  parent + 7, status.find('\n', parent + 1) - parent - 7)));
+    if (parent_pid != 1) continue;
+    Json process;
+    process["pid"] = *pid;
+    std::string command = whole_file(folder + "/cmdline");
+    std::replace(command.begin(), command.end(), '\0', ' ');
+    process["command"] = std::string(trim(command.substr(0, 120)));
+    found.push_back(std::move(process));
+  }
+  return found;
+}
+
+}  // namespace hora::doctor

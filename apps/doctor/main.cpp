@@ -1,0 +1,104 @@
+// hora-doctor: runs on a host for `horarun doctor`, which starts it there and reads what it prints.
+//
+//   on stdout, one JSON object a line: {"port"}, {"machine", "leftovers"}, {"software"}, and an answer
+//   to each line on stdin:
+//     clock                             {"clock_ns"}
+//     probe ID PORT WORD ADDRESS...     {"probe": ID, "address", ...} by the first address that answers;
+//                                       WORD is what that host was told to ask for
+//   It ends with its input.
+#include <time.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "facts.h"
+#include "peers.h"
+#include "software.h"
+
+namespace {
+
+using hora::doctor::Json;
+
+constexpr std::chrono::milliseconds kVersionsPatience{4'000};
+constexpr std::chrono::milliseconds kDeepPatience{120'000};
+
+void print(const Json& line) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+Json answer_clock() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  Json out;
+  out["clock_ns"] = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  return out;
+}
+
+Json answer_probe(std::istringstream& words) {
+  std::string id, text, secret;
+  int port = 0;
+  words >> id >> port >> secret;
+  Json out;
+  out["probe"] = id;
+  out["error"] = "no address to try";
+  while (words >> text) {
+    const auto address = hora::parse_ip_address(text);
+    if (!address) continue;
+    Json found = hora::doctor::probe_peer({*address, static_cast<std::uint16_t>(port)}, secret);
+    out["address"] = text;
+    const bool reached = !found.contains("error");
+    out.erase("error");
+    out.update(found);
+    if (reached) break;
+  }
+  return out;
+}
+
+}  // namespace
+
+int main() {
+  const std::string secret = variable("HORA_DOCTOR_WORD");
+  if (secret.empty()) {
+    std::fputs("hora-doctor is started by 'horarun doctor'\n", stderr);
+    return 2;
+  }
+  const bool deep = variable("HORA_DOCTOR_DEEP") == "1";
+  auto server = hora::doctor::PeerServer::start(secret);
+  Json port;
+  port["port"] = server ? (*server)->port() : 0;
+  if (!server) port["error"] = server.error().message;
+  print(port);
+  std::thread examination([deep] {
+    Json machine;
+    machine["machine"] = hora::doctor::machine_facts(variable("HORA_DOCTOR_CACHE"));
+    machine["leftovers"] = hora::doctor::leftovers();
+    print(machine);
+    Json software;
+    software["software"] = hora::doctor::software_facts(deep, deep ? kDeepPatience : kVersionsPatience);
+    print(software);
+  });
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string what;
+    words >> what;
+    if (what == "clock") print(answer_clock());
+    if (what == "probe") print(answer_probe(words));
+  }
+  examination.join();
+  return 0;
+}

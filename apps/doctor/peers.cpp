@@ -1,0 +1,234 @@
+#include "peers.h"
+
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <vector>
+
+#include "rendezvous/net/socket.h"
+
+namespace hora::doctor {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kPing = 8;
+constexpr int kPings = 10;
+constexpr std::size_t kChunk = 64 * 1024;
+constexpr milliseconds kBurst{25};
+constexpr milliseconds kConnectPatience{1'000};
+constexpr milliseconds kPatience{2'000};
+constexpr milliseconds kPacketPatience{120};
+constexpr int kPortTries = 20;
+
+Status receive_exactly(int fd, char* bytes, std::size_t size, Clock::time_point deadline) {
+  while (size > 0) {
+    const auto got = net::receive_some(fd, bytes, size, deadline);
+    if (!got) return got.error();
+    if (*got == 0) return make_error(ErrorCode::kUnavailable, "the other end closed");
+    bytes += *got;
+    size -= *got;
+  }
+  return Ok{};
+}
+
+// The word, pings that are answered, then a burst until the end of input, whose bytes are counted.
+void serve_one(os::Fd peer, const std::string& word) {
+  const auto deadline = Clock::now() + kPatience;
+  std::string said(word.size(), '\0');
+  if (!receive_exactly(peer.get(), said.data(), said.size(), deadline) || said != word) return;
+  std::array<char, kPing> ping;
+  for (int i = 0; i < kPings; ++i) {
+    if (!receive_exactly(peer.get(), ping.data(), ping.size(), deadline) ||
+        !net::send_all(peer.get(), {ping.data(), ping.size()}, deadline)) {
+      return;
+    }
+  }
+  std::vector<char> chunk(kChunk);
+  std::uint64_t total = 0;
+  while (true) {
+    const auto got = net::receive_some(peer.get(), chunk.data(), chunk.size(), deadline);
+    if (!got) return;
+    if (*got == 0) break;
+    total += *got;
+  }
+  (void)net::send_all(peer.get(), {reinterpret_cast<const char*>(&total), sizeof total}, deadline);
+}
+
+// Does a packet of so many bytes, headers included, get there and back as a short answer?
+bool packet_passes(int fd, const std::string& word, int size, int overhead) {
+  std::string packet = word;
+  packet.resize(static_cast<std::size_t>(size - overhead), 'x');
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    if (::send(fd, packet.data(), packet.size(), MSG_NOSIGNAL) < 0) return false;
+    pollfd entry{fd, POLLIN, 0};
+    if (::poll(&entry, 1, static_cast<int>(kPacketPatience.count())) <= 0) continue;
+    std::uint32_t echoed = 0;
+    while (::recv(fd, &echoed, sizeof echoed, MSG_DONTWAIT) == sizeof echoed) {
+      if (echoed == packet.size()) return true;
+    }
+  }
+  return false;
+}
+
+void probe_packets(const Endpoint& where, const std::string& word, Json& out) {
+  sockaddr_storage address{};
+  const unsigned length = net::to_sockaddr(where, address);
+  const bool v6 = address.ss_family == AF_INET6;
+  const os::Fd fd(::socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() || ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return;
+  const int probe = IP_PMTUDISC_PROBE;  // never in pieces, whatever was learnt before
+  if (v6) {
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof probe);
+  } else {
+    ::setsockopt(fd.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe);
+  }
+  int mtu = 0;
+  socklen_t size = sizeof mtu;
+  if (::getsockopt(fd.get(), v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &mtu, &size) != 0) {
+    return;
+  }
+  mtu = std::min(mtu, 65'507);
+  const int overhead = v6 ? 48 : 28;
+  out["mtu"] = mtu;
+  if (!packet_passes(fd.get(), word, 256, overhead)) return;  // UDP does not pass at all
+  for (const int candidate : {mtu, 8192, 1500, 1450, 1400, 1280, 576}) {
+    if (candidate > mtu) continue;
+    if (packet_passes(fd.get(), word, candidate, overhead)) {
+      out["path_mtu"] = candidate;
+      return;
+    }
+  }
+  out["path_mtu"] = 256;
+}
+
+Result<Json> probe_stream(const Endpoint& where, const std::string& word) {
+  const auto deadline = Clock::now() + kPatience;
+  auto socket = net::connect_tcp(where, Clock::now() + kConnectPatience);
+  if (!socket) return std::move(socket).error();
+  const int fd = socket->get();
+  Json out;
+  if (const auto own = net::local_endpoint(fd)) out["source"] = format_address(own->address);
+  HORA_TRY(net::send_all(fd, word, deadline));
+  double best_us = 1e12;
+  std::array<char, kPing> ping{};
+  for (int i = 0; i < kPings; ++i) {
+    const auto began = Clock::now();
+    HORA_TRY(net::send_all(fd, {ping.data(), ping.size()}, deadline));
+    HORA_TRY(receive_exactly(fd, ping.data(), ping.size(), deadline));
+    best_us = std::min(best_us, std::chrono::duration<double, std::micro>(Clock::now() - began).count());
+  }
+  out["rtt_us"] = best_us;
+  const std::string chunk(kChunk, 'x');
+  const auto began = Clock::now();
+  while (Clock::now() - began < kBurst) HORA_TRY(net::send_all(fd, chunk, deadline));
+  ::shutdown(fd, SHUT_WR);
+  std::uint64_t arrived = 0;
+  HORA_TRY(receive_exactly(fd, reinterpret_cast<char*>(&arrived), sizeof arrived, deadline));
+  const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+  out["mbit_s"] = static_cast<double>(arrived) * 8 / seconds / 1e6;
+  return out;
+}
+
+// Both kinds of socket on one port that is free for both.
+Result<std::pair<os::Fd, os::Fd>> listen_on_both(int& port) {
+  Error last = make_error(ErrorCode::kUnavailable, "no port is free for TCP and UDP");
+  for (int attempt = 0; attempt < kPortTries; ++attempt) {
+    auto any = parse_ip_address("::");
+    auto tcp = net::listen_tcp({*any, 0});
+    if (!tcp) {  // no IPv6 here
+      any = parse_ip_address("0.0.0.0");
+      tcp = net::listen_tcp({*any, 0});
+    }
+    if (!tcp) return std::move(tcp).error();
+    const auto where = net::local_endpoint(tcp->get());
+    if (!where) return where.error();
+    sockaddr_storage address{};
+    const unsigned length = net::to_sockaddr({*any, where->port}, address);
+    os::Fd udp(::socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const int off = 0;
+    if (udp.valid() && address.ss_family == AF_INET6) {
+      ::setsockopt(udp.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
+    if (udp.valid() && ::bind(udp.get(), reinterpret_cast<sockaddr*>(&address), length) == 0) {
+      port = where->port;
+      return std::make_pair(std::move(*tcp), std::move(udp));
+    }
+    last = errno_error(errno, "listening for packets");
+  }
+  return last;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PeerServer>> PeerServer::start(const std::string& word) {
+  int port = 0;
+  auto both = listen_on_both(port);
+  if (!both) return std::move(both).error();
+  std::unique_ptr<PeerServer> server(
+      new PeerServer(std::move(both->first), std::move(both->second), port, word));
+  server->tcp_thread_ = std::thread([raw = server.get()] { raw->serve_tcp(); });
+  server->udp_thread_ = std::thread([raw = server.get()] { raw->serve_udp(); });
+  return server;
+}
+
+PeerServer::~PeerServer() {
+  stopping_ = true;
+  ::shutdown(tcp_.get(), SHUT_RDWR);
+  ::shutdown(udp_.get(), SHUT_RDWR);
+  tcp_thread_.join();
+  udp_thread_.join();
+}
+
+void PeerServer::serve_tcp() {
+  while (!stopping_) {
+    pollfd entry{tcp_.get(), POLLIN, 0};
+    ::poll(&entry, 1, 100);
+    if (stopping_) return;
+    auto peer = net::accept_tcp(tcp_.get());
+    if (peer && *peer) {
+      std::thread([fd = std::move((*peer)->fd), word = word_]() mutable {
+        serve_one(std::move(fd), word);
+      }).detach();
+    }
+  }
+}
+
+void PeerServer::serve_udp() {
+  std::vector<char> packet(65'536);
+  while (!stopping_) {
+    pollfd entry{udp_.get(), POLLIN, 0};
+    if (::poll(&entry, 1, 100) <= 0) continue;
+    sockaddr_storage from{};
+    socklen_t length = sizeof from;
+    const ssize_t got = ::recvfrom(udp_.get(), packet.data(), packet.size(), MSG_DONTWAIT,
+                                   reinterpret_cast<sockaddr*>(&from), &length);
+    if (got < static_cast<ssize_t>(word_.size()) ||
+        std::string_view(packet.data(), word_.size()) != word_) {
+      continue;
+    }
+    const auto size = static_cast<std::uint32_t>(got);
+    ::sendto(udp_.get(), &size, sizeof size, MSG_DONTWAIT | MSG_NOSIGNAL,
+             reinterpret_cast<sockaddr*>(&from), length);
+  }
+}
+
+Json probe_peer(const Endpoint& where, const std::string& word) {
+  auto measured = probe_stream(where, word);
+  if (!measured) {
+    Json out;
+    out["error"] = measured.error().message;
+    return out;
+  }
+  probe_packets(where, word, *measured);
+  return *measured;
+}
+
+}  // namespace hora::doctor

@@ -1,0 +1,44 @@
+// What a connection between two hosts is worth: does it come about, how long is a round trip, how many
+// bytes pass, how large a packet passes in one piece.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "facts.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::doctor {
+
+// Answers the probes of others, on TCP and UDP ports of the same number, until it goes. Whoever does
+// not know the word gets no answer.
+class PeerServer {
+ public:
+  static Result<std::unique_ptr<PeerServer>> start(const std::string& word);
+  ~PeerServer();
+  PeerServer(const PeerServer&) = delete;
+  PeerServer& operator=(const PeerServer&) = delete;
+
+  int port() const { return port_; }
+
+ private:
+  PeerServer(os::Fd tcp, os::Fd udp, int port, std::string word)
+      : tcp_(std::move(tcp)), udp_(std::move(udp)), port_(port), word_(std::move(word)) {}
+  void serve_tcp();
+  void serve_udp();
+
+  os::Fd tcp_, udp_;
+  int port_;
+  std::string word_;
+  std::atomic<bool> stopping_{false};
+  std::thread tcp_thread_, udp_thread_;
+};
+
+// {"rtt_us", "mbit_s", "mtu", "path_mtu", "source"} or {"error"}.
+Json probe_peer(const Endpoint& where, const std::string& word);
+
+}  // namespace hora::doctor

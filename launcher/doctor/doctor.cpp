@@ -1,0 +1,386 @@
+#include "launcher/doctor/doctor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "launcher/agent/host_facts.h"
+#include "launcher/failure_code.h"
+#include "launcher/locality.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/os/log.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::launcher::doctor {
+
+namespace {
+
+constexpr std::chrono::milliseconds kDeepPatience{125'000};
+constexpr std::chrono::milliseconds kExamination{6'000};  // from all connected to the last answer
+constexpr std::chrono::milliseconds kRound{3'000};
+constexpr std::chrono::milliseconds kFarewell{2'000};
+constexpr int kMostRounds = 24;  // beyond so many hosts not every pair is measured
+constexpr int kClocks = 3;
+constexpr std::size_t kMostAddresses = 3;
+constexpr std::size_t kLongestLine = 1 << 20;
+
+// The addresses of a host, those first that are in a network of `from`.
+std::vector<std::string> addresses_towards(const Hello& from, const Hello& to) {
+  std::vector<std::pair<int, std::string>> found;
+  for (const InterfaceInfo& nic : to.interfaces) {
+    if (!nic.up || nic.loopback || nic.virtual_bridge) continue;
+    const auto address = parse_ip_address(nic.address);
+    if (!address) continue;
+    int rank = address->v6 ? 3 : 2;
+    for (const InterfaceInfo& own : from.interfaces) {
+      const auto network = parse_cidr(own.address + "/" + std::to_string(own.prefix_length));
+      if (own.up && !own.loopback && !own.virtual_bridge && network && network->contains(*address)) {
+        rank = std::min(rank, address->v6 ? 1 : 0);
+      }
+    }
+    found.emplace_back(rank, nic.address);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> out;
+  for (const auto& [rank, address] : found) {
+    if (out.size() < kMostAddresses) out.push_back(address);
+  }
+  return out;
+}
+
+}  // namespace
+
+Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environment, bool deep)
+    : spec_(std::move(spec)),
+      installation_(std::move(installation)),
+      environment_(std::move(environment)),
+      start_(os::Clock::now()),
+      display_(start_, !spec_.json && !spec_.verbose) {
+  examination_.deep = deep;
+  examination_.least_glibc = spec_.runtime == RuntimeKind::kHora ? installation_.least_glibc : "";
+}
+
+// Links go before the transports that pump them.
+Doctor::~Doctor() {
+  patients_.clear();
+  connector_.reset();
+}
+
+Result<Examination> Doctor::run() {
+  auto loop = os::EventLoop::create();
+  if (!loop) return std::move(loop).error();
+  loop_ = std::move(*loop);
+  connect();
+  phase_timer_ = loop_->call_at(start_ + spec_.start_timeout, [this] { on_deadline(); });
+  proceed();
+  HORA_TRY(loop_->run());
+  display_.stop();
+  examination_.seconds = std::chrono::duration<double>(os::Clock::now() - start_).count();
+  return std::move(examination_);
+}
+
+void Doctor::connect() {
+  std::vector<Host> hosts = spec_.hosts;
+  if (hosts.empty()) hosts.push_back({"localhost", "", std::max(spec_.num_proc, 1)});
+  local_.assign(hosts.size(), false);
+  if (spec_.transport == TransportKind::kAuto) local_ = find_local_hosts(hosts);
+  patients_.resize(hosts.size());
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    HostExamination host;
+    host.name = hosts[i].name;
+    host.slots = hosts[i].slots.value_or(0);
+    examination_.hosts.push_back(std::move(host));
+    names.push_back(hosts[i].name);
+    patients_[i].word = os::random_token();
+  }
+  display_.begin(*loop_, std::move(names));
+  connector_ = std::make_unique<HostConnector>(
+      spec_, installation_, false, [this](int host, Stage stage, std::string_view detail) {
+        loop_->post([this, host, stage, text = std::string(detail)] {
+          display_.reach(host, stage, text);
+        });
+      });
+  const auto deadline = start_ + spec_.start_timeout - std::chrono::milliseconds(250);
+  for (int i = 0; i < static_cast<int>(hosts.size()); ++i) {
+    auto stream = connector_->connect(hosts[static_cast<std::size_t>(i)], i, local_[i], deadline);
+    if (!stream) {
+      give_up(i, {std::string(failure::kConnect), stream.error().message, ""});
+      continue;
+    }
+    patients_[i].link = std::make_unique<HostLink>(
+        *loop_, std::move(*stream),
+        HostLink::Handlers{[this, i](Frame frame) { on_frame(i, std::move(frame)); },
+                           [this, i](const std::string& detail) { on_link_end(i, detail); }});
+    if (auto opened = patients_[i].link->open(); !opened) {
+      give_up(i, {std::string(failure::kInternal), opened.error().message, ""});
+    }
+  }
+}
+
+// --- what hosts say ---------------------------------------------------------------------------
+
+void Doctor::on_frame(int host, Frame frame) {
+  HostLink& link = *patients_[host].link;
+  switch (frame.type) {
+    case FrameType::kHello:
+      return on_hello(host, frame.payload);
+    case FrameType::kReady:
+      display_.reach(host, Stage::kRanks);
+      return link.send(FrameType::kStart);
+    case FrameType::kOutput:
+      return on_output(host, frame.payload);
+    case FrameType::kFailure: {
+      auto failure = decode_failure(frame.payload);
+      if (!failure) failure = Failure{std::string(failure::kProtocol), failure.error().message, ""};
+      return give_up(host, std::move(*failure));
+    }
+    case FrameType::kExit: {
+      const auto exit = decode_rank_exit(frame.payload);
+      if (exit && !examined(host) && !exit->terminated_by_us) {
+        give_up(host, {std::string(failure::kAgent),
+                       "hora-doctor could not run there: " +
+                           (exit->spawn_error.empty() ? "it ended with code " + std::to_string(exit->exit_code)
+                                                      : exit->spawn_error) +
+                           (exit->last_stderr.empty() ? "" : "; it said: " + exit->last_stderr),
+                       ""});
+      }
+      return;
+    }
+    case FrameType::kGoodbye:
+      patients_[host].over = true;
+      link.close();
+      return proceed();
+    default:
+      return;  // heartbeats, logs, the ends of streams
+  }
+}
+
+void Doctor::on_hello(int host, const std::string& payload) {
+  auto hello = decode_hello(payload);
+  if (!hello) return give_up(host, {std::string(failure::kProtocol), hello.error().message, ""});
+  examination_.hosts[host].hello = std::move(*hello);
+  HostLink& link = *patients_[host].link;
+  if (!examination_.hosts[host].hello->have_bundle && !installation_.bundle_hash.empty()) {
+    if (!bundle_frames_) {
+      auto frames = bundle_frames(installation_);
+      if (!frames) return give_up(host, {std::string(failure::kShip), frames.error().message, ""});
+      bundle_frames_ = *frames;
+    }
+    link.send_shared(bundle_frames_);
+  }
+  link.send(FrameType::kOrder, encode(order_for(host)));
+}
+
+HostOrder Doctor::order_for(int host) const {
+  HostOrder order;
+  order.job_id = os::random_token();
+  order.working_directory = "/";
+  order.argv = {"hora-doctor"};
+  order.environment = forwarded_environment(environment_, spec_, local_[host]);
+  order.environment = with_variables(
+      order.environment,
+      {{"HORA_DOCTOR_WORD", patients_[host].word},
+       {"HORA_DOCTOR_DEEP", examination_.deep ? "1" : "0"},
+       {"HORA_DOCTOR_CACHE", examination_.hosts[host].hello->cache_directory}});
+  if (!local_[host]) order.own_variables = own_variables_of_remote();
+  order.prepend_paths = {{"PATH", "@bundle@/bin"}};
+  order.ranks.push_back({0, 0, {}, StdinSource::kStream});
+  order.grace_ms = 500;
+  order.lease_ms = 30'000;
+  return order;
+}
+
+void Doctor::on_output(int host, std::string_view payload) {
+  const std::size_t size = payload.size();
+  const auto rank = read_u32(payload);
+  if (!rank || payload.empty()) return;
+  const bool is_stdout = payload.front() == 1;
+  payload.remove_prefix(1);
+  patients_[host].link->send(FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(payload.size())));
+  if (!is_stdout || size == 0) return;
+  std::string& line = patients_[host].line;
+  line.append(payload);
+  for (std::size_t end = line.find('\n'); end != std::string::npos; end = line.find('\n')) {
+    const Json value = Json::parse(line.substr(0, end), nullptr, false);
+    line.erase(0, end + 1);
+    if (value.is_object()) on_line(host, value);
+  }
+  if (line.size() > kLongestLine) line.clear();
+}
+
+void Doctor::on_line(int host, const Json& line) {
+  HostExamination& seen = examination_.hosts[host];
+  Patient& patient = patients_[host];
+  if (line.contains("port")) {
+    patient.port = line["port"].get<int>();
+    patient.ready_to_probe = true;
+  } else if (line.contains("machine")) {
+    seen.machine = line["machine"];
+    seen.leftovers = line.value("leftovers", Json::array());
+  } else if (line.contains("software")) {
+    seen.software = line["software"];
+  } else if (line.contains("clock_ns")) {
+    return on_clock(host, line["clock_ns"].get<std::int64_t>());
+  } else if (line.contains("probe") && line["probe"].is_string()) {
+    const int peer = std::atoi(line["probe"].get<std::string>().c_str());
+    if (peer >= 0 && peer < static_cast<int>(patients_.size())) seen.peers[peer] = line;
+    patient.waits_for_answer = false;
+  }
+  proceed();
+}
+
+void Doctor::on_link_end(int host, const std::string& detail) {
+  if (patients_[host].over) return;
+  if (examined(host)) {
+    patients_[host].over = true;
+    return proceed();
+  }
+  give_up(host, {std::string(examination_.hosts[host].hello ? failure::kHostLost : failure::kAgent),
+                 "host " + examination_.hosts[host].name + ": " + detail, ""});
+}
+
+void Doctor::give_up(int host, Failure failure) {
+  HostExamination& seen = examination_.hosts[host];
+  if (!seen.failure && !examined(host)) seen.failure = std::move(failure);
+  patients_[host].over = true;
+  patients_[host].waits_for_answer = false;
+  // By way of the loop: the link is on the stack.
+  loop_->post([this, host] {
+    if (patients_[host].link) patients_[host].link->close();
+    proceed();
+  });
+}
+
+bool Doctor::examined(int host) const {
+  const HostExamination& seen = examination_.hosts[host];
+  return !seen.machine.is_null() && !seen.software.is_null();
+}
+
+// --- questions --------------------------------------------------------------------------------
+
+void Doctor::tell(int host, const std::string& line) {
+  patients_[host].link->send(FrameType::kInput, u32_payload(0) + line + "\n");
+}
+
+void Doctor::proceed() {
+  const auto all = [this](auto condition) {
+    for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
+      if (!patients_[host].over && !condition(host)) return false;
+    }
+    return true;
+  };
+  if (phase_ == Phase::kConnecting && all([this](int h) { return patients_[h].ready_to_probe; })) {
+    phase_ = Phase::kClocks;
+    display_.stop();
+    loop_->cancel(phase_timer_);
+    const auto patience = examination_.deep ? kDeepPatience : kExamination;
+    phase_timer_ = loop_->call_after(patience, [this] { on_deadline(); });
+    for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
+      if (!patients_[host].over) ask_clock(host);
+    }
+  }
+  if (phase_ == Phase::kClocks && all([this](int h) { return patients_[h].clocks_asked > kClocks; })) {
+    phase_ = Phase::kProbing;
+    for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
+      if (!patients_[host].over && patients_[host].port > 0) probers_.push_back(host);
+    }
+    begin_round();
+    return;
+  }
+  if (phase_ == Phase::kProbing && all([this](int h) { return !patients_[h].waits_for_answer; })) {
+    const int rounds = std::min(static_cast<int>(probers_.size()) - 1, kMostRounds);
+    if (round_ < rounds) return begin_round();
+    if (all([this](int h) { return examined(h); })) finish_asking();
+  }
+  if (all([](int) { return false; })) loop_->stop();  // all are over
+}
+
+void Doctor::ask_clock(int host) {
+  Patient& patient = patients_[host];
+  ++patient.clocks_asked;
+  patient.asked_at_ns = wall_clock_ns();
+  tell(host, "clock");
+}
+
+// As NTP does: the answer was given in the middle of the question's journey, give or take half of it.
+void Doctor::on_clock(int host, std::int64_t clock_ns) {
+  const std::int64_t now = wall_clock_ns();
+  Patient& patient = patients_[host];
+  HostExamination& seen = examination_.hosts[host];
+  const double error = static_cast<double>(now - patient.asked_at_ns) / 2e6;
+  const double offset =
+      static_cast<double>(clock_ns - patient.asked_at_ns) / 1e6 - error;
+  if (!seen.clock_offset_ms || error < seen.clock_error_ms) {
+    seen.clock_offset_ms = offset;
+    seen.clock_error_ms = error;
+  }
+  if (patient.clocks_asked < kClocks) return ask_clock(host);
+  patient.clocks_asked = kClocks + 1;
+  proceed();
+}
+
+std::string Doctor::probe_line(int host, int peer) const {
+  std::string line = "probe " + std::to_string(peer) + " " + std::to_string(patients_[peer].port) + " " +
+                     patients_[peer].word;
+  for (const std::string& address :
+       addresses_towards(*examination_.hosts[host].hello, *examination_.hosts[peer].hello)) {
+    line += " " + address;
+  }
+  return line;
+}
+
+// In round k everybody measures the way to the k-th next one, so no two measure the same way.
+void Doctor::begin_round() {
+  ++round_;
+  const int count = static_cast<int>(probers_.size());
+  if (count < 2) return loop_->post([this] { proceed(); });
+  for (int i = 0; i < count; ++i) {
+    const int host = probers_[i];
+    const int peer = probers_[(i + round_) % count];
+    if (patients_[host].over || patients_[peer].over) continue;
+    patients_[host].waits_for_answer = true;
+    tell(host, probe_line(host, peer));
+  }
+  loop_->call_after(kRound, [this, round = round_] {
+    if (phase_ != Phase::kProbing || round != round_) return;
+    for (Patient& patient : patients_) patient.waits_for_answer = false;
+    proceed();
+  });
+}
+
+void Doctor::finish_asking() {
+  if (phase_ == Phase::kFinishing) return;
+  phase_ = Phase::kFinishing;
+  loop_->cancel(phase_timer_);
+  phase_timer_ = loop_->call_after(kFarewell, [this] { loop_->stop(); });
+  for (Patient& patient : patients_) {
+    if (!patient.over) patient.link->send(FrameType::kTerminate, u32_payload(500));
+  }
+}
+
+void Doctor::on_deadline() {
+  if (phase_ == Phase::kConnecting) {
+    const auto& board = display_.board();
+    for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
+      if (patients_[host].over || patients_[host].ready_to_probe) continue;
+      const auto& steps = board.steps()[static_cast<std::size_t>(host)];
+      const Stage stage = steps.empty() ? Stage::kResolve : steps.back().stage;
+      give_up(host, {std::string(failure::kStartTimeout),
+                     "it came no further than '" + std::string(stage_name(stage)) + "' within " +
+                         std::to_string(spec_.start_timeout.count() / 1000) + " s: " +
+                         std::string(stage_advice(stage).cause),
+                     "raise --start-timeout if it is only slow"});
+    }
+    return;
+  }
+  for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
+    if (patients_[host].over) continue;
+    HostExamination& seen = examination_.hosts[host];
+    if (seen.machine.is_null()) seen.unanswered.push_back("what kind of machine it is");
+    if (seen.software.is_null()) seen.unanswered.push_back("which software it has");
+  }
+  finish_asking();
+}
+
+}  // namespace hora::launcher::doctor

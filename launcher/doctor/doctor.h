@@ -1,0 +1,82 @@
+// Examines hosts: an agent and hora-doctor on every one of them, all at once; what fails on one is a
+// finding and stops nobody else. One event loop, every wait has a deadline.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/bundle.h"
+#include "launcher/doctor/examination.h"
+#include "launcher/host_connector.h"
+#include "launcher/host_link.h"
+#include "launcher/job_spec.h"
+#include "launcher/start_display.h"
+#include "launcher/worker_environment.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher::doctor {
+
+class Doctor {
+ public:
+  // `deep`: frameworks are imported and do a tiny operation.
+  Doctor(JobSpec spec, Installation installation, EnvironmentList environment, bool deep);
+  ~Doctor();
+  Doctor(const Doctor&) = delete;
+  Doctor& operator=(const Doctor&) = delete;
+
+  Result<Examination> run();
+
+ private:
+  enum class Phase { kConnecting, kClocks, kProbing, kFinishing };
+
+  struct Patient {
+    std::unique_ptr<HostLink> link;
+    std::string word;       // who does not know it gets no answer from this host's probe server
+    std::string line;       // of its output, not whole yet
+    int port = 0;
+    bool ready_to_probe = false;  // its port is known
+    bool over = false;            // it has said good-bye, or cannot be asked any more
+    bool waits_for_answer = false;
+    int clocks_asked = 0;
+    std::int64_t asked_at_ns = 0;
+  };
+
+  void connect();
+  void on_frame(int host, Frame frame);
+  void on_hello(int host, const std::string& payload);
+  void on_output(int host, std::string_view payload);
+  void on_line(int host, const Json& line);
+  void on_link_end(int host, const std::string& detail);
+  void give_up(int host, Failure failure);
+
+  void proceed();  // looks at where the examination stands, does what is due
+  void ask_clock(int host);
+  void on_clock(int host, std::int64_t clock_ns);
+  void begin_round();
+  std::string probe_line(int host, int peer) const;
+  void finish_asking();
+  void on_deadline();
+  bool examined(int host) const;
+  void tell(int host, const std::string& line);
+  HostOrder order_for(int host) const;
+
+  JobSpec spec_;
+  Installation installation_;
+  EnvironmentList environment_;
+  Examination examination_;
+  std::unique_ptr<os::EventLoop> loop_;
+  std::unique_ptr<HostConnector> connector_;
+  std::shared_ptr<const std::string> bundle_frames_;
+  std::vector<Patient> patients_;
+  std::vector<bool> local_;
+  std::vector<int> probers_;  // indices of the hosts that take part in rounds
+  int round_ = 0;
+  Phase phase_ = Phase::kConnecting;
+  os::EventLoop::TimerId phase_timer_ = 0;
+  os::Clock::time_point start_;
+  StartDisplay display_;
+};
+
+}  // namespace hora::launcher::doctor

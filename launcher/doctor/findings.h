@@ -1,0 +1,25 @@
+// From facts to findings.  [pure]
+#pragma once
+
+#include <vector>
+
+#include "launcher/doctor/examination.h"
+
+namespace hora::launcher::doctor {
+
+// What is wrong with single hosts.
+std::vector<Finding> host_findings(const Examination& examination);
+// What is wrong between hosts: routes, speed, packet sizes, clocks, and what differs.
+std::vector<Finding> set_findings(const Examination& examination);
+// Combinations that are known to be bad (docs/known-problems).
+std::vector<Finding> known_problem_findings(const Examination& examination);
+
+// All of them, the same finding of several hosts as one, the worst first.
+std::vector<Finding> find_problems(const Examination& examination);
+
+// A member by its path, "python.packages.torch"; null when there is none.
+const Json& member(const Json& value, std::string_view path);
+// By numbers where the parts are numbers: "2.10" is larger than "2.9".
+int compare_versions(std::string_view a, std::string_view b);
+
+}  // namespace hora::launcher::doctor

@@ -1,0 +1,170 @@
+#include "launcher/doctor/report.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/doctor/findings.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher::doctor {
+
+namespace {
+
+constexpr std::size_t kMostNames = 8;
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+std::string names(const std::vector<std::string>& hosts) {
+  if (hosts.size() <= kMostNames) return join(hosts, ", ");
+  return join({hosts.begin(), hosts.begin() + kMostNames}, ", ") + " and " +
+         std::to_string(hosts.size() - kMostNames) + " more";
+}
+
+std::string short_text(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump();
+}
+
+// "4 CPUs, 15.6 GiB, Python 3.11.2, torch 2.1.0"
+std::string summary_of(const HostExamination& host) {
+  if (host.failure) return "not examined";
+  if (host.machine.is_null()) return "no answer";
+  std::string out = short_text(member(host.machine, "cpu.usable")) + " CPUs";
+  const Json& memory = member(host.machine, "memory.total_bytes");
+  if (memory.is_number()) {
+    char text[32];
+    std::snprintf(text, sizeof text, ", %.1f GiB", memory.get<double>() / (1 << 30));
+    out += text;
+  }
+  const Json& gpus = member(host.machine, "gpus.devices");
+  if (gpus.is_number() && gpus.get<int>() > 0) out += ", " + gpus.dump() + " GPUs";
+  const Json& python = member(host.software, "python.version");
+  if (python.is_string()) out += ", Python " + python.get<std::string>();
+  const Json& packages = member(host.software, "python.packages");
+  for (const std::string name : {"torch", "tensorflow", "jax", "horovod"}) {
+    if (packages.is_object() && packages.contains(name)) out += ", " + name + " " + short_text(packages[name]);
+  }
+  return out;
+}
+
+Severity worst_of(const std::string& host, const std::vector<Finding>& findings, bool& any) {
+  Severity worst = Severity::kNote;
+  any = false;
+  for (const Finding& finding : findings) {
+    if (std::find(finding.hosts.begin(), finding.hosts.end(), host) == finding.hosts.end()) continue;
+    if (finding.severity == Severity::kNote) continue;
+    any = true;
+    worst = std::max(worst, finding.severity);
+  }
+  return worst;
+}
+
+}  // namespace
+
+std::string_view severity_name(Severity severity) {
+  return severity == Severity::kError ? "error" : severity == Severity::kWarning ? "warning" : "note";
+}
+
+int exit_code_of(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& f) { return f.severity == Severity::kError; })
+             ? 1
+             : 0;
+}
+
+std::string report_text(const Examination& examination, const std::vector<Finding>& findings,
+                        bool verbose) {
+  std::size_t width = 4;
+  for (const HostExamination& host : examination.hosts) width = std::max(width, host.name.size());
+  std::string out;
+  for (const HostExamination& host : examination.hosts) {
+    bool any = false;
+    const Severity worst = worst_of(host.name, findings, any);
+    out += padded(host.name, width + 2) +
+           padded(any ? (worst == Severity::kError ? "BAD" : "warning") : "ok", 9) + summary_of(host) + "\n";
+  }
+  int errors = 0;
+  int warnings = 0;
+  int notes = 0;
+  for (const Finding& finding : findings) {
+    (finding.severity == Severity::kError     ? errors
+     : finding.severity == Severity::kWarning ? warnings
+                                              : notes)++;
+    if (finding.severity == Severity::kNote && !verbose) continue;
+    out += "\n" + std::string(severity_name(finding.severity)) + " [" + finding.code + "]";
+    if (!finding.hosts.empty()) out += " " + names(finding.hosts);
+    out += ": " + finding.what + "\n";
+    out += "  why: " + finding.why + "\n";
+    out += "  fix: " + finding.fix + "\n";
+    for (const std::string& source : finding.sources) out += "  see: " + source + "\n";
+  }
+  char text[160];
+  std::snprintf(text, sizeof text, "\n%zu %s examined in %.1f s: %d errors, %d warnings, %d notes%s\n",
+                examination.hosts.size(), examination.hosts.size() == 1 ? "host" : "hosts",
+                examination.seconds, errors, warnings, notes,
+                notes > 0 && !verbose ? " (--verbose shows notes)" : "");
+  return out + text;
+}
+
+std::string report_json(const Examination& examination, const std::vector<Finding>& findings) {
+  Json document;
+  document["schema"] = 1;
+  document["seconds"] = examination.seconds;
+  document["deep"] = examination.deep;
+  document["hosts"] = Json::array();
+  for (const HostExamination& host : examination.hosts) {
+    Json item;
+    item["name"] = host.name;
+    item["slots"] = host.slots;
+    if (host.failure) {
+      item["failure"]["code"] = host.failure->code;
+      item["failure"]["message"] = host.failure->message;
+    }
+    if (host.hello) {
+      item["user"] = host.hello->user;
+      item["interfaces"] = Json::array();
+      for (const InterfaceInfo& nic : host.hello->interfaces) {
+        Json one;
+        one["name"] = nic.name;
+        one["address"] = nic.address + "/" + std::to_string(nic.prefix_length);
+        one["up"] = nic.up;
+        one["loopback"] = nic.loopback;
+        one["speed_mbps"] = nic.speed_mbps;
+        one["mtu"] = nic.mtu;
+        item["interfaces"].push_back(std::move(one));
+      }
+    }
+    if (host.clock_offset_ms) {
+      item["clock_offset_ms"] = *host.clock_offset_ms;
+      item["clock_error_ms"] = host.clock_error_ms;
+    }
+    item["machine"] = host.machine;
+    item["software"] = host.software;
+    item["leftovers"] = host.leftovers;
+    item["peers"] = Json::array();
+    for (const auto& [index, answer] : host.peers) {
+      Json peer = answer;
+      peer.erase("probe");
+      peer["host"] = examination.hosts[static_cast<std::size_t>(index)].name;
+      item["peers"].push_back(std::move(peer));
+    }
+    document["hosts"].push_back(std::move(item));
+  }
+  document["findings"] = Json::array();
+  for (const Finding& finding : findings) {
+    Json item;
+    item["severity"] = severity_name(finding.severity);
+    item["code"] = finding.code;
+    item["hosts"] = finding.hosts;
+    item["what"] = finding.what;
+    item["why"] = finding.why;
+    item["fix"] = finding.fix;
+    item["sources"] = finding.sources;
+    document["findings"].push_back(std::move(item));
+  }
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hora::launcher::doctor

@@ -1,0 +1,22 @@
+// What `horarun doctor` prints.  [pure]
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/doctor/examination.h"
+
+namespace hora::launcher::doctor {
+
+// A verdict per host, then the findings: what, where, why it matters, the fix. `verbose`: notes too.
+std::string report_text(const Examination& examination, const std::vector<Finding>& findings,
+                        bool verbose);
+// All of it as one document (docs/reference/doctor.md).
+std::string report_json(const Examination& examination, const std::vector<Finding>& findings);
+
+// 0: nothing, or nothing worse than warnings; 1: an error.
+int exit_code_of(const std::vector<Finding>& findings);
+
+std::string_view severity_name(Severity severity);
+
+}  // namespace hora::launcher::doctor
