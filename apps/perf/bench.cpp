@@ -1,0 +1,292 @@
+#include "apps/perf/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+
+#include "apps/smoke/session.h"
+
+namespace hora::perf {
+
+namespace {
+
+using smoke::Array;
+using Clock = std::chrono::steady_clock;
+
+// Values repeat with this period, and are whole and small: sums are exact in every dtype.
+constexpr std::int64_t kPeriod = 4;
+// Ranks from here on give what changes nothing, so that sums fit into eight bits.
+constexpr int kGivers = 32;
+
+double value_at(const Options& options, int rank, std::int64_t index) {
+  const auto place = static_cast<double>(index % kPeriod);
+  if (options.dtype == HORA_BOOL) return (index + rank) % kPeriod == 0 ? 1 : 0;
+  if (options.op == HORA_PRODUCT) return rank == 0 ? place : 1;
+  if (options.op == HORA_AVERAGE) return place > 1 ? 1 : 0;
+  if (rank >= kGivers) return 0;
+  return static_cast<double>((index + rank) % kPeriod);
+}
+
+double reduced_at(const Options& options, int ranks, std::int64_t index) {
+  double result = value_at(options, 0, index);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const double value = value_at(options, rank, index);
+    switch (options.op) {
+      case HORA_MIN:
+        result = std::min(result, value);
+        break;
+      case HORA_MAX:
+      case HORA_AVERAGE:  // all ranks give the same
+        result = std::max(result, value);
+        break;
+      case HORA_PRODUCT:
+        result *= value;
+        break;
+      default:
+        result += value;
+    }
+  }
+  return options.dtype == HORA_BOOL && result > 1 ? 1 : result;
+}
+
+// `count` elements of any dtype, not initialised.
+class Memory {
+ public:
+  Memory(std::int64_t count, std::size_t width) : width_(width) {
+    const std::size_t bytes = (static_cast<std::size_t>(count) * width + 64 + 63) / 64 * 64;
+    data_.reset(static_cast<char*>(std::aligned_alloc(64, bytes)));
+    if (data_ == nullptr)
+      throw Failure{"not enough memory for " + std::to_string(bytes) + " bytes"};
+  }
+  char* data() const { return data_.get(); }
+  char* at(std::int64_t index) const {
+    return data_.get() + static_cast<std::size_t>(index) * width_;
+  }
+
+ private:
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
+  std::size_t width_;
+  std::unique_ptr<char, Free> data_;
+};
+
+// A stretch of periodic values, long enough to fill and compare whole blocks with.
+class Pattern {
+ public:
+  template <typename ValueAt>
+  Pattern(hora_dtype dtype, const ValueAt& value_of) : width_(smoke::element_bytes(dtype)) {
+    Array one(dtype, {kBlock + kPeriod});
+    for (std::int64_t i = 0; i < one.count(); ++i) one.set(i, value_of(i % kPeriod));
+    bytes_.assign(static_cast<const char*>(one.data()),
+                  static_cast<std::size_t>(one.count()) * width_);
+  }
+
+  // Elements that begin at `phase` of the period.
+  void fill(char* target, std::int64_t count) const {
+    for_blocks(count, [&](std::int64_t first, std::size_t bytes) {
+      std::memcpy(target + static_cast<std::size_t>(first) * width_, bytes_.data(), bytes);
+    });
+  }
+  std::int64_t differences(const char* found, std::int64_t count, std::int64_t phase) const {
+    const char* expected = bytes_.data() + static_cast<std::size_t>(phase % kPeriod) * width_;
+    std::int64_t wrong = 0;
+    for_blocks(count, [&](std::int64_t first, std::size_t bytes) {
+      const char* block = found + static_cast<std::size_t>(first) * width_;
+      if (std::memcmp(block, expected, bytes) == 0) return;
+      for (std::size_t place = 0; place < bytes; place += width_) {
+        if (std::memcmp(block + place, expected + place, width_) != 0) ++wrong;
+      }
+    });
+    return wrong;
+  }
+
+ private:
+  static constexpr std::int64_t kBlock = 1024;
+
+  template <typename Function>
+  void for_blocks(std::int64_t count, const Function& function) const {
+    for (std::int64_t first = 0; first < count; first += kBlock) {
+      function(first, static_cast<std::size_t>(std::min(kBlock, count - first)) * width_);
+    }
+  }
+
+  std::size_t width_;
+  std::string bytes_;
+};
+
+double agree(double mine, hora_reduce_op op) {
+  Array value(HORA_FLOAT64, {1});
+  value.set(0, mine);
+  const smoke::Answer answer = smoke::allreduce("perf.agree", value, value, op);
+  if (answer.status != HORA_OK) throw Failure{answer.text};
+  return value.get(0);
+}
+
+class Bench {
+ public:
+  Bench(const Options& options, std::int64_t bytes)
+      : options_(options),
+        rank_(hora_rank()),
+        size_(hora_size()),
+        width_(smoke::element_bytes(options.dtype)),
+        count_(whole_count(bytes)),
+        given_(options.operation == HORA_ALLGATHER ? count_ / size_ : count_),
+        input_(given_, width_),
+        output_(same_memory() ? 0 : given_, width_),
+        mine_(options.dtype, [&](std::int64_t i) { return value_at(options, rank_, i); }) {
+    shape_[0] = given_;
+    request_ = smoke::request_for(options.operation, "perf");
+    request_.reduce_op = options.op;
+    request_.root_rank = options.root;
+    if (options.operation == HORA_BARRIER) {
+      request_.name = nullptr;
+      return;
+    }
+    request_.input = tensor(input_.data());
+    if (has_output()) request_.output = tensor(same_memory() ? input_.data() : output_.data());
+    mine_.fill(input_.data(), given_);
+    // Touched before it is timed.
+    if (!same_memory()) std::memset(output_.data(), 0, static_cast<std::size_t>(given_) * width_);
+  }
+
+  Row run() {
+    Row row;
+    row.bytes = count_ * static_cast<std::int64_t>(width_);
+    row.count = count_;
+    const std::int64_t wrong = options_.check ? checked_call() : -1;
+    for (int i = 0; i < options_.warm_up; ++i) call(nullptr);
+    // The slowest rank's guess, so that all do the same number.
+    const auto start = Clock::now();
+    for (int i = 0; i < 3; ++i) call(nullptr);
+    const double each = agree(seconds_since(start) / 3, HORA_MAX);
+    row.iterations = options_.iterations > 0
+                         ? options_.iterations
+                         : static_cast<int>(std::clamp(options_.seconds / each, 5.0, 100'000.0));
+    std::vector<double> times(static_cast<std::size_t>(row.iterations));
+    agree(0, HORA_SUM);  // begin together
+    for (double& time : times) {
+      const auto begin = Clock::now();
+      call(nullptr);
+      time = seconds_since(begin) * 1e6;
+    }
+    summarize(times, row);
+    row.wrong = options_.check ? static_cast<std::int64_t>(
+                                     agree(static_cast<double>(wrong + checked_call()), HORA_SUM))
+                               : -1;
+    return row;
+  }
+
+ private:
+  static double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  bool has_output() const {
+    return options_.operation == HORA_ALLREDUCE || options_.operation == HORA_BROADCAST;
+  }
+  bool same_memory() const { return !has_output() || options_.in_place; }
+
+  std::int64_t whole_count(std::int64_t bytes) const {
+    const std::int64_t count = bytes / static_cast<std::int64_t>(width_);
+    if (options_.operation == HORA_BARRIER) return 0;
+    if (has_output()) return std::max<std::int64_t>(count, 1);
+    return std::max<std::int64_t>(count / size_, 1) * size_;
+  }
+
+  hora_tensor tensor(void* data) {
+    hora_tensor tensor{};
+    tensor.data = data;
+    tensor.shape = shape_;
+    tensor.ndim = 1;
+    tensor.dtype = options_.dtype;
+    tensor.device = HORA_CPU_DEVICE;
+    return tensor;
+  }
+
+  void call(std::int64_t* wrong) {
+    hora_handle handle = 0;
+    if (hora_submit(&request_, 1, &handle) != HORA_OK) throw Failure{hora_last_error()};
+    if (hora_wait(handle, -1) != HORA_OK) {
+      const std::string text = hora_last_error();
+      hora_release(handle);
+      throw Failure{text};
+    }
+    if (wrong != nullptr) *wrong = count_wrong(handle);
+    hora_release(handle);
+  }
+
+  std::int64_t checked_call() {
+    if (same_memory()) mine_.fill(input_.data(), given_);
+    std::int64_t wrong = 0;
+    call(&wrong);
+    return wrong;
+  }
+
+  std::int64_t count_wrong(hora_handle handle) {
+    if (options_.operation == HORA_BARRIER) return 0;
+    const Pattern reduced(options_.dtype,
+                          [&](std::int64_t i) { return reduced_at(options_, size_, i); });
+    if (options_.operation == HORA_ALLREDUCE) {
+      return reduced.differences(static_cast<char*>(request_.output.data), count_, 0);
+    }
+    if (options_.operation == HORA_BROADCAST) {
+      const Pattern root(options_.dtype,
+                         [&](std::int64_t i) { return value_at(options_, options_.root, i); });
+      return root.differences(static_cast<char*>(request_.output.data), count_, 0);
+    }
+    hora_tensor result{};
+    if (hora_result(handle, &result) != HORA_OK) throw Failure{hora_last_error()};
+    const char* found = static_cast<const char*>(result.data);
+    const std::int64_t part = count_ / size_;
+    if (options_.operation == HORA_REDUCESCATTER) {
+      return result.shape[0] == part ? reduced.differences(found, part, rank_ * part) : count_;
+    }
+    if (result.shape[0] != count_) return count_;
+    std::int64_t wrong = 0;
+    for (int from = 0; from < size_; ++from) {
+      const Pattern theirs(options_.dtype,
+                           [&](std::int64_t i) { return value_at(options_, from, i); });
+      const std::int64_t phase = options_.operation == HORA_ALLTOALL ? rank_ * part : 0;
+      wrong +=
+          theirs.differences(found + static_cast<std::size_t>(from * part) * width_, part, phase);
+    }
+    return wrong;
+  }
+
+  static void summarize(std::vector<double>& times, Row& row) {
+    const double mean =
+        std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+    std::sort(times.begin(), times.end());
+    const auto at = [&](double quantile) {
+      return times[static_cast<std::size_t>(quantile * static_cast<double>(times.size() - 1))];
+    };
+    row.mean = agree(mean, HORA_MAX);
+    row.median = agree(at(0.5), HORA_MAX);
+    row.best = agree(at(0), HORA_MAX);
+    row.p99 = agree(at(0.99), HORA_MAX);
+  }
+
+  const Options& options_;
+  int rank_;
+  int size_;
+  std::size_t width_;
+  std::int64_t count_;  // elements of the buffer that the size is of
+  std::int64_t given_;  // elements of the input
+  Memory input_;
+  Memory output_;
+  Pattern mine_;
+  std::int64_t shape_[1] = {0};
+  hora_request request_{};
+};
+
+}  // namespace
+
+Row measure(const Options& options, std::int64_t bytes) { return Bench(options, bytes).run(); }
+
+double sum_over_ranks(double mine) { return agree(mine, HORA_SUM); }
+
+}  // namespace hora::perf

@@ -1,0 +1,66 @@
+// hora-perf: measures the collectives of the runtime on the ranks of a job.
+#include <cstdio>
+
+#include "apps/perf/bench.h"
+
+namespace {
+
+using namespace hora::perf;
+
+void say(const std::string& text) {
+  if (hora_rank() != 0) return;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int run(const Options& options) {
+  Report report;
+  report.options = options;
+  report.version = hora_version();
+  report.ranks = hora_size();
+  report.hosts = static_cast<int>(sum_over_ranks(hora_local_rank() == 0 ? 1 : 0));
+  for (const char* id : {"self", "shm", "gloo", "mpi", "nccl"}) {
+    if (hora_backend_enabled(id) != 0) report.backends.emplace_back(id);
+  }
+  const bool json = options.format == Format::kJson;
+  if (!json) say(format_head(report));
+  for (std::int64_t bytes : options.sizes) {
+    report.rows.push_back(measure(options, bytes));
+    if (!json) say(format_row(report, report.rows.back()));
+  }
+  if (json) say(format_json(report));
+  return report.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  const std::string problem = parse_options({argv + 1, argv + argc}, options);
+  if (!problem.empty()) {
+    std::fprintf(stderr, "hora-perf: %s\nhora-perf --help tells more\n", problem.c_str());
+    return 2;
+  }
+  if (options.help) {
+    std::fputs(std::string(usage()).c_str(), stdout);
+    return 0;
+  }
+  if (hora_init(nullptr) != HORA_OK) {
+    std::fprintf(stderr, "hora-perf: %s\n", hora_last_error());
+    return 1;
+  }
+  int code = 1;
+  if (options.root >= hora_size()) {
+    std::fprintf(stderr, "hora-perf: --root %d is not below the number of ranks, %d\n",
+                 options.root, hora_size());
+    code = 2;
+  } else {
+    try {
+      code = run(options);
+    } catch (const Failure& failure) {
+      std::fprintf(stderr, "hora-perf: rank %d: %s\n", hora_rank(), failure.text.c_str());
+    }
+  }
+  hora_shutdown();
+  return code;
+}

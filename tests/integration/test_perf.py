@@ -1,0 +1,35 @@
+"""hora-perf, which comes with the bundle."""
+import json
+
+import pytest
+
+OPERATIONS = ["allreduce", "allgather", "broadcast", "reducescatter", "alltoall"]
+
+
+def rows_of(done):
+    return json.loads("".join(done.ranks()[0]))["rows"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_measures_and_checks(horarun, operation):
+    done = horarun.run("-np", 3, "hora-perf", operation, "--sizes", "0,4,100K", "--iterations", 3, "--json").expect(0)
+    rows = rows_of(done)
+    assert len(rows) == 3 and all(row["wrong"] == 0 and row["mean_us"] > 0 for row in rows), done
+    assert all(row["best_us"] <= row["median_us"] <= row["p99_us"] for row in rows), done
+
+
+def test_only_rank_0_speaks(horarun):
+    done = horarun.run("-np", 2, "hora-perf", "barrier", "--iterations", 2, "--csv").expect(0)
+    assert set(done.ranks()) == {0} and len(done.ranks()[0]) == 2, done
+
+
+def test_wrong_usage(horarun):
+    done = horarun.run("-np", 1, "hora-perf", "--dtype", "float").expect(2)
+    assert "expected one of uint8" in done.messages, done
+
+
+def test_hosts_have_it_from_the_bundle(horarun, hosts):
+    here = hosts(2)
+    done = horarun.run("-H", here.spec(2), "hora-perf", "--sizes", "64K", "--iterations", 3, "--json").expect(0)
+    report = json.loads("".join(done.ranks()[0]))
+    assert report["hosts"] == 2 and report["rows"][0]["wrong"] == 0, done
