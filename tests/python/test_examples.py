@@ -1,12 +1,12 @@
 """Every example of docs/examples runs and says what it should."""
 
-import re
 import subprocess
 import sys
 
 import pytest
 
 from support import job
+from support.expect import number_in
 
 EXAMPLES = job.ROOT / "docs" / "examples"
 
@@ -20,12 +20,6 @@ def output_of(np, script, *arguments):
     finished = job.run_python(np, EXAMPLES / script, *arguments)
     assert finished.code == 0 and not finished.timed_out, str(finished)
     return finished.out
-
-
-def number_in(pattern, text):
-    found = re.search(pattern, text)
-    assert found, text
-    return float(found.group(1))
 
 
 @pytest.mark.parametrize("np", [1, 2])

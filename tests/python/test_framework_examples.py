@@ -1,10 +1,9 @@
 """The examples for TensorFlow, Keras and JAX run and learn what they should."""
 
-import re
-
 import pytest
 
 from support import job
+from support.expect import number_in
 from support.frameworks import VARIABLES, has_module, needed_python
 
 EXAMPLES = job.ROOT / "docs" / "examples"
@@ -15,12 +14,6 @@ def output_of(framework, script, np=2, **variables):
                               **{**VARIABLES, **variables})
     assert finished.code == 0 and not finished.timed_out, str(finished)
     return finished.out
-
-
-def number_in(pattern, text):
-    found = re.search(pattern, text)
-    assert found, text
-    return float(found.group(1))
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])

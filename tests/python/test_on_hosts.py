@@ -5,6 +5,7 @@ import pathlib
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -16,6 +17,33 @@ HOSTS = job.ROOT / "tests" / "support" / "hosts"
 FILES = ["numpy_ops.py", "process_sets.py", "torch_ops.py", "torch_gradients.py",
          "torch_optimizer.py", "torch_elastic.py"]
 RANKS = 4
+
+# Started on the launcher's machine; its function and the module that it lies in travel.
+CALLER = """
+import os, socket
+import hora
+
+def work(scale):
+    import hora.numpy as hvd
+
+    hvd.init()
+    total = float(hvd.allreduce([scale * (hvd.rank() + 1)], op=hvd.Sum)[0])
+    return socket.gethostname(), hvd.rank(), hvd.cross_size(), total
+
+if __name__ == "__main__":
+    results = hora.run(work, args=(2.0,), np=4, hosts="node1:2,node2:2")
+    assert [rank for _, rank, _, _ in results] == [0, 1, 2, 3], results
+    assert len({name for name, _, _, _ in results}) == 2 == results[0][2], results
+    assert {total for _, _, _, total in results} == {20.0}, results
+    try:
+        hora.run(lambda: os._exit(9), np=2, hosts="node1:1,node2:1")
+    except RuntimeError as error:
+        assert "exit code 9" in str(error), error
+    else:
+        raise AssertionError("a rank that left was not noticed")
+    print("functions ran on both hosts", flush=True)
+"""
+
 
 
 class HostsJob(CheckJob):
@@ -46,6 +74,10 @@ def jobs():
                        shared / "checks" / file, shared / "out" / file]
             script.append("echo == %s; cd %s; timeout 200 %s 2>&1; echo == exit $?" % (
                 file, shared, shlex.join(map(str, command))))
+        (shared / "caller.py").write_text(CALLER)
+        packages = job.build_dir() / "share" / "hora" / "bundle" / "python"
+        script.append(f"cd {shared}; PYTHONPATH={packages} HORARUN={job.launcher()} "
+                      f"timeout 100 {sys.executable} caller.py 2>&1")
         script.append(f"{HOSTS} down")
         finished = job.run_command([HOSTS, "world", "--", "sh", "-c", "\n".join(script)],
                                    timeout=1200, HORA_LIBRARY="", PYTHONPATH=shared)
@@ -58,6 +90,11 @@ def jobs():
                                          for check in names_in(file)])
 def test(jobs, file, check):
     jobs[file].verify(check)
+
+
+def test_functions_run_on_other_hosts(jobs):
+    finished = next(iter(jobs.values())).finished
+    assert "functions ran on both hosts" in finished.out, str(finished)
 
 
 def test_jobs_end_well(jobs):

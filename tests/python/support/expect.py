@@ -1,4 +1,6 @@
-"""Small expectations for checks."""
+"""Small expectations for checks and tests."""
+
+import re
 
 
 def raises(kind, function, *arguments, **named):
@@ -23,3 +25,10 @@ def close(actual, expected, tolerance=1e-6):
     np.testing.assert_allclose(np.asarray(actual, dtype=np.float64),
                                np.asarray(expected, dtype=np.float64), rtol=tolerance,
                                atol=tolerance)
+
+
+def number_in(pattern, text):
+    """The number that the pattern's group finds in a program's output."""
+    found = re.search(pattern, text)
+    assert found, text
+    return float(found.group(1))
