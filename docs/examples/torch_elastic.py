@@ -2,7 +2,6 @@
 training function starts from the last commit with the ranks that are there.
 
     horarun -np 2 python3 docs/examples/torch_elastic.py
-    horarun -np 4 --min-np 2 --max-np 8 --host-discovery-script ./hosts.sh python3 torch_elastic.py
 """
 
 import torch

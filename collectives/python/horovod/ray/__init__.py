@@ -3,5 +3,4 @@ what does the same work."""
 
 raise ImportError(
     """horovod.ray is not a part of Hora: jobs are started by horarun, not by Ray. Instead:
-  - a function on many ranks: horovod.run(fn, num_proc=4, hosts="a:2,b:2")
-  - ranks that come and go: horovod.run(fn, min_num_proc=2, host_discovery_script="./hosts.sh")""")
+  - a function on many ranks: horovod.run(fn, num_proc=4, hosts="a:2,b:2")""")
