@@ -39,7 +39,7 @@ bool is_fence(const Verdict& verdict) {
 }  // namespace
 
 std::vector<std::vector<std::size_t>> plan_fusion(const std::vector<Verdict>& verdicts,
-                                                  std::int64_t threshold_bytes) {
+                                                  const FusionThreshold& threshold_of) {
   struct Open {
     std::size_t step;
     std::int64_t bytes;
@@ -50,7 +50,9 @@ std::vector<std::vector<std::size_t>> plan_fusion(const std::vector<Verdict>& ve
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     const Verdict& verdict = verdicts[i];
     if (is_fence(verdict)) open.clear();
-    if (!can_fuse(verdict) || threshold_bytes <= 0) {
+    const std::int64_t threshold_bytes =
+        can_fuse(verdict) ? threshold_of(verdict.agreed.process_set) : 0;
+    if (threshold_bytes <= 0) {
       steps.push_back({i});
       continue;
     }

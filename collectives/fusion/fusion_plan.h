@@ -4,16 +4,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "collectives/negotiation/request.h"
 
 namespace hora::collectives {
 
+// How many bytes may share a step of the process set; 0: never more than one verdict.
+using FusionThreshold = std::function<std::int64_t(std::int32_t process_set)>;
+
 // Indices into the list of verdicts, in the order of execution; each index once. Reductions that
-// agree in all but name and shape share a step as long as their bytes fit the threshold (0: never).
-// A verdict may move forward past others to join an earlier step.
+// agree in all but name and shape share a step as long as their bytes fit the threshold. A verdict
+// may move forward past others to join an earlier step.
 std::vector<std::vector<std::size_t>> plan_fusion(const std::vector<Verdict>& verdicts,
-                                                  std::int64_t threshold_bytes);
+                                                  const FusionThreshold& threshold_of);
 
 }  // namespace hora::collectives

@@ -26,6 +26,7 @@ Introduction introduce(const Communicator::Start& start) {
   introduction.process_sets = start.process_sets;
   introduction.fusion_threshold_bytes = start.settings.fusion_threshold_bytes;
   introduction.cache_capacity = start.settings.cache_capacity;
+  introduction.deterministic = start.settings.deterministic;
   return introduction;
 }
 

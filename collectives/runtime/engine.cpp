@@ -18,6 +18,10 @@ std::vector<std::int32_t> all_ranks(int size) {
   return ranks;
 }
 
+// They also add the numbers of each element in the order of the ranks, whatever else is in the
+// step.
+bool is_own_backend(const std::string& id) { return id == "self" || id == "shm"; }
+
 }  // namespace
 
 Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Observer& observer)
@@ -102,13 +106,13 @@ Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
   });
   exchanger_->define_scope(id, set->ranks);
   HORA_TRY(pool_.equip(*set));
+  set->keeps_order = std::all_of(set->backends.begin(), set->backends.end(),
+                                 [](const auto& each) { return is_own_backend(each.first); });
   set_table_.add(id, set->ranks);
   sets_[id] = std::move(set);
   // A vendor's library may mind which thread calls it; our own backends do not.
   const std::vector<std::string> enabled = pool_.enabled();
-  const bool any_thread = std::all_of(enabled.begin(), enabled.end(), [](const std::string& each) {
-    return each == "self" || each == "shm";
-  });
+  const bool any_thread = std::all_of(enabled.begin(), enabled.end(), is_own_backend);
   seats_.store(any_thread ? channel_->seats() : nullptr, std::memory_order_release);
   return Ok{};
 }
@@ -199,7 +203,15 @@ void Engine::handle(Incoming incoming) {
 
 void Engine::carry_out(const std::vector<Verdict>& verdicts) {
   observer_.agreed(verdicts);
-  for (const auto& step : plan_fusion(verdicts, agreed_settings().fusion_threshold_bytes)) {
+  const auto threshold_of = [this](std::int32_t id) {
+    const Introduction& agreed = agreed_settings();
+    // What shares a step depends on when the operations came; where that could change the order in
+    // which numbers are added, it must not happen.
+    const auto set = sets_.find(id);
+    const bool may_fuse = !agreed.deterministic || (set != sets_.end() && set->second->keeps_order);
+    return may_fuse ? agreed.fusion_threshold_bytes : 0;
+  };
+  for (const auto& step : plan_fusion(verdicts, threshold_of)) {
     if (state_ != State::kRunning) return;
     std::vector<const Verdict*> chosen;
     for (std::size_t index : step) chosen.push_back(&verdicts[index]);

@@ -23,6 +23,7 @@ std::string encode_introduction(const Introduction& introduction) {
   for (const auto& ranks : introduction.process_sets) out.integers(ranks);
   out.integer(introduction.fusion_threshold_bytes);
   out.integer(introduction.cache_capacity);
+  out.integer(introduction.deterministic ? 1 : 0);
   return out.take();
 }
 
@@ -41,6 +42,7 @@ Result<Introduction> decode_introduction(std::string_view bytes) {
   }
   introduction.fusion_threshold_bytes = in.integer();
   introduction.cache_capacity = in.integer();
+  introduction.deterministic = in.integer() != 0;
   if (!in.ok()) return make_error(ErrorCode::kFailed, "malformed introduction of a rank");
   return introduction;
 }

@@ -20,6 +20,7 @@ struct Introduction {
   // Rank 0's hold for all.
   std::int64_t fusion_threshold_bytes = 128 << 20;
   std::int64_t cache_capacity = 1024;
+  bool deterministic = false;
 
   friend bool operator==(const Introduction&, const Introduction&) = default;
 };

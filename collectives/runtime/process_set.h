@@ -29,6 +29,7 @@ struct ProcessSet {
   std::vector<std::int32_t> ranks;  // global, by set index
   int index = -1;                   // of this rank; -1: not a member
   bool one_host = false;
+  bool keeps_order = false;  // each element's sum is the same whatever shares its step
   std::vector<std::pair<std::string, BackendPtr>> backends;
   SelectionTable table;                                   // rows of those backends
   std::unordered_map<std::string, OperationPtr> pending;  // by name

@@ -93,6 +93,7 @@ Result<Settings> parse_settings(const Variables& variables) {
   settings.start_timeout = std::chrono::seconds(seconds);
   reader.integer("HOROVOD_FUSION_THRESHOLD", settings.fusion_threshold_bytes, 0, INT64_MAX);
   reader.integer("HOROVOD_CACHE_CAPACITY", settings.cache_capacity, 0, 1 << 24);
+  reader.integer("HORA_DETERMINISTIC", settings.deterministic, 0, 1);
   reader.text("HORA_BACKENDS", settings.backends);
   read_cpu_operations(reader, settings);
   if (settings.size > 1 && settings.rendezvous_address.empty()) {

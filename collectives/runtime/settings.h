@@ -32,6 +32,7 @@ struct Settings {
 
   std::int64_t fusion_threshold_bytes = 128 << 20;
   std::int64_t cache_capacity = 1024;  // tensors of a process set; 0: off
+  bool deterministic = false;  // the same inputs on the same ranks give the same bits
   // Only these backends ("shm,gloo"), or all but those behind a minus ("-mpi"); empty: all that
   // work.
   std::string backends;

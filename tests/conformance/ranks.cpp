@@ -29,6 +29,7 @@ Communicator::Start start_of(const WorldOptions& options, int rank,
   start.settings.backends = options.backends;
   start.settings.fusion_threshold_bytes = options.fusion_threshold_bytes;
   start.settings.cache_capacity = options.cache_capacity;
+  start.settings.deterministic = options.deterministic;
   start.process_sets = options.process_sets;
   start.address = "127.0.0.1";
   start.store = store;

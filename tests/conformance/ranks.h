@@ -17,6 +17,7 @@ struct WorldOptions {
   std::string backends;  // HORA_BACKENDS; empty: all
   std::int64_t fusion_threshold_bytes = 128 << 20;
   std::int64_t cache_capacity = 1024;
+  bool deterministic = false;
   std::vector<std::vector<std::int32_t>> process_sets;
   // The host of each rank; empty: all on one.
   std::vector<std::string> hosts;

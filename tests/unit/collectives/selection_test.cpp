@@ -73,22 +73,43 @@ TEST_CASE("selection: only what every rank can use, in rank 0's order") {
   CHECK(agree_on_backends(Lists{}, "").empty());
 }
 
+namespace {
+
+std::vector<std::vector<std::size_t>> fused(const std::vector<Verdict>& verdicts,
+                                            std::int64_t threshold) {
+  return plan_fusion(verdicts, [=](std::int32_t) { return threshold; });
+}
+
+}  // namespace
+
+TEST_CASE("fusion: each process set has a threshold of its own") {
+  Verdict verdict;
+  verdict.agreed.action = Action::kAllreduce;
+  verdict.agreed.dtype = HORA_FLOAT32;
+  verdict.agreed.shape = {1};
+  Verdict other = verdict;
+  other.agreed.process_set = 1;
+  const auto plan = plan_fusion({verdict, other, verdict, other},
+                                [](std::int32_t set) { return set == 0 ? 1000 : 0; });
+  CHECK(plan == std::vector<std::vector<std::size_t>>{{0, 2}, {1}, {3}});
+}
+
 TEST_CASE("fusion: like with like, up to the threshold, nothing past a fence") {
   using Plan = std::vector<std::vector<std::size_t>>;
-  CHECK(plan_fusion({reduce(10), reduce(10), reduce(10)}, 80) == Plan{{0, 1}, {2}});
-  CHECK(plan_fusion({reduce(10), reduce(10, HORA_INT32), reduce(10)}, 1000) == Plan{{0, 2}, {1}});
-  CHECK(plan_fusion({reduce(10), reduce(10)}, 0) == Plan{{0}, {1}});
-  CHECK(plan_fusion({reduce(1000), reduce(1), reduce(2)}, 80) == Plan{{0}, {1, 2}});
+  CHECK(fused({reduce(10), reduce(10), reduce(10)}, 80) == Plan{{0, 1}, {2}});
+  CHECK(fused({reduce(10), reduce(10, HORA_INT32), reduce(10)}, 1000) == Plan{{0, 2}, {1}});
+  CHECK(fused({reduce(10), reduce(10)}, 0) == Plan{{0}, {1}});
+  CHECK(fused({reduce(1000), reduce(1), reduce(2)}, 80) == Plan{{0}, {1, 2}});
   Verdict barrier;
-  CHECK(plan_fusion({reduce(1), barrier, reduce(1)}, 1000) == Plan{{0}, {1}, {2}});
+  CHECK(fused({reduce(1), barrier, reduce(1)}, 1000) == Plan{{0}, {1}, {2}});
   Verdict wrong = reduce(1);
   wrong.status = HORA_MISMATCH;
-  CHECK(plan_fusion({reduce(1), wrong, reduce(1)}, 1000) == Plan{{0, 2}, {1}});
+  CHECK(fused({reduce(1), wrong, reduce(1)}, 1000) == Plan{{0, 2}, {1}});
   Verdict scaled = reduce(1);
   scaled.agreed.postscale = 2;
   Verdict joined = reduce(1);
   joined.joined = {1};
-  CHECK(plan_fusion({reduce(1), scaled, joined, reduce(1)}, 1000) == Plan{{0, 3}, {1}, {2}});
+  CHECK(fused({reduce(1), scaled, joined, reduce(1)}, 1000) == Plan{{0, 3}, {1}, {2}});
 }
 
 TEST_CASE("settings: a world of one without variables, a place with them") {
