@@ -89,8 +89,15 @@ void ask_runtime(BuildFacts& facts) {
   const json description = runtime.describe();
   if (!description.contains("error")) {
     for (const json& row : description["backends"]) {
-      facts.backends[row.value("id", "")] = {row.value("loads", false), row.value("usable", false),
-                                             row.value("version", ""), row.value("why_not", "")};
+      BackendFact fact = {row.value("loads", false), row.value("usable", false),
+                          row.value("version", ""), row.value("why_not", "")};
+      const std::string id = row.value("id", "");
+      // This module looks for its library by itself, so that it loads says little.
+      if (id == "nccl" && fact.loads && fact.version.empty()) {
+        fact.loads = false;
+        fact.why_not = "no libnccl.so.2 was found";
+      }
+      facts.backends[id] = std::move(fact);
     }
     return;
   }
@@ -159,6 +166,8 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
     fact.built = row.found;
     fact.loads = facts.loads(backend->first);
     if (!fact.loads) fact.note = backend->second.why_not;
+    // The backend is one of several things that this library is for, or looks for it by itself.
+    if ((fact.name == "CUDA" || fact.name == "NCCL") && fact.path.empty()) fact.loads = false;
     // It was loaded with the backend and is used from there.
     if (fact.loads && fact.path.empty()) fact.note.clear();
   }

@@ -48,11 +48,15 @@ class Activities {
   ~Activities() = default;
 };
 
+// For a rank that has joined and has no tensor: the device that it used last.
+inline constexpr std::int32_t kOwnDevice = -2;
+
 // One tensor of a step. input == output: in place.
 struct Piece {
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t count = 0;  // elements: of the input; equal to the output's for allreduce, broadcast
+  void* stream = nullptr;  // of a GPU: the input is there once this has done what it was given
 };
 
 // One operation that the whole process set executes now. Counts are elements.
@@ -73,7 +77,6 @@ struct Step {
   // what each rank gets (receive_counts).
   const std::int64_t* send_counts = nullptr;
   const std::int64_t* receive_counts = nullptr;
-  void* stream = nullptr;
   Activities* activities = nullptr;  // null: nobody listens
 };
 
@@ -182,6 +185,10 @@ struct BackendDescriptor {
   // Exactly one of the two.
   Backend* (*create)(const GroupContext& context, ErrorText& error) noexcept;
   Transport* (*connect)(const GroupContext& context, ErrorText& error) noexcept;
+  // Memory of a device for results, and back; null for a backend of host memory. `content`, in host
+  // memory, may be null. release() may come after every Backend has gone. Any thread.
+  void* (*allocate)(std::int32_t device, std::size_t bytes, const void* content) noexcept = nullptr;
+  void (*release)(std::int32_t device, void* memory) noexcept = nullptr;
 };
 
 // The one symbol that a module exports.

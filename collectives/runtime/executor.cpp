@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "collectives/backends/registry.h"
 #include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {
@@ -31,6 +32,17 @@ std::vector<std::int64_t> with_rows(const std::vector<std::int64_t>& shape, std:
   return result;
 }
 
+// Memory for `bytes` where the tensor lies. Null: none left, or no backend knows the device.
+bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, const void* content) {
+  for (const BackendRow& row : backend_rows()) {
+    if (device == HORA_CPU_DEVICE) break;
+    const auto descriptor = load_backend(row);
+    if (!descriptor || (*descriptor)->allocate == nullptr) continue;
+    return buffer.allocate_on(**descriptor, device, bytes, content);
+  }
+  return device == HORA_CPU_DEVICE && buffer.allocate(bytes);
+}
+
 bool add_elementwise(Prepared& prepared, const Verdict& verdict, const Operation* operation) {
   Piece piece;
   piece.count = element_count(verdict.agreed.shape);
@@ -39,10 +51,15 @@ bool add_elementwise(Prepared& prepared, const Verdict& verdict, const Operation
   if (operation != nullptr) {
     piece.input = operation->input;
     piece.output = operation->output;
+    piece.stream = operation->stream;
   } else {
     ResultBuffer stand_in;
     if (!stand_in.allocate(bytes)) return false;
     fill_identity(stand_in.data(), piece.count, verdict.agreed.dtype, verdict.agreed.reduce_op);
+    if (verdict.agreed.device != HORA_CPU_DEVICE) {
+      const ResultBuffer content = std::move(stand_in);
+      if (!allocate(stand_in, kOwnDevice, bytes, content.data())) return false;
+    }
     piece.input = stand_in.data();
     piece.output = stand_in.data();
     prepared.stand_ins.push_back(std::move(stand_in));
@@ -56,11 +73,13 @@ bool add_with_result(Prepared& prepared, Operation& operation, std::int64_t rows
   const std::int64_t row = row_elements(operation.request.shape);
   const auto width = static_cast<std::int64_t>(dtype_bytes(operation.request.dtype));
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(rows * row, width, &bytes) || !operation.result.allocate(bytes)) {
+  if (__builtin_mul_overflow(rows * row, width, &bytes) ||
+      !allocate(operation.result, operation.request.device, bytes, nullptr)) {
     return false;
   }
   operation.result_shape = with_rows(operation.request.shape, rows);
-  prepared.pieces.push_back({operation.input, operation.result.data(), operation.count});
+  prepared.pieces.push_back(
+      {operation.input, operation.result.data(), operation.count, operation.stream});
   return true;
 }
 
@@ -132,9 +151,9 @@ bool prepare(Prepared& prepared, const ProcessSet& set, const std::vector<const 
     const auto root = std::find(set.ranks.begin(), set.ranks.end(), agreed.root);
     step.root = static_cast<std::int32_t>(root - set.ranks.begin());
   }
+  if (agreed.device != HORA_CPU_DEVICE) step.device = kOwnDevice;
   if (operations.front() != nullptr) {
     step.device = operations.front()->request.device;
-    step.stream = operations.front()->stream;
   }
   step.pieces = prepared.pieces.data();
   step.piece_count = static_cast<std::int32_t>(prepared.pieces.size());

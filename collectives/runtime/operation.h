@@ -9,27 +9,47 @@
 #include <string>
 #include <vector>
 
+#include "collectives/backends/backend.h"
 #include "collectives/negotiation/request.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives {
 
-// Memory for a result: not initialised, aligned for vectors.
+struct FreeResult {
+  const BackendDescriptor* owner = nullptr;  // null: host memory
+  std::int32_t device = HORA_CPU_DEVICE;
+  void operator()(void* memory) const {
+    if (owner == nullptr) {
+      std::free(memory);
+    } else {
+      owner->release(device, memory);
+    }
+  }
+};
+
+// Memory for a result: not initialised, aligned for vectors. In host memory, or where a backend has
+// allocated it.
 class ResultBuffer {
  public:
   // False when there is not that much memory.
   bool allocate(std::int64_t bytes) {
     const std::size_t rounded = (static_cast<std::size_t>(bytes) + 63) / 64 * 64;
-    data_.reset(std::aligned_alloc(64, rounded == 0 ? 64 : rounded));
+    data_ = {std::aligned_alloc(64, rounded == 0 ? 64 : rounded), FreeResult{}};
+    return data_ != nullptr;
+  }
+  // On a device, with a copy of `content` (null: not initialised). `owner` lives as long as the
+  // process.
+  bool allocate_on(const BackendDescriptor& owner, std::int32_t device, std::int64_t bytes,
+                   const void* content) {
+    const auto size = static_cast<std::size_t>(bytes == 0 ? 1 : bytes);
+    data_ = {owner.allocate(device, size, bytes == 0 ? nullptr : content),
+             FreeResult{&owner, device}};
     return data_ != nullptr;
   }
   void* data() const { return data_.get(); }
 
  private:
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<void, Free> data_;
+  std::unique_ptr<void, FreeResult> data_;
 };
 
 struct Operation {

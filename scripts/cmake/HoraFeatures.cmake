@@ -80,7 +80,7 @@ set(hora_found FALSE)
 if(HORA_HAVE_CUDA)
   find_path(HORA_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(HORA_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
-  if(HORA_NCCL_INCLUDE AND HORA_NCCL_LIBRARY)
+  if(HORA_NCCL_INCLUDE AND HORA_NCCL_LIBRARY AND CUDAToolkit_NVCC_EXECUTABLE)
     set(hora_found TRUE)
     file(STRINGS ${HORA_NCCL_INCLUDE}/nccl.h hora_nccl_lines
          REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) ")

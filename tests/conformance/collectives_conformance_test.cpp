@@ -1,5 +1,6 @@
 // Every collective, dtype, reduction and awkward size, over every backend, against answers that are
 // computed without the library.
+#include <algorithm>
 #include <numeric>
 
 #include "calls.h"
@@ -132,6 +133,7 @@ TEST_CASE("allreduce: scaling before and after, integers truncate toward zero") 
         const int n = communicator.world().settings.size;
         for (hora_dtype dtype : all_dtypes()) {
           if (dtype == HORA_BOOL || dtype == HORA_UINT8 || dtype == HORA_UINT16) continue;
+          if (reductions_of(dtype).empty()) continue;
           Tensor input(dtype, {5});
           Tensor output(dtype, {5});
           for (int i = 0; i < 5; ++i) input.set(i, (i - 2) * 3);
@@ -296,6 +298,38 @@ TEST_CASE("reducescatter: every dtype, rows that do not divide evenly") {
             }
           }
         }
+      });
+    }
+  }
+}
+
+TEST_CASE("process sets: each reduces among its own members, those made at start and later") {
+  for (const Case& each : cases()) {
+    if (each.size < 3) continue;
+    DYNAMIC_SECTION(describe(each)) {
+      WorldOptions options = options_of(each);
+      options.process_sets = {{0, each.size - 1}};
+      run_all(options, [&](Communicator& communicator) {
+        const int rank = rank_of(communicator);
+        std::vector<int> later;
+        for (int member = 1; member < each.size; ++member) later.push_back(member);
+        std::int32_t added = 0;
+        check(communicator.add_process_set(later, &added).status == HORA_OK, "no set was added");
+        const std::pair<std::int32_t, std::vector<int>> sets[] = {
+            {1, {0, each.size - 1}}, {added, later}, {0, all_ranks(communicator)}};
+        for (const auto& [id, members] : sets) {
+          if (std::count(members.begin(), members.end(), rank) == 0) continue;
+          Tensor tensor(HORA_FLOAT32, {100});
+          fill(tensor, rank);
+          hora_request request = reduce_request("of a set", tensor, tensor);
+          request.process_set = id;
+          Call(communicator, request).finish();
+          for (std::int64_t i = 0; i < 100; ++i) {
+            const double expected = reduced(HORA_FLOAT32, HORA_SUM, members, i);
+            check(tensor.get(i) == expected, difference("of a set", i, tensor.get(i), expected));
+          }
+        }
+        check(communicator.remove_process_set(added).status == HORA_OK, "the set stays");
       });
     }
   }

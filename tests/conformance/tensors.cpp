@@ -37,8 +37,9 @@ Tensor::Tensor(hora_dtype dtype, std::vector<std::int64_t> shape, std::size_t mi
     : dtype_(dtype),
       shape_(std::move(shape)),
       count_(element_count(shape_)),
-      offset_(misalignment),
-      bytes_(static_cast<std::size_t>(count_) * dtype_bytes(dtype) + misalignment + 1) {}
+      // On a GPU only elements as a whole may lie anywhere.
+      offset_(test_device() == HORA_CPU_DEVICE ? misalignment : misalignment * dtype_bytes(dtype)),
+      bytes_(static_cast<std::size_t>(count_) * dtype_bytes(dtype) + offset_ + 1) {}
 
 hora_tensor Tensor::view() {
   hora_tensor tensor{};
@@ -46,7 +47,7 @@ hora_tensor Tensor::view() {
   tensor.shape = shape_.data();
   tensor.ndim = static_cast<std::int32_t>(shape_.size());
   tensor.dtype = dtype_;
-  tensor.device = HORA_CPU_DEVICE;
+  tensor.device = test_device();
   return tensor;
 }
 
@@ -178,6 +179,8 @@ const std::vector<hora_dtype>& all_dtypes() {
 }
 
 std::vector<hora_reduce_op> reductions_of(hora_dtype dtype) {
+  // NCCL reduces no 16-bit integers.
+  if (test_device() != HORA_CPU_DEVICE && (dtype == HORA_INT16 || dtype == HORA_UINT16)) return {};
   if (dtype == HORA_BOOL) return {HORA_SUM, HORA_MIN, HORA_MAX, HORA_PRODUCT};
   return {HORA_SUM, HORA_AVERAGE, HORA_MIN, HORA_MAX, HORA_PRODUCT};
 }

@@ -1,13 +1,35 @@
 // Tensors with known values, and what each collective must make of them, computed another way.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "collectives/types.h"
 
 namespace hora::test {
+
+// Where the tensors of the tests lie: HORA_TEST_DEVICE, a GPU's number, or in host memory. Memory
+// that the host can read as well (managed memory), so that the same checks serve.
+int test_device();
+void* allocate_on_device(std::size_t bytes);
+void free_on_device(void* memory);
+
+template <typename T>
+struct TestMemory {
+  using value_type = T;
+  T* allocate(std::size_t count) {
+    if (test_device() == HORA_CPU_DEVICE) return std::allocator<T>().allocate(count);
+    return static_cast<T*>(allocate_on_device(count * sizeof(T)));
+  }
+  void deallocate(T* memory, std::size_t count) {
+    if (test_device() == HORA_CPU_DEVICE) return std::allocator<T>().deallocate(memory, count);
+    free_on_device(memory);
+  }
+  friend bool operator==(const TestMemory&, const TestMemory&) { return true; }
+};
 
 // Elements of any dtype as doubles: every value used in the tests is exact in all of them.
 class Tensor {
@@ -27,7 +49,7 @@ class Tensor {
   std::vector<std::int64_t> shape_;
   std::int64_t count_;
   std::size_t offset_;
-  std::vector<unsigned char> bytes_;
+  std::vector<unsigned char, TestMemory<unsigned char>> bytes_;
 };
 
 double read_element(const void* data, hora_dtype dtype, std::int64_t index);
@@ -47,7 +69,7 @@ std::string difference(const std::string& what, std::int64_t index, double found
 
 // Every dtype of the library.
 const std::vector<hora_dtype>& all_dtypes();
-// The reductions that the dtype has.
+// The reductions that the dtype has, where the tensors lie.
 std::vector<hora_reduce_op> reductions_of(hora_dtype dtype);
 
 }  // namespace hora::test

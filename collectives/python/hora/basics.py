@@ -215,7 +215,7 @@ def gloo_enabled():
 
 
 def nccl_built():
-    """NCCL's version as one integer (22809 is 2.28.9), 1 when it is not known, 0 without NCCL."""
+    """NCCL's version as one integer (22809 is 2.28.9), 0 where NCCL was not built or is not here."""
     if not _built(b"nccl"):
         return 0
     for backend in describe().get("backends", []):
@@ -224,7 +224,7 @@ def nccl_built():
             if len(parts) >= 2 and all(part.isdigit() for part in parts[:3]):
                 major, minor, patch = (int(part) for part in (parts + ["0"])[:3])
                 return major * 10000 + minor * 100 + patch
-    return 1
+    return 0
 
 
 def cuda_built():

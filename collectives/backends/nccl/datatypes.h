@@ -1,0 +1,45 @@
+// Our dtypes and reductions as NCCL's. What NCCL does not know is moved as bytes.
+#pragma once
+
+#include <nccl.h>
+
+#include "hora/hora.h"
+
+namespace hora::collectives::nccl {
+
+inline ncclDataType_t type_of(hora_dtype dtype) {
+  switch (dtype) {
+    case HORA_INT8:
+      return ncclInt8;
+    case HORA_INT32:
+      return ncclInt32;
+    case HORA_INT64:
+      return ncclInt64;
+    case HORA_FLOAT16:
+      return ncclFloat16;
+    case HORA_FLOAT32:
+      return ncclFloat32;
+    case HORA_FLOAT64:
+      return ncclFloat64;
+    case HORA_BFLOAT16:
+      return ncclBfloat16;
+    default:
+      return ncclUint8;
+  }
+}
+
+inline ncclRedOp_t operator_of(hora_dtype dtype, hora_reduce_op op) {
+  if (dtype == HORA_BOOL) return op == HORA_MIN || op == HORA_PRODUCT ? ncclMin : ncclMax;
+  switch (op) {
+    case HORA_MIN:
+      return ncclMin;
+    case HORA_MAX:
+      return ncclMax;
+    case HORA_PRODUCT:
+      return ncclProd;
+    default:
+      return ncclSum;
+  }
+}
+
+}  // namespace hora::collectives::nccl

@@ -1,0 +1,67 @@
+#include "collectives/backends/nccl/device_memory.h"
+
+#include <atomic>
+
+#include "collectives/backends/backend.h"
+#include "collectives/backends/nccl/libraries.h"
+
+namespace hora::collectives::nccl {
+
+namespace {
+
+std::atomic<std::int32_t> last_device{0};
+
+// The device's primary context, current in this thread. It stays retained: the process's framework
+// and the backend use it, too.
+class OnDevice {
+ public:
+  OnDevice(const Cuda& cuda, std::int32_t device) : cuda_(cuda) {
+    CUdevice handle = 0;
+    CUcontext context = nullptr;
+    if (device == kOwnDevice) device = last_device;
+    good_ = cuda_.cuDeviceGet(&handle, device) == CUDA_SUCCESS &&
+            cuda_.cuDevicePrimaryCtxRetain(&context, handle) == CUDA_SUCCESS &&
+            cuda_.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+  }
+  ~OnDevice() {
+    CUcontext before = nullptr;
+    if (good_) cuda_.cuCtxPopCurrent_v2(&before);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  bool good() const { return good_; }
+
+ private:
+  const Cuda& cuda_;
+  bool good_ = false;
+};
+
+}  // namespace
+
+void use_device(std::int32_t device) noexcept { last_device = device; }
+
+std::int32_t own_device() noexcept { return last_device; }
+
+void* allocate(std::int32_t device, std::size_t bytes, const void* content) noexcept {
+  ErrorText why_not;
+  const Cuda* const driver = cuda(why_not);
+  if (driver == nullptr) return nullptr;
+  const OnDevice here(*driver, device);
+  CUdeviceptr memory = 0;
+  if (!here.good() || driver->cuMemAlloc_v2(&memory, bytes) != CUDA_SUCCESS) return nullptr;
+  if (content != nullptr && driver->cuMemcpyHtoD_v2(memory, content, bytes) != CUDA_SUCCESS) {
+    driver->cuMemFree_v2(memory);
+    return nullptr;
+  }
+  return reinterpret_cast<void*>(memory);
+}
+
+void release(std::int32_t device, void* memory) noexcept {
+  ErrorText why_not;
+  const Cuda* const driver = cuda(why_not);
+  if (driver == nullptr || memory == nullptr) return;
+  const OnDevice here(*driver, device);
+  if (here.good()) driver->cuMemFree_v2(reinterpret_cast<CUdeviceptr>(memory));
+}
+
+}  // namespace hora::collectives::nccl

@@ -1,0 +1,48 @@
+// The CUDA driver and NCCL, found at run time: a host without a GPU has neither, and a process has
+// at most one of each. No CUDA runtime library is needed.
+#pragma once
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include "collectives/backends/backend.h"
+
+namespace hora::collectives::nccl {
+
+// As the libraries export them.
+#define HORA_CUDA_FUNCTIONS(X)                                                              \
+  X(cuInit)                                                                                 \
+  X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)                  \
+      X(cuDevicePrimaryCtxRetain) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2)              \
+          X(cuStreamCreateWithPriority) X(cuStreamDestroy_v2) X(cuStreamWaitEvent)          \
+              X(cuStreamSynchronize) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord) \
+                  X(cuEventQuery) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemcpyHtoD_v2)       \
+                      X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)
+#define HORA_NCCL_FUNCTIONS(X)                                                             \
+  X(ncclGetVersion)                                                                        \
+  X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclCommDestroy) X(ncclCommAbort)         \
+      X(ncclCommGetAsyncError) X(ncclGetErrorString) X(ncclGetLastError) X(ncclAllReduce)  \
+          X(ncclAllGather) X(ncclBroadcast) X(ncclReduce) X(ncclReduceScatter) X(ncclSend) \
+              X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+
+#define HORA_MEMBER(name) decltype(&::name) name = nullptr;
+struct Cuda {
+  HORA_CUDA_FUNCTIONS(HORA_MEMBER)
+};
+struct Nccl {
+  HORA_NCCL_FUNCTIONS(HORA_MEMBER)
+};
+#undef HORA_MEMBER
+
+// Loaded and initialised once per process; null, and why, where that is not possible. Any thread.
+const Cuda* cuda(ErrorText& why_not);
+// The NCCL that the process has loaded already (its framework's), else the host's.
+const Nccl* nccl(ErrorText& why_not);
+// "2.28.9"; "" without NCCL.
+const char* nccl_version();
+
+bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error);
+bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t communicator,
+           ErrorText& error);
+
+}  // namespace hora::collectives::nccl

@@ -1,0 +1,21 @@
+// What the host tells the kernels of pack_kernels.cu.
+#pragma once
+
+#include <cstdint>
+
+namespace hora::collectives::nccl {
+
+// Copies of one launch: by value, so that no memory has to be kept for it. 4 KiB is the limit.
+inline constexpr int kMostCopies = 128;
+struct CopyTable {
+  const void* from[kMostCopies];
+  void* to[kMostCopies];
+  std::int64_t count[kMostCopies];  // elements
+};
+
+// to[i] = from[i] * factor; with divisor != 1 (integers only) from[i] / divisor instead. Block row
+// y does copy y. kernel name: this and the dtype's suffix (kernel_suffix).
+inline constexpr const char* kCopyKernel = "hora_copy_";
+inline constexpr int kThreadsPerBlock = 256;
+
+}  // namespace hora::collectives::nccl

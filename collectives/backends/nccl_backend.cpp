@@ -1,0 +1,427 @@
+// Collectives of NCCL, on tensors that lie on a GPU.
+//
+// Compiled into a module of its own; neither the driver nor NCCL is linked (nccl/libraries.h). Each
+// process set has its communicators, one for each of HOROVOD_NUM_NCCL_STREAMS streams, made when
+// the first tensor shows which device this rank uses.
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "collectives/backends/backend.h"
+#include "collectives/backends/nccl/communicator.h"
+#include "collectives/backends/nccl/datatypes.h"
+#include "collectives/backends/nccl/device_memory.h"
+#include "collectives/backends/nccl/gpu.h"
+#include "collectives/backends/nccl/libraries.h"
+#include "collectives/types.h"
+
+namespace hora::collectives {
+namespace {
+
+using nccl::Copy;
+using nccl::Cuda;
+using nccl::Gpu;
+using nccl::Nccl;
+using nccl::NcclCommunicator;
+using nccl::operator_of;
+using nccl::type_of;
+
+// Tensors in the fusion buffer begin at a multiple of this.
+constexpr std::int64_t kAlignment = 16;
+
+bool is_even(const std::int64_t* counts, int size) {
+  return std::all_of(counts, counts + size, [&](std::int64_t each) { return each == counts[0]; });
+}
+
+ncclResult_t first_failure(ncclResult_t before, ncclResult_t now) {
+  return before == ncclSuccess || before == ncclInProgress ? now : before;
+}
+
+class NcclBackend final : public Backend {
+ public:
+  NcclBackend(const Cuda& cuda, const Nccl& library, std::vector<ncclUniqueId> ids, int index,
+              int size, std::chrono::milliseconds patience)
+      : cuda_(cuda),
+        nccl_(library),
+        ids_(std::move(ids)),
+        index_(index),
+        size_(size),
+        patience_(patience) {}
+
+  Progress execute(const Step& step, std::uint64_t* ticket, ErrorText& error) noexcept override {
+    try {
+      if (!start(step.device, error)) return Progress::kFailed;
+      const Gpu::Current current(*gpu_);
+      lane_ = static_cast<int>(++last_ticket_ % ids_.size());
+      CUevent done = run(step, error) ? gpu_->mark(lane_, error) : nullptr;
+      if (done == nullptr) return Progress::kFailed;
+      *ticket = last_ticket_;
+      running_.emplace(last_ticket_, Running{lane_, done});
+      return Progress::kPending;
+    } catch (const std::exception& failure) {
+      error.set("%s", failure.what());
+      return Progress::kFailed;
+    }
+  }
+
+  Progress poll(std::uint64_t ticket, ErrorText& error) noexcept override {
+    const auto found = running_.find(ticket);
+    if (found == running_.end()) {
+      error.set("unknown ticket");
+      return Progress::kFailed;
+    }
+    const Gpu::Current current(*gpu_);
+    const Progress progress = gpu_->look_at(found->second.done, error);
+    if (progress == Progress::kPending &&
+        communicators_[static_cast<std::size_t>(found->second.lane)]->is_healthy(error)) {
+      sched_yield();
+      return Progress::kPending;
+    }
+    gpu_->recycle(found->second.done);
+    running_.erase(found);
+    if (progress == Progress::kDone) return Progress::kDone;
+    break_off();
+    return Progress::kFailed;
+  }
+
+  void abort() noexcept override { aborted_ = true; }
+
+  void destroy() noexcept override {
+    if (aborted_) break_off();
+    if (gpu_ != nullptr) {
+      const Gpu::Current current(*gpu_);
+      communicators_.clear();
+    }
+    delete this;
+  }
+
+ private:
+  struct Running {
+    int lane;
+    CUevent done;
+  };
+
+  // Kernels of a broken job wait for peers that are gone; only this ends them.
+  void break_off() {
+    aborted_ = true;
+    for (const auto& each : communicators_) each->break_off();
+  }
+
+  bool start(int device, ErrorText& error) {
+    if (aborted_) return error.set("the job is ending");
+    if (gpu_ != nullptr) {
+      return device == kOwnDevice || device == gpu_->device() ||
+             error.set(
+                 "a tensor on device %d, where this process has used device %d before: a "
+                 "rank has one GPU",
+                 device, gpu_->device());
+    }
+    if (device == kOwnDevice) device = nccl::own_device();
+    nccl::use_device(device);
+    gpu_ = Gpu::open(cuda_, device, static_cast<int>(ids_.size()), error);
+    if (gpu_ == nullptr) return false;
+    const Gpu::Current current(*gpu_);
+    for (const ncclUniqueId& id : ids_) {
+      auto joined = NcclCommunicator::join(nccl_, id, index_, size_, aborted_, patience_, error);
+      if (joined == nullptr) return false;
+      communicators_.push_back(std::move(joined));
+    }
+    return true;
+  }
+
+  bool run(const Step& step, ErrorText& error) {
+    std::set<void*> producers;
+    for (int i = 0; i < step.piece_count; ++i) producers.insert(step.pieces[i].stream);
+    for (void* producer : producers) {
+      if (!gpu_->wait_for(lane_, static_cast<CUstream>(producer), error)) return false;
+    }
+    switch (static_cast<hora_operation>(step.operation)) {
+      case HORA_ALLREDUCE:
+        return allreduce(step, error);
+      case HORA_ALLGATHER:
+        return allgather(step, error);
+      case HORA_BROADCAST:
+        return broadcast(step, error);
+      case HORA_ALLTOALL:
+        return alltoall(step, error);
+      case HORA_REDUCESCATTER:
+        return reducescatter(step, error);
+      default:
+        return error.set("this backend has no such operation");
+    }
+  }
+
+  CUstream stream() const { return gpu_->stream(lane_); }
+  static hora_dtype dtype(const Step& step) { return static_cast<hora_dtype>(step.dtype); }
+  static std::int64_t width(const Step& step) {
+    return static_cast<std::int64_t>(dtype_bytes(dtype(step)));
+  }
+
+  bool group(const char* what, const NcclCommunicator::Calls& calls, ErrorText& error) {
+    return communicators_[static_cast<std::size_t>(lane_)]->group(what, calls, error);
+  }
+
+  // The factor and divisor that the kernels want for what happens after the reduction.
+  static bool has_rest(const Step& step) { return step.postscale != 1.0 || step.divisor != 1; }
+  bool copy_back(const Step& step, const std::vector<Copy>& copies, ErrorText& error) {
+    const bool exact = !is_floating(dtype(step)) && step.postscale == 1.0;
+    const double factor = exact ? 1.0 : step.postscale / static_cast<double>(step.divisor);
+    return gpu_->copy(lane_, dtype(step), copies, factor, exact ? step.divisor : 1, error);
+  }
+
+  bool reduce(const void* input, void* output, std::int64_t count, const Step& step,
+              ErrorText& error) {
+    const auto op = operator_of(dtype(step), static_cast<hora_reduce_op>(step.reduce_op));
+    return count == 0 ||
+           group(
+               "ncclAllReduce",
+               [&](ncclComm_t communicator) {
+                 return nccl_.ncclAllReduce(input, output, static_cast<std::size_t>(count),
+                                            type_of(dtype(step)), op, communicator, stream());
+               },
+               error);
+  }
+
+  bool allreduce(const Step& step, ErrorText& error) {
+    if (step.piece_count == 1) {
+      const Piece& piece = step.pieces[0];
+      const void* input = piece.input;
+      if (step.prescale != 1.0) {
+        const std::vector<Copy> scale = {{piece.input, piece.output, piece.count}};
+        if (!gpu_->copy(lane_, dtype(step), scale, step.prescale, 1, error)) return false;
+        input = piece.output;
+      }
+      return reduce(input, piece.output, piece.count, step, error) &&
+             (!has_rest(step) ||
+              copy_back(step, {{piece.output, piece.output, piece.count}}, error));
+    }
+    std::int64_t bytes = 0;
+    std::vector<std::int64_t> places;
+    for (int i = 0; i < step.piece_count; ++i) {
+      places.push_back(bytes);
+      const std::int64_t end = bytes + step.pieces[i].count * width(step);
+      bytes = (end + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    auto* const packed = static_cast<char*>(
+        gpu_->buffer(lane_, static_cast<std::size_t>(std::max(bytes, kAlignment)), error));
+    if (packed == nullptr) return false;
+    std::vector<Copy> in;
+    std::vector<Copy> out;
+    for (int i = 0; i < step.piece_count; ++i) {
+      char* const place = packed + places[static_cast<std::size_t>(i)];
+      in.push_back({step.pieces[i].input, place, step.pieces[i].count});
+      out.push_back({place, step.pieces[i].output, step.pieces[i].count});
+    }
+    return gpu_->copy(lane_, dtype(step), in, step.prescale, 1, error) &&
+           reduce(packed, packed, bytes / width(step), step, error) && copy_back(step, out, error);
+  }
+
+  bool allgather(const Step& step, ErrorText& error) {
+    const Piece& piece = step.pieces[0];
+    const std::int64_t* const counts = step.receive_counts;
+    auto* const output = static_cast<char*>(piece.output);
+    if (std::accumulate(counts, counts + size_, INT64_C(0)) == 0) return true;
+    return group(
+        "ncclAllGather",
+        [&](ncclComm_t communicator) {
+          if (is_even(counts, size_)) {
+            return nccl_.ncclAllGather(piece.input, output,
+                                       static_cast<std::size_t>(counts[0] * width(step)), ncclUint8,
+                                       communicator, stream());
+          }
+          ncclResult_t result = ncclSuccess;
+          char* place = output;
+          for (int root = 0; root < size_; ++root) {
+            const std::int64_t bytes = counts[root] * width(step);
+            if (bytes == 0) continue;
+            result =
+                first_failure(result, nccl_.ncclBroadcast(root == index_ ? piece.input : place,
+                                                          place, static_cast<std::size_t>(bytes),
+                                                          ncclUint8, root, communicator, stream()));
+            place += bytes;
+          }
+          return result;
+        },
+        error);
+  }
+
+  bool broadcast(const Step& step, ErrorText& error) {
+    return group(
+        "ncclBroadcast",
+        [&](ncclComm_t communicator) {
+          ncclResult_t result = ncclSuccess;
+          for (int i = 0; i < step.piece_count; ++i) {
+            const Piece& piece = step.pieces[i];
+            const std::int64_t bytes = piece.count * width(step);
+            if (bytes == 0) continue;
+            const void* const input = index_ == step.root ? piece.input : piece.output;
+            result = first_failure(
+                result, nccl_.ncclBroadcast(input, piece.output, static_cast<std::size_t>(bytes),
+                                            ncclUint8, step.root, communicator, stream()));
+          }
+          return result;
+        },
+        error);
+  }
+
+  bool alltoall(const Step& step, ErrorText& error) {
+    const Piece& piece = step.pieces[0];
+    return group(
+        "ncclSend and ncclRecv",
+        [&](ncclComm_t communicator) {
+          ncclResult_t result = ncclSuccess;
+          const auto* from = static_cast<const char*>(piece.input);
+          auto* to = static_cast<char*>(piece.output);
+          for (int peer = 0; peer < size_; ++peer) {
+            const std::int64_t sent = step.send_counts[peer] * width(step);
+            const std::int64_t received = step.receive_counts[peer] * width(step);
+            if (sent > 0) {
+              result =
+                  first_failure(result, nccl_.ncclSend(from, static_cast<std::size_t>(sent),
+                                                       ncclUint8, peer, communicator, stream()));
+            }
+            if (received > 0) {
+              result =
+                  first_failure(result, nccl_.ncclRecv(to, static_cast<std::size_t>(received),
+                                                       ncclUint8, peer, communicator, stream()));
+            }
+            from += sent;
+            to += received;
+          }
+          return result;
+        },
+        error);
+  }
+
+  bool reducescatter(const Step& step, ErrorText& error) {
+    const Piece& piece = step.pieces[0];
+    if (piece.count == 0) return true;
+    const auto op = operator_of(dtype(step), static_cast<hora_reduce_op>(step.reduce_op));
+    const auto type = type_of(dtype(step));
+    const void* input = piece.input;
+    if (step.prescale != 1.0) {
+      void* const all =
+          gpu_->buffer(lane_, static_cast<std::size_t>(piece.count * width(step)), error);
+      if (all == nullptr ||
+          !gpu_->copy(lane_, dtype(step), {{input, all, piece.count}}, step.prescale, 1, error)) {
+        return false;
+      }
+      input = all;
+    }
+    const std::int64_t* const counts = step.receive_counts;
+    const bool good = group(
+        "ncclReduceScatter",
+        [&](ncclComm_t communicator) {
+          if (is_even(counts, size_)) {
+            return nccl_.ncclReduceScatter(input, piece.output, static_cast<std::size_t>(counts[0]),
+                                           type, op, communicator, stream());
+          }
+          ncclResult_t result = ncclSuccess;
+          const auto* place = static_cast<const char*>(input);
+          for (int root = 0; root < size_; ++root) {
+            if (counts[root] == 0) continue;
+            result =
+                first_failure(result, nccl_.ncclReduce(place, piece.output,
+                                                       static_cast<std::size_t>(counts[root]), type,
+                                                       op, root, communicator, stream()));
+            place += counts[root] * width(step);
+          }
+          return result;
+        },
+        error);
+    return good && (!has_rest(step) ||
+                    copy_back(step, {{piece.output, piece.output, counts[index_]}}, error));
+  }
+
+  const Cuda& cuda_;
+  const Nccl& nccl_;
+  std::vector<ncclUniqueId> ids_;  // one for each stream
+  int index_;
+  int size_;
+  std::chrono::milliseconds patience_;
+  std::unique_ptr<Gpu> gpu_;  // null before the first step
+  std::vector<std::unique_ptr<NcclCommunicator>> communicators_;
+  std::map<std::uint64_t, Running> running_;
+  std::uint64_t last_ticket_ = 0;
+  int lane_ = 0;  // of the step that is being given
+  std::atomic<bool> aborted_{false};
+};
+
+const char* version() noexcept { return nccl::nccl_version(); }
+
+bool probe(const ProbeContext&, ErrorText& why_not) noexcept {
+  return nccl::cuda(why_not) != nullptr && nccl::nccl(why_not) != nullptr;
+}
+
+// The first rank's: its number of streams, and an id for each.
+bool exchange_ids(const GroupContext& group, const Nccl& library, std::vector<ncclUniqueId>& ids,
+                  ErrorText& error) {
+  constexpr int kMostStreams = 16;
+  if (group.index == 0) {
+    const char* const wanted = group.services->setting("HOROVOD_NUM_NCCL_STREAMS");
+    const int streams = wanted == nullptr ? 1 : std::clamp(std::atoi(wanted), 1, kMostStreams);
+    for (int i = 0; i < streams; ++i) {
+      const ncclResult_t made = library.ncclGetUniqueId(&ids.emplace_back());
+      if (!nccl::check(library, made, "ncclGetUniqueId", nullptr, error)) ids.clear();
+      if (ids.empty()) break;  // the others learn it from the empty message
+    }
+  }
+  const void* const* theirs = nullptr;
+  const std::size_t* lengths = nullptr;
+  if (!group.services->exchange(ids.data(), ids.size() * sizeof(ncclUniqueId), false, &theirs,
+                                &lengths, error)) {
+    return false;
+  }
+  if (lengths[0] == 0) return group.index == 0 ? false : error.set("the first rank has no NCCL id");
+  ids.resize(lengths[0] / sizeof(ncclUniqueId));
+  std::memcpy(ids.data(), theirs[0], ids.size() * sizeof(ncclUniqueId));
+  return true;
+}
+
+Backend* create(const GroupContext& group, ErrorText& error) noexcept {
+  try {
+    const Cuda* const driver = nccl::cuda(error);
+    const Nccl* const library = driver == nullptr ? nullptr : nccl::nccl(error);
+    std::vector<ncclUniqueId> ids;
+    if (library == nullptr || !exchange_ids(group, *library, ids, error)) return nullptr;
+    return new NcclBackend(*driver, *library, std::move(ids), group.index, group.size,
+                           std::chrono::milliseconds(group.timeout_ms));
+  } catch (const std::exception& failure) {
+    error.set("%s", failure.what());
+    return nullptr;
+  }
+}
+
+// NCCL reduces no 16-bit integers; moving is by bytes.
+constexpr std::uint32_t kReducible = kAllDtypes & ~(1u << HORA_UINT16) & ~(1u << HORA_INT16);
+
+constexpr Capability row(hora_operation operation, std::uint32_t dtypes) {
+  Capability capability;
+  capability.operation = operation;
+  capability.dtypes = dtypes;
+  capability.gpu = 1;
+  capability.score = 100;
+  return capability;
+}
+
+constexpr Capability kRows[] = {row(HORA_ALLREDUCE, kReducible), row(HORA_ALLGATHER, kAllDtypes),
+                                row(HORA_BROADCAST, kAllDtypes), row(HORA_ALLTOALL, kAllDtypes),
+                                row(HORA_REDUCESCATTER, kReducible)};
+
+constexpr BackendDescriptor kDescriptor = {
+    kBorderVersion, sizeof(BackendDescriptor),      "nccl", "NCCL",  version,        probe,
+    kRows,          sizeof kRows / sizeof kRows[0], create, nullptr, nccl::allocate, nccl::release};
+
+}  // namespace
+}  // namespace hora::collectives
+
+extern "C" __attribute__((visibility("default"))) const hora::collectives::BackendDescriptor*
+hora_backend_descriptor() {
+  return &hora::collectives::kDescriptor;
+}

@@ -1,0 +1,279 @@
+// A double of the CUDA driver; see README.md.
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/backends/nccl/pack_kernels.h"
+#include "collectives/kernels/kernels.h"
+#include "device.h"
+
+using namespace hora::collectives;
+using hora::gpu_double::enqueue;
+using hora::gpu_double::expect_device_memory;
+
+namespace {
+
+[[noreturn]] void fail(const std::string& text) {
+  std::fprintf(stderr, "gpu double: %s\n", text.c_str());
+  std::abort();
+}
+
+class Stream {
+ public:
+  Stream() : thread_([this] { run(); }) {}
+  ~Stream() {
+    push(nullptr);
+    thread_.join();
+  }
+  void push(std::function<void()> work) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    queue_.push_back(std::move(work));
+    changed_.notify_all();
+  }
+  void drain() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+  }
+
+ private:
+  void run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return !queue_.empty(); });
+      const std::function<void()> work = std::move(queue_.front());
+      queue_.pop_front();
+      if (work == nullptr) return;
+      busy_ = true;
+      lock.unlock();
+      work();
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool busy_ = false;
+  std::thread thread_;
+};
+
+// A record is done when the stream has come to it.
+struct Event {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t recorded = 0;
+  std::uint64_t reached = 0;
+};
+using EventPtr = std::shared_ptr<Event>;
+
+std::mutex memory_mutex;
+std::map<std::uintptr_t, std::size_t> memory;  // start, bytes
+thread_local int contexts = 0;
+int fake_context = 0;
+
+Stream& default_stream() {
+  static Stream* const stream = new Stream;  // lives as long as the process
+  return *stream;
+}
+Stream& of(CUstream stream) {
+  return stream == nullptr ? default_stream() : *reinterpret_cast<Stream*>(stream);
+}
+EventPtr& of(CUevent event) { return *reinterpret_cast<EventPtr*>(event); }
+
+CUresult need_context() { return contexts > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
+
+hora_dtype dtype_of(const std::string& suffix) {
+  const std::map<std::string, hora_dtype> known = {
+      {"u8", HORA_UINT8},    {"i8", HORA_INT8},      {"u16", HORA_UINT16},  {"i16", HORA_INT16},
+      {"i32", HORA_INT32},   {"i64", HORA_INT64},    {"f16", HORA_FLOAT16}, {"f32", HORA_FLOAT32},
+      {"f64", HORA_FLOAT64}, {"bf16", HORA_BFLOAT16}};
+  return known.at(suffix);
+}
+
+CUresult allocate(CUdeviceptr* place, std::size_t bytes) {
+  if (need_context() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
+  void* const data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (data == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::memset(data, 0xA5, bytes);  // nobody may take it for zeroes
+  *place = reinterpret_cast<CUdeviceptr>(data);
+  const std::lock_guard<std::mutex> lock(memory_mutex);
+  memory[*place] = bytes;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void hora::gpu_double::enqueue(CUstream stream, std::function<void()> work) {
+  of(stream).push(std::move(work));
+}
+
+void hora::gpu_double::expect_device_memory(const void* data, std::size_t bytes, const char* what) {
+  const auto start = reinterpret_cast<std::uintptr_t>(data);
+  const std::lock_guard<std::mutex> lock(memory_mutex);
+  auto after = memory.upper_bound(start);
+  if (bytes == 0) return;
+  if (after == memory.begin() || (--after)->first + after->second < start + bytes) {
+    fail(std::string(what) + ": " + std::to_string(bytes) + " bytes that are not on the device");
+  }
+}
+
+extern "C" {
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuGetErrorName(CUresult, const char** text) {
+  *text = "CUDA_ERROR_OF_THE_DOUBLE";
+  return CUDA_SUCCESS;
+}
+CUresult cuGetErrorString(CUresult result, const char** text) {
+  *text = result == CUDA_ERROR_INVALID_CONTEXT ? "no context is current" : "an error of the double";
+  return CUDA_SUCCESS;
+}
+CUresult cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+  *count = 1;
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  *context = reinterpret_cast<CUcontext>(&fake_context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent_v2(CUcontext) {
+  ++contexts;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPopCurrent_v2(CUcontext*) {
+  --contexts;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned, int) {
+  *stream = reinterpret_cast<CUstream>(new Stream);
+  return need_context();
+}
+CUresult cuStreamDestroy_v2(CUstream stream) {
+  delete reinterpret_cast<Stream*>(stream);
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  of(stream).drain();
+  return CUDA_SUCCESS;
+}
+CUresult cuEventCreate(CUevent* event, unsigned) {
+  *event = reinterpret_cast<CUevent>(new EventPtr(std::make_shared<Event>()));
+  return need_context();
+}
+CUresult cuEventDestroy_v2(CUevent event) {
+  delete &of(event);
+  return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+  const EventPtr event = of(handle);
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard<std::mutex> lock(event->mutex);
+    number = ++event->recorded;
+  }
+  enqueue(stream, [event, number] {
+    const std::lock_guard<std::mutex> lock(event->mutex);
+    event->reached = std::max(event->reached, number);
+    event->changed.notify_all();
+  });
+  return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent handle) {
+  const EventPtr event = of(handle);
+  const std::lock_guard<std::mutex> lock(event->mutex);
+  return event->reached >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+CUresult cuStreamWaitEvent(CUstream stream, CUevent handle, unsigned) {
+  const EventPtr event = of(handle);
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard<std::mutex> lock(event->mutex);
+    number = event->recorded;
+  }
+  enqueue(stream, [event, number] {
+    std::unique_lock<std::mutex> lock(event->mutex);
+    event->changed.wait(lock, [&] { return event->reached >= number; });
+  });
+  return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc_v2(CUdeviceptr* place, std::size_t bytes) { return allocate(place, bytes); }
+CUresult cuMemAllocManaged(CUdeviceptr* place, std::size_t bytes, unsigned) {
+  return allocate(place, bytes);
+}
+CUresult cuMemFree_v2(CUdeviceptr place) {
+  {
+    const std::lock_guard<std::mutex> lock(memory_mutex);
+    if (memory.erase(place) == 0) fail("cuMemFree of what was not allocated");
+  }
+  std::free(reinterpret_cast<void*>(place));
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
+  expect_device_memory(reinterpret_cast<void*>(to), bytes, "cuMemcpyHtoD");
+  default_stream().drain();
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
+  expect_device_memory(reinterpret_cast<void*>(from), bytes, "cuMemcpyDtoH");
+  default_stream().drain();
+  std::memcpy(to, reinterpret_cast<void*>(from), bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  // What nvcc writes begins so.
+  const unsigned char magic[] = {0x50, 0xed, 0x55, 0xba};
+  if (std::memcmp(image, magic, sizeof magic) != 0) return CUDA_ERROR_INVALID_IMAGE;
+  *module = reinterpret_cast<CUmodule>(&fake_context);
+  return CUDA_SUCCESS;
+}
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
+  if (std::strncmp(name, nccl::kCopyKernel, std::strlen(nccl::kCopyKernel)) != 0) {
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  *function = reinterpret_cast<CUfunction>(
+      new std::string(name + std::strlen(nccl::kCopyKernel)));  // as long as the process
+  return CUDA_SUCCESS;
+}
+CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned copies, unsigned, unsigned,
+                        unsigned, unsigned, unsigned, CUstream stream, void** arguments, void**) {
+  if (blocks == 0 || copies == 0 || copies > nccl::kMostCopies) return CUDA_ERROR_INVALID_VALUE;
+  const auto table =
+      std::make_shared<nccl::CopyTable>(*static_cast<nccl::CopyTable*>(arguments[0]));
+  const double factor = *static_cast<double*>(arguments[1]);
+  const std::int64_t divisor = *static_cast<std::int64_t*>(arguments[2]);
+  const hora_dtype dtype = dtype_of(*reinterpret_cast<std::string*>(function));
+  const auto width = dtype_bytes(dtype);
+  for (unsigned i = 0; i < copies; ++i) {
+    const std::size_t bytes = static_cast<std::size_t>(table->count[i]) * width;
+    expect_device_memory(table->from[i], bytes, "a copying kernel's source");
+    expect_device_memory(table->to[i], bytes, "a copying kernel's target");
+  }
+  enqueue(stream, [=] {
+    for (unsigned i = 0; i < copies; ++i) {
+      std::memmove(table->to[i], table->from[i], static_cast<std::size_t>(table->count[i]) * width);
+      apply_scale(table->to[i], table->count[i], dtype, factor, divisor);
+    }
+  });
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,18 @@
+// What the doubles of CUDA and NCCL share. The double of CUDA exports these for that of NCCL.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <functional>
+
+namespace hora::gpu_double {
+
+// Runs `work` on the stream, behind what it was given before. The null stream is one, too.
+__attribute__((visibility("default"))) void enqueue(CUstream stream, std::function<void()> work);
+// Ends the process with a message unless all of it is memory that was allocated on the "device".
+__attribute__((visibility("default"))) void expect_device_memory(const void* data,
+                                                                 std::size_t bytes,
+                                                                 const char* what);
+
+}  // namespace hora::gpu_double

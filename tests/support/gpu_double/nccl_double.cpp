@@ -1,0 +1,369 @@
+// A double of NCCL for ranks of one host; see README.md.
+#include <fcntl.h>
+#include <nccl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/kernels/kernels.h"
+#include "device.h"
+
+using namespace hora::collectives;
+
+namespace {
+
+constexpr int kMostRanks = 16;
+constexpr std::size_t kMailBytes = 64 * 1024;
+
+// A stream of bytes from one rank to another: a ring with one writer and one reader.
+struct Mail {
+  std::atomic<std::uint64_t> written;
+  std::atomic<std::uint64_t> taken;
+  char bytes[kMailBytes];
+};
+
+// In shared memory, zeroes at first.
+struct Meeting {
+  std::atomic<int> joined;
+  Mail mail[kMostRanks][kMostRanks];  // [from][to]
+};
+
+// Reduce and broadcast are messages here: everything goes through rank 0 of the communicator or the
+// root, in rank order, so that the sum is the same everywhere.
+struct Transfer {
+  int peer;
+  bool sends;
+  char* data;
+  std::size_t bytes;
+  std::size_t done = 0;
+};
+
+}  // namespace
+
+struct ncclComm {
+  int rank = 0;
+  int size = 0;
+  std::string name;
+  Meeting* meeting = nullptr;
+  std::atomic<bool> aborted{false};
+  std::atomic<int> running{0};
+  std::atomic<bool> ready{false};
+};
+
+namespace {
+
+struct Call {
+  ncclComm_t communicator;
+  CUstream stream;
+  std::function<void(ncclComm&)> work;  // a collective
+  std::vector<Transfer> transfers;      // or messages
+};
+thread_local int depth = 0;
+thread_local std::vector<Call> calls;
+
+// Moves what can be moved; false when nothing can.
+bool advance(ncclComm& self, Transfer& transfer) {
+  const auto mine = static_cast<std::size_t>(self.rank);
+  const auto other = static_cast<std::size_t>(transfer.peer);
+  Mail& mail = transfer.sends ? self.meeting->mail[mine][other] : self.meeting->mail[other][mine];
+  const std::uint64_t written = mail.written.load(std::memory_order_acquire);
+  const std::uint64_t taken = mail.taken.load(std::memory_order_acquire);
+  const std::size_t left = transfer.bytes - transfer.done;
+  const std::size_t possible = transfer.sends ? kMailBytes - (written - taken) : written - taken;
+  const std::size_t at = (transfer.sends ? written : taken) % kMailBytes;
+  const std::size_t count = std::min({left, possible, kMailBytes - at});
+  if (count == 0) return false;
+  if (transfer.sends) {
+    std::memcpy(mail.bytes + at, transfer.data + transfer.done, count);
+    mail.written.store(written + count, std::memory_order_release);
+  } else {
+    std::memcpy(transfer.data + transfer.done, mail.bytes + at, count);
+    mail.taken.store(taken + count, std::memory_order_release);
+  }
+  transfer.done += count;
+  return true;
+}
+
+// All of them side by side. Between two ranks messages go in order, so only the first unfinished
+// one of each direction may move.
+void exchange(ncclComm& self, std::vector<Transfer> transfers) {
+  while (!self.aborted) {
+    bool moved = false;
+    bool open = false;
+    bool busy[kMostRanks][2] = {};
+    for (Transfer& each : transfers) {
+      if (each.done == each.bytes) continue;
+      open = true;
+      bool& taken = busy[each.peer][each.sends ? 1 : 0];
+      if (taken) continue;
+      taken = true;
+      moved = advance(self, each) || moved;
+    }
+    if (!open) return;
+    if (!moved) sched_yield();
+  }
+}
+
+void send(ncclComm& self, int peer, const void* data, std::size_t bytes) {
+  exchange(self, {{peer, true, static_cast<char*>(const_cast<void*>(data)), bytes}});
+}
+void receive(ncclComm& self, int peer, void* data, std::size_t bytes) {
+  exchange(self, {{peer, false, static_cast<char*>(data), bytes}});
+}
+
+hora_dtype dtype_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+      return HORA_INT8;
+    case ncclInt32:
+      return HORA_INT32;
+    case ncclInt64:
+      return HORA_INT64;
+    case ncclFloat16:
+      return HORA_FLOAT16;
+    case ncclFloat32:
+      return HORA_FLOAT32;
+    case ncclFloat64:
+      return HORA_FLOAT64;
+    case ncclBfloat16:
+      return HORA_BFLOAT16;
+    default:
+      return HORA_UINT8;
+  }
+}
+
+hora_reduce_op reduction_of(ncclRedOp_t op) {
+  switch (op) {
+    case ncclMin:
+      return HORA_MIN;
+    case ncclMax:
+      return HORA_MAX;
+    case ncclProd:
+      return HORA_PRODUCT;
+    default:
+      return HORA_SUM;
+  }
+}
+
+void reduce(ncclComm& self, const void* from, void* to, std::size_t count, ncclDataType_t type,
+            ncclRedOp_t op, int root) {
+  const hora_dtype dtype = dtype_of(type);
+  const std::size_t bytes = count * dtype_bytes(dtype);
+  if (self.rank != root) return send(self, root, from, bytes);
+  std::vector<char> sum(bytes);
+  std::vector<char> next(bytes);
+  for (int rank = 0; rank < self.size && !self.aborted; ++rank) {
+    std::vector<char>& target = rank == 0 ? sum : next;
+    if (rank == root) {
+      std::memcpy(target.data(), from, bytes);
+    } else {
+      receive(self, rank, target.data(), bytes);
+    }
+    if (rank > 0) {
+      reduce_function(dtype, reduction_of(op))(sum.data(), sum.data(), next.data(),
+                                               static_cast<std::int64_t>(count));
+    }
+  }
+  if (!self.aborted) std::memcpy(to, sum.data(), bytes);
+}
+
+void broadcast(ncclComm& self, const void* from, void* to, std::size_t bytes, int root) {
+  if (self.rank != root) return receive(self, root, to, bytes);
+  for (int rank = 0; rank < self.size; ++rank) {
+    if (rank != root) send(self, rank, from, bytes);
+  }
+  if (to != from) std::memmove(to, from, bytes);
+}
+
+ncclResult_t start(Call call) {
+  ncclComm& self = *call.communicator;
+  ++self.running;
+  hora::gpu_double::enqueue(call.stream, [&self, call = std::move(call)] {
+    if (call.work) {
+      call.work(self);
+    } else {
+      exchange(self, call.transfers);
+    }
+    --self.running;
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t give(Call call) {
+  if (!call.communicator->ready) return ncclInvalidUsage;
+  // Messages of a group are one call: they need each other.
+  if (!call.work && !calls.empty() && !calls.back().work) {
+    calls.back().transfers.push_back(call.transfers.front());
+  } else {
+    calls.push_back(std::move(call));
+  }
+  if (depth > 0) return ncclSuccess;
+  std::vector<Call> given;
+  given.swap(calls);
+  for (Call& each : given) start(std::move(each));
+  return ncclSuccess;
+}
+
+using hora::gpu_double::expect_device_memory;
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclInvalidUsage ? "invalid usage" : "an error of the double";
+}
+const char* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> made{0};
+  std::memset(id, 0, sizeof *id);
+  std::snprintf(id->internal, sizeof id->internal, "/hora-nccl-double-%d-%d", getpid(), made++);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (size > kMostRanks || config == nullptr || config->blocking != 0) return ncclInvalidArgument;
+  auto* const self = new ncclComm;
+  self->rank = rank;
+  self->size = size;
+  self->name = id.internal;
+  const int fd = shm_open(id.internal, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || ftruncate(fd, sizeof(Meeting)) != 0) return ncclSystemError;
+  void* const memory = mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory == MAP_FAILED) return ncclSystemError;
+  self->meeting = static_cast<Meeting*>(memory);
+  self->meeting->joined.fetch_add(1);
+  *out = self;
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t* state) {
+  if (!self->ready && self->meeting->joined.load() == self->size) {
+    shm_unlink(self->name.c_str());  // all have it
+    self->ready = true;
+  }
+  *state = self->ready ? ncclSuccess : ncclInProgress;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t self) {
+  self->aborted = true;
+  while (self->running > 0) sched_yield();
+  shm_unlink(self->name.c_str());
+  munmap(self->meeting, sizeof(Meeting));
+  delete self;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t self) { return ncclCommAbort(self); }
+
+ncclResult_t ncclGroupStart() {
+  ++depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (--depth > 0) return ncclSuccess;
+  std::vector<Call> given;
+  given.swap(calls);
+  for (Call& each : given) start(std::move(each));
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * dtype_bytes(dtype_of(type));
+  expect_device_memory(from, bytes, "ncclAllReduce's source");
+  expect_device_memory(to, bytes, "ncclAllReduce's target");
+  return give({communicator,
+               stream,
+               [=](ncclComm& self) {
+                 reduce(self, from, to, count, type, op, 0);
+                 broadcast(self, to, to, bytes, 0);
+               },
+               {}});
+}
+ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * dtype_bytes(dtype_of(type));
+  expect_device_memory(from, bytes, "ncclReduce's source");
+  if (communicator->rank == root) expect_device_memory(to, bytes, "ncclReduce's target");
+  return give({communicator,
+               stream,
+               [=](ncclComm& self) { reduce(self, from, to, count, type, op, root); },
+               {}});
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * dtype_bytes(dtype_of(type));
+  expect_device_memory(from, bytes * static_cast<std::size_t>(communicator->size),
+                       "ncclReduceScatter's source");
+  expect_device_memory(to, bytes, "ncclReduceScatter's target");
+  return give({communicator,
+               stream,
+               [=](ncclComm& self) {
+                 for (int root = 0; root < self.size; ++root) {
+                   reduce(self,
+                          static_cast<const char*>(from) + static_cast<std::size_t>(root) * bytes,
+                          to, count, type, op, root);
+                 }
+               },
+               {}});
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * dtype_bytes(dtype_of(type));
+  if (communicator->rank == root) expect_device_memory(from, bytes, "ncclBroadcast's source");
+  expect_device_memory(to, bytes, "ncclBroadcast's target");
+  return give(
+      {communicator, stream, [=](ncclComm& self) { broadcast(self, from, to, bytes, root); }, {}});
+}
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * dtype_bytes(dtype_of(type));
+  expect_device_memory(from, bytes, "ncclAllGather's source");
+  expect_device_memory(to, bytes * static_cast<std::size_t>(communicator->size),
+                       "ncclAllGather's target");
+  return give({communicator,
+               stream,
+               [=](ncclComm& self) {
+                 for (int root = 0; root < self.size; ++root) {
+                   broadcast(self, from,
+                             static_cast<char*>(to) + static_cast<std::size_t>(root) * bytes, bytes,
+                             root);
+                 }
+               },
+               {}});
+}
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * dtype_bytes(dtype_of(type));
+  expect_device_memory(data, bytes, "ncclSend");
+  return give({communicator,
+               stream,
+               nullptr,
+               {{peer, true, static_cast<char*>(const_cast<void*>(data)), bytes}}});
+}
+ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * dtype_bytes(dtype_of(type));
+  expect_device_memory(data, bytes, "ncclRecv");
+  return give({communicator, stream, nullptr, {{peer, false, static_cast<char*>(data), bytes}}});
+}
+
+}  // extern "C"
