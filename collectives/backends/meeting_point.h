@@ -20,7 +20,20 @@ struct LauncherPlace {
   std::int32_t cross_size = 1;
 };
 
-// Both functions are collective over the processes that the launcher started.
+// The place among the hosts, from which rank is the first of each rank's host and what every rank's
+// local rank is: counted as horarun does, among the hosts that have a rank of this local rank.
+inline void find_cross_place(const std::int32_t* first_of_host, const std::int32_t* local_ranks,
+                             LauncherPlace& place) {
+  place.cross_rank = 0;
+  place.cross_size = 0;
+  for (std::int32_t rank = 0; rank < place.size; ++rank) {
+    if (local_ranks[rank] != place.local_rank) continue;
+    ++place.cross_size;
+    if (first_of_host[rank] < first_of_host[place.rank]) ++place.cross_rank;
+  }
+}
+
+// The last two functions are collective over the processes that the launcher started.
 struct MeetingPoint {
   // Whether a launcher of this kind started the process. Local, cheap; the text says what was seen.
   bool (*is_launched)(ErrorText& text) noexcept;

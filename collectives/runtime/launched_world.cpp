@@ -11,6 +11,7 @@
 #include "collectives/backends/registry.h"
 #include "collectives/runtime/hosted_rendezvous.h"
 #include "collectives/runtime/own_address.h"
+#include "collectives/runtime/pmi_meeting.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
@@ -205,16 +206,17 @@ std::string find_other_launcher(const Variables& variables) {
 }
 
 Result<std::string> meet_by_launcher(Settings& settings, const std::string& launcher) {
-  const BackendRow* row = find_backend_row("mpi");
-  const auto point = load_meeting_point(*row);
-  if (!point) {
-    return make_error(ErrorCode::kUnavailable,
-                      launcher +
-                          " says that an MPI launcher started this process, but Hora's MPI "
-                          "module does not load: " +
-                          point.error().message);
-  }
-  return Meeting(**point, settings).run();
+  const auto mpi = load_meeting_point(*find_backend_row("mpi"));
+  ErrorText why_not;
+  if (mpi && (*mpi)->is_launched(why_not)) return Meeting(**mpi, settings).run();
+  // MPICH's launchers can be spoken to without any MPI library.
+  ErrorText no_pmi;
+  const MeetingPoint& pmi = pmi_meeting_point();
+  if (pmi.is_launched(no_pmi)) return Meeting(pmi, settings).run();
+  return make_error(ErrorCode::kUnavailable,
+                    launcher + " says that an MPI launcher started this process, but " +
+                        (mpi ? std::string(why_not.text)
+                             : "Hora's MPI module does not load: " + mpi.error().message));
 }
 
 }  // namespace hora::collectives

@@ -109,6 +109,35 @@ def test_horarun_mpi_says_what_failed_before_mpirun(horarun, hosts):
     assert done.code not in (0, None) and "nowhere.invalid" in done.messages, done
 
 
+needs_hydra = pytest.mark.skipif(shutil.which("mpiexec.hydra") is None, reason="no MPICH's mpiexec.hydra")
+
+
+@needs_hydra
+def test_script_under_plain_hydra(mpirun):
+    """MPICH's launcher, no MPICH library: the ranks meet by PMI-1."""
+    environment = {**os.environ, "PYTHONPATH": mpirun.bundle + "/python"}
+    done = subprocess.run(["mpiexec.hydra", "-np", "3", PYTHON, mpirun.script], env=environment, cwd="/",
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done
+    assert sorted(re.findall(r"place .*", done.stdout)) == [f"place {r} 3 {r} 3 0 1" for r in range(3)]
+    assert done.stdout.count("sum 6.0") == 3, done
+
+
+@needs_hydra
+def test_horarun_mpi_by_mpich_on_two_hosts(horarun, hosts, shared):
+    two = hosts(2)
+    folder = os.path.join(shared, "mpich")
+    os.makedirs(folder, exist_ok=True)
+    with open(folder + "/mpirun", "w") as script:  # a link would not do: Hydra looks for its parts beside itself
+        script.write('#!/bin/sh\nexec mpiexec.hydra "$@"\n')
+    os.chmod(script.name, 0o755)
+    done = horarun.run("-np", 4, "-H", two.spec(2), "--mpi", "--no-prefix-output", "--wdir", "/", PYTHON,
+                       os.path.join(shared, "mpi_ranks.py"), env={"PATH": folder + ":/usr/bin:/bin"}).expect(0)
+    assert sorted(re.findall(r"place .*", done.text)) == [
+        "place 0 4 0 2 0 2", "place 1 4 1 2 0 2", "place 2 4 0 2 1 2", "place 3 4 1 2 1 2"]
+    assert done.text.count("sum 10.0") == 4, done
+
+
 @pytest.mark.parametrize("name", ["MPI", "NCCL"])
 def test_check_build_tells_whether_the_library_is_here(build, name):
     """The box, the reason, and the rest of the table, on a machine whose library is gone."""

@@ -30,20 +30,6 @@ bool gather(const void* data, std::size_t bytes, void* received, std::int64_t ti
               "MPI_Iallgather", error);
 }
 
-// Host numbers in the order of their first rank; cross places as horarun counts them: the hosts
-// that have a rank of this local rank.
-void find_cross_place(const std::vector<int>& first_of_host, const std::vector<int>& local_ranks,
-                      LauncherPlace& place) {
-  place.cross_rank = 0;
-  place.cross_size = 0;
-  const auto self = static_cast<std::size_t>(place.rank);
-  for (std::size_t rank = 0; rank < local_ranks.size(); ++rank) {
-    if (local_ranks[rank] != place.local_rank) continue;
-    ++place.cross_size;
-    if (first_of_host[rank] < first_of_host[self]) ++place.cross_rank;
-  }
-}
-
 bool find_place(LauncherPlace& place, ErrorText& error) {
   constexpr std::int64_t kPatienceMs = 60'000;
   if (!start(error)) return false;
@@ -78,7 +64,7 @@ bool find_place(LauncherPlace& place, ErrorText& error) {
     first_of_host.push_back(all[i]);
     local_ranks.push_back(all[i + 1]);
   }
-  find_cross_place(first_of_host, local_ranks, place);
+  find_cross_place(first_of_host.data(), local_ranks.data(), place);
   return true;
 }
 

@@ -108,6 +108,13 @@ bool check(int code, const char* call, ErrorText& error) {
 }
 
 bool is_launched(ErrorText& seen) {
+  const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
+  // MPICH's launcher and Open MPI's library do not know each other: each process would be alone.
+  if (is_set("PMI_FD") && !is_set("OMPI_COMM_WORLD_SIZE") && !is_set("PMIX_NAMESPACE") &&
+      std::strncmp(library_name(), "Open MPI", 8) == 0) {
+    return seen.set("an MPICH launcher (PMI-1) started this process, but the library is %s",
+                    library_name());
+  }
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "PMI_FD"}) {
     if (std::getenv(name) == nullptr) continue;
     seen.set("%s is set", name);
