@@ -9,6 +9,7 @@
 #include <numeric>
 #include <vector>
 
+#include "collectives/backends/activity.h"
 #include "collectives/backends/backend.h"
 #include "collectives/backends/mpi/collectives.h"
 #include "collectives/backends/mpi/datatypes.h"
@@ -66,8 +67,7 @@ class MpiBackend final : public Backend {
       case HORA_BROADCAST:
         return broadcast(step, kind, error);
       case HORA_ALLTOALL:
-        return mpi_.alltoall(step.pieces[0].input, step.send_counts, step.pieces[0].output,
-                             step.receive_counts, kind.type, error);
+        return alltoall(step, kind, error);
       case HORA_REDUCESCATTER:
         return reducescatter(step, kind, error);
       default:
@@ -84,7 +84,10 @@ class MpiBackend final : public Backend {
       input = data;
     }
     apply_scale(data, input == data ? count : 0, kind.dtype, step.prescale, 1);
-    if (!mpi_.allreduce(input, data, count, kind.type, kind.op, error)) return false;
+    {
+      const Activity activity(step, "MPI_ALLREDUCE");
+      if (!mpi_.allreduce(input, data, count, kind.type, kind.op, error)) return false;
+    }
     apply_scale(data, count, kind.dtype, step.postscale, step.divisor);
     return true;
   }
@@ -99,21 +102,30 @@ class MpiBackend final : public Backend {
     std::int64_t total = 0;
     for (int i = 0; i < step.piece_count; ++i) total += step.pieces[i].count;
     char* const packed = buffer(total * kind.width);
-    char* place = packed;
+    pack(step, kind, packed);
+    if (!reduce(packed, packed, total, step, kind, error)) return false;
+    unpack(step, kind, packed);
+    return true;
+  }
+
+  static void pack(const Step& step, const Kind& kind, char* place) {
+    const Activity activity(step, "MEMCPY_IN_FUSION_BUFFER");
     for (int i = 0; i < step.piece_count; ++i) {
       copy(place, step.pieces[i].input, step.pieces[i].count * kind.width);
       place += step.pieces[i].count * kind.width;
     }
-    if (!reduce(packed, packed, total, step, kind, error)) return false;
-    place = packed;
+  }
+
+  static void unpack(const Step& step, const Kind& kind, const char* place) {
+    const Activity activity(step, "MEMCPY_OUT_FUSION_BUFFER");
     for (int i = 0; i < step.piece_count; ++i) {
       copy(step.pieces[i].output, place, step.pieces[i].count * kind.width);
       place += step.pieces[i].count * kind.width;
     }
-    return true;
   }
 
   bool allgather(const Step& step, const Kind& kind, ErrorText& error) {
+    const Activity activity(step, "MPI_ALLGATHER");
     for (int i = 0; i < step.piece_count; ++i) {
       const Piece& piece = step.pieces[i];
       const std::int64_t* counts = step.receive_counts + i * mpi_.size();
@@ -130,12 +142,20 @@ class MpiBackend final : public Backend {
   }
 
   bool broadcast(const Step& step, const Kind& kind, ErrorText& error) {
+    const Activity activity(step, "MPI_BCAST");
     for (int i = 0; i < step.piece_count; ++i) {
       const Piece& piece = step.pieces[i];
       if (mpi_.index() == step.root) copy(piece.output, piece.input, piece.count * kind.width);
       if (!mpi_.broadcast(piece.output, piece.count, kind.type, step.root, error)) return false;
     }
     return true;
+  }
+
+  bool alltoall(const Step& step, const Kind& kind, ErrorText& error) {
+    const Activity activity(step, "MPI_ALLTOALL");
+    const Piece& piece = step.pieces[0];
+    return mpi_.alltoall(piece.input, step.send_counts, piece.output, step.receive_counts,
+                         kind.type, error);
   }
 
   bool reducescatter(const Step& step, const Kind& kind, ErrorText& error) {
@@ -150,6 +170,7 @@ class MpiBackend final : public Backend {
       apply_scale(all, piece.count, kind.dtype, step.prescale, 1);
       input = all;
     }
+    const Activity activity(step, "MPI_REDUCESCATTER");
     // The runtime allocates the output: it is aligned.
     if (!mpi_.reduce_scatter(input, piece.output, step.receive_counts, kind.type, kind.op, error)) {
       return false;

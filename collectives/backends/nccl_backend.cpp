@@ -12,7 +12,9 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <thread>
 
+#include "collectives/backends/activity.h"
 #include "collectives/backends/backend.h"
 #include "collectives/backends/nccl/communicator.h"
 #include "collectives/backends/nccl/datatypes.h"
@@ -24,6 +26,7 @@
 namespace hora::collectives {
 namespace {
 
+using nccl::activity_name;
 using nccl::Copy;
 using nccl::Cuda;
 using nccl::Gpu;
@@ -34,6 +37,16 @@ using nccl::type_of;
 
 // Tensors in the fusion buffer begin at a multiple of this.
 constexpr std::int64_t kAlignment = 16;
+
+// Between two looks at the GPU: at first to be soon, then to leave the core to the training step.
+void pause(int looks) {
+  constexpr int kSoon = 200;
+  if (looks < kSoon) {
+    sched_yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
 
 bool is_even(const std::int64_t* counts, int size) {
   return std::all_of(counts, counts + size, [&](std::int64_t each) { return each == counts[0]; });
@@ -56,13 +69,15 @@ class NcclBackend final : public Backend {
 
   Progress execute(const Step& step, std::uint64_t* ticket, ErrorText& error) noexcept override {
     try {
-      if (!start(step.device, error)) return Progress::kFailed;
+      if (!start(step, error)) return Progress::kFailed;
       const Gpu::Current current(*gpu_);
       lane_ = static_cast<int>(++last_ticket_ % ids_.size());
       CUevent done = run(step, error) ? gpu_->mark(lane_, error) : nullptr;
       if (done == nullptr) return Progress::kFailed;
       *ticket = last_ticket_;
-      running_.emplace(last_ticket_, Running{lane_, done});
+      running_.emplace(
+          last_ticket_,
+          Running{lane_, done, std::make_unique<Activity>(step, activity_name(step.operation)), 0});
       return Progress::kPending;
     } catch (const std::exception& failure) {
       error.set("%s", failure.what());
@@ -80,7 +95,7 @@ class NcclBackend final : public Backend {
     const Progress progress = gpu_->look_at(found->second.done, error);
     if (progress == Progress::kPending &&
         communicators_[static_cast<std::size_t>(found->second.lane)]->is_healthy(error)) {
-      sched_yield();
+      pause(found->second.looks++);
       return Progress::kPending;
     }
     gpu_->recycle(found->second.done);
@@ -105,6 +120,8 @@ class NcclBackend final : public Backend {
   struct Running {
     int lane;
     CUevent done;
+    std::unique_ptr<Activity> activity;  // from the launch to the end on the GPU
+    int looks = 0;
   };
 
   // Kernels of a broken job wait for peers that are gone; only this ends them.
@@ -113,7 +130,8 @@ class NcclBackend final : public Backend {
     for (const auto& each : communicators_) each->break_off();
   }
 
-  bool start(int device, ErrorText& error) {
+  bool start(const Step& step, ErrorText& error) {
+    std::int32_t device = step.device;
     if (aborted_) return error.set("the job is ending");
     if (gpu_ != nullptr) {
       return device == kOwnDevice || device == gpu_->device() ||
@@ -124,6 +142,7 @@ class NcclBackend final : public Backend {
     }
     if (device == kOwnDevice) device = nccl::own_device();
     nccl::use_device(device);
+    const Activity activity(step, "INIT_NCCL");
     gpu_ = Gpu::open(cuda_, device, static_cast<int>(ids_.size()), error);
     if (gpu_ == nullptr) return false;
     const Gpu::Current current(*gpu_);

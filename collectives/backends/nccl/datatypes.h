@@ -3,6 +3,8 @@
 
 #include <nccl.h>
 
+#include <cstdint>
+
 #include "hora/hora.h"
 
 namespace hora::collectives::nccl {
@@ -39,6 +41,22 @@ inline ncclRedOp_t operator_of(hora_dtype dtype, hora_reduce_op op) {
       return ncclProd;
     default:
       return ncclSum;
+  }
+}
+
+// What the timeline calls an operation.
+inline const char* activity_name(std::int32_t operation) {
+  switch (static_cast<hora_operation>(operation)) {
+    case HORA_ALLGATHER:
+      return "NCCL_ALLGATHER";
+    case HORA_BROADCAST:
+      return "NCCL_BCAST";
+    case HORA_ALLTOALL:
+      return "NCCL_ALLTOALL";
+    case HORA_REDUCESCATTER:
+      return "NCCL_REDUCESCATTER";
+    default:
+      return "NCCL_ALLREDUCE";
   }
 }
 

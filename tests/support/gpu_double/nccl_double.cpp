@@ -96,6 +96,7 @@ bool advance(ncclComm& self, Transfer& transfer) {
 // All of them side by side. Between two ranks messages go in order, so only the first unfinished
 // one of each direction may move.
 void exchange(ncclComm& self, std::vector<Transfer> transfers) {
+  int idle = 0;
   while (!self.aborted) {
     bool moved = false;
     bool open = false;
@@ -109,7 +110,12 @@ void exchange(ncclComm& self, std::vector<Transfer> transfers) {
       moved = advance(self, each) || moved;
     }
     if (!open) return;
-    if (!moved) sched_yield();
+    idle = moved ? 0 : idle + 1;
+    if (idle > 20) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    } else if (idle > 0) {
+      sched_yield();
+    }
   }
 }
 
