@@ -204,10 +204,7 @@ Outcome Communicator::enqueue(std::vector<OperationPtr> operations) {
 }
 
 bool Communicator::wait(Operation& operation, Deadline deadline) {
-  // Whoever drives may be kept longer than until a deadline.
-  if (deadline != Deadline::max()) return operation.wait(deadline);
-  driver_->wait_for(operation);
-  return true;
+  return driver_->wait_for(operation, deadline);
 }
 
 OperationPtr Communicator::find(hora_handle handle) const {
@@ -235,7 +232,7 @@ Outcome Communicator::run_world_action(Action action, std::vector<std::int64_t> 
     operation->request.name = "hora.world." + std::to_string(world_actions_++);
   }
   if (Outcome outcome = enqueue({operation}); outcome.status != HORA_OK) return outcome;
-  driver_->wait_for(*operation);
+  driver_->wait_for(*operation, Deadline::max());
   *done = operation;
   return {operation->status, operation->error};
 }

@@ -50,8 +50,7 @@ class Communicator {
   // Null for an unknown handle.
   OperationPtr find(hora_handle handle) const;
   void release(hora_handle handle);
-  // True when done; false when the deadline came first. Deadline::max() waits for ever, and works
-  // meanwhile.
+  // True when done; false when the deadline came first. Drives the runtime meanwhile.
   bool wait(Operation& operation, Deadline deadline);
 
   Outcome add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id);

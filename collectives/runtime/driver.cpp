@@ -1,5 +1,7 @@
 #include "collectives/runtime/driver.h"
 
+#include <algorithm>
+
 namespace hora::collectives {
 
 namespace {
@@ -54,16 +56,17 @@ void Driver::submitted(bool first, bool alone) {
   if (callers_wait_.load(std::memory_order_seq_cst) ? !alone : first) engine_.wake();
 }
 
-void Driver::wait_for(Operation& operation) {
-  if (Seats* seats = engine_.seats()) {
+bool Driver::wait_for(Operation& operation, Deadline deadline) {
+  Seats* seats = operation.done() ? nullptr : engine_.seats();
+  if (seats != nullptr && (deadline == Deadline::max() || Clock::now() < deadline)) {
     if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
-      drive(operation, *seats);
+      drive(operation, *seats, deadline);
     }
   }
-  operation.wait(Deadline::max());
+  return operation.wait(deadline);
 }
 
-void Driver::drive(Operation& operation, Seats& seats) {
+void Driver::drive(Operation& operation, Seats& seats, Deadline deadline) {
   seats.get_up();
   seats.sit(Seat::kCaller);
   drives_.fetch_add(1, std::memory_order_relaxed);
@@ -73,9 +76,13 @@ void Driver::drive(Operation& operation, Seats& seats) {
     const std::uint32_t ticket = seats.ticket_of(Seat::kCaller);
     if (engine_.step(kNoWait) || operation.done() || seats.watch()) continue;
     const Deadline next_look = Clock::now() + kLookAtLinks;
-    if (seats.lie_down(Seat::kCaller)) seats.sleep(Seat::kCaller, ticket, next_look);
+    if (seats.lie_down(Seat::kCaller)) {
+      seats.sleep(Seat::kCaller, ticket, std::min(deadline, next_look));
+    }
     seats.get_up();
-    if (Clock::now() >= next_look) engine_.wake();
+    const auto now = Clock::now();
+    if (now >= deadline) break;
+    if (now >= next_look) engine_.wake();
   }
   // Leaves nothing undone, since nobody else is awake.
   seats.sit(Seat::kThread);

@@ -20,15 +20,16 @@ class Driver {
 
   // The thread's: until the world has ended.
   void run();
-  // A caller's: until the operation is done, which it has been submitted for.
-  void wait_for(Operation& operation);
+  // A caller's: until the operation is done. False when the deadline came first; a step that has
+  // begun by then is finished all the same.
+  bool wait_for(Operation& operation, Deadline deadline);
   // A caller has put something into the queue. `first`: the queue was empty; `alone`: nothing else
   // of this rank is in flight.
   void submitted(bool first, bool alone);
 
  private:
   void run_in_turns();
-  void drive(Operation& operation, Seats& seats);
+  void drive(Operation& operation, Seats& seats, Deadline deadline);
 
   Engine& engine_;
   std::mutex driving_;

@@ -61,7 +61,7 @@ hora_status Call::wait() {
   if (submitted_.status != HORA_OK) return submitted_.status;
   const Deadline deadline = Clock::now() + std::chrono::minutes(1);
   for (std::size_t i = 0; i < handles_.size(); ++i) {
-    if (!operation(i)->wait(deadline)) return HORA_TIMED_OUT;
+    if (!communicator_->wait(*operation(i), deadline)) return HORA_TIMED_OUT;
   }
   return operation(0)->status;
 }

@@ -183,8 +183,9 @@ HORA_API hora_status hora_submit(const hora_request* requests, int32_t count, ho
 
 /* HORA_IN_PROGRESS, or the outcome. Does not wait. */
 HORA_API hora_status hora_poll(hora_handle handle);
-/* Waits for the outcome: timeout_ms < 0 for ever (a lost peer still ends the wait), else at most so
- * long and then HORA_TIMED_OUT, with the operation still in flight. For a CUDA tensor "done" means
+/* Waits for the outcome: timeout_ms < 0 for ever (a lost peer still ends the wait), else so long and
+ * then HORA_TIMED_OUT, with the operation still in flight. The calling thread may do the work while it
+ * waits, and finishes an operation that it has begun, also past that time. For a CUDA tensor "done" means
  * that the work was ordered on the request's stream, as with any CUDA library. */
 HORA_API hora_status hora_wait(hora_handle handle, int64_t timeout_ms);
 /* The error text of a finished handle; "" when it succeeded. Valid until it is released. */

@@ -1,0 +1,40 @@
+/* MPI_Allreduce of float32 sums: "bytes microseconds" for each size, the median of the slowest
+ * rank. */
+#include <mpi.h>
+#include <stdio.h>
+
+#include "timing.h"
+
+static double timed(const float* in, float* out, int count) {
+  const double start = now_us();
+  MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  return now_us() - start;
+}
+
+int main(int argc, char** argv) {
+  int rank = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  for (size_t s = 0; s < SIZE_COUNT; ++s) {
+    const int count = (int)(kSizes[s] / 4);
+    float* in = calloc((size_t)count, 4);
+    float* out = calloc((size_t)count, 4);
+    for (int i = 0; i < count; ++i) in[i] = out[i] = 1;
+    double each = 0;
+    for (int i = 0; i < WARM_UP; ++i) timed(in, out, count);
+    for (int i = 0; i < 3; ++i) each += timed(in, out, count) / 3;
+    MPI_Allreduce(MPI_IN_PLACE, &each, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    const int iterations = iterations_for(each);
+    double* times = calloc((size_t)iterations, sizeof *times);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < iterations; ++i) times[i] = timed(in, out, count);
+    double median = median_of(times, iterations);
+    MPI_Allreduce(MPI_IN_PLACE, &median, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    if (rank == 0) printf("%ld %.3f\n", kSizes[s], median);
+    free(times);
+    free(in);
+    free(out);
+  }
+  MPI_Finalize();
+  return 0;
+}
