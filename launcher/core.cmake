@@ -17,6 +17,7 @@ hora_add_library(hora_launch_core
     plan.cpp
     proof.cpp
     shell_words.cpp
+    stderr_hints.cpp
     spec_location.cpp
     start_board.cpp
     start_report.cpp
@@ -24,6 +25,9 @@ hora_add_library(hora_launch_core
     usage_text.cpp
     worker_environment.cpp
   LINK hora_base nlohmann_json::nlohmann_json)
+
+# Which CPUs and GPUs a rank gets; apart, since the agent needs it, too.
+hora_add_library(hora_binding SOURCES binding_plan.cpp LINK hora_base)
 
 # argv to a Command; option_check.cpp is the one file that includes CLI11,
 # config_file.cpp the one that includes yaml-cpp.

@@ -34,6 +34,8 @@ inline constexpr std::string_view kRsh = "E_RSH";                     // --rsh c
 inline constexpr std::string_view kRendezvous = "E_RENDEZVOUS";
 inline constexpr std::string_view kOutput = "E_OUTPUT";               // standard output takes no more
 inline constexpr std::string_view kUnfit = "E_HOSTS_UNFIT";           // --check-hosts found errors
+inline constexpr std::string_view kStalled = "E_STALLED";             // exit 124; --on-stall kill
+inline constexpr std::string_view kReport = "E_REPORT";               // --report cannot be written
 // Of ranks that could not be started; the exit code is theirs.
 inline constexpr std::string_view kProgramNotFound = "E_PROGRAM_NOT_FOUND";  // exit 127
 inline constexpr std::string_view kInterpreter = "E_INTERPRETER";            // exit 127

@@ -103,6 +103,12 @@ constexpr FailureClass kClasses[] = {
     {failure::kTimeout, kExitTimeout, "the job took longer than --timeout",
      "The time limit of the whole job has passed; all ranks were ended.",
      "Raise --timeout, or find out what the ranks were waiting for."},
+    {failure::kStalled, kExitTimeout, "the job stalled and was ended",
+     "No rank had written anything for --stall-after, and --on-stall kill was given.",
+     "Read the stacks above the message: most ranks wait for the one that stands elsewhere."},
+    {failure::kReport, kExitLauncher, "the report could not be written",
+     "The file of --report cannot be made or its disk is full.",
+     "Name another file."},
     {failure::kHostLost, kExitLauncher, "a host was lost while ranks ran on it",
      "The connection ended, or nothing was heard for the time of --lease: the host crashed, was "
      "cut off, or its agent was killed. Its ranks end by themselves after the same time.",

@@ -125,12 +125,30 @@ void read_knobs(const OptionValues& values, JobSpec& job) {
   }
 }
 
+Status check_report_file(const OptionValues& values) {
+  const std::string file = values.text("--report");
+  const auto ends_in = [&file](std::string_view end) {
+    return file.size() > end.size() && file.compare(file.size() - end.size(), end.size(), end) == 0;
+  };
+  if (file.empty() || ends_in(".json") || ends_in(".html")) return Ok{};
+  return usage("--report: expected a file that ends in .json or .html, found " + quote(file));
+}
+
 void read_output(const OptionValues& values, JobSpec& job) {
   job.output_directory = values.text("--output-filename");
   job.prefix_timestamp = values.has("--prefix-output-with-timestamp");
   job.prefix_output = !values.has("--no-prefix-output");
   job.timings = values.has("--timings");
   job.check_hosts = values.has("--check-hosts");
+  job.report_file = values.text("--report");
+  const std::string stall = values.text("--on-stall");
+  job.on_stall = stall == "warn"   ? StallPolicy::kWarn
+                 : stall == "dump" ? StallPolicy::kDump
+                 : stall == "kill" ? StallPolicy::kKill
+                                   : StallPolicy::kIgnore;
+  job.stall_after = duration_of(values, "--stall-after", job.stall_after);
+  job.bind = values.text("--bind", job.bind);
+  job.gpus_per_rank = values.text("--gpus-per-rank");
   const std::string level = values.text("--log-level");
   job.verbose = job.verbose || level == "TRACE" || level == "DEBUG";
   const std::string source = values.text("--stdin", "0");
@@ -170,6 +188,7 @@ Status read_job_options(const OptionValues& values, const Surroundings& surround
   job.by_mpirun = values.has("--mpi");
   job.mpi_args = values.text("--mpi-args");
   job.binding_args = values.text("--binding-args");
+  HORA_TRY(check_report_file(values));
   read_output(values, job);
   read_knobs(values, job);
   return Ok{};

@@ -17,6 +17,8 @@ enum class RuntimeKind {
 };
 
 enum class TransportKind { kAuto, kSsh, kCommand };  // kAuto: fork for this machine, ssh otherwise
+// What becomes of a job whose ranks have written nothing for a long time.
+enum class StallPolicy { kIgnore, kWarn, kDump, kKill };
 enum class StdinPolicy { kNone, kRankZero, kAll };
 
 struct SshOptions {
@@ -67,6 +69,13 @@ struct JobSpec {
   bool json = false;
   bool timings = false;
   bool check_hosts = false;  // examine the hosts first
+  std::string report_file;   // --report: .json or .html; empty: none
+
+  StallPolicy on_stall = StallPolicy::kIgnore;
+  std::chrono::milliseconds stall_after{300'000};
+
+  std::string bind = "auto";    // auto, none, core, numa
+  std::string gpus_per_rank;    // empty: all are seen by every rank
 };
 
 }  // namespace hora::launcher

@@ -55,7 +55,7 @@ struct LaunchFailed {
   Failure failure;
   int exit_code;
 };
-// INT, TERM, HUP, QUIT.
+// INT, TERM, HUP; QUIT before the ranks run.
 struct UserSignal {
   int signal;
 };

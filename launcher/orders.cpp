@@ -60,6 +60,9 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
     }
     order.grace_ms = spec.grace.count();
     order.lease_ms = spec.lease.count();
+    order.bind = spec.bind;
+    order.gpus_per_rank = spec.gpus_per_rank;
+    order.limit_threads = true;
     orders.push_back(std::move(order));
   }
   return orders;

@@ -2,8 +2,13 @@
 
 #include <string.h>
 
+#include <cstdio>
+
 #include "launcher/exit_code.h"
+#include "launcher/failure_code.h"
 #include "launcher/proof.h"
+#include "launcher/rank_bill.h"
+#include "launcher/stderr_hints.h"
 
 namespace hora::launcher {
 
@@ -45,16 +50,40 @@ std::string how_it_ended(const RankExit& exit) {
   return "exited with code " + std::to_string(exit.exit_code);
 }
 
+// Of a program that could not be started: its class, and what to do.
+std::string start_advice(const RankExit& exit) {
+  const bool interpreter = exit.spawn_error.find("interpreter") != std::string::npos;
+  const std::string_view code = interpreter            ? failure::kInterpreter
+                                : exit.exit_code == 127 ? failure::kProgramNotFound
+                                                        : failure::kNotExecutable;
+  const FailureClass* row = find_failure_class(code);
+  return "  [" + std::string(code) + "] " + std::string(row->fix) + "\n";
+}
+
 std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts) {
   std::string text = "rank " + std::to_string(cause.exit.rank) + " on " +
                      host_name(hosts, cause.host) + " " + how_it_ended(cause.exit) + "\n";
-  if (cause.exit.signal == 9 && cause.exit.spawn_error.empty()) {
+  if (!cause.exit.hint.empty()) {
+    text += "  " + cause.exit.hint + " [" + std::string(failure::kOutOfMemory) + "]\n";
+  } else if (cause.exit.signal == 9 && cause.exit.spawn_error.empty()) {
     text +=
         "  nobody in this job sent that signal; the kernel's out-of-memory killer does "
         "(see dmesg on that host)\n";
   }
+  if (!cause.exit.spawn_error.empty()) text += start_advice(cause.exit);
   const std::string tail = quoted_tail(cause.exit.last_stderr);
   if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
+  if (const StderrHint* hint = find_stderr_hint(cause.exit.last_stderr)) {
+    text += "  what it means: " + std::string(hint->meaning) + "\n  what to do: " +
+            std::string(hint->fix) + "\n";
+  }
+  if (cause.exit.max_rss_bytes > 0) {
+    char used[96];
+    std::snprintf(used, sizeof used, "  it used at most %s of memory and %.1f s of CPU time\n",
+                  bytes_text(cause.exit.max_rss_bytes).c_str(),
+                  static_cast<double>(cause.exit.user_time_us + cause.exit.system_time_us) / 1e6);
+    text += used;
+  }
   return text;
 }
 
@@ -85,7 +114,7 @@ std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
       // Transports name the host themselves, with the address that they tried.
       const bool named = cause.failure.message.compare(0, 5, "host ") == 0;
       return (named ? "" : "host " + host_name(hosts, cause.host) + ": ") +
-             failure_text(cause.failure) + proof_text(cause, hosts, context);
+             failure_text(cause.failure) + proof_text(cause, hosts, context) + context.start_table;
     }
     case Cause::Kind::kLaunch:
       return failure_text(cause.failure);
@@ -117,6 +146,7 @@ std::string collateral_text(const JobOutcome& outcome) {
     text += "  " + std::to_string(also_failed) +
             (also_failed == 1 ? " other rank failed after it\n" : " other ranks failed after it\n");
   }
+  if (also_failed > 0) text += exit_table(outcome.exits);
   if (terminated > 0) {
     text += "  " + std::to_string(terminated) +
             (terminated == 1 ? " rank was terminated\n" : " ranks were terminated\n");

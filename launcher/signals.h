@@ -15,7 +15,7 @@ namespace hora::launcher {
 
 class Signals {
  public:
-  // INT TERM HUP QUIT end the job; TSTP CONT stop and resume it; USR1 USR2 are passed on.
+  // INT TERM HUP end the job; QUIT asks where it stands; TSTP CONT stop and resume it; USR1 USR2 are passed on.
   // PIPE is ignored: a closed reader is seen where it is written to.
   static Result<std::unique_ptr<Signals>> watch(os::EventLoop& loop,
                                                 std::function<void(int signal)> handler);

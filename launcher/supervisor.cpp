@@ -10,6 +10,7 @@
 #include "launcher/exit_code.h"
 #include "launcher/failure_code.h"
 #include "launcher/locality.h"
+#include "launcher/rank_bill.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 
@@ -56,9 +57,15 @@ Result<int> Supervisor::run() {
   display_.stop();
   print_outcome();
   if (spec_.timings) {
-    std::fputs((timings_.text() + display_.board().waterfall()).c_str(), stderr);
+    std::fputs((timings_.text() + display_.board().waterfall() +
+                resource_bill(state_->outcome().exits, plan_.hosts))
+                   .c_str(),
+               stderr);
   }
-  return state_->outcome().exit_code();
+  const int code = state_->outcome().exit_code();
+  // The last output may turn out to be lost when the ranks have succeeded already.
+  if (code == 0 && stdout_error_ != 0) return lost_output_code();
+  return code;
 }
 
 Status Supervisor::set_up() {
@@ -68,6 +75,7 @@ Status Supervisor::set_up() {
   auto signals = Signals::watch(*loop_, [this](int signal) { on_signal(signal); });
   if (!signals) return std::move(signals).error();
   signals_ = std::move(*signals);
+  make_autopsy();
   identity_.job_id = os::random_token();
   identity_.token = os::random_token();
 
@@ -156,7 +164,9 @@ void Supervisor::connect_hosts() {
     raise_descriptor_limit(64 + 4 * hosts_.size() + files);
     return streams_ ? streams_->open() : Status(Ok{});
   };
-  const auto deadline = timings_.start() + spec_.start_timeout;
+  // A transport knows why it did not come further: its word is to be there before time is up.
+  const auto deadline = timings_.start() + spec_.start_timeout -
+                        std::min<Milliseconds>(Milliseconds(250), spec_.start_timeout / 10);
   connector_ = std::make_unique<HostConnector>(
       spec_, installation_, hosts_.size() > 1,
       [this](int host, Stage stage, std::string_view detail) {
@@ -222,7 +232,10 @@ void Supervisor::on_frame(int host, Frame frame) {
       return feed(HostReady{host});
     case FrameType::kStarted:
       return on_started(host, frame.payload);
+    case FrameType::kStacks:
+      return check(host, autopsy_->on_stacks(host, frame.payload));
     case FrameType::kOutput:
+      autopsy_->heard();
       return check(host, streams_->output(host, frame.payload));
     case FrameType::kOutputEnd:
       return check(host, streams_->output_end(host, frame.payload));
@@ -285,7 +298,14 @@ void Supervisor::on_started(int host, const std::string& payload) {
   const auto started = decode_started(payload);
   if (!started) return protocol_error(host, started.error());
   reach(host, Stage::kRanks);
-  if (--hosts_to_start_ == 0) display_.stop();
+  for (const std::string& note : started->notes) {
+    events_.emit("placement", {{"host", name_of(host)}, {"note", note}});
+    os::log_info(kComponent, name_of(host) + ": " + note);
+  }
+  if (--hosts_to_start_ == 0) {
+    display_.stop();
+    watch_for_stall();
+  }
   timings_.mark("ranks started on " + name_of(host));
   for (const auto& [rank, pid] : started->pids) {
     events_.emit("rank_start",

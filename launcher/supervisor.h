@@ -7,10 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "launcher/autopsy.h"
 #include "launcher/bundle.h"
 #include "launcher/event_log.h"
 #include "launcher/host_connector.h"
 #include "launcher/host_link.h"
+#include "launcher/job_report.h"
 #include "launcher/job_rendezvous.h"
 #include "launcher/job_spec.h"
 #include "launcher/job_state.h"
@@ -88,7 +90,11 @@ class Supervisor {
   HostNetwork own_network() const;
   void on_stdout_broken(int errnum);
   std::string name_of(int host) const;
-  void print_outcome() const;
+  void print_outcome();
+  JobReport record(std::string text) const;
+  int lost_output_code() const;
+  void make_autopsy();
+  void watch_for_stall();
 
   JobSpec spec_;
   Plan plan_;  // without ranks while a host's slots are open
@@ -100,6 +106,8 @@ class Supervisor {
 
   std::unique_ptr<os::EventLoop> loop_;
   std::unique_ptr<Signals> signals_;
+  std::unique_ptr<Autopsy> autopsy_;
+  bool last_autopsy_made_ = false;  // that of --timeout
   std::unique_ptr<JobStreams> streams_;  // made with the plan
   std::unique_ptr<JobRendezvous> rendezvous_;
   std::unique_ptr<HostConnector> connector_;
@@ -113,6 +121,7 @@ class Supervisor {
   int hosts_to_suspend_ = 0;
   int hosts_to_start_ = 0;
   bool flushing_ = false;
+  int stdout_error_ = 0;  // errno of what nobody could write
   Timings timings_;
   StartDisplay display_;
   EventLog events_;

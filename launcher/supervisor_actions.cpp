@@ -20,7 +20,10 @@ void Supervisor::feed(const Event& event) {
   const auto actions = state_->step(event, os::Clock::now());
   if (!was_ending && state_->ending()) {
     const auto& cause = state_->outcome().cause;
-    if (cause && cause->failure.code == failure::kStartTimeout) {
+    const std::string_view code = cause ? std::string_view(cause->failure.code) : std::string_view();
+    // Time was up for a host, or for all of them: where did the others stand?
+    if (code == failure::kStartTimeout || code == failure::kConnectTimeout ||
+        code == failure::kShellTimeout || code == failure::kSshBusy) {
       board_at_timeout_ = start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_));
     }
     display_.stop();

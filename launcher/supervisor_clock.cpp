@@ -2,11 +2,9 @@
 #include <signal.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <utility>
 
 #include "launcher/failure_code.h"
-#include "launcher/outcome_text.h"
-#include "launcher/proof.h"
 #include "launcher/supervisor.h"
 
 namespace hora::launcher {
@@ -24,6 +22,10 @@ void Supervisor::arm_deadline() {
   if (!deadline) return;
   deadline_timer_ = loop_->call_at(*deadline, [this] {
     deadline_timer_ = 0;
+    // Before a job that ran out of time is ended: where does it stand?
+    if (state_->started() && !state_->ending() && !std::exchange(last_autopsy_made_, true)) {
+      return autopsy_->begin("--timeout", [this] { feed(ClockTick{}); });
+    }
     feed(ClockTick{});
   });
 }
@@ -51,9 +53,11 @@ void Supervisor::on_signal(int signal) {
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
-    case SIGQUIT:
       if (flushing_) return loop_->stop();  // the reader does not read: do not wait for it
       return feed(UserSignal{signal});
+    case SIGQUIT:  // Ctrl-\ asks where the job stands; before there are ranks it ends it
+      if (!state_->started() || state_->ending()) return feed(UserSignal{signal});
+      return autopsy_->begin("SIGQUIT", [] {});
     case SIGUSR1:
     case SIGUSR2:
       for (HostRun& run : hosts_) {
@@ -99,24 +103,11 @@ void Supervisor::stop_myself() {
 }
 
 void Supervisor::on_stdout_broken(int errnum) {
+  stdout_error_ = errnum;
   if (errnum == EPIPE) return feed(OutputClosed{});
   launch_failed(failure::kOutput, errno_error(errnum, "writing to standard output"));
 }
 
 std::string Supervisor::name_of(int host) const { return plan_.hosts[host].host.name; }
-
-void Supervisor::print_outcome() const {
-  const JobOutcome& outcome = state_->outcome();
-  const std::string text = describe_outcome(outcome, plan_.hosts, {board_at_timeout_, reach_words(spec_)});
-  if (events_.enabled()) {
-    const std::string code = outcome.cause ? outcome.cause->failure.code : std::string();
-    events_.emit("job_end", {{"job_id", identity_.job_id},
-                             {"exit_code", std::int64_t{outcome.exit_code()}},
-                             {"code", code},
-                             {"message", text}});
-  } else if (!text.empty()) {
-    std::fprintf(stderr, "horarun: %s", text.c_str());
-  }
-}
 
 }  // namespace hora::launcher

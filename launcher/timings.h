@@ -15,6 +15,7 @@ class Timings {
 
   os::Clock::time_point start() const { return start_; }
   void mark(std::string phase) { marks_.emplace_back(std::move(phase), os::Clock::now()); }
+  const std::vector<std::pair<std::string, os::Clock::time_point>>& marks() const { return marks_; }
   // One line per phase: milliseconds since the start, since the phase before, name.
   std::string text() const;
 

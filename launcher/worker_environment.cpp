@@ -26,7 +26,7 @@ bool matches_any(std::string_view name, std::span<const std::string_view> patter
 
 // By these a process knows its place in another job, of ours or of another launcher.
 constexpr std::string_view kOtherJobs[] = {
-    "HORA_AGENT_MARK", "HORA_JOB_DIRECTORY", "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE",
+    "HORA_AGENT_MARK", "HORA_JOB_DIRECTORY", "HORA_STACKS*", "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE",
     "PMIX_*",          "PMI_RANK",           "PMI_SIZE",          "PMI_FD",
     "MPI_LOCALRANKID", "_HOROVOD_SECRET_KEY"};
 

@@ -18,6 +18,7 @@
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
+#include "launcher/agent/stack_collector.h"
 #include "launcher/failure_code.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/event_loop.h"
@@ -53,6 +54,7 @@ class Agent {
   void on_probe(std::string_view payload);
   void on_order(std::string_view payload);
   void on_start();
+  void on_dump(Milliseconds patience);
   void on_link_end(const std::string& why);
   void on_signals();
   void on_heartbeat();
@@ -77,6 +79,7 @@ class Agent {
   std::unique_ptr<Deliveries> deliveries_;
   std::unique_ptr<ProbeListener> probe_listener_;
   std::unique_ptr<Prober> prober_;
+  std::unique_ptr<StackCollector> stacks_;
   std::unique_ptr<HostJob> job_;
   os::Fd signals_;
   ReservedPort reserved_port_;
@@ -206,6 +209,9 @@ void Agent::on_frame(Frame frame) {
       suspended_ = false;
       if (job_) job_->resume();
       return;
+    case FrameType::kDump:
+      if (const auto patience_ms = number()) return on_dump(Milliseconds(*patience_ms));
+      break;
     case FrameType::kOutputAck:
       if (const auto bytes = number()) {
         if (job_) job_->output().acknowledge(*bytes);
@@ -282,6 +288,9 @@ void Agent::on_order(std::string_view payload) {
   place.bundle_root = deliveries_->bundle_root();
   place.job_directory = deliveries_->job_directory_if_any();
   place.mark = share_.mark;
+  stacks_ = std::make_unique<StackCollector>(*loop_);
+  place.stacks_place = stacks_->open();
+  place.stacks_signal = StackCollector::signal_number();
   place.cgroup_word = place.mark.substr(place.mark.size() - 16);
   auto prepared = PreparedJob::prepare(std::move(*order), place);
   if (auto* failure = std::get_if<Failure>(&prepared)) return fail(std::move(*failure));
@@ -301,6 +310,18 @@ void Agent::on_order(std::string_view payload) {
 void Agent::on_start() {
   if (!job_ || job_->started()) return fail_protocol("a start without an order");
   job_->start();
+}
+
+void Agent::on_dump(Milliseconds patience) {
+  if (!job_ || !stacks_) {
+    link_->send(FrameType::kStacks, encode(StackReport{}));
+    return;
+  }
+  std::vector<StackCollector::RankProcess> ranks;
+  for (const auto& [rank, pid] : job_->living_ranks()) ranks.push_back({rank, pid});
+  stacks_->collect(std::move(ranks), patience, [this](StackReport report) {
+    link_->send(FrameType::kStacks, encode(report));
+  });
 }
 
 // --- life

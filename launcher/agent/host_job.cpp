@@ -57,6 +57,7 @@ void HostJob::start() {
   phase_ = Phase::kRunning;
   ranks_.reserve(order().ranks.size());
   Started started;
+  started.notes = prepared_.notes();
   for (const RankOrder& rank : order().ranks) start_rank(rank, started);
   link_.send(FrameType::kStarted, encode(started));
   on_child_ended();  // also reports those that never started
@@ -116,6 +117,7 @@ void HostJob::take_exit(Rank& rank, int status, const rusage& usage) {
     rank.exit.exit_code = WEXITSTATUS(status);
   }
   rank.exit.terminated_by_us = rank.ended_by_us;
+  if (rank.exit.signal == SIGKILL && !rank.ended_by_us) rank.exit.hint = oom_.verdict();
   rank.exit.max_rss_bytes = std::int64_t{usage.ru_maxrss} * 1024;
   rank.exit.user_time_us = microseconds(usage.ru_utime);
   rank.exit.system_time_us = microseconds(usage.ru_stime);
@@ -131,6 +133,14 @@ void HostJob::report_exits() {
     rank.exit.last_stderr = output_.last_stderr(rank.exit.rank);
     link_.send(FrameType::kExit, encode(rank.exit));
   }
+}
+
+std::vector<std::pair<int, pid_t>> HostJob::living_ranks() const {
+  std::vector<std::pair<int, pid_t>> found;
+  for (const Rank& rank : ranks_) {
+    if (rank.alive) found.emplace_back(rank.exit.rank, rank.pid);
+  }
+  return found;
 }
 
 bool HostJob::any_alive() const {

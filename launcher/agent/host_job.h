@@ -19,6 +19,7 @@
 
 #include "launcher/agent/input_feeder.h"
 #include "launcher/agent/launcher_link.h"
+#include "launcher/agent/oom_watch.h"
 #include "launcher/agent/output_pump.h"
 #include "launcher/agent/prepared_job.h"
 #include "launcher/process/strays.h"
@@ -49,6 +50,9 @@ class HostJob {
   void launcher_gone();
   // SIGCHLD arrived.
   void on_child_ended();
+
+  // The ranks that live, with their processes.
+  std::vector<std::pair<int, pid_t>> living_ranks() const;
 
   OutputPump& output() { return output_; }
   InputFeeder& input() { return input_; }
@@ -93,6 +97,7 @@ class HostJob {
   std::function<void(Goodbye)> on_finished_;
 
   Phase phase_ = Phase::kPrepared;
+  OomWatch oom_;
   std::vector<Rank> ranks_;
   std::set<pid_t> termed_groups_;  // had their TERM when the job was told to end
 

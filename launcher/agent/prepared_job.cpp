@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "launcher/agent/cpu_topology.h"
 #include "launcher/failure_code.h"
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
@@ -101,7 +102,12 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
     own.emplace_back(place.mark.substr(0, equals), place.mark.substr(equals + 1));
   }
   if (!place.job_directory.empty()) own.emplace_back("HORA_JOB_DIRECTORY", place.job_directory);
+  if (!place.stacks_place.empty()) {
+    own.emplace_back("HORA_STACKS", place.stacks_place);
+    own.emplace_back("HORA_STACKS_SIGNAL", std::to_string(place.stacks_signal));
+  }
   own.emplace_back("PWD", directory);  // programs trust it
+  RankPlacement placement = place_ranks(order, environ);
   auto environment = HostEnvironment::build(order, environ, place.bundle_root, std::move(own));
   if (!environment) {
     return failed_with(
@@ -110,6 +116,7 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   }
 
   PreparedJob job(std::move(order), std::move(*environment));
+  job.placement_ = std::move(placement);
   job.open_files_limit_ = std::get<std::optional<unsigned long>>(room);
   job.working_directory_ = std::move(working_directory);
   job.null_ = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -176,6 +183,9 @@ std::variant<StartedRank, RankNotStarted> PreparedJob::start(const RankOrder& ra
   request.cgroup_fd = cgroup_ ? cgroup_->fd() : -1;
   request.die_with_parent = true;
   request.open_files_limit = open_files_limit_;
+  const auto& bindings = placement_.binding.cpus;
+  const auto local_rank = static_cast<std::size_t>(rank.local_rank);
+  const AffinityScope affinity(local_rank < bindings.size() ? bindings[local_rank] : std::vector<int>());
   SpawnOutcome outcome = spawn(request);
   if (!outcome.ok() && cgroup_ &&
       (outcome.failed_stage == SpawnStage::kClone || outcome.failed_stage == SpawnStage::kCgroup)) {

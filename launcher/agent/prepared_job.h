@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/agent/rank_environment.h"
+#include "launcher/agent/rank_placement.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/fd.h"
@@ -23,6 +24,8 @@ struct JobPlace {
   std::string job_directory;  // empty: the job has none
   std::string mark;           // "HORA_AGENT_MARK=<random>"
   std::string cgroup_word;    // names the job's cgroup
+  std::string stacks_place;   // StackCollector's meeting place; empty: none
+  int stacks_signal = 0;
 };
 
 struct StartedRank {
@@ -43,6 +46,7 @@ class PreparedJob {
   static std::variant<PreparedJob, Failure> prepare(HostOrder order, const JobPlace& place);
 
   const HostOrder& order() const { return order_; }
+  const std::vector<std::string>& notes() const { return placement_.notes; }
   JobCgroup* cgroup() { return cgroup_ ? &*cgroup_ : nullptr; }
 
   std::variant<StartedRank, RankNotStarted> start(const RankOrder& rank);
@@ -63,6 +67,7 @@ class PreparedJob {
   std::vector<char*> argv_;
   std::unordered_map<std::string, Result<std::string>> programs_;  // by PATH
   std::optional<unsigned long> open_files_limit_;
+  RankPlacement placement_;
 };
 
 }  // namespace hora::launcher

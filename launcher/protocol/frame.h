@@ -33,6 +33,7 @@ enum class FrameType : std::uint8_t {
   kFailure = 9,      // Failure; written by an agent or, in its place, by a transport
   kLog = 10,         // LogLine
   kInputAck = 11,    // rank:u32le bytes:u32le            (stdin bytes delivered: flow control)
+  kStacks = 12,      // StackReport: the answer to kDump
   // launcher to agent
   kProbe = 32,     // Probe
   kBundle = 33,    // BundleHeader; followed by kData frames, then kDataEnd
@@ -48,6 +49,7 @@ enum class FrameType : std::uint8_t {
   kTerminate = 43,  // grace_ms:u32le                    (TERM, grace, KILL)
   kSuspend = 44,    // empty: the launcher stops (Ctrl-Z); stop ranks, the lease does not run
   kResume = 45,     // empty
+  kDump = 46,       // patience_ms:u32le                 (where do the ranks stand?)
   // both
   kHeartbeat = 64,  // empty
 };

@@ -234,9 +234,15 @@ void fields(auto& archive, Either<HostOrder> auto& m) {
   archive("grace_ms", m.grace_ms);
   archive("lease_ms", m.lease_ms);
   archive("output_window_bytes", m.output_window_bytes);
+  archive("bind", m.bind);
+  archive("gpus_per_rank", m.gpus_per_rank);
+  archive("limit_threads", m.limit_threads);
 }
 
-void fields(auto& archive, Either<Started> auto& m) { archive("pids", m.pids); }
+void fields(auto& archive, Either<Started> auto& m) {
+  archive("pids", m.pids);
+  archive("notes", m.notes);
+}
 
 void fields(auto& archive, Either<RankExit> auto& m) {
   archive("rank", m.rank);
@@ -250,7 +256,21 @@ void fields(auto& archive, Either<RankExit> auto& m) {
   archive("user_time_us", m.user_time_us);
   archive("system_time_us", m.system_time_us);
   archive("last_stderr", m.last_stderr);
+  archive("hint", m.hint);
 }
+
+void fields(auto& archive, Either<ProcessStacks> auto& m) {
+  archive("rank", m.rank);
+  archive("pid", m.pid);
+  archive("leader", m.leader);
+  archive("program", m.program);
+  archive("state", m.state);
+  archive("cpu_ms", m.cpu_ms);
+  archive("threads", m.threads);
+  archive("stacks", m.stacks);
+}
+
+void fields(auto& archive, Either<StackReport> auto& m) { archive("processes", m.processes); }
 
 void fields(auto& archive, Either<Goodbye> auto& m) {
   archive("survivors", m.survivors);
@@ -309,6 +329,7 @@ std::string encode(const ShipFile& message) { return encode_message(message); }
 std::string encode(const HostOrder& message) { return encode_message(message); }
 std::string encode(const Started& message) { return encode_message(message); }
 std::string encode(const RankExit& message) { return encode_message(message); }
+std::string encode(const StackReport& message) { return encode_message(message); }
 std::string encode(const Goodbye& message) { return encode_message(message); }
 std::string encode(const Failure& message) { return encode_message(message); }
 std::string encode(const LogLine& message) { return encode_message(message); }
@@ -332,6 +353,9 @@ Result<Started> decode_started(std::string_view bytes) {
 }
 Result<RankExit> decode_rank_exit(std::string_view bytes) {
   return decode_message<RankExit>(bytes, "rank exit");
+}
+Result<StackReport> decode_stack_report(std::string_view bytes) {
+  return decode_message<StackReport>(bytes, "stack report");
 }
 Result<Goodbye> decode_goodbye(std::string_view bytes) {
   return decode_message<Goodbye>(bytes, "goodbye");

@@ -119,11 +119,15 @@ struct HostOrder {
   std::int64_t grace_ms = 5000;
   std::int64_t lease_ms = 10000;
   std::int64_t output_window_bytes = 256 * 1024;
+  std::string bind = "none";    // --bind: none, auto, core, numa
+  std::string gpus_per_rank;    // --gpus-per-rank: empty, auto, or a number
+  bool limit_threads = false;   // OMP_NUM_THREADS by cores and ranks, unless it is set
   friend bool operator==(const HostOrder&, const HostOrder&) = default;
 };
 
 struct Started {
   std::vector<std::pair<int, std::int64_t>> pids;  // rank, pid
+  std::vector<std::string> notes;                  // bindings and thread counts, for people
   friend bool operator==(const Started&, const Started&) = default;
 };
 
@@ -140,7 +144,25 @@ struct RankExit {
   std::int64_t user_time_us = 0;
   std::int64_t system_time_us = 0;
   std::string last_stderr;  // the last lines, at most 4 KiB
+  std::string hint;         // what the host knows about its end: "the kernel's out-of-memory killer ..."
   friend bool operator==(const RankExit&, const RankExit&) = default;
+};
+
+// Where the processes of the ranks stand, asked for while the job hangs.
+struct ProcessStacks {
+  int rank = 0;
+  std::int64_t pid = 0;
+  bool leader = false;   // the rank itself, not a child of it
+  std::string program;   // the kernel's name of it
+  std::string state;     // "S futex_wait_queue": the kernel's state, and where it waits there
+  std::int64_t cpu_ms = 0;
+  int threads = 0;
+  std::string stacks;    // what it said itself, all threads; empty when it cannot
+  friend bool operator==(const ProcessStacks&, const ProcessStacks&) = default;
+};
+struct StackReport {
+  std::vector<ProcessStacks> processes;
+  friend bool operator==(const StackReport&, const StackReport&) = default;
 };
 
 struct Goodbye {
@@ -171,6 +193,7 @@ std::string encode(const ShipFile&);
 std::string encode(const HostOrder&);
 std::string encode(const Started&);
 std::string encode(const RankExit&);
+std::string encode(const StackReport&);
 std::string encode(const Goodbye&);
 std::string encode(const Failure&);
 std::string encode(const LogLine&);
@@ -184,6 +207,7 @@ Result<ShipFile> decode_ship_file(std::string_view bytes);
 Result<HostOrder> decode_host_order(std::string_view bytes);
 Result<Started> decode_started(std::string_view bytes);
 Result<RankExit> decode_rank_exit(std::string_view bytes);
+Result<StackReport> decode_stack_report(std::string_view bytes);
 Result<Goodbye> decode_goodbye(std::string_view bytes);
 Result<Failure> decode_failure(std::string_view bytes);
 Result<LogLine> decode_log_line(std::string_view bytes);

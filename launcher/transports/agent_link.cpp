@@ -35,21 +35,6 @@ std::uint32_t frame_length(const std::string& header) {
          std::uint32_t{u[3]} << 24;
 }
 
-// The last lines of what a shell or an agent said, for an error message.
-std::string last_words(std::string_view text) {
-  constexpr std::size_t kEnough = 600;
-  text = trim(text);
-  if (text.size() > kEnough) text.remove_prefix(text.size() - kEnough);
-  return quote(text, 2 * kEnough);
-}
-
-std::string describe(const RemoteEnd& end) {
-  if (!end.link_error.empty()) return end.link_error;
-  if (!end.signal.empty()) return "it was killed by signal " + end.signal;
-  if (end.exit_status) return "it exited with status " + std::to_string(*end.exit_status);
-  return "the connection closed";
-}
-
 }  // namespace
 
 AgentLink::AgentLink(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Carrier& carrier)

@@ -17,18 +17,12 @@
 #include "launcher/transports/agent_payload.h"
 #include "launcher/transports/bootstrap.h"
 #include "launcher/transports/byte_queue.h"
+#include "launcher/transports/remote_end.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
-
-// How the remote command ended, as far as it is known.
-struct RemoteEnd {
-  std::optional<int> exit_status;
-  std::string signal;      // "SEGV"; empty: none
-  std::string link_error;  // the connection broke: why; empty: it did not
-};
 
 struct AgentLinkOptions {
   std::string host;  // for messages: "node3 (10.0.0.3:22)"; may be refined by set_host()

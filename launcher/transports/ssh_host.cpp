@@ -248,7 +248,7 @@ bool SshHost::step_authenticate() {
     if (!client_->connected()) what += "; the server closed the connection: " + client_->error();
     fail(failure::kSshAuth, what,
          "name the key with -i, load it into ssh-agent, or add its public half to "
-         "~/.ssh/authorized_keys there");
+         "~/.ssh/authorized_keys there (sshd ignores that file when it, ~/.ssh or ~ can be written by others)");
     return false;
   }
   loop_.cancel(stage_timer_);

@@ -64,7 +64,6 @@ ENDINGS = {
     "SIGTERM": lambda job: job.send_signal(signal.SIGTERM),
     "SIGINT": lambda job: job.send_signal(signal.SIGINT),
     "SIGHUP": lambda job: job.send_signal(signal.SIGHUP),
-    "SIGQUIT": lambda job: job.send_signal(signal.SIGQUIT),
     "death of a rank": lambda job: kill([p.pid for p in job.survivors() if p.command.endswith(" ".join(KINDS))][:1]),
 }
 

@@ -1,0 +1,25 @@
+// The CPUs that this process may use, with core and NUMA node.
+#pragma once
+
+#include <vector>
+
+#include "launcher/binding_plan.h"
+
+namespace hora::launcher {
+
+std::vector<CpuPlace> usable_cpu_places();
+
+// The calling thread, and what it starts, runs on these CPUs until this object goes.
+class AffinityScope {
+ public:
+  explicit AffinityScope(const std::vector<int>& cpus);  // empty: nothing is changed
+  ~AffinityScope();
+  AffinityScope(const AffinityScope&) = delete;
+  AffinityScope& operator=(const AffinityScope&) = delete;
+
+ private:
+  std::vector<unsigned long> before_;  // a cpu mask of any size
+  bool changed_ = false;
+};
+
+}  // namespace hora::launcher

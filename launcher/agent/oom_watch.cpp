@@ -1,0 +1,65 @@
+#include "launcher/agent/oom_watch.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <string_view>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+namespace {
+
+std::string whole(const std::string& path) {
+  const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  char bytes[4096];
+  for (ssize_t got = 1; file.valid() && got > 0;) {
+    got = ::read(file.get(), bytes, sizeof bytes);
+    if (got > 0) text.append(bytes, static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+// The number behind "name " at the beginning of a line.
+std::int64_t counter(const std::string& text, std::string_view name) {
+  for (const std::string_view line : split(text, '\n')) {
+    if (line.size() > name.size() && line.substr(0, name.size()) == name && line[name.size()] == ' ') {
+      return parse_int<std::int64_t>(trim(line.substr(name.size()))).value_or(-1);
+    }
+  }
+  return -1;
+}
+
+std::string own_cgroup() {
+  for (const std::string_view line : split(whole("/proc/self/cgroup"), '\n')) {
+    if (line.substr(0, 3) == "0::") return "/sys/fs/cgroup" + std::string(line.substr(3));
+  }
+  return {};
+}
+
+}  // namespace
+
+OomWatch::OomWatch()
+    : cgroup_(own_cgroup()),
+      machine_(counter(whole("/proc/vmstat"), "oom_kill")),
+      cgroup_kills_(cgroup_.empty() ? -1 : counter(whole(cgroup_ + "/memory.events"), "oom_kill")) {}
+
+std::string OomWatch::verdict() const {
+  const std::int64_t in_cgroup =
+      cgroup_kills_ < 0 ? -1 : counter(whole(cgroup_ + "/memory.events"), "oom_kill");
+  if (in_cgroup > cgroup_kills_) {
+    const std::string limit(trim(whole(cgroup_ + "/memory.max")));
+    return "the kernel's out-of-memory killer ended a process in this job's cgroup" +
+           (limit.empty() || limit == "max" ? std::string() : ", whose limit is " + limit + " bytes");
+  }
+  const std::int64_t on_machine = machine_ < 0 ? -1 : counter(whole("/proc/vmstat"), "oom_kill");
+  if (on_machine > machine_) {
+    return "the kernel's out-of-memory killer was at work on this host while the rank ran";
+  }
+  return {};
+}
+
+}  // namespace hora::launcher

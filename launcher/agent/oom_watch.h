@@ -1,0 +1,22 @@
+// Whether the kernel has killed processes for lack of memory since this object was made: its counters,
+// since nobody else tells the one that was killed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace hora::launcher {
+
+class OomWatch {
+ public:
+  OomWatch();
+  // What to say of a rank that SIGKILL ended and not we; empty when the counters have not moved.
+  std::string verdict() const;
+
+ private:
+  std::string cgroup_;           // our own cgroup v2 folder; empty: none
+  std::int64_t machine_ = -1;    // -1: cannot be read
+  std::int64_t cgroup_kills_ = -1;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,20 @@
+// What a rank is born with on this host: its CPUs, its GPUs, a sensible number of threads.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/binding_plan.h"
+#include "launcher/protocol/messages.h"
+
+namespace hora::launcher {
+
+struct RankPlacement {
+  Binding binding;                 // by local rank
+  std::vector<std::string> notes;  // for people
+};
+
+// Also adds OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES to the order where the user has not set them.
+RankPlacement place_ranks(HostOrder& order, const char* const* machine_environment);
+
+}  // namespace hora::launcher

@@ -1,0 +1,72 @@
+// Asks the processes of the ranks where they stand. A Python that a rank starts connects here by itself
+// (collectives/python/sitecustomize.py) and writes the stacks of all its threads when it gets a
+// certain signal; nobody's rights over other processes are needed. Of processes that have not
+// connected the kernel's account is given: state, wait channel, CPU time.
+//
+// The meeting place is an abstract socket: no file, gone with this process. Only processes of our own
+// user that are descendants of a rank are listened to.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/protocol/messages.h"
+#include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+class StackCollector {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+
+  struct RankProcess {
+    int rank = 0;
+    pid_t pid = -1;  // leads a session of its own
+  };
+
+  explicit StackCollector(os::EventLoop& loop) : loop_(loop) {}
+  ~StackCollector();
+  StackCollector(const StackCollector&) = delete;
+  StackCollector& operator=(const StackCollector&) = delete;
+
+  // Answers the name of the meeting place, empty when there is none: stacks are a help, no condition.
+  const std::string& open();
+  // The signal that asks; a real-time one that programs leave alone.
+  static int signal_number();
+
+  // `done` is called once, when all that was said has come or the time is up. One at a time.
+  void collect(std::vector<RankProcess> ranks, Milliseconds patience,
+               std::function<void(StackReport)> done);
+
+ private:
+  struct Peer {
+    os::Fd fd;
+    pid_t pid = -1;
+    std::string text;
+    bool asked = false;
+  };
+
+  void on_connection();
+  void on_readable(int fd);
+  void look_again();
+  void finish();
+  ProcessStacks describe(int rank, pid_t pid) const;
+
+  os::EventLoop& loop_;
+  os::Fd listener_;
+  std::string name_;
+  std::map<int, Peer> peers_;  // by descriptor
+  std::vector<RankProcess> ranks_;
+  std::function<void(StackReport)> done_;
+  os::EventLoop::TimerId timer_ = 0;
+  os::Clock::time_point deadline_;
+  os::Clock::time_point last_heard_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,21 @@
+#include "launcher/transports/remote_end.h"
+
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+std::string last_words(std::string_view text) {
+  constexpr std::size_t kEnough = 600;
+  text = trim(text);
+  if (text.size() > kEnough) text.remove_prefix(text.size() - kEnough);
+  return quote(text, 2 * kEnough);
+}
+
+std::string describe(const RemoteEnd& end) {
+  if (!end.link_error.empty()) return end.link_error;
+  if (!end.signal.empty()) return "it was killed by signal " + end.signal;
+  if (end.exit_status) return "it exited with status " + std::to_string(*end.exit_status);
+  return "the connection closed";
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,21 @@
+// How a command on a host ended, in words.  [pure]
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hora::launcher {
+
+// How the remote command ended, as far as it is known.
+struct RemoteEnd {
+  std::optional<int> exit_status;
+  std::string signal;      // "SEGV"; empty: none
+  std::string link_error;  // the connection broke: why; empty: it did not
+};
+
+std::string describe(const RemoteEnd& end);
+// The last of what a shell or an agent said, quoted for an error message.
+std::string last_words(std::string_view text);
+
+}  // namespace hora::launcher

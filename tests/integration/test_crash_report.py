@@ -1,0 +1,83 @@
+"""What is said when a job fails, and --report."""
+import json
+import os
+import re
+
+import pytest
+
+
+def test_hints_follow_the_last_lines(horarun):
+    done = horarun.run("-np", 1, "python3", "-c", "import no_such_module_here").expect(1)
+    assert "what it means: a Python module is missing on that host" in done.messages, done
+    assert "what to do: install it in the same environment" in done.messages, done
+
+
+def test_exit_codes_of_all_ranks(horarun):
+    script = 'case $HOROVOD_RANK in 0) exit 5;; 1|2) trap "exit 9" TERM;; *) ;; esac; sleep 100 & wait'
+    done = horarun.run("-np", 4, "--grace", "2s", "sh", "-c", script).expect(5)
+    assert "rank 0" in done.messages and "exited with code 5" in done.messages, done
+
+
+def test_memory_and_time_of_the_failing_rank(horarun):
+    done = horarun.run("-np", 1, "python3", "-c", "x = bytearray(200 << 20); raise SystemExit(4)").expect(4)
+    used = re.search(r"used at most ([\d.]+) MiB of memory", done.messages)
+    assert used and float(used[1]) > 190, done
+
+
+def test_timings_have_a_bill(horarun):
+    done = horarun.run("-np", 2, "--timings", "true").expect(0)
+    assert "peak memory" in done.messages and "all    user" in done.messages and "|" in done.messages, done
+
+
+def test_the_report_as_json(horarun, tmp_path):
+    path = tmp_path / "report.json"
+    horarun.run("-np", 3, "--report", path, "sh", "-c", '[ $HOROVOD_RANK = 2 ] && { echo "oh dear" >&2; exit 7; }; exec sleep 50',
+                "--api-token=abc123").expect(7)
+    report = json.loads(path.read_text())
+    assert report["schema"] == 1 and report["exit_code"] == 7 and report["world_size"] == 3
+    assert report["cause"] == {"kind": "rank", "host": "localhost", "rank": 2}
+    assert report["command"][-1] == "--api-token=***" and "abc123" not in path.read_text()
+    ranks = {rank["rank"]: rank for rank in report["ranks"]}
+    assert ranks[2]["exit_code"] == 7 and "oh dear" in ranks[2]["last_stderr"]
+    assert ranks[0]["ended_by_us"] and ranks[1]["ended_by_us"]
+    stages = [step["stage"] for step in report["hosts"][0]["stages"]]
+    assert stages[-1] == "ranks" and "agent" in stages, stages
+    assert os.listdir(tmp_path) == ["report.json"]
+
+
+def test_the_report_as_a_page(horarun, tmp_path):
+    path = tmp_path / "report.html"
+    horarun.run("-np", 2, "--report", path, "sh", "-c", 'echo "<b>&" >&2; exit 3').expect(3)
+    page = path.read_text()
+    assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
+    assert "&lt;b&gt;&amp;" in page and "<b>&" not in page
+    assert not re.search(r"<script|https?://|<link|<img|url\(", page), "it loads something"
+    for word in ("exit code 3", "agent", "rank 0", "localhost"):
+        assert word in page
+
+
+def test_a_report_that_cannot_be_written(horarun):
+    done = horarun.run("-np", 1, "--report", "/no/such/folder/r.json", "true").expect(0)
+    assert "E_REPORT" in done.messages and "/no/such/folder" in done.messages
+
+
+def test_a_report_of_another_kind(horarun):
+    done = horarun.run("-np", 1, "--report", "r.pdf", "true").expect(2)
+    assert ".json or .html" in done.messages
+
+
+@pytest.mark.skipif(os.cpu_count() < 2, reason="one CPU")
+def test_binding(horarun):
+    script = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
+    done = horarun.run("-np", 2, "--bind", "core", "--verbose", "python3", "-c", script).expect(0)
+    cpus = [eval(lines[0].rsplit(" ", 1)[0]) for lines in done.ranks().values()]
+    assert not set(cpus[0]) & set(cpus[1]), done
+    assert "rank 0: CPUs" in done.messages and "OMP_NUM_THREADS=" in done.messages, done
+    own = horarun.run("-np", 1, "sh", "-c", "echo $OMP_NUM_THREADS", env={"OMP_NUM_THREADS": "7"}).expect(0)
+    assert own.ranks() == {0: ["7"]}
+
+
+def test_gpus_per_rank(horarun):
+    done = horarun.run("-np", 2, "--gpus-per-rank", 2, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES",
+                       env={"CUDA_VISIBLE_DEVICES": "4,5,6,7"}).expect(0)
+    assert done.ranks() == {0: ["4,5"], 1: ["6,7"]}

@@ -1,0 +1,146 @@
+#include "launcher/autopsy_text.h"
+#include "launcher/binding_plan.h"
+#include "launcher/job_report.h"
+#include "launcher/rank_bill.h"
+#include "launcher/stderr_hints.h"
+#include "tests/support/catch.h"
+
+using namespace hora::launcher;
+
+namespace {
+
+const std::vector<HostPlan> kHosts = [] {
+  std::vector<HostPlan> hosts(2);
+  hosts[0].host.name = "a";
+  hosts[1].host.name = "b";
+  for (int rank = 0; rank < 4; ++rank) hosts[rank / 2].slots.push_back({rank, rank % 2, rank / 2, 2});
+  return hosts;
+}();
+
+RankStanding standing(int rank, const std::string& stacks, bool leader = true) {
+  RankStanding out;
+  out.host = rank / 2;
+  out.process.rank = rank;
+  out.process.pid = 100 + rank;
+  out.process.leader = leader;
+  out.process.program = "python3";
+  out.process.state = "S futex_wait_queue";
+  out.process.cpu_ms = 1500;
+  out.process.threads = 3;
+  out.process.stacks = stacks;
+  return out;
+}
+
+std::string stack(const std::string& id, const std::string& function) {
+  return "Current thread 0x" + id + " (most recent call first):\n  File \"t.py\", line 3 in " + function + "\n";
+}
+
+std::vector<CpuPlace> cpus(int count, int per_core, int per_node) {
+  std::vector<CpuPlace> out;
+  for (int cpu = 0; cpu < count; ++cpu) out.push_back({cpu, cpu / per_core, cpu / per_node});
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("equal stacks are told once, the lonely one first") {
+  const std::string text = autopsy_text(
+      "SIGQUIT", {standing(3, stack("a1", "wait")), standing(0, stack("b2", "wait")),
+                  standing(1, stack("c3", "load")), standing(2, stack("d4", "wait")),
+                  standing(2, stack("e5", "worker"), false)},
+      {}, kHosts);
+  CHECK(text ==
+        "where the ranks stand (SIGQUIT):\n"
+        "  rank   host             pid      CPU        threads  program          state\n"
+        "  0      a                100      1.50       3        python3          S futex_wait_queue\n"
+        "  1      a                101      1.50       3        python3          S futex_wait_queue\n"
+        "  2      b                102      1.50       3        python3          S futex_wait_queue\n"
+        "  3      b                103      1.50       3        python3          S futex_wait_queue\n"
+        "  rank 1:\n"
+        "    Current thread (most recent call first):\n"
+        "      File \"t.py\", line 3 in load\n"
+        "  ranks 0,2,3:\n"
+        "    Current thread (most recent call first):\n"
+        "      File \"t.py\", line 3 in wait\n"
+        "  1 child processes:\n"
+        "    Current thread (most recent call first):\n"
+        "      File \"t.py\", line 3 in worker\n");
+}
+
+TEST_CASE("hosts and ranks that say nothing are named") {
+  const std::string text = autopsy_text("stall", {standing(0, ""), standing(1, "")}, {1}, kHosts);
+  CHECK(text.find("host b did not answer") != std::string::npos);
+  CHECK(text.find("no stacks from ranks 0,1") != std::string::npos);
+}
+
+TEST_CASE("numbers in ranges") {
+  CHECK(number_ranges({}) == "");
+  CHECK(number_ranges({4}) == "4");
+  CHECK(number_ranges({1, 2}) == "1,2");
+  CHECK(number_ranges({0, 1, 2, 3, 7, 9, 10, 11}) == "0-3,7,9-11");
+}
+
+TEST_CASE("ranks that ended alike are one line") {
+  std::map<int, RankExit> exits;
+  for (int rank = 0; rank < 4; ++rank) {
+    exits[rank].rank = rank;
+    exits[rank].exit_code = rank == 3 ? 7 : 0;
+  }
+  exits[2].signal = 15;
+  exits[2].terminated_by_us = true;
+  CHECK(exit_table(exits) ==
+        "  exit code 0: ranks 0,1\n  SIGTERM, ended by us: rank 2\n  exit code 7: rank 3\n");
+  const std::string bill = resource_bill(exits, kHosts);
+  CHECK(bill.find("peak memory") != std::string::npos);
+  CHECK(bill.find("  3      b ") != std::string::npos);
+}
+
+TEST_CASE("hints: the narrow pattern wins, every row says what it means and what to do") {
+  for (const StderrHint& hint : stderr_hints()) {
+    INFO(hint.id);
+    REQUIRE(find_stderr_hint(hint.pattern) != nullptr);
+    CHECK_FALSE(hint.meaning.empty());
+    CHECK_FALSE(hint.fix.empty());
+  }
+  CHECK(find_stderr_hint("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried")->id == "cuda-memory");
+  CHECK(find_stderr_hint("x.so: undefined symbol: ncclCommResume")->id == "nccl-symbol");
+  CHECK(find_stderr_hint("x.so: undefined symbol: foo")->id == "symbol");
+  CHECK(find_stderr_hint("all is well") == nullptr);
+}
+
+TEST_CASE("secrets are blanked") {
+  using Words = std::vector<std::string>;
+  CHECK(without_secrets({"python", "t.py", "--api-key=x", "--token", "abc", "--lr", "1"}) ==
+        Words{"python", "t.py", "--api-key=***", "--token", "***", "--lr", "1"});
+  CHECK(without_secrets({"WANDB_API_KEY=x", "run"}) == Words{"WANDB_API_KEY=***", "run"});
+}
+
+TEST_CASE("cores are shared equally, whole") {
+  const Binding binding = plan_binding(cpus(8, 2, 8), 2, "core");
+  CHECK(binding.cpus == std::vector<std::vector<int>>{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(binding.threads == 2);
+  const Binding three = plan_binding(cpus(4, 1, 4), 3, "core");
+  CHECK(three.cpus == std::vector<std::vector<int>>{{0}, {1}, {2, 3}});
+  CHECK(plan_binding(cpus(2, 1, 2), 4, "core").cpus ==
+        std::vector<std::vector<int>>{{0}, {0}, {1}, {1}});
+  CHECK(plan_binding(cpus(2, 1, 2), 4, "core").threads == 1);
+}
+
+TEST_CASE("auto binds to NUMA nodes where there are several") {
+  CHECK(plan_binding(cpus(8, 1, 8), 4, "auto").cpus.empty());
+  CHECK(plan_binding(cpus(8, 1, 4), 1, "auto").cpus.empty());
+  const Binding binding = plan_binding(cpus(4, 1, 2), 4, "auto");
+  CHECK(binding.cpus == std::vector<std::vector<int>>{{0, 1}, {0, 1}, {2, 3}, {2, 3}});
+  CHECK(plan_binding(cpus(4, 1, 2), 4, "none").cpus.empty());
+  CHECK(plan_binding({}, 4, "core").cpus.empty());
+}
+
+TEST_CASE("GPUs by local rank") {
+  const std::vector<std::string> four{"0", "1", "2", "3"};
+  CHECK(plan_gpus(four, 4, 3, "auto") == "3");
+  CHECK(plan_gpus(four, 2, 1, "auto") == "2,3");
+  CHECK(plan_gpus(four, 8, 5, "auto") == "1");
+  CHECK(plan_gpus(four, 2, 1, "1") == "1");
+  CHECK(plan_gpus({"7", "9"}, 2, 1, "auto") == "9");
+  CHECK(plan_gpus({}, 2, 0, "auto").empty());
+}
