@@ -83,6 +83,10 @@ def figure(us):
     return f"{us:.1f}" if us < 1000 else f"{us / 1000:.2f} ms"
 
 
+def times(ratio):
+    return f"{ratio:.2f}" if ratio < 1 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True)
@@ -117,7 +121,7 @@ def main():
                 values = found[name].get(size)
                 cells.append(figure(statistics.median(values)) if values else "-")
                 if name != "hora":
-                    cells.append(f"{statistics.median(values) / ours:.2g}" if values and ours else "-")
+                    cells.append(times(statistics.median(values) / ours) if values and ours else "-")
             print("| " + " | ".join(cells) + " |", flush=True)
     if arguments.json:
         os.makedirs(os.path.dirname(os.path.abspath(arguments.json)), exist_ok=True)
