@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kDeepPatience{125'000};
 constexpr std::chrono::milliseconds kExamination{6'000};  // from all connected to the last answer
+constexpr std::chrono::milliseconds kShipping{15'000};  // for a host that was reached and lacks the runtime
 constexpr std::chrono::milliseconds kRound{3'000};
 constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr int kMostRounds = 24;  // beyond so many hosts not every pair is measured
@@ -362,8 +363,12 @@ void Doctor::finish_asking() {
 void Doctor::on_deadline() {
   if (phase_ == Phase::kConnecting) {
     const auto& board = display_.board();
+    const auto last = start_ + spec_.start_timeout + kShipping;
+    const bool is_last = os::Clock::now() >= last;
+    if (!is_last) phase_timer_ = loop_->call_at(last, [this] { on_deadline(); });
     for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
       if (patients_[host].over || patients_[host].ready_to_probe) continue;
+      if (examination_.hosts[host].hello && !is_last) continue;
       const auto& steps = board.steps()[static_cast<std::size_t>(host)];
       const Stage stage = steps.empty() ? Stage::kResolve : steps.back().stage;
       give_up(host, {std::string(failure::kStartTimeout),
