@@ -71,6 +71,7 @@ std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts) {
         "(see dmesg on that host)\n";
   }
   if (!cause.exit.spawn_error.empty()) text += start_advice(cause.exit);
+  if (!cause.exit.last_operation.empty()) text += "  it " + cause.exit.last_operation + "\n";
   const std::string tail = quoted_tail(cause.exit.last_stderr);
   if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
   if (const StderrHint* hint = find_stderr_hint(cause.exit.last_stderr)) {

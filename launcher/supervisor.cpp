@@ -327,7 +327,8 @@ void Supervisor::on_exit(int host, const std::string& payload) {
                              {"terminated", exit->terminated_by_us},
                              {"max_rss_bytes", exit->max_rss_bytes},
                              {"user_time_us", exit->user_time_us},
-                             {"system_time_us", exit->system_time_us}});
+                             {"system_time_us", exit->system_time_us},
+                             {"last_operation", exit->last_operation}});
   os::log_debug(kComponent, "rank " + std::to_string(exit->rank) + " ended with code " +
                                 std::to_string(exit_code_of(*exit)));
   feed(RankEnded{host, std::move(*exit), hosts_[host].clock_offset});

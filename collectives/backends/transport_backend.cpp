@@ -55,6 +55,13 @@ class TransportBackend final : public Backend {
     return static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
   }
 
+  static void begin_activity(const Step& step, const char* name) {
+    if (step.activities != nullptr) step.activities->begin(name);
+  }
+  static void end_activity(const Step& step) {
+    if (step.activities != nullptr) step.activities->end();
+  }
+
   static void copy(void* to, const void* from, std::int64_t bytes) {
     if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
@@ -81,16 +88,20 @@ class TransportBackend final : public Backend {
     for (int i = 0; i < step.piece_count; ++i) total += step.pieces[i].count;
     char* const packed = buffer(total * width_bytes);
     char* place = packed;
+    begin_activity(step, "MEMCPY_IN_FUSION_BUFFER");
     for (int i = 0; i < step.piece_count; ++i) {
       copy(place, step.pieces[i].input, step.pieces[i].count * width_bytes);
       place += step.pieces[i].count * width_bytes;
     }
+    end_activity(step);
     if (!reduce(packed, total, step, error)) return false;
     place = packed;
+    begin_activity(step, "MEMCPY_OUT_FUSION_BUFFER");
     for (int i = 0; i < step.piece_count; ++i) {
       copy(step.pieces[i].output, place, step.pieces[i].count * width_bytes);
       place += step.pieces[i].count * width_bytes;
     }
+    end_activity(step);
     return true;
   }
 

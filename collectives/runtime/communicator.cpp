@@ -5,8 +5,10 @@
 #include "collectives/control/tcp_channel.h"
 #include "collectives/control/tcp_control.h"
 #include "collectives/runtime/request_check.h"
+#include "collectives/runtime/tracing.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/log.h"
 #include "rendezvous/os/quiet_thread.h"
 
 namespace hora::collectives {
@@ -89,8 +91,9 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   if (std::string problem = check_process_sets(world.introductions); !problem.empty()) {
     return make_error(ErrorCode::kUsage, std::move(problem));
   }
-  self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->observer_);
+  self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->recorder_);
   HORA_TRY(self->engine_->set_up());
+  HORA_TRY(self->start_records());
   self->driver_ = std::make_unique<Driver>(*self->engine_);
   self->thread_ = os::start_quiet_thread("hora-runtime", [communicator = self.get()] {
     communicator->driver_->run();
@@ -98,6 +101,26 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
     communicator->ended_.notify_all();
   });
   return self;
+}
+
+Status Communicator::start_records() {
+  const Settings& settings = world_->settings;
+  recorder_.flight().open(settings.flight_recorder, settings.local_rank, settings.rank);
+  auto clock = measure_clock_offset(engine_->exchanger(), *world_);
+  if (!clock) return std::move(clock).error();
+  clock_ = *clock;
+  if (settings.timeline.empty() || settings.timeline == "DYNAMIC") return Ok{};
+  const Outcome started = start_timeline(settings.timeline, settings.timeline_mark_cycles);
+  if (started.status != HORA_OK) os::log_error("timeline", started.text + "; the job goes on");
+  return Ok{};
+}
+
+Outcome Communicator::start_timeline(const std::string& path, bool mark_cycles) {
+  const auto own = own_timeline_path(path, world_->settings.rank);
+  if (!own) return {};
+  const Status started =
+      recorder_.start_timeline(timeline_options(*world_, clock_, *own, mark_cycles));
+  return started ? Outcome{} : Outcome{HORA_INVALID_ARGUMENT, started.error().message};
 }
 
 Communicator::~Communicator() { leave(); }
@@ -114,6 +137,7 @@ void Communicator::leave() {
     engine_->stop_now("rank " + std::to_string(world_->settings.rank) + " has shut down");
   }
   thread_.join();
+  recorder_.stop_timeline();
 }
 
 bool Communicator::is_homogeneous() const {

@@ -13,6 +13,8 @@
 
 #include "collectives/runtime/driver.h"
 #include "collectives/runtime/engine.h"
+#include "collectives/trace/clock_offset.h"
+#include "collectives/trace/recorder.h"
 #include "hora/hora.h"
 #include "rendezvous/store.h"
 
@@ -56,18 +58,24 @@ class Communicator {
   Outcome add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id);
   Outcome remove_process_set(std::int32_t id);
 
+  // Where this rank writes no file of that path (own_timeline_path), nothing is done.
+  Outcome start_timeline(const std::string& path, bool mark_cycles);
+  void stop_timeline() { recorder_.stop_timeline(); }
+
   const World& world() const { return *world_; }
   const Engine& engine() const { return *engine_; }
   bool is_homogeneous() const;
 
  private:
   Communicator() = default;
+  Status start_records();
   Outcome enqueue(std::vector<OperationPtr> operations);
   Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
   void name_unnamed(Operation& operation);
 
   std::unique_ptr<World> world_;
-  Observer observer_;
+  Recorder recorder_;
+  ClockOffset clock_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Driver> driver_;
   std::thread thread_;

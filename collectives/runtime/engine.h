@@ -36,6 +36,8 @@ class Engine {
   // Collective: backends for the world and for the static process sets. Before run(). When it fails
   // the world has ended, on all ranks.
   Status set_up();
+  // For what the ranks tell each other before step().
+  Exchanger& exchanger() { return *exchanger_; }
   // Does what there is to do; when there is nothing, waits for it until the deadline. Answers
   // whether it did something.
   bool step(Deadline deadline);

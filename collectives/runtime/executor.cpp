@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "collectives/backends/registry.h"
 #include "collectives/kernels/kernels.h"
@@ -162,7 +163,9 @@ bool prepare(Prepared& prepared, const ProcessSet& set, const std::vector<const 
   return good;
 }
 
-Backend* choose_backend(const ProcessSet& set, const Prepared& prepared, std::string& why_not) {
+// Its id; nothing when there is none.
+std::optional<std::string> choose_backend(const ProcessSet& set, const Prepared& prepared,
+                                          std::string& why_not) {
   SelectionQuery query;
   query.operation = static_cast<hora_operation>(prepared.step.operation);
   query.dtype = static_cast<hora_dtype>(prepared.step.dtype);
@@ -170,12 +173,34 @@ Backend* choose_backend(const ProcessSet& set, const Prepared& prepared, std::st
   query.gpu = prepared.step.device != HORA_CPU_DEVICE;
   query.one_host = set.one_host;
   query.set_size = set.size();
-  const auto id = select_backend(set.table, query);
-  if (id) return set.find_backend(*id);
+  auto id = select_backend(set.table, query);
+  if (id) return id;
   why_not = "no backend in use can do an " + std::string(operation_name(query.operation)) + " of " +
             std::string(dtype_name(query.dtype)) + (query.gpu ? " on a GPU" : " in host memory") +
             "; hora_describe() and horarun --check-build --verbose tell what is missing";
-  return nullptr;
+  return std::nullopt;
+}
+
+// "GLOO_ALLREDUCE": what the timeline shows while the backend works.
+std::string activity_name(std::string_view backend, const Step& step) {
+  std::string name;
+  for (const char c : backend) {
+    name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  switch (static_cast<hora_operation>(step.operation)) {
+    case HORA_ALLREDUCE:
+      return name + (step.reduce_op == HORA_ADASUM ? "_ADASUM_ALLREDUCE" : "_ALLREDUCE");
+    case HORA_ALLGATHER:
+      return name + "_ALLGATHER";
+    case HORA_BROADCAST:
+      return name + "_BCAST";
+    case HORA_ALLTOALL:
+      return name + "_ALLTOALL";
+    case HORA_REDUCESCATTER:
+      return name + "_REDUCESCATTER";
+    default:
+      return name + "_BARRIER";
+  }
 }
 
 }  // namespace
@@ -189,13 +214,16 @@ Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
                   verdicts.front()->agreed.name + "'");
   }
   std::string why_not;
-  Backend* backend = choose_backend(set, prepared, why_not);
-  if (backend == nullptr) return {Execution::Kind::kUnsupported, std::move(why_not)};
+  const auto chosen = choose_backend(set, prepared, why_not);
+  if (!chosen) return {Execution::Kind::kUnsupported, std::move(why_not)};
+  Backend* const backend = set.find_backend(*chosen);
   prepared.step.activities = activities;
   ErrorText error;
   std::uint64_t ticket = 0;
+  if (activities != nullptr) activities->begin(activity_name(*chosen, prepared.step).c_str());
   Progress progress = backend->execute(prepared.step, &ticket, error);
   while (progress == Progress::kPending) progress = backend->poll(ticket, error);
+  if (activities != nullptr) activities->end();
   if (progress == Progress::kFailed) {
     return broken(action_name(verdicts.front()->agreed.action) + " '" +
                   verdicts.front()->agreed.name + "': " + error.text);

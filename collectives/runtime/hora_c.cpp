@@ -12,6 +12,7 @@
 #include "collectives/runtime/bootstrap.h"
 #include "collectives/runtime/describe.h"
 #include "hora/hora.h"
+#include "rendezvous/os/log.h"
 
 namespace {
 
@@ -73,6 +74,10 @@ hora_status start(const hora_options* options) {
     ranks += size;
   }
   auto from_environment = start_from_environment(std::move(sets), generation);
+  if (from_environment) {
+    const auto level = hora::os::parse_log_level(from_environment->settings.log_level);
+    hora::os::set_log_level(level.value_or(hora::os::LogLevel::kWarn));
+  }
   hora::Result<std::unique_ptr<Communicator>> joined =
       from_environment ? Communicator::join(std::move(*from_environment))
                        : hora::Result<std::unique_ptr<Communicator>>(from_environment.error());
@@ -352,15 +357,23 @@ int hora_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity) {
   });
 }
 
-hora_status hora_timeline_start(const char*, int) {
-  return guarded([] {
-    return fail(HORA_UNSUPPORTED, "this version of libhora does not write timelines yet");
+hora_status hora_timeline_start(const char* path, int mark_cycles) {
+  return guarded([&] {
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    if (path == nullptr || *path == '\0') {
+      return fail(HORA_INVALID_ARGUMENT, "hora_timeline_start needs the path of a file");
+    }
+    return report(communicator->start_timeline(path, mark_cycles != 0));
   });
 }
 
 hora_status hora_timeline_stop(void) {
   return guarded([] {
-    return fail(HORA_UNSUPPORTED, "this version of libhora does not write timelines yet");
+    const auto communicator = current();
+    if (communicator == nullptr) return not_initialized();
+    communicator->stop_timeline();
+    return HORA_OK;
   });
 }
 

@@ -34,6 +34,13 @@ class Reader {
     out = static_cast<Integer>(value);
   }
 
+  // Any number above 0 is true.
+  void flag(std::string_view name, bool& out) {
+    std::int64_t value = out ? 1 : 0;
+    integer(name, value, INT64_MIN, INT64_MAX);
+    out = value > 0;
+  }
+
   void fail(std::string message) {
     if (!error_) error_ = make_error(ErrorCode::kUsage, std::move(message));
   }
@@ -43,6 +50,24 @@ class Reader {
   const Variables& variables_;
   std::optional<Error> error_;
 };
+
+void read_timeline(Reader& reader, Settings& settings) {
+  reader.text("HOROVOD_TIMELINE", settings.timeline);
+  reader.flag("HOROVOD_TIMELINE_MARK_CYCLES", settings.timeline_mark_cycles);
+  reader.integer("HORA_TIMELINE_LIMIT_MB", settings.timeline_limit_mb, 1, 1 << 20);
+}
+
+void read_stall_check(Reader& reader, Settings& settings) {
+  bool disabled = false;
+  reader.flag("HOROVOD_STALL_CHECK_DISABLE", disabled);
+  settings.stall_check = !disabled;
+  std::int64_t seconds = settings.stall_warning.count();
+  reader.integer("HOROVOD_STALL_CHECK_TIME_SECONDS", seconds, 0, 1'000'000'000);
+  settings.stall_warning = std::chrono::seconds(seconds);
+  seconds = settings.stall_shutdown.count();
+  reader.integer("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", seconds, 0, 1'000'000'000);
+  settings.stall_shutdown = std::chrono::seconds(seconds);
+}
 
 constexpr std::int64_t kManyRanks = 1 << 20;
 
@@ -96,6 +121,10 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.integer("HORA_DETERMINISTIC", settings.deterministic, 0, 1);
   reader.text("HORA_BACKENDS", settings.backends);
   read_cpu_operations(reader, settings);
+  reader.text("HOROVOD_LOG_LEVEL", settings.log_level);
+  reader.text(env::kFlightRecorder, settings.flight_recorder);
+  read_timeline(reader, settings);
+  read_stall_check(reader, settings);
   if (settings.size > 1 && settings.rendezvous_address.empty()) {
     reader.fail("HOROVOD_SIZE=" + std::to_string(settings.size) +
                 " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program by horarun");

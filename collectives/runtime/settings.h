@@ -30,6 +30,17 @@ struct Settings {
   std::string interface;  // name of the one for the traffic between hosts; empty: by the route
   std::chrono::milliseconds start_timeout{30000};
 
+  std::string log_level;        // as given
+  std::string flight_recorder;  // the agent's file; empty: none
+
+  std::string timeline;  // path, or "DYNAMIC"; empty: none
+  bool timeline_mark_cycles = false;
+  std::int64_t timeline_limit_mb = 1024;
+
+  bool stall_check = true;
+  std::chrono::seconds stall_warning{60};
+  std::chrono::seconds stall_shutdown{0};  // 0: never
+
   std::int64_t fusion_threshold_bytes = 128 << 20;
   std::int64_t cache_capacity = 1024;  // tensors of a process set; 0: off
   bool deterministic = false;  // the same inputs on the same ranks give the same bits

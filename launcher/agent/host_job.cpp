@@ -121,6 +121,9 @@ void HostJob::take_exit(Rank& rank, int status, const rusage& usage) {
   rank.exit.max_rss_bytes = std::int64_t{usage.ru_maxrss} * 1024;
   rank.exit.user_time_us = microseconds(usage.ru_utime);
   rank.exit.system_time_us = microseconds(usage.ru_stime);
+  if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0) {
+    rank.exit.last_operation = prepared_.flight_records().last_of(rank.exit.rank);
+  }
   input_.close(rank.exit.rank);
 }
 

@@ -13,6 +13,7 @@
 #include "launcher/failure_code.h"
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
+#include "rendezvous/contract/worker_env.h"
 
 namespace hora::launcher {
 
@@ -108,6 +109,10 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   }
   own.emplace_back("PWD", directory);  // programs trust it
   RankPlacement placement = place_ranks(order, environ);
+  FlightRecords records = FlightRecords::create(static_cast<int>(order.ranks.size()));
+  if (!records.path().empty()) {
+    own.emplace_back(rendezvous::env::kFlightRecorder, records.path());
+  }
   auto environment = HostEnvironment::build(order, environ, place.bundle_root, std::move(own));
   if (!environment) {
     return failed_with(
@@ -119,6 +124,7 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   job.placement_ = std::move(placement);
   job.open_files_limit_ = std::get<std::optional<unsigned long>>(room);
   job.working_directory_ = std::move(working_directory);
+  job.flight_records_ = std::move(records);
   job.null_ = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!job.null_.valid()) {
     return failed_with(failure::kAgent,

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/agent/flight_records.h"
 #include "launcher/agent/rank_environment.h"
 #include "launcher/agent/rank_placement.h"
 #include "launcher/process/job_cgroup.h"
@@ -47,6 +48,7 @@ class PreparedJob {
 
   const HostOrder& order() const { return order_; }
   const std::vector<std::string>& notes() const { return placement_.notes; }
+  const FlightRecords& flight_records() const { return flight_records_; }
   JobCgroup* cgroup() { return cgroup_ ? &*cgroup_ : nullptr; }
 
   std::variant<StartedRank, RankNotStarted> start(const RankOrder& rank);
@@ -64,6 +66,7 @@ class PreparedJob {
   os::Fd working_directory_;
   os::Fd null_;
   std::optional<JobCgroup> cgroup_;
+  FlightRecords flight_records_;
   std::vector<char*> argv_;
   std::unordered_map<std::string, Result<std::string>> programs_;  // by PATH
   std::optional<unsigned long> open_files_limit_;

@@ -257,6 +257,7 @@ void fields(auto& archive, Either<RankExit> auto& m) {
   archive("system_time_us", m.system_time_us);
   archive("last_stderr", m.last_stderr);
   archive("hint", m.hint);
+  archive("last_operation", m.last_operation);
 }
 
 void fields(auto& archive, Either<ProcessStacks> auto& m) {

@@ -145,6 +145,7 @@ struct RankExit {
   std::int64_t system_time_us = 0;
   std::string last_stderr;  // the last lines, at most 4 KiB
   std::string hint;         // what the host knows about its end: "the kernel's out-of-memory killer ..."
+  std::string last_operation;  // "was in allreduce 'x' for 2.1 s"; empty: not known
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
 

@@ -29,6 +29,7 @@ constexpr std::array kJobVariables = {
     env::kMasterPort,
     env::kJobId,
     env::kRendezvousToken,
+    env::kFlightRecorder,
 };
 
 void add(EnvironmentList& list, std::string_view name, std::string value) {

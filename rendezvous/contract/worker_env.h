@@ -44,6 +44,7 @@ inline constexpr std::string_view kMasterPort = "MASTER_PORT";
 // Our own.
 inline constexpr std::string_view kJobId = "HORA_JOB_ID";
 inline constexpr std::string_view kRendezvousToken = "HORA_RENDEZVOUS_TOKEN";  // a secret
+inline constexpr std::string_view kFlightRecorder = "HORA_FLIGHT_RECORDER";
 
 }  // namespace env
 

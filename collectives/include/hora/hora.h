@@ -100,29 +100,28 @@ typedef struct hora_tensor {
  *                                        input itself (in place)
  *   broadcast      any shape             same; in place allowed. Off root   -
  *                                        the input's data is not read
- *   allgather      ndim >= 1, first      data = NULL                        shape (sum of dim 0, ...)
- *                  extent may differ
- *   alltoall       ndim >= 1             data = NULL                        received rows, and
+ *   allgather      ndim >= 1, first      data = NULL                        shape (sum of dim 0,
+ * ...) extent may differ alltoall       ndim >= 1             data = NULL received rows, and
  *                                                                           hora_received_splits
- *   reducescatter  ndim >= 1             data = NULL                        this rank's rows: the first
- *                                                                           dim0 % size ranks get one more
- *   barrier, join  none                  none                               join: hora_last_joined
+ *   reducescatter  ndim >= 1             data = NULL                        this rank's rows: the
+ * first dim0 % size ranks get one more barrier, join  none                  none join:
+ * hora_last_joined
  *
  * Memory of input and output must stay valid until the handle is done. Where output.data is NULL
  * the library allocates; the result belongs to the handle (hora_result) and dies with it. */
 typedef struct hora_request {
   uint32_t struct_size;
-  int32_t operation;  /* hora_operation */
-  const char* name;   /* UTF-8, copied; unique among the requests in flight of one process set.
-                         NULL for barrier and join */
+  int32_t operation; /* hora_operation */
+  const char* name;  /* UTF-8, copied; unique among the requests in flight of one process set.
+                        NULL for barrier and join */
   hora_tensor input;
   hora_tensor output;
-  int32_t process_set; /* HORA_GLOBAL_PROCESS_SET, or an id of hora_process_set_add */
-  int32_t reduce_op;   /* hora_reduce_op: allreduce, reducescatter */
-  int32_t root_rank;   /* broadcast: a global rank */
-  int32_t priority;    /* larger runs first among those that are ready */
-  double prescale;     /* applied before the reduction; 1.0 = none */
-  double postscale;    /* applied after it; 1.0 = none */
+  int32_t process_set;   /* HORA_GLOBAL_PROCESS_SET, or an id of hora_process_set_add */
+  int32_t reduce_op;     /* hora_reduce_op: allreduce, reducescatter */
+  int32_t root_rank;     /* broadcast: a global rank */
+  int32_t priority;      /* larger runs first among those that are ready */
+  double prescale;       /* applied before the reduction; 1.0 = none */
+  double postscale;      /* applied after it; 1.0 = none */
   const int64_t* splits; /* alltoall: rows for each rank of the set, or NULL for equal parts;
                             copied */
   int32_t split_count;
@@ -156,7 +155,8 @@ HORA_API hora_status hora_shutdown(void);
 HORA_API hora_status hora_reset(void);
 HORA_API int hora_is_initialized(void);
 
-/* The text of the last error of the calling thread; "" when none. Valid until its next hora call. */
+/* The text of the last error of the calling thread; "" when none. Valid until its next hora call.
+ */
 HORA_API const char* hora_last_error(void);
 HORA_API const char* hora_status_name(hora_status status);
 /* "0.1.0" */
@@ -218,7 +218,12 @@ HORA_API int hora_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity
 
 /* --- timeline, introspection --------------------------------------------------------------- */
 
+/* Records what happens to every tensor from now on, as a Chrome trace (docs/reference/timeline.md).
+ * "{rank}" in the path stands for the rank: every rank that calls this writes a file of its own.
+ * Without it rank 0 writes, and the call does nothing elsewhere. The file is made anew. A timeline
+ * that is being written, by an earlier call or by HOROVOD_TIMELINE, ends first. */
 HORA_API hora_status hora_timeline_start(const char* path, int mark_cycles);
+/* Ends the recording; when this returns the file is complete. HORA_OK also when there was none. */
 HORA_API hora_status hora_timeline_stop(void);
 
 /* A JSON text about this library and this process: version, backends (built, usable, why not),

@@ -86,9 +86,10 @@ TEST_CASE("an environment of any bytes, and nothing else") {
   CHECK(holds(entries, "\xff\xfe=\xff"));
   CHECK(holds(entries, "HORA_JOB_ID=" + order.job_id));
   CHECK(count_of(entries, "HORA_AGENT_MARK") == 1);
+  CHECK(count_of(entries, "HORA_FLIGHT_RECORDER") == 1);
   CHECK(count_of(entries, "PLAIN") == 1);
   CHECK(holds(entries, "PWD=/"));
-  CHECK(entries.size() == 14);
+  CHECK(entries.size() == 15);
 }
 
 TEST_CASE("two megabytes of environment in five thousand names") {

@@ -47,6 +47,15 @@ TEST_CASE("the failing rank, its host, its code and its last lines") {
           "  1 rank was terminated\n");
 }
 
+TEST_CASE("what the rank did last, where it is known") {
+  JobOutcome outcome = rank_failure(3, 0);
+  outcome.cause->exit.signal = 6;
+  outcome.cause->exit.last_operation = "was in allreduce 'grad/7' for 2.1 s";
+  REQUIRE(describe_outcome(outcome, kHosts, {}) ==
+          "rank 3 on node2 was killed by SIGABRT\n"
+          "  it was in allreduce 'grad/7' for 2.1 s\n");
+}
+
 TEST_CASE("only the last ten lines are quoted") {
   std::string words;
   for (int i = 0; i < 30; ++i) words += "line " + std::to_string(i) + "\n";

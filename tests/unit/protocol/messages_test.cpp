@@ -52,6 +52,7 @@ TEST_CASE("messages survive the wire") {
   exit.rank = 2;
   exit.signal = 9;
   exit.last_stderr = kAnyBytes;
+  exit.last_operation = kAnyBytes;
   REQUIRE(decode_rank_exit(encode(exit)).value() == exit);
   const Goodbye goodbye{1, {77}, 3};
   REQUIRE(decode_goodbye(encode(goodbye)).value() == goodbye);

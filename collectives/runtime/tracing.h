@@ -1,0 +1,24 @@
+// What the timeline of one rank needs to know about the world.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "collectives/runtime/backend_pool.h"
+#include "collectives/trace/clock_offset.h"
+#include "collectives/trace/timeline.h"
+
+namespace hora::collectives {
+
+// The file that this rank writes when `path` is asked for: "{rank}" in it stands for the rank, and
+// then every rank writes one; without it rank 0 alone does, and the others answer nothing.
+std::optional<std::string> own_timeline_path(const std::string& path, int rank);
+
+// Collective over the world, before it runs. Nothing travels when all ranks share a host, and with
+// it a clock.
+Result<ClockOffset> measure_clock_offset(Exchanger& exchanger, const World& world);
+
+Timeline::Options timeline_options(const World& world, const ClockOffset& clock, std::string path,
+                                   bool mark_cycles);
+
+}  // namespace hora::collectives

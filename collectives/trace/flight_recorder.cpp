@@ -1,0 +1,125 @@
+#include "collectives/trace/flight_recorder.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <string_view>
+
+#include "rendezvous/os/fd.h"
+
+namespace hora::collectives {
+
+namespace {
+
+using rendezvous::FlightNote;
+using rendezvous::FlightState;
+using rendezvous::kFlightAsked;
+using rendezvous::kFlightPageBytes;
+using rendezvous::kFlightSteps;
+
+std::int64_t nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+// The reader comes after this process's death: the order of the stores is all that matters, and
+// only the compiler could change it.
+void in_order() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+
+template <std::size_t kSize>
+void copy_text(char (&to)[kSize], std::string_view from) {
+  const std::size_t length = std::min(from.size(), kSize - 1);
+  std::memcpy(to, from.data(), length);
+  to[length] = '\0';
+}
+
+void write_note(FlightNote& note, std::uint64_t stamp, std::int64_t began_ns, std::size_t tensors,
+                const Request& first) {
+  note.stamp = stamp | 1;
+  in_order();
+  note.began_ns = began_ns;
+  note.ended_ns = 0;
+  note.tensors = static_cast<std::uint32_t>(tensors);
+  copy_text(note.operation, action_name(first.action));
+  copy_text(note.name, first.name);
+  in_order();
+  note.stamp = stamp;
+}
+
+bool is_named(const FlightNote& note, std::string_view name) {
+  const std::size_t length = std::min(name.size(), sizeof note.name - 1);
+  return std::memcmp(note.name, name.data(), length) == 0 && note.name[length] == '\0';
+}
+
+}  // namespace
+
+void FlightRecorder::open(const std::string& path, int page, int rank) {
+  if (path.empty() || page < 0 || page_ != nullptr) return;
+  const os::Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const auto offset = static_cast<off_t>(page) * static_cast<off_t>(kFlightPageBytes);
+  struct stat found {};
+  // Another process may have the number of an agent that is gone: its file is not touched.
+  if (!fd.valid() || ::fstat(fd.get(), &found) != 0 || !S_ISREG(found.st_mode) ||
+      found.st_size % static_cast<off_t>(kFlightPageBytes) != 0 ||
+      found.st_size < offset + static_cast<off_t>(kFlightPageBytes)) {
+    return;
+  }
+  void* memory =
+      ::mmap(nullptr, kFlightPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), offset);
+  if (memory == MAP_FAILED) return;
+  auto* mapped = static_cast<rendezvous::FlightPage*>(memory);
+  if (mapped->magic != rendezvous::kFlightMagic) {
+    ::munmap(memory, kFlightPageBytes);
+    return;
+  }
+  page_ = mapped;
+  // A rank that joins anew begins anew.
+  for (FlightNote& note : page_->asked) note.stamp = 0;
+  for (FlightNote& note : page_->steps) note.stamp = 0;
+  page_->rank = rank;
+  in_order();
+  page_->state = FlightState::kRunning;
+}
+
+FlightRecorder::~FlightRecorder() {
+  world_ended();
+  if (page_ != nullptr) ::munmap(page_, kFlightPageBytes);
+}
+
+void FlightRecorder::taken(const Request& request, Clock::time_point submitted) {
+  if (page_ == nullptr) return;
+  write_note(page_->asked[asked_++ % kFlightAsked], stamp_ += 2, nanoseconds(submitted), 1,
+             request);
+}
+
+void FlightRecorder::agreed(std::span<const Verdict> verdicts) {
+  if (page_ == nullptr) return;
+  for (FlightNote& note : page_->asked) {
+    if (note.stamp == 0 || note.ended_ns != 0) continue;
+    for (const Verdict& verdict : verdicts) {
+      if (!is_named(note, verdict.agreed.name)) continue;
+      note.ended_ns = nanoseconds(Clock::now());
+      break;
+    }
+  }
+}
+
+void FlightRecorder::step_begins(std::span<const Verdict* const> step) {
+  if (page_ == nullptr || step.empty()) return;
+  write_note(page_->steps[steps_++ % kFlightSteps], stamp_ += 2, nanoseconds(Clock::now()),
+             step.size(), step.front()->agreed);
+}
+
+void FlightRecorder::step_ends() {
+  if (page_ == nullptr || steps_ == 0) return;
+  page_->steps[(steps_ - 1) % kFlightSteps].ended_ns = nanoseconds(Clock::now());
+}
+
+void FlightRecorder::world_ended() {
+  if (page_ != nullptr) page_->state = FlightState::kEnded;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,40 @@
+// Keeps a note of what this rank is doing in memory that the agent reads when the rank is dead, be
+// it by SIGKILL. Always on; without an agent it does nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "collectives/negotiation/request.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/contract/flight_record.h"
+
+namespace hora::collectives {
+
+class FlightRecorder {
+ public:
+  FlightRecorder() = default;
+  ~FlightRecorder();
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
+
+  // `path`: the agent's file (HORA_FLIGHT_RECORDER), `page`: this rank's place in it. Where it
+  // cannot be opened nothing is recorded.
+  void open(const std::string& path, int page, int rank);
+
+  // See Observer. `agreed` for what this rank asked for.
+  void taken(const Request& request, Clock::time_point submitted);
+  void agreed(std::span<const Verdict> verdicts);
+  void step_begins(std::span<const Verdict* const> step);
+  void step_ends();
+  void world_ended();
+
+ private:
+  rendezvous::FlightPage* page_ = nullptr;  // mapped
+  std::uint64_t stamp_ = 0;
+  std::size_t asked_ = 0;  // notes of each kind so far
+  std::size_t steps_ = 0;
+};
+
+}  // namespace hora::collectives

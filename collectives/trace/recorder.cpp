@@ -1,0 +1,84 @@
+#include "collectives/trace/recorder.h"
+
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace hora::collectives {
+
+// Nothing of the timeline may disturb the engine: out of memory, it goes without.
+template <typename Function>
+void Recorder::tell_timeline(const Function& function) noexcept {
+  if (timeline_.load(std::memory_order_relaxed) == nullptr) return;
+  in_use_.store(true, std::memory_order_seq_cst);
+  if (Timeline* timeline = timeline_.load(std::memory_order_seq_cst)) {
+    try {
+      function(*timeline);
+    } catch (const std::exception&) {
+      timeline_.store(nullptr, std::memory_order_seq_cst);
+    }
+  }
+  in_use_.store(false, std::memory_order_release);
+}
+
+Status Recorder::start_timeline(Timeline::Options options) {
+  stop_timeline();
+  auto opened = Timeline::open(std::move(options));
+  if (!opened) return std::move(opened).error();
+  const std::lock_guard<std::mutex> lock(switching_);
+  owned_ = std::move(*opened);
+  timeline_.store(owned_.get(), std::memory_order_seq_cst);
+  return Ok{};
+}
+
+void Recorder::stop_timeline() {
+  const std::lock_guard<std::mutex> lock(switching_);
+  timeline_.store(nullptr, std::memory_order_seq_cst);
+  // The engine's thread is in the timeline for less than a microsecond at a time.
+  while (in_use_.load(std::memory_order_seq_cst)) std::this_thread::yield();
+  owned_.reset();
+}
+
+void Recorder::taken(const Request& request, Clock::time_point submitted) noexcept {
+  flight_.taken(request, submitted);
+  tell_timeline([&](Timeline& timeline) { timeline.taken(request, submitted); });
+}
+
+void Recorder::arrived(int rank, const Request& request) noexcept {
+  tell_timeline([&](Timeline& timeline) { timeline.arrived(rank, request); });
+}
+
+void Recorder::agreed(std::span<const Verdict> verdicts) noexcept {
+  flight_.agreed(verdicts);
+  tell_timeline([&](Timeline& timeline) {
+    timeline.cycle();
+    const auto now = Clock::now();
+    for (const Verdict& verdict : verdicts) timeline.agreed(verdict, now);
+  });
+}
+
+void Recorder::step_begins(std::span<const Verdict* const> step) noexcept {
+  flight_.step_begins(step);
+  tell_timeline([&](Timeline& timeline) { timeline.step_begins(step); });
+}
+
+void Recorder::step_ends(std::span<const Verdict* const>, bool good) noexcept {
+  flight_.step_ends();
+  tell_timeline([&](Timeline& timeline) { timeline.step_ends(good); });
+}
+
+void Recorder::world_ended(std::string_view) noexcept { flight_.world_ended(); }
+
+Activities* Recorder::activities() noexcept {
+  return timeline_.load(std::memory_order_relaxed) == nullptr ? nullptr : this;
+}
+
+void Recorder::begin(const char* name) noexcept {
+  tell_timeline([&](Timeline& timeline) { timeline.activity_begins(name); });
+}
+
+void Recorder::end() noexcept {
+  tell_timeline([](Timeline& timeline) { timeline.activity_ends(); });
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,53 @@
+// The observer of a communicator: gives the engine's news to the timeline while there is one, and
+// to the flight recorder always.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "collectives/trace/flight_recorder.h"
+#include "collectives/trace/observer.h"
+#include "collectives/trace/timeline.h"
+
+namespace hora::collectives {
+
+class Recorder final : public Observer, private Activities {
+ public:
+  Recorder() = default;
+  ~Recorder() override { stop_timeline(); }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // Any thread. The file at the path is made anew; a timeline that is being written ends first.
+  Status start_timeline(Timeline::Options options);
+  // Any thread. When this returns the file is complete.
+  void stop_timeline();
+
+  FlightRecorder& flight() { return flight_; }
+
+  void taken(const Request& request, Clock::time_point submitted) noexcept override;
+  void arrived(int rank, const Request& request) noexcept override;
+  void agreed(std::span<const Verdict> verdicts) noexcept override;
+  void step_begins(std::span<const Verdict* const> step) noexcept override;
+  void step_ends(std::span<const Verdict* const> step, bool good) noexcept override;
+  void world_ended(std::string_view why) noexcept override;
+  Activities* activities() noexcept override;
+
+ private:
+  void begin(const char* name) noexcept override;
+  void end() noexcept override;
+  template <typename Function>
+  void tell_timeline(const Function& function) noexcept;
+
+  FlightRecorder flight_;
+  std::mutex switching_;
+  std::unique_ptr<Timeline> owned_;
+  // What the engine's thread uses; it says so in in_use_, and whoever takes it away waits for that.
+  std::atomic<Timeline*> timeline_{nullptr};
+  std::atomic<bool> in_use_{false};
+};
+
+}  // namespace hora::collectives

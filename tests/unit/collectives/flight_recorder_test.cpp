@@ -1,0 +1,170 @@
+#include "collectives/trace/flight_recorder.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "rendezvous/os/fd.h"
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::collectives;
+using rendezvous::FlightPage;
+
+namespace {
+
+// Pages as the agent makes them.
+class Pages {
+ public:
+  explicit Pages(int count) : fd_(::memfd_create("flight", MFD_CLOEXEC)) {
+    const FlightPage page{.magic = rendezvous::kFlightMagic};
+    for (int i = 0; i < count; ++i) {
+      REQUIRE(::pwrite(fd_.get(), &page, sizeof page, i * static_cast<off_t>(sizeof page)) ==
+              static_cast<ssize_t>(sizeof page));
+    }
+    path_ = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd_.get());
+  }
+  const std::string& path() const { return path_; }
+  std::string read(int page) const {
+    std::string bytes(sizeof(FlightPage), '\0');
+    REQUIRE(::pread(fd_.get(), bytes.data(), bytes.size(),
+                    page * static_cast<off_t>(sizeof(FlightPage))) ==
+            static_cast<ssize_t>(bytes.size()));
+    return bytes;
+  }
+
+ private:
+  os::Fd fd_;
+  std::string path_;
+};
+
+Verdict verdict_for(const std::string& name) {
+  Verdict verdict;
+  verdict.agreed.action = Action::kAllreduce;
+  verdict.agreed.name = name;
+  return verdict;
+}
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("flight recorder: tells in which state the rank was") {
+  Pages pages(3);
+  CHECK(rendezvous::describe_flight(pages.read(1), now_ns()).empty());
+  FlightRecorder recorder;
+  recorder.open(pages.path(), 1, 7);
+  const auto told = [&](std::int64_t later_ns = 0) {
+    return rendezvous::describe_flight(pages.read(1), now_ns() + later_ns);
+  };
+  CHECK(rendezvous::flight_rank(pages.read(1)) == 7);
+  CHECK_FALSE(rendezvous::flight_rank(pages.read(0)));
+  CHECK(told() == "had joined the job and run no collective yet");
+
+  const Verdict first = verdict_for("grad/7");
+  recorder.taken(first.agreed, Clock::now());
+  CHECK(
+      contains(told(2'100'000'000), "had waited for other ranks in allreduce 'grad/7' for 2.1 s"));
+  for (int i = 0; i < 3; ++i) {  // others come and go meanwhile
+    const Verdict other = verdict_for("other");
+    recorder.taken(other.agreed, Clock::now());
+    recorder.agreed({&other, 1});
+  }
+  CHECK(contains(told(), "had waited for other ranks in allreduce 'grad/7' for 0.0"));
+  recorder.agreed({&first, 1});
+  const Verdict second = verdict_for("grad/8");
+  const Verdict* const step[] = {&first, &second};
+  recorder.step_begins(step);
+  CHECK(contains(told(5'000'000'000), "was in allreduce 'grad/7' and 1 more for 5.0 s"));
+  recorder.step_ends();
+  CHECK(contains(told(1'000'000'000),
+                 "was in no collective; its last, allreduce 'grad/7' and 1 more, had ended 1.0 s"));
+  recorder.world_ended();
+  CHECK(told().empty());
+}
+
+TEST_CASE("flight recorder: many steps, and names of any length and content") {
+  Pages pages(1);
+  FlightRecorder recorder;
+  recorder.open(pages.path(), 0, 0);
+  for (int i = 0; i < 1000; ++i) {
+    const Verdict verdict = verdict_for("n" + std::to_string(i) + std::string(200, '\x1b'));
+    const Verdict* const step[] = {&verdict};
+    recorder.taken(verdict.agreed, Clock::now());
+    recorder.agreed({&verdict, 1});
+    recorder.step_begins(step);
+    if (i < 999) recorder.step_ends();
+  }
+  const std::string text = rendezvous::describe_flight(pages.read(0), now_ns());
+  CHECK(contains(text, "was in allreduce 'n999????"));
+  CHECK(text.size() < 140);
+}
+
+TEST_CASE("flight recorder: a note that was being written is passed over") {
+  Pages pages(1);
+  FlightRecorder recorder;
+  recorder.open(pages.path(), 0, 0);
+  const Verdict verdict = verdict_for("whole");
+  const Verdict* const step[] = {&verdict};
+  recorder.step_begins(step);
+  std::string bytes = pages.read(0);
+  FlightPage page;
+  std::memcpy(&page, bytes.data(), sizeof page);
+  page.steps[1].stamp = page.steps[0].stamp + 3;
+  std::memset(page.steps[1].name, 'x', sizeof page.steps[1].name);
+  std::memcpy(bytes.data(), &page, sizeof page);
+  CHECK(contains(rendezvous::describe_flight(bytes, now_ns()), "was in allreduce 'whole'"));
+  CHECK(rendezvous::describe_flight("short", 0).empty());
+  CHECK(rendezvous::describe_flight(std::string(sizeof(FlightPage), '\xff'), 0).empty());
+}
+
+TEST_CASE("flight recorder: what cannot be the agent's file is not touched") {
+  FlightRecorder recorder;
+  recorder.open("/nowhere", 0, 0);
+  recorder.open("/dev/null", 0, 0);
+  Pages pages(1);
+  recorder.open(pages.path(), 1, 0);  // behind its end
+  const Verdict verdict = verdict_for("x");
+  const Verdict* const step[] = {&verdict};
+  recorder.taken(verdict.agreed, Clock::now());
+  recorder.step_begins(step);
+  recorder.step_ends();
+  CHECK_FALSE(rendezvous::flight_rank(pages.read(0)));
+}
+
+TEST_CASE("flight recorder: survives the SIGKILL of its writer") {
+  Pages pages(1);
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    FlightRecorder recorder;
+    recorder.open(pages.path(), 0, 3);
+    const Verdict verdict = verdict_for("last words");
+    const Verdict* const step[] = {&verdict};
+    recorder.step_begins(step);
+    [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
+    while (true) ::pause();
+  }
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  REQUIRE(::kill(child, SIGKILL) == 0);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(rendezvous::flight_rank(pages.read(0)) == 3);
+  CHECK(contains(rendezvous::describe_flight(pages.read(0), now_ns()),
+                 "was in allreduce 'last words'"));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
