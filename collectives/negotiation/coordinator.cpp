@@ -5,7 +5,8 @@
 
 namespace hora::collectives {
 
-Coordinator::Coordinator(int world_size) : world_size_(world_size) {
+Coordinator::Coordinator(int world_size)
+    : world_size_(world_size), last_asked_(static_cast<std::size_t>(world_size)) {
   std::vector<std::int32_t> all;
   for (int rank = 0; rank < world_size; ++rank) all.push_back(rank);
   next_set_ = 0;
@@ -53,6 +54,10 @@ Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& re
 }
 
 void Coordinator::add(int rank, Request request, TimePoint now) {
+  Asked& last = last_asked_[static_cast<std::size_t>(rank)];
+  last.action = request.action;
+  last.name = request.name;
+  last.when = now;
   if (request.action == Action::kShutdown) {
     Verdict verdict;
     verdict.agreed = std::move(request);
@@ -250,6 +255,16 @@ std::vector<Verdict> Coordinator::take_ready() {
   for (auto& [order, verdict] : ready) verdicts.push_back(std::move(verdict));
   for (Verdict& verdict : std::exchange(immediate_, {})) verdicts.push_back(std::move(verdict));
   return verdicts;
+}
+
+const Coordinator::Asked* Coordinator::last_asked(int rank) const {
+  const Asked& last = last_asked_[static_cast<std::size_t>(rank)];
+  return last.name.empty() ? nullptr : &last;
+}
+
+bool Coordinator::anything_waiting() const {
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [](const auto& each) { return !each.second.entries.empty(); });
 }
 
 std::vector<Coordinator::Waiting> Coordinator::waiting() const {

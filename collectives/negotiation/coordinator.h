@@ -42,7 +42,16 @@ class Coordinator {
     TimePoint since;
     std::vector<std::int32_t> missing;  // global ranks
   };
-  std::vector<Waiting> waiting() const;
+  std::vector<Waiting> waiting() const;  // oldest first
+  bool anything_waiting() const;
+
+  // What a rank asked for most recently; null when it never did.
+  struct Asked {
+    Action action = Action::kBarrier;
+    std::string name;
+    TimePoint when;
+  };
+  const Asked* last_asked(int rank) const;
 
  private:
   struct Entry {
@@ -90,6 +99,7 @@ class Coordinator {
   std::int32_t next_set_ = 1;
   std::uint64_t next_order_ = 0;
   std::vector<Verdict> immediate_;  // verdicts that need no counting
+  std::vector<Asked> last_asked_;   // by rank; no name: nothing yet
 };
 
 // Why `theirs` cannot be combined with `mine`; empty when it can. Names both ranks and both values.

@@ -7,6 +7,7 @@
 #include "collectives/fusion/fusion_plan.h"
 #include "collectives/memory/futex.h"
 #include "collectives/runtime/executor.h"
+#include "rendezvous/os/log.h"
 
 namespace hora::collectives {
 
@@ -29,11 +30,14 @@ Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Obse
       observer_(observer),
       channel_(std::move(channel)),
       exchanger_(std::in_place, *channel_, world.settings.rank),
-      pool_(world, &*exchanger_) {
+      pool_(world, &*exchanger_),
+      stalls_({world.settings.stall_check, world.settings.stall_warning,
+               world.settings.stall_shutdown}) {
   if (coordinates()) {
     coordinator_.emplace(world.settings.size);
     finished_.assign(static_cast<std::size_t>(world.settings.size), 0);
     finished_[0] = 1;
+    if (const std::string text = stalls_.complaint(); !text.empty()) os::log_warn("stall", text);
   }
 }
 
@@ -138,13 +142,28 @@ bool Engine::step(Deadline deadline) {
   bool worked = take_submissions();
   if (coordinator_ && coordinate()) worked = true;
   if (ended()) return true;
-  wait_for_messages(worked ? kNoWait : deadline);
+  wait_for_messages(worked ? kNoWait : std::min(deadline, next_stall_check()));
   if (!inbox_.empty()) worked = true;
   // One at a time: an operation that is begun by a message may fail, and then the reason may be
   // among the messages behind it.
   while (!ended() && !inbox_.empty()) handle(take_message());
+  look_for_stalls();
   if (const auto reason = stop_reason(); reason && !ended()) give_up(*reason);
   return worked;
+}
+
+Deadline Engine::next_stall_check() const {
+  return coordinator_ && coordinator_->anything_waiting() ? stalls_.next_check() : Deadline::max();
+}
+
+void Engine::look_for_stalls() {
+  const Deadline due = next_stall_check();
+  if (ended() || due == Deadline::max() || due > Clock::now()) return;
+  const StallInspector::Report report = stalls_.check(*coordinator_, Clock::now());
+  if (!report.warning.empty()) os::log_warn("stall", report.warning);
+  if (report.fatal.empty()) return;
+  os::log_error("stall", report.fatal);
+  end_world(report.fatal);
 }
 
 std::optional<std::string> Engine::stop_reason() {

@@ -17,6 +17,7 @@
 #include "collectives/negotiation/blame.h"
 #include "collectives/negotiation/coordinator.h"
 #include "collectives/negotiation/response_cache.h"
+#include "collectives/negotiation/stall_inspector.h"
 #include "collectives/runtime/backend_pool.h"
 #include "collectives/runtime/guard.h"
 #include "collectives/runtime/process_set.h"
@@ -65,6 +66,8 @@ class Engine {
   Incoming take_message();
   void handle(Incoming message);
   bool coordinate();
+  Deadline next_stall_check() const;
+  void look_for_stalls();
   void carry_out(const std::vector<Verdict>& verdicts);
   void run_step(const std::vector<const Verdict*>& verdicts);
   void run_collective(ProcessSet& set, const std::vector<const Verdict*>& verdicts);
@@ -106,6 +109,7 @@ class Engine {
   BackendPool pool_;
   std::map<std::int32_t, std::unique_ptr<ProcessSet>> sets_;
   std::optional<Coordinator> coordinator_;  // rank 0
+  StallInspector stalls_;                   // coordinator
   std::optional<Guard> guard_;
   std::atomic<Seats*> seats_{nullptr};
   std::deque<Incoming> inbox_;  // arrived, not yet handled

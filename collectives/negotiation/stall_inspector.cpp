@@ -1,0 +1,102 @@
+#include "collectives/negotiation/stall_inspector.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+namespace hora::collectives {
+
+namespace {
+
+using std::chrono::seconds;
+
+constexpr std::size_t kNamesShown = 6;
+
+std::string whole_seconds(std::chrono::steady_clock::duration time) {
+  return std::to_string(std::chrono::duration_cast<seconds>(time).count()) + " s";
+}
+
+}  // namespace
+
+StallInspector::StallInspector(Options options)
+    : options_(options),
+      shutdown_ignored_(options.shutdown.count() > 0 && options.shutdown < options.warning),
+      next_check_(options.enabled ? TimePoint::min() : TimePoint::max()) {
+  options_.warning = std::max(options_.warning, seconds(1));
+  if (shutdown_ignored_) options_.shutdown = seconds(0);
+}
+
+std::string StallInspector::complaint() const {
+  if (!options_.enabled || !shutdown_ignored_) return {};
+  return "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is below HOROVOD_STALL_CHECK_TIME_SECONDS and is "
+         "ignored: no job ends for a stall that was not warned of";
+}
+
+StallInspector::Report StallInspector::check(const Coordinator& coordinator, TimePoint now) {
+  Report report;
+  if (!options_.enabled) return report;
+  next_check_ = now + options_.warning;
+  std::vector<Waiting> stalled;
+  bool fatal = false;
+  for (Waiting& each : coordinator.waiting()) {
+    if (each.missing.empty()) continue;  // complete, and waiting for the others of its group
+    const bool overdue = options_.shutdown.count() > 0 && now - each.since >= options_.shutdown;
+    if (now - each.since < options_.warning) {
+      next_check_ = std::min(next_check_, each.since + options_.warning);
+      continue;
+    }
+    if (options_.shutdown.count() > 0 && !overdue) {
+      next_check_ = std::min(next_check_, each.since + options_.shutdown);
+    }
+    fatal = fatal || overdue;
+    stalled.push_back(std::move(each));
+  }
+  if (stalled.empty()) return report;
+  const std::string text = list_missing(coordinator, stalled, now);
+  if (fatal) {
+    report.fatal = "stalled for " + whole_seconds(now - stalled.front().since) +
+                   ", the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" +
+                   std::to_string(options_.shutdown.count()) + ":" + text;
+  } else {
+    report.warning =
+        "some ranks have waited for " + whole_seconds(now - stalled.front().since) +
+        " for tensors that others have not submitted: those may be slow, have left the loop, or "
+        "run another program:" +
+        text;
+  }
+  return report;
+}
+
+// By missing rank: what it is waited for with, oldest first, and what it did last.
+std::string StallInspector::list_missing(const Coordinator& coordinator,
+                                         const std::vector<Waiting>& waiting, TimePoint now) const {
+  std::map<std::int32_t, std::vector<const Waiting*>> by_rank;
+  for (const Waiting& each : waiting) {
+    for (const std::int32_t rank : each.missing) by_rank[rank].push_back(&each);
+  }
+  std::string text;
+  for (const auto& [rank, missing] : by_rank) {
+    text += "\n  rank " + std::to_string(rank) + " is missing in ";
+    for (std::size_t i = 0; i < missing.size() && i < kNamesShown; ++i) {
+      const Waiting& each = *missing[i];
+      if (i > 0) text += ", ";
+      text += action_name(each.action) + " '" + each.name + "'";
+      if (each.process_set != 0) {
+        text += " of process set " + std::to_string(each.process_set);
+      }
+    }
+    if (missing.size() > kNamesShown) {
+      text += ", ... (" + std::to_string(missing.size()) + " in all)";
+    }
+    text += " for " + whole_seconds(now - missing.front()->since);
+    if (const auto* last = coordinator.last_asked(rank)) {
+      text += "; it last submitted " + action_name(last->action) + " '" + last->name + "', " +
+              whole_seconds(now - last->when) + " ago";
+    } else {
+      text += "; it has submitted nothing yet";
+    }
+  }
+  return text;
+}
+
+}  // namespace hora::collectives

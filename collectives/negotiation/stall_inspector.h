@@ -1,0 +1,46 @@
+// Watches what some ranks have asked for and others not: after a while it says who is missing, and
+// what the missing did last. Of the coordinator.  [pure]
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "collectives/negotiation/coordinator.h"
+
+namespace hora::collectives {
+
+class StallInspector {
+ public:
+  using TimePoint = Coordinator::TimePoint;
+
+  struct Options {
+    bool enabled = true;
+    std::chrono::seconds warning{60};  // at least 1 is taken
+    std::chrono::seconds shutdown{0};  // 0: never; below `warning` it is ignored
+  };
+  struct Report {
+    std::string warning;  // empty: nothing is worth one
+    std::string fatal;    // not empty: the job is to end, for this reason
+  };
+
+  explicit StallInspector(Options options);
+
+  // What is wrong with the options; empty when nothing is.
+  std::string complaint() const;
+  // When to check again, if anything is waiting then. TimePoint::max(): never.
+  TimePoint next_check() const { return next_check_; }
+  Report check(const Coordinator& coordinator, TimePoint now);
+
+ private:
+  using Waiting = Coordinator::Waiting;
+
+  std::string list_missing(const Coordinator& coordinator, const std::vector<Waiting>& waiting,
+                           TimePoint now) const;
+
+  Options options_;
+  bool shutdown_ignored_;
+  TimePoint next_check_;
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,52 @@
+"""Ranks that wait for others say so, and can end the job for it."""
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("numpy", reason="the programs of these tests use hora.numpy")
+
+HEAD = """\
+import sys
+import numpy as np
+import hora.numpy as hvd
+from hora.exceptions import HorovodInternalError
+hvd.init()
+hvd.allreduce(np.ones(4), name='before')
+"""
+
+
+@pytest.fixture
+def start(horarun, tmp_path):
+    def run(body, *options, **more):
+        program = tmp_path / "program.py"
+        program.write_text(HEAD + body)
+        return horarun.start("-np", 2, *options, sys.executable, str(program), **more)
+    return run
+
+
+def test_a_stall_is_reported_and_the_job_goes_on(start):
+    # Rank 1 comes when it is told to, which is after the report.
+    job = start("if hvd.rank() == 1: sys.stdin.readline()\n"
+                "hvd.allreduce(np.ones(4), name='late')\n",
+                "--stdin", "all", "--stall-check-warning-time-seconds", 1,
+                stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+    text = job.read_until("it last submitted")
+    assert re.search(r"rank 1 is missing in allreduce '\S*late' for \d+ s; it last submitted", text), text
+    job.finish(input=b"\n").expect(0)
+
+
+def test_a_stall_ends_the_job_when_asked_to(start):
+    # Each waits for the other, for good.
+    done = start("try:\n"
+                 "    hvd.allreduce(np.ones(4), name=f'of.{hvd.rank()}')\n"
+                 "except HorovodInternalError as failure:\n"
+                 "    print('FAILED', failure, flush=True)\n"
+                 "    sys.exit(4)\n",
+                 "--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 2).finish().expect(4)
+    for rank in (0, 1):
+        assert re.search(r"FAILED .*stalled for \d+ s, the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=2",
+                         "\n".join(done.ranks()[rank])), done
+    assert re.search(r"rank 0 is missing in allreduce '\S*of\.1'", done.messages), done
+    assert re.search(r"rank 1 is missing in allreduce '\S*of\.0'", done.messages), done
