@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "collectives/algorithms/adasum.h"
 #include "collectives/backends/registry.h"
 #include "collectives/kernels/kernels.h"
 
@@ -25,6 +26,7 @@ struct Prepared {
   std::vector<std::int64_t> receive_counts;
   std::vector<ResultBuffer> stand_ins;  // for the tensors of a rank that has joined
   std::int64_t bytes = 0;               // the same on every rank
+  bool by_adasum = false;
 };
 
 std::vector<std::int64_t> with_rows(const std::vector<std::int64_t>& shape, std::int64_t rows) {
@@ -126,6 +128,7 @@ bool prepare(Prepared& prepared, const ProcessSet& set, const std::vector<const 
   step.dtype = agreed.dtype;
   step.reduce_op = agreed.reduce_op == HORA_AVERAGE ? HORA_SUM : agreed.reduce_op;
   step.divisor = agreed.reduce_op == HORA_AVERAGE ? set.size() : 1;
+  prepared.by_adasum = agreed.reduce_op == HORA_ADASUM && set.size() > 1;
   step.prescale = agreed.prescale;
   step.postscale = agreed.postscale;
   bool good = true;
@@ -167,7 +170,9 @@ bool prepare(Prepared& prepared, const ProcessSet& set, const std::vector<const 
 std::optional<std::string> choose_backend(const ProcessSet& set, const Prepared& prepared,
                                           std::string& why_not) {
   SelectionQuery query;
-  query.operation = static_cast<hora_operation>(prepared.step.operation);
+  // Adasum is made of alltoalls and allgathers.
+  query.operation =
+      prepared.by_adasum ? HORA_ALLTOALL : static_cast<hora_operation>(prepared.step.operation);
   query.dtype = static_cast<hora_dtype>(prepared.step.dtype);
   query.bytes = prepared.bytes;
   query.gpu = prepared.step.device != HORA_CPU_DEVICE;
@@ -203,6 +208,13 @@ std::string activity_name(std::string_view backend, const Step& step) {
   }
 }
 
+bool run_to_end(Backend& backend, const Step& step, ErrorText& error) {
+  std::uint64_t ticket = 0;
+  Progress progress = backend.execute(step, &ticket, error);
+  while (progress == Progress::kPending) progress = backend.poll(ticket, error);
+  return progress == Progress::kDone;
+}
+
 }  // namespace
 
 Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
@@ -219,12 +231,12 @@ Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
   Backend* const backend = set.find_backend(*chosen);
   prepared.step.activities = activities;
   ErrorText error;
-  std::uint64_t ticket = 0;
   if (activities != nullptr) activities->begin(activity_name(*chosen, prepared.step).c_str());
-  Progress progress = backend->execute(prepared.step, &ticket, error);
-  while (progress == Progress::kPending) progress = backend->poll(ticket, error);
+  const bool good = prepared.by_adasum
+                        ? adasum(*backend, set.index, set.size(), prepared.step, error)
+                        : run_to_end(*backend, prepared.step, error);
   if (activities != nullptr) activities->end();
-  if (progress == Progress::kFailed) {
+  if (!good) {
     return broken(action_name(verdicts.front()->agreed.action) + " '" +
                   verdicts.front()->agreed.name + "': " + error.text);
   }

@@ -140,8 +140,13 @@ class Check {
         (given_.operation != HORA_ALLREDUCE || !is_floating(request().dtype))) {
       return wrong("adasum is for an allreduce of floating-point tensors");
     }
-    if (given_.reduce_op == HORA_ADASUM && ranks_.size() > 1) {
-      return wrong("this version has no adasum on more than one rank");
+    if (given_.reduce_op == HORA_ADASUM && (ranks_.size() & (ranks_.size() - 1)) != 0) {
+      return wrong("adasum needs a power of two of ranks (1, 2, 4, 8, ...), not " +
+                   std::to_string(ranks_.size()));
+    }
+    if (given_.reduce_op == HORA_ADASUM && ranks_.size() > 1 &&
+        given_.input.device != HORA_CPU_DEVICE) {
+      return wrong("adasum of a CUDA tensor is not in this version; copy it to host memory first");
     }
     return Ok{};
   }
