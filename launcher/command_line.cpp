@@ -125,6 +125,29 @@ Result<Command> parse_completion(const Arguments& arguments) {
   return Command(ShowText{std::move(*script)});
 }
 
+Result<Command> parse_timeline(const Arguments& arguments) {
+  constexpr std::string_view kExpected = "expected: horarun timeline merge FILE... -o OUT";
+  if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
+    return Command(ShowText{
+        "usage: horarun timeline merge FILE... -o OUT\nPuts the timelines of several ranks "
+        "(--timeline-filename 'trace.{rank}.json') into one, on one clock.\n"});
+  }
+  if (arguments.empty() || arguments[0] != "merge") return usage(std::string(kExpected));
+  MergeTimelines merge;
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "-o" && i + 1 < arguments.size() && merge.output.empty()) {
+      merge.output = arguments[++i];
+    } else if (!word.empty() && word[0] == '-') {
+      return usage("unexpected " + quote(word) + "; " + std::string(kExpected));
+    } else {
+      merge.files.push_back(word);
+    }
+  }
+  if (merge.files.empty() || merge.output.empty()) return usage(std::string(kExpected));
+  return Command(std::move(merge));
+}
+
 Result<Command> parse_explain(const Arguments& arguments) {
   if (arguments.size() > 1) return usage("expected: horarun explain [code]");
   if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
@@ -228,6 +251,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv,
   if (first == "rendezvous") return parse_rendezvous(rest);
   if (first == "completion") return parse_completion(rest);
   if (first == "explain") return parse_explain(rest);
+  if (first == "timeline") return parse_timeline(rest);
   return parse_launch(arguments, surroundings);
 }
 

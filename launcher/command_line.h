@@ -50,12 +50,16 @@ struct RunDoctor {
   JobSpec job;  // hosts (empty: this machine), transport, ssh, start_timeout, json, verbose
   bool deep = false;
 };
+struct MergeTimelines {
+  std::vector<std::string> files;
+  std::string output;
+};
 struct Explain {
   std::string code;  // empty: list all codes
 };
 
 using Command =
-    std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous, ManageCache, RunDoctor, Explain>;
+    std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous, ManageCache, RunDoctor, MergeTimelines, Explain>;
 
 // Errors are kUsage (exit 2): the message names the option, what was found and what was expected;
 // the caller prints it as "horarun: error: <message>".

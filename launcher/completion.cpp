@@ -108,7 +108,7 @@ std::string bash_script() {
          "    *)\n"
          "      COMPREPLY=($(compgen -c -- \"$cur\"))\n"
          "      [ \"$COMP_CWORD\" -ne 1 ] || COMPREPLY+=($(compgen -W 'cache completion doctor explain "
-         "rendezvous' -- \"$cur\")) ;;\n"
+         "rendezvous timeline' -- \"$cur\")) ;;\n"
          "  esac\n"
          "}\n"
          "complete -o default -F _horarun horarun\n";
@@ -162,7 +162,7 @@ std::string zsh_script() {
       "}\n"
       "_horarun() {\n"
       "  local -a verbs\n"
-      "  verbs=(cache completion doctor explain rendezvous)\n"
+      "  verbs=(cache completion doctor explain rendezvous timeline)\n"
       "  _arguments -S -s \\\n";
   for (const OptionRow& row : option_table()) {
     if (row.has(kHidden)) continue;
@@ -194,7 +194,7 @@ std::string fish_script() {
       "function __horarun_hosts\n  sh -c '" +
       fish_text(kHostLister) +
       "'\nend\n"
-      "complete -c horarun -n '__fish_is_first_arg' -a 'cache completion doctor explain rendezvous'\n"
+      "complete -c horarun -n '__fish_is_first_arg' -a 'cache completion doctor explain rendezvous timeline'\n"
       "complete -c horarun -n '__fish_seen_subcommand_from completion' -xa 'bash zsh fish'\n"
       "complete -c horarun -n '__fish_seen_subcommand_from cache' -xa 'ls clean'\n"
       "complete -c horarun -n '__fish_seen_subcommand_from explain' -xa '" +

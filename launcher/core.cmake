@@ -22,6 +22,7 @@ hora_add_library(hora_launch_core
     start_board.cpp
     start_report.cpp
     start_stage.cpp
+    timeline_lines.cpp
     usage_text.cpp
     worker_environment.cpp
   LINK hora_base nlohmann_json::nlohmann_json)

@@ -8,7 +8,7 @@ hora_add_library(hora_bundle SOURCES bundle.cpp
                  LINK hora_os hora_agent_protocol nlohmann_json::nlohmann_json ZLIB::ZLIB
                       ${HORA_LIBMD_STATIC})
 hora_add_library(hora_launcher SOURCES autopsy.cpp event_log.cpp host_connector.cpp job_recorder.cpp job_rendezvous.cpp job_streams.cpp locality.cpp orders.cpp live_line.cpp output_sinks.cpp start_display.cpp
-                    supervisor.cpp supervisor_actions.cpp supervisor_clock.cpp supervisor_end.cpp timings.cpp
+                    supervisor.cpp supervisor_actions.cpp supervisor_clock.cpp supervisor_end.cpp timeline_merge.cpp timings.cpp
                  LINK hora_job_state hora_launcher_io hora_bundle hora_launch_core hora_transports
                       hora_agent_core hora_rendezvous hora_log)
 

@@ -17,6 +17,7 @@ constexpr std::string_view kUsageLaunch =
     "       horarun doctor [-H hosts]   |   horarun cache ls|clean [-H hosts]\n"
     "       horarun rendezvous --port N\n"
     "       horarun explain [code]   |   horarun completion bash|zsh|fish\n"
+    "       horarun timeline merge FILE... -o OUT\n"
     "Starts the ranks of a distributed job here and on other hosts.\n";
 
 constexpr std::string_view kExamples =
@@ -160,7 +161,8 @@ std::string manual_page(const std::string& version) {
       ".B horarun cache\n\\fBls\\fR|\\fBclean\\fR [\\fIoptions\\fR]\n.br\n"
       ".B horarun rendezvous\n[\\fIoptions\\fR]\n.br\n"
       ".B horarun explain\n[\\fIcode\\fR]\n.br\n"
-      ".B horarun completion\n\\fBbash\\fR|\\fBzsh\\fR|\\fBfish\\fR\n";
+      ".B horarun completion\n\\fBbash\\fR|\\fBzsh\\fR|\\fBfish\\fR\n.br\n"
+      ".B horarun timeline merge\n\\fIfile\\fR... \\fB\\-o\\fR \\fIout\\fR\n";
   out +=
       ".SH DESCRIPTION\n"
       "Starts \\fIprogram\\fR once per rank on this machine or on other hosts, where nothing needs "

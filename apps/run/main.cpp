@@ -15,6 +15,7 @@
 #include "launcher/failure_code.h"
 #include "launcher/mpi_engine.h"
 #include "launcher/supervisor.h"
+#include "launcher/timeline_merge.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/serve.h"
 
@@ -184,6 +185,11 @@ int execute(const RunDoctor& command) {
   if (!installation) return complain(installation.error());
   const auto examined = examine(command.job, *installation, split_environment(environ), command.deep, stdout);
   return examined ? *examined : complain(examined.error());
+}
+
+int execute(const MergeTimelines& command) {
+  const auto told = merge_timelines(command.files, command.output);
+  return told ? print(*told) : complain(told.error());
 }
 
 int execute(const Explain& command) {

@@ -1,0 +1,16 @@
+// horarun timeline merge: reads the ranks' files, writes one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// Answers a line for the user. Errors name the file, and the line where there is one. A file of a
+// rank that was killed is taken as far as it goes.
+Result<std::string> merge_timelines(const std::vector<std::string>& paths,
+                                    const std::string& output);
+
+}  // namespace hora::launcher

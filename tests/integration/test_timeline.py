@@ -1,0 +1,114 @@
+"""The trace of a job: of rank 0, of every rank, of a rank that was killed, and all of them as one."""
+import json
+import sys
+
+import pytest
+
+pytest.importorskip("numpy", reason="the programs of these tests use hora.numpy")
+
+HEAD = """\
+import os, signal, sys
+import numpy as np
+import hora.numpy as hvd
+hvd.init()
+for step in range(3):
+    handles = [hvd.allreduce_async(np.ones(10, dtype=np.float32), name=f'grad/{i}') for i in range(4)]
+    for handle in handles:
+        hvd.synchronize(handle)
+hvd.broadcast(np.ones(4), 0, name='weights')
+"""
+
+
+@pytest.fixture
+def run(horarun, tmp_path):
+    def start(body, *options):
+        (tmp_path / "program.py").write_text(HEAD + body)
+        return horarun.run(*options, "--wdir", tmp_path, sys.executable, "program.py")
+    return start
+
+
+def read(path):
+    """As readers of Chrome traces do: a missing bracket at the end is forgiven."""
+    text = path.read_text().rstrip(" \n,")
+    return json.loads(text if text.endswith("]") else text + "]")
+
+
+def balanced(events):
+    depth = {}
+    for event in events:
+        key = (event.get("pid"), event.get("tid"))
+        depth[key] = depth.get(key, 0) + {"B": 1, "E": -1}.get(event["ph"], 0)
+        assert depth[key] >= 0, event
+    return all(value == 0 for value in depth.values())
+
+
+def test_rank_0_writes_and_names_the_phases(run, tmp_path):
+    run("", "-np", 2, "--timeline-filename", "trace.json", "--timeline-mark-cycles").expect(0)
+    assert [path.name for path in tmp_path.glob("*.json")] == ["trace.json"]
+    events = json.loads((tmp_path / "trace.json").read_text())
+    names = [event.get("name") for event in events]
+    for name in ("NEGOTIATE_ALLREDUCE", "ALLREDUCE", "SHM_ALLREDUCE", "NEGOTIATE_BROADCAST", "BROADCAST", "CYCLE_START"):
+        assert name in names, name
+    assert names.count("NEGOTIATE_ALLREDUCE") == 12 and names.count("ALLREDUCE") == 12
+    assert sum(event["ph"] == "X" and event["name"] == "1" for event in events) == 13
+    assert {"dtype": "float32", "shape": "[10]"} in [event.get("args") for event in events]
+    assert balanced(events)
+
+
+def test_every_rank_writes_and_merge_makes_one(run, horarun, tmp_path):
+    run("", "-np", 3, "--timeline-filename", "trace.{rank}.json").expect(0)
+    paths = [tmp_path / f"trace.{rank}.json" for rank in range(3)]
+    assert sorted(tmp_path.glob("*.json")) == paths
+    done = horarun.run("timeline", "merge", *paths, "-o", tmp_path / "all.json").expect(0)
+    assert "of 3 ranks" in done.text, done
+    events = json.loads((tmp_path / "all.json").read_text())
+    assert balanced(events)
+    assert {event["pid"] for event in events if "pid" in event} == {0, 1, 2}
+    # On one clock, what all ranks do together overlaps.
+    begins, ends = {}, {}
+    for event in events:
+        if event.get("name") == "SHM_BCAST":
+            begins[event["pid"]] = event["ts"]
+            row = event["tid"]
+    for event in events:
+        if event["ph"] == "E" and event["pid"] in begins and event["ts"] >= begins[event["pid"]]:
+            ends.setdefault(event["pid"], event["ts"])
+    assert len(begins) == 3 and max(begins.values()) <= max(ends.values())
+    again = horarun.run("timeline", "merge", paths[0], paths[0], "-o", tmp_path / "b.json").expect(125)
+    assert "both of rank 0" in again.messages, again
+    onto = horarun.run("timeline", "merge", paths[0], "-o", paths[0]).expect(2)
+    assert "one of the files to merge" in onto.messages, onto
+
+
+def test_a_killed_rank_leaves_a_readable_file(run, tmp_path):
+    run("names = 0\n"
+        "while True:\n"
+        "    hvd.allreduce(np.ones(10), name=f'n.{names % 100}')\n"
+        "    names += 1\n"
+        "    if names == 3000: os.kill(os.getpid(), signal.SIGKILL)\n", "-np", 2, "--timeline-filename", "trace.json").expect(137)
+    assert len(read(tmp_path / "trace.json")) > 100
+
+
+def test_a_file_that_cannot_be_written_does_not_end_the_job(run):
+    done = run("", "-np", 2, "--timeline-filename", "/nowhere/trace.json").expect(0)
+    assert "opening the timeline /nowhere/trace.json" in done.messages, done
+
+
+def test_a_timeline_on_several_hosts_is_on_one_clock(horarun, hosts, shared, tmp_path):
+    hosts(2)
+    program = "import hora.numpy as hvd, numpy as np\nhvd.init()\nhvd.allreduce(np.ones(4), name='x')\n"
+    with open(shared + "/timeline_program.py", "w") as file:
+        file.write(program)
+    horarun.run("-np", 2, "-H", "node1:1,node2:1", "--timeline-filename", "/var/tmp/hora-trace.{rank}.json", "--wdir", shared,
+                "sh", "-c", "python3 timeline_program.py && cat /var/tmp/hora-trace.$HOROVOD_RANK.json >trace.$HOROVOD_RANK.json"
+                "; rm /var/tmp/hora-trace.$HOROVOD_RANK.json").expect(0)
+    heads = [next(event["args"] for event in read_path(shared, rank) if event.get("name") == "hora") for rank in range(2)]
+    assert heads[0]["clock_offset_ns"] == 0
+    # The test hosts are one machine: their clock is one, and so the truth is known.
+    assert abs(heads[1]["clock_offset_ns"]) <= heads[1]["clock_error_ns"], heads
+    assert 0 < heads[1]["clock_error_ns"] < 50_000_000, heads
+
+
+def read_path(folder, rank):
+    import pathlib
+    return read(pathlib.Path(folder) / f"trace.{rank}.json")
