@@ -1,7 +1,9 @@
 #include "collectives/runtime/backend_pool.h"
 
 #include <algorithm>
+#include <map>
 
+#include "collectives/backends/hierarchical_backend.h"
 #include "collectives/backends/registry.h"
 #include "collectives/backends/transport_backend.h"
 
@@ -60,6 +62,16 @@ class SetServices final : public Services {
   std::vector<const void*> pointers_;
   std::vector<std::size_t> lengths_;
 };
+
+constexpr const char* kHierarchical = "hierarchical";
+// More than a transport alone, less than a library that knows the hosts by itself.
+constexpr std::int32_t kHierarchicalScore = 120;
+
+// Where the members of a set on one host meet, to set up what they share. Sets have ids from 0 on.
+std::int32_t scope_within(std::int32_t set, std::int32_t host) {
+  constexpr std::int32_t kMostHosts = 1 << 15;
+  return -1 - (set * kMostHosts + host);
+}
 
 }  // namespace
 
@@ -167,20 +179,88 @@ Status BackendPool::equip(ProcessSet& set) {
         changed = true;
         break;
       }
-      if (backend == nullptr) continue;
-      const std::lock_guard<std::mutex> lock(mutex_);
-      live_.push_back(backend.get());
-      if (std::find(enabled_.begin(), enabled_.end(), entry.id) == enabled_.end()) {
-        enabled_.push_back(entry.id);
-      }
-      if (aborted_) backend->abort();
-      set.backends.emplace_back(entry.id, std::move(backend));
+      if (backend != nullptr) keep(set, entry.id, std::move(backend));
     }
   }
   for (const SelectionRow& row : table_) {
     if (set.find_backend(row.backend) != nullptr) set.table.push_back(row);
   }
+  return compose(set);
+}
+
+void BackendPool::keep(ProcessSet& set, const std::string& id, BackendPtr backend) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  live_.push_back(backend.get());
+  if (std::find(enabled_.begin(), enabled_.end(), id) == enabled_.end()) enabled_.push_back(id);
+  if (aborted_) backend->abort();
+  set.backends.emplace_back(id, std::move(backend));
+}
+
+Status BackendPool::compose(ProcessSet& set) {
+  const Introduction& agreed = world_.introductions.front();
+  std::vector<std::int32_t> hosts;
+  for (std::int32_t rank : set.ranks) hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
+  Entry* within = nullptr;
+  Entry* between = nullptr;
+  for (Entry& entry : entries_) {
+    if (!entry.dropped && entry.id == "shm") within = &entry;
+    if (!entry.dropped && entry.transport != nullptr) between = &entry;
+  }
+  const Hierarchy plan = plan_hierarchy(set.ranks, hosts, std::max(set.index, 0));
+  const bool allreduce = agreed.hierarchical_allreduce != Choice::kOff;
+  const bool allgather = agreed.hierarchical_allgather != Choice::kOff && plan.in_blocks;
+  if (within == nullptr || between == nullptr || !is_worth_hierarchy(hosts) ||
+      !(allreduce || allgather)) {
+    return Ok{};
+  }
+  std::map<std::int32_t, std::vector<std::int32_t>> members;
+  for (std::size_t i = 0; i < hosts.size(); ++i) members[hosts[i]].push_back(set.ranks[i]);
+  for (const auto& [host, ranks] : members) {
+    exchanger_->define_scope(scope_within(set.id, host), ranks);
+  }
+  std::string mine;
+  BackendPtr backend;
+  if (set.index >= 0) {
+    auto created = create_composed(*within, *between->transport, set, plan);
+    if (created) {
+      backend = std::move(*created);
+    } else {
+      mine = created.error().message.empty() ? "failed" : created.error().message;
+    }
+  }
+  auto objection = first_objection(mine);
+  if (!objection) return std::move(objection).error();
+  for (const auto& [host, ranks] : members) exchanger_->forget_scope(scope_within(set.id, host));
+  if (!objection->empty()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    left_out_.emplace_back(kHierarchical, *objection);
+    return Ok{};
+  }
+  if (backend == nullptr) return Ok{};
+  keep(set, kHierarchical, std::move(backend));
+  for (const hora_operation operation : {HORA_ALLREDUCE, HORA_ALLGATHER}) {
+    if (!(operation == HORA_ALLREDUCE ? allreduce : allgather)) continue;
+    Capability row;
+    row.operation = operation;
+    row.score = kHierarchicalScore;
+    set.table.push_back({kHierarchical, row});
+  }
   return Ok{};
+}
+
+Result<BackendPtr> BackendPool::create_composed(Entry& within, Transport& between,
+                                                const ProcessSet& set, const Hierarchy& plan) {
+  Backend* local = nullptr;
+  if (plan.local.size() > 1) {
+    ProcessSet on_host;
+    on_host.id = scope_within(set.id, world_.hosts[static_cast<std::size_t>(plan.local.front())]);
+    on_host.ranks = plan.local;
+    on_host.index = plan.local_index;
+    auto created = create(within, on_host);
+    if (!created) return std::move(created).error();
+    local = created->release();
+  }
+  return BackendPtr(make_hierarchical_backend(plan, local, between, set.id));
 }
 
 Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {

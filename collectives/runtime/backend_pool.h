@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/backends/hierarchy.h"
 #include "collectives/control/exchanger.h"
 #include "collectives/runtime/introduction.h"
 #include "collectives/runtime/process_set.h"
@@ -56,6 +57,11 @@ class BackendPool {
   };
 
   Result<BackendPtr> create(Entry& entry, const ProcessSet& set);
+  // Out of one backend within hosts and a transport between them, where the set can gain by it.
+  Status compose(ProcessSet& set);
+  Result<BackendPtr> create_composed(Entry& within, Transport& between, const ProcessSet& set,
+                                     const Hierarchy& plan);
+  void keep(ProcessSet& set, const std::string& id, BackendPtr backend);
   Result<std::string> first_objection(const std::string& mine);
   bool wanted_for(const Entry& entry, const ProcessSet& set) const;
   void drop(Entry& entry, std::string why);

@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kLeavePatience{15};
 Introduction introduce(const Communicator::Start& start) {
   Introduction introduction;
   introduction.hostname = start.settings.hostname;
-  introduction.machine = machine_identity();
+  introduction.machine = start.machine.empty() ? machine_identity() : start.machine;
   introduction.local_rank = start.settings.local_rank;
   introduction.local_size = start.settings.local_size;
   introduction.backends = usable_backends(start.settings);
@@ -29,6 +29,8 @@ Introduction introduce(const Communicator::Start& start) {
   introduction.fusion_threshold_bytes = start.settings.fusion_threshold_bytes;
   introduction.cache_capacity = start.settings.cache_capacity;
   introduction.deterministic = start.settings.deterministic;
+  introduction.hierarchical_allreduce = start.settings.hierarchical_allreduce;
+  introduction.hierarchical_allgather = start.settings.hierarchical_allgather;
   return introduction;
 }
 

@@ -32,6 +32,7 @@ class Communicator {
     Settings settings;
     std::vector<std::vector<std::int32_t>> process_sets;  // static ones
     std::string address;  // own, numeric, where the others can reach this rank
+    std::string machine;  // equal on ranks that are to share memory; empty: those that can
     // Where rank 0 says where it is, under `meeting_key`; not used in a world of one. Used until
     // join() returns only.
     std::shared_ptr<rendezvous::Store> store;

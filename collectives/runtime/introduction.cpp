@@ -24,6 +24,8 @@ std::string encode_introduction(const Introduction& introduction) {
   out.integer(introduction.fusion_threshold_bytes);
   out.integer(introduction.cache_capacity);
   out.integer(introduction.deterministic ? 1 : 0);
+  out.integer(static_cast<std::int64_t>(introduction.hierarchical_allreduce));
+  out.integer(static_cast<std::int64_t>(introduction.hierarchical_allgather));
   return out.take();
 }
 
@@ -43,6 +45,8 @@ Result<Introduction> decode_introduction(std::string_view bytes) {
   introduction.fusion_threshold_bytes = in.integer();
   introduction.cache_capacity = in.integer();
   introduction.deterministic = in.integer() != 0;
+  introduction.hierarchical_allreduce = static_cast<Choice>(in.integer());
+  introduction.hierarchical_allgather = static_cast<Choice>(in.integer());
   if (!in.ok()) return make_error(ErrorCode::kFailed, "malformed introduction of a rank");
   return introduction;
 }

@@ -10,6 +10,9 @@
 
 namespace hora::collectives {
 
+// A switch that may be left to the library.
+enum class Choice : std::int8_t { kAuto = -1, kOff = 0, kOn = 1 };
+
 struct Introduction {
   std::string hostname;
   std::string machine;  // equal on two ranks: they share memory
@@ -21,6 +24,8 @@ struct Introduction {
   std::int64_t fusion_threshold_bytes = 128 << 20;
   std::int64_t cache_capacity = 1024;
   bool deterministic = false;
+  Choice hierarchical_allreduce = Choice::kAuto;
+  Choice hierarchical_allgather = Choice::kAuto;
 
   friend bool operator==(const Introduction&, const Introduction&) = default;
 };

@@ -57,6 +57,12 @@ void read_timeline(Reader& reader, Settings& settings) {
   reader.integer("HORA_TIMELINE_LIMIT_MB", settings.timeline_limit_mb, 1, 1 << 20);
 }
 
+void read_choice(Reader& reader, std::string_view name, Choice& out) {
+  std::int64_t value = static_cast<std::int64_t>(out);
+  reader.integer(name, value, 0, INT64_MAX);
+  if (value >= 0) out = value > 0 ? Choice::kOn : Choice::kOff;
+}
+
 void read_stall_check(Reader& reader, Settings& settings) {
   bool disabled = false;
   reader.flag("HOROVOD_STALL_CHECK_DISABLE", disabled);
@@ -125,6 +131,8 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.text(env::kFlightRecorder, settings.flight_recorder);
   read_timeline(reader, settings);
   read_stall_check(reader, settings);
+  read_choice(reader, "HOROVOD_HIERARCHICAL_ALLREDUCE", settings.hierarchical_allreduce);
+  read_choice(reader, "HOROVOD_HIERARCHICAL_ALLGATHER", settings.hierarchical_allgather);
   if (settings.size > 1 && settings.rendezvous_address.empty()) {
     reader.fail("HOROVOD_SIZE=" + std::to_string(settings.size) +
                 " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program by horarun");

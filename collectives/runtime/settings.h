@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/runtime/introduction.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {
@@ -36,6 +37,9 @@ struct Settings {
   std::string timeline;  // path, or "DYNAMIC"; empty: none
   bool timeline_mark_cycles = false;
   std::int64_t timeline_limit_mb = 1024;
+
+  Choice hierarchical_allreduce = Choice::kAuto;
+  Choice hierarchical_allgather = Choice::kAuto;
 
   bool stall_check = true;
   std::chrono::seconds stall_warning{60};

@@ -30,6 +30,12 @@ Communicator::Start start_of(const WorldOptions& options, int rank,
   start.settings.fusion_threshold_bytes = options.fusion_threshold_bytes;
   start.settings.cache_capacity = options.cache_capacity;
   start.settings.deterministic = options.deterministic;
+  start.settings.hierarchical_allreduce = options.hierarchical;
+  start.settings.hierarchical_allgather = options.hierarchical;
+  if (!options.hosts.empty()) {
+    start.settings.hostname = options.hosts[static_cast<std::size_t>(rank)];
+    start.machine = start.settings.hostname;
+  }
   start.process_sets = options.process_sets;
   start.address = "127.0.0.1";
   start.store = store;

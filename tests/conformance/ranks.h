@@ -19,7 +19,8 @@ struct WorldOptions {
   std::int64_t cache_capacity = 1024;
   bool deterministic = false;
   std::vector<std::vector<std::int32_t>> process_sets;
-  // The host of each rank; empty: all on one.
+  collectives::Choice hierarchical = collectives::Choice::kAuto;
+  // The host of each rank; empty: all on one. Ranks of different ones share no memory.
   std::vector<std::string> hosts;
 };
 

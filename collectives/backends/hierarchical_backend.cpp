@@ -1,0 +1,282 @@
+#include "collectives/backends/hierarchical_backend.h"
+
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "collectives/kernels/kernels.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// Up to here parts would be so small that cutting costs more than sending all once.
+constexpr std::int64_t kSmallBytes = 16 * 1024;
+
+class HierarchicalBackend final : public Backend {
+ public:
+  HierarchicalBackend(Hierarchy plan, Backend* local, Transport& transport, std::int32_t set)
+      : plan_(std::move(plan)), local_(local), transport_(transport) {
+    if (plan_.driving) {
+      between_.emplace(transport, plan_.peers, plan_.host_index,
+                       kHierarchyTag | static_cast<std::uint32_t>(set), PointToPoint::Options{});
+    }
+  }
+
+  Progress execute(const Step& step, std::uint64_t*, ErrorText& error) noexcept override {
+    try {
+      const bool good = step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
+                        : step.operation == HORA_ALLGATHER ? allgather(step, error)
+                                                           : error.set("no such operation");
+      return good ? Progress::kDone : Progress::kFailed;
+    } catch (const std::exception& failure) {  // out of memory
+      error.set("%s", failure.what());
+      return Progress::kFailed;
+    }
+  }
+  Progress poll(std::uint64_t, ErrorText&) noexcept override { return Progress::kDone; }
+  void abort() noexcept override {
+    if (local_ != nullptr) local_->abort();
+    transport_.abort();
+  }
+  void destroy() noexcept override {
+    if (local_ != nullptr) local_->destroy();
+    delete this;
+  }
+
+ private:
+  int local_size() const { return static_cast<int>(plan_.local.size()); }
+
+  // Within the host. A rank that is alone there has nothing to do but what `alone` does.
+  template <typename Alone>
+  bool within(Step step, const Piece& piece, ErrorText& error, const Alone& alone) {
+    if (local_ == nullptr) {
+      alone();
+      return true;
+    }
+    step.pieces = &piece;
+    step.piece_count = 1;
+    std::uint64_t ticket = 0;
+    Progress progress = local_->execute(step, &ticket, error);
+    while (progress == Progress::kPending) progress = local_->poll(ticket, error);
+    return progress == Progress::kDone;
+  }
+
+  static void copy(void* to, const void* from, std::int64_t bytes) {
+    if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+
+  // Elements that each local rank drives between the hosts.
+  std::vector<std::int64_t> parts_of(std::int64_t count) const {
+    std::vector<std::int64_t> parts = even_rows(count, plan_.drivers);
+    parts.resize(plan_.local.size(), 0);
+    return parts;
+  }
+
+  bool allreduce(const Step& step, ErrorText& error) {
+    const auto width = static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
+    if (step.piece_count == 1) return allreduce_one(step, step.pieces[0], width, error);
+    std::int64_t total = 0;
+    for (int i = 0; i < step.piece_count; ++i) total += step.pieces[i].count;
+    packed_.resize(static_cast<std::size_t>(total * width));
+    note(step, "MEMCPY_IN_FUSION_BUFFER");
+    char* place = packed_.data();
+    for (int i = 0; i < step.piece_count; ++i) {
+      copy(place, step.pieces[i].input, step.pieces[i].count * width);
+      place += step.pieces[i].count * width;
+    }
+    noted(step);
+    if (!allreduce_one(step, {packed_.data(), packed_.data(), total}, width, error)) return false;
+    note(step, "MEMCPY_OUT_FUSION_BUFFER");
+    place = packed_.data();
+    for (int i = 0; i < step.piece_count; ++i) {
+      copy(step.pieces[i].output, place, step.pieces[i].count * width);
+      place += step.pieces[i].count * width;
+    }
+    noted(step);
+    return true;
+  }
+
+  bool allreduce_one(const Step& step, const Piece& piece, std::int64_t width, ErrorText& error) {
+    if (piece.count == 0) return true;
+    if (piece.count * width <= kSmallBytes) return allreduce_small(step, piece, width, error);
+    const auto dtype = static_cast<hora_dtype>(step.dtype);
+    const std::vector<std::int64_t> parts = parts_of(piece.count);
+    const std::int64_t mine = parts[static_cast<std::size_t>(plan_.local_index)];
+    part_.resize(static_cast<std::size_t>(mine * width));
+    Step reduce = step;
+    reduce.operation = HORA_REDUCESCATTER;
+    reduce.postscale = 1;
+    reduce.divisor = 1;
+    reduce.receive_counts = parts.data();
+    note(step, "LOCAL_REDUCESCATTER");
+    const bool reduced = within(reduce, {piece.input, part_.data(), piece.count}, error, [&] {
+      copy(part_.data(), piece.input, mine * width);
+      apply_scale(part_.data(), mine, dtype, step.prescale, 1);
+    });
+    noted(step);
+    if (!reduced) return false;
+    if (!reduce_between(step, part_.data(), mine, error)) return false;
+    Step gather = unscaled(step, HORA_ALLGATHER);
+    gather.receive_counts = parts.data();
+    note(step, "LOCAL_ALLGATHER");
+    const bool gathered = within(gather, {part_.data(), piece.output, mine}, error,
+                                 [&] { copy(piece.output, part_.data(), mine * width); });
+    noted(step);
+    return gathered;
+  }
+
+  bool allreduce_small(const Step& step, const Piece& piece, std::int64_t width, ErrorText& error) {
+    const auto dtype = static_cast<hora_dtype>(step.dtype);
+    Step reduce = step;
+    reduce.postscale = 1;
+    reduce.divisor = 1;
+    note(step, "LOCAL_ALLREDUCE");
+    const bool reduced = within(reduce, piece, error, [&] {
+      copy(piece.output, piece.input, piece.count * width);
+      apply_scale(piece.output, piece.count, dtype, step.prescale, 1);
+    });
+    noted(step);
+    if (!reduced) return false;
+    const bool first = plan_.local_index == 0;
+    if (first && !reduce_between(step, piece.output, piece.count, error)) return false;
+    Step spread = unscaled(step, HORA_BROADCAST);
+    spread.root = 0;
+    note(step, "LOCAL_BCAST");
+    const bool told = within(spread, {piece.output, piece.output, piece.count}, error, [] {});
+    noted(step);
+    return told;
+  }
+
+  // What is left of the scaling is done here, each element by one rank of the host.
+  bool reduce_between(const Step& step, void* data, std::int64_t count, ErrorText& error) {
+    const auto dtype = static_cast<hora_dtype>(step.dtype);
+    if (!plan_.driving) return true;
+    note(step, "CROSS_ALLREDUCE");
+    const bool good =
+        between_->allreduce(data, count, dtype, static_cast<hora_reduce_op>(step.reduce_op), error);
+    noted(step);
+    if (good) apply_scale(data, count, dtype, step.postscale, step.divisor);
+    return good;
+  }
+
+  static Step unscaled(const Step& step, hora_operation operation) {
+    Step plain = step;
+    plain.operation = operation;
+    plain.prescale = 1;
+    plain.postscale = 1;
+    plain.divisor = 1;
+    return plain;
+  }
+
+  // In bytes from here on: how elements are cut does not matter.
+  bool allgather(const Step& step, ErrorText& error) {
+    const auto width = static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
+    const Piece& piece = step.pieces[0];
+    auto* const output = static_cast<char*>(piece.output);
+    std::vector<std::int64_t> starts{0};  // of each member's bytes
+    int members = std::accumulate(plan_.host_sizes.begin(), plan_.host_sizes.end(), 0);
+    for (int i = 0; i < members; ++i) {
+      starts.push_back(starts.back() + step.receive_counts[i] * width);
+    }
+    const auto block = [&](int host) {  // begin and length of a host's bytes
+      const auto at = static_cast<std::size_t>(host);
+      const auto first = static_cast<std::size_t>(plan_.first_member[at]);
+      const auto last = first + static_cast<std::size_t>(plan_.host_sizes[at]);
+      return std::pair(starts[first], starts[last] - starts[first]);
+    };
+    const auto [own_begin, own_bytes] = block(plan_.host_index);
+    std::vector<std::int64_t> counts;
+    for (int i = 0; i < local_size(); ++i) {
+      const auto member = plan_.first_member[static_cast<std::size_t>(plan_.host_index)] + i;
+      counts.push_back(step.receive_counts[member] * width);
+    }
+    Step gather = unscaled(step, HORA_ALLGATHER);
+    gather.dtype = HORA_UINT8;
+    gather.receive_counts = counts.data();
+    note(step, "LOCAL_ALLGATHER");
+    bool good = within(gather, {piece.input, output + own_begin, piece.count * width}, error,
+                       [&] { copy(output + own_begin, piece.input, piece.count * width); });
+    noted(step);
+    return good && gather_between(step, output, block, error);
+  }
+
+  // Each driver brings its part of every host's block, and all exchange what they have brought.
+  template <typename Block>
+  bool gather_between(const Step& step, char* output, const Block& block, ErrorText& error) {
+    const auto part = [&](int host, int driver) {
+      const auto [begin, bytes] = block(host);
+      const std::vector<std::int64_t> sizes = even_rows(bytes, plan_.drivers);
+      const auto before = std::accumulate(sizes.begin(), sizes.begin() + driver, INT64_C(0));
+      return std::pair(begin + before, sizes[static_cast<std::size_t>(driver)]);
+    };
+    std::vector<std::int64_t> brought(plan_.local.size(), 0);
+    std::int64_t total = 0;
+    for (int driver = 0; driver < plan_.drivers; ++driver) {
+      for (int host = 0; host < plan_.hosts(); ++host) {
+        brought[static_cast<std::size_t>(driver)] += part(host, driver).second;
+      }
+      total += brought[static_cast<std::size_t>(driver)];
+    }
+    part_.resize(static_cast<std::size_t>(brought[static_cast<std::size_t>(plan_.local_index)]));
+    packed_.resize(static_cast<std::size_t>(total));
+    if (plan_.driving) {
+      std::vector<std::int64_t> sizes;
+      std::int64_t mine = 0;
+      for (int host = 0; host < plan_.hosts(); ++host) {
+        const auto [begin, bytes] = part(host, plan_.local_index);
+        if (host == plan_.host_index) copy(part_.data() + mine, output + begin, bytes);
+        mine += bytes;
+        sizes.push_back(bytes);
+      }
+      note(step, "CROSS_ALLGATHER");
+      const bool good = between_->allgather(part_.data(), sizes.data(), error);
+      noted(step);
+      if (!good) return false;
+    }
+    Step gather = unscaled(step, HORA_ALLGATHER);
+    gather.dtype = HORA_UINT8;
+    gather.receive_counts = brought.data();
+    note(step, "LOCAL_ALLGATHER");
+    const auto own = static_cast<std::int64_t>(part_.size());
+    const bool good = within(gather, {part_.data(), packed_.data(), own}, error,
+                             [&] { copy(packed_.data(), part_.data(), own); });
+    noted(step);
+    if (!good) return false;
+    const char* from = packed_.data();
+    for (int driver = 0; driver < plan_.drivers; ++driver) {
+      for (int host = 0; host < plan_.hosts(); ++host) {
+        const auto [begin, bytes] = part(host, driver);
+        if (host != plan_.host_index) copy(output + begin, from, bytes);
+        from += bytes;
+      }
+    }
+    return true;
+  }
+
+  static void note(const Step& step, const char* activity) {
+    if (step.activities != nullptr) step.activities->begin(activity);
+  }
+  static void noted(const Step& step) {
+    if (step.activities != nullptr) step.activities->end();
+  }
+
+  Hierarchy plan_;
+  Backend* local_;
+  Transport& transport_;
+  std::optional<PointToPoint> between_;  // of a driver
+  std::vector<char> part_;
+  std::vector<char> packed_;
+};
+
+}  // namespace
+
+Backend* make_hierarchical_backend(Hierarchy plan, Backend* local, Transport& transport,
+                                   std::int32_t set) {
+  return new HierarchicalBackend(std::move(plan), local, transport, set);
+}
+
+}  // namespace hora::collectives

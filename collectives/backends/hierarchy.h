@@ -1,0 +1,34 @@
+// How the ranks of a set that spans hosts share the work of a hierarchical collective.  [pure]
+//
+// On every host the same number of ranks, the drivers, each take a part of the data between the
+// hosts: as many as the host with the fewest members has.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace hora::collectives {
+
+struct Hierarchy {
+  std::vector<std::int32_t> local;  // global ranks of the set on this host, in set order
+  int local_index = 0;
+  std::vector<std::int32_t> peers;  // global ranks that drive the same part, one per host
+  int host_index = 0;               // this host's place among the hosts; hosts in set order
+  int drivers = 1;                  // on each host
+  bool driving = true;              // this rank is one: local_index < drivers
+  // By host index: members there, and the set index of the first. In an allgather their rows must
+  // lie together: they do when `in_blocks`.
+  std::vector<int> host_sizes;
+  std::vector<int> first_member;
+  bool in_blocks = true;
+
+  int hosts() const { return static_cast<int>(host_sizes.size()); }
+};
+
+// `ranks` of the set and the host of each; `index`: this rank's place.
+Hierarchy plan_hierarchy(const std::vector<std::int32_t>& ranks,
+                         const std::vector<std::int32_t>& hosts, int index);
+// Several hosts, and more than one member on one of them: there is something to gain.
+bool is_worth_hierarchy(const std::vector<std::int32_t>& hosts);
+
+}  // namespace hora::collectives
