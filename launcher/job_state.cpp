@@ -90,6 +90,19 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.exit_code = kLauncherFault;
     end(std::move(cause), now, options_.grace, actions);
   }
+  // We have not asked for an end: the agent found us silent for longer than the lease.
+  const bool ended_there = std::any_of(outcome_.exits.begin(), outcome_.exits.end(), [](const auto& exit) {
+    return exit.second.terminated_by_us;
+  });
+  if (phase_ == Phase::kRunning && ended_there) {
+    Cause cause;
+    cause.kind = Cause::Kind::kHost;
+    cause.host = e.host;
+    cause.failure = {std::string(failure::kHostLost),
+                     "its agent ended the ranks: it had not heard from horarun for the time of --lease", ""};
+    cause.exit_code = kLauncherFault;
+    end(std::move(cause), now, options_.grace, actions);
+  }
   finish_if_over(actions);
 }
 
