@@ -180,7 +180,7 @@ TEST_CASE("refused and unknown are told apart") {
   }
   const auto refused = connect("127.0.0.1", port);
   CHECK_FALSE(refused.ok);
-  CHECK(refused.failed_class == failure::kConnectRefused);
+  CHECK(refused.failed_class == failure::kRefused);
   CHECK(refused.problem == "127.0.0.1:" + std::to_string(port) + ": Connection refused");
   const auto unknown = connect("no-such-host.invalid", 22);
   CHECK(unknown.failed_class == failure::kResolve);
