@@ -67,8 +67,9 @@ Result<std::optional<std::string>> merged_event(std::string_view text,
   Json event = Json::parse(text, nullptr, false);
   if (!event.is_object()) return make_error(ErrorCode::kFailed, "it is no JSON object");
   const auto process = event.find("pid");
+  const bool of_tensor = process != event.end();
   const std::int64_t tensor =
-      process != event.end() && process->is_number_integer() ? process->get<std::int64_t>() : 0;
+      of_tensor && process->is_number_integer() ? process->get<std::int64_t>() : 0;
   if (text_of(event, "ph") == "M") {
     const auto merged = merged_metadata(event, tensor, source);
     if (!merged) return std::optional<std::string>();
@@ -78,7 +79,7 @@ Result<std::optional<std::string>> merged_event(std::string_view text,
   if (time == event.end() || !time->is_number()) return std::optional<std::string>();
   *time = time->get<double>() + static_cast<double>(source.start_ns - zero_ns) / 1000.0;
   event["pid"] = source.rank;
-  if (process != event.end()) event["tid"] = tensor;
+  if (of_tensor) event["tid"] = tensor;
   if (text_of(event, "s") == "g") event["s"] = "p";  // of the rank, not of the whole picture
   return std::optional(event.dump(-1, ' ', false, Json::error_handler_t::replace));
 }

@@ -31,7 +31,7 @@ Result<Input> look_at(const std::string& path) {
     if (event.empty()) continue;
     if (auto source = read_timeline_source(event)) return Input{path, std::move(*source)};
   }
-  return make_error(ErrorCode::kFailed,
+  return make_error(ErrorCode::kUsage,
                     path + " is not a timeline of Hora: no event named 'hora' at its top");
 }
 
@@ -55,9 +55,9 @@ Result<std::vector<Input>> look_at_all(const std::vector<std::string>& paths,
     if (!input) return std::move(input).error();
     const auto [place, fresh] = seen.emplace(input->source.rank, path);
     if (!fresh) {
-      return make_error(ErrorCode::kFailed, place->second + " and " + path +
-                                                " are both of rank " +
-                                                std::to_string(input->source.rank));
+      return make_error(ErrorCode::kUsage, place->second + " and " + path +
+                                               " are both of rank " +
+                                               std::to_string(input->source.rank));
     }
     inputs.push_back(std::move(*input));
   }

@@ -58,7 +58,9 @@ def test_a_broken_entry_is_replaced(probe, two, damage):
         "not executable": f"chmod 600 {path}",
         "a dangling link": f"ln -sf /nowhere {path}",
     }[damage]
-    wait_for_none(two, 1, probe.sha)  # a program that runs cannot be written to
+    # A program that runs cannot be written to, and an ending one is off the process table a little earlier.
+    wait_for_none(two, 1, probe.sha)
+    two.execute(1, "timeout", "20", "sh", "-c", f"until sh -c ': >>{path}'; do sleep 0.02; done")
     two.execute(1, "sh", "-c", script)
     outcome = probe("node1")
     outcome.hello()
