@@ -40,7 +40,8 @@ def test_a_rank_that_waited_for_others(run):
 def test_a_rank_between_collectives(run):
     done = run("hvd.allreduce(np.ones(4), name='the.last')\n"
                "if hvd.rank() == 1: sys.exit(3)\n"
-               "hvd.barrier()\n").expect(3)
+               "try: hvd.barrier()\n"
+               "except hvd.HorovodInternalError: signal.pause()\n").expect(3)  # else either may end first
     # The interpreter's end has left the world in good order: there is nothing to tell.
     assert "the.last" not in done.messages, done
     done = run("hvd.allreduce(np.ones(4), name='the.last')\n"
