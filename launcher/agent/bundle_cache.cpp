@@ -22,6 +22,7 @@ namespace {
 constexpr std::string_view kTemporaryPrefix = ".incoming-";
 constexpr char kManifest[] = ".hora-manifest";
 constexpr std::size_t kLargestManifest = 16u << 20;
+constexpr int kAttempts = 16;
 
 Status make_directories(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
@@ -121,6 +122,24 @@ void BundleCache::remove_abandoned() const {
   ::closedir(stream);
 }
 
+Result<os::Fd> BundleCache::make_locked(const std::string& name) const {
+  if (::mkdirat(directory_.get(), name.c_str(), 0700) != 0) {
+    return errno_error(errno, "creating " + entry_path(name));
+  }
+  os::Fd made(
+      ::openat(directory_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!made.valid()) {
+    if (errno == ENOENT) return os::Fd();
+    return errno_error(errno, "opening " + entry_path(name));
+  }
+  // A file system without locks has nobody who removes, either.
+  if (::flock(made.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return os::Fd();
+  struct stat info {};
+  if (::fstatat(directory_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return made;
+  if (errno == ENOENT) return os::Fd();
+  return errno_error(errno, "reading " + entry_path(name));
+}
+
 Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::receive(
     BundleHeader header, std::function<Status(const std::string&)> announce) {
   if (!is_hash(header.hash)) {
@@ -128,17 +147,20 @@ Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::receive(
   }
   remove_abandoned();
   std::unique_ptr<Arrival> arrival(new Arrival(*this, std::move(header)));
-  const std::string name = std::string(kTemporaryPrefix) + os::random_token().substr(0, 16);
-  HORA_TRY(announce(entry_path(name)));
   arrival->announce_ = std::move(announce);
-  arrival->temporary_ = name;
-  if (::mkdirat(directory_.get(), name.c_str(), 0700) != 0) {
-    return errno_error(errno, "creating " + entry_path(name));
+  std::string name;
+  // Until it is locked, another agent may take it for an abandoned one and remove it.
+  for (int attempt = 0; attempt < kAttempts && !arrival->lock_.valid(); ++attempt) {
+    name = std::string(kTemporaryPrefix) + os::random_token().substr(0, 16);
+    HORA_TRY(arrival->announce_(entry_path(name)));
+    arrival->temporary_ = name;
+    auto lock = make_locked(name);
+    if (!lock) return std::move(lock).error();
+    arrival->lock_ = std::move(*lock);
   }
-  arrival->lock_ = os::Fd(
-      ::openat(directory_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!arrival->lock_.valid()) return errno_error(errno, "opening " + entry_path(name));
-  (void)::flock(arrival->lock_.get(), LOCK_EX | LOCK_NB);
+  if (!arrival->lock_.valid()) {
+    return make_error(ErrorCode::kUnavailable, "somebody removes what is made in " + path_);
+  }
   os::Fd directory(::fcntl(arrival->lock_.get(), F_DUPFD_CLOEXEC, 3));
   if (!directory.valid()) return errno_error(errno, "opening " + entry_path(name));
   auto unpacker =

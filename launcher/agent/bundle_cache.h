@@ -34,6 +34,8 @@ class BundleCache {
   BundleCache(std::string path, os::Fd directory)
       : path_(std::move(path)), directory_(std::move(directory)) {}
   void remove_abandoned() const;
+  // A new directory under an exclusive lock; an invalid descriptor when it was removed meanwhile.
+  Result<os::Fd> make_locked(const std::string& name) const;
   std::string entry_path(const std::string& name) const { return path_ + "/" + name; }
 
   std::string path_;
