@@ -51,6 +51,9 @@ class KvConnection {
   // Between two requests, with nothing to do: may be closed without harm.
   bool idle() const;
   bool parked() const { return state_ == State::kParked; }
+  // Has begun a request and not yet said who it is.
+  bool in_head() const { return state_ == State::kOpen && reader_.started() && !reader_.head_done(); }
+  Clock::time_point message_start() const { return message_start_; }
   Clock::time_point last_active() const { return last_active_; }
   int fd() const { return fd_.get(); }
   KvService::ClientId id() const { return id_; }

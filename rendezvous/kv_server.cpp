@@ -22,8 +22,8 @@ constexpr std::size_t kReadBytes = 128 * 1024;
 constexpr int kAcceptBatch = 256;
 // How long accepting rests when there is no descriptor left, unless a connection ends before.
 constexpr std::chrono::milliseconds kAcceptRest{100};
-// Connections that are ended at once when room is needed, and how long an idle one must have idled:
-// one that has just come is about to send its request.
+// Connections that are ended at once when room is needed, and how long an idle one must have idled, or
+// one have been at its request's head: one that has just come is about to send it.
 constexpr std::size_t kEvictBatch = 64;
 constexpr std::chrono::seconds kEvictAge{1};
 constexpr std::size_t kMostConnections = 16'384;
@@ -94,6 +94,20 @@ class KvServer::Impl {
       const int fd = listener.get();
       HORA_TRY(loop_.watch(fd, EPOLLIN, [this, fd](std::uint32_t) { on_listener(fd); }));
     }
+    return Ok{};
+  }
+
+  Status listen_also(const IpAddress& address) {
+    for (const Endpoint& known : options_.addresses) {
+      if (known.address == address) return Ok{};
+    }
+    const Endpoint wanted{address, options_.addresses.front().port};
+    auto listener = net::listen_tcp(wanted);
+    if (!listener) return std::move(listener).error().with_context("rendezvous");
+    const int fd = listener->get();
+    HORA_TRY(loop_.watch(fd, resting_ ? 0U : std::uint32_t{EPOLLIN}, [this, fd](std::uint32_t) { on_listener(fd); }));
+    listeners_.push_back(std::move(*listener));
+    options_.addresses.push_back(wanted);
     return Ok{};
   }
 
@@ -191,14 +205,19 @@ class KvServer::Impl {
     return connection.watched;
   }
 
-  // Ends the connections that have idled longest. Where none has idled, those that have waited
-  // longest for a key: the newcomer may be the one who brings it. False when nobody can go.
+  // Ends the connections that have idled longest. Where none has idled, those that take longest to
+  // say who they are; then those that have waited longest for a key: the newcomer may be the one who
+  // brings it. False when nobody can go.
   bool make_room() {
     const auto idle = [this](const KvConnection& connection) {
       return connection.idle() && context_.now >= connection.last_active() + kEvictAge;
     };
+    const auto slow = [this](const KvConnection& connection) {
+      return connection.in_head() && context_.now >= connection.message_start() + kEvictAge;
+    };
     const auto parked = [](const KvConnection& connection) { return connection.parked(); };
     std::vector<KvConnection*> leaving = oldest(idle);
+    if (leaving.empty()) leaving = oldest(slow);
     if (leaving.empty()) leaving = oldest(parked);
     for (KvConnection* connection : leaving) settle(*connection, connection->give_way());
     service_.connections().evicted += leaving.size();
@@ -298,6 +317,7 @@ Result<std::unique_ptr<KvServer>> KvServer::start(os::EventLoop& loop, KvService
 KvServer::KvServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KvServer::~KvServer() = default;
 const std::vector<Endpoint>& KvServer::addresses() const { return impl_->addresses(); }
+Status KvServer::listen_also(const IpAddress& address) { return impl_->listen_also(address); }
 void KvServer::deliver() { impl_->deliver(); }
 std::size_t KvServer::connection_count() const { return impl_->connection_count(); }
 

@@ -45,6 +45,8 @@ class KvServer {
 
   // As bound: with the real ports, in the order of the options.
   const std::vector<Endpoint>& addresses() const;
+  // Listens on this address, too, at the port of the first one. Nothing to do when it does already.
+  Status listen_also(const IpAddress& address);
   // Sends the replies that became due by a direct call of the service (set(), begin_round()).
   void deliver();
   std::size_t connection_count() const;

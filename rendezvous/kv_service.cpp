@@ -22,6 +22,8 @@ KvReply text_reply(std::string text, std::string_view type) {
           .content_type = type};
 }
 
+constexpr std::chrono::hours kForEver{24 * 365 * 10};
+
 constexpr std::string_view kPlainText = "text/plain; charset=utf-8";
 
 }  // namespace
@@ -114,7 +116,9 @@ std::optional<KvReply> KvService::read_value(ClientId client, const KvTarget& ta
     const auto found = scope->values.find(target.key);
     if (found != scope->values.end()) return KvReply{.status = 200, .body = found->second};
   }
-  if (!may_wait || !target.wait || target.wait->count() == 0) return status_only(404);
+  const ScopeWatch* watch = watch_of(target.scope);
+  const bool asks = target.wait && target.wait->count() > 0;
+  if (!may_wait || !(asks || (watch != nullptr && watch->holds))) return status_only(404);
   return park(client, target, now);
 }
 
@@ -143,15 +147,32 @@ std::optional<KvReply> KvService::park(ClientId client, const KvTarget& target,
   } else {
     scope.waiting_for_count.emplace(target.count, client);
   }
-  const auto wait = std::min(*target.wait, limits_.longest_wait);
+  const ScopeWatch* watch = watch_of(target.scope);
+  const bool holds = watch != nullptr && watch->holds;
+  const auto wait = holds ? kForEver : std::min(*target.wait, limits_.longest_wait);
   parked.deadline = deadlines_.emplace(now + wait, client);
   parked_.emplace(client, std::move(parked));
+  if (watch != nullptr && watch->on_wait) watch->on_wait(target.key);
   return std::nullopt;
+}
+
+const KvService::ScopeWatch* KvService::watch_of(std::string_view scope) const {
+  const auto found = watches_.find(scope);
+  return found == watches_.end() ? nullptr : &found->second;
+}
+
+void KvService::answer(std::string_view scope, std::string_view key, std::string value) {
+  const auto found = scopes_.find(scope);
+  if (found == scopes_.end()) return;
+  wake_waiters_of_key(found->second, key, std::make_shared<const std::string>(std::move(value)));
+  drop_if_unused(scope);
 }
 
 KvReply KvService::write_value(const KvTarget& target, std::string value) {
   if (value.size() > limits_.value_bytes) return status_only(413);
   if (!has_room(find_scope(target.scope), target.key, value.size())) return status_only(507);
+  const ScopeWatch* watch = watch_of(target.scope);
+  if (watch != nullptr && watch->on_write) watch->on_write(target.key, value);
   Scope& scope = scope_named(target.scope);
   store(scope, target.key, std::move(value));
   wake_waiters_of_count(scope);

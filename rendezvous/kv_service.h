@@ -99,6 +99,18 @@ class KvService {
   std::vector<Ready> take_ready() { return std::exchange(ready_, {}); }
   bool has_ready() const { return !ready_.empty(); }
 
+  // A scope whose requests the launcher wants to know of. The functions are called in the middle of
+  // a request and must not call the service.
+  struct ScopeWatch {
+    std::function<void(std::string_view key)> on_wait;  // a GET is parked
+    std::function<void(std::string_view key, const std::string& value)> on_write;
+    bool holds = false;  // a GET waits for its key, without asking to and for ever
+  };
+  void watch_scope(std::string scope, ScopeWatch watch) { watches_[std::move(scope)] = watch; }
+  // The reply to those who wait for the key; it is not kept.
+  void answer(std::string_view scope, std::string_view key, std::string value);
+  void admit_also(const Cidr& network) { access_.allow.push_back(network); }
+
   // For the launcher's own use, not by way of a request.
   Status set(std::string_view scope, std::string_view key, std::string value);
   std::shared_ptr<const std::string> get(std::string_view scope, std::string_view key) const;
@@ -153,10 +165,12 @@ class KvService {
   void clear_values(Scope& scope);
   void drop_if_unused(std::string_view name);
   static const Value& batch_of(Scope& scope);
+  const ScopeWatch* watch_of(std::string_view scope) const;
 
   AccessPolicy access_;
   KvLimits limits_;
   Scopes scopes_;
+  std::map<std::string, ScopeWatch, std::less<>> watches_;
   std::unordered_map<ClientId, Parked> parked_;
   Deadlines deadlines_;
   std::vector<Ready> ready_;

@@ -15,6 +15,8 @@
 
 #include "launcher/agent/agent.h"
 #include "launcher/agent/keeper.h"
+#include "launcher/agent/own_image.h"
+#include "rendezvous/os/out_of_means.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436
@@ -26,6 +28,7 @@ using hora::launcher::AgentOptions;
 
 constexpr int kUsageError = 2;
 constexpr int kNoStream = 125;
+constexpr int kDamaged = 126;
 
 int usage(const char* problem) {
   std::fprintf(stderr,
@@ -85,6 +88,7 @@ void settle_signals() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  hora::os::end_when_out_of_means("hora-agent", kNoStream);
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     std::printf("hora-agent %s\n", HORA_VERSION);
     return 0;
@@ -122,6 +126,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "hora-agent: standard input or output is closed\n");
     return kNoStream;
   }
+  auto image = hora::launcher::verify_own_image();
+  if (!image) {
+    std::fprintf(stderr, "hora-agent: %s\n", image.error().message.c_str());
+    return kDamaged;
+  }
+  options.own_sha256 = std::move(*image);
   settle_signals();
   // Away from the terminal's Ctrl-C, and no mount kept busy. A session leader stays what it is.
   (void)::setsid();

@@ -14,9 +14,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 #include <sstream>
 
+#include "cgroup.h"
+#include "gpu_text.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::doctor {
@@ -55,41 +59,6 @@ std::string field_of(const std::string& path, std::string_view key, char separat
 std::int64_t kib_of(const std::string& path, std::string_view key) {
   const std::string value = field_of(path, key, ':');
   return parse_int<std::int64_t>(value.substr(0, value.find(' '))).value_or(0) * 1024;
-}
-
-// This process's cgroup v2, as a folder; empty when there is none.
-std::string cgroup_folder() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("0::", 0) == 0) return "/sys/fs/cgroup" + line.substr(3);
-  }
-  return {};
-}
-
-// The smallest limit on the way from our cgroup to the root; -1: none.
-std::int64_t cgroup_limit(std::string folder, const char* name) {
-  std::int64_t least = -1;
-  while (folder.size() > std::strlen("/sys/fs/cgroup")) {
-    const auto value = parse_int<std::int64_t>(first_line(folder + "/" + name));
-    if (value && (least < 0 || *value < least)) least = *value;
-    folder.resize(folder.rfind('/'));
-  }
-  return least;
-}
-
-// CPUs' worth of time that the cgroups allow; 0: no limit.
-double cgroup_cpus(std::string folder) {
-  double least = 0;
-  while (folder.size() > std::strlen("/sys/fs/cgroup")) {
-    std::istringstream words(first_line(folder + "/cpu.max"));
-    double quota = 0;
-    double period = 0;
-    if (words >> quota >> period && period > 0 && (least == 0 || quota / period < least)) {
-      least = quota / period;
-    }
-    folder.resize(folder.rfind('/'));
-  }
-  return least;
 }
 
 Json limit(int which) {
@@ -177,6 +146,34 @@ std::string whole_file(const std::string& path) {
   return text.str();
 }
 
+namespace {
+
+void for_each_process(const std::function<void(int pid, const std::string& folder)>& visit) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
+  while (proc != nullptr) {
+    const dirent* item = ::readdir(proc.get());
+    if (item == nullptr) break;
+    const auto pid = parse_int<int>(item->d_name);
+    if (pid) visit(*pid, std::string("/proc/") + item->d_name);
+  }
+}
+
+std::string status_field(const std::string& status, const std::string& name) {
+  const std::size_t at = ("\n" + status).find("\n" + name + ":");
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + name.size() + 1;
+  return std::string(
+      trim(std::string_view(status).substr(begin, status.find('\n', begin) - begin)));
+}
+
+std::string command_of(const std::string& folder) {
+  std::string command = whole_file(folder + "/cmdline");
+  std::replace(command.begin(), command.end(), '\0', ' ');
+  return std::string(trim(command.substr(0, 120)));
+}
+
+}  // namespace
+
 Json machine_facts(const std::string& cache_directory) {
   Json facts;
   utsname names{};
@@ -191,13 +188,7 @@ Json machine_facts(const std::string& cache_directory) {
   memory["available_bytes"] = kib_of("/proc/meminfo", "MemAvailable");
   memory["swap_total_bytes"] = kib_of("/proc/meminfo", "SwapTotal");
   facts["memory"] = std::move(memory);
-  const std::string folder = cgroup_folder();
-  Json cgroup;
-  cgroup["path"] = folder;
-  cgroup["memory_max"] = cgroup_limit(folder, "memory.max");
-  cgroup["pids_max"] = cgroup_limit(folder, "pids.max");
-  cgroup["cpus"] = cgroup_cpus(folder);
-  facts["cgroup"] = std::move(cgroup);
+  facts["cgroup"] = cgroup_facts("");
   Json limits;
   limits["memlock"] = limit(RLIMIT_MEMLOCK);
   limits["stack"] = limit(RLIMIT_STACK);
@@ -213,46 +204,46 @@ Json machine_facts(const std::string& cache_directory) {
   facts["infiniband_devices"] = count_numbered("/sys/class/infiniband", "mlx5_") +
                                 count_numbered("/sys/class/infiniband", "mlx4_");
   facts["gpus"]["devices"] = count_numbered("/dev", "nvidia");
-  const std::string driver = whole_file("/proc/driver/nvidia/version");
-  const std::size_t at = driver.find("Kernel Module");
-  if (at != std::string::npos) {
-    std::istringstream words(driver.substr(at + std::strlen("Kernel Module")));
-    std::string word;
-    while (words >> word && (word.empty() || word[0] < '0' || word[0] > '9')) {
-    }
-    facts["gpus"]["driver"] = word;
-  }
+  const std::string driver = driver_version(whole_file("/proc/driver/nvidia/version"));
+  if (!driver.empty()) facts["gpus"]["driver"] = driver;
+  facts["zombies"] = zombies();
   return facts;
+}
+
+Json zombies() {
+  int count = 0;
+  std::map<int, int> parents;
+  for_each_process([&](int, const std::string& folder) {
+    const std::string status = whole_file(folder + "/status");
+    if (status_field(status, "State").substr(0, 1) != "Z") return;
+    ++count;
+    ++parents[parse_int<int>(status_field(status, "PPid")).value_or(0)];
+  });
+  Json out;
+  out["count"] = count;
+  const auto most =
+      std::max_element(parents.begin(), parents.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == parents.end()) return out;
+  out["parent"]["pid"] = most->first;
+  out["parent"]["children"] = most->second;
+  out["parent"]["command"] = command_of("/proc/" + std::to_string(most->first));
+  return out;
 }
 
 // A process with our mark whose agent lives has it among its ancestors; one that was adopted by
 // init has outlived its job.
 Json leftovers() {
   Json found = Json::array();
-  const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
-  while (proc != nullptr) {
-    const dirent* item = ::readdir(proc.get());
-    if (item == nullptr) break;
-    const auto pid = parse_int<int>(item->d_name);
-    if (!pid || *pid == ::getpid()) continue;
-    const std::string folder = std::string("/proc/") + item->d_name;
-    const std::string environment = whole_file(folder + "/environ");
-    if (environment.find("HORA_JOB_ID=") == std::string::npos) continue;
-    const std::string status = whole_file(folder + "/status");
-    const std::size_t parent = status.find("\nPPid:\t");
-    const auto parent_pid =
-        parent == std::string::npos
-            ? std::nullopt
-            : parse_int<int>(trim(std::string_view(status).substr(
-                  parent + 7, status.find('\n', parent + 1) - parent - 7)));
-    if (parent_pid != 1) continue;
+  for_each_process([&](int pid, const std::string& folder) {
+    if (pid == ::getpid()) return;
+    if (whole_file(folder + "/environ").find("HORA_JOB_ID=") == std::string::npos) return;
+    if (status_field(whole_file(folder + "/status"), "PPid") != "1") return;
     Json process;
-    process["pid"] = *pid;
-    std::string command = whole_file(folder + "/cmdline");
-    std::replace(command.begin(), command.end(), '\0', ' ');
-    process["command"] = std::string(trim(command.substr(0, 120)));
+    process["pid"] = pid;
+    process["command"] = command_of(folder);
     found.push_back(std::move(process));
-  }
+  });
   return found;
 }
 

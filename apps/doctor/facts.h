@@ -12,6 +12,8 @@ using Json = nlohmann::ordered_json;
 
 // The machine: kernel, CPUs, memory, limits, cgroup, disks, clock, load. Nothing is started for it.
 Json machine_facts(const std::string& cache_directory);
+// How many processes have ended that nobody has asked about, and whose children most of them are.
+Json zombies();
 // Processes and files that jobs of ours have left here, which belong to nobody any more.
 Json leftovers();
 

@@ -1,16 +1,21 @@
 // hora-doctor: runs on a host for `horarun doctor`, which starts it there and reads what it prints.
 //
-//   on stdout, one JSON object a line: {"port"}, {"machine", "leftovers"}, {"software"}, and an answer
-//   to each line on stdin:
+//   on stdout, one JSON object a line: {"port"}, {"machine", "leftovers"}, {"software"},
+//   {"trials"}, and an answer to each line on stdin:
 //     clock                             {"clock_ns"}
-//     probe ID PORT WORD ADDRESS...     {"probe": ID, "address", ...} by the first address that answers;
+//     probe ID PORT WORD ADDRESS...     {"probe": ID, "address", ...} by the first address that
+//     answers;
 //                                       WORD is what that host was told to ask for
+//     world RANK SIZE HOST JOB ADDRESS PORT TOKEN [INTERFACE]   {"world"}: a rank of a job of all
+//     hosts
 //   It ends with its input.
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <iostream>
 #include <mutex>
 #include <sstream>
@@ -20,12 +25,13 @@
 #include "facts.h"
 #include "peers.h"
 #include "software.h"
+#include "trials.h"
 
 namespace {
 
 using hora::doctor::Json;
 
-constexpr std::chrono::milliseconds kVersionsPatience{4'000};
+constexpr std::chrono::milliseconds kLeastPatience{4'000};
 constexpr std::chrono::milliseconds kDeepPatience{120'000};
 
 void print(const Json& line) {
@@ -40,6 +46,8 @@ std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
+
+int number(const char* name) { return std::atoi(variable(name).c_str()); }
 
 Json answer_clock() {
   timespec now{};
@@ -69,6 +77,16 @@ Json answer_probe(std::istringstream& words) {
   return out;
 }
 
+Json answer_world(std::istringstream& words, std::chrono::milliseconds patience) {
+  hora::doctor::WorldSeat seat;
+  words >> seat.rank >> seat.size >> seat.host >> seat.job >> seat.address >> seat.port >>
+      seat.token;
+  words >> seat.interface;
+  Json out;
+  out["world"] = hora::doctor::join_world(seat, patience);
+  return out;
+}
+
 }  // namespace
 
 int main() {
@@ -83,14 +101,27 @@ int main() {
   port["port"] = server ? (*server)->port() : 0;
   if (!server) port["error"] = server.error().message;
   print(port);
-  std::thread examination([deep] {
+  const std::chrono::milliseconds patience =
+      std::max(kLeastPatience, std::chrono::milliseconds(number("HORA_DOCTOR_PATIENCE_MS")));
+  std::thread examination([deep, patience] {
     Json machine;
     machine["machine"] = hora::doctor::machine_facts(variable("HORA_DOCTOR_CACHE"));
     machine["leftovers"] = hora::doctor::leftovers();
     print(machine);
+    const int ranks = number("HORA_DOCTOR_RANKS");  // 0: the runtime is not of the job
+    std::future<Json> runtime;
+    if (ranks > 0) {
+      runtime = std::async(std::launch::async,
+                           [=] { return hora::doctor::runtime_trials(ranks, patience); });
+    }
     Json software;
-    software["software"] = hora::doctor::software_facts(deep, deep ? kDeepPatience : kVersionsPatience);
+    software["software"] = hora::doctor::software_facts(deep, deep ? kDeepPatience : patience);
     print(software);
+    const Json& python = software["software"]["python"];
+    Json trials;
+    trials["trials"] = hora::doctor::gpu_trials(python.value("nccl", Json::array()), patience);
+    if (ranks > 0) trials["trials"].update(runtime.get());
+    print(trials);
   });
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
@@ -98,6 +129,7 @@ int main() {
     words >> what;
     if (what == "clock") print(answer_clock());
     if (what == "probe") print(answer_probe(words));
+    if (what == "world") print(answer_world(words, patience));
   }
   examination.join();
   return 0;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "apps/smoke/session.h"
+#include "collectives/types.h"
 
 namespace hora::perf {
 
@@ -78,7 +79,7 @@ class Memory {
 class Pattern {
  public:
   template <typename ValueAt>
-  Pattern(hora_dtype dtype, const ValueAt& value_of) : width_(smoke::element_bytes(dtype)) {
+  Pattern(hora_dtype dtype, const ValueAt& value_of) : width_(collectives::dtype_bytes(dtype)) {
     Array one(dtype, {kBlock + kPeriod});
     for (std::int64_t i = 0; i < one.count(); ++i) one.set(i, value_of(i % kPeriod));
     bytes_.assign(static_cast<const char*>(one.data()),
@@ -132,7 +133,7 @@ class Bench {
       : options_(options),
         rank_(hora_rank()),
         size_(hora_size()),
-        width_(smoke::element_bytes(options.dtype)),
+        width_(collectives::dtype_bytes(options.dtype)),
         count_(whole_count(bytes)),
         given_(options.operation == HORA_ALLGATHER ? count_ / size_ : count_),
         input_(given_, width_),

@@ -1,7 +1,9 @@
 // hora-perf: measures the collectives of the runtime on the ranks of a job.
 #include <cstdio>
+#include <string_view>
 
 #include "apps/perf/bench.h"
+#include "apps/perf/plot_command.h"
 
 namespace {
 
@@ -35,6 +37,7 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "plot") return run_plot({argv + 2, argv + argc});
   Options options;
   const std::string problem = parse_options({argv + 1, argv + argc}, options);
   if (!problem.empty()) {

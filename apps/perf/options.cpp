@@ -208,6 +208,8 @@ std::string_view usage() {
          "  --no-check          do not look at the results\n"
          "  --csv, --json       instead of a table\n"
          "\n"
+         "hora-perf plot draws what --csv and --json have kept: hora-perf plot --help\n"
+         "\n"
          "Exit code: 0; 1 when a result is wrong or the job fails; 2 for wrong usage.\n";
 }
 

@@ -1,18 +1,12 @@
 #include "apps/perf/table.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "apps/print.h"
 
 namespace hora::perf {
 
 namespace {
-
-template <typename... Arguments>
-std::string print(const char* format, Arguments... arguments) {
-  char line[256];
-  std::snprintf(line, sizeof line, format, arguments...);
-  return line;
-}
 
 std::string joined(const std::vector<std::string>& items) {
   std::string text;
@@ -77,7 +71,7 @@ std::string format_row(const Report& report, const Row& row) {
     return print("%s,%s,%s,%d,%d,", std::string(name_of(options.operation)).c_str(),
                  std::string(name_of(options.dtype)).c_str(), op_of(options).c_str(), report.ranks,
                  report.hosts) +
-           print("%lld,%lld,%d,%.3f,%.3f,%.3f,%.3f,%.4f,%.4f,%s\n",
+           print("%lld,%lld,%d,%.3f,%.3f,%.3f,%.3f,%.6g,%.6g,%s\n",
                  static_cast<long long>(row.bytes), static_cast<long long>(row.count),
                  row.iterations, row.mean, row.median, row.best, row.p99, algorithm, bus,
                  wrong.c_str());
@@ -106,7 +100,7 @@ std::string format_json(const Report& report) {
                   row.iterations, row.mean) +
             print("\"median_us\":%.3f,\"best_us\":%.3f,\"p99_us\":%.3f,", row.median, row.best,
                   row.p99) +
-            print("\"algbw_gbs\":%.4f,\"busbw_gbs\":%.4f,\"wrong\":%s}", algorithm_bandwidth(row),
+            print("\"algbw_gbs\":%.6g,\"busbw_gbs\":%.6g,\"wrong\":%s}", algorithm_bandwidth(row),
                   bus_bandwidth(row, options.operation, report.ranks),
                   row.wrong < 0 ? "null" : std::to_string(row.wrong).c_str());
   }

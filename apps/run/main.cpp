@@ -1,22 +1,28 @@
 // horarun: from argv to an exit code. What there is to decide stands in launcher/.
+#include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 
-#include "launcher/check_build.h"
-#include "launcher/command_line.h"
-#include "launcher/config_reader.h"
+#include "hora/event_schema.h"
+#include "launcher/build/check_build.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/doctor/report.h"
-#include "launcher/dry_run.h"
-#include "launcher/exit_code.h"
-#include "launcher/failure_code.h"
-#include "launcher/mpi_engine.h"
-#include "launcher/supervisor.h"
-#include "launcher/timeline_merge.h"
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/config_reader.h"
+#include "launcher/plan/dry_run.h"
+#include "launcher/report/job_recorder.h"
+#include "launcher/report/report_bundle.h"
+#include "launcher/supervisor/mpi_engine.h"
+#include "launcher/supervisor/supervisor.h"
+#include "launcher/timeline/timeline_merge.h"
 #include "rendezvous/os/log.h"
+#include "rendezvous/os/out_of_means.h"
 #include "rendezvous/serve.h"
 
 extern char** environ;
@@ -32,8 +38,8 @@ int complain(const Error& error) {
 }
 
 int print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  if (std::fflush(stdout) != 0) return complain(errno_error(errno, "writing to stdout"));
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+    return complain(errno_error(errno, "writing to stdout"));
   return kExitOk;
 }
 
@@ -45,15 +51,25 @@ std::optional<std::string> variable(std::string_view name) {
 
 Result<std::string> current_directory() {
   char* path = ::getcwd(nullptr, 0);
-  if (path == nullptr) return errno_error(errno, "the current working directory");
+  if (path == nullptr) {
+    return errno_error(errno, "the current working directory (go to another, or give --wdir DIR)");
+  }
   std::string text = path;
   std::free(path);
   return text;
 }
 
 Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment) {
+  if (spec.elastic && !spec.elastic->discovery_script.empty()) {
+    return make_error(
+        ErrorCode::kUsage,
+        "--dry-run does not run the discovery script; give hosts by -H to see a plan");
+  }
   auto plan = plan_job(settle_named_slots(spec), spec.num_proc);
   if (!plan) return std::move(plan).error();
+  if (spec.chaos) {
+    if (auto steps = schedule_chaos(*spec.chaos, *plan); !steps) return std::move(steps).error();
+  }
   const DryRun run{spec, *plan, environment};
   return print(spec.json ? dry_run_json(run) : dry_run_text(run));
 }
@@ -66,12 +82,19 @@ Result<int> examine(const JobSpec& spec, const Installation& installation,
   if (!examination) return std::move(examination).error();
   const auto findings = doctor::find_problems(*examination);
   const bool as_json = spec.json && to == stdout;
-  std::fputs((as_json ? doctor::report_json(*examination, findings)
-                      : doctor::report_text(*examination, findings, spec.verbose))
-                 .c_str(),
-             to);
-  if (std::fflush(to) != 0) return errno_error(errno, "writing the report");
+  const std::string text = as_json ? doctor::report_json(*examination, findings)
+                                   : doctor::report_text(*examination, findings, spec.verbose);
+  if (std::fputs(text.c_str(), to) < 0 || std::fflush(to) != 0)
+    return errno_error(errno, "writing the report");
   return doctor::exit_code_of(findings);
+}
+
+// A second Ctrl-C that comes when the job is over is too late to make another end of it.
+void hold_signals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&held, signal);
+  ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
 int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {
@@ -93,6 +116,11 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     const auto shown = show_dry_run(spec, environment);
     return shown ? *shown : complain(shown.error());
   }
+  if (!spec.report_file.empty()) {
+    if (const auto good = check_writable(spec.report_file); !good) {
+      return complain(make_error(ErrorCode::kUsage, "--report: " + good.error().message));
+    }
+  }
   auto installation = find_installation();
   if (!installation) return complain(installation.error());
   if (spec.by_mpirun) {
@@ -103,10 +131,12 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     const auto examined = examine(spec, *installation, environment, false, stderr);
     if (!examined) return complain(examined.error());
     if (*examined != 0) {
-      std::fprintf(stderr, "horarun: the hosts are not fit for a job [%s]\n", failure::kUnfit.data());
+      std::fprintf(stderr, "horarun: the hosts are not fit for a job [%s]\n",
+                   failure::kUnfit.data());
       return kExitLauncher;
     }
   }
+  hold_signals();
   Supervisor supervisor(std::move(spec), std::move(*installation), environment);
   const auto exit_code = supervisor.run();
   return exit_code ? *exit_code : complain(exit_code.error());
@@ -183,7 +213,8 @@ int execute(const RunDoctor& command) {
   if (command.job.verbose) os::set_log_level(os::LogLevel::kDebug);
   auto installation = find_installation();
   if (!installation) return complain(installation.error());
-  const auto examined = examine(command.job, *installation, split_environment(environ), command.deep, stdout);
+  const auto examined =
+      examine(command.job, *installation, split_environment(environ), command.deep, stdout);
   return examined ? *examined : complain(examined.error());
 }
 
@@ -192,15 +223,56 @@ int execute(const MergeTimelines& command) {
   return told ? print(*told) : complain(told.error());
 }
 
+int execute(const BundleReport& command) {
+  BundleParts parts{HORA_VERSION, rfc3339_now(), "", "", split_environment(environ)};
+  auto record = read_text_file(command.record);
+  if (!record) return complain(make_error(ErrorCode::kUsage, record.error().message));
+  parts.record = std::move(*record);
+  if (const auto good = check_writable(command.output); !good) {
+    return complain(good.error().with_context("-o"));
+  }
+  auto hosts = hosts_of_record(parts.record);
+  if (!hosts) return complain(hosts.error().with_context(command.record));
+  JobSpec spec = command.doctor.job;
+  if (spec.hosts.empty()) spec.hosts = std::move(*hosts);
+  auto installation = find_installation();
+  if (!installation) return complain(installation.error());
+  doctor::Doctor doctor(spec, std::move(*installation), parts.environment, command.doctor.deep);
+  if (auto examination = doctor.run()) {
+    parts.examination = doctor::report_json(*examination, doctor::find_problems(*examination));
+  } else {
+    std::fprintf(stderr, "horarun: warning: the hosts could not be examined: %s\n",
+                 examination.error().message.c_str());
+  }
+  const auto bundle = bundle_report(parts);
+  if (!bundle) return complain(bundle.error().with_context(command.record));
+  if (const auto wrote = write_private_file(*bundle, command.output); !wrote) {
+    return complain(wrote.error());
+  }
+  return print(command.output + ": " + std::to_string(bundle->size()) + " bytes\n");
+}
+
 int execute(const Explain& command) {
+  if (command.code == "events") return print(std::string(kEventSchema));
   const auto text = explain(command.code);
   return text ? print(*text) : complain(text.error());
+}
+
+// A stream that was closed would give its number to a file of ours, which would then be written to
+// as the output. A place holder reads as empty, and refuses to be written.
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", O_RDONLY);
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto command = parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file});
+  hold_standard_streams();
+  os::end_when_out_of_means("horarun", kExitLauncher);
+  const auto command =
+      parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file});
   if (!command) return complain(command.error());
   return std::visit([](const auto& chosen) { return execute(chosen); }, *command);
 }

@@ -1,18 +1,12 @@
 #include "apps/smoke/report.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "apps/print.h"
 
 namespace hora::smoke {
 
 namespace {
-
-template <typename... Arguments>
-std::string print(const char* format, Arguments... arguments) {
-  char line[256];
-  std::snprintf(line, sizeof line, format, arguments...);
-  return line;
-}
 
 std::string joined(const std::vector<std::string>& items) {
   std::string text;

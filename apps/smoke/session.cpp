@@ -4,117 +4,31 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "collectives/kernels/half.h"
+#include "collectives/kernels/elements.h"
+#include "collectives/types.h"
 
 namespace hora::smoke {
 
 namespace {
 
-using collectives::bfloat_to_float;
-using collectives::float_to_bfloat;
-using collectives::float_to_half;
-using collectives::half_to_float;
+using collectives::dtype_bytes;
+using collectives::read_element;
+using collectives::write_element;
 
 constexpr std::int64_t kPatienceMs = 60'000;
 
-template <typename T>
-double read_as(const unsigned char* place) {
-  T value;
-  std::memcpy(&value, place, sizeof value);
-  return static_cast<double>(value);
-}
-
-template <typename T>
-void write_as(unsigned char* place, T value) {
-  std::memcpy(place, &value, sizeof value);
-}
-
 }  // namespace
-
-std::size_t element_bytes(hora_dtype dtype) {
-  switch (dtype) {
-    case HORA_UINT8:
-    case HORA_INT8:
-    case HORA_BOOL:
-      return 1;
-    case HORA_UINT16:
-    case HORA_INT16:
-    case HORA_FLOAT16:
-    case HORA_BFLOAT16:
-      return 2;
-    case HORA_INT32:
-    case HORA_FLOAT32:
-      return 4;
-    case HORA_INT64:
-    case HORA_FLOAT64:
-      return 8;
-  }
-  return 1;
-}
-
-double element(const void* data, hora_dtype dtype, std::int64_t index) {
-  const auto* place = static_cast<const unsigned char*>(data) +
-                      static_cast<std::size_t>(index) * element_bytes(dtype);
-  switch (dtype) {
-    case HORA_UINT8:
-    case HORA_BOOL:
-      return read_as<std::uint8_t>(place);
-    case HORA_INT8:
-      return read_as<std::int8_t>(place);
-    case HORA_UINT16:
-      return read_as<std::uint16_t>(place);
-    case HORA_INT16:
-      return read_as<std::int16_t>(place);
-    case HORA_INT32:
-      return read_as<std::int32_t>(place);
-    case HORA_INT64:
-      return read_as<std::int64_t>(place);
-    case HORA_FLOAT32:
-      return read_as<float>(place);
-    case HORA_FLOAT64:
-      return read_as<double>(place);
-    case HORA_FLOAT16:
-      return half_to_float(static_cast<std::uint16_t>(read_as<std::uint16_t>(place)));
-    case HORA_BFLOAT16:
-      return bfloat_to_float(static_cast<std::uint16_t>(read_as<std::uint16_t>(place)));
-  }
-  return 0;
-}
 
 Array::Array(hora_dtype dtype, std::vector<std::int64_t> shape)
     : dtype_(dtype), shape_(std::move(shape)), count_(1) {
   for (std::int64_t extent : shape_) count_ *= extent;
-  bytes_.resize(static_cast<std::size_t>(count_) * element_bytes(dtype) + 1);
+  bytes_.resize(static_cast<std::size_t>(count_) * dtype_bytes(dtype) + 1);
 }
 
-double Array::get(std::int64_t index) const { return element(bytes_.data(), dtype_, index); }
+double Array::get(std::int64_t index) const { return read_element(bytes_.data(), dtype_, index); }
 
 void Array::set(std::int64_t index, double value) {
-  auto* place = bytes_.data() + static_cast<std::size_t>(index) * element_bytes(dtype_);
-  const auto narrow = static_cast<float>(value);
-  switch (dtype_) {
-    case HORA_UINT8:
-    case HORA_BOOL:
-      return write_as(place, static_cast<std::uint8_t>(value));
-    case HORA_INT8:
-      return write_as(place, static_cast<std::int8_t>(value));
-    case HORA_UINT16:
-      return write_as(place, static_cast<std::uint16_t>(value));
-    case HORA_INT16:
-      return write_as(place, static_cast<std::int16_t>(value));
-    case HORA_INT32:
-      return write_as(place, static_cast<std::int32_t>(value));
-    case HORA_INT64:
-      return write_as(place, static_cast<std::int64_t>(value));
-    case HORA_FLOAT32:
-      return write_as(place, narrow);
-    case HORA_FLOAT64:
-      return write_as(place, value);
-    case HORA_FLOAT16:
-      return write_as(place, float_to_half(narrow));
-    case HORA_BFLOAT16:
-      return write_as(place, float_to_bfloat(narrow));
-  }
+  write_element(bytes_.data(), dtype_, index, value);
 }
 
 hora_tensor Array::view() {
@@ -156,7 +70,7 @@ Answer run(const hora_request& request) {
     answer.shape.assign(result.shape, result.shape + result.ndim);
     for (std::int64_t extent : answer.shape) count *= extent;
     for (std::int64_t i = 0; i < count; ++i) {
-      answer.values.push_back(element(result.data, static_cast<hora_dtype>(result.dtype), i));
+      answer.values.push_back(read_element(result.data, static_cast<hora_dtype>(result.dtype), i));
     }
   }
   const std::int64_t* splits = nullptr;

@@ -28,9 +28,6 @@ class Array {
   std::vector<unsigned char> bytes_;
 };
 
-double element(const void* data, hora_dtype dtype, std::int64_t index);
-std::size_t element_bytes(hora_dtype dtype);
-
 struct Answer {
   hora_status status = HORA_OK;
   std::string text;

@@ -78,6 +78,9 @@ struct Step {
   const std::int64_t* send_counts = nullptr;
   const std::int64_t* receive_counts = nullptr;
   Activities* activities = nullptr;  // null: nobody listens
+  // How, the same on every rank; 0: as the backend thinks best, which is also the most.
+  std::int64_t small_bytes = 0;  // up to here every rank reduces all
+  std::int64_t part_bytes = 0;   // above: what a rank reduces at a time
 };
 
 enum class Progress : std::int32_t { kDone = 0, kPending = 1, kFailed = 2 };

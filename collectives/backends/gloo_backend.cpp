@@ -22,6 +22,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "collectives/backends/backend.h"
+#include "collectives/backends/capabilities.h"
 
 namespace hora::collectives {
 namespace {
@@ -181,8 +182,6 @@ const char* version() noexcept {
   return text.c_str();
 }
 
-bool probe(const ProbeContext&, ErrorText&) noexcept { return true; }
-
 Transport* connect(const GroupContext& group, ErrorText& error) noexcept {
   try {
     gloo::transport::tcp::attr where;
@@ -197,19 +196,9 @@ Transport* connect(const GroupContext& group, ErrorText& error) noexcept {
   }
 }
 
-constexpr Capability row(hora_operation operation) {
-  Capability capability;
-  capability.operation = operation;
-  capability.score = 100;
-  return capability;
-}
-
-constexpr Capability kRows[] = {row(HORA_ALLREDUCE), row(HORA_ALLGATHER),     row(HORA_BROADCAST),
-                                row(HORA_ALLTOALL),  row(HORA_REDUCESCATTER), row(HORA_BARRIER)};
-
-constexpr BackendDescriptor kDescriptor = {
-    kBorderVersion, sizeof(BackendDescriptor),      "gloo",  "Gloo", version, probe,
-    kRows,          sizeof kRows / sizeof kRows[0], nullptr, connect};
+constexpr auto kRows = rows_for_all_operations({.score = 100});
+constexpr BackendDescriptor kDescriptor =
+    transport_descriptor("gloo", "Gloo", kRows, connect, version);
 
 }  // namespace
 }  // namespace hora::collectives

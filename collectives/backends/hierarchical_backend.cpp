@@ -1,12 +1,12 @@
 #include "collectives/backends/hierarchical_backend.h"
 
-#include <cstring>
-#include <exception>
 #include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "collectives/backends/blocking_backend.h"
+#include "collectives/backends/fusion_buffer.h"
 #include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {
@@ -16,7 +16,7 @@ namespace {
 // Up to here parts would be so small that cutting costs more than sending all once.
 constexpr std::int64_t kSmallBytes = 16 * 1024;
 
-class HierarchicalBackend final : public Backend {
+class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
  public:
   HierarchicalBackend(Hierarchy plan, Backend* local, Transport& transport, std::int32_t set)
       : plan_(std::move(plan)), local_(local), transport_(transport) {
@@ -26,18 +26,11 @@ class HierarchicalBackend final : public Backend {
     }
   }
 
-  Progress execute(const Step& step, std::uint64_t*, ErrorText& error) noexcept override {
-    try {
-      const bool good = step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
-                        : step.operation == HORA_ALLGATHER ? allgather(step, error)
-                                                           : error.set("no such operation");
-      return good ? Progress::kDone : Progress::kFailed;
-    } catch (const std::exception& failure) {  // out of memory
-      error.set("%s", failure.what());
-      return Progress::kFailed;
-    }
+  bool run(const Step& step, ErrorText& error) {
+    return step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
+           : step.operation == HORA_ALLGATHER ? allgather(step, error)
+                                              : error.set("no such operation");
   }
-  Progress poll(std::uint64_t, ErrorText&) noexcept override { return Progress::kDone; }
   void abort() noexcept override {
     if (local_ != nullptr) local_->abort();
     transport_.abort();
@@ -65,10 +58,6 @@ class HierarchicalBackend final : public Backend {
     return progress == Progress::kDone;
   }
 
-  static void copy(void* to, const void* from, std::int64_t bytes) {
-    if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  }
-
   // Elements that each local rank drives between the hosts.
   std::vector<std::int64_t> parts_of(std::int64_t count) const {
     std::vector<std::int64_t> parts = even_rows(count, plan_.drivers);
@@ -79,24 +68,8 @@ class HierarchicalBackend final : public Backend {
   bool allreduce(const Step& step, ErrorText& error) {
     const auto width = static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
     if (step.piece_count == 1) return allreduce_one(step, step.pieces[0], width, error);
-    std::int64_t total = 0;
-    for (int i = 0; i < step.piece_count; ++i) total += step.pieces[i].count;
-    packed_.resize(static_cast<std::size_t>(total * width));
-    note(step, "MEMCPY_IN_FUSION_BUFFER");
-    char* place = packed_.data();
-    for (int i = 0; i < step.piece_count; ++i) {
-      copy(place, step.pieces[i].input, step.pieces[i].count * width);
-      place += step.pieces[i].count * width;
-    }
-    noted(step);
-    if (!allreduce_one(step, {packed_.data(), packed_.data(), total}, width, error)) return false;
-    note(step, "MEMCPY_OUT_FUSION_BUFFER");
-    place = packed_.data();
-    for (int i = 0; i < step.piece_count; ++i) {
-      copy(step.pieces[i].output, place, step.pieces[i].count * width);
-      place += step.pieces[i].count * width;
-    }
-    noted(step);
+    if (!allreduce_one(step, packed_.pack(step, width), width, error)) return false;
+    packed_.unpack(step, width);
     return true;
   }
 
@@ -114,7 +87,7 @@ class HierarchicalBackend final : public Backend {
     reduce.receive_counts = parts.data();
     note(step, "LOCAL_REDUCESCATTER");
     const bool reduced = within(reduce, {piece.input, part_.data(), piece.count}, error, [&] {
-      copy(part_.data(), piece.input, mine * width);
+      copy_unless_same(part_.data(), piece.input, mine * width);
       apply_scale(part_.data(), mine, dtype, step.prescale, 1);
     });
     noted(step);
@@ -123,8 +96,9 @@ class HierarchicalBackend final : public Backend {
     Step gather = unscaled(step, HORA_ALLGATHER);
     gather.receive_counts = parts.data();
     note(step, "LOCAL_ALLGATHER");
-    const bool gathered = within(gather, {part_.data(), piece.output, mine}, error,
-                                 [&] { copy(piece.output, part_.data(), mine * width); });
+    const bool gathered = within(gather, {part_.data(), piece.output, mine}, error, [&] {
+      copy_unless_same(piece.output, part_.data(), mine * width);
+    });
     noted(step);
     return gathered;
   }
@@ -136,7 +110,7 @@ class HierarchicalBackend final : public Backend {
     reduce.divisor = 1;
     note(step, "LOCAL_ALLREDUCE");
     const bool reduced = within(reduce, piece, error, [&] {
-      copy(piece.output, piece.input, piece.count * width);
+      copy_unless_same(piece.output, piece.input, piece.count * width);
       apply_scale(piece.output, piece.count, dtype, step.prescale, 1);
     });
     noted(step);
@@ -198,8 +172,9 @@ class HierarchicalBackend final : public Backend {
     gather.dtype = HORA_UINT8;
     gather.receive_counts = counts.data();
     note(step, "LOCAL_ALLGATHER");
-    bool good = within(gather, {piece.input, output + own_begin, piece.count * width}, error,
-                       [&] { copy(output + own_begin, piece.input, piece.count * width); });
+    bool good = within(gather, {piece.input, output + own_begin, piece.count * width}, error, [&] {
+      copy_unless_same(output + own_begin, piece.input, piece.count * width);
+    });
     noted(step);
     return good && gather_between(step, output, block, error);
   }
@@ -222,13 +197,13 @@ class HierarchicalBackend final : public Backend {
       total += brought[static_cast<std::size_t>(driver)];
     }
     part_.resize(static_cast<std::size_t>(brought[static_cast<std::size_t>(plan_.local_index)]));
-    packed_.resize(static_cast<std::size_t>(total));
+    char* const packed = packed_.room(total);
     if (plan_.driving) {
       std::vector<std::int64_t> sizes;
       std::int64_t mine = 0;
       for (int host = 0; host < plan_.hosts(); ++host) {
         const auto [begin, bytes] = part(host, plan_.local_index);
-        if (host == plan_.host_index) copy(part_.data() + mine, output + begin, bytes);
+        if (host == plan_.host_index) copy_unless_same(part_.data() + mine, output + begin, bytes);
         mine += bytes;
         sizes.push_back(bytes);
       }
@@ -242,15 +217,15 @@ class HierarchicalBackend final : public Backend {
     gather.receive_counts = brought.data();
     note(step, "LOCAL_ALLGATHER");
     const auto own = static_cast<std::int64_t>(part_.size());
-    const bool good = within(gather, {part_.data(), packed_.data(), own}, error,
-                             [&] { copy(packed_.data(), part_.data(), own); });
+    const bool good = within(gather, {part_.data(), packed, own}, error,
+                             [&] { copy_unless_same(packed, part_.data(), own); });
     noted(step);
     if (!good) return false;
-    const char* from = packed_.data();
+    const char* from = packed;
     for (int driver = 0; driver < plan_.drivers; ++driver) {
       for (int host = 0; host < plan_.hosts(); ++host) {
         const auto [begin, bytes] = part(host, driver);
-        if (host != plan_.host_index) copy(output + begin, from, bytes);
+        if (host != plan_.host_index) copy_unless_same(output + begin, from, bytes);
         from += bytes;
       }
     }
@@ -269,7 +244,7 @@ class HierarchicalBackend final : public Backend {
   Transport& transport_;
   std::optional<PointToPoint> between_;  // of a driver
   std::vector<char> part_;
-  std::vector<char> packed_;
+  FusionBuffer packed_;
 };
 
 }  // namespace

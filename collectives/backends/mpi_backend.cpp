@@ -11,6 +11,9 @@
 
 #include "collectives/backends/activity.h"
 #include "collectives/backends/backend.h"
+#include "collectives/backends/blocking_backend.h"
+#include "collectives/backends/capabilities.h"
+#include "collectives/backends/fusion_buffer.h"
 #include "collectives/backends/mpi/collectives.h"
 #include "collectives/backends/mpi/datatypes.h"
 #include "collectives/backends/mpi/meeting.h"
@@ -25,25 +28,90 @@ bool is_aligned(const void* data, std::int64_t width) {
   return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(width) == 0;
 }
 
-void copy(void* to, const void* from, std::int64_t bytes) {
-  if (bytes > 0 && to != from) std::memmove(to, from, static_cast<std::size_t>(bytes));
-}
-
-class MpiBackend final : public Backend {
+class MpiBackend final : public BlockingBackend<MpiBackend> {
  public:
   MpiBackend(MPI_Comm communicator, int index, int size) : mpi_(communicator, index, size) {}
 
-  Progress execute(const Step& step, std::uint64_t*, ErrorText& error) noexcept override {
-    try {
-      return run(step, error) ? Progress::kDone : Progress::kFailed;
-    } catch (const std::exception& failure) {  // out of memory
-      error.set("%s", failure.what());
-      return Progress::kFailed;
-    }
-  }
-  Progress poll(std::uint64_t, ErrorText&) noexcept override { return Progress::kDone; }
   void abort() noexcept override { mpi_.abort(); }
-  void destroy() noexcept override { delete this; }
+
+  bool run(const Step& step, ErrorText& error) {
+    const auto dtype = static_cast<hora_dtype>(step.dtype);
+    kind_ = {dtype, static_cast<std::int64_t>(dtype_bytes(dtype)), mpi::datatype_of(dtype),
+             mpi::operator_of(dtype, static_cast<hora_reduce_op>(step.reduce_op))};
+    return run_operation(*this, step, error);
+  }
+
+  bool allreduce(const Step& step, ErrorText& error) {
+    if (step.piece_count == 1) {
+      const Piece& piece = step.pieces[0];
+      if (is_aligned(piece.input, kind_.width) && is_aligned(piece.output, kind_.width)) {
+        return reduce(piece, step, error);
+      }
+    }
+    const Piece packed = buffer_.pack(step, kind_.width);
+    if (!reduce(packed, step, error)) return false;
+    buffer_.unpack(step, kind_.width);
+    return true;
+  }
+
+  bool allgather(const Step& step, ErrorText& error) {
+    const Activity activity(step, "MPI_ALLGATHER");
+    for (int i = 0; i < step.piece_count; ++i) {
+      const Piece& piece = step.pieces[i];
+      const std::int64_t* counts = step.receive_counts + i * mpi_.size();
+      if (std::accumulate(counts, counts + mpi_.size(), INT64_C(0)) == 0) continue;
+      const std::int64_t before = std::accumulate(counts, counts + mpi_.index(), INT64_C(0));
+      const bool in_place =
+          piece.input == static_cast<const char*>(piece.output) + before * kind_.width;
+      if (!mpi_.allgather(in_place ? nullptr : source(piece.input), piece.output, counts,
+                          kind_.type, error)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool broadcast(const Step& step, ErrorText& error) {
+    const Activity activity(step, "MPI_BCAST");
+    for (int i = 0; i < step.piece_count; ++i) {
+      const Piece& piece = step.pieces[i];
+      if (mpi_.index() == step.root)
+        copy_unless_same(piece.output, piece.input, piece.count * kind_.width);
+      if (!mpi_.broadcast(piece.output, piece.count, kind_.type, step.root, error)) return false;
+    }
+    return true;
+  }
+
+  bool alltoall(const Step& step, ErrorText& error) {
+    const Activity activity(step, "MPI_ALLTOALL");
+    const Piece& piece = step.pieces[0];
+    return mpi_.alltoall(piece.input, step.send_counts, piece.output, step.receive_counts,
+                         kind_.type, error);
+  }
+
+  bool reducescatter(const Step& step, ErrorText& error) {
+    if (kind_.op == MPI_OP_NULL) return error.set("MPI has no such reduction");
+    const Piece& piece = step.pieces[0];
+    if (piece.count == 0) return true;
+    const std::int64_t mine = step.receive_counts[mpi_.index()];
+    const void* input = piece.input;
+    if (step.prescale != 1.0 || !is_aligned(input, kind_.width)) {
+      char* const all = buffer_.room(piece.count * kind_.width);
+      copy_unless_same(all, input, piece.count * kind_.width);
+      apply_scale(all, piece.count, kind_.dtype, step.prescale, 1);
+      input = all;
+    }
+    const Activity activity(step, "MPI_REDUCESCATTER");
+    // The runtime allocates the output: it is aligned.
+    if (!mpi_.reduce_scatter(input, piece.output, step.receive_counts, kind_.type, kind_.op,
+                             error)) {
+      return false;
+    }
+    apply_scale(piece.output, mine, kind_.dtype, step.postscale, step.divisor);
+    return true;
+  }
+
+  bool barrier(const Step&, ErrorText& error) { return mpi_.barrier(error); }
 
  private:
   struct Kind {  // of a step's elements
@@ -53,144 +121,32 @@ class MpiBackend final : public Backend {
     MPI_Op op;
   };
 
-  bool run(const Step& step, ErrorText& error) {
-    if (step.operation == HORA_BARRIER) return mpi_.barrier(error);
-    const auto dtype = static_cast<hora_dtype>(step.dtype);
-    const Kind kind = {dtype, static_cast<std::int64_t>(dtype_bytes(dtype)),
-                       mpi::datatype_of(dtype),
-                       mpi::operator_of(dtype, static_cast<hora_reduce_op>(step.reduce_op))};
-    switch (static_cast<hora_operation>(step.operation)) {
-      case HORA_ALLREDUCE:
-        return allreduce(step, kind, error);
-      case HORA_ALLGATHER:
-        return allgather(step, kind, error);
-      case HORA_BROADCAST:
-        return broadcast(step, kind, error);
-      case HORA_ALLTOALL:
-        return alltoall(step, kind, error);
-      case HORA_REDUCESCATTER:
-        return reducescatter(step, kind, error);
-      default:
-        return error.set("this backend has no such operation");
+  // From the input to the output when nothing has to happen to the input before, else in place.
+  bool reduce(const Piece& piece, const Step& step, ErrorText& error) {
+    if (kind_.op == MPI_OP_NULL) return error.set("MPI has no such reduction");
+    const void* input = piece.input;
+    if (input != piece.output && step.prescale != 1.0) {
+      copy_unless_same(piece.output, input, piece.count * kind_.width);
+      input = piece.output;
     }
-  }
-
-  // In `data`, or from `input` to it when nothing has to happen to the input before.
-  bool reduce(const void* input, void* data, std::int64_t count, const Step& step, const Kind& kind,
-              ErrorText& error) {
-    if (kind.op == MPI_OP_NULL) return error.set("MPI has no such reduction");
-    if (input != data && step.prescale != 1.0) {
-      copy(data, input, count * kind.width);
-      input = data;
-    }
-    apply_scale(data, input == data ? count : 0, kind.dtype, step.prescale, 1);
+    apply_scale(piece.output, input == piece.output ? piece.count : 0, kind_.dtype, step.prescale,
+                1);
     {
       const Activity activity(step, "MPI_ALLREDUCE");
-      if (!mpi_.allreduce(input, data, count, kind.type, kind.op, error)) return false;
-    }
-    apply_scale(data, count, kind.dtype, step.postscale, step.divisor);
-    return true;
-  }
-
-  bool allreduce(const Step& step, const Kind& kind, ErrorText& error) {
-    if (step.piece_count == 1) {
-      const Piece& piece = step.pieces[0];
-      if (is_aligned(piece.input, kind.width) && is_aligned(piece.output, kind.width)) {
-        return reduce(piece.input, piece.output, piece.count, step, kind, error);
-      }
-    }
-    std::int64_t total = 0;
-    for (int i = 0; i < step.piece_count; ++i) total += step.pieces[i].count;
-    char* const packed = buffer(total * kind.width);
-    pack(step, kind, packed);
-    if (!reduce(packed, packed, total, step, kind, error)) return false;
-    unpack(step, kind, packed);
-    return true;
-  }
-
-  static void pack(const Step& step, const Kind& kind, char* place) {
-    const Activity activity(step, "MEMCPY_IN_FUSION_BUFFER");
-    for (int i = 0; i < step.piece_count; ++i) {
-      copy(place, step.pieces[i].input, step.pieces[i].count * kind.width);
-      place += step.pieces[i].count * kind.width;
-    }
-  }
-
-  static void unpack(const Step& step, const Kind& kind, const char* place) {
-    const Activity activity(step, "MEMCPY_OUT_FUSION_BUFFER");
-    for (int i = 0; i < step.piece_count; ++i) {
-      copy(step.pieces[i].output, place, step.pieces[i].count * kind.width);
-      place += step.pieces[i].count * kind.width;
-    }
-  }
-
-  bool allgather(const Step& step, const Kind& kind, ErrorText& error) {
-    const Activity activity(step, "MPI_ALLGATHER");
-    for (int i = 0; i < step.piece_count; ++i) {
-      const Piece& piece = step.pieces[i];
-      const std::int64_t* counts = step.receive_counts + i * mpi_.size();
-      if (std::accumulate(counts, counts + mpi_.size(), INT64_C(0)) == 0) continue;
-      const std::int64_t before = std::accumulate(counts, counts + mpi_.index(), INT64_C(0));
-      const bool in_place =
-          piece.input == static_cast<const char*>(piece.output) + before * kind.width;
-      if (!mpi_.allgather(in_place ? nullptr : source(piece.input), piece.output, counts, kind.type,
-                          error)) {
+      if (!mpi_.allreduce(input, piece.output, piece.count, kind_.type, kind_.op, error)) {
         return false;
       }
     }
-    return true;
-  }
-
-  bool broadcast(const Step& step, const Kind& kind, ErrorText& error) {
-    const Activity activity(step, "MPI_BCAST");
-    for (int i = 0; i < step.piece_count; ++i) {
-      const Piece& piece = step.pieces[i];
-      if (mpi_.index() == step.root) copy(piece.output, piece.input, piece.count * kind.width);
-      if (!mpi_.broadcast(piece.output, piece.count, kind.type, step.root, error)) return false;
-    }
-    return true;
-  }
-
-  bool alltoall(const Step& step, const Kind& kind, ErrorText& error) {
-    const Activity activity(step, "MPI_ALLTOALL");
-    const Piece& piece = step.pieces[0];
-    return mpi_.alltoall(piece.input, step.send_counts, piece.output, step.receive_counts,
-                         kind.type, error);
-  }
-
-  bool reducescatter(const Step& step, const Kind& kind, ErrorText& error) {
-    if (kind.op == MPI_OP_NULL) return error.set("MPI has no such reduction");
-    const Piece& piece = step.pieces[0];
-    if (piece.count == 0) return true;
-    const std::int64_t mine = step.receive_counts[mpi_.index()];
-    const void* input = piece.input;
-    if (step.prescale != 1.0 || !is_aligned(input, kind.width)) {
-      char* const all = buffer(piece.count * kind.width);
-      copy(all, input, piece.count * kind.width);
-      apply_scale(all, piece.count, kind.dtype, step.prescale, 1);
-      input = all;
-    }
-    const Activity activity(step, "MPI_REDUCESCATTER");
-    // The runtime allocates the output: it is aligned.
-    if (!mpi_.reduce_scatter(input, piece.output, step.receive_counts, kind.type, kind.op, error)) {
-      return false;
-    }
-    apply_scale(piece.output, mine, kind.dtype, step.postscale, step.divisor);
+    apply_scale(piece.output, piece.count, kind_.dtype, step.postscale, step.divisor);
     return true;
   }
 
   // A rank that gives nothing may have a null pointer, which would mean something else.
-  const void* source(const void* input) { return input == nullptr ? buffer(1) : input; }
-
-  char* buffer(std::int64_t bytes) {
-    if (static_cast<std::int64_t>(buffer_.size()) < bytes) {
-      buffer_.resize(static_cast<std::size_t>(bytes));
-    }
-    return buffer_.data();
-  }
+  const void* source(const void* input) { return input == nullptr ? buffer_.room(1) : input; }
 
   mpi::Collectives mpi_;
-  std::vector<char> buffer_;
+  FusionBuffer buffer_;
+  Kind kind_ = {};  // of the operation that is running
 };
 
 const char* version() noexcept { return mpi::version(); }
@@ -260,19 +216,9 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
 }
 
 // Above Gloo, below shared memory.
-constexpr Capability row(hora_operation operation) {
-  Capability capability;
-  capability.operation = operation;
-  capability.score = 150;
-  return capability;
-}
-
-constexpr Capability kRows[] = {row(HORA_ALLREDUCE), row(HORA_ALLGATHER),     row(HORA_BROADCAST),
-                                row(HORA_ALLTOALL),  row(HORA_REDUCESCATTER), row(HORA_BARRIER)};
-
-constexpr BackendDescriptor kDescriptor = {
-    kBorderVersion, sizeof(BackendDescriptor),      "mpi",  "MPI",  version, probe,
-    kRows,          sizeof kRows / sizeof kRows[0], create, nullptr};
+constexpr auto kRows = rows_for_all_operations({.score = 150});
+constexpr BackendDescriptor kDescriptor =
+    backend_descriptor("mpi", "MPI", kRows, create, version, probe);
 
 }  // namespace
 }  // namespace hora::collectives

@@ -16,6 +16,7 @@
 
 #include "collectives/backends/activity.h"
 #include "collectives/backends/backend.h"
+#include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/nccl/communicator.h"
 #include "collectives/backends/nccl/datatypes.h"
 #include "collectives/backends/nccl/device_memory.h"
@@ -117,6 +118,9 @@ class NcclBackend final : public Backend {
   }
 
  private:
+  template <typename Handler>
+  friend bool hora::collectives::run_operation(Handler&, const Step&, ErrorText&);
+
   struct Running {
     int lane;
     CUevent done;
@@ -160,20 +164,11 @@ class NcclBackend final : public Backend {
     for (void* producer : producers) {
       if (!gpu_->wait_for(lane_, static_cast<CUstream>(producer), error)) return false;
     }
-    switch (static_cast<hora_operation>(step.operation)) {
-      case HORA_ALLREDUCE:
-        return allreduce(step, error);
-      case HORA_ALLGATHER:
-        return allgather(step, error);
-      case HORA_BROADCAST:
-        return broadcast(step, error);
-      case HORA_ALLTOALL:
-        return alltoall(step, error);
-      case HORA_REDUCESCATTER:
-        return reducescatter(step, error);
-      default:
-        return error.set("this backend has no such operation");
-    }
+    return run_operation(*this, step, error);
+  }
+
+  static bool barrier(const Step&, ErrorText& error) {
+    return error.set("this backend has no such operation");
   }
 
   CUstream stream() const { return gpu_->stream(lane_); }

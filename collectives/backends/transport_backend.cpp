@@ -1,107 +1,35 @@
 #include "collectives/backends/transport_backend.h"
 
-#include <cstring>
-#include <exception>
 #include <numeric>
 
+#include "collectives/backends/blocking_backend.h"
+#include "collectives/backends/fusion_buffer.h"
 #include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {
 
 namespace {
 
-class TransportBackend final : public Backend {
+class TransportBackend final : public BlockingBackend<TransportBackend> {
  public:
   TransportBackend(Transport& transport, std::vector<std::int32_t> ranks, int index,
                    std::int32_t set, PointToPoint::Options options)
       : transport_(transport),
-
         algorithms_(transport, std::move(ranks), index, static_cast<std::uint32_t>(set), options) {}
 
-  Progress execute(const Step& step, std::uint64_t*, ErrorText& error) noexcept override {
-    try {
-      return run(step, error) ? Progress::kDone : Progress::kFailed;
-    } catch (const std::exception& failure) {  // out of memory
-      error.set("%s", failure.what());
-      return Progress::kFailed;
-    }
-  }
-  Progress poll(std::uint64_t, ErrorText&) noexcept override { return Progress::kDone; }
   void abort() noexcept override { transport_.abort(); }
-  void destroy() noexcept override { delete this; }
 
- private:
-  bool run(const Step& step, ErrorText& error) {
-    switch (static_cast<hora_operation>(step.operation)) {
-      case HORA_ALLREDUCE:
-        return allreduce(step, error);
-      case HORA_ALLGATHER:
-        return allgather(step, error);
-      case HORA_BROADCAST:
-        return broadcast(step, error);
-      case HORA_ALLTOALL:
-        return alltoall(step, error);
-      case HORA_REDUCESCATTER:
-        return reducescatter(step, error);
-      case HORA_BARRIER:
-        return algorithms_.barrier(error);
-      case HORA_JOIN:
-        break;
-    }
-    return error.set("this backend has no such operation");
-  }
-
-  static std::int64_t width(const Step& step) {
-    return static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
-  }
-
-  static void begin_activity(const Step& step, const char* name) {
-    if (step.activities != nullptr) step.activities->begin(name);
-  }
-  static void end_activity(const Step& step) {
-    if (step.activities != nullptr) step.activities->end();
-  }
-
-  static void copy(void* to, const void* from, std::int64_t bytes) {
-    if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
-  }
-
-  bool reduce(void* data, std::int64_t count, const Step& step, ErrorText& error) {
-    const auto dtype = static_cast<hora_dtype>(step.dtype);
-    apply_scale(data, count, dtype, step.prescale, 1);
-    if (!algorithms_.allreduce(data, count, dtype, static_cast<hora_reduce_op>(step.reduce_op),
-                               error)) {
-      return false;
-    }
-    apply_scale(data, count, dtype, step.postscale, step.divisor);
-    return true;
-  }
+  bool run(const Step& step, ErrorText& error) { return run_operation(*this, step, error); }
 
   bool allreduce(const Step& step, ErrorText& error) {
-    const std::int64_t width_bytes = width(step);
     if (step.piece_count == 1) {
       const Piece& piece = step.pieces[0];
-      copy(piece.output, piece.input, piece.count * width_bytes);
-      return reduce(piece.output, piece.count, step, error);
+      copy_unless_same(piece.output, piece.input, piece.count * width(step));
+      return reduce(piece, step, error);
     }
-    std::int64_t total = 0;
-    for (int i = 0; i < step.piece_count; ++i) total += step.pieces[i].count;
-    char* const packed = buffer(total * width_bytes);
-    char* place = packed;
-    begin_activity(step, "MEMCPY_IN_FUSION_BUFFER");
-    for (int i = 0; i < step.piece_count; ++i) {
-      copy(place, step.pieces[i].input, step.pieces[i].count * width_bytes);
-      place += step.pieces[i].count * width_bytes;
-    }
-    end_activity(step);
-    if (!reduce(packed, total, step, error)) return false;
-    place = packed;
-    begin_activity(step, "MEMCPY_OUT_FUSION_BUFFER");
-    for (int i = 0; i < step.piece_count; ++i) {
-      copy(step.pieces[i].output, place, step.pieces[i].count * width_bytes);
-      place += step.pieces[i].count * width_bytes;
-    }
-    end_activity(step);
+    const Piece packed = buffer_.pack(step, width(step));
+    if (!reduce(packed, step, error)) return false;
+    buffer_.unpack(step, width(step));
     return true;
   }
 
@@ -109,14 +37,15 @@ class TransportBackend final : public Backend {
     const Piece& piece = step.pieces[0];
     std::vector<std::int64_t> bytes = in_bytes(step.receive_counts, step);
     const std::int64_t before = std::accumulate(bytes.begin(), bytes.begin() + index(), INT64_C(0));
-    copy(static_cast<char*>(piece.output) + before, piece.input, piece.count * width(step));
+    copy_unless_same(static_cast<char*>(piece.output) + before, piece.input,
+                     piece.count * width(step));
     return algorithms_.allgather(piece.output, bytes.data(), error);
   }
 
   bool broadcast(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     const std::int64_t bytes = piece.count * width(step);
-    if (index() == step.root) copy(piece.output, piece.input, bytes);
+    if (index() == step.root) copy_unless_same(piece.output, piece.input, bytes);
     return algorithms_.broadcast(piece.output, bytes, step.root, error);
   }
 
@@ -130,8 +59,8 @@ class TransportBackend final : public Backend {
   bool reducescatter(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     const auto dtype = static_cast<hora_dtype>(step.dtype);
-    char* const all = buffer(piece.count * width(step));
-    copy(all, piece.input, piece.count * width(step));
+    char* const all = buffer_.room(piece.count * width(step));
+    copy_unless_same(all, piece.input, piece.count * width(step));
     apply_scale(all, piece.count, dtype, step.prescale, 1);
     if (!algorithms_.reduce_scatter(all, step.receive_counts, dtype,
                                     static_cast<hora_reduce_op>(step.reduce_op), error)) {
@@ -140,8 +69,27 @@ class TransportBackend final : public Backend {
     const std::int64_t before =
         std::accumulate(step.receive_counts, step.receive_counts + index(), INT64_C(0));
     const std::int64_t mine = step.receive_counts[index()];
-    copy(piece.output, all + before * width(step), mine * width(step));
+    copy_unless_same(piece.output, all + before * width(step), mine * width(step));
     apply_scale(piece.output, mine, dtype, step.postscale, step.divisor);
+    return true;
+  }
+
+  bool barrier(const Step&, ErrorText& error) { return algorithms_.barrier(error); }
+
+ private:
+  static std::int64_t width(const Step& step) {
+    return static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
+  }
+
+  // Its output, in place.
+  bool reduce(const Piece& piece, const Step& step, ErrorText& error) {
+    const auto dtype = static_cast<hora_dtype>(step.dtype);
+    apply_scale(piece.output, piece.count, dtype, step.prescale, 1);
+    if (!algorithms_.allreduce(piece.output, piece.count, dtype,
+                               static_cast<hora_reduce_op>(step.reduce_op), error)) {
+      return false;
+    }
+    apply_scale(piece.output, piece.count, dtype, step.postscale, step.divisor);
     return true;
   }
 
@@ -153,17 +101,9 @@ class TransportBackend final : public Backend {
     return bytes;
   }
 
-  char* buffer(std::int64_t bytes) {
-    if (static_cast<std::int64_t>(buffer_.size()) < bytes) {
-      buffer_.resize(static_cast<std::size_t>(bytes));
-    }
-    return buffer_.data();
-  }
-
   Transport& transport_;
-
   PointToPoint algorithms_;
-  std::vector<char> buffer_;
+  FusionBuffer buffer_;
 };
 
 }  // namespace

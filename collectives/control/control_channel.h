@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/control/lane.h"
 #include "collectives/control/seats.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
@@ -19,6 +20,8 @@ struct Incoming {
   bool gone = false;  // the connection has ended; bytes says how. Comes once per rank, last
   std::string bytes;
 };
+
+class TcpChannel;
 
 inline constexpr Deadline kNoWait = Deadline::min();
 
@@ -36,13 +39,17 @@ class ControlChannel {
   virtual std::vector<Incoming> poll(Deadline deadline) = 0;
   // Ends a poll() that waits, or the next one.
   virtual void wake() = 0;
-  // Tells the peers that this side will send nothing more: they see it at once, even those that are
-  // not reading.
+  // Tells rank 0, or all others, that this side will send nothing more: they see it at once, even
+  // those that are not reading.
   virtual void hang_up() = 0;
   // The descriptors on which the end of a peer shows (POLLRDHUP). Owned by the channel.
   virtual std::vector<int> liveness_fds() const = 0;
   // Null where only one thread can wait for messages.
   virtual Seats* seats() { return nullptr; }
+  // Null where there is none. poll() returns for its news, too.
+  virtual Lane* lane() { return nullptr; }
+  // Null where it is not made of connections alone.
+  virtual TcpChannel* sockets() { return nullptr; }
 };
 
 }  // namespace hora::collectives

@@ -12,6 +12,12 @@
 
 namespace hora::collectives {
 
+// Where the members of a set on one host meet, to set up what they share. Sets have ids from 0 on.
+constexpr std::int32_t scope_within(std::int32_t set, std::int32_t host) {
+  constexpr std::int32_t kMostHosts = 1 << 15;
+  return -1 - (set * kMostHosts + host);
+}
+
 class Exchanger {
  public:
   Exchanger(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}

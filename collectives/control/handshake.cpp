@@ -1,37 +1,8 @@
 #include "collectives/control/handshake.h"
 
-#include <sha256.h>
+#include "rendezvous/base/hmac.h"
 
 namespace hora::collectives {
-
-namespace {
-
-constexpr std::size_t kBlock = SHA256_BLOCK_LENGTH;
-
-std::string sha256(std::string_view first, std::string_view second) {
-  SHA2_CTX context;
-  SHA256Init(&context);
-  const auto update = [&](std::string_view bytes) {
-    SHA256Update(&context, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-  };
-  update(first);
-  update(second);
-  std::string digest(SHA256_DIGEST_LENGTH, '\0');
-  SHA256Final(reinterpret_cast<std::uint8_t*>(digest.data()), &context);
-  return digest;
-}
-
-}  // namespace
-
-std::string hmac_sha256(std::string_view key, std::string_view message) {
-  std::string block(key.size() > kBlock ? sha256(key, {}) : std::string(key));
-  block.resize(kBlock, '\0');
-  std::string inner = block;
-  std::string outer = block;
-  for (char& byte : inner) byte = static_cast<char>(byte ^ 0x36);
-  for (char& byte : outer) byte = static_cast<char>(byte ^ 0x5C);
-  return sha256(outer, sha256(inner, message));
-}
 
 std::string handshake_proof(std::string_view token, std::string_view role,
                             std::string_view worker_nonce, std::string_view coordinator_nonce,

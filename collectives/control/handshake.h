@@ -8,8 +8,6 @@
 
 namespace hora::collectives {
 
-std::string hmac_sha256(std::string_view key, std::string_view message);
-
 // role: "coordinator" or "worker". 32 bytes.
 std::string handshake_proof(std::string_view token, std::string_view role,
                             std::string_view worker_nonce, std::string_view coordinator_nonce,

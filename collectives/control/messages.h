@@ -13,12 +13,14 @@ enum class ControlMessage : std::uint8_t {
   kExchange = 17,  // scope, number, parts: a part of an exchange (exchanger.h)
   kBroken = 18,    // text: this rank's data plane failed; the world is unusable
   kFinished = 19,  // everything up to the shutdown verdict is done here
+  kPosted = 20,    // turn: this rank has posted in the lane, and waits for others
   // coordinator to worker
   kVerdicts = 32,        // item_list.h, of verdicts
   kExchangeResult = 33,  // scope, number, parts by set index
   kAbort = 34,           // text: the world has ended
   kClose = 35,           // all ranks are finished: connections may be closed
   kInFull = 36,          // set, number: rank 0 has forgotten what that means; ask again in full
+  kCall = 37,            // turn: somebody waits in the lane; post there
 };
 
 inline std::string control_message(ControlMessage kind, std::string_view payload = {}) {

@@ -19,7 +19,8 @@ std::size_t lines_bytes(int size) {
 }  // namespace
 
 std::size_t RingLayout::bytes() const {
-  return lines_bytes(size) + 2 * static_cast<std::size_t>(size) * sizeof(ByteRing::Memory);
+  return lines_bytes(size) + 2 * static_cast<std::size_t>(size) * sizeof(ByteRing::Memory) +
+         ExpressLane::memory_bytes(size);
 }
 
 BellLine* RingLayout::bell(void* base, int rank) const {
@@ -35,6 +36,8 @@ ByteRing::Memory* RingLayout::to_coordinator(void* base, int rank) const {
   return to_worker(base, rank) + 1;
 }
 
+void* RingLayout::lane(void* base) const { return to_worker(base, size); }
+
 RingChannel::RingChannel(std::unique_ptr<ControlChannel> links, Segment segment, int rank, int size,
                          bool spin)
     : links_(std::move(links)), segment_(std::move(segment)) {
@@ -42,6 +45,8 @@ RingChannel::RingChannel(std::unique_ptr<ControlChannel> links, Segment segment,
   const RingLayout layout{size};
   void* const base = segment_.data();
   own_ = layout.bell(base, rank);
+  lane_.attach(layout.lane(base), rank, size,
+               [this, bells = layout.bell(base, 0)](int other) { call(bells[other]); });
   for (int other = 0; other < size; ++other) {
     if (other == rank || (rank != 0 && other != 0)) continue;
     Peer peer;
@@ -164,7 +169,7 @@ std::vector<Incoming> RingChannel::poll(Deadline deadline) {
       push_backlog(peer);
     }
     if (woken) ask_links(messages);
-    if (woken || !messages.empty() || deadline == kNoWait) return messages;
+    if (woken || !messages.empty() || deadline == kNoWait || lane_.news()) return messages;
     const auto now = Clock::now();
     if (now >= deadline) return messages;
     const Deadline look = next_look(deadline);
@@ -183,8 +188,8 @@ void RingChannel::wake() {
   call(*own_);
 }
 
-bool RingChannel::something_came() const {
-  if (woken_.load(std::memory_order_acquire) || !early_.empty()) return true;
+bool RingChannel::something_came() {
+  if (lane_.news() || woken_.load(std::memory_order_acquire) || !early_.empty()) return true;
   return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
     return !peer.in.empty() || (!peer.backlog.empty() && peer.out.has_room());
   });

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/control/control_channel.h"
+#include "collectives/control/express_lane.h"
 #include "collectives/control/frame_buffer.h"
 #include "collectives/memory/byte_ring.h"
 #include "collectives/memory/futex.h"
@@ -29,6 +30,7 @@ struct RingLayout {
   BellLine* bell(void* base, int rank) const;
   ByteRing::Memory* to_worker(void* base, int rank) const;
   ByteRing::Memory* to_coordinator(void* base, int rank) const;
+  void* lane(void* base) const;
 };
 
 class RingChannel final : public ControlChannel, public Seats {
@@ -45,6 +47,7 @@ class RingChannel final : public ControlChannel, public Seats {
   void hang_up() override { links_->hang_up(); }
   std::vector<int> liveness_fds() const override { return links_->liveness_fds(); }
   Seats* seats() override { return this; }
+  Lane* lane() override { return &lane_; }
 
   std::uint32_t ticket_of(Seat seat) const override;
   bool watch() override;
@@ -72,7 +75,7 @@ class RingChannel final : public ControlChannel, public Seats {
   void push_backlog(Peer& peer);
   void read_from(Peer& peer, std::vector<Incoming>& messages);
   void ask_links(std::vector<Incoming>& messages);
-  bool something_came() const;
+  bool something_came();
   Deadline next_look(Deadline deadline) const;
   std::atomic<std::uint32_t>& bell(Seat seat) const;
 
@@ -80,6 +83,7 @@ class RingChannel final : public ControlChannel, public Seats {
   Segment segment_;
   Spinner spinner_;
   BellLine* own_;
+  ExpressLane lane_;
   std::vector<Peer> peers_;
   std::vector<Incoming> early_;  // what the links brought besides ends
   std::atomic<bool> woken_{false};

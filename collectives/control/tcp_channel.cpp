@@ -17,6 +17,7 @@ namespace hora::collectives {
 namespace {
 
 constexpr std::uint32_t kWakeUp = 0xFFFFFFFFu;
+constexpr std::uint32_t kBell = 0xFFFFFFFEu;
 
 // Rounded up: a wait must not end before its deadline.
 int milliseconds_until(Deadline deadline) {
@@ -28,14 +29,14 @@ int milliseconds_until(Deadline deadline) {
 
 }  // namespace
 
-void watch_for_silence(int socket) {
+void watch_for_silence(int socket, int seconds) {
   const int on = 1;
-  const int seconds = 1;
-  const int probes = 4;
-  const unsigned patience_ms = 5000;
+  const int pause = 1;  // before the first probe, and between two
+  const int probes = seconds - 1;
+  const unsigned patience_ms = static_cast<unsigned>(seconds) * 1000;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
-  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &pause, sizeof pause);
+  setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof pause);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -64,6 +65,23 @@ Status TcpChannel::add_peer(int rank, os::Fd socket, FrameBuffer early) {
   }
   peers_.push_back(std::move(peer));
   return Ok{};
+}
+
+Status TcpChannel::take_peer(TcpChannel& from, int rank, int as) {
+  Peer* const peer = from.find(rank);
+  if (peer == nullptr) return make_error(ErrorCode::kFailed, "no connection to take over");
+  HORA_TRY(add_peer(as, std::move(peer->socket), std::move(peer->in)));
+  peers_.back().taken_over = true;
+  watch_for_silence(peers_.back().socket.get(), 3);
+  return Ok{};
+}
+
+void TcpChannel::watch_bell(os::Fd reading_end) {
+  bell_ = std::move(reading_end);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = kBell;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event);
 }
 
 TcpChannel::Peer* TcpChannel::find(int rank) {
@@ -176,6 +194,11 @@ std::vector<Incoming> TcpChannel::poll(Deadline deadline) {
       }
       continue;
     }
+    if (index == kBell) {
+      char rings[64];
+      [[maybe_unused]] const ssize_t ignored = ::read(bell_.get(), rings, sizeof rings);
+      continue;
+    }
     Peer& peer = peers_[index];
     if (events[i].events & EPOLLOUT) write_to(peer);
     read_from(peer);
@@ -193,6 +216,7 @@ void TcpChannel::wake() {
 
 void TcpChannel::hang_up() {
   for (Peer& peer : peers_) {
+    if (peer.taken_over) continue;
     peer.deaf = true;
     ::shutdown(peer.socket.get(), SHUT_WR);
   }

@@ -11,13 +11,20 @@
 namespace hora::collectives {
 
 // A peer that vanished without a word (cut cable, dead host) is noticed within seconds.
-void watch_for_silence(int socket);
+void watch_for_silence(int socket, int seconds = 4);
 
 class TcpChannel final : public ControlChannel {
  public:
   TcpChannel();
   // Before the first poll(). `early` is what has been read from the socket already.
   Status add_peer(int rank, os::Fd socket, FrameBuffer early);
+  // A peer of another channel, before its first poll(), under a number of this one. It is told of to
+  // those that were added: so its silence is noticed sooner, and hang_up() leaves it alone.
+  Status take_peer(TcpChannel& from, int rank, int as);
+  // Once: poll() returns when something is written into that pipe.
+  void watch_bell(os::Fd reading_end);
+  // Readable when poll() has something to do.
+  int waiting_fd() const { return epoll_.get(); }
 
   void send(int rank, std::string_view bytes) override;
   Status flush(int rank, Deadline deadline) override;
@@ -25,6 +32,7 @@ class TcpChannel final : public ControlChannel {
   void wake() override;
   void hang_up() override;
   std::vector<int> liveness_fds() const override;
+  TcpChannel* sockets() override { return this; }
 
  private:
   struct Peer {
@@ -37,6 +45,7 @@ class TcpChannel final : public ControlChannel {
     bool deaf = false;     // nothing more reaches it
     bool reported = false;
     bool watching_output = false;
+    bool taken_over = false;
     std::string reason;
   };
 
@@ -50,6 +59,7 @@ class TcpChannel final : public ControlChannel {
   std::vector<Peer> peers_;
   os::Fd epoll_;
   os::Fd wake_up_;
+  os::Fd bell_;
 };
 
 }  // namespace hora::collectives

@@ -25,7 +25,11 @@ enum MessageKind : std::uint8_t { kHello = 1, kChallenge, kProof, kWelcome, kRef
 constexpr std::uint64_t kProtocolVersion = 1;
 constexpr std::string_view kMagic = "hora control";
 constexpr std::size_t kNonceBytes = 16;
-constexpr std::uint32_t kLargestFromStranger = 1 << 20;
+constexpr std::uint32_t kLargestHello = 4096;  // from whoever connects
+constexpr std::uint32_t kLargestProof = 1 << 20;
+// Connections that may be on their way beside those of the ranks: strangers can take no more of our
+// memory and descriptors.
+constexpr std::size_t kMostStrangers = 256;
 
 std::string refusal(std::string_view text) {
   WireWriter out;
@@ -44,10 +48,15 @@ struct Candidate {
   bool over = false;
 };
 
+constexpr std::chrono::milliseconds kVoidPause{500};  // between two questions whether it is void
+
 class Gathering {
  public:
-  Gathering(os::Fd listener, const ControlIdentity& self)
-      : listener_(std::move(listener)), self_(self), joined_(static_cast<std::size_t>(self.size)) {}
+  Gathering(os::Fd listener, const ControlIdentity& self, std::function<bool()> is_void)
+      : listener_(std::move(listener)),
+        self_(self),
+        is_void_(std::move(is_void)),
+        joined_(static_cast<std::size_t>(self.size)) {}
 
   Result<ControlWorld> run(Deadline deadline) {
     auto world = gather(deadline);
@@ -110,21 +119,45 @@ class Gathering {
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) return missing_ranks();
-    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(left.count()));
+    const auto slice = is_void_ ? std::min(left, kVoidPause) : left;
+    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(slice.count()));
     if (ready < 0 && errno != EINTR) return errno_error(errno, "waiting for the other ranks");
-    if (ready == 0) return missing_ranks();
+    if (ready == 0 && slice == left) return missing_ranks();
+    if (ready == 0 && is_void_()) {
+      return make_error(ErrorCode::kUnavailable, "some of the ranks were lost before all had met");
+    }
     return Ok{};
   }
 
   Status accept_all() {
     while (true) {
       auto accepted = net::accept_tcp(listener_.get());
-      if (!accepted) return std::move(accepted).error().with_context("accepting a rank");
+      if (!accepted) {
+        // No descriptor or no memory is left: whoever has not proved itself makes room.
+        if (turn_one_away()) continue;
+        return std::move(accepted).error().with_context("accepting a rank");
+      }
       if (!accepted->has_value()) return Ok{};
+      if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMostStrangers) turn_one_away();
       Candidate candidate;
       candidate.socket = std::move((*accepted)->fd);
       candidates_.push_back(std::move(candidate));
     }
+  }
+
+  // The one that has waited longest, of those that have said nothing, else of all. A rank says who
+  // it is as soon as it is connected.
+  bool turn_one_away() {
+    if (candidates_.empty()) return false;
+    auto leaves = candidates_.begin();
+    for (auto each = candidates_.begin(); each != candidates_.end(); ++each) {
+      if (each->rank < 0 && !each->over) read_from(*each);  // its word may have come meanwhile
+      if (each->rank >= 0 && !each->over) continue;
+      leaves = each;
+      break;
+    }
+    candidates_.erase(leaves);
+    return true;
   }
 
   void say(Candidate& candidate, std::string_view message) {
@@ -144,18 +177,23 @@ class Gathering {
 
   void read_from(Candidate& candidate) {
     char buffer[16384];
-    while (true) {
+    while (!candidate.over) {
       const ssize_t count = ::recv(candidate.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
       if (count <= 0) {
         candidate.over = true;
         return;
       }
       candidate.in.append({buffer, static_cast<std::size_t>(count)});
+      take_messages(candidate);  // at once: nobody may make us keep more than a message
     }
+  }
+
+  void take_messages(Candidate& candidate) {
     while (!candidate.over) {
-      std::optional<std::string> message = candidate.in.next(kLargestFromStranger);
+      const std::uint32_t largest = candidate.rank < 0 ? kLargestHello : kLargestProof;
+      std::optional<std::string> message = candidate.in.next(largest);
       if (!message) break;
       if (candidate.rank < 0) {
         on_hello(candidate, *message);
@@ -225,6 +263,7 @@ class Gathering {
 
   os::Fd listener_;
   const ControlIdentity& self_;
+  std::function<bool()> is_void_;
   std::vector<Candidate> candidates_;
   std::vector<Candidate> joined_;  // by rank
   int count_ = 0;
@@ -321,9 +360,9 @@ Result<os::Fd> open_control_listener(const IpAddress& address) {
   return net::listen_tcp(Endpoint{address, 0});
 }
 
-Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self,
-                                    Deadline deadline) {
-  return Gathering(std::move(listener), self).run(deadline);
+Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self, Deadline deadline,
+                                    std::function<bool()> is_void) {
+  return Gathering(std::move(listener), self, std::move(is_void)).run(deadline);
 }
 
 Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,

@@ -38,7 +38,7 @@ bool is_fence(const Verdict& verdict) {
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> plan_fusion(const std::vector<Verdict>& verdicts,
+std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Verdict* const> verdicts,
                                                   const FusionThreshold& threshold_of) {
   struct Open {
     std::size_t step;
@@ -48,7 +48,7 @@ std::vector<std::vector<std::size_t>> plan_fusion(const std::vector<Verdict>& ve
   std::vector<std::vector<std::size_t>> steps;
   std::vector<Open> open;
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
-    const Verdict& verdict = verdicts[i];
+    const Verdict& verdict = *verdicts[i];
     if (is_fence(verdict)) open.clear();
     const std::int64_t threshold_bytes =
         can_fuse(verdict) ? threshold_of(verdict.agreed.process_set) : 0;
@@ -60,7 +60,7 @@ std::vector<std::vector<std::size_t>> plan_fusion(const std::vector<Verdict>& ve
     bool placed = false;
     for (Open& each : open) {
       if (each.bytes + bytes > threshold_bytes) continue;
-      if (key(verdicts[each.sample]) != key(verdict)) continue;
+      if (key(*verdicts[each.sample]) != key(verdict)) continue;
       steps[each.step].push_back(i);
       each.bytes += bytes;
       placed = true;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "collectives/negotiation/request.h"
@@ -17,7 +18,7 @@ using FusionThreshold = std::function<std::int64_t(std::int32_t process_set)>;
 // Indices into the list of verdicts, in the order of execution; each index once. Reductions that
 // agree in all but name and shape share a step as long as their bytes fit the threshold. A verdict
 // may move forward past others to join an earlier step.
-std::vector<std::vector<std::size_t>> plan_fusion(const std::vector<Verdict>& verdicts,
+std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Verdict* const> verdicts,
                                                   const FusionThreshold& threshold_of);
 
 }  // namespace hora::collectives

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "collectives/types.h"
 
@@ -41,5 +42,22 @@ void fill_identity(void* data, std::int64_t count, hora_dtype dtype, hora_reduce
 // with factor 1 the division is exact.
 void apply_scale(void* data, std::int64_t count, hora_dtype dtype, double factor,
                  std::int64_t divisor);
+
+// out = source(0) op source(1) op ... over all ranks in this order, then scaled as apply_scale()
+// does. `source(rank)` answers where that rank's elements are; out may be source(0).
+template <typename Source>
+void reduce_ranks(void* out, const Source& source, int ranks, std::int64_t count, hora_dtype dtype,
+                  hora_reduce_op op, double factor, std::int64_t divisor) {
+  if (ranks == 1) {
+    const void* const only = source(0);
+    if (only != out && count > 0)
+      std::memcpy(out, only, static_cast<std::size_t>(count) * dtype_bytes(dtype));
+  } else {
+    const ReduceFunction function = reduce_function(dtype, op);
+    function(out, source(0), source(1), count);
+    for (int rank = 2; rank < ranks; ++rank) function(out, out, source(rank), count);
+  }
+  apply_scale(out, count, dtype, factor, divisor);
+}
 
 }  // namespace hora::collectives

@@ -1,25 +1,12 @@
 #include "collectives/memory/futex.h"
 
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <climits>
 
+#include "collectives/memory/futex_call.h"
+
 namespace hora::collectives {
-
-namespace {
-
-long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
-           const timespec* timeout) {
-  static_assert(sizeof(word) == 4);
-  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout,
-                 nullptr, 0);
-}
-
-}  // namespace
 
 void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Deadline deadline) {
   if (deadline == Deadline::max()) {

@@ -28,7 +28,7 @@ std::uint8_t field_bits(const Request& request) {
 bool is_action(std::uint64_t value) {
   return is_operation(static_cast<std::int32_t>(value)) ||
          (value >= static_cast<std::uint64_t>(Action::kAddProcessSet) &&
-          value <= static_cast<std::uint64_t>(Action::kShutdown));
+          value <= static_cast<std::uint64_t>(Action::kTune));
 }
 
 }  // namespace
@@ -41,6 +41,8 @@ std::string action_name(Action action) {
       return "removing a process set";
     case Action::kShutdown:
       return "shutdown";
+    case Action::kTune:
+      return "change of parameters";
     default:
       return std::string(operation_name(static_cast<hora_operation>(action)));
   }
@@ -97,42 +99,6 @@ bool decode_request(WireReader& in, Request& request) {
     request.group_size = static_cast<std::int32_t>(in.varint());
   }
   return in.ok();
-}
-
-std::string encode_wishes(const std::vector<Wish>& wishes) {
-  ItemWriter out;
-  for (const Wish& wish : wishes) {
-    if (const auto* reference = std::get_if<Reference>(&wish)) {
-      out.by_number(*reference);
-    } else {
-      encode_request(out.in_full(), std::get<Request>(wish));
-    }
-  }
-  return out.take();
-}
-
-Result<std::vector<Wish>> decode_wishes(std::string_view bytes) {
-  ItemReader in(bytes);
-  std::vector<Wish> wishes;
-  while (true) {
-    switch (in.next()) {
-      case ItemReader::Next::kInFull: {
-        Request request;
-        if (!decode_request(in.in(), request)) {
-          return make_error(ErrorCode::kFailed, "malformed request in a control message");
-        }
-        wishes.emplace_back(std::move(request));
-        break;
-      }
-      case ItemReader::Next::kByNumber:
-        wishes.emplace_back(in.reference());
-        break;
-      case ItemReader::Next::kEnd:
-        return wishes;
-      case ItemReader::Next::kMalformed:
-        return make_error(ErrorCode::kFailed, "malformed list of requests in a control message");
-    }
-  }
 }
 
 void encode_verdict(WireWriter& out, const Verdict& verdict, int receiver) {

@@ -4,23 +4,14 @@
 
 #include <string>
 #include <string_view>
-#include <variant>
-#include <vector>
 
-#include "collectives/negotiation/item_list.h"
 #include "collectives/negotiation/request.h"
 #include "collectives/negotiation/wire.h"
-#include "rendezvous/base/result.h"
 
 namespace hora::collectives {
 
 void encode_request(WireWriter& out, const Request& request);
 bool decode_request(WireReader& in, Request& request);
-
-// What a rank asks for: in full, or what it asked for before.
-using Wish = std::variant<Request, Reference>;
-std::string encode_wishes(const std::vector<Wish>& wishes);
-Result<std::vector<Wish>> decode_wishes(std::string_view bytes);
 
 // `receiver` is the set index of the rank that the bytes are for (it decides an alltoall's column).
 void encode_verdict(WireWriter& out, const Verdict& verdict, int receiver);

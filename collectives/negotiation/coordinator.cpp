@@ -5,6 +5,20 @@
 
 namespace hora::collectives {
 
+namespace {
+
+std::int64_t tensor_bytes(const Request& request) {
+  return element_count(request.shape) * static_cast<std::int64_t>(dtype_bytes(request.dtype));
+}
+
+}  // namespace
+
+void Coordinator::Asked::note(const Request& request, TimePoint now) {
+  action = request.action;
+  name = request.name;
+  when = now;
+}
+
 Coordinator::Coordinator(int world_size)
     : world_size_(world_size), last_asked_(static_cast<std::size_t>(world_size)) {
   std::vector<std::int32_t> all;
@@ -54,10 +68,7 @@ Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& re
 }
 
 void Coordinator::add(int rank, Request request, TimePoint now) {
-  Asked& last = last_asked_[static_cast<std::size_t>(rank)];
-  last.action = request.action;
-  last.name = request.name;
-  last.when = now;
+  last_asked_[static_cast<std::size_t>(rank)].note(request, now);
   if (request.action == Action::kShutdown) {
     Verdict verdict;
     verdict.agreed = std::move(request);
@@ -69,12 +80,17 @@ void Coordinator::add(int rank, Request request, TimePoint now) {
   // The set was removed while the request was under way; the removal ended it on its rank.
   if (found == sets_.end()) return;
   Set& set = found->second;
-  const int index = set.index_of[static_cast<std::size_t>(rank)];
-  if (index < 0) return;
+  if (set.index_of[static_cast<std::size_t>(rank)] < 0) return;
   if (request.action == Action::kJoin) {
+    spell_all_out(set);
     join(set, request.process_set, rank);
     return;
   }
+  add_in_full(set, rank, std::move(request), now);
+}
+
+void Coordinator::add_in_full(Set& set, int rank, Request request, TimePoint now) {
+  const int index = set.index_of[static_cast<std::size_t>(rank)];
   const std::string key = request.name;
   Entry& entry = entry_for(set, rank, request, now);
   const auto at = static_cast<std::size_t>(index);
@@ -232,39 +248,86 @@ void Coordinator::conclude_world_action(Verdict& verdict) {
   verdict.numbers = {add_set(std::move(ranks))};
 }
 
-std::vector<Verdict> Coordinator::take_ready() {
-  std::vector<std::pair<std::uint64_t, Verdict>> ready;
+std::optional<Coordinator::TimePoint> Coordinator::wait_for_more(TimePoint now,
+                                                                 std::chrono::microseconds at_most,
+                                                                 std::int64_t enough_bytes) {
+  bool on_their_way = false;
+  std::int64_t bytes = 0;
+  std::size_t ready = 0;
+  for (const auto& [id, set] : sets_) {
+    on_their_way = on_their_way || set.entries.size() > set.ready.size() ||
+                   set.counts.size() > set.ready_counts.size();
+    ready += set.ready.size() + set.ready_counts.size();
+    if (!set.broken_groups.empty()) return std::nullopt;
+    for (const std::string& key : set.ready) {
+      const Entry& entry = set.entries.at(key);
+      if (entry.first.action != Action::kAllreduce || !entry.mismatch.empty()) return std::nullopt;
+      bytes += tensor_bytes(entry.first);
+    }
+    for (const std::uint64_t number : set.ready_counts) {
+      const Verdict& known = *find_count(set.counts, number)->known;
+      if (known.agreed.action != Action::kAllreduce) return std::nullopt;
+      bytes += tensor_bytes(known.agreed);
+    }
+  }
+  if (ready == 0 || !on_their_way || !immediate_.empty() || bytes >= enough_bytes) {
+    return std::nullopt;
+  }
+  if (!waiting_since_) waiting_since_ = now;
+  const TimePoint end = *waiting_since_ + at_most;
+  return now < end ? std::optional(end) : std::nullopt;
+}
+
+std::vector<Coordinator::Ready> Coordinator::take_ready() {
+  waiting_since_.reset();
+  std::vector<Ready> ready;
   std::vector<std::int32_t> ids;
   for (const auto& [id, set] : sets_) ids.push_back(id);
   for (std::int32_t id : ids) {
     const auto found = sets_.find(id);
     if (found == sets_.end()) continue;  // a removal among the world's verdicts
-    end_broken_groups(found->second);
-    for (const std::string& key : std::exchange(found->second.ready, {})) {
-      auto node = found->second.entries.extract(key);
+    Set& set = found->second;
+    end_broken_groups(set);
+    for (const std::uint64_t number : set.ready_counts) {
+      const Count count = set.counts.take(number, is_number(number));
+      ready.push_back({number, count.known, nullptr, count.order});
+    }
+    set.ready_counts.clear();
+    for (const std::string& key : std::exchange(set.ready, {})) {
+      auto node = set.entries.extract(key);
       const std::uint64_t order = node.mapped().order;
-      ready.emplace_back(order, conclude(found->second, id, std::move(node.mapped())));
+      auto verdict = std::make_unique<Verdict>(conclude(set, id, std::move(node.mapped())));
+      ready.push_back({0, nullptr, std::move(verdict), order});
     }
   }
-  std::stable_sort(ready.begin(), ready.end(), [](const auto& a, const auto& b) {
-    const int left = a.second.agreed.priority;
-    const int right = b.second.agreed.priority;
-    return left != right ? left > right : a.first < b.first;
-  });
-  std::vector<Verdict> verdicts;
-  for (auto& [order, verdict] : ready) verdicts.push_back(std::move(verdict));
-  for (Verdict& verdict : std::exchange(immediate_, {})) verdicts.push_back(std::move(verdict));
-  return verdicts;
+  const auto before = [](const Ready& a, const Ready& b) {
+    const int left = a.verdict().agreed.priority;
+    const int right = b.verdict().agreed.priority;
+    return left != right ? left > right : a.order < b.order;
+  };
+  if (!std::is_sorted(ready.begin(), ready.end(), before)) {
+    std::stable_sort(ready.begin(), ready.end(), before);
+  }
+  for (Verdict& verdict : std::exchange(immediate_, {})) {
+    ready.push_back({0, nullptr, std::make_unique<Verdict>(std::move(verdict)), 0});
+  }
+  return ready;
 }
 
 const Coordinator::Asked* Coordinator::last_asked(int rank) const {
-  const Asked& last = last_asked_[static_cast<std::size_t>(rank)];
+  const Asked& own = last_asked_[static_cast<std::size_t>(rank)];
+  const Asked& last = own.name.empty() || own.when < last_of_all_.when ? last_of_all_ : own;
   return last.name.empty() ? nullptr : &last;
 }
 
+void Coordinator::asked_by_all(const Request& request, TimePoint when) {
+  last_of_all_.note(request, when);
+}
+
 bool Coordinator::anything_waiting() const {
-  return std::any_of(sets_.begin(), sets_.end(),
-                     [](const auto& each) { return !each.second.entries.empty(); });
+  return std::any_of(sets_.begin(), sets_.end(), [](const auto& each) {
+    return !each.second.entries.empty() || !each.second.counts.empty();
+  });
 }
 
 std::vector<Coordinator::Waiting> Coordinator::waiting() const {
@@ -277,6 +340,14 @@ std::vector<Coordinator::Waiting> Coordinator::waiting() const {
       }
       result.push_back(std::move(waiting));
     }
+    set.counts.each([&, id = id, &set = set](const Count& count) {
+      const Request& known = count.known->agreed;
+      Waiting waiting{known.action, id, known.name, count.since, {}};
+      for (std::size_t i = 0; i < set.ranks.size(); ++i) {
+        if (!count.has(i)) waiting.missing.push_back(set.ranks[i]);
+      }
+      result.push_back(std::move(waiting));
+    });
   }
   std::sort(result.begin(), result.end(),
             [](const Waiting& a, const Waiting& b) { return a.since < b.since; });

@@ -7,11 +7,13 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "collectives/negotiation/probe_table.h"
 #include "collectives/negotiation/request.h"
 
 namespace hora::collectives {
@@ -29,10 +31,31 @@ class Coordinator {
 
   // Records what `rank` (global) asks for.
   void add(int rank, Request request, TimePoint now);
+  // The same, by the number under which `known` was agreed on before. While all ranks ask by it
+  // they are only counted: they cannot disagree. False when the rank had no part in `known`.
+  // `known` stays where it is until spell_out().
+  bool add_known(int rank, std::uint64_t number, const Verdict& known, TimePoint now);
+  // The number is to mean nothing from now on, or somebody asks for the same name in full, which is
+  // to be added next: whoever has asked by the number has asked in full.
+  void spell_out(std::int32_t set, std::uint64_t number);
 
-  // What has become ready since the last call, larger priorities first, otherwise in the order in
-  // which it became ready.
-  std::vector<Verdict> take_ready();
+  // What has become ready, and under which number it was asked for; 0: not by all under one.
+  struct Ready {
+    std::uint64_t number = 0;
+    const Verdict* known = nullptr;  // of the number
+    std::unique_ptr<Verdict> made;   // without one
+    std::uint64_t order = 0;
+
+    const Verdict& verdict() const { return known != nullptr ? *known : *made; }
+  };
+  // Since the last call, larger priorities first, otherwise in the order in which it became ready.
+  std::vector<Ready> take_ready();
+
+  // Until when what is ready may wait for what is still on its way, to run together; nothing: it is
+  // to be taken now. Only reductions wait, of less than `enough_bytes` together, and no longer than
+  // `at_most`; alone on the table they do not.
+  std::optional<TimePoint> wait_for_more(TimePoint now, std::chrono::microseconds at_most,
+                                         std::int64_t enough_bytes);
 
   // An entry that some ranks have asked for and others not, since `since`.
   struct Waiting {
@@ -50,8 +73,12 @@ class Coordinator {
     Action action = Action::kBarrier;
     std::string name;
     TimePoint when;
+
+    void note(const Request& request, TimePoint now);
   };
   const Asked* last_asked(int rank) const;
+  // All ranks have asked for it, and have run it without this table.
+  void asked_by_all(const Request& request, TimePoint when);
 
  private:
   struct Entry {
@@ -68,6 +95,19 @@ class Coordinator {
     bool torn = false;                              // the ranks put it in different groups
     std::string other_group;                        // the other one, if it was not "alone"
   };
+  // Who has asked for what by its number.
+  struct Count {
+    std::uint64_t number = 0;
+    const Verdict* known = nullptr;
+    TimePoint since;
+    std::uint64_t order = 0;  // 0: not ready
+    int arrived = 0;
+    std::uint64_t first_64 = 0;         // whether the ranks of set index 0 to 63 have
+    std::vector<std::uint64_t> beyond;  // and those from 64 on
+
+    bool arrive(std::size_t index);
+    bool has(std::size_t index) const;
+  };
   struct Group {
     int expected = 0;                // members
     std::vector<std::string> ready;  // names of members that every rank has asked for
@@ -76,6 +116,8 @@ class Coordinator {
     std::vector<std::int32_t> ranks;
     std::vector<int> index_of;  // global rank -> set index, -1
     std::unordered_map<std::string, Entry> entries;
+    ProbeTable<Count> counts;  // by number; none of a name in entries, none while a rank has joined
+    std::vector<std::uint64_t> ready_counts;  // their numbers, in the order of readiness
     std::unordered_map<std::string, Group> groups;
     std::vector<char> joined;  // by set index
     int joined_count = 0;
@@ -85,11 +127,23 @@ class Coordinator {
     std::map<std::string, std::string> broken_groups;
   };
 
+  static auto is_number(std::uint64_t number) {
+    return [number](const Count& count) { return count.number == number; };
+  }
+  static Count* find_count(ProbeTable<Count>& counts, std::uint64_t number) {
+    return counts.find(number, is_number(number));
+  }
+  static const Count* find_count(const ProbeTable<Count>& counts, std::uint64_t number) {
+    return counts.find(number, is_number(number));
+  }
   Entry& entry_for(Set& set, int rank, const Request& request, TimePoint now);
   void arrive(Set& set, const std::string& key);
   void ready_alone_or_in_group(Set& set, const std::string& key);
   void end_broken_groups(Set& set);
   void join(Set& set, std::int32_t id, int rank);
+  void add_in_full(Set& set, int rank, Request request, TimePoint now);
+  void spell_out(Set& set, const Count& count);
+  void spell_all_out(Set& set);
   Verdict conclude(Set& set, std::int32_t id, Entry entry);
   void conclude_world_action(Verdict& verdict);
   bool set_in_use(const std::vector<std::int32_t>& ranks) const;
@@ -98,8 +152,10 @@ class Coordinator {
   std::map<std::int32_t, Set> sets_;
   std::int32_t next_set_ = 1;
   std::uint64_t next_order_ = 0;
-  std::vector<Verdict> immediate_;  // verdicts that need no counting
-  std::vector<Asked> last_asked_;   // by rank; no name: nothing yet
+  std::optional<TimePoint> waiting_since_;  // wait_for_more() first said so
+  std::vector<Verdict> immediate_;          // verdicts that need no counting
+  std::vector<Asked> last_asked_;           // by rank; no name: nothing yet
+  Asked last_of_all_;
 };
 
 // Why `theirs` cannot be combined with `mine`; empty when it can. Names both ranks and both values.

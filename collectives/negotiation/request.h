@@ -21,6 +21,7 @@ enum class Action : std::int32_t {
   kAddProcessSet = 100,     // shape = the global ranks
   kRemoveProcessSet = 101,  // shape = {id}
   kShutdown = 102,          // ready as soon as one rank asks
+  kTune = 103,              // nobody asks; numbers = the parameters from here on
 };
 
 std::string action_name(Action action);

@@ -21,11 +21,10 @@ def _offer_stacks():
     faulthandler.register(int(os.environ["HORA_STACKS_SIGNAL"]), file=number, all_threads=True, chain=False)
 
 
-def _run_the_next():
+def _run_the_next(seen):
     from importlib.machinery import PathFinder
 
-    here = os.path.dirname(os.path.abspath(__file__))
-    spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.abspath(p) != here])
+    spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if os.path.abspath(p) not in seen])
     if spec is None or spec.loader is None:
         return
     module = type(sys)("sitecustomize")
@@ -34,9 +33,12 @@ def _run_the_next():
     spec.loader.exec_module(module)
 
 
-if "HORA_STACKS" in os.environ:
+# A job within a job has two copies of this file in its path: each runs the next but once.
+_seen = sys.__dict__.setdefault("_hora_sitecustomize", set())
+_seen.add(os.path.dirname(os.path.abspath(__file__)))
+if "HORA_STACKS" in os.environ and len(_seen) == 1:
     try:
         _offer_stacks()
     except Exception:  # a help, no condition: old Pythons, no abstract sockets, a port of Python
         pass
-_run_the_next()
+_run_the_next(_seen)

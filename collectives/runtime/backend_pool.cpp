@@ -63,14 +63,14 @@ class SetServices final : public Services {
   std::vector<std::size_t> lengths_;
 };
 
-constexpr const char* kHierarchical = "hierarchical";
 // More than a transport alone, less than a library that knows the hosts by itself.
 constexpr std::int32_t kHierarchicalScore = 120;
 
-// Where the members of a set on one host meet, to set up what they share. Sets have ids from 0 on.
-std::int32_t scope_within(std::int32_t set, std::int32_t host) {
-  constexpr std::int32_t kMostHosts = 1 << 15;
-  return -1 - (set * kMostHosts + host);
+// What this rank tells the others of its attempt: why it failed, or nothing, and `backend` is made.
+std::string objection_to(Result<BackendPtr> created, BackendPtr& backend) {
+  if (!created) return created.error().message.empty() ? "failed" : created.error().message;
+  backend = std::move(*created);
+  return {};
 }
 
 }  // namespace
@@ -165,12 +165,7 @@ Status BackendPool::equip(ProcessSet& set) {
       std::string mine;
       BackendPtr backend;
       if (set.index >= 0 || entry.descriptor->connect != nullptr) {
-        auto created = create(entry, set);
-        if (created) {
-          backend = std::move(*created);
-        } else {
-          mine = created.error().message.empty() ? "failed" : created.error().message;
-        }
+        mine = objection_to(create(entry, set), backend);
       }
       auto objection = first_objection(mine);
       if (!objection) return std::move(objection).error();
@@ -221,12 +216,7 @@ Status BackendPool::compose(ProcessSet& set) {
   std::string mine;
   BackendPtr backend;
   if (set.index >= 0) {
-    auto created = create_composed(*within, *between->transport, set, plan);
-    if (created) {
-      backend = std::move(*created);
-    } else {
-      mine = created.error().message.empty() ? "failed" : created.error().message;
-    }
+    mine = objection_to(create_composed(*within, *between->transport, set, plan), backend);
   }
   auto objection = first_objection(mine);
   if (!objection) return std::move(objection).error();

@@ -1,8 +1,11 @@
 #include "collectives/runtime/bootstrap.h"
 
 #include "collectives/backends/registry.h"
+#include "collectives/runtime/elastic_world.h"
 #include "collectives/runtime/launched_world.h"
 #include "collectives/runtime/own_address.h"
+#include "rendezvous/contract/elastic_place.h"
+#include "rendezvous/contract/store_keys.h"
 #include "rendezvous/contract/worker_env.h"
 #include "rendezvous/http_store.h"
 #include "rendezvous/net/resolve.h"
@@ -53,9 +56,15 @@ Status check_cpu_operations(const Settings& settings) {
 
 Result<Communicator::Start> start_from_environment(
     std::vector<std::vector<std::int32_t>> process_sets, int generation) {
-  auto settings = parse_settings(process_variable);
-  if (!settings) return std::move(settings).error();
   Communicator::Start start;
+  if (generation > 0 && in_elastic_job()) {
+    const auto stays = take_next_place();
+    if (!stays) return stays.error();
+    start.removed = !*stays;
+    if (start.removed) return start;
+  }
+  auto settings = parse_settings(elastic_variable);
+  if (!settings) return std::move(settings).error();
   start.settings = std::move(*settings);
   start.process_sets = std::move(process_sets);
   auto address = find_own_address(start.settings);
@@ -68,6 +77,10 @@ Result<Communicator::Start> start_from_environment(
   options.port = static_cast<std::uint16_t>(start.settings.rendezvous_port);
   options.token = start.settings.rendezvous_token;
   start.store = std::make_shared<rendezvous::HttpStore>(std::move(options));
+  if (in_elastic_job()) {
+    start.void_key = std::string(rendezvous::scope::kElasticPlace) + "/" +
+                     rendezvous::void_key(start.settings.round);
+  }
   start.meeting_key =
       "hora_control/" + (start.settings.round.empty() ? "start-" + std::to_string(generation)
                                                       : "round-" + start.settings.round);

@@ -6,7 +6,9 @@
 #include "collectives/control/tcp_control.h"
 #include "collectives/runtime/request_check.h"
 #include "collectives/runtime/tracing.h"
+#include "collectives/trace/stack_writer.h"
 #include "rendezvous/base/address.h"
+#include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/quiet_thread.h"
@@ -17,6 +19,7 @@ namespace {
 
 // The ranks leave together within seconds; one that cannot is left behind.
 constexpr std::chrono::seconds kLeavePatience{15};
+constexpr std::chrono::seconds kAskPatience{2};
 
 Introduction introduce(const Communicator::Start& start) {
   Introduction introduction;
@@ -26,7 +29,7 @@ Introduction introduce(const Communicator::Start& start) {
   introduction.local_size = start.settings.local_size;
   introduction.backends = usable_backends(start.settings);
   introduction.process_sets = start.process_sets;
-  introduction.fusion_threshold_bytes = start.settings.fusion_threshold_bytes;
+  introduction.parameters = start.settings.parameters;
   introduction.cache_capacity = start.settings.cache_capacity;
   introduction.deterministic = start.settings.deterministic;
   introduction.hierarchical_allreduce = start.settings.hierarchical_allreduce;
@@ -43,7 +46,11 @@ Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
   auto endpoint = net::local_endpoint(listener->get());
   if (!endpoint) return std::move(endpoint).error();
   HORA_TRY(start.store->set(start.meeting_key, format_endpoint(*endpoint), deadline));
-  return gather_workers(std::move(*listener), self, deadline);
+  if (start.void_key.empty()) return gather_workers(std::move(*listener), self, deadline);
+  return gather_workers(std::move(*listener), self, deadline, [&] {
+    const auto told = start.store->get(start.void_key, Clock::now() + kAskPatience);
+    return told && told->has_value();
+  });
 }
 
 Result<ControlWorld> meet_as_worker(const Communicator::Start& start, const ControlIdentity& self,
@@ -51,6 +58,9 @@ Result<ControlWorld> meet_as_worker(const Communicator::Start& start, const Cont
   auto published = start.store->wait(start.meeting_key, deadline);
   if (!published) {
     return std::move(published).error().with_context("waiting for rank 0 to start");
+  }
+  if (*published == rendezvous::kVoidMeeting) {
+    return make_error(ErrorCode::kUnavailable, "some of the ranks were lost before all had met");
   }
   auto coordinator = parse_endpoint(*published);
   if (!coordinator) return std::move(coordinator).error();
@@ -77,9 +87,14 @@ Outcome from_error(const Error& error) {
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
+  std::unique_ptr<Communicator> self(new Communicator);
+  // Before all that can hang: who is missing at the meeting is to be seen.
+  const Settings& settings = start.settings;
+  self->recorder_.flight().open(settings.flight_recorder, settings.local_rank,
+                                settings.worker < 0 ? settings.rank : settings.worker);
+  offer_stacks(settings.flight_recorder, settings.local_rank);
   auto control = meet(start, introduce(start));
   if (!control) return std::move(control).error();
-  std::unique_ptr<Communicator> self(new Communicator);
   self->world_ = std::make_unique<World>();
   World& world = *self->world_;
   world.settings = std::move(start.settings);
@@ -96,6 +111,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->recorder_);
   HORA_TRY(self->engine_->set_up());
   HORA_TRY(self->start_records());
+  self->recorder_.flight().joined(self->own_process_sets());
   self->driver_ = std::make_unique<Driver>(*self->engine_);
   self->thread_ = os::start_quiet_thread("hora-runtime", [communicator = self.get()] {
     communicator->driver_->run();
@@ -107,7 +123,6 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
 
 Status Communicator::start_records() {
   const Settings& settings = world_->settings;
-  recorder_.flight().open(settings.flight_recorder, settings.local_rank, settings.rank);
   auto clock = measure_clock_offset(engine_->exchanger(), *world_);
   if (!clock) return std::move(clock).error();
   clock_ = *clock;
@@ -129,12 +144,12 @@ Communicator::~Communicator() { leave(); }
 
 void Communicator::leave() {
   if (!thread_.joinable()) return;
-  auto request = std::make_shared<Operation>();
+  const OperationPtr request = make_operation();
   request->request.action = Action::kShutdown;
   request->request.name = "hora.shutdown";
   // Refused when the world has ended already: then the thread is ending too. Otherwise finished
   // when this rank begins to leave, or the world breaks, and then the thread ends by itself.
-  const bool asked = enqueue({request}).status == HORA_OK;
+  const bool asked = enqueue({&request, 1}).status == HORA_OK;
   if (asked && !request->wait(Clock::now() + kLeavePatience)) {
     engine_->stop_now("rank " + std::to_string(world_->settings.rank) + " has shut down");
   }
@@ -153,8 +168,9 @@ void Communicator::name_unnamed(Operation& operation) {
   if (operation.request.action == Action::kJoin) {
     operation.request.name = "hora.join";
   } else if (operation.request.action == Action::kBarrier) {
-    operation.request.name =
-        "hora.barrier." + std::to_string(barriers_[operation.request.process_set]++);
+    std::uint64_t& barriers = barriers_[operation.request.process_set];
+    operation.request.name = "hora.barrier." + std::to_string(barriers);
+    operation.barrier = ++barriers;
   }
 }
 
@@ -163,9 +179,10 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
     return {HORA_INVALID_ARGUMENT, "hora_submit needs at least one request and room for handles"};
   }
   std::vector<OperationPtr> operations;
+  operations.reserve(requests.size());
   for (const hora_request& request : requests) {
     const auto ranks = engine_->sets().ranks(request.process_set);
-    if (!ranks) {
+    if (ranks == nullptr) {
       return {HORA_INVALID_ARGUMENT,
               "there is no process set " + std::to_string(request.process_set)};
     }
@@ -192,24 +209,25 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
     const std::lock_guard<std::mutex> lock(handles_mutex_);
     for (const OperationPtr& operation : operations) {
       name_unnamed(*operation);
-      operation->handle = next_handle_++;
-      handles_[operation->handle] = operation;
+      operation->handle = handles_.add(operation);
     }
   }
-  const std::vector<OperationPtr> kept = operations;
-  Outcome outcome = enqueue(std::move(operations));
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    handles[i] = outcome.status == HORA_OK ? kept[i]->handle : 0;
-    if (outcome.status != HORA_OK) release(kept[i]->handle);
+  Outcome outcome = enqueue(operations);
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    handles[i] = outcome.status == HORA_OK ? operations[i]->handle : 0;
+    if (outcome.status != HORA_OK) release(operations[i]->handle);
   }
   return outcome;
 }
 
-Outcome Communicator::enqueue(std::vector<OperationPtr> operations) {
+Outcome Communicator::enqueue(std::span<const OperationPtr> operations) {
   const auto now = Clock::now();
-  for (const OperationPtr& operation : operations) operation->submitted = now;
+  for (const OperationPtr& operation : operations) {
+    operation->submitted = now;
+    operation->name_hash = name_hash(operation->request.process_set, operation->request.name);
+  }
   std::string detail;
-  switch (engine_->queue().push(std::move(operations), detail)) {
+  switch (engine_->queue().push(operations, detail)) {
     case RequestQueue::Push::kQueuedAlone:
       driver_->submitted(true, true);
       return {};
@@ -235,29 +253,25 @@ bool Communicator::wait(Operation& operation, Deadline deadline) {
 
 OperationPtr Communicator::find(hora_handle handle) const {
   const std::lock_guard<std::mutex> lock(handles_mutex_);
-  const auto found = handles_.find(handle);
-  return found == handles_.end() ? nullptr : found->second;
+  return handles_.find(handle);
 }
 
 void Communicator::release(hora_handle handle) {
   OperationPtr released;  // destroyed outside the lock
   const std::lock_guard<std::mutex> lock(handles_mutex_);
-  const auto found = handles_.find(handle);
-  if (found == handles_.end()) return;
-  released = std::move(found->second);
-  handles_.erase(found);
+  released = handles_.take(handle);
 }
 
 Outcome Communicator::run_world_action(Action action, std::vector<std::int64_t> numbers,
                                        OperationPtr* done) {
-  auto operation = std::make_shared<Operation>();
+  const OperationPtr operation = make_operation();
   operation->request.action = action;
   operation->request.shape = std::move(numbers);
   {
     const std::lock_guard<std::mutex> lock(handles_mutex_);
     operation->request.name = "hora.world." + std::to_string(world_actions_++);
   }
-  if (Outcome outcome = enqueue({operation}); outcome.status != HORA_OK) return outcome;
+  if (Outcome outcome = enqueue({&operation, 1}); outcome.status != HORA_OK) return outcome;
   driver_->wait_for(*operation, Deadline::max());
   *done = operation;
   return {operation->status, operation->error};
@@ -274,6 +288,7 @@ Outcome Communicator::add_process_set(std::vector<std::int32_t> ranks, std::int3
   }
   OperationPtr done;
   Outcome outcome = run_world_action(Action::kAddProcessSet, numbers, &done);
+  recorder_.flight().changed_sets(own_process_sets());
   if (outcome.status == HORA_OK) *id = static_cast<std::int32_t>(done->number);
   return outcome;
 }
@@ -284,7 +299,20 @@ Outcome Communicator::remove_process_set(std::int32_t id) {
                                        (id == 0 ? "it is the world" : "there is none")};
   }
   OperationPtr done;
-  return run_world_action(Action::kRemoveProcessSet, {id}, &done);
+  Outcome outcome = run_world_action(Action::kRemoveProcessSet, {id}, &done);
+  recorder_.flight().changed_sets(own_process_sets());
+  return outcome;
+}
+
+std::uint64_t Communicator::own_process_sets() const {
+  std::uint64_t sets = 0;
+  for (const std::int32_t id : engine_->sets().ids()) {
+    const auto ranks = engine_->sets().ranks(id);
+    const bool member =
+        ranks && std::find(ranks->begin(), ranks->end(), world_->settings.rank) != ranks->end();
+    if (member && id < 64) sets |= UINT64_C(1) << id;
+  }
+  return sets;
 }
 
 }  // namespace hora::collectives

@@ -3,16 +3,17 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "collectives/runtime/driver.h"
 #include "collectives/runtime/engine.h"
+#include "collectives/runtime/handle_table.h"
 #include "collectives/trace/clock_offset.h"
 #include "collectives/trace/recorder.h"
 #include "hora/hora.h"
@@ -37,6 +38,8 @@ class Communicator {
     // join() returns only.
     std::shared_ptr<rendezvous::Store> store;
     std::string meeting_key;
+    std::string void_key;  // is there as soon as this meeting cannot be any more; empty: none
+    bool removed = false;  // the elastic job goes on without this process; nothing else is set
   };
 
   // Blocks until all ranks have met, at most settings.start_timeout.
@@ -70,9 +73,10 @@ class Communicator {
  private:
   Communicator() = default;
   Status start_records();
-  Outcome enqueue(std::vector<OperationPtr> operations);
+  Outcome enqueue(std::span<const OperationPtr> operations);
   Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
   void name_unnamed(Operation& operation);
+  std::uint64_t own_process_sets() const;  // as FlightRecorder has them
 
   std::unique_ptr<World> world_;
   Recorder recorder_;
@@ -83,8 +87,7 @@ class Communicator {
   std::atomic<bool> ended_{false};  // run() has returned
 
   mutable std::mutex handles_mutex_;
-  std::unordered_map<hora_handle, OperationPtr> handles_;
-  hora_handle next_handle_ = 1;
+  HandleTable handles_;
   // The n-th barrier of a set on one rank meets the n-th on the others.
   std::map<std::int32_t, std::uint64_t> barriers_;
   std::uint64_t world_actions_ = 0;

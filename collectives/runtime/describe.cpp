@@ -60,6 +60,20 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
          ",\"version\":" + quoted(version) + ",\"why_not\":" + quoted(why) + "}";
 }
 
+// Whether small operations need no word from rank 0, or why not; on several hosts, who leads each.
+std::string describe_lane(const Engine& engine, int rank) {
+  const Lane* const lane = engine.lane();
+  std::string text = ",\"express_lane\":" + boolean(lane != nullptr) +
+                     ",\"why_no_express_lane\":" + quoted(engine.why_no_lane());
+  const LeaderPlan* const plan = engine.leaders();
+  if (plan == nullptr) return text;
+  text += ",\"leads_its_host\":" + boolean(plan->leader_of(plan->host) == rank) + ",\"leaders\":[";
+  for (int host = 0; host < plan->hosts(); ++host) {
+    text += (host == 0 ? "" : ",") + std::to_string(plan->leader_of(host));
+  }
+  return text + "]";
+}
+
 }  // namespace
 
 std::string describe(const Communicator* communicator) {
@@ -79,7 +93,10 @@ std::string describe(const Communicator* communicator) {
     text += ",\"rank\":" + std::to_string(settings.rank) +
             ",\"size\":" + std::to_string(settings.size) +
             ",\"address\":" + quoted(communicator->world().address) +
-            ",\"fusion_threshold_bytes\":" + std::to_string(settings.fusion_threshold_bytes) +
+            ",\"fusion_threshold_bytes\":" +
+            std::to_string(settings.parameters.fusion_threshold_bytes) +
+            ",\"express_operations\":" + std::to_string(communicator->engine().express_runs()) +
+            describe_lane(communicator->engine(), settings.rank) +
             ",\"selection\":" + quoted(format_table(communicator->engine().backends().table()));
   }
   return text + "}";

@@ -1,15 +1,19 @@
 #include "collectives/runtime/driver.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hora::collectives {
 
 namespace {
 
-// How late an operation may begin whose submitter does not wait, after many whose did.
+// How often the thread looks for what nobody waits for, after others did, and how old that is at
+// least when it takes it.
 constexpr std::chrono::milliseconds kLookForSubmissions{1};
 // The ends of connections wake whoever sleeps; this bounds what a lost wake-up could cost.
 constexpr std::chrono::seconds kLookAtLinks{1};
+// After so many looks at which there was nothing the thread sleeps until it is woken.
+constexpr int kIdleLooks = 50;
 
 }  // namespace
 
@@ -25,26 +29,36 @@ void Driver::run() {
 
 void Driver::run_in_turns() {
   std::uint32_t drives = 0;
+  int idle_looks = 0;
   Deadline next_look = Clock::now() + kLookAtLinks;
   while (Seats* seats = engine_.seats()) {
     const std::uint32_t ticket = seats->ticket_of(Seat::kThread);
+    Deadline due = Deadline::max();
     if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
       seats->get_up();
       seats->sit(Seat::kThread);
       bool worked = false;
-      while (!engine_.ended() && (engine_.step(kNoWait) || (worked && seats->watch()))) {
+      while (!engine_.ended() &&
+             (engine_.step(kNoWait, may_take()) || (worked && seats->watch()))) {
         worked = true;
       }
       if (engine_.ended()) return;
       if (!seats->lie_down(Seat::kThread)) continue;
+      due = engine_.express_due();
     }
     const bool looking = callers_wait_.load(std::memory_order_seq_cst);
-    const auto now = Clock::now();
-    seats->sleep(Seat::kThread, ticket, looking ? now + kLookForSubmissions : next_look);
-    if (looking && drives_.load(std::memory_order_relaxed) == drives) {
-      callers_wait_.store(false, std::memory_order_seq_cst);
+    if (looking && idle_looks >= kIdleLooks) {
+      thread_dozes_.store(true, std::memory_order_seq_cst);
+      // Either it is seen here, or its submitter sees that the thread dozes.
+      if (engine_.queue().oldest()) idle_looks = 0;
     }
-    drives = drives_.load(std::memory_order_relaxed);
+    const auto now = Clock::now();
+    const bool looks_soon = looking && idle_looks < kIdleLooks;
+    seats->sleep(Seat::kThread, ticket,
+                 std::min(due, looks_soon ? now + kLookForSubmissions : next_look));
+    thread_dozes_.store(false, std::memory_order_seq_cst);
+    const std::uint32_t before = std::exchange(drives, drives_.load(std::memory_order_relaxed));
+    idle_looks = before == drives && !engine_.queue().oldest() ? idle_looks + 1 : 0;
     if (now >= next_look) {
       next_look = now + kLookAtLinks;
       engine_.wake();
@@ -52,21 +66,55 @@ void Driver::run_in_turns() {
   }
 }
 
+// The thread: whether it is to take what is in the queue.
+bool Driver::may_take() {
+  if (!callers_wait_.load(std::memory_order_seq_cst) ||
+      waiting_.load(std::memory_order_seq_cst) > 0) {
+    return true;
+  }
+  const auto oldest = engine_.queue().oldest();
+  if (!oldest) return true;
+  if (Clock::now() - *oldest < kLookForSubmissions) return false;
+  callers_wait_.store(false, std::memory_order_seq_cst);
+  return true;
+}
+
 void Driver::submitted(bool first, bool alone) {
-  if (callers_wait_.load(std::memory_order_seq_cst) ? !alone : first) engine_.wake();
+  if (!callers_wait_.load(std::memory_order_seq_cst)) {
+    if (first) engine_.wake();
+    return;
+  }
+  // Either who drives or dozes sees what is in the queue, or it is seen here that he does.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (caller_drives_.load(std::memory_order_relaxed)
+          ? !alone
+          : thread_dozes_.load(std::memory_order_relaxed)) {
+    engine_.wake();
+  }
 }
 
 bool Driver::wait_for(Operation& operation, Deadline deadline) {
-  Seats* seats = operation.done() ? nullptr : engine_.seats();
-  if (seats != nullptr && (deadline == Deadline::max() || Clock::now() < deadline)) {
-    if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
-      drive(operation, *seats, deadline);
-    }
+  if (operation.done()) return true;
+  Seats* const seats = engine_.seats();
+  if (seats == nullptr) return operation.wait(deadline);
+  if (deadline != Deadline::max() && Clock::now() >= deadline) {
+    // It only looks, and does not wait: the thread has to work.
+    if (callers_wait_.exchange(false, std::memory_order_seq_cst)) engine_.wake();
+    return operation.done();
   }
-  return operation.wait(deadline);
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
+    drive(operation, *seats, deadline);
+  } else {
+    engine_.wake();  // who drives may have left in the queue what this caller waits for
+  }
+  const bool done = operation.wait(deadline);
+  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  return done;
 }
 
 void Driver::drive(Operation& operation, Seats& seats, Deadline deadline) {
+  caller_drives_.store(true, std::memory_order_seq_cst);
   seats.get_up();
   seats.sit(Seat::kCaller);
   drives_.fetch_add(1, std::memory_order_relaxed);
@@ -77,7 +125,7 @@ void Driver::drive(Operation& operation, Seats& seats, Deadline deadline) {
     if (engine_.step(kNoWait) || operation.done() || seats.watch()) continue;
     const Deadline next_look = Clock::now() + kLookAtLinks;
     if (seats.lie_down(Seat::kCaller)) {
-      seats.sleep(Seat::kCaller, ticket, std::min(deadline, next_look));
+      seats.sleep(Seat::kCaller, ticket, std::min({deadline, next_look, engine_.express_due()}));
     }
     seats.get_up();
     const auto now = Clock::now();
@@ -85,9 +133,17 @@ void Driver::drive(Operation& operation, Seats& seats, Deadline deadline) {
     if (now >= next_look) engine_.wake();
   }
   // Leaves nothing undone, since nobody else is awake.
+  caller_drives_.store(false, std::memory_order_seq_cst);
   seats.sit(Seat::kThread);
-  while (!engine_.ended() && !seats.lie_down(Seat::kThread)) engine_.step(kNoWait);
-  if (engine_.ended()) seats.ring(Seat::kThread);
+  while (!engine_.ended() && (engine_.unfinished() || !seats.lie_down(Seat::kThread))) {
+    engine_.step(kNoWait);
+  }
+  // What came into the queue meanwhile may have woken nobody but this caller; and what another one
+  // has in the lane falls due.
+  if (engine_.ended() || engine_.queue().something_waits() ||
+      engine_.express_due() != Deadline::max()) {
+    seats.ring(Seat::kThread);
+  }
 }
 
 }  // namespace hora::collectives

@@ -29,13 +29,18 @@ class Driver {
 
  private:
   void run_in_turns();
+  bool may_take();
   void drive(Operation& operation, Seats& seats, Deadline deadline);
 
   Engine& engine_;
   std::mutex driving_;
-  // Callers submit and wait at once, one operation at a time. Then the thread is not woken for what
-  // is submitted alone; it only looks once in a while whether somebody submitted and did not wait.
+  // Callers submit a set of operations and wait soon. Then the thread is not woken for what is
+  // submitted, and leaves it in the queue, so that the set stays together and whoever waits takes
+  // it; it only looks once in a while whether somebody submitted and did not wait.
   std::atomic<bool> callers_wait_{false};
+  std::atomic<int> waiting_{0};  // callers in wait_for()
+  std::atomic<bool> caller_drives_{false};
+  std::atomic<bool> thread_dozes_{false};  // it does not look
   std::atomic<std::uint32_t> drives_{0};
 };
 

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "collectives/control/messages.h"
-#include "collectives/control/ring_channel.h"
 #include "collectives/fusion/fusion_plan.h"
-#include "collectives/memory/futex.h"
 #include "collectives/runtime/executor.h"
 #include "rendezvous/os/log.h"
 
@@ -13,15 +11,14 @@ namespace hora::collectives {
 
 namespace {
 
-std::vector<std::int32_t> all_ranks(int size) {
-  std::vector<std::int32_t> ranks;
-  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
-  return ranks;
-}
-
 // They also add the numbers of each element in the order of the ranks, whatever else is in the
 // step.
 bool is_own_backend(const std::string& id) { return id == "self" || id == "shm"; }
+
+// A vendor's library may mind which thread calls it.
+bool any_thread_may_call(const std::string& id) {
+  return is_own_backend(id) || id == "gloo" || id == kHierarchical;
+}
 
 }  // namespace
 
@@ -56,44 +53,21 @@ Status Engine::set_up() {
 }
 
 Status Engine::equip() {
-  exchanger_->define_scope(0, all_ranks(world_.settings.size));
+  parameters_ = agreed_settings().parameters;
+  exchanger_->define_scope(0, world_ranks());
   HORA_TRY(share_memory());
   guard_.emplace(channel_->liveness_fds(), [this] {
     pool_.abort_all();
     wake();
   });
-  HORA_TRY(make_set(0, all_ranks(world_.settings.size)));
+  HORA_TRY(make_set(0, world_ranks()));
   for (const auto& ranks : world_.introductions.front().process_sets) {
     std::vector<std::int32_t> sorted = ranks;
     std::sort(sorted.begin(), sorted.end());
     if (coordinator_) coordinator_->add_set(sorted);
     HORA_TRY(make_set(static_cast<std::int32_t>(sets_.size()), std::move(sorted)));
   }
-  return Ok{};
-}
-
-// Where all ranks are on one host, messages go through memory that they share. Where that cannot be
-// had, they keep to their connections.
-Status Engine::share_memory() {
-  const Settings& settings = world_.settings;
-  const auto& hosts = world_.hosts;
-  if (std::any_of(hosts.begin(), hosts.end(), [&](auto host) { return host != hosts.front(); })) {
-    return Ok{};
-  }
-  const std::vector<std::int32_t> all = all_ranks(settings.size);
-  const std::size_t bytes = RingLayout{settings.size}.bytes();
-  const auto meet = [&](const std::string& mine) {
-    return exchanger_->exchange(0, all, {mine}, Clock::now() + settings.start_timeout);
-  };
-  auto segment = settings.size == 1 ? Segment::open_private(bytes)
-                                    : Segment::open(all, settings.rank, bytes, meet);
-  if (!segment) {
-    if (segment.error().code == ErrorCode::kUnavailable) return Ok{};
-    return std::move(segment).error();
-  }
-  channel_ = std::make_unique<RingChannel>(std::move(channel_), std::move(*segment), settings.rank,
-                                           settings.size, cores_for(settings.size));
-  exchanger_->use(*channel_);
+  start_tuning();
   return Ok{};
 }
 
@@ -112,11 +86,13 @@ Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
   HORA_TRY(pool_.equip(*set));
   set->keeps_order = std::all_of(set->backends.begin(), set->backends.end(),
                                  [](const auto& each) { return is_own_backend(each.first); });
+  if (Lane* lane = channel_->lane(); id == 0 && lane != nullptr) {
+    express_.rows = ExpressRows(*set, world_.hosts, lane->room());
+  }
   set_table_.add(id, set->ranks);
   sets_[id] = std::move(set);
-  // A vendor's library may mind which thread calls it; our own backends do not.
   const std::vector<std::string> enabled = pool_.enabled();
-  const bool any_thread = std::all_of(enabled.begin(), enabled.end(), is_own_backend);
+  const bool any_thread = std::all_of(enabled.begin(), enabled.end(), any_thread_may_call);
   seats_.store(any_thread ? channel_->seats() : nullptr, std::memory_order_release);
   return Ok{};
 }
@@ -138,12 +114,23 @@ std::string Engine::name_rank(int rank) const {
          world_.introductions[static_cast<std::size_t>(rank)].hostname + ")";
 }
 
-bool Engine::step(Deadline deadline) {
-  bool worked = take_submissions();
+bool Engine::step(Deadline deadline, bool take) {
+  bool worked = take && take_submissions();
+  if (look_at_lane()) worked = true;
   if (coordinator_ && coordinate()) worked = true;
   if (ended()) return true;
-  wait_for_messages(worked ? kNoWait : std::min(deadline, next_stall_check()));
-  if (!inbox_.empty()) worked = true;
+  if (!worked && gathering_until_) {  // whoever drives has to be back by then
+    deadline = *gathering_until_;
+    worked = true;
+  } else {
+    deadline = worked ? kNoWait : std::min({deadline, next_stall_check(), express_due()});
+  }
+  wait_for_messages(deadline);
+  // What the others had posted before they sent a message comes before it.
+  if (look_at_lane() || !inbox_.empty()) worked = true;
+  // Whoever submitted this meanwhile has woken nobody but the poll above.
+  if (take && queue_.something_waits()) worked = true;
+  unfinished_ = !inbox_.empty();
   // One at a time: an operation that is begun by a message may fail, and then the reason may be
   // among the messages behind it.
   while (!ended() && !inbox_.empty()) handle(take_message());
@@ -188,14 +175,43 @@ void Engine::wait_for_messages(Deadline deadline) {
   }
 }
 
+// What is ready is to share a step with what comes soon.
+bool Engine::wait_for_more() {
+  gathering_until_.reset();
+  if (parameters_.cycle_time_us == 0) return false;
+  gathering_until_ = coordinator_->wait_for_more(
+      Clock::now(), std::chrono::microseconds(parameters_.cycle_time_us),
+      parameters_.fusion_threshold_bytes);
+  return gathering_until_.has_value();
+}
+
 // Answers whether there was something to do.
 bool Engine::coordinate() {
-  std::vector<Verdict> verdicts = coordinator_->take_ready();
-  if (verdicts.empty()) return false;
-  announce(verdicts);
-  for (Verdict& verdict : verdicts) take_own_column(verdict);
-  carry_out(verdicts);
+  if (wait_for_more()) return false;
+  std::vector<Coordinator::Ready> ready = coordinator_->take_ready();
+  if (ready.empty()) return false;
+  for (auto& [id, set] : sets_) set->cache.let_go();
+  std::vector<Told> list;
+  list.reserve(ready.size() + 1);
+  for (Coordinator::Ready& each : ready) {
+    list.push_back(told(each.known, std::move(each.made), each.number));
+  }
+  if (tuning_) add_change(list);
+  announce(list);
+  for (Told& each : list) take_own_column(each);
+  carry_out(list);
   return true;
+}
+
+Engine::Told Engine::told(const Verdict* known, std::unique_ptr<Verdict> made,
+                          CacheId number) const {
+  const Verdict* const verdict = known != nullptr ? known : made.get();
+  const Request& agreed = verdict->agreed;
+  const std::uint64_t hash = name_hash(agreed.process_set, agreed.name);
+  const auto set = sets_.find(agreed.process_set);
+  const Operation* const mine =
+      set == sets_.end() ? nullptr : set->second->find_pending(hash, agreed.name);
+  return {verdict, std::move(made), number, hash, mine};
 }
 
 void Engine::handle(Incoming incoming) {
@@ -209,6 +225,10 @@ void Engine::handle(Incoming incoming) {
       return handle_verdicts(payload);
     case ControlMessage::kInFull:
       return ask_in_full(payload);
+    case ControlMessage::kPosted:
+      return handle_posted(incoming.rank, payload);
+    case ControlMessage::kCall:
+      return handle_call(payload);
     case ControlMessage::kBroken:
     case ControlMessage::kAbort:
       return handle_bad_news(incoming);
@@ -220,32 +240,35 @@ void Engine::handle(Incoming incoming) {
   }
 }
 
-void Engine::carry_out(const std::vector<Verdict>& verdicts) {
+void Engine::carry_out(const std::vector<Told>& list) {
+  std::vector<const Verdict*> verdicts;
+  verdicts.reserve(list.size());
+  for (const Told& each : list) verdicts.push_back(each.verdict);
   observer_.agreed(verdicts);
   const auto threshold_of = [this](std::int32_t id) {
-    const Introduction& agreed = agreed_settings();
     // What shares a step depends on when the operations came; where that could change the order in
     // which numbers are added, it must not happen.
     const auto set = sets_.find(id);
-    const bool may_fuse = !agreed.deterministic || (set != sets_.end() && set->second->keeps_order);
-    return may_fuse ? agreed.fusion_threshold_bytes : 0;
+    const bool may_fuse =
+        !agreed_settings().deterministic || (set != sets_.end() && set->second->keeps_order);
+    return may_fuse ? parameters_.fusion_threshold_bytes : 0;
   };
+  std::vector<const Told*> chosen;
   for (const auto& step : plan_fusion(verdicts, threshold_of)) {
     if (state_ != State::kRunning) return;
-    std::vector<const Verdict*> chosen;
-    for (std::size_t index : step) chosen.push_back(&verdicts[index]);
+    chosen.clear();
+    for (std::size_t index : step) chosen.push_back(&list[index]);
     run_step(chosen);
   }
 }
 
-OperationPtr Engine::take_pending(ProcessSet& set, const Verdict& verdict) {
-  if (verdict.agreed.action == Action::kJoin) return std::exchange(set.joining, nullptr);
-  auto node = set.pending.extract(verdict.agreed.name);
-  return node.empty() ? nullptr : std::move(node.mapped());
+OperationPtr Engine::take_pending(ProcessSet& set, const Told& each) {
+  if (each.verdict->agreed.action == Action::kJoin) return std::exchange(set.joining, nullptr);
+  return each.mine == nullptr ? nullptr : set.take_pending(*each.mine);
 }
 
-void Engine::run_step(const std::vector<const Verdict*>& verdicts) {
-  const Verdict& first = *verdicts.front();
+void Engine::run_step(const std::vector<const Told*>& step) {
+  const Verdict& first = *step.front()->verdict;
   if (first.agreed.action == Action::kShutdown) return leave(first);
   const auto found = sets_.find(first.agreed.process_set);
   if (found == sets_.end() || found->second->index < 0) return;  // coordinated only
@@ -253,51 +276,64 @@ void Engine::run_step(const std::vector<const Verdict*>& verdicts) {
   if (first.status == HORA_OK) {
     switch (first.agreed.action) {
       case Action::kAddProcessSet:
-        return add_set(first, take_pending(set, first));
+        return add_set(first, take_pending(set, *step.front()));
       case Action::kRemoveProcessSet:
-        return remove_set(first, take_pending(set, first));
+        return remove_set(first, take_pending(set, *step.front()));
+      case Action::kTune:
+        return change_parameters(first);
       case Action::kJoin:
         break;
       default:
-        return run_collective(set, verdicts);
+        return run_collective(set, step);
     }
   }
-  const OperationPtr operation = take_pending(set, first);
+  const OperationPtr operation = take_pending(set, *step.front());
   if (operation == nullptr) return;  // of a group that this rank sees otherwise
   if (!first.numbers.empty()) operation->number = first.numbers.front();
   finish(operation, first.status, first.error);
 }
 
-void Engine::run_collective(ProcessSet& set, const std::vector<const Verdict*>& verdicts) {
+void Engine::run_collective(ProcessSet& set, const std::vector<const Told*>& step) {
+  std::vector<const Verdict*> verdicts;
   std::vector<OperationPtr> owned;
   std::vector<Operation*> operations;
-  for (const Verdict* verdict : verdicts) {
-    owned.push_back(take_pending(set, *verdict));
+  verdicts.reserve(step.size());
+  owned.reserve(step.size());
+  operations.reserve(step.size());
+  for (const Told* each : step) {
+    const Verdict& verdict = *each->verdict;
+    verdicts.push_back(&verdict);
+    owned.push_back(take_pending(set, *each));
     operations.push_back(owned.back().get());
-    const bool joined = std::count(verdict->joined.begin(), verdict->joined.end(), set.index) > 0;
+    const bool joined = std::count(verdict.joined.begin(), verdict.joined.end(), set.index) > 0;
     if (operations.back() == nullptr && !joined) {
-      return give_up("it never asked for '" + verdict->agreed.name + "', which it is told to run");
+      for (OperationPtr& operation : owned) {
+        if (operation != nullptr) set.add_pending(std::move(operation));
+      }
+      return give_up("it never asked for '" + verdict.agreed.name + "', which it is told to run");
     }
   }
   observer_.step_begins(verdicts);
-  Execution outcome = execute(set, verdicts, operations, observer_.activities());
+  Execution outcome = execute(set, verdicts, operations, parameters_, observer_.activities());
   observer_.step_ends(verdicts, outcome.kind == Execution::Kind::kDone);
   if (outcome.kind == Execution::Kind::kBroken) {
     for (OperationPtr& operation : owned) {
-      if (operation != nullptr) set.pending[operation->request.name] = std::move(operation);
+      if (operation != nullptr) set.add_pending(std::move(operation));
     }
     return data_plane_failed(std::move(outcome.text));
   }
   const bool good = outcome.kind == Execution::Kind::kDone;
-  for (const OperationPtr& operation : owned) {
-    if (operation != nullptr) finish(operation, good ? HORA_OK : HORA_UNSUPPORTED, outcome.text);
-  }
+  if (tuning_ && good) note_reductions(set, verdicts);
+  finish_all(owned, good ? HORA_OK : HORA_UNSUPPORTED, outcome.text);
 }
 
 void Engine::add_set(const Verdict& verdict, const OperationPtr& operation) {
   const auto id = static_cast<std::int32_t>(verdict.numbers.at(0));
   const std::vector<std::int32_t> ranks(verdict.agreed.shape.begin(), verdict.agreed.shape.end());
+  // Making it takes messages, which nobody but this waits for.
+  if (Lane* lane = channel_->lane()) lane->set_attentive(false);
   const Status made = make_set(id, ranks);
+  if (Lane* lane = channel_->lane()) lane->set_attentive(true);
   if (!made) return data_plane_failed("adding a process set: " + made.error().message);
   if (operation == nullptr) return;
   operation->number = id;
@@ -310,9 +346,7 @@ void Engine::remove_set(const Verdict& verdict, const OperationPtr& operation) {
   if (found != sets_.end()) {
     ProcessSet& set = *found->second;
     set_table_.remove(id);
-    for (auto& [name, pending] : std::exchange(set.pending, {})) {
-      finish(pending, HORA_ABORTED, "the process set was removed");
-    }
+    finish_all(set.pending.take_all(), HORA_ABORTED, "the process set was removed");
     if (set.joining) finish(set.joining, HORA_ABORTED, "the process set was removed");
     pool_.strip(set);
     exchanger_->forget_scope(id);
@@ -321,9 +355,16 @@ void Engine::remove_set(const Verdict& verdict, const OperationPtr& operation) {
   if (operation != nullptr) finish(operation, HORA_OK, {});
 }
 
-void Engine::finish(const OperationPtr& operation, hora_status status, std::string text) {
-  queue_.release_name(*operation);
-  operation->finish(status, std::move(text));
+void Engine::finish(const OperationPtr& operation, hora_status status, std::string_view text) {
+  finish_all({&operation, 1}, status, text);
+}
+
+void Engine::finish_all(std::span<const OperationPtr> operations, hora_status status,
+                        std::string_view text) {
+  queue_.release_names(operations);
+  for (const OperationPtr& operation : operations) {
+    if (operation != nullptr) operation->finish(status, text);
+  }
 }
 
 }  // namespace hora::collectives

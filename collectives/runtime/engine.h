@@ -9,19 +9,24 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/control/control_channel.h"
 #include "collectives/control/exchanger.h"
 #include "collectives/negotiation/blame.h"
 #include "collectives/negotiation/coordinator.h"
+#include "collectives/negotiation/item_list.h"
 #include "collectives/negotiation/response_cache.h"
 #include "collectives/negotiation/stall_inspector.h"
 #include "collectives/runtime/backend_pool.h"
+#include "collectives/runtime/express.h"
 #include "collectives/runtime/guard.h"
 #include "collectives/runtime/process_set.h"
 #include "collectives/runtime/request_queue.h"
+#include "collectives/runtime/tuning.h"
 #include "collectives/trace/observer.h"
 
 namespace hora::collectives {
@@ -40,8 +45,12 @@ class Engine {
   // For what the ranks tell each other before step().
   Exchanger& exchanger() { return *exchanger_; }
   // Does what there is to do; when there is nothing, waits for it until the deadline. Answers
-  // whether it did something.
-  bool step(Deadline deadline);
+  // whether it did something. Unless `take`, what is in the queue stays there.
+  bool step(Deadline deadline, bool take = true);
+  // The last step has heard something that only the next one may act on.
+  bool unfinished() const { return unfinished_; }
+  // When step() is to be called although nothing has come.
+  Deadline express_due() const;
   // The world has shut down or broken, and every operation is finished.
   bool ended() const { return state_ != State::kRunning; }
   // After the end: gives the other ranks time to hear of it.
@@ -49,9 +58,19 @@ class Engine {
   // Null when only the runtime's own thread may drive.
   Seats* seats() const { return seats_.load(std::memory_order_acquire); }
 
+  // How many operations have gone through the express lane. Any thread.
+  std::uint64_t express_runs() const { return express_runs_.load(std::memory_order_relaxed); }
+  // Null when there is no lane; then why. Fixed by set_up().
+  const Lane* lane() const { return channel_->lane(); }
+  const std::string& why_no_lane() const { return why_no_lane_; }
+  // Null where the lane is not between hosts.
+  const LeaderPlan* leaders() const;
+
   RequestQueue& queue() { return queue_; }
   const SetTable& sets() const { return set_table_; }
   const BackendPool& backends() const { return pool_; }
+  // Change with operations only: stay the same while this rank has none in flight.
+  const Parameters& parameters() const { return parameters_; }
   // The queue has something, or stop_now() was called. Any thread.
   void wake();
   // Ends run() without the consent of the others. Any thread.
@@ -59,38 +78,75 @@ class Engine {
 
  private:
   enum class State { kRunning, kLeaving, kEnded };
+  // What is to be run next.
+  struct Told {
+    const Verdict* verdict = nullptr;
+    std::unique_ptr<Verdict> made;    // unless the response cache has it
+    CacheId number = 0;               // by which it is told; 0: in full
+    std::uint64_t hash = 0;           // of its name
+    const Operation* mine = nullptr;  // this rank's, pending; null when it takes no part
+  };
+  Told told(const Verdict* known, std::unique_ptr<Verdict> made, CacheId number) const;
 
   bool coordinates() const { return world_.settings.rank == 0; }
   Status equip();
   Status share_memory();
+  Status meet_hosts();
   Incoming take_message();
   void handle(Incoming message);
   bool coordinate();
+  bool wait_for_more();
   Deadline next_stall_check() const;
   void look_for_stalls();
-  void carry_out(const std::vector<Verdict>& verdicts);
-  void run_step(const std::vector<const Verdict*>& verdicts);
-  void run_collective(ProcessSet& set, const std::vector<const Verdict*>& verdicts);
+  void carry_out(const std::vector<Told>& list);
+  void run_step(const std::vector<const Told*>& step);
+  void run_collective(ProcessSet& set, const std::vector<const Told*>& step);
   void add_set(const Verdict& verdict, const OperationPtr& operation);
   void remove_set(const Verdict& verdict, const OperationPtr& operation);
-  void finish(const OperationPtr& operation, hora_status status, std::string text);
-  OperationPtr take_pending(ProcessSet& set, const Verdict& verdict);
+  void finish(const OperationPtr& operation, hora_status status, std::string_view text);
+  // Nulls among them are left out.
+  void finish_all(std::span<const OperationPtr> operations, hora_status status,
+                  std::string_view text);
+  static OperationPtr take_pending(ProcessSet& set, const Told& each);
   void wait_for_messages(Deadline deadline);
   Status make_set(std::int32_t id, std::vector<std::int32_t> ranks);
+  std::vector<std::int32_t> world_ranks() const;
   std::string name_rank(int rank) const;
   std::optional<std::string> stop_reason();
   const Introduction& agreed_settings() const { return world_.introductions.front(); }
 
+  // engine_express.cpp
+  bool go_express(ProcessSet& world, OperationPtr& operation);
+  bool look_at_lane();
+  bool go_on_between_hosts(LeaderLane& lane);
+  void call_others(Lane& lane);
+  void tell_posted(const LeaderLane& lane);
+  void handle_posted(int rank, std::string_view bytes);
+  void handle_call(std::string_view bytes);
+  void note_turn(Request& shutdown) const;
+  void come_to_turn(const Request& shutdown);
+  void look_for_stopped_ranks(const Lane& lane, Clock::time_point now);
+  void run_express(Lane& lane, const ProcessSet& world, Operation& operation);
+
   // engine_talk.cpp
   bool take_submissions();
+  void ask_rank_0(std::span<OperationPtr> operations, bool taken_before);
   void handle_requests(int rank, std::string_view bytes);
+  void add_in_full(int rank, const ProcessSet& set, Request request, Clock::time_point now);
+  void add_by_number(int rank, const Reference& reference, Clock::time_point now);
   void ask_in_full(std::string_view bytes);
-  void take_own_column(Verdict& verdict);
-  void announce(const std::vector<Verdict>& verdicts);
-  static CacheId learn(ProcessSet& set, const Verdict& verdict);
-  std::string encode_verdicts_for(int rank, const std::vector<Verdict>& verdicts,
-                                  const std::vector<CacheId>& numbers);
+  void take_own_column(Told& each);
+  void announce(std::vector<Told>& list);
+  static const Request* newly_asked(const Told& each);
+  void learn(ProcessSet& set, Told& each);
+  std::string encode_verdicts_for(int rank, const std::vector<Told>& list);
   void handle_verdicts(std::string_view bytes);
+
+  // engine_tune.cpp
+  void start_tuning();
+  void note_reductions(const ProcessSet& set, const std::vector<const Verdict*>& verdicts);
+  void add_change(std::vector<Told>& list);
+  void change_parameters(const Verdict& verdict);
 
   // engine_end.cpp
   void leave(const Verdict& verdict);
@@ -101,6 +157,22 @@ class Engine {
   void give_up(const std::string& text);
   void end_world(const std::string& text);
   void fail_everything(const std::string& text);
+  void leave_lane();
+
+  // What this rank has in the lane, and whether to use it.
+  struct Express {
+    ExpressRows rows;
+    OperationPtr operation;
+    std::vector<std::int64_t> gathered;  // of an allgather: the rows of each rank
+    std::optional<ExpressLoad> load;     // of a leader among hosts
+    bool open = false;                   // all is set up; the lane may have news
+    std::uint64_t told = 0;              // the latest turn in which rank 0 was told what is here
+    std::uint64_t called = 0;  // rank 0: the latest turn in which it has called the others
+    Deadline call_at = Deadline::max();
+    bool warned = false;  // rank 0: of a rank that does not answer
+    int pause = 0;        // operations that are not to try it
+    int next_pause = 1;
+  };
 
   const World& world_;
   Observer& observer_;
@@ -110,9 +182,16 @@ class Engine {
   std::map<std::int32_t, std::unique_ptr<ProcessSet>> sets_;
   std::optional<Coordinator> coordinator_;  // rank 0
   StallInspector stalls_;                   // coordinator
+  Express express_;
+  std::atomic<std::uint64_t> express_runs_{0};
+  std::string why_no_lane_;
   std::optional<Guard> guard_;
+  Parameters parameters_;                    // the same on all ranks
+  std::optional<Tuning> tuning_;             // rank 0, while it searches
+  std::optional<Deadline> gathering_until_;  // rank 0: what is ready waits for more
   std::atomic<Seats*> seats_{nullptr};
   std::deque<Incoming> inbox_;  // arrived, not yet handled
+  bool unfinished_ = false;
   std::atomic<State> state_{State::kRunning};
   std::vector<char> finished_;  // coordinator, leaving: by rank
   Blame blame_;                 // coordinator
@@ -120,6 +199,7 @@ class Engine {
   std::string end_text_;        // why the world ended, once it has
 
   RequestQueue queue_;
+  std::vector<OperationPtr> taken_;  // from it, last
   SetTable set_table_;
   std::atomic<bool> stopping_{false};
   std::mutex stop_mutex_;

@@ -32,8 +32,11 @@ bool is_bad_news(const Incoming& incoming) {
 // connections stay open until it has been run everywhere.
 void Engine::leave(const Verdict& verdict) {
   const auto who = static_cast<int>(verdict.numbers.at(0));
+  come_to_turn(verdict.agreed);
+  if (ended()) return;
   state_ = State::kLeaving;
   guard_->stop();
+  leave_lane();
   fail_everything(name_rank(who) + " has shut down");
   const Deadline deadline = Clock::now() + kLeavingPatience;
   if (!coordinator_) {
@@ -67,6 +70,7 @@ void Engine::leave(const Verdict& verdict) {
 // What this rank learns about the end from others. Rank 0's word is final, and so is the end of its
 // connection. Rank 0 itself weighs what it sees and hears.
 void Engine::handle_bad_news(const Incoming& incoming) {
+  leave_lane();
   if (!coordinator_) {
     if (!incoming.gone) return end_world(incoming.bytes.substr(1));
     return end_world(name_rank(incoming.rank) + " is gone: " + incoming.bytes);
@@ -103,6 +107,7 @@ void Engine::look_for_evidence(Deadline deadline) {
 // control plane can.
 void Engine::data_plane_failed(const std::string& text) {
   if (state_ != State::kRunning) return;
+  leave_lane();
   if (coordinator_) {
     blame_.complained(0, text);
     return look_for_evidence(Clock::now() + kNewsPatience + kEvidencePatience);
@@ -156,12 +161,19 @@ void Engine::fail_everything(const std::string& text) {
     observer_.world_ended(text);
     pool_.abort_all();
   }
+  leave_lane();
   std::vector<OperationPtr> open = queue_.close(text);
+  if (express_.operation) open.push_back(std::exchange(express_.operation, nullptr));
   for (auto& [id, set] : sets_) {
-    for (auto& [name, operation] : std::exchange(set->pending, {})) open.push_back(operation);
+    for (OperationPtr& operation : set->pending.take_all()) open.push_back(std::move(operation));
     if (set->joining) open.push_back(std::exchange(set->joining, nullptr));
   }
-  for (const OperationPtr& operation : open) finish(operation, HORA_ABORTED, text);
+  finish_all(open, HORA_ABORTED, text);
+}
+
+// The world ends one way or the other: what the lane brings wakes nobody any more.
+void Engine::leave_lane() {
+  if (Lane* lane = channel_->lane()) lane->set_attentive(false);
 }
 
 // After a world that broke, rank 0 reads until the others have hung up: a connection that is closed

@@ -8,66 +8,96 @@
 namespace hora::collectives {
 
 bool Engine::take_submissions() {
-  std::vector<OperationPtr> operations = queue_.take();
-  if (operations.empty()) return false;
+  queue_.take(taken_);
+  if (taken_.empty()) return false;
+  if (taken_.size() == 1 && go_express(*sets_.at(0), taken_.front())) return true;
+  ask_rank_0(taken_, false);
+  return true;
+}
+
+void Engine::ask_rank_0(std::span<OperationPtr> operations, bool taken_before) {
   const auto now = Clock::now();
-  std::vector<Wish> wishes;
+  ItemWriter wishes;
+  ProcessSet* last = nullptr;
   for (OperationPtr& operation : operations) {
-    const auto found = sets_.find(operation->request.process_set);
-    if (found == sets_.end()) {  // removed while the operation was on its way
-      finish(operation, HORA_ABORTED, "the process set was removed");
-      continue;
-    }
-    ProcessSet& set = *found->second;
+    if (operation->request.action == Action::kShutdown) note_turn(operation->request);
     const Request& request = operation->request;
-    observer_.taken(request, operation->submitted);
+    if (last == nullptr || last->id != request.process_set) {
+      const auto found = sets_.find(request.process_set);
+      if (found == sets_.end()) {  // removed while the operation was on its way
+        finish(operation, HORA_ABORTED, "the process set was removed");
+        continue;
+      }
+      last = found->second.get();
+    }
+    ProcessSet& set = *last;
+    if (!taken_before) observer_.taken(request, operation->submitted);
+    operation->asked_as = set.cache.find(request, operation->record->number);
+    operation->record->number = operation->asked_as;
     if (coordinator_) {
-      observer_.arrived(0, request);
-      coordinator_->add(0, request, now);
-    } else if ((operation->asked_as = set.cache.find(request)) != 0) {
-      wishes.emplace_back(Reference{set.id, operation->asked_as});
+      if (!taken_before) observer_.arrived(0, request);
+      if (operation->asked_as == 0 ||
+          !coordinator_->add_known(0, operation->asked_as,
+                                   *set.cache.verdict_of(operation->asked_as), now)) {
+        add_in_full(0, set, request, now);
+      }
+    } else if (operation->asked_as != 0) {
+      wishes.by_number({set.id, operation->asked_as});
     } else {
-      wishes.emplace_back(request);
+      encode_request(wishes.in_full(), request);
     }
     if (request.action == Action::kJoin) {
       set.joining = std::move(operation);
     } else {
-      set.pending[request.name] = std::move(operation);
+      set.add_pending(std::move(operation));
     }
   }
   if (!wishes.empty()) {
-    channel_->send(0, control_message(ControlMessage::kRequests, encode_wishes(wishes)));
+    channel_->send(0, control_message(ControlMessage::kRequests, wishes.take()));
   }
-  return true;
+}
+
+// Rank 0.
+void Engine::add_in_full(int rank, const ProcessSet& set, Request request, Clock::time_point now) {
+  // Others may have asked for the same by its number.
+  if (const CacheId number = set.cache.number_of(request.name); number != 0) {
+    coordinator_->spell_out(set.id, number);
+  }
+  coordinator_->add(rank, std::move(request), now);
 }
 
 void Engine::handle_requests(int rank, std::string_view bytes) {
-  auto wishes = decode_wishes(bytes);
-  if (!wishes || !coordinator_) {
-    return give_up(name_rank(rank) + " sent a malformed control message");
-  }
   const auto now = Clock::now();
-  for (Wish& wish : *wishes) {
-    if (const auto* reference = std::get_if<Reference>(&wish)) {
-      const auto found = sets_.find(reference->process_set);
-      if (found == sets_.end()) continue;  // removed; the removal ends the operation on its rank
-      const auto& ranks = found->second->ranks;
-      const auto member = std::find(ranks.begin(), ranks.end(), rank);
-      auto request = found->second->cache.request_of(
-          reference->id, member == ranks.end() ? -1 : static_cast<int>(member - ranks.begin()));
-      if (!request) {
-        WireWriter out;
-        out.varint(static_cast<std::uint64_t>(reference->process_set));
-        out.varint(reference->id);
-        channel_->send(rank, control_message(ControlMessage::kInFull, out.take()));
-        continue;
-      }
-      wish = std::move(*request);
+  ItemReader in(bytes);
+  while (coordinator_) {
+    const ItemReader::Next next = in.next();
+    if (next == ItemReader::Next::kEnd) return;
+    if (next == ItemReader::Next::kMalformed) break;
+    if (next == ItemReader::Next::kByNumber) {
+      add_by_number(rank, in.reference(), now);
+      continue;
     }
-    auto& request = std::get<Request>(wish);
+    Request request;
+    if (!decode_request(in.in(), request)) break;
     observer_.arrived(rank, request);
-    coordinator_->add(rank, std::move(request), now);
+    const auto found = sets_.find(request.process_set);
+    if (found != sets_.end()) add_in_full(rank, *found->second, std::move(request), now);
   }
+  give_up(name_rank(rank) + " sent a malformed control message");
+}
+
+void Engine::add_by_number(int rank, const Reference& reference, Clock::time_point now) {
+  const auto found = sets_.find(reference.process_set);
+  if (found == sets_.end()) return;  // removed; the removal ends the operation on its rank
+  const Verdict* const known = found->second->cache.verdict_of(reference.id);
+  if (known != nullptr) {
+    observer_.arrived(rank, known->agreed);
+    if (coordinator_->add_known(rank, reference.id, *known, now)) return;
+  }
+  WireWriter out;
+  out.varint(static_cast<std::uint64_t>(reference.process_set));
+  out.varint(reference.id);
+  channel_->send(rank, control_message(ControlMessage::kInFull, out.take()));
 }
 
 // Rank 0 has forgotten a number in the meantime.
@@ -77,108 +107,117 @@ void Engine::ask_in_full(std::string_view bytes) {
   const CacheId id = in.varint();
   if (!in.ok()) return give_up("rank 0 sent a malformed control message");
   if (found == sets_.end()) return;
-  for (auto& [name, operation] : found->second->pending) {
-    if (operation->asked_as != id) continue;
-    operation->asked_as = 0;
-    channel_->send(0,
-                   control_message(ControlMessage::kRequests, encode_wishes({operation->request})));
-    return;
-  }
+  Operation* asked = nullptr;
+  found->second->pending.each([&](const OperationPtr& operation) {
+    if (operation->asked_as == id) asked = operation.get();
+  });
+  if (asked == nullptr) return;
+  asked->asked_as = 0;
+  ItemWriter wish;
+  encode_request(wish.in_full(), asked->request);
+  channel_->send(0, control_message(ControlMessage::kRequests, wish.take()));
 }
 
 // What an alltoall's verdict says to the coordinator itself.
-void Engine::take_own_column(Verdict& verdict) {
-  if (verdict.all_splits.empty()) return;
-  const auto set = sets_.find(verdict.agreed.process_set);
+void Engine::take_own_column(Told& each) {
+  if (each.verdict->all_splits.empty()) return;
+  const auto set = sets_.find(each.verdict->agreed.process_set);
   if (set == sets_.end() || set->second->index < 0) return;
+  if (each.made == nullptr) {  // the cache keeps what all are told
+    each.made = std::make_unique<Verdict>(*each.verdict);
+    each.verdict = each.made.get();
+  }
   const auto size = static_cast<std::size_t>(set->second->size());
   for (std::size_t sender = 0; sender < size; ++sender) {
-    verdict.numbers.push_back(
-        verdict.all_splits[sender * size + static_cast<std::size_t>(set->second->index)]);
+    each.made->numbers.push_back(
+        each.made->all_splits[sender * size + static_cast<std::size_t>(set->second->index)]);
   }
 }
 
 // Every other rank gets the verdicts of its sets. They must be with the kernel before this rank
 // runs them: the others could not take part otherwise.
-void Engine::announce(const std::vector<Verdict>& verdicts) {
+void Engine::announce(std::vector<Told>& list) {
   if (world_.settings.size == 1) return;
-  std::vector<CacheId> numbers;  // by verdict; 0: in full
   bool same_for_all = true;
-  for (const Verdict& verdict : verdicts) {
-    const auto set = sets_.find(verdict.agreed.process_set);
-    numbers.push_back(set == sets_.end() ? 0 : learn(*set->second, verdict));
-    same_for_all = same_for_all && verdict.agreed.process_set == 0 &&
-                   (numbers.back() != 0 || verdict.all_splits.empty());
+  for (Told& each : list) {
+    const auto set = sets_.find(each.verdict->agreed.process_set);
+    if (set != sets_.end()) learn(*set->second, each);
+    same_for_all = same_for_all && each.verdict->agreed.process_set == 0 &&
+                   (each.number != 0 || each.verdict->all_splits.empty());
   }
   std::string bytes;
   for (int rank = 1; rank < world_.settings.size; ++rank) {
-    if (rank == 1 || !same_for_all) bytes = encode_verdicts_for(rank, verdicts, numbers);
+    if (rank == 1 || !same_for_all) bytes = encode_verdicts_for(rank, list);
     if (!bytes.empty()) channel_->send(rank, control_message(ControlMessage::kVerdicts, bytes));
   }
   // A rank that does not read is slow or stopped, not lost: that shows elsewhere.
   static_cast<void>(channel_->flush(-1, Deadline::max()));
 }
 
-// Rank 0: the number by which the verdict is told, if it has one.
-CacheId Engine::learn(ProcessSet& set, const Verdict& verdict) {
-  const CacheId id = set.cache.find(verdict);
-  if (id != 0) {
-    set.cache.learn_again(id, nullptr);
+// Rank 0: by which number it is told, if it has one.
+void Engine::learn(ProcessSet& set, Told& each) {
+  // A number can be forgotten for the sake of what is told before it.
+  if (set.cache.verdict_of(each.number) == nullptr) each.number = set.cache.find(*each.verdict);
+  const Request* const mine = newly_asked(each);
+  if (each.number != 0) {
+    set.cache.learn_again(each.number, mine);
   } else {
-    set.cache.learn(verdict, nullptr);
+    set.cache.learn(*each.verdict, mine, [&](CacheId id) { coordinator_->spell_out(set.id, id); });
   }
-  return id;
 }
 
-std::string Engine::encode_verdicts_for(int rank, const std::vector<Verdict>& verdicts,
-                                        const std::vector<CacheId>& numbers) {
-  ItemWriter list;
-  for (std::size_t i = 0; i < verdicts.size(); ++i) {
-    const Verdict& verdict = verdicts[i];
-    const auto set = sets_.find(verdict.agreed.process_set);
+// What this rank had asked for. Null when it takes no part, or has asked by the same number.
+const Request* Engine::newly_asked(const Told& each) {
+  if (each.mine == nullptr || (each.number != 0 && each.mine->asked_as == each.number)) {
+    return nullptr;
+  }
+  return &each.mine->request;
+}
+
+std::string Engine::encode_verdicts_for(int rank, const std::vector<Told>& list) {
+  ItemWriter items;
+  for (const Told& each : list) {
+    const std::int32_t id = each.verdict->agreed.process_set;
+    const auto set = sets_.find(id);
     if (set == sets_.end()) continue;
     const auto& ranks = set->second->ranks;
     const auto member = std::find(ranks.begin(), ranks.end(), rank);
     if (member == ranks.end()) continue;
-    if (numbers[i] != 0) {
-      list.by_number({verdict.agreed.process_set, numbers[i]});
+    if (each.number != 0) {
+      items.by_number({id, each.number});
     } else {
-      encode_verdict(list.in_full(), verdict, static_cast<int>(member - ranks.begin()));
+      encode_verdict(items.in_full(), *each.verdict, static_cast<int>(member - ranks.begin()));
     }
   }
-  return list.empty() ? std::string() : list.take();
+  return items.empty() ? std::string() : items.take();
 }
 
 void Engine::handle_verdicts(std::string_view bytes) {
+  for (auto& [id, set] : sets_) set->cache.let_go();
   ItemReader in(bytes);
-  std::vector<Verdict> verdicts;
+  std::vector<Told> list;
   while (true) {
     const ItemReader::Next next = in.next();
-    if (next == ItemReader::Next::kEnd) return carry_out(verdicts);
+    if (next == ItemReader::Next::kEnd) return carry_out(list);
     if (next == ItemReader::Next::kMalformed) break;
-    Verdict verdict;
-    const bool in_full = next == ItemReader::Next::kInFull;
-    if (in_full && !decode_verdict(in.in(), verdict)) break;
-    const auto found =
-        sets_.find(in_full ? verdict.agreed.process_set : in.reference().process_set);
-    if (found == sets_.end()) {
-      if (!in_full) break;
-    } else {
-      ProcessSet& set = *found->second;
-      const auto request_of = [&](const std::string& name) -> const Request* {
-        const auto pending = set.pending.find(name);
-        return pending == set.pending.end() ? nullptr : &pending->second->request;
-      };
-      if (in_full) {
-        set.cache.learn(verdict, request_of(verdict.agreed.name));
-      } else {
-        const Verdict* known = set.cache.verdict_of(in.reference().id);
-        if (known == nullptr) break;
-        verdict = *known;
-        set.cache.learn_again(in.reference().id, request_of(verdict.agreed.name));
-      }
+    if (next == ItemReader::Next::kByNumber) {
+      const auto found = sets_.find(in.reference().process_set);
+      if (found == sets_.end()) break;
+      ResponseCache& cache = found->second->cache;
+      const CacheId number = in.reference().id;
+      const Verdict* known = cache.verdict_of(number);
+      if (known == nullptr) break;
+      list.push_back(told(known, nullptr, number));
+      cache.learn_again(number, newly_asked(list.back()));
+      continue;
     }
-    verdicts.push_back(std::move(verdict));
+    auto verdict = std::make_unique<Verdict>();
+    if (!decode_verdict(in.in(), *verdict)) break;
+    list.push_back(told(nullptr, std::move(verdict), 0));
+    const Told& each = list.back();
+    const auto found = sets_.find(each.verdict->agreed.process_set);
+    if (found == sets_.end()) continue;
+    found->second->cache.learn(*each.verdict, newly_asked(each));
   }
   give_up("rank 0 sent a malformed verdict");
 }

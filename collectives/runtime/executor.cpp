@@ -48,7 +48,7 @@ bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, con
 
 bool add_elementwise(Prepared& prepared, const Verdict& verdict, const Operation* operation) {
   Piece piece;
-  piece.count = element_count(verdict.agreed.shape);
+  piece.count = operation != nullptr ? operation->count : element_count(verdict.agreed.shape);
   const auto bytes = piece.count * static_cast<std::int64_t>(dtype_bytes(verdict.agreed.dtype));
   prepared.bytes += bytes;
   if (operation != nullptr) {
@@ -168,7 +168,7 @@ bool prepare(Prepared& prepared, const ProcessSet& set, const std::vector<const 
 
 // Its id; nothing when there is none.
 std::optional<std::string> choose_backend(const ProcessSet& set, const Prepared& prepared,
-                                          std::string& why_not) {
+                                          const Parameters& parameters, std::string& why_not) {
   SelectionQuery query;
   // Adasum is made of alltoalls and allgathers.
   query.operation =
@@ -178,6 +178,7 @@ std::optional<std::string> choose_backend(const ProcessSet& set, const Prepared&
   query.gpu = prepared.step.device != HORA_CPU_DEVICE;
   query.one_host = set.one_host;
   query.set_size = set.size();
+  query.hierarchical = query.operation != HORA_ALLREDUCE || parameters.hierarchical_allreduce;
   auto id = select_backend(set.table, query);
   if (id) return id;
   why_not = "no backend in use can do an " + std::string(operation_name(query.operation)) + " of " +
@@ -186,15 +187,23 @@ std::optional<std::string> choose_backend(const ProcessSet& set, const Prepared&
   return std::nullopt;
 }
 
-// "GLOO_ALLREDUCE": what the timeline shows while the backend works.
-std::string activity_name(std::string_view backend, const Step& step) {
+bool run_to_end(Backend& backend, const Step& step, ErrorText& error) {
+  std::uint64_t ticket = 0;
+  Progress progress = backend.execute(step, &ticket, error);
+  while (progress == Progress::kPending) progress = backend.poll(ticket, error);
+  return progress == Progress::kDone;
+}
+
+}  // namespace
+
+std::string activity_name(std::string_view backend, hora_operation operation, bool by_adasum) {
   std::string name;
   for (const char c : backend) {
     name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   }
-  switch (static_cast<hora_operation>(step.operation)) {
+  switch (operation) {
     case HORA_ALLREDUCE:
-      return name + (step.reduce_op == HORA_ADASUM ? "_ADASUM_ALLREDUCE" : "_ALLREDUCE");
+      return name + (by_adasum ? "_ADASUM_ALLREDUCE" : "_ALLREDUCE");
     case HORA_ALLGATHER:
       return name + "_ALLGATHER";
     case HORA_BROADCAST:
@@ -208,17 +217,9 @@ std::string activity_name(std::string_view backend, const Step& step) {
   }
 }
 
-bool run_to_end(Backend& backend, const Step& step, ErrorText& error) {
-  std::uint64_t ticket = 0;
-  Progress progress = backend.execute(step, &ticket, error);
-  while (progress == Progress::kPending) progress = backend.poll(ticket, error);
-  return progress == Progress::kDone;
-}
-
-}  // namespace
-
 Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
-                  const std::vector<Operation*>& operations, Activities* activities) {
+                  const std::vector<Operation*>& operations, const Parameters& parameters,
+                  Activities* activities) {
   Prepared prepared;
   if (!prepare(prepared, set, verdicts, operations)) {
     return broken("not enough memory for the result of " +
@@ -226,12 +227,18 @@ Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
                   verdicts.front()->agreed.name + "'");
   }
   std::string why_not;
-  const auto chosen = choose_backend(set, prepared, why_not);
+  const auto chosen = choose_backend(set, prepared, parameters, why_not);
   if (!chosen) return {Execution::Kind::kUnsupported, std::move(why_not)};
   Backend* const backend = set.find_backend(*chosen);
   prepared.step.activities = activities;
+  prepared.step.small_bytes = parameters.shm_small_bytes;
+  prepared.step.part_bytes = parameters.shm_part_bytes;
   ErrorText error;
-  if (activities != nullptr) activities->begin(activity_name(*chosen, prepared.step).c_str());
+  if (activities != nullptr) {
+    const auto operation = static_cast<hora_operation>(prepared.step.operation);
+    const bool by_adasum = prepared.step.reduce_op == HORA_ADASUM;
+    activities->begin(activity_name(*chosen, operation, by_adasum).c_str());
+  }
   const bool good = prepared.by_adasum
                         ? adasum(*backend, set.index, set.size(), prepared.step, error)
                         : run_to_end(*backend, prepared.step, error);

@@ -11,6 +11,7 @@
 #include "collectives/backends/registry.h"
 #include "collectives/runtime/bootstrap.h"
 #include "collectives/runtime/describe.h"
+#include "collectives/runtime/elastic_world.h"
 #include "hora/hora.h"
 #include "rendezvous/os/log.h"
 
@@ -74,6 +75,10 @@ hora_status start(const hora_options* options) {
     ranks += size;
   }
   auto from_environment = start_from_environment(std::move(sets), generation);
+  if (from_environment && from_environment->removed) {
+    return fail(HORA_REMOVED,
+                "this process is no longer needed: the elastic job goes on without it");
+  }
   if (from_environment) {
     const auto level = hora::os::parse_log_level(from_environment->settings.log_level);
     hora::os::set_log_level(level.value_or(hora::os::LogLevel::kWarn));
@@ -146,6 +151,20 @@ hora_status hora_reset(void) {
   });
 }
 
+hora_status hora_await_news(int64_t timeout_ms, int32_t* changes) {
+  return guarded([&] {
+    if (changes == nullptr || timeout_ms < 0) {
+      return fail(HORA_INVALID_ARGUMENT, "hora_await_news needs a time and a place for its answer");
+    }
+    *changes = 0;
+    if (!in_elastic_job()) return fail(HORA_UNSUPPORTED, "this is no worker of an elastic job");
+    const auto news = await_news(std::chrono::milliseconds(timeout_ms));
+    if (!news) return fail(HORA_ABORTED, news.error().message);
+    *changes = *news;
+    return HORA_OK;
+  });
+}
+
 int hora_is_initialized(void) { return current() != nullptr ? 1 : 0; }
 
 const char* hora_last_error(void) { return last_error.c_str(); }
@@ -170,6 +189,8 @@ const char* hora_status_name(hora_status status) {
       return "unsupported";
     case HORA_INTERNAL:
       return "internal error";
+    case HORA_REMOVED:
+      return "removed from the job";
   }
   return "unknown status";
 }
@@ -232,12 +253,14 @@ hora_status hora_wait(hora_handle handle, int64_t timeout_ms) {
     if (communicator == nullptr) return not_initialized();
     const OperationPtr operation = communicator->find(handle);
     if (operation == nullptr) return fail(HORA_INVALID_ARGUMENT, "unknown handle");
-    const auto deadline = timeout_ms < 0
-                              ? hora::Deadline::max()
-                              : hora::Clock::now() + std::chrono::milliseconds(timeout_ms);
-    if (!communicator->wait(*operation, deadline)) {
-      return fail(HORA_TIMED_OUT, "waited " + std::to_string(timeout_ms) + " ms for '" +
-                                      operation->request.name + "'; it is still in flight");
+    if (!operation->done()) {
+      const auto deadline = timeout_ms < 0
+                                ? hora::Deadline::max()
+                                : hora::Clock::now() + std::chrono::milliseconds(timeout_ms);
+      if (!communicator->wait(*operation, deadline)) {
+        return fail(HORA_TIMED_OUT, "waited " + std::to_string(timeout_ms) + " ms for '" +
+                                        operation->request.name + "'; it is still in flight");
+      }
     }
     return fail(operation->status, operation->error);
   });

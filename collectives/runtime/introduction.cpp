@@ -21,7 +21,7 @@ std::string encode_introduction(const Introduction& introduction) {
   for (const std::string& id : introduction.backends) out.text(id);
   out.varint(introduction.process_sets.size());
   for (const auto& ranks : introduction.process_sets) out.integers(ranks);
-  out.integer(introduction.fusion_threshold_bytes);
+  out.integers(to_numbers(introduction.parameters));
   out.integer(introduction.cache_capacity);
   out.integer(introduction.deterministic ? 1 : 0);
   out.integer(static_cast<std::int64_t>(introduction.hierarchical_allreduce));
@@ -42,12 +42,13 @@ Result<Introduction> decode_introduction(std::string_view bytes) {
   for (std::uint64_t left = in.varint(); left > 0 && in.ok(); --left) {
     introduction.process_sets.push_back(in.integers<std::int32_t>());
   }
-  introduction.fusion_threshold_bytes = in.integer();
+  const auto parameters = from_numbers(in.integers<std::int64_t>());
   introduction.cache_capacity = in.integer();
   introduction.deterministic = in.integer() != 0;
   introduction.hierarchical_allreduce = static_cast<Choice>(in.integer());
   introduction.hierarchical_allgather = static_cast<Choice>(in.integer());
-  if (!in.ok()) return make_error(ErrorCode::kFailed, "malformed introduction of a rank");
+  if (!in.ok() || !parameters) return make_error(ErrorCode::kFailed, "malformed introduction of a rank");
+  introduction.parameters = *parameters;
   return introduction;
 }
 

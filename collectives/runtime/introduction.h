@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/autotune/parameters.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {
@@ -21,7 +22,7 @@ struct Introduction {
   std::vector<std::string> backends;                    // that work here, best known first
   std::vector<std::vector<std::int32_t>> process_sets;  // static ones
   // Rank 0's hold for all.
-  std::int64_t fusion_threshold_bytes = 128 << 20;
+  Parameters parameters;
   std::int64_t cache_capacity = 1024;
   bool deterministic = false;
   Choice hierarchical_allreduce = Choice::kAuto;

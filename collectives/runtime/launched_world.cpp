@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "collectives/backends/registry.h"
-#include "collectives/runtime/hosted_rendezvous.h"
 #include "collectives/runtime/own_address.h"
 #include "collectives/runtime/pmi_meeting.h"
+#include "rendezvous/hosted_rendezvous.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
@@ -117,12 +117,12 @@ class Meeting {
 
   Result<std::string> open_rendezvous() {
     // Ends with the process, or when the ranks meet again: others may still be reading.
-    static std::unique_ptr<HostedRendezvous> hosted;
+    static std::unique_ptr<rendezvous::HostedRendezvous> hosted;
     hosted.reset();
     auto addresses = own_addresses();
     if (!addresses) return std::move(addresses).error();
     const std::string token = os::random_token();
-    auto started = HostedRendezvous::start(*addresses, token);
+    auto started = rendezvous::HostedRendezvous::start(*addresses, token);
     if (!started) return std::move(started).error();
     hosted = std::move(*started);
     std::string text = "ok " + os::random_token() + " " + token;

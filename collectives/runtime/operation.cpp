@@ -1,28 +1,90 @@
 #include "collectives/runtime/operation.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <climits>
+#include <mutex>
+
+#include "collectives/memory/futex_call.h"
 
 namespace hora::collectives {
 
-namespace {
+// Operations that wait to be used again: for all threads and worlds of the process, which they may
+// outlive.
+class OperationPool {
+ public:
+  static OperationPool& instance() {
+    static auto* const pool = new OperationPool;  // never destroyed: threads may end after statics
+    return *pool;
+  }
 
-long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
-           const timespec* timeout) {
-  static_assert(sizeof(word) == 4);
-  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), operation, value, timeout,
-                 nullptr, 0);
+  Operation* take() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!idle_.empty()) {
+        Operation* const operation = idle_.back();
+        idle_.pop_back();
+        return operation;
+      }
+    }
+    return new Operation;
+  }
+
+  void give(Operation* operation) {
+    operation->reset();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (idle_.size() < kMostIdle) {
+        idle_.push_back(operation);
+        return;
+      }
+    }
+    delete operation;
+  }
+
+ private:
+  static constexpr std::size_t kMostIdle = 4096;
+
+  std::mutex mutex_;
+  std::vector<Operation*> idle_;
+};
+
+OperationPtr make_operation() {
+  OperationPtr operation;
+  operation.operation_ = OperationPool::instance().take();
+  operation->owners_.store(1, std::memory_order_relaxed);
+  return operation;
 }
 
-}  // namespace
+void OperationPtr::recycle(Operation* operation) { OperationPool::instance().give(operation); }
 
-void Operation::finish(hora_status outcome, std::string text) {
+void Operation::reset() {
+  std::string name = std::move(request.name);
+  std::vector<std::int64_t> shape = std::move(request.shape);
+  name.clear();
+  shape.clear();
+  request = Request{};
+  request.name = std::move(name);
+  request.shape = std::move(shape);
+  name_hash = 0;
+  handle = 0;
+  input = nullptr;
+  output = nullptr;
+  stream = nullptr;
+  count = 0;
+  record = nullptr;
+  asked_as = 0;
+  barrier = 0;
+  result = ResultBuffer{};
+  result_shape.clear();
+  received_splits.clear();
+  number = -1;
+  status = HORA_OK;
+  error.clear();
+  state_.store(kInFlight, std::memory_order_relaxed);
+}
+
+void Operation::finish(hora_status outcome, std::string_view text) {
   status = outcome;
-  error = std::move(text);
+  error = text;
   if (state_.exchange(kDone, std::memory_order_acq_rel) == kWaitedFor) {
     futex(state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr);
   }

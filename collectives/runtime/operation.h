@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/backends/backend.h"
@@ -52,9 +54,21 @@ class ResultBuffer {
   std::unique_ptr<void, FreeResult> data_;
 };
 
+// What the runtime remembers of a name, also between the operations that bear it (request_queue.h).
+struct NameRecord {
+  std::int32_t process_set = 0;
+  std::string name;
+  std::uint64_t hash = 0;
+  bool in_flight = false;    // the queue's
+  std::uint64_t number = 0;  // of the thread that drives: what the response cache answered last
+};
+
+class OperationPtr;
+
 struct Operation {
   // Written by the submitting thread, before the runtime sees it.
   Request request;
+  std::uint64_t name_hash = 0;
   std::int64_t handle = 0;
   const void* input = nullptr;
   void* output = nullptr;
@@ -62,8 +76,10 @@ struct Operation {
   std::int64_t count = 0;  // elements of the input
   Clock::time_point submitted;
 
+  NameRecord* record = nullptr;  // while it is in flight
   // The runtime's own: the number by which rank 0 was asked for it; 0: in full.
   std::uint64_t asked_as = 0;
+  std::uint64_t barrier = 0;  // the how manieth of its set, from 1
 
   // Written by the runtime before finish().
   ResultBuffer result;
@@ -75,17 +91,61 @@ struct Operation {
 
   bool done() const { return state_.load(std::memory_order_acquire) == kDone; }
   // Once. Everything above is visible to whoever sees done().
-  void finish(hora_status outcome, std::string text);
+  void finish(hora_status outcome, std::string_view text);
   // True when done; false when the deadline came first. Deadline::max() waits for ever.
   bool wait(Deadline deadline);
 
  private:
+  friend class OperationPtr;
+  friend class OperationPool;
+  friend OperationPtr make_operation();
+
+  // As new, but for the memory that its texts and lists have.
+  void reset();
+
   static constexpr std::uint32_t kInFlight = 0;
   static constexpr std::uint32_t kWaitedFor = 1;  // in flight, and a thread sleeps on it
   static constexpr std::uint32_t kDone = 2;
   std::atomic<std::uint32_t> state_{kInFlight};
+  std::atomic<std::uint32_t> owners_{0};
 };
 
-using OperationPtr = std::shared_ptr<Operation>;
+// Shares an operation. Whose last owner is gone is used again for another one: the operations of a
+// training step are many and alike.
+class OperationPtr {
+ public:
+  OperationPtr() = default;
+  OperationPtr(std::nullptr_t) {}  // NOLINT: as the standard's pointers
+  OperationPtr(const OperationPtr& other) : operation_(other.operation_) {
+    if (operation_ != nullptr) operation_->owners_.fetch_add(1, std::memory_order_relaxed);
+  }
+  OperationPtr(OperationPtr&& other) noexcept
+      : operation_(std::exchange(other.operation_, nullptr)) {}
+  OperationPtr& operator=(OperationPtr other) noexcept {
+    std::swap(operation_, other.operation_);
+    return *this;
+  }
+  ~OperationPtr() {
+    if (operation_ != nullptr && operation_->owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      recycle(operation_);
+    }
+  }
+
+  Operation* get() const { return operation_; }
+  Operation* operator->() const { return operation_; }
+  Operation& operator*() const { return *operation_; }
+  explicit operator bool() const { return operation_ != nullptr; }
+  friend bool operator==(const OperationPtr& each, std::nullptr_t) {
+    return each.operation_ == nullptr;
+  }
+
+ private:
+  friend OperationPtr make_operation();
+  static void recycle(Operation* operation);
+
+  Operation* operation_ = nullptr;
+};
+
+OperationPtr make_operation();
 
 }  // namespace hora::collectives

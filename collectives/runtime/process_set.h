@@ -5,9 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,12 +29,26 @@ struct ProcessSet {
   bool one_host = false;
   bool keeps_order = false;  // each element's sum is the same whatever shares its step
   std::vector<std::pair<std::string, BackendPtr>> backends;
-  SelectionTable table;                                   // rows of those backends
-  std::unordered_map<std::string, OperationPtr> pending;  // by name
+  SelectionTable table;  // rows of those backends
+  ProbeTable<OperationPtr> pending;
   OperationPtr joining;
   ResponseCache cache;
 
   int size() const { return static_cast<int>(ranks.size()); }
+  // `hash`: name_hash() of the name within this set.
+  Operation* find_pending(std::uint64_t hash, const std::string& name) const {
+    const OperationPtr* found =
+        pending.find(hash, [&](const OperationPtr& each) { return each->request.name == name; });
+    return found == nullptr ? nullptr : found->get();
+  }
+  OperationPtr take_pending(const Operation& operation) {
+    return pending.take(operation.name_hash,
+                        [&](const OperationPtr& each) { return each.get() == &operation; });
+  }
+  void add_pending(OperationPtr operation) {
+    const std::uint64_t hash = operation->name_hash;
+    pending.insert(hash, std::move(operation));
+  }
   Backend* find_backend(const std::string& backend) const {
     for (const auto& [id_, instance] : backends) {
       if (id_ == backend) return instance.get();
@@ -50,17 +62,19 @@ class SetTable {
  public:
   void add(std::int32_t id, std::vector<std::int32_t> ranks) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    sets_[id] = std::move(ranks);
+    sets_[id] = std::make_shared<const std::vector<std::int32_t>>(std::move(ranks));
   }
   void remove(std::int32_t id) {
     const std::lock_guard<std::mutex> lock(mutex_);
     sets_.erase(id);
   }
-  std::optional<std::vector<std::int32_t>> ranks(std::int32_t id) const {
+  using Ranks = std::shared_ptr<const std::vector<std::int32_t>>;
+
+  // Null when there is no such set.
+  Ranks ranks(std::int32_t id) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto found = sets_.find(id);
-    if (found == sets_.end()) return std::nullopt;
-    return found->second;
+    return found == sets_.end() ? nullptr : found->second;
   }
   std::vector<std::int32_t> ids() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -71,7 +85,7 @@ class SetTable {
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::int32_t, std::vector<std::int32_t>> sets_;
+  std::map<std::int32_t, Ranks> sets_;
 };
 
 }  // namespace hora::collectives

@@ -11,7 +11,7 @@ namespace {
 class Check {
  public:
   Check(const hora_request& request, const std::vector<std::int32_t>& ranks)
-      : given_(request), ranks_(ranks), operation_(std::make_shared<Operation>()) {}
+      : given_(request), ranks_(ranks), operation_(make_operation()) {}
 
   Result<OperationPtr> run() {
     if (given_.struct_size < offsetof(hora_request, stream)) {

@@ -1,12 +1,18 @@
 // Where the caller threads hand operations to the runtime: the one structure that both touch.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "collectives/negotiation/probe_table.h"
 #include "collectives/runtime/operation.h"
 
 namespace hora::collectives {
@@ -17,34 +23,55 @@ class RequestQueue {
   enum class Push { kQueued, kQueuedFirst, kQueuedAlone, kDuplicate, kClosed };
 
   // All or none. On kDuplicate `detail` gets the name, on kClosed the reason.
-  Push push(std::vector<OperationPtr> operations, std::string& detail) {
+  Push push(std::span<const OperationPtr> operations, std::string& detail) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closed_) {
       detail = closing_text_;
       return Push::kClosed;
     }
     for (std::size_t i = 0; i < operations.size(); ++i) {
-      if (in_flight_.insert(key(*operations[i])).second) continue;
-      detail = operations[i]->request.name;
-      for (std::size_t j = 0; j < i; ++j) in_flight_.erase(key(*operations[j]));
+      Operation& operation = *operations[i];
+      operation.record = &record_of(operation);
+      if (!std::exchange(operation.record->in_flight, true)) continue;
+      detail = operation.request.name;
+      for (std::size_t j = 0; j < i; ++j) operations[j]->record->in_flight = false;
       return Push::kDuplicate;
     }
     const bool first = waiting_.empty();
-    for (OperationPtr& operation : operations) waiting_.push_back(std::move(operation));
+    in_flight_ += operations.size();
+    waiting_.insert(waiting_.end(), operations.begin(), operations.end());
+    something_waits_.store(true, std::memory_order_release);
     if (!first) return Push::kQueued;
-    return in_flight_.size() == waiting_.size() ? Push::kQueuedAlone : Push::kQueuedFirst;
+    return in_flight_ == waiting_.size() ? Push::kQueuedAlone : Push::kQueuedFirst;
   }
 
-  std::vector<OperationPtr> take() {
+  // take() would answer something.
+  bool something_waits() const { return something_waits_.load(std::memory_order_acquire); }
+
+  // What was waiting, in the place of what `operations` held.
+  void take(std::vector<OperationPtr>& operations) {
+    operations.clear();
+    if (!something_waits()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    return std::exchange(waiting_, {});
+    something_waits_.store(false, std::memory_order_relaxed);
+    std::swap(waiting_, operations);
   }
 
-  // The name may be used again. Before the operation is finished, so that whoever saw it finish
+  // When what waits longest was submitted; nothing when nothing waits.
+  std::optional<Clock::time_point> oldest() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return waiting_.empty() ? std::nullopt : std::optional(waiting_.front()->submitted);
+  }
+
+  // The names may be used again. Before the operations are finished, so that whoever saw one finish
   // can submit the next one.
-  void release_name(const Operation& operation) {
+  void release_names(std::span<const OperationPtr> operations) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    in_flight_.erase(key(operation));
+    for (const OperationPtr& operation : operations) {
+      if (operation == nullptr) continue;
+      operation->record->in_flight = false;
+      --in_flight_;
+    }
   }
 
   // From now on nothing is accepted, for this reason. Answers what was still waiting.
@@ -56,13 +83,41 @@ class RequestQueue {
   }
 
  private:
-  static std::string key(const Operation& operation) {
-    return std::to_string(operation.request.process_set) + '/' + operation.request.name;
+  using RecordPtr = std::unique_ptr<NameRecord>;
+
+  NameRecord& record_of(const Operation& operation) {
+    const Request& request = operation.request;
+    const auto same = [&](const RecordPtr& record) {
+      return record->process_set == request.process_set && record->name == request.name;
+    };
+    if (RecordPtr* found = records_.find(operation.name_hash, same)) return **found;
+    if (records_.size() >= keep_) forget_idle_names();
+    auto fresh = std::make_unique<NameRecord>();
+    fresh->process_set = request.process_set;
+    fresh->name = request.name;
+    fresh->hash = operation.name_hash;
+    return *records_.insert(operation.name_hash, std::move(fresh));
   }
 
-  std::mutex mutex_;
+  // Names that do not come again must not stay for ever.
+  void forget_idle_names() {
+    std::vector<RecordPtr> records = records_.take_all();
+    for (RecordPtr& record : records) {
+      if (!record->in_flight) continue;
+      const std::uint64_t hash = record->hash;
+      records_.insert(hash, std::move(record));
+    }
+    keep_ = std::max(kLeastKept, 2 * records_.size());
+  }
+
+  static constexpr std::size_t kLeastKept = 8192;
+
+  mutable std::mutex mutex_;
   std::vector<OperationPtr> waiting_;
-  std::unordered_set<std::string> in_flight_;
+  ProbeTable<RecordPtr> records_;
+  std::size_t keep_ = kLeastKept;
+  std::size_t in_flight_ = 0;
+  std::atomic<bool> something_waits_{false};
   bool closed_ = false;
   std::string closing_text_;
 };

@@ -1,6 +1,8 @@
 #include "collectives/runtime/settings.h"
 
 #include <charconv>
+#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 
 #include "rendezvous/contract/worker_env.h"
@@ -32,6 +34,21 @@ class Reader {
       return;
     }
     out = static_cast<Integer>(value);
+  }
+
+  void number(std::string_view name, double& out, double least, double most) {
+    const std::optional<std::string> found = variables_(name);
+    if (!found || found->empty()) return;
+    double value = 0;
+    const char* end = found->data() + found->size();
+    const auto parsed = std::from_chars(found->data(), end, value);
+    if (parsed.ec != std::errc{} || parsed.ptr != end || !(value >= least && value <= most)) {
+      char text[96];
+      std::snprintf(text, sizeof text, ": expected a number from %g to %g", least, most);
+      fail(std::string(name) + "=" + *found + text);
+      return;
+    }
+    out = value;
   }
 
   // Any number above 0 is true.
@@ -73,6 +90,33 @@ void read_stall_check(Reader& reader, Settings& settings) {
   seconds = settings.stall_shutdown.count();
   reader.integer("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", seconds, 0, 1'000'000'000);
   settings.stall_shutdown = std::chrono::seconds(seconds);
+}
+
+// What the user gives is not searched for.
+void read_parameters(Reader& reader, const Variables& variables, Settings& settings) {
+  Parameters& parameters = settings.parameters;
+  Freedom& tunable = settings.tunable;
+  const auto given = [&](std::string_view name) { return !variables(name).value_or("").empty(); };
+  reader.integer("HOROVOD_FUSION_THRESHOLD", parameters.fusion_threshold_bytes, 0, INT64_MAX);
+  double cycle_ms = 0;
+  reader.number("HOROVOD_CYCLE_TIME", cycle_ms, 0, 1e6);
+  parameters.cycle_time_us = std::lround(cycle_ms * 1000);
+  reader.integer("HORA_SHM_SMALL_BYTES", parameters.shm_small_bytes, 0, INT32_MAX);
+  reader.integer("HORA_SHM_PART_BYTES", parameters.shm_part_bytes, 0, INT32_MAX);
+  tunable.fusion = !given("HOROVOD_FUSION_THRESHOLD");
+  tunable.cycle_time = !given("HOROVOD_CYCLE_TIME");
+  tunable.shm = !given("HORA_SHM_SMALL_BYTES") && !given("HORA_SHM_PART_BYTES");
+  tunable.hierarchical = settings.hierarchical_allreduce == Choice::kAuto;
+}
+
+void read_autotune(Reader& reader, Settings& settings) {
+  AutotuneOptions& options = settings.autotune_options;
+  reader.flag("HOROVOD_AUTOTUNE", settings.autotune);
+  reader.text("HOROVOD_AUTOTUNE_LOG", settings.autotune_log);
+  reader.integer("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", options.warmup_samples, 0, 1'000'000);
+  reader.integer("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", options.steps_per_sample, 0, 1'000'000);
+  reader.integer("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", options.most_samples, 0, 10'000);
+  reader.number("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", options.most_noise, 0, 1);
 }
 
 constexpr std::int64_t kManyRanks = 1 << 20;
@@ -117,12 +161,12 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.integer(env::kRendezvousPort, settings.rendezvous_port, 0, 65535);
   reader.text(env::kRendezvousToken, settings.rendezvous_token);
   reader.text(env::kJobId, settings.job_id);
-  reader.text("HORA_ROUND", settings.round);
+  reader.text(env::kRound, settings.round);
+  reader.integer(env::kWorker, settings.worker, 0, INT32_MAX);
   reader.text(env::kGlooInterface, settings.interface);
   std::int64_t seconds = 30;
   reader.integer(env::kGlooTimeoutSeconds, seconds, 1, 1'000'000);
   settings.start_timeout = std::chrono::seconds(seconds);
-  reader.integer("HOROVOD_FUSION_THRESHOLD", settings.fusion_threshold_bytes, 0, INT64_MAX);
   reader.integer("HOROVOD_CACHE_CAPACITY", settings.cache_capacity, 0, 1 << 24);
   reader.integer("HORA_DETERMINISTIC", settings.deterministic, 0, 1);
   reader.text("HORA_BACKENDS", settings.backends);
@@ -133,6 +177,8 @@ Result<Settings> parse_settings(const Variables& variables) {
   read_stall_check(reader, settings);
   read_choice(reader, "HOROVOD_HIERARCHICAL_ALLREDUCE", settings.hierarchical_allreduce);
   read_choice(reader, "HOROVOD_HIERARCHICAL_ALLGATHER", settings.hierarchical_allgather);
+  read_parameters(reader, variables, settings);
+  read_autotune(reader, settings);
   if (settings.size > 1 && settings.rendezvous_address.empty()) {
     reader.fail("HOROVOD_SIZE=" + std::to_string(settings.size) +
                 " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program by horarun");

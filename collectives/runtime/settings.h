@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/autotune/autotuner.h"
 #include "collectives/runtime/introduction.h"
 #include "rendezvous/base/result.h"
 
@@ -28,6 +29,7 @@ struct Settings {
   std::string rendezvous_token;  // a secret
   std::string job_id;
   std::string round;      // of an elastic job: which incarnation of the world this is
+  int worker = -1;        // of an elastic job: by which the agent knows this process
   std::string interface;  // name of the one for the traffic between hosts; empty: by the route
   std::chrono::milliseconds start_timeout{30000};
 
@@ -45,9 +47,15 @@ struct Settings {
   std::chrono::seconds stall_warning{60};
   std::chrono::seconds stall_shutdown{0};  // 0: never
 
-  std::int64_t fusion_threshold_bytes = 128 << 20;
+  // What autotuning begins with, and of that what the user has left to it.
+  Parameters parameters;
+  Freedom tunable{true, true, true, true};
+  bool autotune = false;
+  std::string autotune_log;  // path; empty: none
+  AutotuneOptions autotune_options;
+
   std::int64_t cache_capacity = 1024;  // tensors of a process set; 0: off
-  bool deterministic = false;  // the same inputs on the same ranks give the same bits
+  bool deterministic = false;          // the same inputs on the same ranks give the same bits
   // Only these backends ("shm,gloo"), or all but those behind a minus ("-mpi"); empty: all that
   // work.
   std::string backends;

@@ -40,6 +40,7 @@ std::optional<std::string> select_backend(const SelectionTable& table,
   const SelectionRow* best = nullptr;
   for (const SelectionRow& row : table) {
     if (!fits(row.capability, query)) continue;
+    if (!query.hierarchical && row.backend == kHierarchical) continue;
     if (best == nullptr || row.capability.score > best->capability.score) best = &row;
   }
   if (best == nullptr) return std::nullopt;

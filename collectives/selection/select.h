@@ -25,7 +25,11 @@ struct SelectionQuery {
   bool gpu = false;
   bool one_host = false;  // all ranks of the set share a host
   int set_size = 1;
+  bool hierarchical = true;  // the row of that id may be taken
 };
+
+// The backend that is composed of two others.
+inline constexpr const char* kHierarchical = "hierarchical";
 
 // The id of the row with the largest score (of equals, the first). Nothing: no backend can.
 std::optional<std::string> select_backend(const SelectionTable& table, const SelectionQuery& query);

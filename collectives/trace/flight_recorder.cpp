@@ -45,6 +45,7 @@ void write_note(FlightNote& note, std::uint64_t stamp, std::int64_t began_ns, st
   note.tensors = static_cast<std::uint32_t>(tensors);
   copy_text(note.operation, action_name(first.action));
   copy_text(note.name, first.name);
+  note.process_set = first.process_set;
   in_order();
   note.stamp = stamp;
 }
@@ -80,8 +81,23 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
   for (FlightNote& note : page_->asked) note.stamp = 0;
   for (FlightNote& note : page_->steps) note.stamp = 0;
   page_->rank = rank;
+  enter(FlightState::kMeeting);
+}
+
+void FlightRecorder::enter(FlightState state) {
+  if (page_ == nullptr) return;
+  page_->since_ns = nanoseconds(Clock::now());
   in_order();
-  page_->state = FlightState::kRunning;
+  page_->state = state;
+}
+
+void FlightRecorder::joined(std::uint64_t process_sets) {
+  changed_sets(process_sets);
+  enter(FlightState::kRunning);
+}
+
+void FlightRecorder::changed_sets(std::uint64_t process_sets) {
+  if (page_ != nullptr) std::atomic_ref(page_->process_sets).store(process_sets);  // any thread
 }
 
 FlightRecorder::~FlightRecorder() {
@@ -95,12 +111,12 @@ void FlightRecorder::taken(const Request& request, Clock::time_point submitted) 
              request);
 }
 
-void FlightRecorder::agreed(std::span<const Verdict> verdicts) {
+void FlightRecorder::agreed(std::span<const Verdict* const> verdicts) {
   if (page_ == nullptr) return;
   for (FlightNote& note : page_->asked) {
     if (note.stamp == 0 || note.ended_ns != 0) continue;
-    for (const Verdict& verdict : verdicts) {
-      if (!is_named(note, verdict.agreed.name)) continue;
+    for (const Verdict* verdict : verdicts) {
+      if (!is_named(note, verdict->agreed.name)) continue;
       note.ended_ns = nanoseconds(Clock::now());
       break;
     }
@@ -116,10 +132,9 @@ void FlightRecorder::step_begins(std::span<const Verdict* const> step) {
 void FlightRecorder::step_ends() {
   if (page_ == nullptr || steps_ == 0) return;
   page_->steps[(steps_ - 1) % kFlightSteps].ended_ns = nanoseconds(Clock::now());
+  ++page_->collectives;
 }
 
-void FlightRecorder::world_ended() {
-  if (page_ != nullptr) page_->state = FlightState::kEnded;
-}
+void FlightRecorder::world_ended() { enter(FlightState::kEnded); }
 
 }  // namespace hora::collectives

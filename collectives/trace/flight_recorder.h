@@ -20,17 +20,22 @@ class FlightRecorder {
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   // `path`: the agent's file (HORA_FLIGHT_RECORDER), `page`: this rank's place in it. Where it
-  // cannot be opened nothing is recorded.
+  // cannot be opened nothing is recorded. From now on this rank is meeting the others.
   void open(const std::string& path, int page, int rank);
+  // ... and now it has met them. `process_sets`: bit N when it is in set N.
+  void joined(std::uint64_t process_sets);
+  void changed_sets(std::uint64_t process_sets);
 
   // See Observer. `agreed` for what this rank asked for.
   void taken(const Request& request, Clock::time_point submitted);
-  void agreed(std::span<const Verdict> verdicts);
+  void agreed(std::span<const Verdict* const> verdicts);
   void step_begins(std::span<const Verdict* const> step);
   void step_ends();
   void world_ended();
 
  private:
+  void enter(rendezvous::FlightState state);
+
   rendezvous::FlightPage* page_ = nullptr;  // mapped
   std::uint64_t stamp_ = 0;
   std::size_t asked_ = 0;  // notes of each kind so far

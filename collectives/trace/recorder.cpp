@@ -48,12 +48,12 @@ void Recorder::arrived(int rank, const Request& request) noexcept {
   tell_timeline([&](Timeline& timeline) { timeline.arrived(rank, request); });
 }
 
-void Recorder::agreed(std::span<const Verdict> verdicts) noexcept {
+void Recorder::agreed(std::span<const Verdict* const> verdicts) noexcept {
   flight_.agreed(verdicts);
   tell_timeline([&](Timeline& timeline) {
     timeline.cycle();
     const auto now = Clock::now();
-    for (const Verdict& verdict : verdicts) timeline.agreed(verdict, now);
+    for (const Verdict* verdict : verdicts) timeline.agreed(*verdict, now);
   });
 }
 

@@ -27,6 +27,7 @@ def main():
     dist.all_reduce(error, op=dist.ReduceOp.MAX)
     if rank == 0:
         print(f"{size} rank(s): the largest error of a weight is {error.item():.6f}", flush=True)
+    del model  # it holds the process group, whose threads must end before Python does
     dist.destroy_process_group()
 
 

@@ -1,8 +1,15 @@
 """Training that goes on when ranks are lost or come: the state is committed now and then, and the
 training function starts from the last commit with the ranks that are there.
 
-    horarun -np 2 python3 docs/examples/torch_elastic.py
+    horarun -np 2 --min-np 1 -H localhost:1,127.0.0.1:1 python3 docs/examples/torch_elastic.py
+    horarun -np 2 --min-np 1 --host-discovery-script ./hosts.sh python3 docs/examples/torch_elastic.py
+
+With --lose one rank is killed in the second epoch, to see the other one go on.
 """
+
+import os
+import signal
+import sys
 
 import torch
 
@@ -34,6 +41,8 @@ def main():
                 state.sampler.record_batch(index, BATCH)
                 if index % 5 == 4:
                     state.commit()
+                if "--lose" in sys.argv and state.epoch == 1 and hvd.size() > 1 and hvd.rank() == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
             state.sampler.set_epoch(state.epoch + 1)
             state.epoch += 1
             state.commit()

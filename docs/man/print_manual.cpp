@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "launcher/usage_text.h"
+#include "launcher/options/usage_text.h"
 
 int main(int argc, char** argv) {
   using namespace hora::launcher;

@@ -19,7 +19,7 @@
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
 #include "launcher/agent/stack_collector.h"
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/event_loop.h"
 
@@ -30,10 +30,14 @@ namespace {
 using os::Clock;
 using Milliseconds = std::chrono::milliseconds;
 
-// Nothing runs before the order; other hosts may need long to connect and to receive files.
-constexpr Milliseconds kLeaseBeforeOrder{15 * 60 * 1000};
+// Nothing runs before the order, and other hosts may need long to connect and to receive files; but
+// a launcher that lives says so every 2.5 s at least.
+constexpr Milliseconds kLeaseBeforeOrder{30'000};
 constexpr Milliseconds kHeartbeatBeforeOrder{2'500};
 constexpr Milliseconds kDefaultGrace{5'000};
+constexpr Milliseconds kProgressSoon{50};  // until all ranks have come through a collective
+constexpr Milliseconds kProgressLater{1'000};
+constexpr int kSoonLooks = 1'200;                  // for a minute
 constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does not read the goodbye
 
 class Agent {
@@ -53,8 +57,10 @@ class Agent {
   void on_delivery(const Frame& frame);
   void on_probe(std::string_view payload);
   void on_order(std::string_view payload);
+  void serve_pmi();
   void on_start();
   void on_dump(Milliseconds patience);
+  void watch_progress();
   void on_link_end(const std::string& why);
   void on_signals();
   void on_heartbeat();
@@ -83,6 +89,8 @@ class Agent {
   std::unique_ptr<HostJob> job_;
   os::Fd signals_;
   ReservedPort reserved_port_;
+  FlightRecords::Progress progress_;  // as last told
+  int progress_looks_ = 0;
   std::string host_;
   bool suspended_ = false;
   bool leaving_ = false;
@@ -153,7 +161,10 @@ void Agent::greet() {
   hello.cache_directory = options_.cache_directory;
   if (const char* connection = ::getenv("SSH_CONNECTION")) hello.ssh_connection = connection;
   if (options_.report_sha) {
-    if (auto sha = sha256_of_file("/proc/self/exe")) hello.agent_sha256 = std::move(*sha);
+    hello.agent_sha256 = options_.own_sha256;
+    if (hello.agent_sha256.empty()) {
+      if (auto sha = sha256_of_file("/proc/self/exe")) hello.agent_sha256 = std::move(*sha);
+    }
   }
   if (options_.probe) {
     if (auto listener = ProbeListener::create(*loop_)) {
@@ -168,8 +179,7 @@ void Agent::greet() {
   link_->send(FrameType::kHello, encode(hello));
 }
 
-// --- frames
-// ---------------------------------------------------------------------------------------
+// --- frames --------------------------------------------------------------------------------------
 
 void Agent::on_frame(Frame frame) {
   if (leaving_) return;
@@ -194,9 +204,25 @@ void Agent::on_frame(Frame frame) {
     case FrameType::kTerminate:
       if (const auto grace_ms = number()) return end_job(Milliseconds(*grace_ms));
       break;
+    case FrameType::kEndRank:
+      if (const auto rank = number()) {
+        const auto grace_ms = number();
+        if (!grace_ms) break;
+        if (job_) job_->end_rank(static_cast<int>(*rank), Milliseconds(*grace_ms));
+        return;
+      }
+      break;
     case FrameType::kSignal:
       if (const auto signal = number(); signal && *signal >= 1 && *signal <= 64) {
         if (job_) job_->signal_ranks(static_cast<int>(*signal));
+        return;
+      }
+      break;
+    case FrameType::kSignalRank:
+      if (const auto rank = number()) {
+        const auto signal = number();
+        if (!signal || *signal < 1 || *signal > 64) break;
+        if (job_) job_->signal_rank(static_cast<int>(*rank), static_cast<int>(*signal));
         return;
       }
       break;
@@ -303,13 +329,51 @@ void Agent::on_order(std::string_view payload) {
         {std::string(failure::kAgent), opened.error().message + " (host " + host_ + ")", ""});
   }
   share_.patience_ms = static_cast<int>(grace().count()) + options_.keeper_margin_ms;
-  link_->send(FrameType::kReady);
+  if (job_->order().pmi.empty()) {
+    link_->send(FrameType::kReady);
+  } else {
+    serve_pmi();
+  }
   on_heartbeat();
+}
+
+void Agent::serve_pmi() {
+  const auto failed = [this](const std::string& what) {
+    fail({std::string(failure::kPmi),
+          "hora-" + job_->order().pmi + ", which serves PMI to the ranks: " + what,
+          job_->started() || job_->order().pmi != "pmix"
+              ? ""
+              : "it needs the PMIx library of that host, libpmix.so.2: install it "
+                "(Debian, Ubuntu: libpmix2), or name its folder in LD_LIBRARY_PATH"});
+  };
+  auto directory = deliveries_->job_directory();
+  if (!directory) return failed(directory.error().message);
+  const Status started = job_->serve_pmi(
+      *directory, [this] { link_->send(FrameType::kReady); }, failed);
+  if (!started) failed(started.error().message);
 }
 
 void Agent::on_start() {
   if (!job_ || job_->started()) return fail_protocol("a start without an order");
   job_->start();
+  watch_progress();
+}
+
+// The launcher shows how far the ranks are, and takes work for a sign of life.
+void Agent::watch_progress() {
+  if (leaving_ || job_->living_ranks().empty()) return;
+  const auto now = job_->flight_records().progress();
+  if (now != progress_) {
+    std::string payload;
+    for (const int count : {now.meeting, now.joined, now.worked}) {
+      append_u32(payload, static_cast<std::uint32_t>(count));
+    }
+    link_->send(FrameType::kProgress, payload);
+  }
+  progress_ = now;
+  const bool all = now.worked == static_cast<int>(job_->order().ranks.size());
+  const bool rare = all || ++progress_looks_ > kSoonLooks;  // they may never use the runtime
+  loop_->call_after(rare ? kProgressLater : kProgressSoon, [this] { watch_progress(); });
 }
 
 void Agent::on_dump(Milliseconds patience) {
@@ -319,13 +383,11 @@ void Agent::on_dump(Milliseconds patience) {
   }
   std::vector<StackCollector::RankProcess> ranks;
   for (const auto& [rank, pid] : job_->living_ranks()) ranks.push_back({rank, pid});
-  stacks_->collect(std::move(ranks), patience, [this](StackReport report) {
-    link_->send(FrameType::kStacks, encode(report));
-  });
+  stacks_->collect(std::move(ranks), job_->flight_records(), patience,
+                   [this](StackReport report) { link_->send(FrameType::kStacks, encode(report)); });
 }
 
-// --- life
-// -----------------------------------------------------------------------------------------
+// --- life ----------------------------------------------------------------------------------------
 
 void Agent::on_signals() {
   signalfd_siginfo info;

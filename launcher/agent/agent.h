@@ -14,6 +14,7 @@ struct AgentOptions {
   std::string local_bundle;     // a bundle to use where it lies; nothing is copied then
   bool probe = false;           // answer probes of other hosts
   bool report_sha = false;      // SHA-256 of the own executable in Hello
+  std::string own_sha256;       // known already; else it is computed when it is asked for
   // Beyond the grace: when the launcher is gone and the agent does nothing, the keeper steps in.
   int keeper_margin_ms = 10'000;
 };

@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "launcher/agent/remove_tree.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
@@ -42,20 +42,6 @@ bool is_hash(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-std::optional<std::string> read_file(int directory, const std::string& name) {
-  os::Fd file(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file.valid()) return std::nullopt;
-  std::string text;
-  std::array<char, 16 * 1024> chunk;
-  ssize_t got;
-  while ((got = ::read(file.get(), chunk.data(), chunk.size())) > 0) {
-    text.append(chunk.data(), static_cast<std::size_t>(got));
-    if (text.size() > kLargestManifest) return std::nullopt;
-  }
-  if (got < 0) return std::nullopt;
-  return text;
-}
-
 bool is_whole(int entry, const BundleHeader& header) {
   return std::all_of(header.files.begin(), header.files.end(), [entry](const BundleFile& file) {
     struct stat info {};
@@ -63,6 +49,18 @@ bool is_whole(int entry, const BundleHeader& header) {
     if (!file.link_target.empty()) return S_ISLNK(info.st_mode);
     return S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == file.size_bytes;
   });
+}
+
+// Whoever may write to the folder above may put another one in the place of ours, unless it is
+// sticky like /tmp. Members of the folder's group are trusted, as umask 002 means them to be.
+Status check_parent(int directory, const std::string& path) {
+  struct stat info {};
+  if (::fstatat(directory, "..", &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    return errno_error(errno, "reading the folder above " + path);
+  }
+  if ((info.st_mode & S_IWOTH) == 0 || (info.st_mode & S_ISVTX) != 0) return Ok{};
+  return make_error(ErrorCode::kDenied, "the folder above " + path +
+                                            " can be written by every user, and is not sticky");
 }
 
 }  // namespace
@@ -80,6 +78,7 @@ Result<BundleCache> BundleCache::open(const std::string& path) {
   if (info.st_uid != ::geteuid()) {
     return make_error(ErrorCode::kDenied, path + " belongs to another user");
   }
+  HORA_TRY(check_parent(directory.get(), path));
   constexpr mode_t kOthers = 077;
   if ((info.st_mode & kOthers) != 0 && ::fchmod(directory.get(), 0700) != 0) {
     return errno_error(errno, "closing " + path + " to other users");
@@ -96,7 +95,9 @@ std::optional<std::string> BundleCache::find(const std::string& hash) const {
   os::Fd entry(
       ::openat(directory_.get(), hash.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!entry.valid()) return std::nullopt;
-  const auto text = read_file(entry.get(), kManifest);
+  const os::Fd manifest(::openat(entry.get(), kManifest, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!manifest.valid()) return std::nullopt;
+  const auto text = os::read_to_end(manifest.get(), kManifest, kLargestManifest);
   if (!text) return std::nullopt;
   const auto header = decode_bundle_header(*text);
   if (!header || header->hash != hash || !is_whole(entry.get(), *header)) return std::nullopt;

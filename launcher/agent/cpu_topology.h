@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "launcher/binding_plan.h"
+#include "launcher/plan/binding_plan.h"
 
 namespace hora::launcher {
 

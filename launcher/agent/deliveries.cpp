@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 
 namespace hora::launcher {
 
@@ -31,8 +31,11 @@ Deliveries::Deliveries(std::string host, std::string cache_directory, std::strin
       share_(share) {}
 
 Failure Deliveries::cache_failure(const Error& error) const {
-  return {std::string(failure::kCache), error.message + " (host " + host_ + ")",
-          "free some space there, or name another directory with XDG_CACHE_HOME or TMPDIR"};
+  std::string advice = failure::open_files_advice(error.message, "there");
+  if (advice.empty()) {
+    advice = "free some space there, or name another directory with XDG_CACHE_HOME or TMPDIR";
+  }
+  return {std::string(failure::kCache), error.message + " (host " + host_ + ")", std::move(advice)};
 }
 
 Failure Deliveries::ship_failure(const Error& error) const {

@@ -3,44 +3,151 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <memory>
 
 #include "rendezvous/base/time.h"
-#include "rendezvous/contract/flight_record.h"
+#include "rendezvous/contract/stack_record.h"
 
 namespace hora::launcher {
 
 using rendezvous::FlightPage;
+using rendezvous::kStackAreaBytes;
+using rendezvous::StackArea;
 
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
+}
+
+bool write_at(int fd, const void* bytes, std::size_t size, off_t offset) {
+  return ::pwrite(fd, bytes, size, offset) == static_cast<ssize_t>(size);
+}
+
+template <typename Value>
+bool read_at(int fd, Value& value, off_t offset) {
+  return ::pread(fd, &value, sizeof value, offset) == static_cast<ssize_t>(sizeof value);
+}
+
+template <std::size_t kOffset>
+off_t field(off_t area) {
+  return area + static_cast<off_t>(kOffset);
+}
+
+}  // namespace
+
+// Pages first, then the areas of stacks, which take no memory before they are used.
 FlightRecords FlightRecords::create(int ranks) {
   FlightRecords records;
   records.fd_ = os::Fd(::memfd_create("hora-flight", MFD_CLOEXEC));
   if (!records.fd_.valid()) return records;
+  const std::size_t all_pages = static_cast<std::size_t>(ranks) * sizeof(FlightPage);
+  const int fd = records.fd_.get();
+  if (::ftruncate(fd, static_cast<off_t>(all_pages +
+                                         static_cast<std::size_t>(ranks) * kStackAreaBytes)) != 0) {
+    return records;
+  }
   FlightPage empty;
   empty.magic = rendezvous::kFlightMagic;
   for (; records.pages_ < ranks; ++records.pages_) {
-    if (::write(records.fd_.get(), &empty, sizeof empty) != sizeof empty) return records;
+    const auto page = static_cast<std::size_t>(records.pages_);
+    empty.stacks_offset = all_pages + page * kStackAreaBytes;
+    if (!write_at(fd, &empty, sizeof empty, static_cast<off_t>(page * sizeof empty)) ||
+        !write_at(fd, &rendezvous::kStackMagic, sizeof rendezvous::kStackMagic,
+                  static_cast<off_t>(empty.stacks_offset))) {
+      return records;
+    }
   }
-  records.path_ =
-      "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(records.fd_.get());
+  records.path_ = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd);
   return records;
 }
 
 // Read, not mapped: a rank may have cut the file short. Usually the pages lie in the ranks' order.
-std::string FlightRecords::last_of(int rank) const {
+std::string FlightRecords::page_of(int rank) const {
   for (int page = 0; page < pages_; ++page) {
     std::string bytes(sizeof(FlightPage), '\0');
     const auto offset = static_cast<off_t>(page) * static_cast<off_t>(sizeof(FlightPage));
-    if (::pread(fd_.get(), bytes.data(), bytes.size(), offset) !=
-            static_cast<ssize_t>(bytes.size()) ||
-        rendezvous::flight_rank(bytes) != rank) {
-      continue;
+    if (::pread(fd_.get(), bytes.data(), bytes.size(), offset) ==
+            static_cast<ssize_t>(bytes.size()) &&
+        rendezvous::flight_rank(bytes) == rank) {
+      return bytes;
     }
-    const auto now = Clock::now().time_since_epoch();
-    return rendezvous::describe_flight(
-        bytes, std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
   }
   return {};
+}
+
+std::string FlightRecords::last_of(int rank) const {
+  return rendezvous::describe_flight(page_of(rank), now_ns());
+}
+
+std::optional<rendezvous::FlightStanding> FlightRecords::standing_of(int rank) const {
+  return rendezvous::read_flight(page_of(rank), now_ns());
+}
+
+FlightRecords::Progress FlightRecords::progress() const {
+  using rendezvous::FlightState;
+  Progress progress;
+  for (int page = 0; page < pages_; ++page) {
+    const off_t at = static_cast<off_t>(page) * static_cast<off_t>(sizeof(FlightPage));
+    FlightState state = FlightState::kUnused;
+    std::uint64_t collectives = 0;
+    if (!read_at(fd_.get(), state, field<offsetof(FlightPage, state)>(at)) ||
+        !read_at(fd_.get(), collectives, field<offsetof(FlightPage, collectives)>(at)) ||
+        state == FlightState::kUnused) {
+      continue;
+    }
+    ++progress.meeting;
+    if (state != FlightState::kMeeting || collectives > 0) ++progress.joined;
+    if (collectives > 0) ++progress.worked;
+    progress.collectives += collectives;
+  }
+  return progress;
+}
+
+std::optional<off_t> FlightRecords::stacks_of(pid_t pid) const {
+  for (int page = 0; page < pages_; ++page) {
+    const off_t area = static_cast<off_t>(pages_) * static_cast<off_t>(sizeof(FlightPage)) +
+                       static_cast<off_t>(page) * static_cast<off_t>(kStackAreaBytes);
+    std::int64_t owner = 0;
+    if (read_at(fd_.get(), owner, field<offsetof(StackArea, pid)>(area)) && owner == pid)
+      return area;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> FlightRecords::begin_stacks(pid_t pid) {
+  const auto area = stacks_of(pid);
+  std::uint64_t request = 0;
+  if (!area || !read_at(fd_.get(), request, field<offsetof(StackArea, request)>(*area)))
+    return std::nullopt;
+  ++request;
+  const std::uint64_t none = 0;
+  if (!write_at(fd_.get(), &none, sizeof none, field<offsetof(StackArea, taken)>(*area)) ||
+      !write_at(fd_.get(), &request, sizeof request, field<offsetof(StackArea, request)>(*area))) {
+    return std::nullopt;
+  }
+  return request;
+}
+
+std::vector<FlightRecords::NativeStack> FlightRecords::read_stacks(pid_t pid,
+                                                                   std::uint64_t request) const {
+  const auto place = stacks_of(pid);
+  const auto area = std::make_unique<StackArea>();
+  if (!place ||
+      ::pread(fd_.get(), area.get(), sizeof *area, *place) != static_cast<ssize_t>(sizeof *area)) {
+    return {};
+  }
+  std::vector<NativeStack> stacks;
+  for (const rendezvous::StackSlot& slot : area->slots) {
+    if (slot.request != request) continue;
+    const std::size_t frames = std::min<std::size_t>(slot.frames, rendezvous::kStackFrames);
+    stacks.push_back({slot.tid, slot.thread_id, {slot.pcs, slot.pcs + frames}});
+  }
+  return stacks;
 }
 
 }  // namespace hora::launcher

@@ -4,8 +4,14 @@
 // is gone with the agent.
 #pragma once
 
-#include <string>
+#include <sys/types.h>
 
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/contract/flight_record.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -19,8 +25,34 @@ class FlightRecords {
   const std::string& path() const { return path_; }
   // "was in allreduce 'grad/7' for 2.1 s": what that rank did until now. Empty: not known.
   std::string last_of(int rank) const;
+  // Where the rank stands now; nothing when it does not use the runtime.
+  std::optional<rendezvous::FlightStanding> standing_of(int rank) const;
+
+  // How far the ranks of this host have come in joining the job.
+  struct Progress {
+    int meeting = 0;                // have begun to meet the others
+    int joined = 0;                 // ... and have met them
+    int worked = 0;                 // ... and have come through a collective
+    std::uint64_t collectives = 0;  // of all of them
+    friend bool operator==(const Progress&, const Progress&) = default;
+  };
+  Progress progress() const;
+
+  // Native stacks (rendezvous/contract/stack_record.h). begin_stacks() answers the number of the
+  // new request; nothing when that process offers none. What its threads have written since is read
+  // by read_stacks().
+  struct NativeStack {
+    std::uint32_t tid = 0;
+    std::uint64_t thread_id = 0;
+    std::vector<std::uint64_t> pcs;
+  };
+  std::optional<std::uint64_t> begin_stacks(pid_t pid);
+  std::vector<NativeStack> read_stacks(pid_t pid, std::uint64_t request) const;
 
  private:
+  std::string page_of(int rank) const;
+  std::optional<off_t> stacks_of(pid_t pid) const;
+
   os::Fd fd_;
   int pages_ = 0;
   std::string path_;

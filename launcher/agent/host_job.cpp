@@ -21,6 +21,7 @@ constexpr Milliseconds kOwnEndPatience{250};     // for what ranks leave: it may
 constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for such
 constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
 constexpr Milliseconds kLongestPoll{40};
+constexpr int kOutputLost = 125;  // of a rank whose words did not all reach us, as exit code
 
 std::int64_t microseconds(const timeval& time) {
   return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
@@ -39,7 +40,10 @@ HostJob::HostJob(os::EventLoop& loop, LauncherLink& link, PreparedJob prepared, 
   scope_.mark = std::move(mark);
 }
 
-HostJob::~HostJob() { loop_.cancel(timer_); }
+HostJob::~HostJob() {
+  loop_.cancel(timer_);
+  for (const auto timer : rank_timers_) loop_.cancel(timer);
+}
 
 Status HostJob::open(std::function<void(Goodbye)> on_finished) {
   on_finished_ = std::move(on_finished);
@@ -49,6 +53,30 @@ Status HostJob::open(std::function<void(Goodbye)> on_finished) {
     if (phase_ == Phase::kDraining) drain();
   });
   return Ok{};
+}
+
+Status HostJob::serve_pmi(const std::string& directory, std::function<void()> on_ready,
+                          std::function<void(std::string)> on_failed) {
+  const PmiJob job{order().job_id, order().pmi_hosts, order().pmi_host, directory};
+  const RankEnvironment environment = prepared_.host_environment();
+  auto server = PmiServer::start(
+      loop_, prepared_.bundle_root() + "/bin/hora-" + order().pmi, environment.pointers.data(), job,
+      {[this, on_ready = std::move(on_ready)](const PmiReply& reply) {
+         prepared_.use_pmi(reply);
+         on_ready();
+       },
+       [this](int rank, int exit_code) { abort_rank(rank, exit_code); }, std::move(on_failed)});
+  if (!server) return std::move(server).error();
+  pmi_ = std::move(*server);
+  return Ok{};
+}
+
+void HostJob::abort_rank(int number, int exit_code) {
+  for (Rank& rank : ranks_) {
+    if (rank.exit.rank != number || !rank.alive || rank.ended_by_us) continue;
+    rank.aborted_with = exit_code;
+    ::kill(-rank.pid, SIGKILL);
+  }
 }
 
 // --- start and end of single ranks ------------------------------------------------------------
@@ -83,10 +111,7 @@ void HostJob::start_rank(const RankOrder& order, Started& started) {
       output_.add(order.rank, OutputStream::kStderr, std::move(process.stderr_pipe)) &&
       (!process.stdin_pipe.valid() || input_.add(order.rank, std::move(process.stdin_pipe)));
   if (!watched) {
-    constexpr int kError = 4;
-    link_.send(FrameType::kLog,
-               encode(LogLine{kError, "the output of rank " + std::to_string(order.rank) +
-                                          " cannot be watched; the rank is killed"}));
+    output_is_lost(rank, "its output cannot be watched; it is killed");
     ::kill(-rank.pid, SIGKILL);
   }
 }
@@ -98,6 +123,10 @@ void HostJob::on_child_ended() {
     const pid_t pid = ::wait4(-1, &status, WNOHANG, &usage);
     if (pid < 0 && errno == EINTR) continue;
     if (pid <= 0) break;
+    if (pmi_ && pid == pmi_->pid()) {
+      pmi_->reaped(status);
+      continue;
+    }
     // Others are orphans that came to us as the subreaper.
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
                                    [pid](const Rank& r) { return r.alive && r.pid == pid; });
@@ -116,6 +145,10 @@ void HostJob::take_exit(Rank& rank, int status, const rusage& usage) {
   } else {
     rank.exit.exit_code = WEXITSTATUS(status);
   }
+  if (rank.exit.signal == SIGKILL && rank.aborted_with) {
+    rank.exit.signal = 0;
+    rank.exit.exit_code = *rank.aborted_with;
+  }
   rank.exit.terminated_by_us = rank.ended_by_us;
   if (rank.exit.signal == SIGKILL && !rank.ended_by_us) rank.exit.hint = oom_.verdict();
   rank.exit.max_rss_bytes = std::int64_t{usage.ru_maxrss} * 1024;
@@ -133,9 +166,24 @@ void HostJob::report_exits() {
   for (Rank& rank : ranks_) {
     if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;
     rank.reported = true;
+    if (const auto loss = output_.loss_of(rank.exit.rank); !loss.empty()) {
+      output_is_lost(rank, "some of its output is lost: " + loss);
+    }
+    const bool killed = rank.exit.signal == SIGKILL && !rank.ended_by_us;
+    if (rank.output_lost && rank.exit.exit_code == 0 && (rank.exit.signal == 0 || killed)) {
+      rank.exit.signal = 0;
+      rank.exit.exit_code = kOutputLost;
+    }
     rank.exit.last_stderr = output_.last_stderr(rank.exit.rank);
     link_.send(FrameType::kExit, encode(rank.exit));
   }
+}
+
+void HostJob::output_is_lost(Rank& rank, const std::string& what) {
+  constexpr int kError = 4;
+  rank.output_lost = true;
+  link_.send(FrameType::kLog,
+             encode(LogLine{kError, "rank " + std::to_string(rank.exit.rank) + ": " + what}));
 }
 
 std::vector<std::pair<int, pid_t>> HostJob::living_ranks() const {
@@ -150,8 +198,7 @@ bool HostJob::any_alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
 }
 
-// --- signals
-// --------------------------------------------------------------------------------------
+// --- signals -------------------------------------------------------------------------------------
 
 // A rank leads its own session and group. Its pid cannot be another's before we have reaped it.
 void HostJob::signal_groups(int signal) {
@@ -169,6 +216,11 @@ void HostJob::signal_everything(int signal) {
 }
 
 void HostJob::signal_ranks(int signal) { signal_groups(signal); }
+void HostJob::signal_rank(int rank, int signal) {
+  for (const Rank& each : ranks_) {
+    if (each.exit.rank == rank && each.alive) ::kill(-each.pid, signal);
+  }
+}
 void HostJob::suspend() { signal_everything(SIGSTOP); }
 void HostJob::resume() { signal_everything(SIGCONT); }
 
@@ -195,6 +247,21 @@ void HostJob::terminate(Milliseconds grace) {
     signal_groups(SIGCONT);  // a stopped one could not obey
   }
   advance();
+}
+
+void HostJob::end_rank(int rank, Milliseconds grace) {
+  on_child_ended();  // if it has ended already it was not ended by us
+  for (Rank& each : ranks_) {
+    if (each.exit.rank != rank || !each.alive) continue;
+    each.ended_by_us = true;
+    ::kill(-each.pid, SIGTERM);
+    ::kill(-each.pid, SIGCONT);
+    rank_timers_.push_back(loop_.call_after(grace, [this, rank] {
+      for (const Rank& slow : ranks_) {
+        if (slow.exit.rank == rank && slow.alive) ::kill(-slow.pid, SIGKILL);
+      }
+    }));
+  }
 }
 
 void HostJob::launcher_gone() {
@@ -245,6 +312,7 @@ void HostJob::advance() {
 
 void HostJob::begin_sweep() {
   phase_ = Phase::kSweeping;
+  if (pmi_) pmi_->end();
   const auto now = Clock::now();
   if (!terminating_) {
     term_at_ = now + kOwnEndPatience;
@@ -265,7 +333,8 @@ std::vector<ProcessEntry> HostJob::strays() const {
       return rank.alive && rank.pid == process.pid;
     });
   };
-  found.erase(std::remove_if(found.begin(), found.end(), is_rank), found.end());
+  const pid_t server = pmi_ ? pmi_->pid() : -1;
+  std::erase_if(found, [&](const auto& each) { return is_rank(each) || each.pid == server; });
   return found;
 }
 
@@ -325,6 +394,7 @@ void HostJob::finish() {
   for (const Rank& rank : ranks_) {
     if (rank.alive) survivors_.push_back(rank.pid);
   }
+  pmi_.reset();
   goodbye.survivor_pids = survivors_;
   goodbye.survivors = static_cast<int>(survivors_.size());
   goodbye.killed = static_cast<int>(killed_.size());

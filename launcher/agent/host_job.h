@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,6 +22,7 @@
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/oom_watch.h"
 #include "launcher/agent/output_pump.h"
+#include "launcher/agent/pmi_server.h"
 #include "launcher/agent/prepared_job.h"
 #include "launcher/process/strays.h"
 #include "rendezvous/os/event_loop.h"
@@ -39,11 +41,19 @@ class HostJob {
   // `on_finished` is called once, with the account of what was left.
   Status open(std::function<void(Goodbye)> on_finished);
 
+  // Starts the program that serves PMI, with its files in `directory`, and tells when the ranks can
+  // be started. What goes wrong with it, then or later, is told once.
+  Status serve_pmi(const std::string& directory, std::function<void()> on_ready,
+                   std::function<void(std::string)> on_failed);
+
   void start();
   bool started() const { return phase_ != Phase::kPrepared; }
   // TERM now, KILL after `grace`; a later call can only shorten it.
   void terminate(Milliseconds grace);
+  // The same for one rank; the others go on.
+  void end_rank(int rank, Milliseconds grace);
   void signal_ranks(int signal);
+  void signal_rank(int rank, int signal);
   void suspend();
   void resume();
   // Nobody reads any more.
@@ -54,6 +64,7 @@ class HostJob {
   // The ranks that live, with their processes.
   std::vector<std::pair<int, pid_t>> living_ranks() const;
 
+  FlightRecords& flight_records() { return prepared_.flight_records(); }
   OutputPump& output() { return output_; }
   InputFeeder& input() { return input_; }
   const HostOrder& order() const { return prepared_.order(); }
@@ -67,11 +78,15 @@ class HostJob {
     bool alive = false;     // not reaped yet, so its pid is surely its own
     bool reported = false;  // kExit is sent
     bool ended_by_us = false;
+    bool output_lost = false;  // it cannot have succeeded, whatever it thinks
+    std::optional<int> aborted_with;  // it asked to be ended, and to have this exit code
   };
 
   void start_rank(const RankOrder& order, Started& started);
+  void abort_rank(int number, int exit_code);
   void take_exit(Rank& rank, int status, const ::rusage& usage);
   void report_exits();
+  void output_is_lost(Rank& rank, const std::string& what);
   bool any_alive() const;
 
   void signal_groups(int signal);
@@ -98,6 +113,7 @@ class HostJob {
 
   Phase phase_ = Phase::kPrepared;
   OomWatch oom_;
+  std::unique_ptr<PmiServer> pmi_;
   std::vector<Rank> ranks_;
   std::set<pid_t> termed_groups_;  // had their TERM when the job was told to end
 
@@ -108,6 +124,7 @@ class HostJob {
   std::optional<os::Clock::time_point> give_up_at_;
   bool strays_termed_ = false;
   os::EventLoop::TimerId timer_ = 0;
+  std::vector<os::EventLoop::TimerId> rank_timers_;  // of end_rank()
   Milliseconds poll_delay_{2};
   std::set<std::pair<pid_t, std::uint64_t>> killed_;
   std::vector<std::int64_t> survivors_;

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "rendezvous/os/no_room.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -55,7 +57,7 @@ void LauncherLink::flush() {
                                   out_.size() - out_position_);  // SIGPIPE is blocked
     if (wrote < 0) {
       if (errno == EINTR) continue;
-      if (errno == EAGAIN) break;
+      if (os::no_room_now(errno)) break;
       end(std::string("writing to the launcher: ") + std::strerror(errno));
       return;
     }

@@ -34,7 +34,8 @@ std::int64_t counter(const std::string& text, std::string_view name) {
 }
 
 std::string own_cgroup() {
-  for (const std::string_view line : split(whole("/proc/self/cgroup"), '\n')) {
+  const std::string memberships = whole("/proc/self/cgroup");
+  for (const std::string_view line : split(memberships, '\n')) {
     if (line.substr(0, 3) == "0::") return "/sys/fs/cgroup" + std::string(line.substr(3));
   }
   return {};

@@ -18,6 +18,13 @@ Status check_order(const HostOrder& order) {
       order.grace_ms > kLongest || order.output_window_bytes < 1) {
     return make_error(ErrorCode::kUsage, "an order with a lease, grace or window out of range");
   }
+  const auto hosts = static_cast<int>(order.pmi_hosts.size());
+  if (!order.pmi.empty() && order.pmi != "pmix" && order.pmi != "pmi1") {
+    return make_error(ErrorCode::kUsage, "an order for a kind of PMI that is unknown");
+  }
+  if (!order.pmi.empty() && (order.pmi_host < 0 || order.pmi_host >= hosts)) {
+    return make_error(ErrorCode::kUsage, "an order whose host is not among those served by PMI");
+  }
   return Ok{};
 }
 

@@ -81,6 +81,7 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
   } while (got < 0 && errno == EINTR);
   if (got <= 0) {
     if (got < 0 && errno == EAGAIN) return ReadResult::kEmpty;
+    if (got < 0) stream.error = errno;
     end_stream(stream);
     return ReadResult::kEnded;
   }
@@ -112,6 +113,15 @@ void OutputPump::end_stream(Stream& stream) {
   append_u32(payload, static_cast<std::uint32_t>(stream.rank));
   payload.push_back(static_cast<char>(stream.which));
   append_frame(link_.outgoing(), FrameType::kOutputEnd, payload);
+}
+
+std::string OutputPump::loss_of(int rank) const {
+  for (const auto& stream : streams_) {
+    if (stream->rank == rank && stream->error != 0) {
+      return errno_error(stream->error, "reading its output").message;
+    }
+  }
+  return {};
 }
 
 bool OutputPump::drain(int rank) {

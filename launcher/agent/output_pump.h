@@ -45,6 +45,8 @@ class OutputPump {
   // Called after credit came back or output was read: a drain() may now get further.
   void set_on_progress(std::function<void()> handler) { on_progress_ = std::move(handler); }
 
+  // Why something that the rank wrote could not be read; empty: nothing is lost.
+  std::string loss_of(int rank) const;
   // The last whole lines of the rank's standard error, at most 4 KiB.
   std::string last_stderr(int rank) const;
 
@@ -56,6 +58,7 @@ class OutputPump {
     bool enlarged = false;
     std::string tail{};      // of standard error
     std::uint64_t seen = 0;  // bytes of it, ever
+    int error = 0;           // that reading ended with
   };
   enum class ReadResult { kMore, kEmpty, kEnded, kNoCredit };
 

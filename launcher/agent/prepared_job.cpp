@@ -10,7 +10,8 @@
 #include <cstring>
 
 #include "launcher/agent/cpu_topology.h"
-#include "launcher/failure_code.h"
+#include "launcher/agent/pmi_server.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
 #include "rendezvous/contract/worker_env.h"
@@ -122,6 +123,7 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
 
   PreparedJob job(std::move(order), std::move(*environment));
   job.placement_ = std::move(placement);
+  job.bundle_root_ = place.bundle_root;
   job.open_files_limit_ = std::get<std::optional<unsigned long>>(room);
   job.working_directory_ = std::move(working_directory);
   job.flight_records_ = std::move(records);
@@ -134,6 +136,18 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   job.argv_.push_back(nullptr);
   job.cgroup_ = JobCgroup::create(place.cgroup_word);
   return job;
+}
+
+void PreparedJob::use_pmi(const PmiReply& reply) {
+  pmi_socket_ = reply.socket;
+  for (RankOrder& order : order_.ranks) {
+    for (const auto& [rank, variables] : reply.environment) {
+      if (rank != order.rank) continue;
+      order.environment.insert(order.environment.end(), variables.begin(), variables.end());
+    }
+    // Where spawn() puts it.
+    if (!pmi_socket_.empty()) order.environment.emplace_back("PMI_FD", "3");
+  }
 }
 
 Result<std::string> PreparedJob::program_for(const RankEnvironment& environment) {
@@ -178,9 +192,16 @@ std::variant<StartedRank, RankNotStarted> PreparedJob::start(const RankOrder& ra
       (streams && !make_pipe(pipes.stdin_read, pipes.stdin_write, false))) {
     return RankNotStarted{std::string("making a pipe: ") + std::strerror(errno), kCannotExecute};
   }
+  os::Fd pmi;
+  if (!pmi_socket_.empty()) {
+    auto connected = connect_for_rank(pmi_socket_, rank.rank);
+    if (!connected) return RankNotStarted{connected.error().message, kCannotExecute};
+    pmi = std::move(*connected);
+  }
   SpawnRequest request;
   request.program = program->c_str();
   request.argv = argv_.data();
+  request.extra_fd = pmi.get();
   request.envp = environment.pointers.data();
   request.stdin_fd = streams ? pipes.stdin_read.get() : null_.get();
   request.stdout_fd = pipes.stdout_write.get();
@@ -191,7 +212,8 @@ std::variant<StartedRank, RankNotStarted> PreparedJob::start(const RankOrder& ra
   request.open_files_limit = open_files_limit_;
   const auto& bindings = placement_.binding.cpus;
   const auto local_rank = static_cast<std::size_t>(rank.local_rank);
-  const AffinityScope affinity(local_rank < bindings.size() ? bindings[local_rank] : std::vector<int>());
+  const AffinityScope affinity(local_rank < bindings.size() ? bindings[local_rank]
+                                                            : std::vector<int>());
   SpawnOutcome outcome = spawn(request);
   if (!outcome.ok() && cgroup_ &&
       (outcome.failed_stage == SpawnStage::kClone || outcome.failed_stage == SpawnStage::kCgroup)) {

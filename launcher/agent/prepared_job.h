@@ -48,8 +48,14 @@ class PreparedJob {
 
   const HostOrder& order() const { return order_; }
   const std::vector<std::string>& notes() const { return placement_.notes; }
-  const FlightRecords& flight_records() const { return flight_records_; }
+  FlightRecords& flight_records() { return flight_records_; }
   JobCgroup* cgroup() { return cgroup_ ? &*cgroup_ : nullptr; }
+
+  // What a program beside the ranks gets: the host's part of the environment.
+  RankEnvironment host_environment() const { return environment_.for_rank({}); }
+  const std::string& bundle_root() const { return bundle_root_; }
+  // What the server of PMI says: more variables for the ranks, before they are started.
+  void use_pmi(const PmiReply& reply);
 
   std::variant<StartedRank, RankNotStarted> start(const RankOrder& rank);
 
@@ -63,6 +69,8 @@ class PreparedJob {
 
   HostOrder order_;
   HostEnvironment environment_;
+  std::string bundle_root_;
+  std::string pmi_socket_;  // PmiReply::socket
   os::Fd working_directory_;
   os::Fd null_;
   std::optional<JobCgroup> cgroup_;

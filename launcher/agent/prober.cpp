@@ -22,8 +22,7 @@ constexpr std::chrono::milliseconds kAcceptPause{50};
 
 }  // namespace
 
-// --- answering
-// ------------------------------------------------------------------------------------
+// --- answering -----------------------------------------------------------------------------------
 
 Result<std::unique_ptr<ProbeListener>> ProbeListener::create(os::EventLoop& loop) {
   auto socket = net::listen_tcp({*parse_ip_address("::"), 0});
@@ -60,8 +59,7 @@ void ProbeListener::answer() {
   }
 }
 
-// --- asking
-// ---------------------------------------------------------------------------------------
+// --- asking --------------------------------------------------------------------------------------
 
 Prober::Prober(os::EventLoop& loop, const Probe& probe, std::function<void(ProbeResult)> on_done)
     : loop_(loop), on_done_(std::move(on_done)), timeout_ms_(probe.timeout_ms) {

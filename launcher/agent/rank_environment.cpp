@@ -8,6 +8,9 @@ namespace {
 
 constexpr std::string_view kBundle = "@bundle@";
 
+// Where nobody has set a PATH (cron, `env -i`); shells have one of their own for that case.
+constexpr std::string_view kUsualPath = "/usr/local/bin:/usr/bin:/bin";
+
 Status check(const Variable& variable) {
   const auto& [name, value] = variable;
   if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos) {
@@ -98,6 +101,7 @@ Result<HostEnvironment> HostEnvironment::build(const HostOrder& order, const cha
   for (const auto& [name, value] : own_variables(order, machine))
     set(name, built.joined(name, value));
   for (const auto& [name, value] : order.environment) set(name, built.joined(name, value));
+  if (built.index_.count("PATH") == 0) set("PATH", built.joined("PATH", kUsualPath));
   for (const auto& [name, path] : built.prepend_) {
     if (built.index_.count(name) == 0) set(name, built.joined(name, ""));
   }

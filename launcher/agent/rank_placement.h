@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/binding_plan.h"
+#include "launcher/plan/binding_plan.h"
 #include "launcher/protocol/messages.h"
 
 namespace hora::launcher {

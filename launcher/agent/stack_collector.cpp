@@ -5,14 +5,13 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "launcher/process/process_table.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::launcher {
@@ -20,15 +19,34 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMostPeers = 512;
-constexpr std::size_t kMostText = 64 * 1024;           // of one process
-constexpr std::chrono::milliseconds kQuiet{150};       // silence after which all has been said
+constexpr std::size_t kMostText = 64 * 1024;      // of one process
+constexpr std::chrono::milliseconds kQuiet{150};  // silence after which all has been said
 constexpr std::chrono::milliseconds kLookAgain{25};
+constexpr std::chrono::milliseconds kNaming{500};  // of the patience, for names of native frames
 
 std::string text_of(const std::string& path) {
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   char bytes[4096];
   const ssize_t got = file.valid() ? ::read(file.get(), bytes, sizeof bytes) : 0;
   return got > 0 ? std::string(bytes, static_cast<std::size_t>(got)) : std::string();
+}
+
+CollectiveStanding collective_standing(const rendezvous::FlightStanding& flight) {
+  using rendezvous::FlightState;
+  constexpr std::int64_t kMillisecond = 1'000'000;
+  CollectiveStanding standing;
+  standing.state = flight.state == FlightState::kMeeting   ? "meeting"
+                   : flight.state == FlightState::kRunning ? "joined"
+                                                           : "left";
+  standing.for_ms = flight.for_ns / kMillisecond;
+  standing.process_sets = static_cast<std::int64_t>(flight.process_sets);
+  standing.last = flight.last;
+  standing.last_ended_ms = flight.last_ended_ns / kMillisecond;
+  for (const auto& operation : flight.operations) {
+    standing.operations.push_back({operation.text, operation.running,
+                                   operation.for_ns / kMillisecond, operation.process_set});
+  }
+  return standing;
 }
 
 }  // namespace
@@ -45,12 +63,8 @@ const std::string& StackCollector::open() {
   os::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return name_;
   const std::string name = "hora-stacks-" + os::random_token();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(fd.get(), 128) != 0 ||
+  const os::AbstractAddress address(name);
+  if (::bind(fd.get(), address.get(), address.size()) != 0 || ::listen(fd.get(), 128) != 0 ||
       !loop_.watch(fd.get(), EPOLLIN, [this](std::uint32_t) { on_connection(); })) {
     return name_;
   }
@@ -73,11 +87,13 @@ void StackCollector::on_connection() {
     ucred who{};
     socklen_t size = sizeof who;
     if (peers_.size() >= kMostPeers ||
-        ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != ::geteuid()) {
+        ::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 ||
+        who.uid != ::geteuid()) {
       continue;
     }
     const int number = fd.get();
-    if (!loop_.watch(number, EPOLLIN, [this, number](std::uint32_t) { on_readable(number); })) continue;
+    if (!loop_.watch(number, EPOLLIN, [this, number](std::uint32_t) { on_readable(number); }))
+      continue;
     Peer& peer = peers_[number];
     peer.fd = std::move(fd);
     peer.pid = who.pid;
@@ -94,7 +110,8 @@ void StackCollector::on_readable(int fd) {
     if (got > 0) {
       last_heard_ = os::Clock::now();
       // What nobody has asked for is thrown away.
-      if (peer.asked && peer.text.size() < kMostText) peer.text.append(bytes, static_cast<std::size_t>(got));
+      if (peer.asked && peer.text.size() < kMostText)
+        peer.text.append(bytes, static_cast<std::size_t>(got));
       continue;
     }
     if (got < 0 && errno == EINTR) continue;
@@ -105,10 +122,11 @@ void StackCollector::on_readable(int fd) {
   }
 }
 
-void StackCollector::collect(std::vector<RankProcess> ranks, Milliseconds patience,
-                             std::function<void(StackReport)> done) {
+void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& records,
+                             Milliseconds patience, std::function<void(StackReport)> done) {
   if (done_) return done({});
   ranks_ = std::move(ranks);
+  records_ = &records;
   done_ = std::move(done);
   deadline_ = os::Clock::now() + patience;
   last_heard_ = os::Clock::now();
@@ -119,35 +137,55 @@ void StackCollector::collect(std::vector<RankProcess> ranks, Milliseconds patien
       if (session == rank.pid) peer.asked = ::kill(peer.pid, signal_number()) == 0;
     }
   }
+  for (const RankProcess& rank : ranks_) native_.ask(records, rank.pid);
   look_again();
 }
 
 void StackCollector::look_again() {
   const auto now = os::Clock::now();
-  bool all_answered = true;
-  for (const auto& [fd, peer] : peers_) all_answered &= !peer.asked || !peer.text.empty();
-  if (now >= deadline_ || (all_answered && now - last_heard_ >= kQuiet)) return finish();
+  bool all_answered = native_.all_answered(*records_);
+  bool any_asked = false;
+  for (const auto& [fd, peer] : peers_) {
+    all_answered &= !peer.asked || !peer.text.empty();
+    any_asked |= peer.asked;
+  }
+  const bool quiet = !any_asked || now - last_heard_ >= kQuiet;
+  if (now >= deadline_ - kNaming || (all_answered && quiet)) return name_stacks();
   timer_ = loop_.call_after(kLookAgain, [this] { look_again(); });
 }
 
-void StackCollector::finish() {
+void StackCollector::name_stacks() {
   timer_ = 0;
+  std::map<pid_t, std::string> said;
+  for (auto& [fd, peer] : peers_) {
+    if (peer.asked) said[peer.pid] = peer.text;
+  }
+  native_.name(*records_, said, deadline_,
+               [this, said](const std::map<pid_t, std::string>& merged) {
+                 auto stacks = merged;
+                 stacks.insert(said.begin(), said.end());  // where there is no merged one
+                 finish(stacks);
+               });
+}
+
+void StackCollector::finish(const std::map<pid_t, std::string>& stacks) {
   StackReport report;
+  const auto text_of_process = [&](pid_t pid) {
+    const auto found = stacks.find(pid);
+    return found == stacks.end() ? std::string() : found->second;
+  };
   for (const RankProcess& rank : ranks_) {
     ProcessStacks own = describe(rank.rank, rank.pid);
     own.leader = true;
-    std::vector<ProcessStacks> others;
-    for (auto& [fd, peer] : peers_) {
-      if (!peer.asked || ::getsid(peer.pid) != rank.pid) continue;
-      if (peer.pid == rank.pid) {
-        own.stacks = std::move(peer.text);
-      } else {
-        others.push_back(describe(rank.rank, peer.pid));
-        others.back().stacks = std::move(peer.text);
-      }
-    }
+    own.stacks = text_of_process(rank.pid);
+    if (const auto standing = records_->standing_of(rank.rank))
+      own.standing = collective_standing(*standing);
     report.processes.push_back(std::move(own));
-    for (ProcessStacks& other : others) report.processes.push_back(std::move(other));
+    for (auto& [fd, peer] : peers_) {
+      if (!peer.asked || peer.pid == rank.pid || ::getsid(peer.pid) != rank.pid) continue;
+      report.processes.push_back(describe(rank.rank, peer.pid));
+      report.processes.back().stacks = text_of_process(peer.pid);
+    }
   }
   for (auto& [fd, peer] : peers_) {
     peer.asked = false;

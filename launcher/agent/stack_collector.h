@@ -1,7 +1,8 @@
 // Asks the processes of the ranks where they stand. A Python that a rank starts connects here by itself
 // (collectives/python/sitecustomize.py) and writes the stacks of all its threads when it gets a
-// certain signal; nobody's rights over other processes are needed. Of processes that have not
-// connected the kernel's account is given: state, wait channel, CPU time.
+// certain signal; nobody's rights over other processes are needed. Ranks that use the runtime write
+// native stacks, too (NativeStacks), and tell in which collective they are (FlightRecords). Of
+// processes that do neither the kernel's account is given: state, wait channel, CPU time.
 //
 // The meeting place is an abstract socket: no file, gone with this process. Only processes of our own
 // user that are descendants of a rank are listened to.
@@ -15,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/flight_records.h"
+#include "launcher/agent/native_stacks.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -30,7 +33,7 @@ class StackCollector {
     pid_t pid = -1;  // leads a session of its own
   };
 
-  explicit StackCollector(os::EventLoop& loop) : loop_(loop) {}
+  explicit StackCollector(os::EventLoop& loop) : loop_(loop), native_(loop) {}
   ~StackCollector();
   StackCollector(const StackCollector&) = delete;
   StackCollector& operator=(const StackCollector&) = delete;
@@ -41,7 +44,8 @@ class StackCollector {
   static int signal_number();
 
   // `done` is called once, when all that was said has come or the time is up. One at a time.
-  void collect(std::vector<RankProcess> ranks, Milliseconds patience,
+  // `records` has to live until then.
+  void collect(std::vector<RankProcess> ranks, FlightRecords& records, Milliseconds patience,
                std::function<void(StackReport)> done);
 
  private:
@@ -55,13 +59,16 @@ class StackCollector {
   void on_connection();
   void on_readable(int fd);
   void look_again();
-  void finish();
+  void name_stacks();
+  void finish(const std::map<pid_t, std::string>& stacks);
   ProcessStacks describe(int rank, pid_t pid) const;
 
   os::EventLoop& loop_;
   os::Fd listener_;
   std::string name_;
   std::map<int, Peer> peers_;  // by descriptor
+  NativeStacks native_;
+  FlightRecords* records_ = nullptr;
   std::vector<RankProcess> ranks_;
   std::function<void(StackReport)> done_;
   os::EventLoop::TimerId timer_ = 0;

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "launcher/agent/host_facts.h"
-#include "launcher/failure_code.h"
-#include "launcher/locality.h"
-#include "rendezvous/base/address.h"
+#include "launcher/doctor/findings.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/job/locality.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 
@@ -15,50 +15,26 @@ namespace hora::launcher::doctor {
 namespace {
 
 constexpr std::chrono::milliseconds kDeepPatience{125'000};
-constexpr std::chrono::milliseconds kExamination{6'000};  // from all connected to the last answer
-constexpr std::chrono::milliseconds kShipping{15'000};  // for a host that was reached and lacks the runtime
-constexpr std::chrono::milliseconds kRound{3'000};
-constexpr std::chrono::milliseconds kFarewell{2'000};
+constexpr std::chrono::milliseconds kLeastPatience{5'000};  // with one program or library
+constexpr std::chrono::milliseconds kShipping{
+    15'000};  // for a host that was reached and lacks the runtime
+constexpr std::chrono::milliseconds kOverhead{3'000};
 constexpr int kMostRounds = 24;  // beyond so many hosts not every pair is measured
 constexpr int kClocks = 3;
-constexpr std::size_t kMostAddresses = 3;
 constexpr std::size_t kLongestLine = 1 << 20;
-
-// The addresses of a host, those first that are in a network of `from`.
-std::vector<std::string> addresses_towards(const Hello& from, const Hello& to) {
-  std::vector<std::pair<int, std::string>> found;
-  for (const InterfaceInfo& nic : to.interfaces) {
-    if (!nic.up || nic.loopback || nic.virtual_bridge) continue;
-    const auto address = parse_ip_address(nic.address);
-    if (!address) continue;
-    int rank = address->v6 ? 3 : 2;
-    for (const InterfaceInfo& own : from.interfaces) {
-      const auto network = parse_cidr(own.address + "/" + std::to_string(own.prefix_length));
-      if (own.up && !own.loopback && !own.virtual_bridge && network && network->contains(*address)) {
-        rank = std::min(rank, address->v6 ? 1 : 0);
-      }
-    }
-    found.emplace_back(rank, nic.address);
-  }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<std::string> out;
-  for (const auto& [rank, address] : found) {
-    if (out.size() < kMostAddresses) out.push_back(address);
-  }
-  return out;
-}
 
 }  // namespace
 
 Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environment, bool deep)
     : spec_(std::move(spec)),
+      runtime_is_ours_(spec_.runtime == RuntimeKind::kHora),
       installation_(std::move(installation)),
       environment_(std::move(environment)),
       start_(os::Clock::now()),
       display_(start_, !spec_.json && !spec_.verbose) {
   examination_.deep = deep;
-  examination_.least_glibc = spec_.runtime == RuntimeKind::kHora ? installation_.least_glibc : "";
+  examination_.least_glibc = runtime_is_ours_ ? installation_.least_glibc : "";
+  spec_.runtime = RuntimeKind::kHora;
 }
 
 // Links go before the transports that pump them.
@@ -98,15 +74,15 @@ void Doctor::connect() {
   display_.begin(*loop_, std::move(names));
   connector_ = std::make_unique<HostConnector>(
       spec_, installation_, false, [this](int host, Stage stage, std::string_view detail) {
-        loop_->post([this, host, stage, text = std::string(detail)] {
-          display_.reach(host, stage, text);
-        });
+        loop_->post(
+            [this, host, stage, text = std::string(detail)] { display_.reach(host, stage, text); });
       });
   const auto deadline = start_ + spec_.start_timeout - std::chrono::milliseconds(250);
   for (int i = 0; i < static_cast<int>(hosts.size()); ++i) {
     auto stream = connector_->connect(hosts[static_cast<std::size_t>(i)], i, local_[i], deadline);
     if (!stream) {
-      give_up(i, {std::string(failure::kConnect), stream.error().message, ""});
+      const std::string& what = stream.error().message;
+      give_up(i, {std::string(failure::kConnect), what, failure::open_files_advice(what, "here")});
       continue;
     }
     patients_[i].link = std::make_unique<HostLink>(
@@ -131,6 +107,11 @@ void Doctor::on_frame(int host, Frame frame) {
       return link.send(FrameType::kStart);
     case FrameType::kOutput:
       return on_output(host, frame.payload);
+    case FrameType::kProbeResult: {
+      auto result = decode_probe_result(frame.payload);
+      if (world_ && result) world_->on_probe_result(host, std::move(*result));
+      return;
+    }
     case FrameType::kFailure: {
       auto failure = decode_failure(frame.payload);
       if (!failure) failure = Failure{std::string(failure::kProtocol), failure.error().message, ""};
@@ -141,8 +122,9 @@ void Doctor::on_frame(int host, Frame frame) {
       if (exit && !examined(host) && !exit->terminated_by_us) {
         give_up(host, {std::string(failure::kAgent),
                        "hora-doctor could not run there: " +
-                           (exit->spawn_error.empty() ? "it ended with code " + std::to_string(exit->exit_code)
-                                                      : exit->spawn_error) +
+                           (exit->spawn_error.empty()
+                                ? "it ended with code " + std::to_string(exit->exit_code)
+                                : exit->spawn_error) +
                            (exit->last_stderr.empty() ? "" : "; it said: " + exit->last_stderr),
                        ""});
       }
@@ -150,6 +132,7 @@ void Doctor::on_frame(int host, Frame frame) {
     }
     case FrameType::kGoodbye:
       patients_[host].over = true;
+      if (world_) world_->on_lost(host);
       link.close();
       return proceed();
     default:
@@ -179,11 +162,13 @@ HostOrder Doctor::order_for(int host) const {
   order.working_directory = "/";
   order.argv = {"hora-doctor"};
   order.environment = forwarded_environment(environment_, spec_, local_[host]);
+  const int ranks = runtime_is_ours_ ? std::max(examination_.hosts[host].slots, 1) : 0;
   order.environment = with_variables(
-      order.environment,
-      {{"HORA_DOCTOR_WORD", patients_[host].word},
-       {"HORA_DOCTOR_DEEP", examination_.deep ? "1" : "0"},
-       {"HORA_DOCTOR_CACHE", examination_.hosts[host].hello->cache_directory}});
+      order.environment, {{"HORA_DOCTOR_WORD", patients_[host].word},
+                          {"HORA_DOCTOR_DEEP", examination_.deep ? "1" : "0"},
+                          {"HORA_DOCTOR_PATIENCE_MS", std::to_string(patience().count())},
+                          {"HORA_DOCTOR_RANKS", std::to_string(ranks)},
+                          {"HORA_DOCTOR_CACHE", examination_.hosts[host].hello->cache_directory}});
   if (!local_[host]) order.own_variables = own_variables_of_remote();
   order.prepend_paths = {{"PATH", "@bundle@/bin"}};
   order.ranks.push_back({0, 0, {}, StdinSource::kStream});
@@ -198,7 +183,8 @@ void Doctor::on_output(int host, std::string_view payload) {
   if (!rank || payload.empty()) return;
   const bool is_stdout = payload.front() == 1;
   payload.remove_prefix(1);
-  patients_[host].link->send(FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(payload.size())));
+  patients_[host].link->send(FrameType::kOutputAck,
+                             u32_payload(static_cast<std::uint32_t>(payload.size())));
   if (!is_stdout || size == 0) return;
   std::string& line = patients_[host].line;
   line.append(payload);
@@ -221,11 +207,18 @@ void Doctor::on_line(int host, const Json& line) {
     seen.leftovers = line.value("leftovers", Json::array());
   } else if (line.contains("software")) {
     seen.software = line["software"];
+  } else if (line.contains("trials")) {
+    seen.trials = line["trials"];
+  } else if (line.contains("world")) {
+    if (world_) world_->on_answer(host, line["world"]);
+    return;
   } else if (line.contains("clock_ns")) {
     return on_clock(host, line["clock_ns"].get<std::int64_t>());
   } else if (line.contains("probe") && line["probe"].is_string()) {
     const int peer = std::atoi(line["probe"].get<std::string>().c_str());
-    if (peer >= 0 && peer < static_cast<int>(patients_.size())) seen.peers[peer] = line;
+    if (peer >= 0 && peer < static_cast<int>(patients_.size())) {
+      seen.peers[peer] = better_of(seen.peers[peer], line);
+    }
     patient.waits_for_answer = false;
   }
   proceed();
@@ -235,6 +228,7 @@ void Doctor::on_link_end(int host, const std::string& detail) {
   if (patients_[host].over) return;
   if (examined(host)) {
     patients_[host].over = true;
+    if (world_) world_->on_lost(host);
     return proceed();
   }
   give_up(host, {std::string(examination_.hosts[host].hello ? failure::kHostLost : failure::kAgent),
@@ -246,6 +240,7 @@ void Doctor::give_up(int host, Failure failure) {
   if (!seen.failure && !examined(host)) seen.failure = std::move(failure);
   patients_[host].over = true;
   patients_[host].waits_for_answer = false;
+  if (world_) world_->on_lost(host);
   // By way of the loop: the link is on the stack.
   loop_->post([this, host] {
     if (patients_[host].link) patients_[host].link->close();
@@ -255,7 +250,11 @@ void Doctor::give_up(int host, Failure failure) {
 
 bool Doctor::examined(int host) const {
   const HostExamination& seen = examination_.hosts[host];
-  return !seen.machine.is_null() && !seen.software.is_null();
+  return !seen.machine.is_null() && !seen.software.is_null() && !seen.trials.is_null();
+}
+
+std::chrono::milliseconds Doctor::patience() const {
+  return std::max(kLeastPatience, spec_.start_timeout);
 }
 
 // --- questions --------------------------------------------------------------------------------
@@ -275,24 +274,24 @@ void Doctor::proceed() {
     phase_ = Phase::kClocks;
     display_.stop();
     loop_->cancel(phase_timer_);
-    const auto patience = examination_.deep ? kDeepPatience : kExamination;
-    phase_timer_ = loop_->call_after(patience, [this] { on_deadline(); });
+    // One thing that hangs takes its time, two do, and what is quick comes on top.
+    const auto limit = 2 * patience() + kOverhead + (examination_.deep ? kDeepPatience : kRound);
+    phase_timer_ = loop_->call_after(limit, [this] { on_deadline(); });
     for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
       if (!patients_[host].over) ask_clock(host);
     }
   }
-  if (phase_ == Phase::kClocks && all([this](int h) { return patients_[h].clocks_asked > kClocks; })) {
-    phase_ = Phase::kProbing;
-    for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
-      if (!patients_[host].over && patients_[host].port > 0) probers_.push_back(host);
-    }
-    begin_round();
-    return;
+  if (phase_ == Phase::kClocks &&
+      all([this](int h) { return patients_[h].clocks_asked > kClocks; })) {
+    phase_ = Phase::kExamining;
+  }
+  // What is measured between hosts is measured when nothing else runs there.
+  if (phase_ == Phase::kExamining && all([this](int h) { return examined(h); })) {
+    return begin_probing();
   }
   if (phase_ == Phase::kProbing && all([this](int h) { return !patients_[h].waits_for_answer; })) {
     const int rounds = std::min(static_cast<int>(probers_.size()) - 1, kMostRounds);
-    if (round_ < rounds) return begin_round();
-    if (all([this](int h) { return examined(h); })) finish_asking();
+    return round_ < rounds ? begin_round() : look_again();
   }
   if (all([](int) { return false; })) loop_->stop();  // all are over
 }
@@ -304,14 +303,14 @@ void Doctor::ask_clock(int host) {
   tell(host, "clock");
 }
 
-// As NTP does: the answer was given in the middle of the question's journey, give or take half of it.
+// As NTP does: the answer was given in the middle of the question's journey, give or take half of
+// it.
 void Doctor::on_clock(int host, std::int64_t clock_ns) {
   const std::int64_t now = wall_clock_ns();
   Patient& patient = patients_[host];
   HostExamination& seen = examination_.hosts[host];
   const double error = static_cast<double>(now - patient.asked_at_ns) / 2e6;
-  const double offset =
-      static_cast<double>(clock_ns - patient.asked_at_ns) / 1e6 - error;
+  const double offset = static_cast<double>(clock_ns - patient.asked_at_ns) / 1e6 - error;
   if (!seen.clock_offset_ms || error < seen.clock_error_ms) {
     seen.clock_offset_ms = offset;
     seen.clock_error_ms = error;
@@ -319,45 +318,6 @@ void Doctor::on_clock(int host, std::int64_t clock_ns) {
   if (patient.clocks_asked < kClocks) return ask_clock(host);
   patient.clocks_asked = kClocks + 1;
   proceed();
-}
-
-std::string Doctor::probe_line(int host, int peer) const {
-  std::string line = "probe " + std::to_string(peer) + " " + std::to_string(patients_[peer].port) + " " +
-                     patients_[peer].word;
-  for (const std::string& address :
-       addresses_towards(*examination_.hosts[host].hello, *examination_.hosts[peer].hello)) {
-    line += " " + address;
-  }
-  return line;
-}
-
-// In round k everybody measures the way to the k-th next one, so no two measure the same way.
-void Doctor::begin_round() {
-  ++round_;
-  const int count = static_cast<int>(probers_.size());
-  if (count < 2) return loop_->post([this] { proceed(); });
-  for (int i = 0; i < count; ++i) {
-    const int host = probers_[i];
-    const int peer = probers_[(i + round_) % count];
-    if (patients_[host].over || patients_[peer].over) continue;
-    patients_[host].waits_for_answer = true;
-    tell(host, probe_line(host, peer));
-  }
-  loop_->call_after(kRound, [this, round = round_] {
-    if (phase_ != Phase::kProbing || round != round_) return;
-    for (Patient& patient : patients_) patient.waits_for_answer = false;
-    proceed();
-  });
-}
-
-void Doctor::finish_asking() {
-  if (phase_ == Phase::kFinishing) return;
-  phase_ = Phase::kFinishing;
-  loop_->cancel(phase_timer_);
-  phase_timer_ = loop_->call_after(kFarewell, [this] { loop_->stop(); });
-  for (Patient& patient : patients_) {
-    if (!patient.over) patient.link->send(FrameType::kTerminate, u32_payload(500));
-  }
 }
 
 void Doctor::on_deadline() {
@@ -373,8 +333,8 @@ void Doctor::on_deadline() {
       const Stage stage = steps.empty() ? Stage::kResolve : steps.back().stage;
       give_up(host, {std::string(failure::kStartTimeout),
                      "it came no further than '" + std::string(stage_name(stage)) + "' within " +
-                         std::to_string(spec_.start_timeout.count() / 1000) + " s: " +
-                         std::string(stage_advice(stage).cause),
+                         std::to_string(spec_.start_timeout.count() / 1000) +
+                         " s: " + std::string(stage_advice(stage).cause),
                      "raise --start-timeout if it is only slow"});
     }
     return;
@@ -383,9 +343,13 @@ void Doctor::on_deadline() {
     if (patients_[host].over) continue;
     HostExamination& seen = examination_.hosts[host];
     if (seen.machine.is_null()) seen.unanswered.push_back("what kind of machine it is");
-    if (seen.software.is_null()) seen.unanswered.push_back("which software it has");
+    if (seen.software.is_null()) {
+      seen.unanswered.push_back("which software it has");
+    } else if (seen.trials.is_null()) {
+      seen.unanswered.push_back("whether its libraries work");
+    }
   }
-  finish_asking();
+  begin_probing();
 }
 
 }  // namespace hora::launcher::doctor

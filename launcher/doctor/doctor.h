@@ -1,5 +1,5 @@
-// Examines hosts: an agent and hora-doctor on every one of them, all at once; what fails on one is a
-// finding and stops nobody else. One event loop, every wait has a deadline.
+// Examines hosts: an agent and hora-doctor on every one of them, all at once; what fails on one is
+// a finding and stops nobody else. One event loop, every wait has a deadline.
 #pragma once
 
 #include <chrono>
@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
-#include "launcher/bundle.h"
+#include "launcher/build/bundle.h"
+#include "launcher/doctor/common_world.h"
 #include "launcher/doctor/examination.h"
-#include "launcher/host_connector.h"
-#include "launcher/host_link.h"
-#include "launcher/job_spec.h"
-#include "launcher/start_display.h"
-#include "launcher/worker_environment.h"
+#include "launcher/job/host_connector.h"
+#include "launcher/job/host_link.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/startup/start_display.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher::doctor {
@@ -29,12 +30,14 @@ class Doctor {
   Result<Examination> run();
 
  private:
-  enum class Phase { kConnecting, kClocks, kProbing, kFinishing };
+  static constexpr std::chrono::milliseconds kRound{3'000};
+
+  enum class Phase { kConnecting, kClocks, kExamining, kProbing, kWorld, kFinishing };
 
   struct Patient {
     std::unique_ptr<HostLink> link;
-    std::string word;       // who does not know it gets no answer from this host's probe server
-    std::string line;       // of its output, not whole yet
+    std::string word;  // who does not know it gets no answer from this host's probe server
+    std::string line;  // of its output, not whole yet
     int port = 0;
     bool ready_to_probe = false;  // its port is known
     bool over = false;            // it has said good-bye, or cannot be asked any more
@@ -55,14 +58,20 @@ class Doctor {
   void ask_clock(int host);
   void on_clock(int host, std::int64_t clock_ns);
   void begin_round();
+  void end_round_later();
   std::string probe_line(int host, int peer) const;
+  void begin_probing();
+  void look_again();
+  void begin_world();
   void finish_asking();
   void on_deadline();
   bool examined(int host) const;
+  std::chrono::milliseconds patience() const;
   void tell(int host, const std::string& line);
   HostOrder order_for(int host) const;
 
   JobSpec spec_;
+  bool runtime_is_ours_;  // of the job; hora-doctor itself comes in the bundle always
   Installation installation_;
   EnvironmentList environment_;
   Examination examination_;
@@ -71,8 +80,11 @@ class Doctor {
   std::shared_ptr<const std::string> bundle_frames_;
   std::vector<Patient> patients_;
   std::vector<bool> local_;
+  std::unique_ptr<CommonWorld> world_;
   std::vector<int> probers_;  // indices of the hosts that take part in rounds
   int round_ = 0;
+  bool looked_again_ = false;
+  std::vector<std::pair<int, int>> doubtful_;  // ways to measure a second time
   Phase phase_ = Phase::kConnecting;
   os::EventLoop::TimerId phase_timer_ = 0;
   os::Clock::time_point start_;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "launcher/exit_code.h"
+#include "launcher/failures/exit_code.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {
@@ -17,6 +17,8 @@ constexpr std::int64_t kShmPerRank = 64 * kMiB;   // what NCCL and our own board
 constexpr std::int64_t kLeastCache = 256 * kMiB;  // runtime, agent, and a job's files
 constexpr std::int64_t kLeastMemory = kGiB;
 constexpr std::int64_t kLeastFiles = 1024;
+constexpr std::int64_t kLeastStack = 2 * kMiB;
+constexpr std::int64_t kManyZombies = 10;
 constexpr double kClockWarning_ms = 1'000;
 
 std::string size_text(std::int64_t bytes) {
@@ -50,21 +52,29 @@ class HostCheck {
     if (!host_.machine.is_null()) machine();
     if (!host_.software.is_null()) software();
     if (host_.leftovers.is_array() && !host_.leftovers.empty()) leftovers();
+    zombies();
     clock();
   }
 
  private:
-  void add(Severity severity, std::string code, std::string what, std::string why, std::string fix) {
-    out_.push_back({severity, std::move(code), {host_.name}, std::move(what), std::move(why),
-                    std::move(fix), {}});
+  void add(Severity severity, std::string code, std::string what, std::string why,
+           std::string fix) {
+    out_.push_back({severity,
+                    std::move(code),
+                    {host_.name},
+                    std::move(what),
+                    std::move(why),
+                    std::move(fix),
+                    {}});
   }
 
   const Json& fact(std::string_view path) const { return member(host_.machine, path); }
 
   void unreachable() {
     const FailureClass* row = find_failure_class(host_.failure->code);
-    const std::string advice =
-        !host_.failure->advice.empty() ? host_.failure->advice : row ? std::string(row->fix) : "";
+    const std::string advice = !host_.failure->advice.empty() ? host_.failure->advice
+                               : row                          ? std::string(row->fix)
+                                                              : "";
     add(Severity::kError, host_.failure->code, host_.failure->message,
         row ? std::string(row->cause) : "no job can run there", advice);
   }
@@ -80,7 +90,8 @@ class HostCheck {
     const std::int64_t cpus = number(fact("cpu.usable"), 0);
     const std::int64_t gpus = number(fact("gpus.devices"), 0);
     const Json& quota = fact("cgroup.cpus");
-    if (quota.is_number() && quota.get<double>() > 0 && quota.get<double>() < static_cast<double>(cpus)) {
+    if (quota.is_number() && quota.get<double>() > 0 &&
+        quota.get<double>() < static_cast<double>(cpus)) {
       char text[96];
       std::snprintf(text, sizeof text, "its cgroup allows %.1f of %lld CPUs", quota.get<double>(),
                     static_cast<long long>(cpus));
@@ -106,7 +117,8 @@ class HostCheck {
       char text[96];
       std::snprintf(text, sizeof text, "a load of %.1f on %lld CPUs", load.get<double>(),
                     static_cast<long long>(cpus));
-      add(Severity::kNote, "D_LOAD", text, "somebody else uses the host; its ranks will be the slow ones",
+      add(Severity::kNote, "D_LOAD", text,
+          "somebody else uses the host; its ranks will be the slow ones",
           "look at it with top, or leave the host out");
     }
   }
@@ -114,8 +126,10 @@ class HostCheck {
   void memory() {
     const std::int64_t available = number(fact("memory.available_bytes"));
     if (available >= 0 && available < kLeastMemory) {
-      add(Severity::kWarning, "D_MEMORY", "only " + size_text(available) + " of memory is available",
-          "the kernel kills a process when memory runs out", "end what uses it: ps aux --sort=-rss");
+      add(Severity::kWarning, "D_MEMORY",
+          "only " + size_text(available) + " of memory is available",
+          "the kernel kills a process when memory runs out",
+          "end what uses it: ps aux --sort=-rss");
     }
     const std::int64_t limit = number(fact("cgroup.memory_max"));
     const std::int64_t total = number(fact("memory.total_bytes"));
@@ -129,7 +143,8 @@ class HostCheck {
     const std::int64_t wanted = kShmPerRank * std::max(host_.slots, 1);
     if (shm >= 0 && shm < wanted) {
       add(Severity::kWarning, "D_SHM",
-          "/dev/shm has " + size_text(shm) + " free of " + size_text(number(fact("shm.total_bytes"))),
+          "/dev/shm has " + size_text(shm) + " free of " +
+              size_text(number(fact("shm.total_bytes"))),
           "ranks of a host exchange data there; when it is full they die of SIGBUS or of 'No space "
           "left on device' (NCCL: 'unhandled system error')",
           "mount it larger (docker run --shm-size=1g), or remove old files: ls -l /dev/shm");
@@ -139,7 +154,8 @@ class HostCheck {
   void limits() {
     const std::int64_t files = number(fact("limits.nofile.hard"));
     if (files >= 0 && files < kLeastFiles) {
-      add(Severity::kWarning, "D_NOFILE", "at most " + std::to_string(files) + " open files (ulimit -n)",
+      add(Severity::kWarning, "D_NOFILE",
+          "at most " + std::to_string(files) + " open files (ulimit -n)",
           "a rank needs one per peer, and data loaders many more",
           "raise nofile in /etc/security/limits.conf there");
     }
@@ -150,16 +166,25 @@ class HostCheck {
           "frameworks make threads for every CPU; beyond the limit none can be made",
           "raise nproc in /etc/security/limits.conf there");
     }
+    const std::int64_t stack = number(fact("limits.stack.soft"));
+    if (stack >= 0 && stack < kLeastStack) {
+      add(Severity::kWarning, "D_STACK",
+          "a stack of at most " + std::to_string(stack / 1024) + " KiB (ulimit -s)",
+          "threads get one of that size, and libraries overrun it: SIGSEGV",
+          "raise stack in /etc/security/limits.conf there; 8192 KiB are usual");
+    }
     const std::int64_t locked = number(fact("limits.memlock.soft"));
     if (number(fact("infiniband_devices"), 0) > 0 && locked >= 0 && locked < kGiB) {
       add(Severity::kError, "D_MEMLOCK",
-          "InfiniBand devices, and only " + size_text(locked) + " of memory may be locked (ulimit -l)",
+          "InfiniBand devices, and only " + size_text(locked) +
+              " of memory may be locked (ulimit -l)",
           "queues and buffers of the adapter are locked memory; creating them fails",
           "memlock unlimited in /etc/security/limits.conf, or --ulimit memlock=-1 for a container");
     }
     const std::int64_t pids = number(fact("cgroup.pids_max"));
     if (pids >= 0 && pids < 512) {
-      add(Severity::kWarning, "D_PIDS", "its cgroup allows " + std::to_string(pids) + " processes and threads",
+      add(Severity::kWarning, "D_PIDS",
+          "its cgroup allows " + std::to_string(pids) + " processes and threads",
           "frameworks make threads for every CPU; beyond the limit none can be made",
           "raise the pids limit of the container");
     }
@@ -176,7 +201,8 @@ class HostCheck {
     }
     if (number(member(cache, "free_inodes")) == 0) {
       add(Severity::kError, "D_CACHE_INODES", "no file can be made on the file system of " + path,
-          "its inodes are used up, though bytes may be free", "remove many small files there: df -i");
+          "its inodes are used up, though bytes may be free",
+          "remove many small files there: df -i");
     }
     const std::int64_t tmp = number(fact("tmp.free_bytes"));
     if (tmp >= 0 && tmp < 64 * kMiB) {
@@ -203,8 +229,10 @@ class HostCheck {
     }
     const std::string glibc = host_.software.value("glibc", std::string());
     if (!glibc.empty() && !least_glibc_.empty() && compare_versions(glibc, least_glibc_) < 0) {
-      add(Severity::kError, "D_GLIBC", "its C library is glibc " + glibc + ", the runtime needs " + least_glibc_,
-          "libhora cannot be loaded there", "build Hora on the oldest system of the set, or --runtime host");
+      add(Severity::kError, "D_GLIBC",
+          "its C library is glibc " + glibc + ", the runtime needs " + least_glibc_,
+          "libhora cannot be loaded there",
+          "build Hora on the oldest system of the set, or --runtime host");
     }
     gpus();
   }
@@ -217,10 +245,17 @@ class HostCheck {
       held += std::max<std::int64_t>(number(member(gpu, "used_mib")), 0);
       if (number(member(gpu, "ecc_errors"), 0) > 0) {
         add(Severity::kError, "D_GPU_ECC",
-            "a GPU has " + std::to_string(number(member(gpu, "ecc_errors"))) + " uncorrected memory errors",
+            "a GPU has " + std::to_string(number(member(gpu, "ecc_errors"))) +
+                " uncorrected memory errors",
             "results are wrong or the process is killed (Xid 48, 63, 94)",
             "drain the host and reset or replace the GPU: nvidia-smi -q -d ECC");
       }
+    }
+    const std::int64_t users = number(member(host_.software, "gpu_processes"), 0);
+    if (users > 0) {
+      add(Severity::kNote, "D_GPU_BUSY", std::to_string(users) + " processes use the GPUs",
+          "memory and time are shared with them",
+          "look whose they are: nvidia-smi; fuser -v /dev/nvidia*");
     }
     if (number(member(host_.software, "gpu_processes")) == 0 &&
         held > 1024 * static_cast<std::int64_t>(gpus.size())) {
@@ -235,11 +270,26 @@ class HostCheck {
     std::string list;
     for (const Json& process : host_.leftovers) {
       if (!list.empty()) list += "; ";
-      list += std::to_string(number(member(process, "pid"))) + " " + process.value("command", std::string());
+      list += std::to_string(number(member(process, "pid"))) + " " +
+              process.value("command", std::string());
     }
     add(Severity::kWarning, "D_LEFTOVERS",
-        std::to_string(host_.leftovers.size()) + " processes of jobs that have ended: " + list.substr(0, 300),
+        std::to_string(host_.leftovers.size()) +
+            " processes of jobs that have ended: " + list.substr(0, 300),
         "they hold memory, GPUs and ports", "end them: kill PID");
+  }
+
+  void zombies() {
+    const std::int64_t count = number(fact("zombies.count"), 0);
+    if (count < kManyZombies) return;
+    const Json& parent = fact("zombies.parent");
+    add(Severity::kWarning, "D_ZOMBIES",
+        std::to_string(count) + " processes have ended and nobody has noticed; " +
+            std::to_string(number(member(parent, "children"), 0)) + " are children of " +
+            std::to_string(number(member(parent, "pid"), 0)) + " " +
+            parent.value("command", std::string()),
+        "each keeps its number, of which there are so many, and one of a GPU may keep its memory",
+        "restart their parent; a container needs a first process that reaps (docker run --init)");
   }
 
   void clock() {
@@ -308,6 +358,7 @@ std::vector<Finding> find_problems(const Examination& examination) {
     }
   };
   take(host_findings(examination));
+  take(trial_findings(examination));
   take(set_findings(examination));
   take(known_problem_findings(examination));
   std::stable_sort(merged.begin(), merged.end(),

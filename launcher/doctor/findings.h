@@ -1,6 +1,8 @@
 // From facts to findings.  [pure]
 #pragma once
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/doctor/examination.h"
@@ -9,8 +11,18 @@ namespace hora::launcher::doctor {
 
 // What is wrong with single hosts.
 std::vector<Finding> host_findings(const Examination& examination);
-// What is wrong between hosts: routes, speed, packet sizes, clocks, and what differs.
+// What is wrong between hosts: routes, speed, packet sizes.
+std::vector<Finding> link_findings(const Examination& examination);
+// Those (from, to) whose numbers are so bad that they are worth a second look, and of two looks the
+// better one.
+std::vector<std::pair<int, int>> doubtful_ways(const Examination& examination);
+Json better_of(const Json& first, Json second);
+// All of that, clocks, and what differs.
 std::vector<Finding> set_findings(const Examination& examination);
+// What libraries did when they were loaded and used, on each host and by all of them.
+std::vector<Finding> trial_findings(const Examination& examination);
+// Every host has reached the others that it was told to try.
+bool all_routes_work(const Examination& examination);
 // Combinations that are known to be bad (docs/known-problems).
 std::vector<Finding> known_problem_findings(const Examination& examination);
 

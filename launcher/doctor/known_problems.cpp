@@ -19,10 +19,25 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
 }
 
+// Those of the copies that could be loaded, each once.
+Json nccl_versions(const Json& trials) {
+  Json versions = Json::array();
+  const Json& copies = member(trials, "nccl_copies");
+  for (const Json& copy : copies.is_array() ? copies : Json::array()) {
+    const Json& version = member(copy, "version");
+    if (!version.is_string()) continue;
+    if (std::find(versions.begin(), versions.end(), version) == versions.end())
+      versions.push_back(version);
+  }
+  return versions;
+}
+
 // What conditions are about: the machine's facts and the software's, as one document.
 Json facts_of(const HostExamination& host) {
   Json facts = host.machine;
   for (const auto& [name, value] : host.software.items()) facts[name] = value;
+  facts["trials"] = host.trials;
+  facts["nccl"]["versions"] = nccl_versions(host.trials);
   if (!facts.contains("python") || !facts["python"].is_object()) return facts;
   Json nccl = Json::array();
   const Json& packages = member(facts, "python.packages");
@@ -39,10 +54,17 @@ bool holds(const Json& condition, const Json& facts) {
   const std::string operation = condition.begin().key();
   const Json& operands = condition.begin().value();
   if (operation == "absent") return member(facts, operands.get<std::string>()).is_null();
+  if (operation == "present") return !member(facts, operands.get<std::string>()).is_null();
   const Json& value = member(facts, operands[0].get<std::string>());
   if (value.is_null()) return false;
-  if (operation == "count_above") return value.is_array() && value.size() > operands[1].get<std::size_t>();
-  if (operation == "count_below") return value.is_array() && value.size() < operands[1].get<std::size_t>();
+  if (operation == "count_above")
+    return value.is_array() && value.size() > operands[1].get<std::size_t>();
+  if (operation == "count_below")
+    return value.is_array() && value.size() < operands[1].get<std::size_t>();
+  if (operation == "equals") return text_of(value) == operands[1].get<std::string>();
+  if (operation == "contains") {
+    return value.is_array() && std::find(value.begin(), value.end(), operands[1]) != value.end();
+  }
   if (operation == "differs") {
     const Json& other = member(facts, operands[1].get<std::string>());
     return !other.is_null() && compare_versions(text_of(value), text_of(other)) != 0;
@@ -76,7 +98,8 @@ std::vector<Finding> known_problem_findings(const Examination& examination) {
     const Json facts = facts_of(host);
     for (const Json& row : table) {
       const Json& when = row["when"];
-      if (!std::all_of(when.begin(), when.end(), [&](const Json& c) { return holds(c, facts); })) continue;
+      if (!std::all_of(when.begin(), when.end(), [&](const Json& c) { return holds(c, facts); }))
+        continue;
       const std::string severity = row["severity"];
       Finding finding{severity == "error"     ? Severity::kError
                       : severity == "warning" ? Severity::kWarning

@@ -44,7 +44,8 @@ std::string summary_of(const HostExamination& host) {
   if (python.is_string()) out += ", Python " + python.get<std::string>();
   const Json& packages = member(host.software, "python.packages");
   for (const std::string name : {"torch", "tensorflow", "jax", "horovod"}) {
-    if (packages.is_object() && packages.contains(name)) out += ", " + name + " " + short_text(packages[name]);
+    if (packages.is_object() && packages.contains(name))
+      out += ", " + name + " " + short_text(packages[name]);
   }
   return out;
 }
@@ -53,7 +54,8 @@ Severity worst_of(const std::string& host, const std::vector<Finding>& findings,
   Severity worst = Severity::kNote;
   any = false;
   for (const Finding& finding : findings) {
-    if (std::find(finding.hosts.begin(), finding.hosts.end(), host) == finding.hosts.end()) continue;
+    if (std::find(finding.hosts.begin(), finding.hosts.end(), host) == finding.hosts.end())
+      continue;
     if (finding.severity == Severity::kNote) continue;
     any = true;
     worst = std::max(worst, finding.severity);
@@ -64,7 +66,9 @@ Severity worst_of(const std::string& host, const std::vector<Finding>& findings,
 }  // namespace
 
 std::string_view severity_name(Severity severity) {
-  return severity == Severity::kError ? "error" : severity == Severity::kWarning ? "warning" : "note";
+  return severity == Severity::kError     ? "error"
+         : severity == Severity::kWarning ? "warning"
+                                          : "note";
 }
 
 int exit_code_of(const std::vector<Finding>& findings) {
@@ -83,7 +87,8 @@ std::string report_text(const Examination& examination, const std::vector<Findin
     bool any = false;
     const Severity worst = worst_of(host.name, findings, any);
     out += padded(host.name, width + 2) +
-           padded(any ? (worst == Severity::kError ? "BAD" : "warning") : "ok", 9) + summary_of(host) + "\n";
+           padded(any ? (worst == Severity::kError ? "BAD" : "warning") : "ok", 9) +
+           summary_of(host) + "\n";
   }
   int errors = 0;
   int warnings = 0;
@@ -101,7 +106,8 @@ std::string report_text(const Examination& examination, const std::vector<Findin
     for (const std::string& source : finding.sources) out += "  see: " + source + "\n";
   }
   char text[160];
-  std::snprintf(text, sizeof text, "\n%zu %s examined in %.1f s: %d errors, %d warnings, %d notes%s\n",
+  std::snprintf(text, sizeof text,
+                "\n%zu %s examined in %.1f s: %d errors, %d warnings, %d notes%s\n",
                 examination.hosts.size(), examination.hosts.size() == 1 ? "host" : "hosts",
                 examination.seconds, errors, warnings, notes,
                 notes > 0 && !verbose ? " (--verbose shows notes)" : "");
@@ -143,6 +149,7 @@ std::string report_json(const Examination& examination, const std::vector<Findin
     item["machine"] = host.machine;
     item["software"] = host.software;
     item["leftovers"] = host.leftovers;
+    item["trials"] = host.trials;
     item["peers"] = Json::array();
     for (const auto& [index, answer] : host.peers) {
       Json peer = answer;
@@ -152,6 +159,7 @@ std::string report_json(const Examination& examination, const std::vector<Findin
     }
     document["hosts"].push_back(std::move(item));
   }
+  document["world"] = examination.world;
   document["findings"] = Json::array();
   for (const Finding& finding : findings) {
     Json item;

@@ -8,7 +8,8 @@
 
 namespace hora::launcher::doctor {
 
-// A verdict per host, then the findings: what, where, why it matters, the fix. `verbose`: notes too.
+// A verdict per host, then the findings: what, where, why it matters, the fix. `verbose`: notes
+// too.
 std::string report_text(const Examination& examination, const std::vector<Finding>& findings,
                         bool verbose);
 // All of it as one document (docs/reference/doctor.md).

@@ -7,9 +7,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <memory>
+
+#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
@@ -17,16 +18,11 @@ namespace {
 
 constexpr std::string_view kNamePrefix = "hora-";
 
+// Empty when it cannot be read.
 std::string read_small_file(int directory, const char* name) {
-  std::string text;
-  os::Fd file(::openat(directory, name, O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return text;
-  std::array<char, 8192> chunk;
-  ssize_t got;
-  while ((got = ::read(file.get(), chunk.data(), chunk.size())) > 0) {
-    text.append(chunk.data(), static_cast<std::size_t>(got));
-  }
-  return text;
+  const os::Fd file(::openat(directory, name, O_RDONLY | O_CLOEXEC));
+  auto text = os::read_to_end(file.get(), name);
+  return text ? *std::move(text) : std::string();
 }
 
 std::string_view take_line(std::string_view& text) {

@@ -57,8 +57,7 @@ Result<std::string> find_program(std::string_view name, std::string_view path_va
     path_variable.remove_prefix(colon + 1);
   }
   if (denied != 0) return describe(denied, name);
-  return make_error(ErrorCode::kNotFound,
-                    "executing " + std::string(name) + ": not found in the ranks' PATH");
+  return make_error(ErrorCode::kNotFound, "executing " + std::string(name) + ": not found in PATH");
 }
 
 bool is_plain_script(const std::string& path, int directory_fd) {

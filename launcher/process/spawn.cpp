@@ -41,6 +41,7 @@ constexpr int kExecFailed = 127;  // seen by nobody: the failure travels in Chil
 struct ChildPlan {
   const SpawnRequest* request;
   std::array<int, 3> stdio;
+  int extra;            // above 3; -1: none
   int cgroup_procs_fd;  // joins the cgroup by writing here; -1: it was born in it, or stays
   pid_t parent;
   rlimit files;
@@ -78,8 +79,12 @@ HORA_UNINSTRUMENTED void child_place_stdio(ChildPlan* plan) {
       child_fail(plan, SpawnStage::kDescriptors);
     }
   }
+  constexpr int kExtra = 3;
+  if (plan->extra >= 0 && ::syscall(SYS_dup3, plan->extra, kExtra, 0) < 0) {
+    child_fail(plan, SpawnStage::kDescriptors);
+  }
   // Linux < 5.9 lacks the call; every descriptor of ours is close-on-exec all the same.
-  ::syscall(SYS_close_range, 3u, ~0u, 0u);
+  ::syscall(SYS_close_range, plan->extra >= 0 ? kExtra + 1u : 3u, ~0u, 0u);
 }
 
 HORA_UNINSTRUMENTED int child_main(void* argument) {
@@ -265,6 +270,13 @@ SpawnOutcome spawn(const SpawnRequest& request) {
   ChildPlan plan{};
   std::array<os::Fd, 3> lifted;
   if (!lift_stdio(request, plan.stdio, lifted)) return failure(SpawnStage::kDescriptors, errno);
+  os::Fd extra;
+  plan.extra = request.extra_fd;
+  if (plan.extra == 3) {  // from where it would not move
+    extra = os::Fd(::fcntl(plan.extra, F_DUPFD_CLOEXEC, 4));
+    if (!extra.valid()) return failure(SpawnStage::kDescriptors, errno);
+    plan.extra = extra.get();
+  }
   plan.request = &request;
   plan.cgroup_procs_fd = -1;
   plan.parent = ::getpid();

@@ -27,7 +27,8 @@ enum class SpawnStage : int {
 std::string_view spawn_stage_name(SpawnStage stage);
 
 // Pointers must live until spawn() returns. The child starts with default signal dispositions, an
-// empty signal mask, and no descriptor but 0, 1 and 2.
+// empty signal mask, and no descriptor but 0, 1, 2
+// and what is asked for.
 struct SpawnRequest {
   const char* program = nullptr;  // a path, no PATH search; relative to working_directory_fd
   char* const* argv = nullptr;    // null-terminated
@@ -35,6 +36,7 @@ struct SpawnRequest {
   int stdin_fd = -1;              // each is duplicated; the caller keeps its own
   int stdout_fd = -1;
   int stderr_fd = -1;
+  int extra_fd = -1;              // becomes 3 in the child; -1: none
   int working_directory_fd = -1;  // -1: the caller's
   int cgroup_fd = -1;             // directory of a cgroup v2 to be born in; -1: the caller's
   bool new_session = true;        // also its own process group, and no terminal

@@ -34,6 +34,7 @@ enum class FrameType : std::uint8_t {
   kLog = 10,         // LogLine
   kInputAck = 11,    // rank:u32le bytes:u32le            (stdin bytes delivered: flow control)
   kStacks = 12,      // StackReport: the answer to kDump
+  kProgress = 13,    // meeting:u32le joined:u32le worked:u32le (ranks of the host, by the runtime)
   // launcher to agent
   kProbe = 32,     // Probe
   kBundle = 33,    // BundleHeader; followed by kData frames, then kDataEnd
@@ -50,6 +51,8 @@ enum class FrameType : std::uint8_t {
   kSuspend = 44,    // empty: the launcher stops (Ctrl-Z); stop ranks, the lease does not run
   kResume = 45,     // empty
   kDump = 46,       // patience_ms:u32le                 (where do the ranks stand?)
+  kEndRank = 47,    // rank:u32le grace_ms:u32le         (that rank alone: TERM, grace, KILL)
+  kSignalRank = 48,  // rank:u32le signo:u32le           (that rank alone; its end stays its own)
   // both
   kHeartbeat = 64,  // empty
 };

@@ -222,6 +222,11 @@ void fields(auto& archive, Either<RankOrder> auto& m) {
   archive("stdin_source", m.stdin_source);
 }
 
+void fields(auto& archive, Either<PmiHost> auto& m) {
+  archive("name", m.name);
+  archive("ranks", m.ranks);
+}
+
 void fields(auto& archive, Either<HostOrder> auto& m) {
   archive("job_id", m.job_id);
   archive("working_directory", m.working_directory);
@@ -237,6 +242,22 @@ void fields(auto& archive, Either<HostOrder> auto& m) {
   archive("bind", m.bind);
   archive("gpus_per_rank", m.gpus_per_rank);
   archive("limit_threads", m.limit_threads);
+  archive("pmi", m.pmi);
+  archive("pmi_hosts", m.pmi_hosts);
+  archive("pmi_host", m.pmi_host);
+}
+
+void fields(auto& archive, Either<PmiJob> auto& m) {
+  archive("job_id", m.job_id);
+  archive("hosts", m.hosts);
+  archive("own_host", m.own_host);
+  archive("directory", m.directory);
+}
+
+void fields(auto& archive, Either<PmiReply> auto& m) {
+  archive("error", m.error);
+  archive("environment", m.environment);
+  archive("socket", m.socket);
 }
 
 void fields(auto& archive, Either<Started> auto& m) {
@@ -260,6 +281,22 @@ void fields(auto& archive, Either<RankExit> auto& m) {
   archive("last_operation", m.last_operation);
 }
 
+void fields(auto& archive, Either<CollectiveOperation> auto& m) {
+  archive("text", m.text);
+  archive("running", m.running);
+  archive("for_ms", m.for_ms);
+  archive("process_set", m.process_set);
+}
+
+void fields(auto& archive, Either<CollectiveStanding> auto& m) {
+  archive("state", m.state);
+  archive("for_ms", m.for_ms);
+  archive("process_sets", m.process_sets);
+  archive("operations", m.operations);
+  archive("last", m.last);
+  archive("last_ended_ms", m.last_ended_ms);
+}
+
 void fields(auto& archive, Either<ProcessStacks> auto& m) {
   archive("rank", m.rank);
   archive("pid", m.pid);
@@ -269,6 +306,7 @@ void fields(auto& archive, Either<ProcessStacks> auto& m) {
   archive("cpu_ms", m.cpu_ms);
   archive("threads", m.threads);
   archive("stacks", m.stacks);
+  archive("standing", m.standing);
 }
 
 void fields(auto& archive, Either<StackReport> auto& m) { archive("processes", m.processes); }
@@ -290,8 +328,7 @@ void fields(auto& archive, Either<LogLine> auto& m) {
   archive("message", m.message);
 }
 
-// --- whole messages
-// ---------------------------------------------------------------------------------
+// --- whole messages ------------------------------------------------------------------------------
 
 template <typename Message>
 std::string encode_message(const Message& message) {
@@ -334,6 +371,8 @@ std::string encode(const StackReport& message) { return encode_message(message);
 std::string encode(const Goodbye& message) { return encode_message(message); }
 std::string encode(const Failure& message) { return encode_message(message); }
 std::string encode(const LogLine& message) { return encode_message(message); }
+std::string encode(const PmiJob& message) { return encode_message(message); }
+std::string encode(const PmiReply& message) { return encode_message(message); }
 
 Result<Hello> decode_hello(std::string_view bytes) { return decode_message<Hello>(bytes, "hello"); }
 Result<Probe> decode_probe(std::string_view bytes) { return decode_message<Probe>(bytes, "probe"); }
@@ -366,6 +405,12 @@ Result<Failure> decode_failure(std::string_view bytes) {
 }
 Result<LogLine> decode_log_line(std::string_view bytes) {
   return decode_message<LogLine>(bytes, "log line");
+}
+Result<PmiJob> decode_pmi_job(std::string_view bytes) {
+  return decode_message<PmiJob>(bytes, "PMI job");
+}
+Result<PmiReply> decode_pmi_reply(std::string_view bytes) {
+  return decode_message<PmiReply>(bytes, "PMI reply");
 }
 
 }  // namespace hora::launcher

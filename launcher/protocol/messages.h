@@ -103,6 +103,13 @@ struct RankOrder {
   friend bool operator==(const RankOrder&, const RankOrder&) = default;
 };
 
+// A host of the job and its ranks, for whoever serves PMI.
+struct PmiHost {
+  std::string name;
+  std::vector<int> ranks;
+  friend bool operator==(const PmiHost&, const PmiHost&) = default;
+};
+
 struct HostOrder {
   std::string job_id;             // also in every rank's environment: HORA_JOB_ID
   std::string working_directory;  // must exist, unless ship_directory is set
@@ -119,9 +126,12 @@ struct HostOrder {
   std::int64_t grace_ms = 5000;
   std::int64_t lease_ms = 10000;
   std::int64_t output_window_bytes = 256 * 1024;
-  std::string bind = "none";    // --bind: none, auto, core, numa
-  std::string gpus_per_rank;    // --gpus-per-rank: empty, auto, or a number
-  bool limit_threads = false;   // OMP_NUM_THREADS by cores and ranks, unless it is set
+  std::string bind = "none";   // --bind: none, auto, core, numa
+  std::string gpus_per_rank;   // --gpus-per-rank: empty, auto, or a number
+  bool limit_threads = false;  // OMP_NUM_THREADS by cores and ranks, unless it is set
+  std::string pmi;  // "pmix", "pmi1": the ranks are served by hora-pmix, ...; empty: nobody
+  std::vector<PmiHost> pmi_hosts;  // all of the job's, when pmi is not empty
+  int pmi_host = 0;                // this one's place among them
   friend bool operator==(const HostOrder&, const HostOrder&) = default;
 };
 
@@ -144,21 +154,40 @@ struct RankExit {
   std::int64_t user_time_us = 0;
   std::int64_t system_time_us = 0;
   std::string last_stderr;  // the last lines, at most 4 KiB
-  std::string hint;         // what the host knows about its end: "the kernel's out-of-memory killer ..."
+  std::string hint;  // what the host knows about its end: "the kernel's out-of-memory killer ..."
   std::string last_operation;  // "was in allreduce 'x' for 2.1 s"; empty: not known
   friend bool operator==(const RankExit&, const RankExit&) = default;
+};
+
+// In which collective a rank is, by its flight recorder.
+struct CollectiveOperation {
+  std::string text;  // "allreduce 'grad/7'"
+  bool running = false;  // agreed by all; else the rank waits for others to ask for it, too
+  std::int64_t for_ms = 0;
+  std::int64_t process_set = 0;
+  friend bool operator==(const CollectiveOperation&, const CollectiveOperation&) = default;
+};
+struct CollectiveStanding {
+  std::string state;  // "": does not use the runtime; "meeting", "joined", "left"
+  std::int64_t for_ms = 0;
+  std::int64_t process_sets = 0;  // bit N: a member of process set N
+  std::vector<CollectiveOperation> operations;  // the oldest first
+  std::string last;                             // the newest that has ended
+  std::int64_t last_ended_ms = 0;               // ago
+  friend bool operator==(const CollectiveStanding&, const CollectiveStanding&) = default;
 };
 
 // Where the processes of the ranks stand, asked for while the job hangs.
 struct ProcessStacks {
   int rank = 0;
   std::int64_t pid = 0;
-  bool leader = false;   // the rank itself, not a child of it
-  std::string program;   // the kernel's name of it
-  std::string state;     // "S futex_wait_queue": the kernel's state, and where it waits there
+  bool leader = false;  // the rank itself, not a child of it
+  std::string program;  // the kernel's name of it
+  std::string state;    // "S futex_wait_queue": the kernel's state, and where it waits there
   std::int64_t cpu_ms = 0;
   int threads = 0;
   std::string stacks;    // what it said itself, all threads; empty when it cannot
+  CollectiveStanding standing;  // of the leader
   friend bool operator==(const ProcessStacks&, const ProcessStacks&) = default;
 };
 struct StackReport {
@@ -174,7 +203,7 @@ struct Goodbye {
 };
 
 struct Failure {
-  std::string code;     // "E_SSH_AUTH", "E_CWD", ...: launcher/failure_code.h
+  std::string code;     // "E_SSH_AUTH", "E_CWD", ...: launcher/failures/failure_code.h
   std::string message;  // one sentence: what was wrong and where
   std::string advice;   // what to do; may be empty
   friend bool operator==(const Failure&, const Failure&) = default;
@@ -184,6 +213,25 @@ struct LogLine {
   int level = 0;  // 0 trace .. 4 error
   std::string message;
   friend bool operator==(const LogLine&, const LogLine&) = default;
+};
+
+// What an agent tells the PMI server that it starts beside its ranks, and the answer. Each stands
+// in a pipe behind its length, 4 bytes, little-endian.
+struct PmiJob {
+  std::string job_id;
+  std::vector<PmiHost> hosts;
+  int own_host = 0;
+  std::string directory;  // for its files and the ranks'; removed by the agent
+  friend bool operator==(const PmiJob&, const PmiJob&) = default;
+};
+struct PmiReply {
+  std::string error;  // why there is no server; empty: there is one
+  // What each rank of this host needs to find it.
+  std::vector<std::pair<int, std::vector<std::pair<std::string, std::string>>>> environment;
+  // Where each rank is connected to, by a descriptor that it inherits (PMI_FD): a name in the
+  // abstract space of Unix sockets. Empty: ranks connect by themselves.
+  std::string socket;
+  friend bool operator==(const PmiReply&, const PmiReply&) = default;
 };
 
 std::string encode(const Hello&);
@@ -198,6 +246,8 @@ std::string encode(const StackReport&);
 std::string encode(const Goodbye&);
 std::string encode(const Failure&);
 std::string encode(const LogLine&);
+std::string encode(const PmiJob&);
+std::string encode(const PmiReply&);
 
 // Bytes from the network: anything malformed is an Error that names the field, never a throw.
 Result<Hello> decode_hello(std::string_view bytes);
@@ -212,5 +262,7 @@ Result<StackReport> decode_stack_report(std::string_view bytes);
 Result<Goodbye> decode_goodbye(std::string_view bytes);
 Result<Failure> decode_failure(std::string_view bytes);
 Result<LogLine> decode_log_line(std::string_view bytes);
+Result<PmiJob> decode_pmi_job(std::string_view bytes);
+Result<PmiReply> decode_pmi_reply(std::string_view bytes);
 
 }  // namespace hora::launcher

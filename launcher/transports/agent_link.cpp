@@ -8,8 +8,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/no_room.h"
 #include "rendezvous/os/random.h"
 
 namespace hora::launcher {
@@ -133,7 +134,7 @@ void AgentLink::write_local() {
       to_local_.pop(static_cast<std::size_t>(wrote));
     } else if (wrote < 0 && errno == EINTR) {
       continue;
-    } else if (wrote < 0 && errno == EAGAIN) {
+    } else if (wrote < 0 && os::no_room_now(errno)) {
       return;
     } else {
       to_local_.clear();
@@ -374,8 +375,8 @@ void AgentLink::fail_before_start(const RemoteEnd& end) {
   }
   // nologin says so and ends with 1; false says nothing.
   const std::string words = remote_words();
-  const bool no_shell = end.exit_status == 1 &&
-                        (words.empty() || words.find("not available") != std::string::npos);
+  const bool no_shell =
+      end.exit_status == 1 && (words.empty() || words.find("not available") != std::string::npos);
   if (no_shell && options_.shell_class == failure::kRemoteShell) {
     return fail({std::string(failure::kNoShell),
                  options_.host + ": its account has no login shell that starts programs: " + how,

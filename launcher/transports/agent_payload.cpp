@@ -4,9 +4,9 @@
 #include <zlib.h>
 
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <system_error>
+
+#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
@@ -17,13 +17,10 @@ namespace {
 constexpr int kLevel = 1;
 constexpr int kGzipWindow = 15 + 16;  // zlib's way to ask for gzip's header and trailer
 
-Result<std::string> read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return errno_error(errno, "reading the agent " + path);
-  std::string bytes((std::istreambuf_iterator<char>(file)), {});
-  if (file.bad() || bytes.empty()) {
-    return make_error(ErrorCode::kNotFound, "the agent " + path + " cannot be read or is empty");
-  }
+Result<std::string> read_agent(const std::string& path) {
+  auto bytes = os::read_file(path);
+  if (!bytes) return std::move(bytes).error().with_context("the agent");
+  if (bytes->empty()) return make_error(ErrorCode::kNotFound, "the agent " + path + " is empty");
   return bytes;
 }
 
@@ -87,7 +84,7 @@ void AgentPayload::get(bool gzip, Receiver receiver) {
 }
 
 void AgentPayload::prepare() {
-  auto raw = shared(read_file(path_));
+  auto raw = shared(read_agent(path_));
   Result<Bytes> packed = raw;
   if (raw) packed = shared(gzip_bytes(**raw));
   std::vector<std::pair<bool, Receiver>> waiting;

@@ -18,14 +18,19 @@ namespace {
 // Pass 0 looks for a cached agent, pass 1 asks for one, each over all directories in order.
 constexpr std::string_view kScript =
     "_h=$1 _n=$2 _k=$3 _f=$4; shift 4; "
+    // An account without any useful PATH: of what follows only the shell's own commands would run.
+    "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
     "_c=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}; _u=; _m=; _t=; "
     "_x() { [ -z \"$_t\" ] || rm -f \"$_t\"; }; "
+    // Can only we (and root) replace $_d? Its parent is ours, sticky, or nothing that we may write.
+    "_p() { [ -O \"$_d/..\" ] || [ -k \"$_d/..\" ] || { [ -w \"$_d/..\" ] && return 1; :; }; }; "
     // Makes $_a out of what the launcher sends, or says in $_w why not.
     "_q() { "
     "_w=\"cannot be created\"; (umask 077; mkdir -p \"$_d\") 2>/dev/null; [ -d \"$_d\" ] || return "
     "1; "
     "_w=\"is a symbolic link\"; if [ -L \"$_d\" ]; then return 1; fi; "
     "_w=\"belongs to another user\"; [ -O \"$_d\" ] || return 1; "
+    "_w=\"lies where other users can replace it\"; _p || return 1; "
     "_w=\"cannot be written\"; chmod 700 \"$_d\" 2>/dev/null; _t=$_d/.ship-$$; "
     "{ echo exit 0 >\"$_t\"; } 2>/dev/null && chmod 700 \"$_t\" 2>/dev/null || "
     "{ [ -e \"$_t\" ] && _w=\"is full\"; return 1; }; "
@@ -42,10 +47,11 @@ constexpr std::string_view kScript =
     "for _d in ${_c:+\"$_c/hora\"} \"${TMPDIR:-/tmp}/hora-\" /dev/shm/hora-; do "
     "case $_d in *-) _d=$_d${_u:=$(id -u)};; esac; "
     "case $_d in /*) ;; *) continue;; esac; _a=$_d/agent-$_h; "
-    "if [ $_s = 1 ]; then if _q; then _t=; exec \"$_a\" agent --cache \"$_d\" --report-sha \"$@\"; fi; "
+    "if [ $_s = 1 ]; then if _q; then _t=; exec \"$_a\" agent --cache \"$_d\" --report-sha \"$@\"; "
+    "fi; "
     "_x; _m=\"$_m; $_d $_w\"; "
     "elif [ -x \"$_a\" ] && [ -s \"$_a\" ] && [ -O \"$_a\" ] && [ -O \"$_d\" ]; then "
-    "[ -L \"$_d\" ] || exec \"$_a\" agent --cache \"$_d\" \"$@\"; fi; "
+    "[ -L \"$_d\" ] || { _p && exec \"$_a\" agent --cache \"$_d\" \"$@\"; }; fi; "
     "done; done; echo \"HORA-$_k fail$_m\"; exit 1";
 
 bool is_word(std::string_view text) {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/transports/rsh_argv.h"
 #include "rendezvous/base/text.h"
 
@@ -86,8 +86,7 @@ void CommandHost::on_deadline() {
        (said.empty() ? "" : "; it said: " + quote(said)));
 }
 
-// --- what the link says
-// ----------------------------------------------------------------------------
+// --- what the link says --------------------------------------------------------------------------
 
 void CommandHost::link_changed() { pump(); }
 
@@ -128,8 +127,7 @@ void CommandHost::hurry() {
   child_.ask_to_end();
 }
 
-// --- bytes
-// -----------------------------------------------------------------------------------------
+// --- bytes ---------------------------------------------------------------------------------------
 
 void CommandHost::pump() {
   if (!running_) return;
@@ -203,8 +201,7 @@ void CommandHost::read_errors() {
   }
 }
 
-// --- the end
-// ---------------------------------------------------------------------------------------
+// --- the end -------------------------------------------------------------------------------------
 
 void CommandHost::on_exit() {
   unwatch(end_);
@@ -242,8 +239,7 @@ void CommandHost::report_end() {
   link_.on_remote_end(end);
 }
 
-// --- watches
-// ---------------------------------------------------------------------------------------
+// --- watches -------------------------------------------------------------------------------------
 
 void CommandHost::watch(Watch& watch, int fd, std::uint32_t events,
                         os::EventLoop::IoHandler handler) {

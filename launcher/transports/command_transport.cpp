@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/transports/command_host.h"
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/payload_store.h"

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "launcher/transports/ssh_client.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
@@ -28,21 +29,6 @@ Status lock_file(int fd, const std::string& file) {
   return Ok{};
 }
 
-Result<std::string> read_all(int fd, const std::string& file) {
-  std::string text;
-  char buffer[16 * 1024];
-  while (true) {
-    const ssize_t got = ::read(fd, buffer, sizeof buffer);
-    if (got > 0) {
-      text.append(buffer, static_cast<std::size_t>(got));
-    } else if (got == 0) {
-      return text;
-    } else if (errno != EINTR) {
-      return errno_error(errno, "reading " + file);
-    }
-  }
-}
-
 bool has_line(const std::string& text, const std::string& line) {
   return ("\n" + text + "\n").find("\n" + line + "\n") != std::string::npos;
 }
@@ -57,7 +43,7 @@ Status add_known_host(const std::string& file, const std::string& entry) {
   const os::Fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd.valid()) return errno_error(errno, "opening " + file);
   HORA_TRY(lock_file(fd.get(), file));
-  auto text = read_all(fd.get(), file);
+  auto text = os::read_to_end(fd.get(), file);
   if (!text) return std::move(text).error();
   if (has_line(*text, entry)) return Ok{};
   const bool torn = !text->empty() && text->back() != '\n';

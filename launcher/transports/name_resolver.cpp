@@ -32,7 +32,9 @@ struct NameResolver::Shared {
 
 NameResolver::NameResolver() : shared_(std::make_shared<Shared>()) {}
 
-NameResolver::~NameResolver() {
+NameResolver::~NameResolver() { close(); }
+
+void NameResolver::close() {
   std::lock_guard lock(shared_->mutex);
   shared_->closed = true;
   shared_->questions.clear();
@@ -60,6 +62,7 @@ void NameResolver::resolve(const std::string& host, std::uint16_t port, Answer a
     return answer(std::vector<Endpoint>{{*numeric, port}});
   }
   std::lock_guard lock(shared_->mutex);
+  if (shared_->closed) return;
   shared_->questions.push_back({host, port, std::move(answer)});
   if (static_cast<int>(shared_->questions.size()) <= shared_->idle ||
       shared_->threads == kMaxThreads) {

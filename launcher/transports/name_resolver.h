@@ -24,9 +24,11 @@ class NameResolver {
   NameResolver(const NameResolver&) = delete;
   NameResolver& operator=(const NameResolver&) = delete;
 
-  // Calls `answer` from any thread, the caller's included (numeric addresses). Never after the
-  // destructor has begun.
+  // Calls `answer` from any thread, the caller's included (numeric addresses). From a thread of its
+  // own never after close(). Thread-safe.
   void resolve(const std::string& host, std::uint16_t port, Answer answer);
+  // Drops all questions, those to come included. Thread-safe.
+  void close();
 
  private:
   struct Shared;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/host_list.h"
+#include "launcher/plan/host_list.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {

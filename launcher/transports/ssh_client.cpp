@@ -15,6 +15,7 @@
 #include <libssh/callbacks.h>
 #include <libssh/libssh.h>
 
+#include "launcher/transports/ssh_agent_probe.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -123,7 +124,9 @@ Status SshClient::set_up() {
   const bool has_global = target_.known_hosts_files.size() > target_.user_known_hosts_count;
   const std::string global_file =
       has_global ? target_.known_hosts_files[target_.user_known_hosts_count] : "/dev/null";
-  const bool good = set(SSH_OPTIONS_PROCESS_CONFIG, &off) &&
+  // All of libssh's files are named here; it looks for a home folder nevertheless, and ends where
+  // the account has none (a container's uid without a name).
+  const bool good = set(SSH_OPTIONS_PROCESS_CONFIG, &off) && set(SSH_OPTIONS_SSH_DIR, "/") &&
                     set(SSH_OPTIONS_HOST, known_as.c_str()) && set(SSH_OPTIONS_PORT, &port) &&
                     set(SSH_OPTIONS_USER, target_.user.c_str()) &&
                     set(SSH_OPTIONS_KNOWNHOSTS, first_file.c_str()) &&
@@ -164,8 +167,7 @@ std::string SshClient::error() const {
   return text != nullptr ? text : "";
 }
 
-// --- handshake
-// -------------------------------------------------------------------------------------
+// --- handshake -----------------------------------------------------------------------------------
 
 // Looks at what libssh is going to read: when the server closes the connection, its first words
 // tell why ("Exceeded MaxStartups", an HTTP answer), and that there are none does too.
@@ -178,6 +180,12 @@ void SshClient::look_at_banner() {
   const std::size_t end = seen.find('\n');
   banner_ = std::string(trim(seen.substr(0, end)));
   banner_settled_ = end != std::string_view::npos;
+}
+
+bool SshClient::server_hung_up() const {
+  char byte = 0;
+  const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 SshClient::Step SshClient::handshake() {
@@ -243,12 +251,28 @@ SshClient::HostKey SshClient::host_key() {
   return result;
 }
 
-// --- authentication
-// --------------------------------------------------------------------------------
+// --- authentication ------------------------------------------------------------------------------
 
-void SshClient::note_tried(const std::string& what) {
+void SshClient::note_tried(const std::string& what, bool half_accepted) {
   if (!auth_tried_.empty()) auth_tried_ += ", ";
   auth_tried_ += what;
+  if (half_accepted) auth_tried_ += " (accepted, but the server asks for more than a key)";
+}
+
+// After an attempt the server has said by what else it could be convinced.
+std::string SshClient::auth_methods() const {
+  const int methods = ::ssh_userauth_list(handles_->session, nullptr);
+  std::string names;
+  for (const auto& [method, name] : {std::pair{SSH_AUTH_METHOD_PUBLICKEY, "publickey"},
+                                     std::pair{SSH_AUTH_METHOD_PASSWORD, "password"},
+                                     std::pair{SSH_AUTH_METHOD_INTERACTIVE, "keyboard-interactive"},
+                                     std::pair{SSH_AUTH_METHOD_HOSTBASED, "hostbased"},
+                                     std::pair{SSH_AUTH_METHOD_GSSAPI_MIC, "gssapi-with-mic"}}) {
+    if ((static_cast<unsigned>(methods) & method) != 0) {
+      names += (names.empty() ? "" : ", ") + std::string(name);
+    }
+  }
+  return names;
 }
 
 SshClient::Step SshClient::authenticate() {
@@ -279,10 +303,14 @@ SshClient::Step SshClient::authenticate() {
 }
 
 SshClient::AuthResult SshClient::try_agent() {
+  if (!agent_answers(target_.agent_socket)) {
+    note_tried("ssh-agent (" + target_.agent_socket + ": it does not answer)");
+    return AuthResult::kDenied;
+  }
   const int code = ::ssh_userauth_agent(handles_->session, nullptr);
   if (code == SSH_AUTH_AGAIN) return AuthResult::kAgain;
   if (code == SSH_AUTH_SUCCESS) return AuthResult::kSuccess;
-  note_tried("ssh-agent (" + target_.agent_socket + ")");
+  note_tried("ssh-agent (" + target_.agent_socket + ")", code == SSH_AUTH_PARTIAL);
   if (code == SSH_AUTH_ERROR && !connected()) return AuthResult::kBroken;
   return AuthResult::kDenied;
 }
@@ -303,13 +331,12 @@ SshClient::AuthResult SshClient::try_file(const std::string& path) {
   const int code = ::ssh_userauth_publickey(handles_->session, nullptr, handles_->key.get());
   if (code == SSH_AUTH_AGAIN) return AuthResult::kAgain;
   if (code == SSH_AUTH_SUCCESS) return AuthResult::kSuccess;
-  note_tried(path);
+  note_tried(path, code == SSH_AUTH_PARTIAL);
   if (code == SSH_AUTH_ERROR && !connected()) return AuthResult::kBroken;
   return AuthResult::kDenied;
 }
 
-// --- the command
-// -----------------------------------------------------------------------------------
+// --- the command ---------------------------------------------------------------------------------
 
 void SshClient::discard_channel() {
   if (handles_->channel != nullptr) {

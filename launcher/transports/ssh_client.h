@@ -47,9 +47,11 @@ class SshClient {
 
   Step handshake();                                      // banners and key exchange
   const std::string& banner() const { return banner_; }  // the first line the server sent, so far
+  bool server_hung_up() const;                           // it closed the connection
   HostKey host_key();                                    // after the handshake
   Step authenticate();
   const std::string& auth_tried() const { return auth_tried_; }  // for the error text
+  std::string auth_methods() const;  // what the server would take: "publickey, password"
   // Whether an authentication failed for good, or the connection with it.
   bool connected() const;
 
@@ -87,7 +89,7 @@ class SshClient {
   enum class AuthResult { kAgain, kSuccess, kDenied, kBroken };
   AuthResult try_agent();
   AuthResult try_file(const std::string& path);
-  void note_tried(const std::string& what);
+  void note_tried(const std::string& what, bool half_accepted = false);
 
   const SshTarget target_;
   os::Fd socket_;  // ours; libssh has a duplicate, which it closes when it likes

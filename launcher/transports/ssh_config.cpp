@@ -124,7 +124,7 @@ void apply(const Line& line, SshConfig& config) {
   const auto number = parse_int<int>(word);
   if (key == "hostname") keep_first(config.hostname, word);
   if (key == "user") keep_first(config.user, word);
-  if (key == "port" && number) keep_first(config.port, *number);
+  if (key == "port" && number && *number > 0 && *number <= 65535) keep_first(config.port, *number);
   if (key == "identityfile" && lower(word) != "none") config.identity_files.push_back(word);
   if (key == "identitiesonly") keep_first(config.identities_only, lower(word) == "yes");
   if (key == "identityagent") keep_first(config.identity_agent, word);

@@ -10,7 +10,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/transports/ssh_refusals.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
 
@@ -22,7 +23,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kWriteSize = 128 * 1024;
-constexpr std::size_t kReadSize = 64 * 1024;
 constexpr int kMaxRounds = 256;               // of one pump, before other hosts have their turn
 constexpr milliseconds kBannerLimit{10'000};  // from the connection to the end of the handshake
 constexpr milliseconds kAuthLimit{15'000};    // a server may be slow to look a user up
@@ -69,6 +69,12 @@ SshHost::~SshHost() {
 void SshHost::begin() {
   if (!link_.open()) return finish();
   deadline_timer_ = loop_.call_at(deadline_, [this] { on_deadline(); });
+  queue();
+}
+
+// For a place in the fan-out.
+void SshHost::queue() {
+  state_ = State::kQueued;
   shared_.fan_out->acquire([this, loop = &loop_, alive = alive_, fan_out = shared_.fan_out] {
     loop->post([this, alive, fan_out] {
       if (!*alive || state_ != State::kQueued) return fan_out->release();
@@ -82,8 +88,7 @@ void SshHost::give_place_back() {
   if (std::exchange(has_place_, false)) shared_.fan_out->release();
 }
 
-// --- connecting
-// ------------------------------------------------------------------------------------
+// --- connecting ----------------------------------------------------------------------------------
 
 void SshHost::connect() {
   state_ = State::kConnecting;
@@ -169,71 +174,35 @@ bool SshHost::step_handshake() {
     set_stage_limit(kAuthLimit);
     return true;
   }
-  // A server that closes before it has said "SSH-" has too much to do (MaxStartups and the like).
-  const std::string& banner = client_->banner();
-  const bool is_ssh = banner.rfind("SSH-", 0) == 0;
-  const bool says_busy = banner.find("MaxStartups") != std::string::npos ||
-                         banner.find("Not allowed at this time") != std::string::npos;
-  if (!proxy_words().empty()) {
-    fail(failure::kConnect, "the proxy command ended: " + proxy_words());
-  } else if (banner.empty() || says_busy) {
+  const std::string proxy = proxy_words();
+  if (client_->banner().empty() && !client_->server_hung_up()) {
+    fail(failure::kInternal, "libssh: " + client_->error());
+  } else if (proxy.empty() && means_busy(client_->banner())) {
     retry_when_busy();
-  } else if (!is_ssh) {
-    fail(failure::kSshProtocol, "this is no ssh server: it said " + quote(banner),
-         "check the port (-p)");
   } else {
-    fail(failure::kSshProtocol,
-         "the key exchange with " + quote(banner) + " failed: " + client_->error());
+    fail(handshake_refusal(client_->banner(), proxy, client_->error()));
   }
   return false;
 }
 
 bool SshHost::accept_host_key() {
-  using Verdict = SshClient::HostKey::Verdict;
   link_.report(Stage::kHostKey);
   const auto key = client_->host_key();
-  const std::string name = key.type + " " + key.fingerprint;
-  const std::string scan = "ssh-keyscan -p " + std::to_string(target_.port) + " " + target_.address;
-  switch (key.verdict) {
-    case Verdict::kKnown:
-      return true;
-    case Verdict::kUnreadable:
-      fail(failure::kSshProtocol, "its host key cannot be read: " + client_->error());
-      return false;
-    case Verdict::kChanged:
-      fail(failure::kHostKeyChanged,
-           "its host key is not the one in " + key.known_in + ": it shows " + name,
-           "if the host was reinstalled, remove the old key (ssh-keygen -R " + target_.known_as +
-               " -f " + key.known_in + "); otherwise somebody else may be answering");
-      return false;
-    case Verdict::kOtherType:
-      fail(failure::kHostKeyChanged,
-           key.known_in + " has keys of other types for it, it shows " + name,
-           "add its key of this type if it is genuine (" + scan + ")");
-      return false;
-    case Verdict::kRevoked:
-      fail(failure::kHostKeyChanged, "its host key is revoked in " + key.known_in + ": " + name,
-           "somebody else may be answering");
-      return false;
-    case Verdict::kUnknown:
-      break;
-  }
-  if (target_.checking == HostKeyChecking::kYes) {
-    const std::string where =
-        target_.known_hosts_files.empty() ? "known_hosts" : target_.known_hosts_files.front();
-    fail(failure::kHostKeyUnknown, "its host key is unknown: " + name,
-         "compare the fingerprint, then add the key (" + scan + " >> " + where +
-             "), or trust it on first use with --accept-new-host-keys");
+  if (auto refusal = host_key_refusal(key, target_, client_->error())) {
+    fail(*std::move(refusal));
     return false;
   }
-  if (target_.user_known_hosts_count == 0)
-    return true;  // UserKnownHostsFile none: nowhere to keep it
-  const auto added = add_known_host(target_.known_hosts_files.front(), key.entry);
+  // UserKnownHostsFile none: nowhere to keep a new key.
+  if (key.verdict == SshClient::HostKey::Verdict::kKnown || target_.user_known_hosts_count == 0) {
+    return true;
+  }
+  const std::string& file = target_.known_hosts_files.front();
+  const auto added = add_known_host(file, key.entry);
   if (!added) {
     fail(failure::kHostKeyUnknown, "its host key cannot be kept: " + added.error().message);
     return false;
   }
-  link_.report(Stage::kHostKey, "added " + name + " to " + target_.known_hosts_files.front());
+  link_.report(Stage::kHostKey, "added " + key.type + " " + key.fingerprint + " to " + file);
   return true;
 }
 
@@ -241,14 +210,9 @@ bool SshHost::step_authenticate() {
   const auto result = until_sent(*client_, [this] { return client_->authenticate(); });
   if (result == SshClient::Step::kAgain) return false;
   if (result == SshClient::Step::kFailed) {
-    std::string tried = client_->auth_tried();
-    if (tried.empty()) tried = "nothing: there is no key file and no ssh-agent";
-    for (const auto& missing : target_.missing_identities) tried += ", " + missing + " (missing)";
-    std::string what = "no key was accepted for user " + target_.user + "; tried " + tried;
-    if (!client_->connected()) what += "; the server closed the connection: " + client_->error();
-    fail(failure::kSshAuth, what,
-         "name the key with -i, load it into ssh-agent, or add its public half to "
-         "~/.ssh/authorized_keys there (sshd ignores that file when it, ~/.ssh or ~ can be written by others)");
+    const bool connected = client_->connected();
+    fail(authentication_refusal(client_->auth_tried(), connected ? client_->auth_methods() : "",
+                                target_, connected ? "" : client_->error()));
     return false;
   }
   loop_.cancel(stage_timer_);
@@ -259,6 +223,7 @@ bool SshHost::step_authenticate() {
     return false;
   }
   command_ = *std::move(line);
+  link_.report(Stage::kShell);  // not later: the agent's first words may come with the answer
   state_ = State::kExecute;
   return true;
 }
@@ -267,17 +232,18 @@ bool SshHost::step_execute() {
   const auto result = until_sent(*client_, [this] { return client_->execute(command_); });
   if (result == SshClient::Step::kAgain) return false;
   if (result == SshClient::Step::kFailed) {
-    fail(failure::kRemoteShell, "the server did not run a command: " + client_->error(),
+    fail(failure::kRemoteShell,
+         (client_->connected() ? "the server did not run a command: "
+                               : "the connection ended before the server had run a command: ") +
+             client_->error(),
          "the account may be limited to other uses (ForceCommand, a restricted key)");
     return false;
   }
-  link_.report(Stage::kShell);
   state_ = State::kRunning;
   return true;
 }
 
-// --- bytes
-// -----------------------------------------------------------------------------------------
+// --- bytes ---------------------------------------------------------------------------------------
 
 // Moves what the link has for the channel. True when something moved.
 bool SshHost::send_input() {
@@ -376,8 +342,7 @@ void SshHost::update_watch() {
   watched_events_ = events;
 }
 
-// --- what the link says
-// ----------------------------------------------------------------------------
+// --- what the link says --------------------------------------------------------------------------
 
 void SshHost::link_changed() {
   if (state_ == State::kRunning) step();
@@ -423,14 +388,18 @@ void SshHost::close_connection() {
   proxy_ = PipedChild();
 }
 
-// --- failures
-// --------------------------------------------------------------------------------------
+// --- failures ------------------------------------------------------------------------------------
 
 void SshHost::fail(std::string_view failure_class, const std::string& what,
                    const std::string& advice) {
+  fail({std::string(failure_class), what, advice});
+}
+
+void SshHost::fail(Failure failure) {
   state_ = State::kOver;
   loop_.cancel(std::exchange(stage_timer_, 0));
-  link_.fail({std::string(failure_class), link_.host() + ": " + what, advice});
+  failure.message = link_.host() + ": " + failure.message;
+  link_.fail(std::move(failure));
   close_connection();
   give_place_back();
 }
@@ -457,14 +426,7 @@ void SshHost::retry_when_busy() {
                "the server is busy; another try in " + std::to_string(pause.count()) + " ms");
   stage_timer_ = loop_.call_after(pause, [this] {
     stage_timer_ = 0;
-    state_ = State::kQueued;
-    shared_.fan_out->acquire([this, loop = &loop_, alive = alive_, fan_out = shared_.fan_out] {
-      loop->post([this, alive, fan_out] {
-        if (!*alive || state_ != State::kQueued) return fan_out->release();
-        has_place_ = true;
-        connect();
-      });
-    });
+    queue();
   });
 }
 

@@ -75,7 +75,9 @@ class SshHost : private AgentLink::Carrier {
   std::string waited() const;
   void on_deadline();
   void retry_when_busy();
+  void queue();
   void give_place_back();
+  void fail(Failure failure);  // its message says nothing of the host yet
   void fail(std::string_view failure_class, const std::string& what,
             const std::string& advice = {});
   std::string proxy_words();

@@ -6,12 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <utility>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
@@ -20,14 +19,31 @@ namespace {
 constexpr int kDefaultPort = 22;
 constexpr const char* kDefaultIdentities[] = {"id_ed25519", "id_ecdsa", "id_rsa"};
 
+// Like ssh, which goes on without a configuration that it cannot read; a folder in its place, say.
 std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  auto text = os::read_file(path);
+  return text ? *std::move(text) : std::string();
 }
 
 bool is_file(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode);
+}
+
+// Keys and known hosts are read for every host, and by libssh, which would wait at a pipe for ever.
+bool is_pipe(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 &&
+         (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode));
+}
+
+bool is_key_file(const std::string& path) { return is_file(path) && !is_pipe(path); }
+
+Error no_file(const std::string& what, const std::string& path) {
+  struct stat status {};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  return make_error(ErrorCode::kNotFound,
+                    "the " + what + " " + path + (exists ? " is no file" : " is not there"));
 }
 
 std::string environment(const char* name) {
@@ -46,19 +62,24 @@ std::pair<std::string, std::string> home_and_name() {
   return {environment("HOME"), environment("USER")};
 }
 
-std::vector<std::string> without_none(const std::vector<std::string>& files) {
+std::vector<std::string> known_hosts_paths(const std::vector<std::string>& files,
+                                           const SshTokens& tokens) {
   std::vector<std::string> kept;
   for (const auto& file : files) {
-    if (!equals_ignoring_case(file, "none")) kept.push_back(file);
+    if (equals_ignoring_case(file, "none")) continue;
+    std::string path = expand_tokens(file, tokens);
+    if (!is_pipe(path)) kept.push_back(std::move(path));
   }
   return kept;
 }
 
 // OpenSSH itself makes the jumps, with all of its configuration.
-std::vector<std::string> jump_argv(const std::string& jump, const SshTarget& target) {
+std::vector<std::string> jump_argv(const std::string& jump, const SshTarget& target,
+                                   const std::string& config_file) {
   const std::size_t last = jump.rfind(',');
   std::string hop = last == std::string::npos ? jump : jump.substr(last + 1);
   std::vector<std::string> argv{"ssh", "-o", "BatchMode=yes"};
+  if (!config_file.empty()) argv.insert(argv.end(), {"-F", config_file});
   if (last != std::string::npos) {
     argv.push_back("-J");
     argv.push_back(jump.substr(0, last));
@@ -115,8 +136,7 @@ std::vector<std::string> SshTargets::include(const std::string& pattern, bool of
 
 Result<SshTarget> SshTargets::target_of(const Host& host) const {
   if (!options_.config_file.empty() && !is_file(options_.config_file)) {
-    return make_error(ErrorCode::kNotFound,
-                      "the ssh config " + options_.config_file + " is not there");
+    return no_file("ssh config", options_.config_file);
   }
   SshConfig config;
   const SshConfigQuery query{host.name, host.user, local_user_};
@@ -137,6 +157,11 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   target.port = options_.port ? *options_.port : config.port.value_or(kDefaultPort);
   tokens.port = std::to_string(target.port);
   target.user = !host.user.empty() ? host.user : config.user.value_or(local_user_);
+  if (target.user.empty()) {
+    return make_error(ErrorCode::kNotFound,
+                      "uid " + std::to_string(::getuid()) +
+                          " has no name to log in by; name the user: -H user@" + host.name);
+  }
   tokens.remote_user = target.user;
   target.known_as =
       config.host_key_alias ? expand_tokens(*config.host_key_alias, tokens) : target.address;
@@ -148,15 +173,13 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   }
   if (!options_.identity_file.empty()) {
     const std::string path = expand_tokens(options_.identity_file, tokens);
-    if (!is_file(path)) {
-      return make_error(ErrorCode::kNotFound, "the identity file " + path + " is not there");
-    }
+    if (!is_key_file(path)) return no_file("identity file", path);
     target.identity_files.push_back(path);
     target.agent_first = false;
   }
   for (const std::string& named : config.identity_files) {
     const std::string path = expand_tokens(named, tokens);
-    if (is_file(path)) {
+    if (is_key_file(path)) {
       target.identity_files.push_back(path);
     } else {
       target.missing_identities.push_back(path);
@@ -166,24 +189,23 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   if (options_.identity_file.empty() && config.identity_files.empty()) {
     for (const char* name : kDefaultIdentities) {
       const std::string path = home_ + "/.ssh/" + name;
-      if (is_file(path)) target.identity_files.push_back(path);
+      if (is_key_file(path)) target.identity_files.push_back(path);
     }
   }
   target.use_agent = !target.agent_socket.empty() && !config.identities_only.value_or(false);
 
   target.checking = config.host_key_checking.value_or(HostKeyChecking::kYes);
   if (options_.accept_new_host_keys) target.checking = HostKeyChecking::kAcceptNew;
-  const std::vector<std::string> user_files = without_none(config.user_known_hosts_files.value_or(
-      std::vector<std::string>{"~/.ssh/known_hosts", "~/.ssh/known_hosts2"}));
-  for (const auto& file : user_files) {
-    target.known_hosts_files.push_back(expand_tokens(file, tokens));
-  }
+  target.known_hosts_files =
+      known_hosts_paths(config.user_known_hosts_files.value_or(
+                            std::vector<std::string>{"~/.ssh/known_hosts", "~/.ssh/known_hosts2"}),
+                        tokens);
   target.user_known_hosts_count = target.known_hosts_files.size();
-  const std::vector<std::string> global_files =
-      without_none(config.global_known_hosts_files.value_or(
-          std::vector<std::string>{"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"}));
-  for (const auto& file : global_files) {
-    target.known_hosts_files.push_back(expand_tokens(file, tokens));
+  for (std::string& file :
+       known_hosts_paths(config.global_known_hosts_files.value_or(std::vector<std::string>{
+                             "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"}),
+                         tokens)) {
+    target.known_hosts_files.push_back(std::move(file));
   }
 
   if (config.connect_timeout_s) {
@@ -192,7 +214,8 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   if (config.proxy_command && !equals_ignoring_case(*config.proxy_command, "none")) {
     target.proxy = {"/bin/sh", "-c", "exec " + expand_tokens(*config.proxy_command, tokens)};
   } else if (config.proxy_jump && !equals_ignoring_case(*config.proxy_jump, "none")) {
-    target.proxy = jump_argv(expand_tokens(*config.proxy_jump, tokens), target);
+    target.proxy =
+        jump_argv(expand_tokens(*config.proxy_jump, tokens), target, options_.config_file);
   }
   if (config.address_family && *config.address_family != "any") {
     target.address_family = *config.address_family;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/host_list.h"
-#include "launcher/job_spec.h"
+#include "launcher/plan/host_list.h"
+#include "launcher/plan/job_spec.h"
 #include "launcher/transports/ssh_config.h"
 #include "rendezvous/base/result.h"
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/ssh_host.h"
@@ -110,7 +110,9 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
 
 SshTransport::~SshTransport() {
   if (!threads_) return;
-  resolver_.reset();  // these two call into the loops from threads of their own
+  // These two call into the loops from threads of their own. They live until the loops have stopped:
+  // a host may just be asking them something.
+  resolver_->close();
   payloads_.close();
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
     threads_->loop(static_cast<int>(i)).post([this, i] { hosts_[i].clear(); });

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/socket.h"
 

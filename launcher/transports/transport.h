@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/host_list.h"
-#include "launcher/job_spec.h"
-#include "launcher/start_stage.h"
+#include "launcher/plan/host_list.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/startup/start_stage.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 

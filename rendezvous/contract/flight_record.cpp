@@ -28,8 +28,15 @@ std::string operation_text(const FlightNote& note) {
   return text;
 }
 
-std::string duration_text(std::int64_t ns) {
-  const double seconds = static_cast<double>(std::max<std::int64_t>(ns, 0)) / 1e9;
+// The page may hold any number: it wraps around rather than overflows.
+std::int64_t ns_since(std::int64_t then_ns, std::int64_t now_ns) {
+  const auto ns = static_cast<std::int64_t>(static_cast<std::uint64_t>(now_ns) -
+                                            static_cast<std::uint64_t>(then_ns));
+  return std::max<std::int64_t>(ns, 0);
+}
+
+std::string time_since(std::int64_t then_ns, std::int64_t now_ns) {
+  const double seconds = static_cast<double>(ns_since(then_ns, now_ns)) / 1e9;
   char text[48];
   std::snprintf(text, sizeof text, seconds < 0.1 ? "%.3f s" : "%.1f s", seconds);
   return text;
@@ -69,20 +76,58 @@ std::optional<int> flight_rank(std::string_view bytes) {
   return page->rank;
 }
 
+std::optional<FlightStanding> read_flight(std::string_view bytes, std::int64_t now_ns) {
+  const auto page = read_page(bytes);
+  if (!page || page->state == FlightState::kUnused) return std::nullopt;
+  FlightStanding standing;
+  standing.state = page->state;
+  standing.for_ns = ns_since(page->since_ns, now_ns);
+  standing.process_sets = page->process_sets;
+  const FlightNote* newest_ended = nullptr;
+  std::vector<const FlightNote*> open;
+  const auto look_at = [&](const FlightNote& note, bool is_step) {
+    if (!is_whole(note)) return;
+    standing.activity = std::max(standing.activity, note.stamp);
+    if (note.ended_ns == 0) {
+      open.push_back(&note);
+    } else if (is_step && (newest_ended == nullptr || note.ended_ns > newest_ended->ended_ns)) {
+      newest_ended = &note;
+    }
+  };
+  for (const FlightNote& note : page->steps) look_at(note, true);
+  const auto first_asked = static_cast<std::ptrdiff_t>(open.size());
+  for (const FlightNote& note : page->asked) look_at(note, false);
+  for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(open.size()); ++i) {
+    const FlightNote& note = *open[static_cast<std::size_t>(i)];
+    standing.operations.push_back(
+        {operation_text(note), i < first_asked, ns_since(note.began_ns, now_ns), note.process_set});
+  }
+  std::stable_sort(standing.operations.begin(), standing.operations.end(),
+                   [](const auto& a, const auto& b) { return a.for_ns > b.for_ns; });
+  if (newest_ended != nullptr) {
+    standing.last = operation_text(*newest_ended);
+    standing.last_ended_ns = ns_since(newest_ended->ended_ns, now_ns);
+  }
+  return standing;
+}
+
 std::string describe_flight(std::string_view bytes, std::int64_t now_ns) {
   const auto page = read_page(bytes);
+  if (page && page->state == FlightState::kMeeting) {
+    return "was meeting the other ranks for " + time_since(page->since_ns, now_ns);
+  }
   if (!page || page->state != FlightState::kRunning) return {};
   const FlightNote* step = newest_step(*page);
   if (step != nullptr && step->ended_ns == 0) {
-    return "was in " + operation_text(*step) + " for " + duration_text(now_ns - step->began_ns);
+    return "was in " + operation_text(*step) + " for " + time_since(step->began_ns, now_ns);
   }
   if (const FlightNote* asked = oldest_unanswered(*page)) {
     return "had waited for other ranks in " + operation_text(*asked) + " for " +
-           duration_text(now_ns - asked->began_ns);
+           time_since(asked->began_ns, now_ns);
   }
   if (step == nullptr) return "had joined the job and run no collective yet";
   return "was in no collective; its last, " + operation_text(*step) + ", had ended " +
-         duration_text(now_ns - step->ended_ns) + " before";
+         time_since(step->ended_ns, now_ns) + " before";
 }
 
 }  // namespace hora::rendezvous

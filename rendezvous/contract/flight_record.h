@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hora::rendezvous {
 
@@ -20,21 +21,27 @@ struct FlightNote {
   std::int64_t ended_ns = 0;  // 0: it had not ended
   std::uint32_t tensors = 0;  // that ran together
   char operation[20] = {};    // "allreduce"
-  char name[80] = {};         // of the first tensor; cut where longer
+  char name[76] = {};         // of the first tensor; cut where longer
+  std::int32_t process_set = 0;
 };
 static_assert(sizeof(FlightNote) == 128);
 
 inline constexpr std::size_t kFlightAsked = 8;
 inline constexpr std::size_t kFlightSteps = 23;
 
-enum class FlightState : std::uint32_t { kUnused = 0, kRunning = 1, kEnded = 2 };
+// kMeeting: in the call that joins the job, until all ranks have met.
+enum class FlightState : std::uint32_t { kUnused = 0, kRunning = 1, kEnded = 2, kMeeting = 3 };
 
 // Zeroed memory is a valid page of a rank that never used the runtime.
 struct FlightPage {
   std::uint64_t magic = 0;
   std::int32_t rank = 0;
   FlightState state = FlightState::kUnused;
-  char reserved[112] = {};
+  std::uint64_t stacks_offset = 0;  // of this page's StackArea in the file; 0: there is none
+  std::uint64_t process_sets = 0;   // bit N: the rank is in process set N; of those below 64
+  std::int64_t since_ns = 0;        // of the state
+  std::uint64_t collectives = 0;    // that the rank has come through
+  char reserved[80] = {};
   FlightNote asked[kFlightAsked];  // the newest operations that this rank asked for; they end
                                    // when all ranks agree
   FlightNote steps[kFlightSteps];  // the newest that it took part in
@@ -44,6 +51,26 @@ static_assert(sizeof(FlightPage) == kFlightPageBytes);
 // "was in allreduce 'grad/7' for 2.1 s": what the rank of this page did at `now_ns`. Empty when it
 // had not joined a job, or had left it. Any bytes are safe to give.
 std::string describe_flight(std::string_view page, std::int64_t now_ns);
+
+// An operation that a rank is in.
+struct FlightOperation {
+  std::string text;      // "allreduce 'grad/7'"
+  bool running = false;  // all ranks have agreed on it, and it runs; else this rank waits for that
+  std::int64_t for_ns = 0;
+  std::int32_t process_set = 0;
+};
+struct FlightStanding {
+  FlightState state = FlightState::kUnused;
+  std::int64_t for_ns = 0;                  // in that state
+  std::uint64_t process_sets = 0;           // as in the page
+  std::vector<FlightOperation> operations;  // the oldest first
+  std::string last;                         // the newest that has ended; empty: none has
+  std::int64_t last_ended_ns = 0;           // how long ago
+  std::uint64_t activity = 0;               // grows with every operation
+};
+// Nothing when no rank wrote the page. Any bytes are safe to give.
+std::optional<FlightStanding> read_flight(std::string_view page, std::int64_t now_ns);
+
 // The rank that wrote the page; nothing when none did.
 std::optional<int> flight_rank(std::string_view page);
 

@@ -30,6 +30,9 @@ constexpr std::array kJobVariables = {
     env::kJobId,
     env::kRendezvousToken,
     env::kFlightRecorder,
+    env::kWorker,
+    env::kRound,
+    env::kKnowsState,
 };
 
 void add(EnvironmentList& list, std::string_view name, std::string value) {

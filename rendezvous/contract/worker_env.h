@@ -45,6 +45,11 @@ inline constexpr std::string_view kMasterPort = "MASTER_PORT";
 inline constexpr std::string_view kJobId = "HORA_JOB_ID";
 inline constexpr std::string_view kRendezvousToken = "HORA_RENDEZVOUS_TOKEN";  // a secret
 inline constexpr std::string_view kFlightRecorder = "HORA_FLIGHT_RECORDER";
+// Of an elastic job: this process's number, never used again; the epoch that it is in; whether it
+// knows the state of the training (set by the process itself).
+inline constexpr std::string_view kWorker = "HORA_WORKER";
+inline constexpr std::string_view kRound = "HORA_ROUND";
+inline constexpr std::string_view kKnowsState = "HORA_KNOWS_STATE";
 
 }  // namespace env
 

@@ -1,4 +1,5 @@
-// A thread of the library inside somebody else's program: it takes none of the program's signals.
+// A thread of the library inside somebody else's program: it takes none of the program's signals, but
+// says where it stands when it is asked (stack_signal.h).
 #pragma once
 
 #include <pthread.h>
@@ -6,6 +7,8 @@
 
 #include <thread>
 #include <utility>
+
+#include "rendezvous/os/stack_signal.h"
 
 namespace hora::os {
 
@@ -15,6 +18,7 @@ std::thread start_quiet_thread(const char* name, Function&& function) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
+  sigdelset(&all, stack_signal());
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread thread(std::forward<Function>(function));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

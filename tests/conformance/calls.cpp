@@ -57,9 +57,9 @@ OperationPtr Call::operation(std::size_t member) const {
   return communicator_->find(handles_[member]);
 }
 
-hora_status Call::wait() {
+hora_status Call::wait(std::chrono::minutes patience) {
   if (submitted_.status != HORA_OK) return submitted_.status;
-  const Deadline deadline = Clock::now() + std::chrono::minutes(1);
+  const Deadline deadline = Clock::now() + patience;
   for (std::size_t i = 0; i < handles_.size(); ++i) {
     if (!communicator_->wait(*operation(i), deadline)) return HORA_TIMED_OUT;
   }
@@ -71,8 +71,8 @@ std::string Call::error() const {
   return operation(0)->done() ? operation(0)->error : "still in flight";
 }
 
-Call& Call::finish() {
-  const hora_status status = wait();
+Call& Call::finish(std::chrono::minutes patience) {
+  const hora_status status = wait(patience);
   check(status == HORA_OK, std::string(hora_status_name(status)) + ": " + error());
   return *this;
 }

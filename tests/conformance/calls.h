@@ -2,6 +2,7 @@
 // they say otherwise.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,11 @@ class Call {
   ~Call();
 
   const collectives::Outcome& submitted() const { return submitted_; }
-  // Waits up to a minute; HORA_TIMED_OUT then. One status for each member of a group, the first.
-  hora_status wait();
+  // HORA_TIMED_OUT when it takes longer. One status for each member of a group, the first.
+  hora_status wait(std::chrono::minutes patience = std::chrono::minutes(1));
   std::string error() const;
   // wait(), and throws unless HORA_OK.
-  Call& finish();
+  Call& finish(std::chrono::minutes patience = std::chrono::minutes(1));
   OperationPtr operation(std::size_t member = 0) const;
 
  private:

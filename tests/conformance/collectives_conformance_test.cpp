@@ -48,8 +48,6 @@ std::vector<int> all_ranks(const Communicator& communicator) {
   return ranks;
 }
 
-int rank_of(const Communicator& communicator) { return communicator.world().settings.rank; }
-
 const std::vector<std::int64_t> kSizes = {0,   1,   2,    3,    5,    7,    8,   15,
                                           16,  17,  31,   33,   63,   64,   65,  127,
                                           255, 257, 1000, 1023, 1025, 4096, 4097};

@@ -16,8 +16,6 @@ using collectives::Communicator;
 
 namespace {
 
-int rank_of(const Communicator& communicator) { return communicator.world().settings.rank; }
-
 hora_request request_of(hora_operation operation, Tensor& tensor) {
   switch (operation) {
     case HORA_ALLREDUCE:
@@ -96,6 +94,16 @@ TEST_CASE("a killed rank: before the first operation, and while the others wait 
   options.size = 4;
   for (int victim : {0, 1, 3}) expect_survivors_to_know(options, HORA_ALLREDUCE, 10, victim, 0);
   expect_survivors_to_know(options, HORA_ALLREDUCE, 10, 3, 100);
+}
+
+TEST_CASE("a killed rank: one that leads its host, and one that does not") {
+  WorldOptions options;
+  options.size = 5;
+  options.hosts = {"a", "a", "b", "b", "c"};
+  if (!can_use("gloo")) return;
+  for (hora_operation operation : {HORA_ALLREDUCE, HORA_BARRIER}) {
+    for (int victim : {0, 1, 2, 3, 4}) expect_survivors_to_know(options, operation, 10, victim, 50);
+  }
 }
 
 TEST_CASE("processes: the right sums, and a quiet end") {

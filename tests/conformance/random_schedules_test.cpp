@@ -4,7 +4,6 @@
 //
 // HORA_TEST_ROUNDS: more rounds than the few of the default run.
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -14,6 +13,7 @@
 #include "ranks.h"
 #include "tensors.h"
 #include "tests/support/catch.h"
+#include "tests/support/rounds.h"
 
 using namespace hora;
 using namespace hora::test;
@@ -24,11 +24,6 @@ namespace {
 constexpr int kSize = 8;
 constexpr int kThreads = 4;
 constexpr int kPerRound = 20;  // operations of a thread
-
-int rounds() {
-  const char* text = std::getenv("HORA_TEST_ROUNDS");
-  return text == nullptr ? 8 : std::max(1, std::atoi(text));
-}
 
 const std::vector<std::vector<std::int32_t>> kSets{
     {0, 1, 2, 3, 4, 5, 6, 7}, {0, 2, 4, 6}, {1, 3, 5, 7}, {1, 2, 3, 4, 5}};
@@ -151,7 +146,7 @@ class Part {
 void work(Communicator& communicator, int thread) {
   const int rank = communicator.world().settings.rank;
   std::mt19937 random(static_cast<unsigned>(rank * 10 + thread));
-  for (int round = 0; round < rounds(); ++round) {
+  for (int round = 0; round < rounds(8); ++round) {
     std::vector<Plan> plans;
     for (int place = 0; place < kPerRound; ++place) {
       Plan plan = plan_of(thread, place, round);

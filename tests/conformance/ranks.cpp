@@ -27,7 +27,7 @@ Communicator::Start start_of(const WorldOptions& options, int rank,
   start.settings.job_id = job;
   start.settings.rendezvous_token = "a token";
   start.settings.backends = options.backends;
-  start.settings.fusion_threshold_bytes = options.fusion_threshold_bytes;
+  start.settings.parameters.fusion_threshold_bytes = options.fusion_threshold_bytes;
   start.settings.cache_capacity = options.cache_capacity;
   start.settings.deterministic = options.deterministic;
   start.settings.hierarchical_allreduce = options.hierarchical;
@@ -36,6 +36,7 @@ Communicator::Start start_of(const WorldOptions& options, int rank,
     start.settings.hostname = options.hosts[static_cast<std::size_t>(rank)];
     start.machine = start.settings.hostname;
   }
+  if (options.adjust) options.adjust(start.settings);
   start.process_sets = options.process_sets;
   start.address = "127.0.0.1";
   start.store = store;
@@ -64,7 +65,7 @@ std::vector<std::string> run_launched_rank(const WorldOptions& options, const Ra
     auto start = collectives::start_from_environment(options.process_sets, generation++);
     if (!start) return {start.error().message};
     start->settings.backends = options.backends;
-    start->settings.fusion_threshold_bytes = options.fusion_threshold_bytes;
+    start->settings.parameters.fusion_threshold_bytes = options.fusion_threshold_bytes;
     auto joined = Communicator::join(std::move(*start));
     if (!joined) return {joined.error().message};
     body(**joined);

@@ -22,6 +22,7 @@ struct WorldOptions {
   collectives::Choice hierarchical = collectives::Choice::kAuto;
   // The host of each rank; empty: all on one. Ranks of different ones share no memory.
   std::vector<std::string> hosts;
+  std::function<void(collectives::Settings&)> adjust;  // what is not named above
 };
 
 using RankBody = std::function<void(collectives::Communicator&)>;
@@ -55,6 +56,13 @@ class SharedCounter {
   std::string name_;
   std::atomic<int>* value_ = nullptr;
 };
+
+inline int rank_of(const collectives::Communicator& communicator) {
+  return communicator.world().settings.rank;
+}
+inline int size_of(const collectives::Communicator& communicator) {
+  return communicator.world().settings.size;
+}
 
 // Throws when false.
 void check(bool condition, const std::string& what);

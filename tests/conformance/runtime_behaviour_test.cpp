@@ -17,9 +17,6 @@ using collectives::Communicator;
 
 namespace {
 
-int rank_of(const Communicator& communicator) { return communicator.world().settings.rank; }
-int size_of(const Communicator& communicator) { return communicator.world().settings.size; }
-
 void run_all(const WorldOptions& options, const RankBody& body) {
   const std::vector<std::string> failures = run_ranks(options, body);
   for (std::size_t rank = 0; rank < failures.size(); ++rank) {
@@ -151,6 +148,7 @@ TEST_CASE("a name in flight cannot be used again; afterwards it can; groups are 
     Tensor a(HORA_FLOAT32, {4});
     Tensor b(HORA_FLOAT32, {4});
     fill(a, 0);
+    SharedCounter refused(communicator);
     std::unique_ptr<Call> first;
     if (rank_of(communicator) == 0) {
       first = std::make_unique<Call>(communicator, reduce_request("x", a, a));
@@ -159,7 +157,11 @@ TEST_CASE("a name in flight cannot be used again; afterwards it can; groups are 
       Call group(communicator,
                  std::vector<hora_request>{reduce_request("y", b, b), reduce_request("x", b, b)});
       expect(group, HORA_INVALID_ARGUMENT, {"'x' is in flight already"});
+      ++refused.value();
     } else {
+      // Until then x is in flight on rank 0.
+      const Deadline deadline = Clock::now() + std::chrono::minutes(1);
+      while (refused.value() == 0 && Clock::now() < deadline) std::this_thread::yield();
       first = std::make_unique<Call>(communicator, reduce_request("x", a, a));
     }
     first->finish();

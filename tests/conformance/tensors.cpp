@@ -4,34 +4,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "collectives/kernels/half.h"
-
 namespace hora::test {
 
 using namespace collectives;
-
-namespace {
-
-template <typename T>
-double read_as(const unsigned char* place) {
-  T value;
-  std::memcpy(&value, place, sizeof value);
-  return static_cast<double>(value);
-}
-
-template <typename T>
-void write_as(unsigned char* place, double value) {
-  const T narrow = static_cast<T>(value);
-  std::memcpy(place, &narrow, sizeof narrow);
-}
-
-std::uint16_t read_bits(const unsigned char* place) {
-  std::uint16_t bits;
-  std::memcpy(&bits, place, 2);
-  return bits;
-}
-
-}  // namespace
 
 Tensor::Tensor(hora_dtype dtype, std::vector<std::int64_t> shape, std::size_t misalignment)
     : dtype_(dtype),
@@ -51,72 +26,12 @@ hora_tensor Tensor::view() {
   return tensor;
 }
 
-double read_element(const void* data, hora_dtype dtype, std::int64_t index) {
-  const auto* place = static_cast<const unsigned char*>(data) +
-                      static_cast<std::size_t>(index) * dtype_bytes(dtype);
-  switch (dtype) {
-    case HORA_UINT8:
-      return read_as<std::uint8_t>(place);
-    case HORA_INT8:
-      return read_as<std::int8_t>(place);
-    case HORA_UINT16:
-      return read_as<std::uint16_t>(place);
-    case HORA_INT16:
-      return read_as<std::int16_t>(place);
-    case HORA_INT32:
-      return read_as<std::int32_t>(place);
-    case HORA_INT64:
-      return read_as<std::int64_t>(place);
-    case HORA_FLOAT16:
-      return half_to_float(read_bits(place));
-    case HORA_FLOAT32:
-      return read_as<float>(place);
-    case HORA_FLOAT64:
-      return read_as<double>(place);
-    case HORA_BOOL:
-      return read_as<std::uint8_t>(place);
-    case HORA_BFLOAT16:
-      return bfloat_to_float(read_bits(place));
-  }
-  return 0;
-}
-
 double Tensor::get(std::int64_t index) const {
   return read_element(bytes_.data() + offset_, dtype_, index);
 }
 
 void Tensor::set(std::int64_t index, double value) {
-  auto* place = bytes_.data() + offset_ + static_cast<std::size_t>(index) * dtype_bytes(dtype_);
-  switch (dtype_) {
-    case HORA_UINT8:
-      return write_as<std::uint8_t>(place, value);
-    case HORA_INT8:
-      return write_as<std::int8_t>(place, value);
-    case HORA_UINT16:
-      return write_as<std::uint16_t>(place, value);
-    case HORA_INT16:
-      return write_as<std::int16_t>(place, value);
-    case HORA_INT32:
-      return write_as<std::int32_t>(place, value);
-    case HORA_INT64:
-      return write_as<std::int64_t>(place, value);
-    case HORA_FLOAT16: {
-      const std::uint16_t bits = float_to_half(static_cast<float>(value));
-      std::memcpy(place, &bits, 2);
-      return;
-    }
-    case HORA_FLOAT32:
-      return write_as<float>(place, value);
-    case HORA_FLOAT64:
-      return write_as<double>(place, value);
-    case HORA_BOOL:
-      return write_as<std::uint8_t>(place, value != 0 ? 1 : 0);
-    case HORA_BFLOAT16: {
-      const std::uint16_t bits = float_to_bfloat(static_cast<float>(value));
-      std::memcpy(place, &bits, 2);
-      return;
-    }
-  }
+  write_element(bytes_.data() + offset_, dtype_, index, value);
 }
 
 double value_at(hora_dtype dtype, int rank, std::int64_t index) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/kernels/elements.h"
 #include "collectives/types.h"
 
 namespace hora::test {
@@ -52,7 +53,7 @@ class Tensor {
   std::vector<unsigned char, TestMemory<unsigned char>> bytes_;
 };
 
-double read_element(const void* data, hora_dtype dtype, std::int64_t index);
+using collectives::read_element;
 
 // Small numbers that differ between ranks and places; 0 and 1 for bools, none negative for
 // unsigned dtypes.

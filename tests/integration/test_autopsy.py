@@ -1,7 +1,10 @@
 """A job that hangs: where its ranks stand, as a table and as merged stacks."""
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 
 import jobs
 import pytest
@@ -35,7 +38,7 @@ def read_until(job, text, seconds=30):
 
     def look():
         seen.extend(job.process.stderr.read1(65536) or b"")
-        return text.encode() in seen
+        return text.encode() in seen if isinstance(text, str) else text.search(seen)
     try:
         jobs.wait_until(look, f"{text!r} on stderr; so far {bytes(seen)!r}", seconds)
     finally:
@@ -63,7 +66,7 @@ def test_a_stall(horarun, shared, policy, code):
     else:
         err = job.finish().expect(code).messages
         assert "E_STALLED" in err
-    assert "no rank has written anything for 1 s" in err
+    assert "no rank has written anything or ended a collective for 1 s" in err
     if policy == "warn":
         assert "where the ranks stand" not in err
     else:
@@ -86,6 +89,46 @@ def test_on_hosts_one_of_which_is_frozen(horarun, hosts, shared):
     job.finish().expect(143)
 
 
+STANDS_ELSEWHERE = """\
+import sys, threading
+import numpy as np
+import hora.numpy as hvd
+hvd.init()
+hvd.allreduce(np.ones(4), name='before')
+print('ready', flush=True)
+def stands_elsewhere():
+    sys.stdin.readline()
+if hvd.rank() == 1: stands_elsewhere()
+hvd.allreduce(np.ones(4), name='late')
+print('through', flush=True)
+"""
+
+
+def test_who_waits_for_whom_and_native_stacks(horarun, tmp_path):
+    pytest.importorskip("numpy", reason="the program uses hora.numpy")
+    (tmp_path / "program.py").write_text(STANDS_ELSEWHERE)
+    job = horarun.start("-np", 3, "--json", "--stdin", "all", sys.executable, str(tmp_path / "program.py"),
+                        stdin=subprocess.PIPE)
+    job.read_until("ready", 3)
+    err = ""
+    # The others may not have come to their operation yet when they are asked for the first time.
+    for _ in range(20):
+        job.send_signal(signal.SIGQUIT)
+        lines = read_until(job, re.compile(rb'"event":"autopsy".*\n')).splitlines()
+        (err,) = [json.loads(line)["text"] for line in lines if '"event":"autopsy"' in line]
+        if re.search(r"^  0,2 ", err, re.M):
+            break
+    # The row of who is waited for comes first, and the others' says whom they wait for.
+    late = re.search(r"^  1 +no collective; its last was allreduce '\S*before' .* s +(\d+\.\d s) +-$", err, re.M)
+    wait = re.search(r"^  0,2 +allreduce '\S*late' +\d+\.\d s +- +rank 1$", err, re.M)
+    assert late and wait and late.start() < wait.start(), err
+    # Native frames and those of Python in one stack; the runtime's own thread has a name and names.
+    lonely = err[err.index("  rank 1:"):]
+    assert re.search(r"  at \S*read\S* \(libc\S*\)\n(.*\n)*?.*in stands_elsewhere", lonely), err
+    assert "Thread hora-runtime" in err and "  at hora::collectives::" in err, err
+    job.finish(input=b"\n").expect(0)  # the signals have disturbed nobody
+
+
 def test_programs_that_are_no_python_have_a_row(horarun):
     job = horarun.start("-np", 2, "sh", "-c", "echo ready; sleep 300")
     job.read_until("ready", 2)
@@ -100,3 +143,23 @@ def test_a_sitecustomize_of_the_environment_still_runs(horarun, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.from_site = 42\n")
     done = horarun.run("-np", 1, "python3", "-c", "print(from_site)", env={"PYTHONPATH": str(tmp_path)}).expect(0)
     assert done.ranks() == {0: ["42"]}
+
+
+WORKS_IN_SILENCE = """\
+import time
+import numpy as np
+import hora.numpy as hvd
+hvd.init()
+end = time.monotonic() + 6
+# Every rank stops at the same step: the slowest one's clock decides.
+while hvd.allreduce(np.array([time.monotonic() < end]), op=hvd.Min)[0]:
+    time.sleep(0.05)
+"""
+
+
+def test_a_job_that_says_nothing_and_works_is_not_stalled(horarun, tmp_path):
+    pytest.importorskip("numpy", reason="the program uses hora.numpy")
+    (tmp_path / "program.py").write_text(WORKS_IN_SILENCE)
+    done = horarun.run("-np", 2, "--on-stall", "kill", "--stall-after", "2500ms", sys.executable,
+                       str(tmp_path / "program.py")).expect(0)
+    assert "no rank has written" not in done.messages, done

@@ -1,5 +1,7 @@
 """horarun doctor on test hosts: what is wrong with one of several is named, with its host and a fix."""
 import json
+import os
+import re
 
 import pytest
 
@@ -38,6 +40,34 @@ def test_healthy_hosts(horarun, hosts):
 def test_this_machine_without_hosts(horarun):
     done = horarun.run("doctor").expect(0)
     assert "localhost" in done.text and "1 host examined" in done.text
+
+
+def test_libraries_are_used_on_every_host_and_by_all_together(horarun, hosts):
+    report = doctor(horarun, hosts(3))
+    assert report["world"]["ranks"] == 3 and report["world"]["backends"] == ["gloo"], report["world"]
+    for host in report["hosts"]:
+        trials = host["trials"]
+        assert trials["alone"]["ranks"] == 1 and trials["shared_memory"]["ranks"] == 2, trials
+        assert trials["shared_memory"]["backends"] == ["shm"] and trials["tcp"]["backends"] == ["gloo"], trials
+        assert not [name for name, trial in trials.items() if "error" in trial], trials
+
+
+def test_the_libraries_of_a_gpu_are_used(horarun):
+    doubles = os.path.join(horarun.build, "tests", "gpu_double")
+    if not os.path.exists(os.path.join(doubles, "libnvidia-ml.so.1")):
+        pytest.skip("the doubles of the GPU's libraries were not built")
+    libraries = {"LD_LIBRARY_PATH": doubles}
+    done = horarun.run("doctor", "--json", "--start-timeout", "30s", env=libraries).expect(0)
+    (host,) = json.loads(done.out)["hosts"]
+    trials = host["trials"]
+    assert trials["driver"] == {"driver": "535.104.05", "cuda": "13.0"}, trials
+    assert re.fullmatch(r"\d+\.\d+\.\d+", trials["nccl"]["version"]) and "error" not in trials["nccl"], trials
+    assert doubles in trials["nccl_copies"][0]["path"], trials
+
+    done = horarun.run("doctor", "--json", "--start-timeout", "30s", env={**libraries, "HORA_NVML_DOUBLE": "mismatch"}).expect(1)
+    (finding,) = found(json.loads(done.out), "K_driver-library-mismatch")
+    expect_whole(finding, "localhost")
+    assert finding["sources"]
 
 
 def test_sixteen_hosts(horarun, hosts):
@@ -145,6 +175,11 @@ def test_check_hosts_stops_a_job(horarun, hosts):
     finally:
         four.act("join", 1, 2)
     assert "E_HOSTS_UNFIT" in done.messages and "D_ROUTE" in done.messages and "ran" not in done.text
+
+
+def test_check_hosts_before_a_job_with_the_runtime_of_the_hosts(horarun):
+    done = horarun.run("--check-hosts", "--runtime", "host", "-np", 1, "echo", "ran").expect(0)
+    assert "1 host examined" in done.messages and "ran" in done.text
 
 
 @pytest.mark.parametrize("faulty", ["refused"])

@@ -141,6 +141,26 @@ def test_damaged_cache_entry_is_replaced(horarun, hosts):
     done.expect(0)
 
 
+def test_an_agent_with_one_bit_changed_is_replaced(horarun, hosts):
+    """In a text that it would not have printed: it would start and run the job all the same."""
+    two = hosts(2)
+    two.execute(1, "sh", "-c", "rm -rf /root/.cache/hora /tmp/hora-0 /dev/shm/hora-0")  # where another test made it go
+    horarun.run("-H", "node1:1", "true").expect(0)
+    script = """if True:
+        import glob, os
+        path, = glob.glob('/root/.cache/hora/agent-*')
+        data = bytearray(open(path, 'rb').read())
+        data[data.index(b'usage: hora-agent')] ^= 1
+        os.unlink(path)  # a running one cannot be written to
+        open(path, 'wb').write(data)
+        os.chmod(path, 0o700)
+    """
+    two.execute(1, PYTHON, "-c", script)
+    for _ in range(2):
+        assert horarun.run("-H", "node1:1", "echo", "hello").expect(0).ranks() == {0: ["hello"]}
+        two.execute(1, "sh", "-c", "set -- /root/.cache/hora/agent-*; [ $# = 1 ] && echo ${1##*/agent-} $1 | sha256sum -c -")
+
+
 def test_racing_launchers_share_the_cache(horarun, hosts):
     two = hosts(2)
     two.execute(1, "rm", "-rf", "/root/.cache")

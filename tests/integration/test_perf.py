@@ -1,5 +1,7 @@
 """hora-perf, which comes with the bundle."""
 import json
+import subprocess
+from xml.etree import ElementTree
 
 import pytest
 
@@ -26,6 +28,21 @@ def test_only_rank_0_speaks(horarun):
 def test_wrong_usage(horarun):
     done = horarun.run("-np", 1, "hora-perf", "--dtype", "float").expect(2)
     assert "expected one of uint8" in done.messages, done
+
+
+def test_a_plot_of_two_runs(horarun, build, tmp_path):
+    for label, options in (("shm", []), ("gloo", [])):
+        done = horarun.run("-np", 2, "--no-prefix-output", *options, "hora-perf", "--sizes", "4,64K", "--iterations", 3, "--csv",
+                           env={"HORA_BACKENDS": label}).expect(0)
+        (tmp_path / f"{label}.csv").write_text(done.text)
+    perf = [f"{build}/bin/hora-perf", "plot"]
+    subprocess.run([*perf, "-o", tmp_path / "plot.svg", tmp_path / "shm.csv", f"over tcp={tmp_path}/gloo.csv"], check=True, timeout=60)
+    drawn = ElementTree.parse(tmp_path / "plot.svg").getroot()
+    texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"shm", "over tcp", "bus bandwidth, GB/s"} <= set(texts), texts
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}circle"))) == 8
+    wrong = subprocess.run([*perf, "-o", tmp_path / "x.svg", tmp_path / "plot.svg"], capture_output=True, text=True, timeout=60)
+    assert wrong.returncode == 2 and "expected the output of hora-perf --csv or --json" in wrong.stderr, wrong
 
 
 def test_hosts_have_it_from_the_bundle(horarun, hosts):

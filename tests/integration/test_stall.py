@@ -37,6 +37,18 @@ def test_a_stall_is_reported_and_the_job_goes_on(start):
     job.finish(input=b"\n").expect(0)
 
 
+def test_a_rank_that_is_stopped_is_missing_in_what_all_did_before(start):
+    done = start("import os, signal\n"
+                 "for _ in range(5): hvd.allreduce(np.ones(4), name='again')\n"
+                 "if hvd.rank() == 1: os.kill(os.getpid(), signal.SIGSTOP)\n"
+                 "try:\n"
+                 "    hvd.allreduce(np.ones(4), name='again')\n"
+                 "except HorovodInternalError:\n"
+                 "    sys.exit(4)\n",
+                 "--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 2).finish().expect(4)
+    assert re.search(r"rank 1 is missing in allreduce '\S*again'", done.messages), done
+
+
 def test_a_stall_ends_the_job_when_asked_to(start):
     # Each waits for the other, for good.
     done = start("try:\n"

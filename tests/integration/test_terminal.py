@@ -70,10 +70,10 @@ def terminal(horarun, shared):
 
 
 def ranks(terminal):
-    return [p for p in jobs.processes_of(terminal.mark) if "while :" in p.command and "horarun" not in p.command]
+    return [p for p in jobs.processes_of(terminal.mark) if "tail -f" in p.command and "horarun" not in p.command]
 
 
-READY = "horarun -np 2 sh -c 'echo rea''dy; while :; do sleep 0.1; done'\n"
+READY = "horarun -np 2 sh -c 'echo rea''dy; exec tail -f /dev/null'\n"  # one process a rank
 
 
 def states(processes):
@@ -96,7 +96,7 @@ def test_ctrl_c(terminal):
 
 
 def test_ctrl_c_twice(terminal):
-    terminal.type("horarun -np 2 --grace 300s sh -c 'trap \"\" INT TERM; echo rea''dy; while :; do sleep 0.1; done'\n")
+    terminal.type("horarun -np 2 --grace 300s sh -c 'trap \"\" INT TERM; echo rea''dy; exec tail -f /dev/null'\n")
     terminal.wait_for("<stdout>:ready")
     terminal.wait_for("<stdout>:ready")
     terminal.type("\x03")

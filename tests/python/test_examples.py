@@ -54,6 +54,15 @@ def test_torch_elastic():
     assert number_in(r"weight is ([\d.]+)", out) < 0.05
 
 
+def test_torch_elastic_that_loses_a_rank():
+    needs("torch")
+    finished = job.run_python(2, EXAMPLES / "torch_elastic.py", "--lose",
+                              options=["--min-np", "1", "-H", "localhost:1,127.0.0.1:1"])
+    assert finished.code == 0 and not finished.timed_out, str(finished)
+    assert "going on with 1 rank(s)" in finished.out and "4 epochs" in finished.out
+    assert number_in(r"weight is ([\d.]+)", finished.out) < 0.05
+
+
 def test_numpy_pi():
     needs("numpy")
     assert abs(number_in(r"about ([\d.]+)", output_of(2, "numpy_pi.py")) - 3.1416) < 0.02

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -80,6 +81,23 @@ def test_what_cannot_be_sent():
         hora.run(lambda: threading.Lock(), np=1, options=options())
 
 
+def test_the_launchers_reason_is_in_the_error():
+    with pytest.raises(RuntimeError, match="(?s)exit code 127.*rank.*/nowhere/python: No such file"):
+        hora.run(print, np=1, options=options(), executable="/nowhere/python")
+    with pytest.raises(RuntimeError, match="(?s)exit code 9.*localhost exited with code 9"):
+        hora.run(os._exit, args=(9,), np=1, options=options())
+
+
+def test_what_cannot_be_called_is_refused_at_once():
+    for kind, text, arguments in [
+            (TypeError, "function", dict(func="main")), (TypeError, "args=5", dict(args=5)),
+            (TypeError, "args='ab'", dict(args="ab")), (TypeError, "kwargs=", dict(kwargs=[1])),
+            (ValueError, "np=0", dict(np=0)), (ValueError, "np=-2", dict(np=-2)),
+            (ValueError, "np='2'", dict(np="2"))]:
+        with pytest.raises(kind, match=text):
+            hora.run(**{"func": print, "np": 1, "options": ["--never-asked"], **arguments})
+
+
 def test_what_cannot_be_imported(tmp_path, monkeypatch):
     (tmp_path / "only_the_caller_has_this.py").write_text("def f():\n    return 5\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -104,6 +122,32 @@ def test_horovod_run():
         horovod.run(describe, use_gloo=True, use_mpi=True)
     with pytest.raises(ValueError):
         horovod.run(describe, num_proc=2, np=1)
+
+
+def learn(steps):
+    """Adds up the number of ranks of each step; the second rank is killed on the way."""
+    import hora.numpy as hvd
+    from hora import elastic
+
+    @elastic.run
+    def train(state):
+        while state.step < steps:
+            state.total += float(hvd.allreduce([1.0], op=hvd.Sum, name="step")[0])
+            state.step += 1
+            if state.step == 3 and hvd.rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            state.commit()
+        return state.total
+
+    hvd.init()
+    return train(elastic.SimpleState(step=0, total=0.0))
+
+
+def test_an_elastic_function_that_loses_a_rank():
+    import horovod
+
+    (total,) = horovod.run(learn, args=(6,), num_proc=2, min_num_proc=1, hosts="localhost:1,127.0.0.1:1")
+    assert total in (9.0, 8.0)  # the third step, in which rank 1 dies, may not have come to its end for rank 0
 
 
 def test_nothing_is_left_in_the_caller():
@@ -190,6 +234,20 @@ def test_command_line_by_module():
     assert done.returncode == 0 and done.stdout.strip()
 
 
+def test_a_job_within_a_job_runs_every_sitecustomize_once(tmp_path):
+    """Two copies of ours in the path, and one of the user's behind them."""
+    folders = [tmp_path / name for name in ("ours", "copy", "theirs")]
+    for folder in folders:
+        folder.mkdir()
+    for folder in folders[:2]:
+        shutil.copy(job.PACKAGES / "sitecustomize.py", folder)
+    (folders[2] / "sitecustomize.py").write_text("print('theirs')")
+    done = subprocess.run(
+        [sys.executable, "-c", "print('program')"], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))})
+    assert (done.stdout, done.stderr) == ("theirs\nprogram\n", ""), done
+
+
 def test_strangers_get_nothing():
     """Who has no key, or another one, is refused before anything is unpickled."""
     desk = launch._Desk(b"payload", everywhere=False)
@@ -211,6 +269,43 @@ def test_strangers_get_nothing():
         assert desk.outcomes == {0: ("error", "text")}
     finally:
         desk.close()
+
+
+@pytest.mark.parametrize("files", [None, 64])
+def test_a_crowd_of_silent_strangers_keeps_no_rank_out(files):
+    """Neither more connections than the desk keeps, nor as many as there are descriptors."""
+    script = f"""if True:
+        import resource, socket, sys
+        sys.path.insert(0, {os.path.dirname(os.path.dirname(launch.__file__))!r})
+        from hora import channel, launch
+        desk = launch._Desk(b"payload", everywhere=False)
+        print(desk.port, desk.key.hex(), flush=True)
+        if {files}:
+            resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
+        sys.stdin.read()
+        assert desk.outcomes == {{0: ("error", "text")}}, desk.outcomes
+        desk.close()
+        print("closed", flush=True)
+    """
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as server:
+        port, key = server.stdout.readline().split()
+        crowd = [socket.create_connection(("127.0.0.1", int(port)), timeout=60)
+                 for _ in range(launch._MOST_STRANGERS + 100)]
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
+            link = channel.Channel(connection, bytes.fromhex(key), is_server=False, timeout=60)
+            assert link.receive() == b"payload"
+            link.send(launch.encode_outcome(b"E", 0, b"text"))
+            assert link.receive() == b"seen"
+        # The first of them was sent away: its nonce, then the end.
+        with contextlib.suppress(ConnectionResetError):
+            while crowd[0].recv(4096):
+                pass
+        server.stdin.close()
+        assert server.stdout.read() == "closed\n"
+        assert server.wait(60) == 0
+        for each in crowd:
+            each.close()
 
 
 def test_messages_cannot_be_replayed_or_changed():

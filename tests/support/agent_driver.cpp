@@ -11,12 +11,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 #include "launcher/process/process_table.h"
 #include "launcher/process/spawn.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::test {
 
@@ -25,17 +24,12 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::vector<pid_t> processes_where(const char* file, const std::string& text) {
   std::vector<pid_t> found;
   for (const ProcessEntry& entry : list_processes()) {
     if (entry.is_zombie() || entry.pid == ::getpid()) continue;
-    const std::string content = read_whole("/proc/" + std::to_string(entry.pid) + "/" + file);
-    if (content.find(text) != std::string::npos) found.push_back(entry.pid);
+    const auto content = os::read_file("/proc/" + std::to_string(entry.pid) + "/" + file);
+    if (content && content->find(text) != std::string::npos) found.push_back(entry.pid);
   }
   return found;
 }

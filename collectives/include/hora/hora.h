@@ -43,7 +43,8 @@ typedef enum hora_status {
   HORA_ABORTED = 5,     /* a peer died or shut down, or this process did; the world is unusable */
   HORA_TIMED_OUT = 6,   /* the text says what was waited for, and for whom */
   HORA_UNSUPPORTED = 7, /* no backend can do this here; the text says why */
-  HORA_INTERNAL = 8
+  HORA_INTERNAL = 8,
+  HORA_REMOVED = 9 /* hora_init, hora_reset: the elastic job goes on without this process */
 } hora_status;
 
 /* Element types; 0..9 as in Horovod's wire format. */
@@ -93,22 +94,26 @@ typedef struct hora_tensor {
   int32_t reserved;
 } hora_tensor;
 
-/* One operation on one tensor.
+/* clang-format off: it would wrap the table.
  *
- *   operation      input                 output given by the caller         result
- *   allreduce      any shape             same shape and dtype; may be the   -
- *                                        input itself (in place)
- *   broadcast      any shape             same; in place allowed. Off root   -
- *                                        the input's data is not read
- *   allgather      ndim >= 1, first      data = NULL                        shape (sum of dim 0,
- * ...) extent may differ alltoall       ndim >= 1             data = NULL received rows, and
- *                                                                           hora_received_splits
- *   reducescatter  ndim >= 1             data = NULL                        this rank's rows: the
- * first dim0 % size ranks get one more barrier, join  none                  none join:
- * hora_last_joined
+ * One operation on one tensor.
+ *
+ *   operation      input                 output given by the caller        result
+ *   allreduce      any shape             same shape and dtype; may be      -
+ *                                        the input itself (in place)
+ *   broadcast      any shape             same; in place allowed. Off       -
+ *                                        root the input is not read
+ *   allgather      ndim >= 1, first      data = NULL                       shape (sum of dim 0, ...)
+ *                  extent may differ
+ *   alltoall       ndim >= 1             data = NULL                       received rows, and
+ *                                                                          hora_received_splits
+ *   reducescatter  ndim >= 1             data = NULL                       this rank's rows: the first
+ *                                                                          dim0 % size ranks get one more
+ *   barrier, join  none                  none                              join: hora_last_joined
  *
  * Memory of input and output must stay valid until the handle is done. Where output.data is NULL
  * the library allocates; the result belongs to the handle (hora_result) and dies with it. */
+/* clang-format on */
 typedef struct hora_request {
   uint32_t struct_size;
   int32_t operation; /* hora_operation */
@@ -151,8 +156,12 @@ typedef struct hora_options {
 HORA_API hora_status hora_init(const hora_options* options);
 /* Leaves the job. Operations in flight end with HORA_ABORTED, here and on the other ranks. */
 HORA_API hora_status hora_shutdown(void);
-/* shutdown + init from the environment as it is now (elastic jobs). */
+/* shutdown + init. In an elastic job every init but the first waits for a place in the next epoch,
+ * as long as it takes. */
 HORA_API hora_status hora_reset(void);
+/* Elastic jobs: waits until the launcher has news of hosts, at most timeout_ms. *changes: 0, none;
+ * else bits: 1, some have gone; 2, some have come. From any thread. */
+HORA_API hora_status hora_await_news(int64_t timeout_ms, int32_t* changes);
 HORA_API int hora_is_initialized(void);
 
 /* The text of the last error of the calling thread; "" when none. Valid until its next hora call.
@@ -183,10 +192,11 @@ HORA_API hora_status hora_submit(const hora_request* requests, int32_t count, ho
 
 /* HORA_IN_PROGRESS, or the outcome. Does not wait. */
 HORA_API hora_status hora_poll(hora_handle handle);
-/* Waits for the outcome: timeout_ms < 0 for ever (a lost peer still ends the wait), else so long and
- * then HORA_TIMED_OUT, with the operation still in flight. The calling thread may do the work while it
- * waits, and finishes an operation that it has begun, also past that time. For a CUDA tensor "done" means
- * that the work was ordered on the request's stream, as with any CUDA library. */
+/* Waits for the outcome: timeout_ms < 0 for ever (a lost peer still ends the wait), else so long
+ * and then HORA_TIMED_OUT, with the operation still in flight. The calling thread may do the work
+ * while it waits, and finishes an operation that it has begun, also past that time. For a CUDA
+ * tensor "done" means that the work was ordered on the request's stream, as with any CUDA library.
+ */
 HORA_API hora_status hora_wait(hora_handle handle, int64_t timeout_ms);
 /* The error text of a finished handle; "" when it succeeded. Valid until it is released. */
 HORA_API const char* hora_error(hora_handle handle);

@@ -22,6 +22,7 @@ ABORTED = 5
 TIMED_OUT = 6
 UNSUPPORTED = 7
 INTERNAL = 8
+REMOVED = 9
 
 ALLREDUCE = 0
 ALLGATHER = 1
@@ -169,9 +170,13 @@ def failure(status, text, during_init=False):
     if status == MISMATCH:
         return exceptions.TensorMismatchError(text)
     if status == NOT_INITIALIZED:
-        return exceptions.NotInitializedError(text)
+        return exceptions.NotInitializedError(
+            # in the words of this interface, not of C's
+            "init() has not been called, or shutdown() has" if "hora_init" in text else text)
     if status == UNSUPPORTED:
         return exceptions.UnsupportedError(text)
+    if status == REMOVED:
+        return exceptions.RemovedFromJob(text)
     if status == TIMED_OUT:
         return exceptions.CollectiveTimeoutError(text)
     return exceptions.HorovodInternalError(text)
@@ -215,13 +220,24 @@ def _pack_int64(buffer, offset, values):
     packer.pack_into(buffer, offset, *values)
 
 
+def _not_numbers(name, process_set, reduce_op, root, priority, prescale, postscale):
+    """The error for arguments that are not the numbers that they have to be."""
+    whole = {"op": reduce_op, "root_rank": root, "priority": priority}
+    wrong = [f"{key}={value!r}, expected an integer" for key, value in whole.items()
+             if not hasattr(value, "__index__")]
+    wrong += [f"{key}={value!r}, expected a number"
+              for key, value in (("prescale_factor", prescale), ("postscale_factor", postscale))
+              if not hasattr(value, "__float__") and not hasattr(value, "__index__")]
+    return TypeError(f"{name}: " + ("; ".join(wrong) or "a number is out of range"))
+
+
 def submit_one(operation, name, address, shape, dtype, device, output, process_set, reduce_op,
                root, prescale, postscale, stream, priority):
     """submit() for the most frequent case, without splits: answers one native handle."""
     ndim = len(shape)
     encoded = name.encode()
     end = _SINGLE_NAME + len(encoded)
-    if ndim > 8 or end >= 1024:
+    if ndim > 8 or end >= 1024 or b"\0" in encoded:
         (handle,) = submit([Request(
             operation, name, address, shape, dtype, device, output, process_set, reduce_op, root,
             prescale, postscale, None, stream, priority)])
@@ -236,10 +252,14 @@ def submit_one(operation, name, address, shape, dtype, device, output, process_s
         output = output_shape = output_ndim = 0
     else:
         output_shape, output_ndim = shape_address, ndim
-    _SINGLE[ndim].pack_into(
-        buffer, 0, 0, _REQUEST_SIZE, operation, base + _SINGLE_NAME, address, shape_address, ndim,
-        dtype, device, 0, output, output_shape, output_ndim, dtype, device, 0, process_set,
-        reduce_op, root, priority, prescale, postscale, 0, 0, 0, stream, *shape)
+    try:
+        _SINGLE[ndim].pack_into(
+            buffer, 0, 0, _REQUEST_SIZE, operation, base + _SINGLE_NAME, address, shape_address,
+            ndim, dtype, device, 0, output, output_shape, output_ndim, dtype, device, 0,
+            process_set, reduce_op, root, priority, prescale, postscale, 0, 0, 0, stream, *shape)
+    except struct.error:
+        raise _not_numbers(name, process_set, reduce_op, root, priority, prescale,
+                           postscale) from None
     buffer[_SINGLE_NAME:end] = encoded
     buffer[end] = 0
     native = _library or library()
@@ -258,6 +278,8 @@ def submit(requests):
     one make a group, which runs together."""
     count = len(requests)
     names = [request.name.encode() if request.name is not None else b"" for request in requests]
+    if any(b"\0" in name for name in names):
+        raise ValueError(f"a name has no zero byte in it: {[each.name for each in requests]}")
     needed = count * (_REQUEST_SIZE + 8)
     for request, name in zip(requests, names):
         splits = request.splits
@@ -301,12 +323,17 @@ def submit(requests):
             output = output_shape = output_ndim = 0
         else:
             output_shape, output_ndim = shape_address, ndim
-        _REQUEST.pack_into(
-            buffer, at, _REQUEST_SIZE, request.operation, name_address,
-            request.address, shape_address, ndim, dtype, device, 0,
-            output, output_shape, output_ndim, dtype, device, 0,
-            request.process_set, request.reduce_op, request.root, request.priority,
-            request.prescale, request.postscale, splits_address, split_count, 0, request.stream)
+        try:
+            _REQUEST.pack_into(
+                buffer, at, _REQUEST_SIZE, request.operation, name_address,
+                request.address, shape_address, ndim, dtype, device, 0,
+                output, output_shape, output_ndim, dtype, device, 0,
+                request.process_set, request.reduce_op, request.root, request.priority,
+                request.prescale, request.postscale, splits_address, split_count, 0,
+                request.stream)
+        except struct.error:
+            raise _not_numbers(request.name, request.process_set, request.reduce_op, request.root,
+                               request.priority, request.prescale, request.postscale) from None
         at += _REQUEST_SIZE
     native = _library or library()
     status = native.submit(base + 8 * count, count, base)

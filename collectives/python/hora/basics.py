@@ -83,7 +83,12 @@ def init(comm=None, process_sets=None):
         return _native.failure(status, native.last_error().decode(errors="replace"))
 
     error = _native.interruptible(join_job)
+    # Who was to be met may have been lost meanwhile: then the launcher has another place for us.
+    while isinstance(error, exceptions.HorovodInternalError) and in_elastic_job():
+        error = _native.interruptible(join_job)
     if error is not None:
+        if isinstance(error, exceptions.RemovedFromJob):
+            raise error
         if isinstance(error, ValueError):
             raise error
         raise InitError(str(error)) from None
@@ -92,13 +97,31 @@ def init(comm=None, process_sets=None):
         raise ValueError(f"init(comm=...) names {named_size} ranks, but the job has "
                          f"{os.environ.get('HOROVOD_SIZE', 'another number')}")
     _setup_process_sets(sets)
+    if in_elastic_job():
+        _tell_environment()
     if not _exit_registered:
         atexit.register(shutdown)
         _exit_registered = True
 
 
+def _tell_environment():
+    """The place in this epoch, for code that reads the variables."""
+    place = {"RANK": rank(), "SIZE": size(), "LOCAL_RANK": local_rank(),
+             "LOCAL_SIZE": local_size(), "CROSS_RANK": cross_rank(), "CROSS_SIZE": cross_size()}
+    for name, value in place.items():
+        os.environ["HOROVOD_" + name] = str(value)
+    for name, other in (("RANK", "RANK"), ("WORLD_SIZE", "SIZE"), ("LOCAL_RANK", "LOCAL_RANK"),
+                        ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")):
+        os.environ[name] = str(place[other])
+
+
 class InitError(exceptions.HorovodInternalError, ValueError):
     """The ranks did not meet; the text says who was missing. A ValueError, as Horovod's is."""
+
+
+def in_elastic_job():
+    """Whether horarun started this process as one of an elastic job."""
+    return os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0") and "HORA_WORKER" in os.environ
 
 
 def shutdown():
@@ -148,20 +171,20 @@ cross_size.__doc__ = "The number of hosts that have a process of this local rank
 
 def is_homogeneous():
     """Whether every host has the same number of ranks."""
-    size()
+    _native.check_initialized("is_homogeneous")
     return bool(_native.library().is_homogeneous())
 
 
 def start_timeline(file_path, mark_cycles=False):
     """Starts to record what happens to every tensor, in Chrome's trace format."""
-    size()
+    _native.check_initialized("start_timeline")
     _check_timeline(_native.library().timeline_start(os.fsencode(file_path),
                                                      int(bool(mark_cycles))))
 
 
 def stop_timeline():
     """Ends the recording and writes what is left of it."""
-    size()
+    _native.check_initialized("stop_timeline")
     _check_timeline(_native.library().timeline_stop())
 
 
@@ -200,7 +223,7 @@ def mpi_enabled():
 def mpi_threads_supported():
     """Whether threads of the program may use MPI beside the runtime (HOROVOD_MPI_THREADS_DISABLE
     was not set); ValueError when MPI is not in use."""
-    size()
+    _native.check_initialized("mpi_threads_supported")
     if not mpi_enabled():
         raise ValueError("MPI is not in use in this job, so its thread support is not known")
     return os.environ.get("HOROVOD_MPI_THREADS_DISABLE", "") in ("", "0")

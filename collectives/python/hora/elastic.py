@@ -6,10 +6,14 @@ ranks that are there now have met.
 """
 
 import copy
+import ctypes
 import functools
+import os
 import queue
+import threading
+import time
 
-from hora import basics, objects
+from hora import _native, basics, objects
 from hora.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 
@@ -173,6 +177,37 @@ class Handler:
         self.save()
 
 
+class _News:
+    """A thread that hears from the launcher when hosts have come or gone, and tells the state that
+    trains at the moment. Only rank 0 asks: State.check_host_updates() takes its word for all."""
+
+    def __init__(self):
+        self._state = None
+        self._thread = None
+
+    def attach(self, state):
+        self._state = state
+        if self._thread is None and basics.in_elastic_job():
+            self._thread = threading.Thread(target=self._listen, name="hora-news", daemon=True)
+            self._thread.start()
+
+    def _listen(self):
+        native = _native.library()
+        changes = ctypes.c_int32()
+        while True:
+            if native.rank() != 0:  # another's business, or between two epochs
+                time.sleep(0.2)
+                continue
+            status = native.await_news(1000, ctypes.byref(changes))
+            if status == _native.OK and changes.value:
+                self._state.on_hosts_updated(time.time(), changes.value)
+            elif status != _native.OK:
+                time.sleep(1)
+
+
+_news = _News()
+
+
 def reset_job():
     """Leaves the job and joins it as it is now."""
     basics.shutdown()
@@ -186,10 +221,12 @@ def run_fn(func, reset, translate=None):
     @functools.wraps(func)
     def wrapper(state, *args, **kwargs):
         skip_sync = False
+        _news.attach(state)
         while True:
             try:
                 if not skip_sync:
                     state.sync()
+                os.environ["HORA_KNOWS_STATE"] = "1"  # the launcher asks, by hora_reset()
                 return func(state, *args, **kwargs)
             except HostsUpdatedInterrupt as update:
                 skip_sync = update.skip_sync

@@ -35,6 +35,15 @@ class CollectiveTimeoutError(HorovodInternalError):
     """A peer did not answer in time; the text names what was waited for, and for whom."""
 
 
+class RemovedFromJob(SystemExit):
+    """An elastic job goes on without this process, which has nothing left to do: left alone, the
+    exception ends it with code 0."""
+
+    def __init__(self, text=""):
+        super().__init__(0)
+        self.text = text
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """The hosts of an elastic job changed; raised between two steps of training.
 

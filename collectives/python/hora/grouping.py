@@ -45,6 +45,8 @@ def check_predivide(factor, op, average):
     """The scales before and after the reduction for gradient_predivide_factor."""
     if factor == 1.0:
         return 1.0, 1.0
+    if not factor > 0:
+        raise ValueError(f"gradient_predivide_factor={factor}: expected a positive number")
     if op != average:
         raise ValueError("gradient_predivide_factor needs op=Average: it moves a part of the "
                          "average's division before the sum")

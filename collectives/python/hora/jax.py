@@ -21,6 +21,7 @@ from hora import batches, grouping
 from hora.aligned_arrays import ops
 from hora.jax_operations import (
     SELECTING, allreduce_units, as_jax, compress, differentiable, is_traced, run, spec)
+from hora.jax_wire import packed
 from hora.operations import choose_op, numeric_splits
 from hora.reducer import is_needed
 
@@ -289,10 +290,14 @@ def broadcast_parameters(params, root_rank=0, name="parameters", process_set=glo
         for index, array in zip(chosen, arrays):
             yield ops.broadcast((array,), root_rank, f"{name}.{index}", process_set)
 
-    arrays = [jnp.asarray(values[index]) for index in chosen]
+    arrays, unpackers = [], []
+    for index in chosen:
+        array, unpack = packed(jnp.asarray(values[index]))
+        arrays.append(array)
+        unpackers.append(unpack)
     results = run(begin, arrays, [spec(array) for array in arrays]) if chosen else []
-    for index, result in zip(chosen, results):
-        leaves[index] = result
+    for index, result, unpack in zip(chosen, results, unpackers):
+        leaves[index] = unpack(result)
     others = {index: leaf for index, leaf in enumerate(leaves) if values[index] is None}
     if others:
         for index, leaf in broadcast_object(

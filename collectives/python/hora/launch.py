@@ -6,13 +6,16 @@ reaches it through its environment, and nothing is unpickled before that.
 """
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 
 from hora import _native, channel, serialization
 
@@ -20,6 +23,10 @@ WORKER_MODULE = "hora.launch_worker"
 
 # How long an interrupted launcher gets to end its job.
 _END_SECONDS = 30
+
+# Connections that may stand before the desk at one time without having shown the job's key. The one
+# that has stood there longest is sent away for the next: a rank shows it as soon as it is connected.
+_MOST_STRANGERS = 256
 
 
 def find_horarun():
@@ -52,45 +59,83 @@ class _Desk:
         self._listener = socket.create_server(
             ("", 0) if everywhere else ("127.0.0.1", 0), backlog=1024)
         self.port = self._listener.getsockname()[1]
-        self._threads = []
-        self._connections = []
+        self._served = {}  # connection -> its thread
+        self._strangers = {}  # connections that have not shown the key, the oldest first
+        self._closing = False
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
     def _accept(self):
-        while True:
+        while not self._closing:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return
+                # The end; or no descriptor is left, and a stranger has to go.
+                if not self._closing and not self._send_one_away():
+                    time.sleep(0.1)
+                continue
+            with self._lock:
+                crowded = len(self._strangers) >= _MOST_STRANGERS
+                self._strangers[connection] = True
+            if crowded:
+                self._send_one_away()
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._connections.append(connection)
-            self._threads.append(thread)
+            with self._lock:
+                self._served[connection] = thread
             thread.start()
 
+    def _send_one_away(self):
+        with self._lock:
+            oldest = next(iter(self._strangers), None)
+            if oldest is None:
+                return False
+            del self._strangers[oldest]
+            thread = self._served.get(oldest)
+            _hang_up(oldest)
+        if thread is not None:
+            thread.join(_END_SECONDS)  # which closes it
+        return True
+
     def _serve(self, connection):
-        with connection, contextlib.suppress(OSError, channel.ChannelError):
-            link = channel.Channel(connection, self.key, is_server=True, timeout=30)
-            link.send(self._payload)
-            connection.settimeout(None)  # the function may take as long as it wants
-            rank, outcome = _read_outcome(link.receive())
+        try:
+            with connection, contextlib.suppress(OSError, channel.ChannelError):
+                self._talk(connection)
+        finally:
             with self._lock:
-                # In an elastic job another process may have come in the place of one that failed.
-                if self.outcomes.get(rank, ("error",))[0] == "error":
-                    self.outcomes[rank] = outcome
-            link.send(b"seen")
+                self._served.pop(connection, None)
+                self._strangers.pop(connection, None)
+
+    def _talk(self, connection):
+        link = channel.Channel(connection, self.key, is_server=True, timeout=30)
+        with self._lock:
+            if self._strangers.pop(connection, None) is None:
+                return  # it was sent away in this moment
+        link.send(self._payload)
+        connection.settimeout(None)  # the function may take as long as it wants
+        rank, outcome = _read_outcome(link.receive())
+        with self._lock:
+            # In an elastic job another process may have come in the place of one that failed.
+            if self.outcomes.get(rank, ("error",))[0] == "error":
+                self.outcomes[rank] = outcome
+        link.send(b"seen")
 
     def close(self):
         """The job has ended: whoever is still connected has nothing more to say."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(), which close() does not
+        self._closing = True
+        _hang_up(self._listener)  # wakes accept(), which close() does not
         self._accepting.join()
         self._listener.close()
-        for connection in self._connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
+        with self._lock:
+            served = dict(self._served)
+            for connection in served:
+                _hang_up(connection)
+        for thread in served.values():
             thread.join(_END_SECONDS)
+
+
+def _hang_up(connection):
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def encode_outcome(kind, rank, body):
@@ -145,10 +190,11 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(),
     """
     if hosts and hostfile:
         raise ValueError("give hosts= or hostfile=, not both")
+    _check_call(func, args, kwargs, np)
     payload = serialization.dumps(
         (func, tuple(args), dict(kwargs or {})),
         f"the function {getattr(func, '__qualname__', func)!r} with its arguments")
-    local = _is_local(hosts, hostfile)
+    local = _is_local(hosts, hostfile) and "--host-discovery-script" not in options
     desk = _Desk(payload, everywhere=not local)
     variables = dict(os.environ if env is None else {**os.environ, **env})
     # Ranks on other hosts reach this machine by the address that they reach the launcher by.
@@ -164,23 +210,49 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(),
         command += ["-H", hosts]
     if hostfile:
         command += ["--hostfile", hostfile]
-    command += [*options, executable or sys.executable, "-m", WORKER_MODULE]
+    with tempfile.TemporaryDirectory(prefix="hora-run-") as folder:
+        report = os.path.join(folder, "report.json")
+        if "--report" not in options:
+            command += ["--report", report]
+        command += [*options, executable or sys.executable, "-m", WORKER_MODULE]
+        try:
+            code = _call(command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout,
+                         stderr=stderr)
+        finally:
+            desk.close()
+        return _results(desk.outcomes, results or np, code, _reason(report))
+
+
+def _reason(report):
+    """What the launcher said in the end, for callers who do not see its output (notebooks); "" where it
+    did not come so far."""
     try:
-        code = _call(command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout,
-                     stderr=stderr)
-    finally:
-        desk.close()
-    return _results(desk.outcomes, results or np, code)
+        with open(report, encoding="utf-8") as file:
+            return json.load(file).get("text", "").strip()
+    except (OSError, ValueError):
+        return ""
 
 
-def _results(outcomes, np, code):
+def _check_call(func, args, kwargs, np):
+    if not callable(func):
+        raise TypeError(f"run() calls a function on every rank; {func!r} is none")
+    if isinstance(args, (str, bytes)) or not hasattr(args, "__iter__"):
+        raise TypeError(f"args={args!r}: expected a tuple or a list of arguments")
+    if not isinstance(kwargs or {}, dict):
+        raise TypeError(f"kwargs={kwargs!r}: expected a dict of arguments")
+    if isinstance(np, bool) or not hasattr(np, "__index__") or np < 1:
+        raise ValueError(f"np={np!r}: expected a number of ranks, 1 or more")
+
+
+def _results(outcomes, np, code, reason):
     for rank, (kind, value) in outcomes.items():  # in the order in which they came
         if kind == "error":
             raise RuntimeError(f"rank {rank} failed:\n{value}")
     missing = [rank for rank in range(np) if rank not in outcomes]
     if code != 0:
         raise RuntimeError(f"the job failed with exit code {code}" + (
-            f"; no result came from rank(s) {missing}" if missing else ""))
+            f"; no result came from rank(s) {missing}" if missing else "") + (
+            f"\n{reason}" if reason else ""))
     if missing:
         raise RuntimeError(f"the job ended, but no result came from rank(s) {missing}")
     return [outcomes[rank][1] for rank in range(np)]

@@ -9,6 +9,7 @@ import traceback
 
 def main():
     from hora import channel, serialization
+    from hora.exceptions import RemovedFromJob
     from hora.launch import encode_outcome
 
     key = bytes.fromhex(os.environ.pop("HORA_RUN_KEY"))
@@ -24,6 +25,8 @@ def main():
             func, args, kwargs = _unpack(payload, serialization)
             kind, body = b"R", serialization.dumps(
                 func(*args, **kwargs), f"the result of {getattr(func, '__qualname__', func)!r}")
+        except RemovedFromJob:
+            raise  # the job goes on without this process, whose result nobody waits for
         except (Exception, SystemExit) as error:
             kind, body = b"E", traceback.format_exc().encode()
             code = error.code if isinstance(error, SystemExit) and error.code else 1

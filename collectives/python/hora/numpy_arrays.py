@@ -43,6 +43,15 @@ class NumpyFramework(Framework):
     def dense(self, tensor):
         return np.asarray(tensor, order="C")
 
+    def dense_in_place(self, tensor):
+        if not isinstance(tensor, np.ndarray):
+            raise TypeError("an in-place operation needs a numpy.ndarray, not "
+                            f"{type(tensor).__name__}")
+        if not tensor.flags.writeable:
+            raise ValueError("an in-place operation needs an array that may be written to; this "
+                             "one is read-only")
+        return self.dense(tensor)
+
     def view(self, tensor):
         dtype = tensor.dtype
         code = _CODE_OF.get(dtype)
@@ -63,7 +72,4 @@ class NumpyFramework(Framework):
         return np.array(values, dtype=np.int32)
 
     def assign(self, tensor, source):
-        if not isinstance(tensor, np.ndarray):
-            raise TypeError(f"an in-place operation needs a numpy.ndarray, not "
-                            f"{type(tensor).__name__}")
         tensor[...] = source

@@ -1,9 +1,10 @@
 """Python objects among the ranks: no framework is needed."""
 
+import contextlib
 import ctypes
 import struct
 
-from hora import _native, dtypes, serialization
+from hora import _native, dtypes, exceptions, serialization
 from hora.operations import wait_now
 from hora.process_sets import global_process_set
 from hora.tensor_ops import Framework, TensorOps
@@ -12,6 +13,7 @@ from hora.tensor_ops import Framework, TensorOps
 # small objects take one operation.
 _FIRST_MESSAGE = 4096
 _LENGTH = struct.Struct("<q")
+_NOTHING = -1  # instead of a length: the object could not be pickled
 
 
 class _Bytes(Framework):
@@ -37,17 +39,30 @@ class _Bytes(Framework):
 _ops = TensorOps(_Bytes())
 
 
+class _Unsent(exceptions.HorovodInternalError):
+    """Another rank's object could not be pickled: a mistake of the script."""
+
+    recoverable = False
+
+
+def _unsent(name, rank):
+    return _Unsent(f"{name}: rank {rank} could not pickle its object; its own error says why")
+
+
 def broadcast_bytes(data, root_rank, name, process_set=global_process_set):
-    """The root's bytes on every rank; the others pass None."""
+    """The root's bytes on every rank; the others pass None. Where the root has none to send and passes
+    None, too, that is an error of the others."""
     first = bytearray(_FIRST_MESSAGE)
     is_root = _native.library().rank() == root_rank
     room = _FIRST_MESSAGE - _LENGTH.size
     if is_root:
-        _LENGTH.pack_into(first, 0, len(data))
-        head = data[:room]
+        head = b"" if data is None else data[:room]
+        _LENGTH.pack_into(first, 0, _NOTHING if data is None else len(data))
         first[_LENGTH.size: _LENGTH.size + len(head)] = head
     wait_now(_ops.broadcast([first], root_rank, f"{name}.sz", process_set, in_place=True))
     (length,) = _LENGTH.unpack_from(first)
+    if length == _NOTHING:
+        raise _unsent(name, root_rank)
     if length <= room:
         return bytes(first[_LENGTH.size: _LENGTH.size + length])
     rest = bytearray(data[room:]) if is_root else bytearray(length - room)
@@ -60,7 +75,12 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
     name = name or "broadcast_object"
     _native.check_initialized("broadcast_object")
     if _native.library().rank() == root_rank:
-        data = serialization.dumps(obj, f"broadcast_object({name}): the object")
+        try:
+            data = serialization.dumps(obj, f"broadcast_object({name}): the object")
+        except BaseException:
+            with contextlib.suppress(_Unsent):
+                broadcast_bytes(None, root_rank, name, process_set)
+            raise
         broadcast_bytes(data, root_rank, name, process_set)
         return obj
     return serialization.loads(broadcast_bytes(None, root_rank, name, process_set),
@@ -71,11 +91,21 @@ def allgather_object(obj, name=None, process_set=global_process_set):
     """Every rank's object, as a list in the order of the ranks of the set."""
     name = name or "allgather_object"
     _native.check_initialized("allgather_object")
-    data = bytearray(serialization.dumps(obj, f"allgather_object({name}): the object"))
-    sizes = _ops.allgather([bytearray(_LENGTH.pack(len(data)))], f"{name}.sz", process_set)
+    failure = None
+    try:
+        data = bytearray(serialization.dumps(obj, f"allgather_object({name}): the object"))
+        length = len(data)
+    except Exception as error:
+        failure, data, length = error, bytearray(), _NOTHING
+    sizes = _ops.allgather([bytearray(_LENGTH.pack(length))], f"{name}.sz", process_set)
     bodies = _ops.allgather([data], f"{name}.t", process_set)
     lengths = [length for (length,) in _LENGTH.iter_unpack(wait_now(sizes))]
     everything = memoryview(wait_now(bodies))
+    if failure is not None:
+        raise failure
+    if _NOTHING in lengths:
+        place = lengths.index(_NOTHING)
+        raise _unsent(name, process_set.ranks[place] if process_set.ranks else place)
     objects, offset = [], 0
     for length in lengths:
         objects.append(serialization.loads(everything[offset: offset + length],

@@ -215,7 +215,10 @@ def forget_all():
 
 
 def set_id_of(process_set):
-    set_id = process_set.process_set_id
+    try:
+        set_id = process_set.process_set_id
+    except AttributeError:
+        raise TypeError(f"process_set={process_set!r}: expected a ProcessSet") from None
     if set_id is None:
         raise ValueError(f"{process_set} is not registered: pass it to init(process_sets=[...]), "
                          "or to add_process_set()")
@@ -265,7 +268,9 @@ def numeric_splits(splits):
     """The splits argument of alltoall as a list of integers; None stays None."""
     if splits is None:
         return None
-    values = splits.tolist() if hasattr(splits, "tolist") else list(splits)
+    values = splits.tolist() if hasattr(splits, "tolist") else splits
+    if isinstance(values, (tuple, range)):
+        values = list(values)
     if not isinstance(values, list) or any(isinstance(value, list) for value in values):
         raise ValueError(f"alltoall: the splits must be a list of integers, not {splits!r}")
     if any(value != int(value) for value in values):

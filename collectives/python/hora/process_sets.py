@@ -147,6 +147,8 @@ def add_process_set(process_set):
 def remove_process_set(process_set):
     """Forgets a set; every rank of the job must call it. False when there is nothing to remove:
     the global set, or one that is not registered."""
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(f"remove_process_set({process_set!r}): expected a ProcessSet")
     set_id = process_set.process_set_id
     if set_id is None or set_id == _native.GLOBAL_PROCESS_SET:
         return False

@@ -36,6 +36,10 @@ class Framework:
         """A dense row-major tensor with the same values; the tensor itself where it is one."""
         raise NotImplementedError
 
+    def dense_in_place(self, tensor):
+        """Like dense(), of a tensor that the result is written into; an error where it cannot be."""
+        return self.dense(tensor)
+
     def view(self, tensor):
         """(address, shape, dtype code, device ordinal or -1, CUDA stream) of a dense tensor."""
         raise NotImplementedError
@@ -74,14 +78,19 @@ class TensorOps:
         return [f"{base}_{index + 1}of{count}" for index in range(count)]
 
     @staticmethod
-    def _not_empty(tensors, grouped):
-        if grouped and not tensors:
+    def _as_sequence(tensors, grouped):
+        """The tensors of a group may come from any iterable."""
+        if not grouped:
+            return tensors
+        tensors = list(tensors)
+        if not tensors:
             raise ValueError("a group needs at least one tensor")
+        return tensors
 
     def allreduce(self, tensors, name, op, prescale, postscale, process_set, in_place=False,
                   grouped=False, priority=0):
         """Starts allreduces; tensors is a sequence, of one tensor unless grouped."""
-        self._not_empty(tensors, grouped)
+        tensors = self._as_sequence(tensors, grouped)
         return self._caller_allocates(
             _native.ALLREDUCE, "allreduce", tensors, name, process_set, in_place, grouped,
             priority, op, 0, prescale, postscale)
@@ -112,14 +121,14 @@ class TensorOps:
                        root, prescale, postscale):
         """(native handle, what is read, what is written) of an operation on one tensor."""
         framework = self.framework
-        source = framework.dense(tensor)
+        source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
         address, shape, dtype, device, stream = framework.view(source)
         if in_place:
             output, output_address = source, address
         else:
             output = framework.empty_like(source)
             output_address = framework.address(output)
-        set_id = process_set.process_set_id
+        set_id = getattr(process_set, "process_set_id", None)
         if set_id is None:
             set_id = set_id_of(process_set)  # raises
         operations.sweep()
@@ -129,7 +138,7 @@ class TensorOps:
 
     def broadcast(self, tensors, root_rank, name, process_set, in_place=False, grouped=False,
                   priority=0):
-        self._not_empty(tensors, grouped)
+        tensors = self._as_sequence(tensors, grouped)
         return self._caller_allocates(
             _native.BROADCAST, "broadcast", tensors, name, process_set, in_place, grouped,
             priority, 0, root_rank, 1.0, 1.0)
@@ -150,7 +159,7 @@ class TensorOps:
         names = self._names(kind, name, set_id, len(tensors), True)
         requests, kept, outputs, copies = [], [], [], None
         for tensor, tensor_name in zip(tensors, names):
-            source = framework.dense(tensor)
+            source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
             address, shape, dtype, device, stream = framework.view(source)
             if in_place:
                 output, output_address = source, address
@@ -169,13 +178,13 @@ class TensorOps:
         return self._start(requests, kept, outputs, None, True, copies)
 
     def allgather(self, tensors, name, process_set, grouped=False, priority=0):
-        self._not_empty(tensors, grouped)
+        tensors = self._as_sequence(tensors, grouped)
         return self._library_allocates(
             _native.ALLGATHER, "allgather", tensors, name, process_set, grouped, priority)
 
     def reducescatter(self, tensors, name, op, prescale, postscale, process_set, grouped=False,
                       priority=0):
-        self._not_empty(tensors, grouped)
+        tensors = self._as_sequence(tensors, grouped)
         return self._library_allocates(
             _native.REDUCESCATTER, "reducescatter", tensors, name, process_set, grouped, priority,
             op, prescale, postscale)

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Allreduce of float32 on one host: hora-perf beside Open MPI, Gloo and torch.distributed's gloo.
+"""Allreduce of float32 beside Open MPI, Gloo and torch.distributed's gloo.  Called by ./run.
+
+  sizes    4 B to 64 MiB on this machine
+  sets     many tensors in flight: ResNet-50's 161 gradients, and 1,000 of 4 KiB beside one of the same bytes
+  hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s
 
 Peers take turns, round by round; a figure is the median over the rounds of the slowest rank's median.
 A ratio says how many times as long the peer takes: above 1 we are faster.
@@ -14,14 +18,19 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+HOSTS = os.path.join(HERE, "..", "..", "support", "hosts")
 SIZES = [4, 64, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 DEBIAN_PYTHON = "/usr/bin/python3"
+FRAME_PAYLOAD = 1448 / 1514  # of an Ethernet frame: what is left for the data of TCP with time stamps
+
+sys.path.insert(0, os.path.join(HERE, "..", "python"))
+import resnet50  # noqa: E402
 
 
 def run(argv, timeout):
     """What the command prints, or why it failed."""
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, cwd="/")
     except subprocess.TimeoutExpired:
         return None, f"took longer than {timeout} s"
     if done.returncode != 0:
@@ -29,47 +38,75 @@ def run(argv, timeout):
     return done.stdout, None
 
 
+class Place:
+    """Where ranks run: `np` of them here, or one on each of so many test hosts."""
+
+    def __init__(self, np, hosts=0):
+        self.np = np
+        self.hosts = [f"node{k}:1" for k in range(1, hosts + 1)]
+
+    def horarun(self):
+        return ["-H", ",".join(self.hosts)] if self.hosts else ["-np", str(self.np)]
+
+    def mpirun(self):
+        return ["-np", str(self.np)] + (["-H", ",".join(self.hosts)] if self.hosts else ["--oversubscribe"])
+
+    def __str__(self):
+        return f"{self.np} hosts" if self.hosts else f"np={self.np}"
+
+
 class Peers:
-    def __init__(self, build, timeout):
-        self.timeout = timeout
+    """Each answers what it measured, or None and why not."""
+
+    def __init__(self, build, timeout, only):
+        self.build, self.timeout = build, timeout
         self.bin = os.path.join(build, "bin")
-        self.runners = {"hora": self.hora}
-        if os.access(os.path.join(self.bin, "allreduce_mpi"), os.X_OK) and shutil.which("mpirun"):
-            self.runners["open mpi"] = self.mpi
-        if os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK):
-            self.runners["gloo"] = self.gloo
-        if run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None:
-            self.runners["torch gloo"] = self.torch
+        have = {"hora": True,
+                "open mpi": os.access(os.path.join(self.bin, "set_mpi"), os.X_OK) and shutil.which("mpirun"),
+                "gloo": os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK),
+                "torch gloo": run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None}
+        self.names = [name for name in have if have[name] and (not only or name in only.split(","))]
 
-    def hora(self, np):
-        sizes = ",".join(map(str, SIZES))
-        text, why = run(self.horarun_argv(np, "hora-perf", "allreduce", "--sizes", sizes, "--seconds", "0.3", "--csv",
-                                          "--no-check"), self.timeout)
-        if text is None:
-            return None, why
-        rows = [line.split(",") for line in text.splitlines()[1:]]
-        return {int(row[5]): float(row[9]) for row in rows}, None
+    def horarun(self, place, *command):
+        return [os.path.join(self.bin, "horarun"), *place.horarun(), "--no-prefix-output", *command]
 
-    def horarun_argv(self, np, *command):
-        return [os.path.join(self.bin, "horarun"), "-np", str(np), "--no-prefix-output", *command]
+    def mpirun(self, place, program, *arguments):
+        return ["mpirun", "--allow-run-as-root", *place.mpirun(), os.path.join(self.bin, program), *arguments]
 
-    def mpi(self, np):
-        return self.pairs(["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(np),
-                           os.path.join(self.bin, "allreduce_mpi")])
-
-    def gloo(self, np):
-        with tempfile.TemporaryDirectory(prefix="hora-bench.") as folder:
-            return self.pairs(self.horarun_argv(np, os.path.join(self.bin, "allreduce_gloo"), folder))
-
-    def torch(self, np):
-        return self.pairs(self.horarun_argv(np, DEBIAN_PYTHON, os.path.join(HERE, "allreduce_torch.py"),
-                                            ",".join(map(str, SIZES))))
+    def sizes(self, name, place):
+        """size -> microseconds"""
+        if name == "hora":
+            text, why = run(self.horarun(place, "hora-perf", "allreduce", "--sizes", ",".join(map(str, SIZES)),
+                                         "--seconds", "0.3", "--csv", "--no-check"), self.timeout)
+            if text is None:
+                return None, why
+            rows = [line.split(",") for line in text.splitlines()[1:]]
+            return {int(row[5]): float(row[9]) for row in rows}, None
+        if name == "open mpi":
+            return self.pairs(self.mpirun(place, "allreduce_mpi"))
+        if name == "gloo":
+            # A folder that test hosts share with this machine.
+            with tempfile.TemporaryDirectory(prefix="gloo.", dir=self.build) as folder:
+                return self.pairs(self.horarun(place, os.path.join(self.bin, "allreduce_gloo"), folder))
+        return self.pairs(self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "allreduce_torch.py"),
+                                       ",".join(map(str, SIZES))))
 
     def pairs(self, argv):
         text, why = run(argv, self.timeout)
         if text is None:
             return None, why
         return {int(size): float(us) for size, us in (line.split() for line in text.splitlines() if line)}, None
+
+    def a_set(self, name, place, tensors, steps):
+        """microseconds"""
+        arguments = (tensors, str(steps))
+        argv = {"hora": lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments),
+                "open mpi": lambda: self.mpirun(place, "set_mpi", *arguments),
+                "torch gloo": lambda: self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "set_torch.py"), *arguments)}
+        if name not in argv:
+            return None, None  # Gloo itself has no allreduce in flight
+        text, why = run(argv[name](), self.timeout)
+        return (float(text), None) if text else (None, why)
 
 
 def name_of(size):
@@ -87,45 +124,140 @@ def times(ratio):
     return f"{ratio:.2f}" if ratio < 1 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
 
 
+def print_table(first, names, rows, last=None):
+    """rows: (label, {name: [microseconds of each round]}); last: a title and a function of the label and our time."""
+    heads = [first] + [head for name in names for head in ([name] if name == "hora" else [name, "x"])]
+    print("| " + " | ".join(heads + ([last[0]] if last else [])) + " |")
+    print("|---" * (len(heads) + bool(last)) + "|")
+    for label, found in rows:
+        middle = {name: statistics.median(values) for name, values in found.items() if values}
+        ours, cells = middle.get("hora"), [label]
+        for name in names:
+            cells.append(figure(middle[name]) if name in middle else "-")
+            if name != "hora":
+                cells.append(times(middle[name] / ours) if name in middle and ours else "-")
+        if last:
+            cells.append(last[1](label, ours) if ours else "-")
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def measure_sizes(peers, place, rounds, record):
+    """size -> peer -> microseconds of each round"""
+    found = {size: {name: [] for name in peers.names} for size in SIZES}
+    for _ in range(rounds):
+        for name in peers.names:
+            result, why = peers.sizes(name, place)
+            if result is None:
+                print(f"{name}, {place}: {why}", file=sys.stderr)
+                continue
+            record.append({"peer": name, "place": str(place), "us": result})
+            for size, us in result.items():
+                found[size][name].append(us)
+    return found
+
+
+def sizes(peers, options, record):
+    for np in options.np:
+        found = measure_sizes(peers, Place(np), options.rounds, record)
+        print(f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora\n")
+        print_table("bytes", peers.names, [(name_of(size), found[size]) for size in SIZES])
+        if options.plot:
+            draw(peers, np, found, options.plot)
+
+
+def draw(peers, np, found, folder):
+    """FOLDER/allreduce-npN.svg, by hora-perf's own plot."""
+    os.makedirs(folder, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="hora-bench.") as scratch:
+        series = []
+        for name in peers.names:
+            path = os.path.join(scratch, name.replace(" ", "-") + ".csv")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("bytes,median_us,busbw_gbs\n")
+                for size in SIZES:
+                    if found[size][name]:
+                        us = statistics.median(found[size][name])
+                        file.write(f"{size},{us},{2 * (np - 1) / np * size / us / 1000}\n")
+            series.append(f"{name}={path}")
+        target = os.path.join(folder, f"allreduce-np{np}.svg")
+        text, why = run([os.path.join(peers.bin, "hora-perf"), "plot", "-o", os.path.abspath(target), "--title",
+                         f"allreduce of float32, {np} ranks on one host", *series], 60)
+        print(f"\n{target}" if text is not None else f"plot: {why}", flush=True)
+
+
+def sets(peers, options, record):
+    gradients = []
+    for shape in resnet50.shapes():
+        count = 1
+        for extent in shape:
+            count *= extent
+        gradients.append(count)
+    chosen = {"ResNet-50's gradients (161 tensors, 102 MB)": (",".join(map(str, gradients)), 15),
+              "1,000 x 4 KiB": ("1000x1024", 50), "1 x 4,000 KiB": ("1x1024000", 50)}
+    names = [name for name in peers.names if name != "gloo"]
+    for np in options.np:
+        found = {label: {name: [] for name in names} for label in chosen}
+        for _ in range(options.rounds):
+            for label, (tensors, steps) in chosen.items():
+                for name in names:
+                    us, why = peers.a_set(name, Place(np), tensors, steps)
+                    if us is None:
+                        print(f"{name}, np={np}, {label}: {why}", file=sys.stderr)
+                        continue
+                    record.append({"peer": name, "place": f"np={np}", "set": label, "us": us})
+                    found[label][name].append(us)
+        print(f"\nsets of tensors in flight, np={np}: microseconds; x: how many times as long as hora\n")
+        print_table("set", names, list(found.items()))
+        small, large = (found[label].get("hora") for label in list(chosen)[1:])
+        if small and large:
+            share = statistics.median(large) / statistics.median(small)
+            print(f"\n1,000 fused beside one: {share:.0%} of its speed (bar: 80 %)", flush=True)
+
+
+def hosts(peers, options, record):
+    if os.environ.get("HORA_HOSTS_WORLD") != "1":
+        print("no test hosts here: they need root", file=sys.stderr)
+        return
+    for count in options.hosts:
+        bound = lambda size, us: 2 * (count - 1) / count * size * 8 / (options.rate * FRAME_PAYLOAD) / us
+        subprocess.run([HOSTS, "up", str(count), "--rate", str(options.rate)], check=True, stdout=subprocess.DEVNULL)
+        try:
+            found = measure_sizes(peers, Place(count, count), options.rounds, record)
+        finally:
+            subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
+        print(f"\nallreduce of float32 on {count} hosts, one rank each, links of {options.rate} Mbit/s: microseconds;\n"
+              "x: how many times as long as hora; wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n")
+        size_of = {name_of(size): size for size in SIZES}
+        print_table("bytes", peers.names, [(name_of(size), found[size]) for size in SIZES],
+                    ("wire", lambda label, ours: f"{bound(size_of[label], ours):.0%}"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {"sizes": sizes, "sets": sets, "hosts": hosts}
+    numbers = lambda text: [int(part) for part in text.split(",")]
+    parser.add_argument("parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), sets, hosts")
     parser.add_argument("--build", required=True)
-    parser.add_argument("--np", default="2,4", help="numbers of ranks (default 2,4)")
+    parser.add_argument("--np", type=numbers, default=[2, 4], help="numbers of ranks here (default 2,4)")
+    parser.add_argument("--hosts", type=numbers, default=[2, 4], help="numbers of test hosts (default 2,4)")
+    parser.add_argument("--rate", type=int, default=1000, help="Mbit/s of each test host's link (default 1000)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="peers, e.g. hora,gloo")
     parser.add_argument("--timeout", type=int, default=300, help="seconds for one job (default 300)")
+    parser.add_argument("--plot", metavar="FOLDER", help="draw the sizes into FOLDER, one SVG for each np")
     parser.add_argument("--json", help="every single figure goes there")
-    arguments = parser.parse_args()
-    peers = Peers(arguments.build, arguments.timeout)
-    chosen = [name for name in peers.runners if not arguments.only or name in arguments.only.split(",")]
+    options = parser.parse_args()
+    for part in options.parts:
+        if part not in parts:
+            parser.error(f"no such part: {part}")
+    peers = Peers(os.path.abspath(options.build), options.timeout, options.only)
     record = {"load": os.getloadavg()[0], "cores": os.cpu_count(), "runs": []}
-    for np in map(int, arguments.np.split(",")):
-        found = {name: {} for name in chosen}
-        for _ in range(arguments.rounds):
-            for name in chosen:
-                result, why = peers.runners[name](np)
-                if result is None:
-                    print(f"{name}, np={np}: {why}", file=sys.stderr)
-                    continue
-                record["runs"].append({"peer": name, "np": np, "us": result})
-                for size, us in result.items():
-                    found[name].setdefault(size, []).append(us)
-        print(f"\nallreduce of float32, {np} ranks on {record['cores']} cores, load {record['load']:.1f} at the start: "
-              "microseconds; x: how many times as long as hora")
-        print("| bytes | " + " | ".join(name if name == "hora" else f"{name} | x" for name in chosen) + " |")
-        print("|---" * (2 * len(chosen) - ("hora" in chosen) + 1) + "|")
-        for size in SIZES:
-            ours = statistics.median(found["hora"][size]) if found.get("hora", {}).get(size) else None
-            cells = [name_of(size)]
-            for name in chosen:
-                values = found[name].get(size)
-                cells.append(figure(statistics.median(values)) if values else "-")
-                if name != "hora":
-                    cells.append(times(statistics.median(values) / ours) if values and ours else "-")
-            print("| " + " | ".join(cells) + " |", flush=True)
-    if arguments.json:
-        os.makedirs(os.path.dirname(os.path.abspath(arguments.json)), exist_ok=True)
-        with open(arguments.json, "w", encoding="utf-8") as file:
+    print(f"{record['cores']} cores, load {record['load']:.1f} at the start")
+    for part in options.parts:
+        parts[part](peers, options, record["runs"])
+    if options.json:
+        os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
+        with open(options.json, "w", encoding="utf-8") as file:
             json.dump(record, file)
 
 

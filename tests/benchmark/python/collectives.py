@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Allreduce latency from Python, ResNet-50's gradient set and a training step that has no other cost,
 against torch.distributed's gloo and DistributedDataParallel in the same run.
 

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/command_line.h"
+#include "launcher/options/command_line.h"
 #include "rendezvous/base/text.h"
 
 using namespace hora;

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/host_list.h"
+#include "launcher/plan/host_list.h"
 
 using namespace hora::launcher;
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "launcher/host_list.h"
-#include "launcher/plan.h"
+#include "launcher/plan/host_list.h"
+#include "launcher/plan/plan.h"
 
 using namespace hora::launcher;
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/line_tagger.h"
+#include "launcher/output/line_tagger.h"
 
 using namespace hora::launcher;
 

@@ -13,8 +13,9 @@ PASSWD = "/etc/passwd"
 
 
 class Injector:
-    def __init__(self, hosts, tmp_path):
+    def __init__(self, hosts, tmp_path, count):
         self.hosts, self.tmp = hosts, tmp_path
+        self.good = [k for k in range(1, count + 1) if k != BAD]
         self.state = os.environ.get("HORA_HOSTS_STATE", "/run/hora-hosts")
         self.undo = []
         self.options = []  # for horarun, in front of its arguments
@@ -51,7 +52,8 @@ class Injector:
         self.ssh_config(f"IdentityFile {self.new_key('other')}", "IdentitiesOnly yes", identity=False)
         # The good hosts keep the good key.
         path = self.tmp / "ssh_config"
-        path.write_text(path.read_text() + f"Host node1 node2 node4\n  IdentityFile {self.state}/key\n  IdentitiesOnly yes\n")
+        good = " ".join(f"node{k}" for k in self.good)
+        path.write_text(path.read_text() + f"Host {good}\n  IdentityFile {self.state}/key\n  IdentitiesOnly yes\n")
 
     def other_host_key(self):
         key = " ".join((self.tmp / (self.new_key("host_key").name + ".pub")).read_text().split()[:2])
@@ -114,10 +116,10 @@ class Injector:
         self.undo.append(lambda: self.on(BAD, "rm -rf /run/work /run/prog /run/interp /run/script /run/tool /run/glibc-message"))
 
     def others(self, command):
-        for k in (1, 2, 4):
+        for k in self.good:
             self.on(k, command)
         clean = "rm -rf /run/work /run/prog /run/interp /run/script /run/tool /run/train.py /run/lib /run/libextra.so"
-        self.undo.append(lambda: [self.on(k, clean) for k in (1, 2, 3, 4)])
+        self.undo.append(lambda: [self.on(k, clean) for k in [*self.good, BAD]])
 
     def all(self, command):
         self.others(command)
@@ -142,6 +144,32 @@ class Injector:
     def nft(self, rule):
         self.hosts.execute(BAD, "nft", "table inet fault { chain in { type filter hook input priority 0; %s; }; }" % rule)
         self.undo.append(lambda: self.hosts.execute(BAD, "nft", "delete table inet fault"))
+
+    def no_way_to_the_launcher(self):
+        """But for what horarun itself has opened, its connection to sshd."""
+        self.hosts.execute(BAD, "nft", "table inet fault { chain out { type filter hook output priority 0; "
+                           "ip daddr 10.79.0.250 ct state new drop; ip6 daddr fd79:79::250 ct state new drop; }; }")
+        self.undo.append(lambda: self.hosts.execute(BAD, "nft", "delete table inet fault"))
+
+    def cut_short(self, library):
+        """A library of which the end is missing: whoever loads it dies of SIGBUS."""
+        self.on(BAD, f"head -c 20000 $(readlink -f {library}) >/run/cut-short; mount --bind /run/cut-short $(readlink -f {library})")
+        self.undo.append(lambda: self.on(BAD, f"umount -l $(readlink -f {library})", check=False))
+
+    def tool(self, name, script):
+        path = f"/usr/bin/{name}"
+        self.file(path, "#!/bin/sh\n" + script + "\n")
+        self.on(BAD, f"chmod 755 {path}")
+
+    def zombies(self, count):
+        """A parent that never asks how its children have ended."""
+        self.on(BAD, "setsid python3 -c 'import os, time\n"
+                f"for _ in range({count}):\n"
+                "    pid = os.spawnlp(os.P_NOWAIT, \"true\", \"true\")\n"
+                "    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\n"
+                "print(\"ready\", flush=True); time.sleep(9875)' >/run/zombies 2>&1 </dev/null & "
+                "until grep -q ready /run/zombies; do :; done")
+        self.undo.append(lambda: self.on(BAD, "pkill -f '[s]leep.9875'"))
 
     def leftover(self):
         self.on(BAD, "HORA_JOB_ID=gone setsid sleep 9876 >/dev/null 2>&1 </dev/null & :")
@@ -173,7 +201,7 @@ class Injector:
         options = {"stdout": self.stdout} if self.stdout else {}
         job = horarun.start(*words, **options)
         if self.when_running:
-            job.read_until("ready", 4)
+            job.read_until("ready", len(self.good) + 1)
             self.when_running()
         began = time.monotonic()
         done = job.finish(timeout=90)

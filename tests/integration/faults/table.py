@@ -1,10 +1,10 @@
-"""What can go wrong, as data: one row per fault. test_faults.py puts each into one of four hosts (node3) and
+"""What can go wrong, as data: one row per fault. test_faults.py puts each into one of eight hosts (node3) and
 expects horarun to name it; docs/troubleshooting.md is made from the same rows (scripts/troubleshooting).
 
     group, id    where it stands on the page
     symptom      what a user sees or says; the heading
     inject       what inject.py does to node3, with its arguments
-    run          horarun's arguments; HOSTS and SPEC stand for the four hosts, PATHs of inject.py are {name}
+    run          horarun's arguments; HOSTS and SPEC stand for all hosts, PATHs of inject.py are {name}
     exit         the exit code
     says         what must be in the output: the class or code, the host, the reason
     cause, fix   for the page; `fix` words that the output must hold stand in `advises`
@@ -180,6 +180,10 @@ row(G, "wrong-network", "No host has the named network", [], ["--network-interfa
     "The message lists what each host has.")
 row(G, "doctor-route", "doctor: two hosts do not hear each other", [["part", 2, 3]], ["doctor", "-H", "SPEC"], 1,
     ["D_ROUTE", "node2", "node3"], ["firewall", "--network-interfaces"], "As above, found before a job.", "As above.")
+row(G, "doctor-launcher", "doctor: a host cannot connect to the launcher", [["no_way_to_the_launcher"]], ["doctor", "-H", "SPEC"], 1,
+    ["D_WORLD", "node3", "cannot reach the launcher"], ["open TCP"],
+    "Hosts are reached by ssh, but ranks connect back to the launcher's machine, and a firewall keeps that from them.",
+    "Open TCP from the hosts to the launcher's machine, or start `horarun` where they can connect to.")
 row(G, "doctor-mtu", "doctor: large packets vanish",
     [["nft", "meta l4proto udp meta length > 1400 drop"]], ["doctor", "-H", "SPEC"], 1, ["D_MTU", "node3", "1400"], ["mtu"],
     "One switch or interface on the way has a smaller MTU: a job starts and hangs at the first large message.",
@@ -194,6 +198,22 @@ row(G, "doctor-leftovers", "doctor: processes of a dead job", [["leftover"]], ["
     ["D_LEFTOVERS", "node3"], ["kill PID"], "They hold memory, GPUs and ports.", "End them.")
 row(G, "doctor-tmp", "doctor: /tmp is full", [["tmpfs", "/tmp", "size=1m"]], ["doctor", "-H", "SPEC"], 0,
     ["D_TMP_SPACE", "node3"], ["free some space"], "Python and compilers write there.", "Free some space.")
+row(G, "doctor-library", "doctor: a library crashes when it is loaded", [["cut_short", "/usr/lib/x86_64-linux-gnu/libmpi.so.40"]],
+    ["doctor", "-H", "SPEC"], 1, ["D_MPI", "node3", "SIGBUS"], ["fix:"],
+    "A damaged or wrong installation; here half of MPI's library is missing, and every rank would die of it.",
+    "Install it anew; `horarun doctor` loads each library in a process of its own.")
+row(G, "doctor-limits", "doctor: limits of the account are small", [["bashrc", "ulimit -n 512 -u 900 -s 512"]], ["doctor", "-H", "SPEC"], 0,
+    ["D_NOFILE", "D_NPROC", "D_STACK", "node3", "512 KiB"], ["limits.conf"], "`ulimit` in a profile, or `/etc/security/limits.conf`.",
+    "Raise them there, then log in anew.")
+row(G, "doctor-zombies", "doctor: ended processes that nobody has noticed", [["zombies", 12]], ["doctor", "-H", "SPEC"], 0,
+    ["D_ZOMBIES", "node3", "12 processes"], ["docker run --init"], "A container's first process that reaps nobody, or a job that hangs.",
+    "Restart their parent.")
+row(G, "doctor-gpu-memory", "doctor: GPU memory is held by a job that is gone",
+    [["tool", "nvidia-smi", "case $1 in *compute-apps*) ;; *) echo 'NVIDIA A100, 470.57.02, 30000, 40960, 0, 0' ;; esac"]],
+    ["doctor", "-H", "SPEC"], 0, ["D_GPU_MEMORY", "node3", "30000 MiB"], ["fuser -v"],
+    "A process of a dead job, or of another container.", "Find it by `fuser -v /dev/nvidia*` and end it.")
+row(G, "doctor-cache", "doctor: hardly any room for the runtime", [["tmpfs", "/root/.cache", "size=100m"]], ["doctor", "-H", "SPEC"], 0,
+    ["D_CACHE_SPACE", "node3"], ["horarun cache clean"], "The home folder's file system is full, or has a quota.", "Free some space.")
 row(G, "doctor-down", "doctor: a host is down", [["ssh_config", "Port 9"]], ["doctor", "-H", "SPEC"], 1,
     ["E_CONNECT_REFUSED", "node3"], ["fix:"], "Whatever keeps a job from it, found before the job; the others are examined all the same.",
     "As the class says: `horarun explain CODE`.")

@@ -15,6 +15,10 @@ def test_sixteen_hosts_at_once(probe, hosts):
     for name in up.names:
         outcome.hello(name)
     assert len({outcome.hello(name)["pid"] for name in up.names}) >= 1
+    # The second time the agents are there at once, and their words come with the answer to the exec.
+    again = probe(up.names)
+    for name in up.names:
+        assert [stage for host, stage, _ in again.stages if host == name][-2:] == ["shell", "agent"]
 
 
 def test_one_bad_host_among_good_ones(probe, two):
@@ -183,8 +187,36 @@ def test_ssh_agent_without_the_key(probe, two, config, ssh_agent):
     assert "ssh-agent" in message
 
 
+def test_an_ssh_agent_that_says_nothing(probe, two, config, tmp_path):
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen(20)
+        message = probe(["node1", "node2"], "--config", config(identity=False),
+                        environment={"SSH_AUTH_SOCK": str(tmp_path / "silent")}).failure("E_SSH_AUTH")
+    assert "it does not answer" in message
+
+
 def test_unknown_user(probe, two):
     assert "nobody-there" in probe("nobody-there@node1").failure("E_SSH_AUTH")
+
+
+def test_a_server_that_takes_no_keys(probe, two, sshd):
+    flags = sshd(2235, PubkeyAuthentication="no", PasswordAuthentication="yes")
+    message = probe("node1", *flags, "--accept-new").failure("E_SSH_AUTH")
+    assert "no key was accepted" in message and "wants password" in message
+
+
+def test_a_server_that_asks_for_a_second_proof(probe, two, sshd):
+    flags = sshd(2236, AuthenticationMethods="publickey,password", PasswordAuthentication="yes")
+    message = probe("node1", *flags, "--accept-new").failure("E_SSH_AUTH")
+    assert "a key alone does not let user root in" in message and "wants password" in message
+
+
+def test_pipes_among_the_files_are_not_waited_for(probe, two, config, keys, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    path = config(f"IdentityFile {pipe}", f"UserKnownHostsFile {pipe} {keys.known_hosts}", known=False)
+    probe("node1", "--config", path, "--deadline-ms", 20000).hello()
 
 
 # --- host keys -------------------------------------------------------------------------------------
@@ -267,10 +299,17 @@ def test_proxy(probe, two, config, line):
     rule = "table ip wall { chain in { type filter hook input priority 0; ip saddr 10.79.0.250 drop; }; }"
     two.execute(1, "nft", rule)
     try:
-        path = config("Host node1", line)
+        path = config("Host node1", line, "Host *")
         probe("node1", "--config", path).hello()
     finally:
         two.execute(1, "nft", "delete table ip wall")
+
+
+@pytest.mark.parametrize("where", ["", "sub/../*"])
+def test_a_folder_among_the_included_files(probe, two, config, tmp_path, where):
+    (tmp_path / "conf.d" / "sub").mkdir(parents=True)
+    (tmp_path / "conf.d" / "port").write_text("Port 22\n")
+    probe("node1", "--config", config(f"Include {tmp_path}/conf.d/{where}")).hello()
 
 
 def test_a_proxy_that_fails(probe, two, config):

@@ -71,6 +71,13 @@ def test_a_talkative_login_script(probe, two, mounts, noise):
     probe("node1").hello()
 
 
+def test_a_login_script_that_empties_the_path(probe, two, mounts):
+    mounts.file(1, "/root/.bashrc", "export PATH=\n")
+    first = probe("node1")
+    first.hello()
+    assert first.shipped()
+
+
 def test_a_login_script_that_reads_its_input(probe, two, mounts):
     """Nothing is sent before it is asked for, so there is nothing for it to swallow."""
     mounts.file(1, "/root/.bashrc", "read -t 0.3 -r line\n")

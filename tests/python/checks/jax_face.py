@@ -192,6 +192,13 @@ def check_trees():
     close(got["a"], np.full(3, hvd.size() - 1))
     close(got["b"][0], np.full(2, hvd.size() - 1))
     assert got["b"][1] == hvd.size() - 1 and got["b"][2] == "text"
+    for leaf in (jax.random.PRNGKey(hvd.rank()), jax.random.key(hvd.rank()),
+                 jnp.full((2, 2), 2**32 - 1 - hvd.rank(), jnp.uint32),
+                 jnp.full(3, hvd.rank() + 0.5, jnp.float8_e4m3fn)):
+        got = hvd.broadcast_parameters({"leaf": leaf}, root_rank=0)["leaf"]
+        assert got.dtype == leaf.dtype and got.shape == leaf.shape, (got, leaf)
+        texts = hvd.allgather_object(repr(got))
+        assert texts[0] == texts[-1] and (hvd.rank() != 0 or texts[0] == repr(leaf)), texts
     averaged = hvd.metric_average({"loss": float(hvd.rank()), "n": jnp.asarray(2 * hvd.rank())})
     close(averaged["loss"], (hvd.size() - 1) / 2)
     close(averaged["n"], hvd.size() - 1)

@@ -105,6 +105,18 @@ def check_unsupported():
     raises(TypeError, hvd.allreduce, np.ones(2, dtype=np.dtype(np.float32).newbyteorder()))
 
 
+def check_what_cannot_be_written_to():
+    array = np.ones(3)
+    array.flags.writeable = False
+    assert hvd.allreduce(array, op=hvd.Sum).tolist() == [hvd.size()] * 3
+    for function in (hvd.allreduce_, hvd.allreduce_async_):
+        raises(ValueError, function, array)
+        raises(TypeError, function, [1.0])
+    raises(ValueError, hvd.grouped_allreduce_, [np.ones(3), array])
+    raises(ValueError, hvd.broadcast_, np.broadcast_to(np.ones(1), (3,)), 0)
+    assert array.tolist() == [1.0] * 3
+
+
 def check_empty():
     assert hvd.allreduce(np.empty((0, 3)), op=hvd.Sum).shape == (0, 3)
     assert hvd.allgather(np.empty((0, 3))).shape == (0, 3)

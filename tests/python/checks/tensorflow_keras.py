@@ -280,5 +280,7 @@ def check_what_is_refused_says_what_to_use():
                 compute_service.send_to_data_service, compute_service.compute_worker_fn):
         error = raises(NotImplementedError, use)
         assert "tf.data.experimental.service" in str(error)
+    error = raises(TypeError, hvd.DistributedOptimizer, "sgd")
+    assert "keras.optimizers.get" in str(error)
     error = raises(RuntimeError, hvd.broadcast_global_variables, 0)
     assert "broadcast_variables" in str(error)

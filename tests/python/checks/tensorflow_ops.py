@@ -303,6 +303,11 @@ def check_errors():
     on."""
     raises((ValueError, TypeError), hvd.allreduce, tf.constant(["text"]))
     raises(ValueError, hvd.broadcast, tf.ones(1), root_rank=99)
+    raises(TypeError, hvd.allreduce, tf.ones(1), op="sum")
+    raises(TypeError, hvd.allreduce, tf.ones(1), process_set=0)
+    raises(TypeError, hvd.DistributedGradientTape, None)
+    assert len(hvd.grouped_allreduce(tf.ones(1) for _ in range(2))) == 2
+    assert len(hvd.grouped_reducescatter(tf.ones(hvd.size()) for _ in range(2))) == 2
     if hvd.size() > 1:
         error = raises(hvd.HorovodInternalError, hvd.allreduce, tf.ones(hvd.rank() + 1),
                        name="mismatch")

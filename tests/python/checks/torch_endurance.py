@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -51,12 +52,55 @@ def some_of_everything(count):
         hvd.barrier()
 
 
+def refused(kind, function, *arguments, **named):
+    try:
+        function(*arguments, **named)
+    except kind:
+        return
+    raise AssertionError(f"{function} was not refused")
+
+
+def failures_and_process_sets(count):
+    """About `count` operations, half of which fail: on this rank alone, or on all. Sets come and go."""
+    tensor, members = torch.ones(10), hvd.global_process_set
+    for index in range(count // 10):
+        if index % 20 == 0 and hvd.size() > 1:
+            members = hvd.add_process_set([hvd.size() - 1])
+        if members.included():
+            hvd.allreduce(tensor, process_set=members)
+            hvd.synchronize(hvd.allgather_async(tensor, process_set=members))
+        else:
+            refused(ValueError, hvd.allreduce, tensor, process_set=members, name="foreign")
+        if index % 20 == 19:
+            hvd.remove_process_set(members)
+        handle = hvd.allreduce_async_(tensor, name="twice")
+        refused(ValueError, hvd.grouped_allreduce_async, [tensor, tensor], name=None, op=17)
+        hvd.synchronize(handle)
+        refused(ValueError, hvd.broadcast, tensor, hvd.size(), name="no such root")
+        if hvd.size() > 1:
+            refused(hvd.HorovodInternalError, hvd.allreduce, torch.ones(3 + hvd.rank()), name="shape")
+            refused(hvd.HorovodInternalError, hvd.grouped_allreduce,
+                    [tensor, torch.ones(3 + hvd.rank())], name="group")
+            refused(hvd.HorovodInternalError, hvd.allgather,
+                    tensor if hvd.rank() else tensor.double(), name="dtype")
+        hvd.barrier()
+    if index % 20 != 19:
+        hvd.remove_process_set(members)
+
+
 def check_nothing_is_left_after_many_operations():
+    nothing_is_left_after(some_of_everything, OPERATIONS // 2)
+
+
+def check_nothing_is_left_after_failures_and_process_sets():
+    nothing_is_left_after(failures_and_process_sets, max(400, OPERATIONS // 20))
+
+
+def nothing_is_left_after(work, half):
     """Looked at in the second half: in the first, caches, free lists and pools fill."""
-    half = OPERATIONS // 2
-    some_of_everything(half)
+    work(half)
     before = footprint()
-    some_of_everything(half)
+    work(half)
     after = footprint()
     assert operations.in_flight_count() == 0
     assert after["descriptors"] == before["descriptors"], (before, after)
@@ -97,6 +141,13 @@ def interrupted(wait, then):
         timer.join()
 
 
+def remove_folder(folder):
+    """Once every rank is done with it."""
+    hvd.barrier()
+    if hvd.rank() == 0:
+        shutil.rmtree(folder)
+
+
 def check_interrupt_ends_a_wait():
     """Rank 0 waits for an operation that the others start only after they have seen that the
     interrupt arrived: if it did not end the wait, this check would never end."""
@@ -121,6 +172,7 @@ def check_interrupt_ends_a_wait():
                 time.sleep(0.01)
             hvd.allreduce_(torch.ones(3), op=hvd.Sum, name=what)
         hvd.barrier()
+    remove_folder(folder)
     hvd.allreduce(torch.ones(1))  # a later operation clears what the interrupted one held
     assert operations.in_flight_count() == 0
 
@@ -140,4 +192,4 @@ def check_interrupt_ends_init():
             assert time.monotonic() < deadline, "rank 0 was not interrupted"
             time.sleep(0.01)
         hvd.add_process_set([0])
-    hvd.barrier()
+    remove_folder(folder)

@@ -490,6 +490,26 @@ def check_forked_child_is_refused():
     assert "forked" in text, text
 
 
+def check_large_results_are_to_lie_in_huge_pages():
+    import os
+
+    if not os.path.exists("/sys/kernel/mm/transparent_hugepage"):
+        return
+    result = hvd.allreduce(torch.ones(4 << 20), op=hvd.Sum, name="huge")
+    same(result, torch.full((4 << 20,), float(hvd.size())))
+    middle, inside = result.data_ptr() + (8 << 20), False
+    with open("/proc/self/smaps", encoding="utf-8") as smaps:
+        for line in smaps:
+            first = line.split(" ", 1)[0]
+            if "-" in first:
+                begin, end = (int(bound, 16) for bound in first.split("-"))
+                inside = begin <= middle < end
+            elif inside and line.startswith("VmFlags:"):
+                assert "hg" in line.split(), line
+                return
+    raise AssertionError("the result lies nowhere")
+
+
 def check_nothing_left_in_flight():
     from hora import operations
 

@@ -1,5 +1,6 @@
-"""Turns a file of check_* functions into pytest tests: one job per number of ranks runs all of
-them, one test per check tells how it went on every rank."""
+"""Turns files of check_* functions into pytest tests: one job per number of ranks runs all of
+them (starting a framework on every rank costs more than most checks), one test per check tells how it
+went on every rank."""
 
 import ast
 import json
@@ -15,21 +16,22 @@ RUNNER = pathlib.Path(__file__).with_name("run_checks.py")
 _jobs = {}
 
 
-def names_in(file):
-    """The checks of a file, without importing it (it may need a framework)."""
-    tree = ast.parse((CHECKS / file).read_text())
-    return [node.name for node in tree.body
+def names_in(*files):
+    """The checks of the files, without importing them (they may need a framework)."""
+    return [f"{pathlib.Path(file).stem}.{node.name}" for file in files
+            for node in ast.parse((CHECKS / file).read_text()).body
             if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
 
 
 class CheckJob:
     """One finished job: what each rank wrote."""
 
-    def __init__(self, file, np, python, timeout, variables):
+    def __init__(self, files, np, python, timeout, variables):
         folder = job.scratch_folder()
         try:
             self.finished = job.run_python(
-                np, RUNNER, CHECKS / file, folder, timeout=timeout, python=python, **variables)
+                np, RUNNER, folder, *(CHECKS / file for file in files), timeout=timeout,
+                python=python, **variables)
             self.read(folder, np)
         finally:
             job.remove(folder)
@@ -64,26 +66,26 @@ def rank_python():
     return os.environ.get("HORA_TEST_PYTHON")
 
 
-def finished_job(file, np, python=None, timeout=240, **variables):
-    """The job of a file of checks on np ranks; runs once per pytest session."""
+def finished_job(files, np, python=None, timeout=240, **variables):
+    """The job of files of checks on np ranks; runs once per pytest session."""
     python = python or rank_python()
-    key = (file, np, python, tuple(sorted(variables.items())))
+    key = (files, np, python, tuple(sorted(variables.items())))
     if key not in _jobs:
-        _jobs[key] = CheckJob(file, np, python, timeout, variables)
+        _jobs[key] = CheckJob(files, np, python, timeout, variables)
     return _jobs[key]
 
 
-def checks_as_tests(file, ranks=(1, 2, 4), python=None, **variables):
-    """A parametrised test function over all checks of a file."""
+def checks_as_tests(*files, ranks=(1, 2, 4), python=None, timeout=240, **variables):
+    """A parametrised test function over all checks of the files."""
 
-    @pytest.mark.parametrize("check", names_in(file))
+    @pytest.mark.parametrize("check", names_in(*files))
     @pytest.mark.parametrize("np", ranks)
     def test(np, check):
-        finished_job(file, np, python, **variables).verify(check)
+        finished_job(files, np, python, timeout, **variables).verify(check)
 
     @pytest.mark.parametrize("np", ranks)
     def test_job_ends_well(np):
-        finished = finished_job(file, np, python, **variables).finished
+        finished = finished_job(files, np, python, timeout, **variables).finished
         assert finished.code == 0 and not finished.timed_out, str(finished)
 
     return test, test_job_ends_well

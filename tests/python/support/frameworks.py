@@ -71,6 +71,6 @@ def checks_with(framework, file, ranks=(1, 2, 4), timeout=400, **variables):
 
     def _job(np):
         return check_jobs.finished_job(
-            file, np, needed_python(framework), timeout, **{**VARIABLES, **variables})
+            (file,), np, needed_python(framework), timeout, **{**VARIABLES, **variables})
 
     return test, test_job_ends_well

@@ -1,5 +1,7 @@
-"""A rank of a job of checks: calls every check_* function of a file, in order, and writes one line
+"""A rank of a job of checks: calls every check_* function of the files, in order, and writes one line
 of JSON for each into the folder that it is given.
+
+    run_checks.py FOLDER FILE...
 
 A check that fails on one rank only leaves the others waiting in it; the job's time-out ends that,
 and the lines written so far tell where each rank was.
@@ -23,17 +25,16 @@ def load(path):
 
 
 def main():
-    path, folder = sys.argv[1:3]
-    chosen = set(sys.argv[3:])
+    folder, *files = sys.argv[1:]
     # Where each rank stands, should the job hang.
     faulthandler.dump_traceback_later(float(os.environ.get("HORA_TEST_DUMP_AFTER", "120")))
-    module = load(path)
-    module.hvd.init()
-    rank = module.hvd.rank()
+    modules = [load(file) for file in files]
+    modules[0].hvd.init()
+    rank = modules[0].hvd.rank()
     with open(os.path.join(folder, f"rank{rank}.jsonl"), "w", buffering=1) as lines:
-        for name, check in list(vars(module).items()):
-            if not name.startswith("check_") or (chosen and name not in chosen):
-                continue
+        for module, name, check in [
+                (module, f"{module.__name__}.{name}", check) for module in modules
+                for name, check in vars(module).items() if name.startswith("check_")]:
             lines.write(json.dumps({"check": name, "state": "started"}) + "\n")
             try:
                 check()
@@ -43,7 +44,7 @@ def main():
             except Exception:
                 state, text = "failed", traceback.format_exc()
             lines.write(json.dumps({"check": name, "state": state, "text": text}) + "\n")
-    module.hvd.shutdown()
+    modules[0].hvd.shutdown()
 
 
 def module_skip(module):

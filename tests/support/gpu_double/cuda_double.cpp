@@ -174,6 +174,10 @@ CUresult cuStreamSynchronize(CUstream stream) {
   of(stream).drain();
   return CUDA_SUCCESS;
 }
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  enqueue(stream, [function, data] { function(data); });
+  return CUDA_SUCCESS;
+}
 CUresult cuEventCreate(CUevent* event, unsigned) {
   *event = reinterpret_cast<CUevent>(new EventPtr(std::make_shared<Event>()));
   return need_context();

@@ -304,6 +304,10 @@ TEST_CASE("a cache that somebody else prepared") {
     write_file(scene.cache, "");
     message = "Not a directory";
   }
+  SECTION("every user may put another one in its place") {
+    fs::permissions(fs::path(scene.cache).parent_path(), fs::perms::all);
+    message = "can be written by every user";
+  }
   AgentDriver agent(scene.arguments(bundle.header.hash));
   CHECK(!agent.hello().have_bundle);
   send_bundle(agent, bundle);

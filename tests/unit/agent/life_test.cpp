@@ -186,6 +186,19 @@ TEST_CASE("a rank that obeys TERM has its grace") {
   CHECK(agent.exits.at(0).terminated_by_us);
 }
 
+TEST_CASE("a stopped rank is continued, so that it can obey") {
+  AgentDriver agent;
+  auto order = shell_order("trap 'exit 7' TERM; echo up; while :; do sleep 0.02; done");
+  agent.start(order);
+  agent.wait_for_output(0, "up");
+  agent.send(FrameType::kSuspend);
+  agent.wait_for(FrameType::kSuspend);
+  agent.send_number(FrameType::kTerminate, 15'000);
+  agent.wait_for_goodbye();
+  CHECK(agent.exits.at(0).signal == 0);
+  CHECK(agent.exits.at(0).exit_code == 7);
+}
+
 TEST_CASE("a second, shorter grace shortens the first") {
   const std::string word = unique_word("patience");
   AgentDriver agent;
@@ -197,6 +210,49 @@ TEST_CASE("a second, shorter grace shortens the first") {
   agent.wait_for_goodbye();
   CHECK(agent.exits.at(0).signal == SIGKILL);
   CHECK(all_gone(order.job_id, word, milliseconds(0)));
+}
+
+TEST_CASE("one rank is ended, the other goes on") {
+  AgentDriver agent;
+  agent.start(shell_order("trap '' TERM; echo up; while :; do sleep 0.02; done", 2));
+  agent.wait_for_output(0, "up");
+  agent.wait_for_output(1, "up");
+  std::string payload = u32_payload(1);
+  append_u32(payload, 50);
+  agent.send(FrameType::kEndRank, payload);
+  agent.wait_for(FrameType::kExit);
+  CHECK(agent.exits.at(1).signal == SIGKILL);
+  CHECK(agent.exits.at(1).terminated_by_us);
+  CHECK(agent.exits.count(0) == 0);
+  agent.send_number(FrameType::kTerminate, 50);
+  agent.wait_for_goodbye();
+  CHECK(agent.exits.count(0) == 1);
+}
+
+TEST_CASE("one rank is sent a signal, and its end is its own") {
+  AgentDriver agent;
+  agent.start(shell_order("trap 'echo usr1' USR1; echo up; while :; do sleep 0.02; done", 2));
+  agent.wait_for_output(0, "up");
+  agent.wait_for_output(1, "up");
+  const auto send = [&agent](std::uint32_t rank, std::uint32_t signal) {
+    std::string payload = u32_payload(rank);
+    append_u32(payload, signal);
+    agent.send(FrameType::kSignalRank, payload);
+  };
+  send(7, SIGKILL);  // not here: nothing
+  send(0, SIGUSR1);
+  agent.wait_for_output(0, "usr1");
+  send(1, SIGSTOP);
+  send(1, SIGKILL);
+  agent.wait_for(FrameType::kExit);
+  CHECK(agent.exits.at(1).signal == SIGKILL);
+  CHECK_FALSE(agent.exits.at(1).terminated_by_us);
+  CHECK(agent.output[{1, 1}].find("usr1") == std::string::npos);
+  CHECK(agent.exits.count(0) == 0);
+  send(1, SIGKILL);  // has ended: nothing
+  agent.send_number(FrameType::kTerminate, 50);
+  agent.wait_for_goodbye();
+  CHECK(agent.exits.count(0) == 1);
 }
 
 TEST_CASE("a job that is ended before its start") {
@@ -285,6 +341,12 @@ TEST_CASE("nonsense from the launcher ends the job") {
   SECTION("a second order") { scene.agent.send_order(scene.order); }
   SECTION("data that belongs to nothing") { scene.agent.send(FrameType::kData, "x"); }
   SECTION("a malformed frame") { scene.agent.send(FrameType::kTerminate, "x"); }
+  SECTION("a rank and no signal") { scene.agent.send_number(FrameType::kSignalRank, 0); }
+  SECTION("a signal that there is not") {
+    std::string payload = u32_payload(0);
+    append_u32(payload, 65);
+    scene.agent.send(FrameType::kSignalRank, payload);
+  }
   CHECK(scene.agent.wait_for_end());
   REQUIRE(scene.agent.failure.has_value());
   CHECK(scene.agent.failure->code == "E_PROTOCOL");

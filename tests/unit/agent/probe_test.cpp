@@ -1,5 +1,5 @@
 // Probes: only the agent that holds the nonce counts as reached.
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/agent_driver.h"

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "launcher/process/process_table.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
+#include "tests/support/rounds.h"
 #include "tests/unit/agent/packing.h"
 
 using namespace hora::launcher;
@@ -20,11 +20,6 @@ using namespace hora::test;
 using std::chrono::milliseconds;
 
 namespace {
-
-int rounds(int usual) {
-  const char* text = std::getenv("HORA_TEST_ROUNDS");
-  return text != nullptr ? std::atoi(text) : usual;
-}
 
 // The keeper's child, if it has one already.
 pid_t agent_of(pid_t keeper) {

@@ -18,13 +18,21 @@ Request reduce(const std::string& name, std::vector<std::int64_t> shape = {2, 3}
   return request;
 }
 
+std::vector<Verdict> take_ready(Coordinator& coordinator) {
+  std::vector<Verdict> verdicts;
+  for (const Coordinator::Ready& each : coordinator.take_ready()) {
+    verdicts.push_back(each.verdict());
+  }
+  return verdicts;
+}
+
 // The error of an operation for which rank 0 asks `mine` and rank 1 `theirs`.
 std::string mismatch_of(const Request& mine, const Request& theirs) {
   Coordinator coordinator(2);
   coordinator.add(0, mine, kNow);
-  CHECK(coordinator.take_ready().empty());
+  CHECK(take_ready(coordinator).empty());
   coordinator.add(1, theirs, kNow);
-  const auto verdicts = coordinator.take_ready();
+  const auto verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 1);
   CHECK((verdicts[0].status == HORA_MISMATCH) == !verdicts[0].error.empty());
   return verdicts[0].error;
@@ -38,14 +46,39 @@ TEST_CASE("coordinator: an operation is ready when the last rank asks, whatever 
   coordinator.add(0, reduce("a"), kNow);
   coordinator.add(1, reduce("a"), kNow);
   coordinator.add(1, reduce("b"), kNow);
-  CHECK(coordinator.take_ready().empty());
+  CHECK(take_ready(coordinator).empty());
   coordinator.add(0, reduce("b"), kNow);
   coordinator.add(2, reduce("a"), kNow);
-  const auto verdicts = coordinator.take_ready();
+  const auto verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 2);
   CHECK(verdicts[0].agreed.name == "b");
   CHECK(verdicts[1].agreed.name == "a");
-  CHECK(coordinator.take_ready().empty());
+  CHECK(take_ready(coordinator).empty());
+}
+
+TEST_CASE("coordinator: reductions wait for what is on its way, no longer than they may") {
+  using std::chrono::microseconds;
+  const auto wait = [](Coordinator& coordinator, int us, std::int64_t enough = 1000) {
+    return coordinator.wait_for_more(kNow + microseconds(us), microseconds(100), enough);
+  };
+  Coordinator coordinator(2);
+  CHECK(!wait(coordinator, 0));
+  for (const int rank : {0, 1}) coordinator.add(rank, reduce("a"), kNow);
+  CHECK(!wait(coordinator, 0));  // nothing else is wanted
+  coordinator.add(1, reduce("b"), kNow);
+  CHECK(wait(coordinator, 10) == kNow + microseconds(110));
+  CHECK(wait(coordinator, 60) == kNow + microseconds(110));
+  CHECK(!wait(coordinator, 60, 24));  // what is there is enough
+  CHECK(!wait(coordinator, 110));
+  CHECK(take_ready(coordinator).size() == 1);
+  coordinator.add(0, reduce("b"), kNow);
+  coordinator.add(0, reduce("c"), kNow);
+  CHECK(wait(coordinator, 200) == kNow + microseconds(300));  // counted anew
+
+  Request other = reduce("d");
+  other.action = Action::kBroadcast;
+  for (const int rank : {0, 1}) coordinator.add(rank, other, kNow);
+  CHECK(!wait(coordinator, 210));  // what comes behind it would wait as well
 }
 
 TEST_CASE("coordinator: larger priorities first, otherwise in the order of readiness") {
@@ -57,7 +90,7 @@ TEST_CASE("coordinator: larger priorities first, otherwise in the order of readi
     coordinator.add(0, request, kNow);
   }
   std::string order;
-  for (const Verdict& verdict : coordinator.take_ready()) order += verdict.agreed.name;
+  for (const Verdict& verdict : take_ready(coordinator)) order += verdict.agreed.name;
   CHECK(order == "bdac");
 }
 
@@ -70,9 +103,9 @@ TEST_CASE("coordinator: the same name in two process sets is two operations") {
   coordinator.add(0, inside, kNow);
   coordinator.add(0, reduce("x"), kNow);
   coordinator.add(1, reduce("x"), kNow);
-  CHECK(coordinator.take_ready().empty());
+  CHECK(take_ready(coordinator).empty());
   coordinator.add(2, inside, kNow);
-  const auto verdicts = coordinator.take_ready();
+  const auto verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts[0].agreed.process_set == set);
 }
@@ -88,7 +121,7 @@ TEST_CASE("coordinator: allgather tells everybody's rows, alltoall everybody's s
     exchange.splits = {rank, 3 - rank};
     coordinator.add(rank, exchange, kNow);
   }
-  const auto verdicts = coordinator.take_ready();
+  const auto verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 2);
   CHECK(verdicts[0].numbers == std::vector<std::int64_t>{4, 5});
   CHECK(verdicts[1].all_splits == std::vector<std::int64_t>{0, 3, 1, 2});
@@ -169,9 +202,9 @@ TEST_CASE("groups: all or none") {
     coordinator.add(0, member("x", "x", 2), kNow);
     coordinator.add(0, member("y", "x", 2), kNow);
     coordinator.add(1, member("x", "x", 2), kNow);
-    CHECK(coordinator.take_ready().empty());
+    CHECK(take_ready(coordinator).empty());
     coordinator.add(1, member("y", "x", 2), kNow);
-    CHECK(coordinator.take_ready().size() == 2);
+    CHECK(take_ready(coordinator).size() == 2);
   }
   SECTION("one member's mismatch is everybody's") {
     Request other = member("y", "x", 2);
@@ -180,7 +213,7 @@ TEST_CASE("groups: all or none") {
       coordinator.add(rank, member("x", "x", 2), kNow);
       coordinator.add(rank, rank == 0 ? other : member("y", "x", 2), kNow);
     }
-    const auto verdicts = coordinator.take_ready();
+    const auto verdicts = take_ready(coordinator);
     REQUIRE(verdicts.size() == 2);
     CHECK(verdicts[0].status == HORA_MISMATCH);
     CHECK(verdicts[1].error == verdicts[0].error);
@@ -189,7 +222,7 @@ TEST_CASE("groups: all or none") {
     coordinator.add(0, reduce("x"), kNow);
     coordinator.add(1, member("x", "x", 2), kNow);
     coordinator.add(1, member("y", "x", 2), kNow);
-    const auto verdicts = coordinator.take_ready();
+    const auto verdicts = take_ready(coordinator);
     REQUIRE(verdicts.size() == 2);
     for (const Verdict& verdict : verdicts) {
       CHECK(verdict.status == HORA_MISMATCH);
@@ -200,7 +233,7 @@ TEST_CASE("groups: all or none") {
     coordinator.add(1, member("x", "x", 2), kNow);
     coordinator.add(1, member("y", "x", 2), kNow);
     coordinator.add(0, reduce("x"), kNow);
-    CHECK(coordinator.take_ready().size() == 2);
+    CHECK(take_ready(coordinator).size() == 2);
   }
 }
 
@@ -211,7 +244,7 @@ TEST_CASE("join: a rank that has no more data does not hold up the others") {
   coordinator.add(0, reduce("before"), kNow);
   coordinator.add(1, reduce("before"), kNow);
   coordinator.add(2, join, kNow);
-  auto verdicts = coordinator.take_ready();
+  auto verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts[0].joined == std::vector<std::int32_t>{2});
 
@@ -219,24 +252,24 @@ TEST_CASE("join: a rank that has no more data does not hold up the others") {
   gather.action = Action::kAllgather;
   coordinator.add(0, gather, kNow);
   coordinator.add(1, gather, kNow);
-  verdicts = coordinator.take_ready();
+  verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts[0].status == HORA_MISMATCH);
   CHECK_THAT(verdicts[0].error, Contains("cannot run while a rank has joined"));
 
   coordinator.add(1, join, kNow);
-  CHECK(coordinator.take_ready().empty());
+  CHECK(take_ready(coordinator).empty());
   coordinator.add(0, join, kNow);
-  verdicts = coordinator.take_ready();
+  verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts[0].agreed.action == Action::kJoin);
   CHECK(verdicts[0].numbers == std::vector<std::int64_t>{0});
 
   coordinator.add(0, reduce("after"), kNow);  // all are back
   coordinator.add(1, reduce("after"), kNow);
-  CHECK(coordinator.take_ready().empty());
+  CHECK(take_ready(coordinator).empty());
   coordinator.add(2, reduce("after"), kNow);
-  CHECK(coordinator.take_ready().size() == 1);
+  CHECK(take_ready(coordinator).size() == 1);
 }
 
 TEST_CASE("join: an operation that the joined rank had asked for still counts it") {
@@ -245,9 +278,9 @@ TEST_CASE("join: an operation that the joined rank had asked for still counts it
   join.action = Action::kJoin;
   coordinator.add(0, reduce("x"), kNow);
   coordinator.add(0, join, kNow);
-  CHECK(coordinator.take_ready().empty());
+  CHECK(take_ready(coordinator).empty());
   coordinator.add(1, reduce("x"), kNow);
-  const auto verdicts = coordinator.take_ready();
+  const auto verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts[0].joined.empty());
 }
@@ -260,7 +293,7 @@ TEST_CASE("process sets: added and removed by all ranks of the world") {
   add.shape = {1};
   coordinator.add(0, add, kNow);
   coordinator.add(1, add, kNow);
-  auto verdicts = coordinator.take_ready();
+  auto verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts[0].numbers == std::vector<std::int64_t>{1});
   REQUIRE(coordinator.set_ranks(1) != nullptr);
@@ -269,7 +302,7 @@ TEST_CASE("process sets: added and removed by all ranks of the world") {
   add.name = "hora.world.1";  // the same again
   coordinator.add(0, add, kNow);
   coordinator.add(1, add, kNow);
-  CHECK(coordinator.take_ready().at(0).status == HORA_INVALID_ARGUMENT);
+  CHECK(take_ready(coordinator).at(0).status == HORA_INVALID_ARGUMENT);
 
   Request remove = add;
   remove.action = Action::kRemoveProcessSet;
@@ -277,7 +310,7 @@ TEST_CASE("process sets: added and removed by all ranks of the world") {
   coordinator.add(0, remove, kNow);
   remove.shape = {2};
   coordinator.add(1, remove, kNow);
-  verdicts = coordinator.take_ready();
+  verdicts = take_ready(coordinator);
   CHECK(verdicts.at(0).status == HORA_MISMATCH);
   CHECK(coordinator.set_ranks(1) != nullptr);
 }

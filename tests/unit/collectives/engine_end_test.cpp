@@ -102,7 +102,8 @@ struct Played {
   // The reason that the engine gives for refusing new work, once it has ended.
   std::string reason() {
     std::string text;
-    engine->queue().push({std::make_shared<Operation>()}, text);
+    const OperationPtr operation = make_operation();
+    engine->queue().push({&operation, 1}, text);
     return text;
   }
 };

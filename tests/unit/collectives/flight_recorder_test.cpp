@@ -70,6 +70,8 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
   };
   CHECK(rendezvous::flight_rank(pages.read(1)) == 7);
   CHECK_FALSE(rendezvous::flight_rank(pages.read(0)));
+  CHECK(contains(told(3'000'000'000), "was meeting the other ranks for 3.0 s"));
+  recorder.joined(0b101);
   CHECK(told() == "had joined the job and run no collective yet");
 
   const Verdict first = verdict_for("grad/7");
@@ -79,15 +81,28 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
   for (int i = 0; i < 3; ++i) {  // others come and go meanwhile
     const Verdict other = verdict_for("other");
     recorder.taken(other.agreed, Clock::now());
-    recorder.agreed({&other, 1});
+    const Verdict* const news = &other;
+    recorder.agreed({&news, 1});
   }
   CHECK(contains(told(), "had waited for other ranks in allreduce 'grad/7' for 0.0"));
-  recorder.agreed({&first, 1});
+  const Verdict* const news = &first;
+  recorder.agreed({&news, 1});
   const Verdict second = verdict_for("grad/8");
   const Verdict* const step[] = {&first, &second};
   recorder.step_begins(step);
   CHECK(contains(told(5'000'000'000), "was in allreduce 'grad/7' and 1 more for 5.0 s"));
+  {
+    const auto standing = rendezvous::read_flight(pages.read(1), now_ns() + 5'000'000'000);
+    REQUIRE(standing);
+    CHECK(standing->process_sets == 0b101);
+    REQUIRE(standing->operations.size() == 1);
+    CHECK(standing->operations[0].running);
+    CHECK(standing->operations[0].text == "allreduce 'grad/7' and 1 more");
+    CHECK(standing->operations[0].for_ns >= 5'000'000'000);
+    CHECK(standing->last.empty());
+  }
   recorder.step_ends();
+  CHECK(rendezvous::read_flight(pages.read(1), now_ns())->last == "allreduce 'grad/7' and 1 more");
   CHECK(contains(told(1'000'000'000),
                  "was in no collective; its last, allreduce 'grad/7' and 1 more, had ended 1.0 s"));
   recorder.world_ended();
@@ -98,11 +113,12 @@ TEST_CASE("flight recorder: many steps, and names of any length and content") {
   Pages pages(1);
   FlightRecorder recorder;
   recorder.open(pages.path(), 0, 0);
+  recorder.joined(1);
   for (int i = 0; i < 1000; ++i) {
     const Verdict verdict = verdict_for("n" + std::to_string(i) + std::string(200, '\x1b'));
     const Verdict* const step[] = {&verdict};
     recorder.taken(verdict.agreed, Clock::now());
-    recorder.agreed({&verdict, 1});
+    recorder.agreed(step);
     recorder.step_begins(step);
     if (i < 999) recorder.step_ends();
   }
@@ -115,6 +131,7 @@ TEST_CASE("flight recorder: a note that was being written is passed over") {
   Pages pages(1);
   FlightRecorder recorder;
   recorder.open(pages.path(), 0, 0);
+  recorder.joined(1);
   const Verdict verdict = verdict_for("whole");
   const Verdict* const step[] = {&verdict};
   recorder.step_begins(step);
@@ -152,6 +169,7 @@ TEST_CASE("flight recorder: survives the SIGKILL of its writer") {
   if (child == 0) {
     FlightRecorder recorder;
     recorder.open(pages.path(), 0, 3);
+    recorder.joined(1);
     const Verdict verdict = verdict_for("last words");
     const Verdict* const step[] = {&verdict};
     recorder.step_begins(step);

@@ -7,8 +7,10 @@
 #include "collectives/negotiation/codec.h"
 #include "collectives/negotiation/coordinator.h"
 #include "tests/support/catch.h"
+#include "tests/support/wishes.h"
 
 using namespace hora::collectives;
+using namespace hora::test;
 
 namespace {
 
@@ -39,7 +41,10 @@ TEST_CASE("cache: the same request has a number; anything else about it has none
   CHECK(cache.find(agreed_on(request)) == id);
   REQUIRE(cache.verdict_of(id) != nullptr);
   CHECK(*cache.verdict_of(id) == agreed_on(request));
-  CHECK(cache.request_of(id, 0) == request);
+  CHECK(request_of(*cache.verdict_of(id), 0) == request);
+  CHECK(cache.find(request, id) == id);
+  CHECK(cache.find(request, id + 1) == id);
+  CHECK(cache.number_of("x") == id);
   CHECK(cache.find(reduce("x", {5})) == 0);
   Request other = request;
   other.dtype = HORA_INT32;
@@ -61,7 +66,6 @@ TEST_CASE("cache: what changes gets a new number, and the old one means nothing 
   cache.learn(agreed_on(after), &after);
   CHECK(cache.find(before) == 0);
   CHECK(cache.find(after) > old);
-  CHECK_FALSE(cache.request_of(old, 0));
   CHECK(cache.verdict_of(old) == nullptr);
   CHECK(cache.size() == 1);
 }
@@ -111,14 +115,15 @@ TEST_CASE("cache: each rank's own part of a gathering and of an exchange") {
   verdict.numbers = {1, 5};
   cache.learn(verdict, nullptr);
   const CacheId id = cache.find(verdict);
-  CHECK(cache.request_of(id, 1)->shape == std::vector<std::int64_t>{5, 3});
-  CHECK_FALSE(cache.request_of(id, 2));
+  CHECK(request_of(*cache.verdict_of(id), 1)->shape == std::vector<std::int64_t>{5, 3});
+  CHECK_FALSE(request_of(*cache.verdict_of(id), 2));
+  CHECK_FALSE(request_of(*cache.verdict_of(id), -1));
   Request exchange = reduce("e", {3, 3});
   exchange.action = Action::kAlltoall;
   verdict = agreed_on(exchange);
   verdict.all_splits = {1, 2, 3, 4};
   cache.learn(verdict, nullptr);
-  const auto second = cache.request_of(cache.find(verdict), 1);
+  const auto second = request_of(*cache.verdict_of(cache.find(verdict)), 1);
   CHECK(second->splits == std::vector<std::int64_t>{3, 4});
   CHECK(second->shape == std::vector<std::int64_t>{7, 3});
 }
@@ -155,6 +160,7 @@ TEST_CASE(
     Coordinator coordinator(kRanks);
     int by_number = 0;
     int again = 0;
+    int counted = 0;
     // The shape of a name in its n-th round, the same on every rank; changes now and then.
     const auto request_for = [&](const std::string& name, int round) {
       Request request = reduce(name, {1 + (round / 7) % 3});
@@ -169,7 +175,7 @@ TEST_CASE(
           const std::string name = "t" + std::to_string(random() % kNames);
           if (rank.pending.count(name) != 0) break;
           const Request request = request_for(name, rank.rounds[name]++);
-          const CacheId id = at == 0 ? 0 : rank.cache.find(request);
+          const CacheId id = rank.cache.find(request);
           rank.pending[name] = request;
           rank.asked_as[name] = id;
           if (id != 0) ++by_number;
@@ -181,27 +187,39 @@ TEST_CASE(
           if (rank.to_coordinator.empty()) break;
           Asked asked = std::move(rank.to_coordinator.front());
           rank.to_coordinator.pop_front();
-          Request request = asked.meant;
           if (const auto* reference = std::get_if<Reference>(&asked.wish)) {
-            const auto known = central.request_of(reference->id, static_cast<int>(at));
-            if (!known) {
+            const Verdict* const known = central.verdict_of(reference->id);
+            if (known == nullptr) {
               ++again;
               rank.from_coordinator.push_back({0, {}, reference->id});
               break;
             }
-            REQUIRE(*known == asked.meant);
+            REQUIRE(request_of(*known, static_cast<int>(at)) == asked.meant);
+            REQUIRE(coordinator.add_known(static_cast<int>(at), reference->id, *known, {}));
+            break;
           }
-          coordinator.add(static_cast<int>(at), request, {});
+          if (const CacheId number = central.number_of(asked.meant.name); number != 0) {
+            coordinator.spell_out(0, number);
+          }
+          coordinator.add(static_cast<int>(at), asked.meant, {});
           break;
         }
         case 2:  // rank 0 decides
-          for (const Verdict& verdict : coordinator.take_ready()) {
+          central.let_go();
+          for (const Coordinator::Ready& ready : coordinator.take_ready()) {
+            const Verdict& verdict = ready.verdict();
             REQUIRE(verdict.status == HORA_OK);
+            if (ready.number != 0) {
+              ++counted;
+              const bool kept = central.verdict_of(ready.number) != nullptr;
+              REQUIRE(central.find(verdict) == (kept ? ready.number : 0));
+            }
             const CacheId id = central.find(verdict);
             if (id != 0) {
               central.learn_again(id, nullptr);
             } else {
-              central.learn(verdict, nullptr);
+              central.learn(verdict, nullptr,
+                            [&](CacheId forgotten) { coordinator.spell_out(0, forgotten); });
             }
             for (Rank& each : ranks) each.from_coordinator.push_back({id, verdict, {}});
           }
@@ -235,5 +253,6 @@ TEST_CASE(
     }
     CHECK(by_number > 100);
     if (capacity == 3) CHECK(again > 0);
+    if (capacity == 100) CHECK(counted > 100);
   }
 }

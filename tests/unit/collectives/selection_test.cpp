@@ -77,7 +77,9 @@ namespace {
 
 std::vector<std::vector<std::size_t>> fused(const std::vector<Verdict>& verdicts,
                                             std::int64_t threshold) {
-  return plan_fusion(verdicts, [=](std::int32_t) { return threshold; });
+  std::vector<const Verdict*> list;
+  for (const Verdict& verdict : verdicts) list.push_back(&verdict);
+  return plan_fusion(list, [=](std::int32_t) { return threshold; });
 }
 
 }  // namespace
@@ -89,8 +91,8 @@ TEST_CASE("fusion: each process set has a threshold of its own") {
   verdict.agreed.shape = {1};
   Verdict other = verdict;
   other.agreed.process_set = 1;
-  const auto plan = plan_fusion({verdict, other, verdict, other},
-                                [](std::int32_t set) { return set == 0 ? 1000 : 0; });
+  const Verdict* const list[] = {&verdict, &other, &verdict, &other};
+  const auto plan = plan_fusion(list, [](std::int32_t set) { return set == 0 ? 1000 : 0; });
   CHECK(plan == std::vector<std::vector<std::size_t>>{{0, 2}, {1}, {3}});
 }
 
@@ -144,6 +146,28 @@ TEST_CASE("settings: what is wrong is named") {
   CHECK_THAT(error(Map{{"HOROVOD_SIZE", "2"}}),
              Contains("HOROVOD_GLOO_RENDEZVOUS_ADDR is not set"));
   CHECK_THAT(error(Map{{"HOROVOD_GLOO_TIMEOUT_SECONDS", "1e3"}}), Contains("whole number"));
+}
+
+TEST_CASE("settings: what the user gives is not tuned") {
+  const auto nothing = settings_of({});
+  REQUIRE(nothing);
+  CHECK((nothing->tunable.fusion && nothing->tunable.cycle_time && nothing->tunable.hierarchical &&
+         nothing->tunable.shm && !nothing->autotune));
+  const auto given = settings_of({{"HOROVOD_AUTOTUNE", "1"},
+                                  {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.25"},
+                                  {"HOROVOD_FUSION_THRESHOLD", "0"},
+                                  {"HOROVOD_CYCLE_TIME", "2.5"},
+                                  {"HOROVOD_HIERARCHICAL_ALLREDUCE", "0"},
+                                  {"HORA_SHM_PART_BYTES", "8192"}});
+  REQUIRE(given);
+  CHECK(given->autotune);
+  CHECK(given->autotune_options.most_noise == 0.25);
+  CHECK(given->parameters.cycle_time_us == 2500);
+  CHECK(given->parameters.fusion_threshold_bytes == 0);
+  CHECK(!given->tunable.any());
+  const auto wrong = settings_of({{"HOROVOD_CYCLE_TIME", "fast"}});
+  REQUIRE(!wrong);
+  CHECK(wrong.error().message == "HOROVOD_CYCLE_TIME=fast: expected a number from 0 to 1e+06");
 }
 
 TEST_CASE("settings: who moves tensors in host memory") {

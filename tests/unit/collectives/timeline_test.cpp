@@ -9,8 +9,8 @@
 #include <sstream>
 #include <thread>
 
-#include "collectives/trace/record_ring.h"
 #include "collectives/trace/clock_offset.h"
+#include "collectives/trace/record_ring.h"
 #include "collectives/trace/recorder.h"
 #include "tests/support/catch.h"
 
@@ -94,7 +94,7 @@ void run_one(Recorder& recorder, const std::string& name) {
   const Verdict* const step[] = {&verdict};
   recorder.taken(verdict.agreed, Clock::now());
   recorder.arrived(0, verdict.agreed);
-  recorder.agreed({&verdict, 1});
+  recorder.agreed(step);
   recorder.step_begins(step);
   if (Activities* activities = recorder.activities()) {
     activities->begin("SHM_ALLREDUCE");

@@ -1,8 +1,9 @@
-#include "launcher/autopsy_text.h"
-#include "launcher/binding_plan.h"
-#include "launcher/job_report.h"
-#include "launcher/rank_bill.h"
-#include "launcher/stderr_hints.h"
+#include "launcher/failures/stderr_hints.h"
+#include "launcher/plan/binding_plan.h"
+#include "launcher/report/autopsy_text.h"
+#include "launcher/report/job_report.h"
+#include "launcher/report/rank_bill.h"
+#include "launcher/report/secrets.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -13,7 +14,8 @@ const std::vector<HostPlan> kHosts = [] {
   std::vector<HostPlan> hosts(2);
   hosts[0].host.name = "a";
   hosts[1].host.name = "b";
-  for (int rank = 0; rank < 4; ++rank) hosts[rank / 2].slots.push_back({rank, rank % 2, rank / 2, 2});
+  for (int rank = 0; rank < 4; ++rank)
+    hosts[rank / 2].slots.push_back({rank, rank % 2, rank / 2, 2});
   return hosts;
 }();
 
@@ -32,7 +34,8 @@ RankStanding standing(int rank, const std::string& stacks, bool leader = true) {
 }
 
 std::string stack(const std::string& id, const std::string& function) {
-  return "Current thread 0x" + id + " (most recent call first):\n  File \"t.py\", line 3 in " + function + "\n";
+  return "Current thread 0x" + id + " (most recent call first):\n  File \"t.py\", line 3 in " +
+         function + "\n";
 }
 
 std::vector<CpuPlace> cpus(int count, int per_core, int per_node) {
@@ -44,27 +47,29 @@ std::vector<CpuPlace> cpus(int count, int per_core, int per_node) {
 }  // namespace
 
 TEST_CASE("equal stacks are told once, the lonely one first") {
-  const std::string text = autopsy_text(
-      "SIGQUIT", {standing(3, stack("a1", "wait")), standing(0, stack("b2", "wait")),
-                  standing(1, stack("c3", "load")), standing(2, stack("d4", "wait")),
-                  standing(2, stack("e5", "worker"), false)},
-      {}, kHosts);
-  CHECK(text ==
-        "where the ranks stand (SIGQUIT):\n"
-        "  rank   host             pid      CPU        threads  program          state\n"
-        "  0      a                100      1.50       3        python3          S futex_wait_queue\n"
-        "  1      a                101      1.50       3        python3          S futex_wait_queue\n"
-        "  2      b                102      1.50       3        python3          S futex_wait_queue\n"
-        "  3      b                103      1.50       3        python3          S futex_wait_queue\n"
-        "  rank 1:\n"
-        "    Current thread (most recent call first):\n"
-        "      File \"t.py\", line 3 in load\n"
-        "  ranks 0,2,3:\n"
-        "    Current thread (most recent call first):\n"
-        "      File \"t.py\", line 3 in wait\n"
-        "  1 child processes:\n"
-        "    Current thread (most recent call first):\n"
-        "      File \"t.py\", line 3 in worker\n");
+  const std::string text =
+      autopsy_text("SIGQUIT",
+                   {standing(3, stack("a1", "wait")), standing(0, stack("b2", "wait")),
+                    standing(1, stack("c3", "load")), standing(2, stack("d4", "wait")),
+                    standing(2, stack("e5", "worker"), false)},
+                   {}, kHosts);
+  CHECK(
+      text ==
+      "where the ranks stand (SIGQUIT):\n"
+      "  rank   host             pid      CPU        threads  program          state\n"
+      "  0      a                100      1.50       3        python3          S futex_wait_queue\n"
+      "  1      a                101      1.50       3        python3          S futex_wait_queue\n"
+      "  2      b                102      1.50       3        python3          S futex_wait_queue\n"
+      "  3      b                103      1.50       3        python3          S futex_wait_queue\n"
+      "  rank 1:\n"
+      "    Current thread (most recent call first):\n"
+      "      File \"t.py\", line 3 in load\n"
+      "  ranks 0,2,3:\n"
+      "    Current thread (most recent call first):\n"
+      "      File \"t.py\", line 3 in wait\n"
+      "  1 child processes:\n"
+      "    Current thread (most recent call first):\n"
+      "      File \"t.py\", line 3 in worker\n");
 }
 
 TEST_CASE("hosts and ranks that say nothing are named") {
@@ -102,7 +107,8 @@ TEST_CASE("hints: the narrow pattern wins, every row says what it means and what
     CHECK_FALSE(hint.meaning.empty());
     CHECK_FALSE(hint.fix.empty());
   }
-  CHECK(find_stderr_hint("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried")->id == "cuda-memory");
+  CHECK(find_stderr_hint("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried")->id ==
+        "cuda-memory");
   CHECK(find_stderr_hint("x.so: undefined symbol: ncclCommResume")->id == "nccl-symbol");
   CHECK(find_stderr_hint("x.so: undefined symbol: foo")->id == "symbol");
   CHECK(find_stderr_hint("all is well") == nullptr);

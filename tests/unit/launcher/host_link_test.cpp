@@ -1,4 +1,4 @@
-#include "launcher/host_link.h"
+#include "launcher/job/host_link.h"
 
 #include <signal.h>
 #include <sys/socket.h>

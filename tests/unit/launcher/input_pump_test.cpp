@@ -1,4 +1,4 @@
-#include "launcher/input_pump.h"
+#include "launcher/output/input_pump.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
-#include "launcher/job_state.h"
+#include "launcher/job/job_state.h"
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -287,4 +287,102 @@ TEST_CASE("random schedules always come to an end") {
     REQUIRE(job.state.done());
     REQUIRE(finishes == 1);
   }
+}
+
+TEST_CASE("a goodbye before every rank's end was told is no success") {
+  Job job = started_job(1);
+  job(HostFinished{0, {}, 1});
+  REQUIRE(job.state.done());
+  REQUIRE(job.state.outcome().exit_code() == 125);
+  CHECK(job.state.outcome().cause->failure.code == failure::kProtocol);
+}
+
+TEST_CASE("asking again for the end never makes it later") {
+  JobState::Options options;
+  options.grace = 100ms;
+  Job job = started_job(1, options);
+  job(UserSignal{2});
+  const auto first = *job.state.next_deadline();
+  job(UserSignal{2}, 3'050ms);
+  CHECK(*job.state.next_deadline() <= first);
+}
+
+namespace {
+
+struct ElasticJob {
+  ElasticJob() : state(elastic(), now) {}
+  static JobState::Options elastic() {
+    JobState::Options options;
+    options.hosts = 0;
+    options.elastic = true;
+    return options;
+  }
+  std::vector<Action> operator()(const Event& event) { return state.step(event, now); }
+  int added() {
+    (*this)(HostAdded{});
+    (*this)(HostGreeted{hosts});
+    (*this)(HostReady{hosts});
+    return hosts++;
+  }
+
+  TimePoint now{};
+  int hosts = 0;
+  JobState state;
+};
+
+}  // namespace
+
+TEST_CASE("An elastic job goes on whatever becomes of its hosts and ranks") {
+  ElasticJob job;
+  CHECK(!job.state.next_deadline());
+  const int a = job.added();
+  const int b = job.added();
+  const int c = job.added();
+  job(ElasticBegun{});
+  CHECK(job.state.started());
+  RankExit exit;
+  exit.rank = 1;
+  exit.signal = 9;
+  CHECK(job(RankEnded{b, exit}).empty());
+  REQUIRE(job(HostDismissed{b}).size() == 1);
+  job(HostFinished{b, Goodbye{}});
+  job(HostLost{c, "gone", job.now});
+  job(HostFailed{a, Failure{"E_AGENT", "died", ""}});
+  CHECK(!job.state.ending());  // others may come
+  const int d = job.added();
+  const auto actions = job(ElasticOver{std::nullopt});
+  REQUIRE(actions.size() == 1);
+  CHECK(std::get<TerminateHost>(actions[0]).host == d);
+  job(HostFinished{d, Goodbye{}});
+  CHECK(job.state.done());
+  CHECK(job.state.outcome().exit_code() == 0);
+  CHECK(job.state.outcome().unconfirmed_hosts == std::vector<int>{c});
+}
+
+TEST_CASE("An elastic job that is over has the cause that it is given, and no later one") {
+  ElasticJob job;
+  const int a = job.added();
+  job(HostAdded{});  // being connected: nothing runs there yet
+  Cause cause;
+  cause.kind = Cause::Kind::kRank;
+  cause.exit_code = 7;
+  const auto actions = job(ElasticOver{cause});
+  REQUIRE(actions.size() == 2);
+  CHECK(std::holds_alternative<DropHost>(actions[1]));
+  RankExit exit;
+  exit.exit_code = 9;
+  job(RankEnded{a, exit});
+  job(HostFinished{a, Goodbye{}});
+  CHECK(job.state.done());
+  CHECK(job.state.outcome().exit_code() == 7);
+}
+
+TEST_CASE("Time and the user end an elastic job as any other") {
+  ElasticJob job;
+  const int a = job.added();
+  job(UserSignal{2});
+  CHECK(job.state.ending());
+  job(HostFinished{a, Goodbye{}});
+  CHECK(job.state.done());
+  CHECK(job.state.outcome().exit_code() == 130);
 }

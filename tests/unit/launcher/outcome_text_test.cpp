@@ -1,6 +1,6 @@
-#include "launcher/outcome_text.h"
+#include "launcher/report/outcome_text.h"
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -64,6 +64,35 @@ TEST_CASE("only the last ten lines are quoted") {
   REQUIRE(text.find("line 19\n") == std::string::npos);
 }
 
+TEST_CASE("what a host says does not steer the terminal") {
+  JobOutcome outcome;
+  outcome.cause = Cause{};
+  outcome.cause->kind = Cause::Kind::kHost;
+  outcome.cause->failure = {"E_CWD",
+                            "directory '\x1b]0;x\x07\xc2\x9b"
+                            "2J\x7f \xc3\xbc'",
+                            "look\x1b[2J"};
+  const std::string text = describe_outcome(outcome, kHosts, {});
+  CHECK(text.find("'?]0;x??2J? \xc3\xbc'") != std::string::npos);
+  CHECK(text.find("look?[2J") != std::string::npos);
+}
+
+TEST_CASE("python may have another name") {
+  JobOutcome outcome = rank_failure(0, 127);
+  outcome.cause->exit.spawn_error = "executing python: not found in PATH";
+  CHECK(describe_outcome(outcome, kHosts, {}).find("it is called python3") != std::string::npos);
+}
+
+TEST_CASE("the command that shows a missing folder names it") {
+  JobOutcome outcome;
+  outcome.cause = Cause{};
+  outcome.cause->kind = Cause::Kind::kHost;
+  outcome.cause->host = 1;
+  outcome.cause->failure = {"E_CWD", "host node2: working directory", ""};
+  const std::string text = describe_outcome(outcome, kHosts, {"", "ssh", {}, "/work/my job"});
+  CHECK(text.find(R"(  try: ssh node2 'ls -ld '\''/work/my job'\''')") != std::string::npos);
+}
+
 TEST_CASE("signals have names") {
   REQUIRE(signal_name(11) == "SIGSEGV");
   REQUIRE(signal_name(63) == "signal 63");
@@ -85,4 +114,43 @@ TEST_CASE("what could not be ended is listed") {
   outcome.goodbyes[1] = {2, {11, 12}, 0};
   REQUIRE(describe_outcome(outcome, kHosts, {}) ==
           "host node2: 2 processes of the job could not be ended: 11 12\n");
+}
+
+TEST_CASE("a rank that the host has no room for is not blamed on its program") {
+  JobOutcome outcome = rank_failure(1, 126);
+  outcome.cause->exit.spawn_error = "creating a process: Cannot allocate memory";
+  CHECK(describe_outcome(outcome, kHosts, {}).find("E_NO_PROCESS") != std::string::npos);
+  outcome.cause->exit.spawn_error = "executing /x: Permission denied";
+  CHECK(describe_outcome(outcome, kHosts, {}).find("E_NOT_EXECUTABLE") != std::string::npos);
+}
+
+TEST_CASE("a rank that --chaos has killed: nobody looks for another culprit") {
+  JobOutcome outcome = rank_failure(3, 0);
+  outcome.cause->exit.signal = 9;
+  const ChaosStrike strike{std::chrono::milliseconds(10'040), "node2", 3, 9, true};
+  REQUIRE(describe_outcome(outcome, kHosts, {"", "ssh", {strike}}) ==
+          "rank 3 on node2 was killed by SIGKILL\n"
+          "  --chaos sent it that signal\n"
+          "  what --chaos had done by then:\n"
+          "    rank 3 on node2: SIGKILL (10.0 s)\n");
+  SECTION("but it was another rank") {
+    ChaosStrike other = strike;
+    other.rank = 2;
+    const std::string text = describe_outcome(outcome, kHosts, {"", "ssh", {other}});
+    CHECK(text.find("sent it") == std::string::npos);
+    CHECK(text.find("out-of-memory killer") != std::string::npos);
+    CHECK(text.find("    rank 2 on node2: SIGKILL (10.0 s)\n") != std::string::npos);
+  }
+  SECTION("but it had ended") {
+    ChaosStrike late = strike;
+    late.sent = false;
+    const std::string text = describe_outcome(outcome, kHosts, {"", "ssh", {late}});
+    CHECK(text.find("sent it") == std::string::npos);
+    CHECK(text.find("    rank 3 on node2 was gone: no SIGKILL (10.0 s)\n") != std::string::npos);
+  }
+  SECTION("many strikes are counted") {
+    const std::string text =
+        describe_outcome(outcome, kHosts, {"", "ssh", std::vector<ChaosStrike>(12, strike)});
+    CHECK(text.find("    and 2 more\n") != std::string::npos);
+  }
 }

@@ -1,4 +1,4 @@
-#include "launcher/output_writer.h"
+#include "launcher/output/output_writer.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "launcher/build_facts.h"
+#include "launcher/build/build_facts.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/check_build.h"
+#include "launcher/build/check_build.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {

@@ -1,10 +1,10 @@
-#include "launcher/command_line.h"
+#include "launcher/options/command_line.h"
 
 #include <map>
 #include <random>
 
-#include "launcher/option_table.h"
-#include "launcher/usage_text.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/usage_text.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {
@@ -384,12 +384,62 @@ TEST_CASE("A forgotten comma is caught") {
   CHECK(job_of({"-H", "a:4", "/x/b:4"}).command == Words{"/x/b:4"});
 }
 
-TEST_CASE("What this version cannot do is refused by name") {
-  CHECK(error_of({"-np", "2", "--min-np", "1", "x"}) ==
-        "--min-np is not available in this version, which has no elastic jobs");
-  CHECK(error_of({"-np", "2", "--jsrun", "x"}).find("no jsrun engine") != std::string::npos);
-  CHECK(error_of({"-np", "2", "--blacklist-cooldown-range", "1", "2", "x"}).find("not available") !=
+TEST_CASE("--chaos") {
+  CHECK(!job_of({"-np", "4", "x"}).chaos);
+  const JobSpec job = job_of({"-np", "4", "--chaos", "kill:3@10s,stop:b@20s+3s", "x"});
+  REQUIRE(job.chaos);
+  CHECK(job.chaos->acts.size() == 2);
+  CHECK(job_of({"-np", "1", "x"}, {{"HORARUN_CHAOS", "term:0@1"}}).chaos->acts.size() == 1);
+  CHECK(error_of({"-np", "4", "--chaos", "kill:3", "x"}).find("--chaos: column 7: ") == 0);
+  for (const Words& other : {Words{"--min-np", "2"},
+                             {"--host-discovery-script", "s"},
+                             {"--mpi"},
+                             {"--pmix"},
+                             {"--pmi", "pmi1"}}) {
+    Words words{"-np", "4", "--chaos", "kill:3@1s"};
+    words.insert(words.end(), other.begin(), other.end());
+    words.push_back("x");
+    CHECK(error_of(words).find("--chaos is not for ") == 0);
+  }
+}
+
+TEST_CASE("Options of elastic jobs") {
+  CHECK(!job_of({"-np", "4", "x"}).elastic);
+  const JobSpec least = job_of({"-np", "4", "--min-np", "2", "-H", "a:2,b:2", "x"});
+  REQUIRE(least.elastic);
+  CHECK(least.elastic->min_np == 2);
+  CHECK(!least.elastic->max_np);
+  CHECK(least.elastic->timeout == std::chrono::seconds(600));
+  const JobSpec all = job_of({"--min-np", "2", "--max-num-proc", "8", "--host-discovery-script", "./d.sh",
+                              "--elastic-timeout", "30", "--reset-limit", "3",
+                              "--blacklist-cooldown-range", "5", "60", "--slots-per-host", "3", "x", "5"});
+  REQUIRE(all.elastic);
+  CHECK(all.num_proc == 2);
+  CHECK(all.elastic->max_np == 8);
+  CHECK(all.elastic->discovery_script == "./d.sh");
+  CHECK(all.elastic->timeout == std::chrono::seconds(30));
+  CHECK(all.elastic->reset_limit == 3);
+  CHECK(all.elastic->cooldown_seconds == std::make_pair(5, 60));
+  CHECK(all.slots_per_host == 3);
+  CHECK(all.command == Words{"x", "5"});
+  CHECK(job_of({"-np", "2", "--host-discovery-script", "d", "x"}).elastic->min_np == 2);
+  CHECK(!job_of({"-np", "2", "--min-np", "1", "--mpi", "x"}).by_mpirun);
+
+  CHECK(error_of({"-np", "2", "--min-np", "3", "x"}).find("--min-np 3 is more than -np 2") == 0);
+  CHECK(error_of({"-np", "4", "--min-np", "1", "--max-np", "3", "x"}).find("--max-np 3 is less") == 0);
+  CHECK(error_of({"--host-discovery-script", "d", "x"}).find("-np is missing") == 0);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "9", "3", "x"})
+            .find("the smaller one first") != std::string::npos);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "9", "x"})
+            .find("the smaller one first") != std::string::npos);
+  CHECK(error_of({"-H", "a:2", "--host-discovery-script", "d", "-np", "2", "x"}).find("exclude") !=
         std::string::npos);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "--slots-per-host", "auto", "x"}).find("a number") !=
+        std::string::npos);
+}
+
+TEST_CASE("What this version cannot do is refused by name") {
+  CHECK(error_of({"-np", "2", "--jsrun", "x"}).find("no jsrun engine") != std::string::npos);
   CHECK(error_of({"x"}, {{"LSB_JOBID", "1"}}).find("LSF") != std::string::npos);
 }
 

@@ -1,8 +1,8 @@
-#include "launcher/exit_code.h"
+#include "launcher/failures/exit_code.h"
 
 #include <set>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {

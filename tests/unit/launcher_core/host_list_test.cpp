@@ -1,4 +1,4 @@
-#include "launcher/host_list.h"
+#include "launcher/plan/host_list.h"
 
 #include <random>
 #include <set>

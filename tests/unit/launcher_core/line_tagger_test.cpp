@@ -1,4 +1,4 @@
-#include "launcher/line_tagger.h"
+#include "launcher/output/line_tagger.h"
 
 #include <chrono>
 #include <random>

@@ -1,8 +1,8 @@
-#include "launcher/mpirun_plan.h"
+#include "launcher/plan/mpirun_plan.h"
 
 #include <algorithm>
 
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 

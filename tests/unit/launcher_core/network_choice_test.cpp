@@ -1,8 +1,8 @@
-#include "launcher/network_choice.h"
+#include "launcher/network/network_choice.h"
 
 #include <random>
 
-#include "launcher/network_candidates.h"
+#include "launcher/network/network_candidates.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {
@@ -87,6 +87,23 @@ TEST_CASE("One remote machine: loopback for the ranks, a real address for the la
   const auto choice = choice_of({remote});
   CHECK(choice.hosts[0].interface == "lo");
   CHECK(choice.hosts[0].rendezvous_address == "10.0.1.100");
+}
+
+TEST_CASE("Where other hosts may come later, ranks on one machine keep off loopback") {
+  const auto may_come = [](const HostNetwork& one, const std::vector<std::string>& wanted = {}) {
+    return std::get<NetworkChoice>(choose_network({one}, kLauncher, wanted, {{}}, Hosts::kMayCome))
+        .hosts[0];
+  };
+  const auto remote = host("a", {nic("eth0", "10.0.1.1", 24)}, "10.0.1.1", "10.0.1.100");
+  CHECK(may_come(remote).address == "10.0.1.1");
+  CHECK(may_come(remote).rendezvous_address == "10.0.1.100");
+  CHECK(may_come(kLauncher).interface == "eth0");
+  // Without another interface, and where the user says so, it has to do.
+  HostNetwork alone = kLauncher;
+  alone.interfaces = {nic("lo", "127.0.0.1", 8)};
+  alone.interfaces[0].loopback = true;
+  CHECK(may_come(alone).interface == "lo");
+  CHECK(may_come(kLauncher, {"lo"}).interface == "lo");
 }
 
 TEST_CASE("The user's interface is used on one machine, too") {
@@ -216,6 +233,19 @@ TEST_CASE("A launcher behind address translation is told") {
   const std::string text = failure_of(hosts);
   CHECK(text.find("a has no known way to the launcher's machine: it sees the launcher as "
                   "198.51.100.7") == 0);
+}
+
+TEST_CASE("One host that does not tell how it sees the launcher: a network in common is the way") {
+  const std::vector<HostNetwork> alone{host("pod", {nic("eth0", "10.0.1.7", 24)})};
+  const auto choice = choice_of(alone);
+  CHECK(choice.hosts[0].address == "127.0.0.1");
+  CHECK(choice.hosts[0].rendezvous_address == "10.0.1.100");
+  // By a jump host it sees that one.
+  auto jumped = alone;
+  jumped[0].launcher_seen_as = "192.0.2.1";
+  CHECK(choice_of(jumped).hosts[0].rendezvous_address == "10.0.1.100");
+  jumped[0].interfaces[1] = nic("eth0", "10.9.0.1", 24);
+  CHECK(failure_of(jumped).find("no known way to the launcher's machine") != std::string::npos);
 }
 
 TEST_CASE("Every pair is probed in a small job, n log n in a large one") {

@@ -4,10 +4,10 @@
 #include <fstream>
 #include <iterator>
 
-#include "launcher/exit_code.h"
-#include "launcher/option_table.h"
-#include "launcher/usage_text.h"
-#include "launcher/worker_environment.h"
+#include "launcher/failures/exit_code.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/usage_text.h"
+#include "launcher/plan/worker_environment.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {
@@ -54,7 +54,6 @@ TEST_CASE("The reference of exit codes is that of the table of failures") {
 TEST_CASE("The reference of the environment names every variable that a rank is told") {
   const std::string page = read("reference/environment.md");
   for (const std::string_view name : rendezvous::job_variable_names()) {
-    if (name == rendezvous::env::kElastic) continue;  // not in this version
     INFO(name);
     CHECK(page.find("`" + std::string(name) + "`") != std::string::npos);
   }

@@ -1,8 +1,8 @@
-#include "launcher/start_board.h"
+#include "launcher/startup/start_board.h"
 
-#include "launcher/exit_code.h"
-#include "launcher/proof.h"
-#include "launcher/start_report.h"
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/proof.h"
+#include "launcher/startup/start_report.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {
@@ -52,6 +52,22 @@ TEST_CASE("Of many hosts those that are ready are one row") {
   CHECK(text.find("  n7 ") != std::string::npos);
   CHECK(text.find("39 more") != std::string::npos);
   CHECK(text.find("n8") == std::string::npos);
+}
+
+TEST_CASE("Ranks that meet: those that have not come are waited for") {
+  StartBoard board(kStart);
+  board.name_hosts({"a", "b", "c"});
+  for (int host = 0; host < 3; ++host) board.reach(host, Stage::kRanks, "", at(100));
+  CHECK_FALSE(board.meeting());
+  board.stop(at(200));
+  board.reach(0, Stage::kRendezvous, "", at(300));
+  board.reach(1, Stage::kAgent, "", at(300));  // too late to count
+  CHECK(board.meeting());
+  CHECK(board.line(at(1200), 200) ==
+        "ranks run on 3 hosts, 1.2 s; b: ranks, c: ranks, a: rendezvous");
+  for (int host = 0; host < 3; ++host) board.reach(host, Stage::kWork, "", at(900));
+  CHECK_FALSE(board.meeting());
+  CHECK(board.waterfall().find("ranks 200.0, rendezvous 600.0, work 0.0") != std::string::npos);
 }
 
 TEST_CASE("The waterfall has all stages on one scale") {

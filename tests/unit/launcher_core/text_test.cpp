@@ -1,7 +1,7 @@
 #include <random>
 
-#include "launcher/duration.h"
-#include "launcher/shell_words.h"
+#include "launcher/text/duration.h"
+#include "launcher/text/shell_words.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {

@@ -1,4 +1,4 @@
-#include "launcher/timeline_lines.h"
+#include "launcher/timeline/timeline_lines.h"
 
 #include "tests/support/catch.h"
 

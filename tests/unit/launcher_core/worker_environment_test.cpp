@@ -1,4 +1,4 @@
-#include "launcher/worker_environment.h"
+#include "launcher/plan/worker_environment.h"
 
 #include <algorithm>
 

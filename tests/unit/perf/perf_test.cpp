@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "apps/perf/options.h"
+#include "apps/perf/plot.h"
 #include "apps/perf/table.h"
 #include "tests/support/catch.h"
 
@@ -94,4 +95,68 @@ TEST_CASE("hora-perf's reports: one line of CSV for each row, one JSON text") {
   CHECK(commas(format_head(report)) == commas(format_row(report, report.rows[0])));
   report.rows[1].wrong = 3;
   CHECK_FALSE(report.ok());
+}
+
+TEST_CASE("hora-perf plot reads its own CSV and JSON, and anybody's with the same columns") {
+  Report report;
+  report.version = "1.2.3";
+  report.ranks = 4;
+  for (const std::int64_t bytes : {65536, 4}) {
+    Row& row = report.rows.emplace_back();
+    row.bytes = bytes;
+    row.mean = 20;
+    row.median = 16;
+  }
+  std::string problem;
+  const Series from_json = parse_results(format_json(report), "a", problem);
+  CHECK(problem == "");
+  report.options.format = Format::kCsv;
+  std::string csv = format_head(report);
+  for (const Row& row : report.rows) csv += format_row(report, row);
+  const Series from_csv = parse_results(csv, "b", problem);
+  CHECK(problem == "");
+  for (const Series& series : {from_json, from_csv}) {
+    REQUIRE(series.figures.size() == 2);
+    CHECK(series.figures[0].bytes == 4);
+    CHECK(series.figures[1].latency_us == 16);
+    CHECK(series.figures[1].bandwidth_gbs == Approx(65536 / 20.0 / 1e3 * 1.5).margin(1e-4));
+  }
+  const Series peers = parse_results("bytes,mean_us\r\n4,1.5\r\n", "c", problem);
+  CHECK(problem == "");
+  CHECK(peers.figures.at(0).latency_us == 1.5);
+  CHECK(peers.figures.at(0).bandwidth_gbs < 0);
+  for (const auto& [text, complaint] :
+       std::vector<std::pair<std::string, std::string>>{{"", "names no columns"},
+                                                        {"bytes,mean_us\n4\n", "line 2"},
+                                                        {"bytes,mean_us\n", "no figures"},
+                                                        {"{\"rows\":[{}]}", "lacks bytes"},
+                                                        {"{", "no report"}}) {
+    parse_results(text, "x", problem);
+    CHECK(has(problem, complaint));
+  }
+}
+
+TEST_CASE("hora-perf plot: every figure has its place, larger is higher and farther to the right") {
+  const std::vector<Series> series{{"<fast> & \"good\"", {{4, 1, 0.01}, {4096, 10, 1}}},
+                                   {"other", {{4, 2, -1}, {4096, 20, -1}, {0, 5, -1}}}};
+  const std::string svg = draw_plot(series, "title");
+  CHECK(has(svg, "&lt;fast&gt; &amp; &quot;good&quot;"));
+  const auto count = [&svg](const std::string& part) {
+    int found = 0;
+    for (std::size_t at = svg.find(part); at != std::string::npos; at = svg.find(part, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  CHECK(count("<circle") == 2 + 2 + 2);  // both panels, latency alone; none of 0 bytes
+  CHECK(count("<polyline") == 3);
+  const auto numbers_of = [&svg](const std::string& of, const char* name) {
+    const std::size_t end = svg.find("><title>" + of);
+    REQUIRE(end != std::string::npos);
+    const std::size_t at = svg.rfind(std::string(name) + "=\"", end);
+    return std::stod(svg.substr(at + std::string(name).size() + 2));
+  };
+  CHECK(numbers_of("other, 4 KiB: 20", "cx") > numbers_of("other, 4 B: 2", "cx"));
+  CHECK(numbers_of("other, 4 KiB: 20", "cy") < numbers_of("other, 4 B: 2", "cy"));
+  CHECK(draw_plot({}, "nothing").find("nan") == std::string::npos);
 }

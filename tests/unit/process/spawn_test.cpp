@@ -188,3 +188,30 @@ TEST_CASE("the search for a program") {
   CHECK(find_program("/etc", "", root.get()).error().code == hora::ErrorCode::kDenied);
   CHECK(find_program("/etc/passwd/x", "", root.get()).error().code == hora::ErrorCode::kNotFound);
 }
+
+TEST_CASE("one more descriptor, wherever it comes from, is 3 in the child") {
+  for (const int source : {3, 20}) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const Fd read_end(::fcntl(ends[0], F_DUPFD_CLOEXEC, 10));
+    Fd write_end(::fcntl(ends[1], F_DUPFD_CLOEXEC, 10));
+    ::close(ends[0]);
+    ::close(ends[1]);
+    const Fd other(::fcntl(source, F_DUPFD_CLOEXEC, 30));  // who had the number gets it back
+    REQUIRE(::dup3(write_end.get(), source, O_CLOEXEC) == source);
+    write_end.reset();
+    Child child({"/bin/sh", "-c", "echo told >&3; ! echo other 2>/dev/null >&4"});
+    child.request.extra_fd = source;
+    const SpawnOutcome outcome = spawn(child.request);
+    if (other.valid()) {
+      REQUIRE(::dup3(other.get(), source, O_CLOEXEC) == source);
+    } else {
+      ::close(source);
+    }
+    REQUIRE(outcome.ok());
+    CHECK(exit_code(outcome.pid) == 0);
+    char text[16] = {};
+    CHECK(::read(read_end.get(), text, sizeof text) == 5);
+    CHECK(std::string(text) == "told\n");
+  }
+}

@@ -29,6 +29,9 @@ HostOrder some_order() {
   order.environment = {{"a.b", kAnyBytes}, {"X", ""}};
   order.prepend_paths = {{"PATH", "@bundle@/bin"}};
   order.ranks = {{3, 1, {{"HOROVOD_RANK", "3"}}, StdinSource::kStream}};
+  order.pmi = "pmix";
+  order.pmi_hosts = {{"a", {0, 1, 2}}, {kAnyBytes, {3}}};
+  order.pmi_host = 1;
   return order;
 }
 
@@ -58,6 +61,10 @@ TEST_CASE("messages survive the wire") {
   REQUIRE(decode_goodbye(encode(goodbye)).value() == goodbye);
   const Failure failure{"E_CWD", kAnyBytes, ""};
   REQUIRE(decode_failure(encode(failure)).value() == failure);
+  const PmiJob job{"j", {{"a", {0, 1}}, {"b", {}}}, 1, kAnyBytes};
+  REQUIRE(decode_pmi_job(encode(job)).value() == job);
+  const PmiReply reply{"", {{3, {{"PMIX_RANK", "3"}, {"X", kAnyBytes}}}}, "a socket"};
+  REQUIRE(decode_pmi_reply(encode(reply)).value() == reply);
   const LogLine line{2, "x"};
   REQUIRE(decode_log_line(encode(line)).value() == line);
 }

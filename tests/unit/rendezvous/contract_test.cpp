@@ -2,6 +2,7 @@
 #include <map>
 #include <set>
 
+#include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/contract/worker_env.h"
 #include "tests/support/catch.h"
@@ -95,4 +96,32 @@ TEST_CASE("the scopes of a job") {
             {"global", 3}, {"local_a", 2}, {"local_b", 1}, {"cross_0", 2}, {"cross_1", 1}});
   CHECK(rank_key(12) == "12");
   CHECK(rank_hostname_key(0) == "rank_0");
+}
+
+TEST_CASE("the place of an elastic worker travels as text") {
+  const PlaceQuestion question{17, 3, true};
+  CHECK(place_key(question) == "17.3.1");
+  CHECK(parse_place_key("17.3.1") == question);
+  for (const char* other : {"", "17", "17.3", "17.3.2", "-1.3.0", "news.3.1", "17.3.1.0", "17.x.1"}) {
+    CHECK(!parse_place_key(other));
+  }
+  ElasticPlace place;
+  place.rank = {2, 5, 0, 2, 1, 3, 0, {}};
+  place.epoch = 4;
+  place.interface = "eth0";
+  CHECK(slot_text(place.rank) == "2,5,0,2,1,3");
+  CHECK(encode_elastic_place(place) == "2,5,0,2,1,3,4,eth0");
+  const auto back = decode_elastic_place("2,5,0,2,1,3,4,eth0");
+  REQUIRE(back);
+  REQUIRE(*back);
+  CHECK((*back)->rank.rank == 2);
+  CHECK((*back)->rank.cross_size == 3);
+  CHECK((*back)->epoch == 4);
+  CHECK((*back)->interface == "eth0");
+  const auto gone = decode_elastic_place(no_slot_text());
+  REQUIRE(gone);
+  CHECK(!*gone);
+  for (const char* other : {"", "1,2,3", "2,5,0,2,1,3,4", "2,5,0,2,1,3,x,eth0", "-1,5,0,2,1,3,4,e"}) {
+    CHECK(!decode_elastic_place(other));
+  }
 }

@@ -441,6 +441,21 @@ TEST_CASE("at the limit of connections newcomers wait, and idle ones make room")
   server.with_service([](KvService& service) { CHECK(service.connections().evicted >= 1); });
 }
 
+TEST_CASE("at the limit of connections those that drip a head make room") {
+  KvServerOptions options;
+  options.max_connections = 8;
+  options.request_timeout = 300s;
+  RunningServer server(options);
+  std::vector<std::unique_ptr<RawClient>> slow;
+  for (int i = 0; i < 8; ++i) {
+    slow.push_back(std::make_unique<RawClient>(server.where()));
+    slow.back()->send("GET /s/k HTTP/1.1\r\nX: ");
+  }
+  server.await([](KvService& service) { return service.connections().open == 8; }, "all eight");
+  CHECK(ask(server, request("GET", "/s/k")).first == 404);
+  server.with_service([](KvService& service) { CHECK(service.connections().evicted >= 1); });
+}
+
 TEST_CASE("those who wait make room for the one who brings the key") {
   KvServerOptions options;
   options.max_connections = 8;

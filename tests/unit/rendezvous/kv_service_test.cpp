@@ -459,3 +459,46 @@ TEST_CASE("the launcher's own hand in the store") {
   CHECK(f.service.get("s", "none") == nullptr);
   CHECK(f.service.get("none", "k") == nullptr);
 }
+
+TEST_CASE("a watched scope tells who waits and who writes") {
+  Fixture f;
+  std::vector<std::string> waits;
+  std::vector<std::string> writes;
+  KvService::ScopeWatch watch;
+  watch.on_wait = [&](std::string_view key) { waits.emplace_back(key); };
+  watch.on_write = [&](std::string_view key, const std::string& value) {
+    writes.push_back(std::string(key) + "=" + value);
+  };
+  f.service.watch_scope("ours", watch);
+  CHECK(f.get("/ours/a") == 404);  // it does not wait
+  CHECK(waits.empty());
+  CHECK(f.get("/ours/a?wait=5") == 0);
+  CHECK(f.get("/other/a?wait=5", 2) == 0);
+  CHECK(waits == std::vector<std::string>{"a"});
+  CHECK(f.put("/ours/a", "1") == 200);
+  CHECK(writes == std::vector<std::string>{"a=1"});
+  REQUIRE(f.service.take_ready().size() == 1);
+  CHECK(f.get("/ours/a") == 200);
+}
+
+TEST_CASE("a scope that holds: a plain GET waits for ever, and the answer is not kept") {
+  Fixture f;
+  KvService::ScopeWatch watch;
+  watch.holds = true;
+  f.service.watch_scope("rank_and_size", watch);
+  CHECK(f.get("/rank_and_size/a:0", 7) == 0);
+  f.now += std::chrono::hours(24 * 30);
+  f.service.expire(f.now);
+  CHECK(f.service.parked_count() == 1);
+  f.service.begin_round({{"global", 1}});
+  f.service.answer("rank_and_size", "a:0", "0,1,0,1,0,1");
+  const auto ready = f.service.take_ready();
+  REQUIRE(ready.size() == 1);
+  CHECK(ready[0].client == 7);
+  CHECK(*ready[0].reply.body == "0,1,0,1,0,1");
+  CHECK(f.get("/rank_and_size/a:0", 8) == 0);  // the next round's
+  f.service.forget(8);
+  CHECK(f.service.parked_count() == 0);
+  f.service.answer("rank_and_size", "nobody:0", "x");
+  CHECK(f.service.take_ready().empty());
+}

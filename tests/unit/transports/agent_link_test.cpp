@@ -10,7 +10,7 @@
 #include <functional>
 #include <sstream>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "tests/support/catch.h"
 #include "tests/unit/transports/shell_run.h"
 

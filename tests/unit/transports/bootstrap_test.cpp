@@ -176,6 +176,12 @@ TEST_CASE("a directory that cannot be used leads to the next one") {
     fs::create_directories(home.path() + "/.cache/hora");
     REQUIRE(::chown((home.path() + "/.cache/hora").c_str(), 12345, 12345) == 0);
   }
+  SECTION("one that others may replace") {
+    if (::getuid() != 0) return;
+    fs::create_directories(home.path() + "/.cache/hora");
+    REQUIRE(::chown((home.path() + "/.cache").c_str(), 12345, 12345) == 0);
+    fs::permissions(home.path() + "/.cache", fs::perms::all);
+  }
   auto run = ship();
   CHECK(run.out.find("n0nce need gz") != std::string::npos);
   CHECK(run.out.find(" " + next + "\n") != std::string::npos);
@@ -206,6 +212,12 @@ TEST_CASE("a cached agent in a directory of someone else, or behind a link, is n
   SECTION("a link") {
     fs::rename(hostile, home.path() + "/real");
     fs::create_directory_symlink(home.path() + "/real", hostile);
+    hostile_is_set = true;
+  }
+  SECTION("a directory that others may replace") {
+    if (::getuid() != 0) return;
+    REQUIRE(::chown(home.path().c_str(), 12345, 12345) == 0);
+    fs::permissions(home.path(), fs::perms::all);
     hostile_is_set = true;
   }
   REQUIRE(hostile_is_set);

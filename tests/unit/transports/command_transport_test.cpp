@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/transport.h"

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "launcher/failure_code.h"
+#include "launcher/failures/failure_code.h"
 #include "launcher/transports/agent_payload.h"
 #include "launcher/transports/fan_out.h"
 #include "launcher/transports/io_threads.h"
@@ -114,6 +114,24 @@ TEST_CASE("a resolver that is closed while it works answers no more") {
   }
   CHECK(answers >= 20);
   CHECK(late == 0);
+}
+
+TEST_CASE("a resolver may be asked while it is closed, and answers no more") {
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<bool> closed{false}, done{false};
+    std::atomic<int> late{0};
+    NameResolver resolver;
+    std::thread asker([&] {
+      while (!done) resolver.resolve("localhost", 1, [&](auto) { late += closed; });
+    });
+    std::this_thread::yield();
+    resolver.close();
+    closed = true;
+    resolver.resolve("localhost", 1, [&](auto) { ++late; });
+    done = true;
+    asker.join();
+    CHECK(late == 0);
+  }
 }
 
 #if HORA_WITH_SSH
@@ -240,8 +258,9 @@ TEST_CASE("options come before the config, the config before the defaults") {
   CHECK(target->user == "carl");
   CHECK(target->identity_files == std::vector<std::string>{key});
   CHECK(target->missing_identities == std::vector<std::string>{"/missing/b.example"});
-  CHECK(target->proxy == std::vector<std::string>{"ssh", "-o", "BatchMode=yes", "-J", "one", "-p",
-                                                  "7", "-W", "b.example:2222", "--", "dan@two"});
+  CHECK(target->proxy == std::vector<std::string>{"ssh", "-o", "BatchMode=yes", "-F",
+                                                  options.config_file, "-J", "one", "-p", "7", "-W",
+                                                  "b.example:2222", "--", "dan@two"});
   CHECK(target->known_hosts_files.front() == "/x/k");
   CHECK(target->connect_timeout == seconds(3));
   CHECK(target->checking == HostKeyChecking::kYes);

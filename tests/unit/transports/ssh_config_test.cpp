@@ -57,6 +57,10 @@ TEST_CASE("Match knows hosts and users, and skips what it does not know") {
   CHECK(read("HostName real\n" + text, "x").port == 3);
 }
 
+TEST_CASE("A port that is none says nothing") {
+  CHECK(read("Port 70000\nPort 0\nPort x\nPort 2222\n", "b").port == 2222);
+}
+
 TEST_CASE("Include reads other files in place, at most so deep") {
   SshConfig config;
   std::vector<std::string> asked;
@@ -119,8 +123,7 @@ TEST_CASE("tokens") {
   CHECK(expand_tokens("~other/x", tokens) == "~other/x");
 }
 
-// --- what OpenSSH makes of the same text
-// -------------------------------------------------------------
+// --- what OpenSSH makes of the same text ---------------------------------------------------------
 
 std::map<std::string, std::string> ask_openssh(const std::string& path, const std::string& host) {
   const auto run = run_program({"ssh", "-G", "-F", path, host});

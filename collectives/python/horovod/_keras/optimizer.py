@@ -153,6 +153,9 @@ def distribute(optimizer, name=None, compression=None, sparse_as_dense=False,
                average_aggregated_gradients=False, num_groups=0, groups=None,
                process_set=global_process_set, scale_local_gradients=True, local_layers=None):
     """The optimizer with its gradients reduced over the ranks of process_set."""
+    if not hasattr(optimizer, "get_config"):
+        raise TypeError(f"DistributedOptimizer takes a Keras optimizer, not {optimizer!r}; where you "
+                        "have its name, make it first: keras.optimizers.get(name)")
     if op not in (Average, Sum):
         raise ValueError("a distributed Keras optimizer reduces with op=Average or op=Sum")
     if backward_passes_per_step < 1:

@@ -17,7 +17,8 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
     """
     from hora import launch
 
-    num_proc = _renamed("num_proc", num_proc if num_proc != 1 else None, "np", np) or 1
+    if np is not None:
+        num_proc = _renamed("num_proc", num_proc if num_proc != 1 else None, "np", np)
     min_num_proc = _renamed("min_num_proc", min_num_proc, "min_np", min_np)
     max_num_proc = _renamed("max_num_proc", max_num_proc, "max_np", max_np)
     if network_interface:

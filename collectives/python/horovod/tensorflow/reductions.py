@@ -50,6 +50,7 @@ def grouped_allreduce(tensors, average=None, device_dense="", device_sparse="",
     """The reductions of several tensors, which run together; a list. IndexedSlices among them
     are gathered one by one."""
     op = choose_op(op, average)
+    tensors = list(tensors)
     results = [None] * len(tensors)
     dense = []
     for index, tensor in enumerate(tensors):
@@ -91,6 +92,7 @@ def grouped_reducescatter(tensors, device_dense="", compression=Compression.none
                           process_set=global_process_set, prescale_factor=1.0,
                           postscale_factor=1.0, name=None):
     """reducescatter of several tensors, which run together; a list."""
+    tensors = list(tensors)
     if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
         raise NotImplementedError("grouped_reducescatter of sparse tensors (IndexedSlices): make "
                                   "them dense first")

@@ -46,6 +46,8 @@ def DistributedGradientTape(gradtape, device_dense="", device_sparse="",
     """The tape, with gradient() reduced over the ranks of process_set. It shares what the given
     tape has recorded. groups: a number of groups, or lists of variables, that are reduced
     together. The device arguments are accepted: tensors are reduced where they are."""
+    if not isinstance(gradtape, tf.GradientTape):
+        raise TypeError(f"DistributedGradientTape takes a tf.GradientTape, not {gradtape!r}")
     cls = type(gradtape.__class__.__name__, (gradtape.__class__,), {
         name: value for name, value in vars(_DistributedTape).items()
         if name not in ("__dict__", "__weakref__")})

@@ -81,6 +81,8 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of LBFGS cannot be broadcast: it holds the history of one "
                          "rank's closure")
+    if not hasattr(optimizer, "load_state_dict"):
+        raise TypeError(f"broadcast_optimizer_state: expected an optimizer, not {optimizer!r}")
     from hora import basics
 
     is_root = basics.rank() == root_rank

@@ -219,6 +219,7 @@ def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
 
 def grouped_allgather(tensors, name=None, process_set=global_process_set):
     """The concatenations of several tensors, which run together; a list."""
+    tensors = list(tensors)
     if _any_differentiates(tensors):
         return list(_GroupedAllgather.apply(name, process_set, *tensors))
     return wait_now(_ops.allgather(tensors, name, process_set, grouped=True))

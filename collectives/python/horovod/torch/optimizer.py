@@ -1,7 +1,7 @@
 """DistributedOptimizer: a PyTorch optimizer whose gradients are reduced over the ranks.
 
-Each gradient is submitted by a hook as soon as backward() has accumulated it, so that
-communication runs beside the rest of the backward pass; step() waits for all of them first.
+Communication runs beside the rest of the backward pass (see reduction.py); step() waits for all of
+it first.
 """
 
 import contextlib
@@ -10,169 +10,13 @@ import warnings
 
 import torch
 
-from hora import grouping, objects
+from hora import _native, grouping, objects
 from hora.process_sets import global_process_set
 
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import (
-    Adasum, Average, allreduce_async_, grouped_allreduce_async_, size, synchronize)
-from horovod.torch.sparse import sparse_allreduce_async
-
-
-class _Reduction:
-    """What one DistributedOptimizer knows about its parameters and their gradients in flight."""
-
-    def __init__(self, names, compression, passes, op, prescale, postscale, groups,
-                 sparse_as_dense, process_set):
-        self.names = names  # parameter -> name
-        self.compression = compression
-        self.passes = passes  # backward passes that are added up before a reduction
-        self.op = op
-        self.prescale = prescale
-        self.postscale = postscale
-        self.groups = groups  # lists of parameters that are reduced together
-        self.group_of = {p: index for index, group in enumerate(groups) for p in group}
-        self.ready_in_group = [set() for _ in groups]
-        self.sparse_as_dense = sparse_as_dense
-        self.process_set = process_set
-        self.passes_left = {}  # parameter -> backward passes until it is submitted
-        self.in_flight = {}  # parameter or group index -> function that waits
-        self.hooks = []
-        self.hooked = []  # the parameters that have a hook, in order
-        self.synchronized = False
-        self.synchronize_in_step = True
-
-    def reset(self):
-        self.in_flight.clear()
-        self.synchronized = False
-        for ready in self.ready_in_group:
-            ready.clear()
-        for parameter in self.passes_left:
-            self.passes_left[parameter] = self.passes
-
-    # --- hooks ---------------------------------------------------------------------------------
-
-    def attach(self, parameters):
-        for parameter in parameters:
-            if not parameter.requires_grad:
-                continue
-            self.passes_left[parameter] = self.passes
-            self.hooked.append(parameter)
-            self.hooks.append(_on_gradient(parameter, self._on_gradient))
-
-    def _on_gradient(self, parameter):
-        key = self.group_of.get(parameter, parameter)
-        if key in self.in_flight or self.passes_left[parameter] <= 0:
-            raise AssertionError(
-                f"the gradient of {self.names.get(parameter)} was computed more than "
-                f"{self.passes} time(s) before step(). To add up several backward passes, pass "
-                "backward_passes_per_step=N to DistributedOptimizer")
-        self.synchronized = False
-        self.passes_left[parameter] -= 1
-        if self.passes_left[parameter] == 0:
-            self._gradient_ready(parameter)
-
-    def _gradient_ready(self, parameter):
-        group = self.group_of.get(parameter)
-        if group is None:
-            self.in_flight[parameter] = self._submit(parameter)
-            return
-        self.ready_in_group[group].add(parameter)
-        if len(self.ready_in_group[group]) == len(self.groups[group]):
-            self.in_flight[group] = self._submit_group(group)
-
-    # --- submitting ------------------------------------------------------------------------------
-
-    def _dense_gradient(self, parameter):
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-        if parameter.grad.is_sparse and self.sparse_as_dense:
-            parameter.grad = parameter.grad.to_dense()
-        return parameter.grad
-
-    def _submit(self, parameter):
-        gradient = self._dense_gradient(parameter)
-        name = self.names.get(parameter)
-        if gradient.is_sparse:
-            wait_sparse = sparse_allreduce_async(gradient, name, self.op, self.process_set)
-
-            def finish():
-                parameter.grad = wait_sparse()
-
-            return finish
-        wire, context = self.compression.compress(gradient)
-        handle = allreduce_async_(wire, name=name, op=self.op, prescale_factor=self.prescale,
-                                  postscale_factor=self.postscale, process_set=self.process_set)
-
-        def finish():
-            reduced = self.compression.decompress(synchronize(handle), context)
-            if reduced is not gradient:
-                with torch.no_grad():
-                    gradient.copy_(reduced)
-
-        return finish
-
-    def _submit_group(self, index):
-        gradients = [self._dense_gradient(parameter) for parameter in self.groups[index]]
-        if any(gradient.is_sparse for gradient in gradients):
-            finishes = [self._submit(parameter) for parameter in self.groups[index]]
-            return lambda: [finish() for finish in finishes]
-        compressed = [self.compression.compress(gradient) for gradient in gradients]
-        name = f"group{index}." + str(self.names.get(self.groups[index][0]))
-        handle = grouped_allreduce_async_(
-            [wire for wire, _ in compressed], name=name, op=self.op,
-            prescale_factor=self.prescale, postscale_factor=self.postscale,
-            process_set=self.process_set)
-
-        def finish():
-            reduced = synchronize(handle)
-            with torch.no_grad():
-                for gradient, wire, (_, context) in zip(gradients, reduced, compressed):
-                    result = self.compression.decompress(wire, context)
-                    if result is not gradient:
-                        gradient.copy_(result)
-
-        return finish
-
-    # --- waiting -----------------------------------------------------------------------------------
-
-    def synchronize(self):
-        """Submits what backward() did not reach (as zeros, since other ranks may have reached
-        it), waits for all, and makes ready for the next step."""
-        for index, group in enumerate(self.groups):
-            if index not in self.in_flight:
-                self.in_flight[index] = self._submit_group(index)
-        for parameter in self.hooked:
-            if parameter not in self.group_of and parameter not in self.in_flight:
-                self.in_flight[parameter] = self._submit(parameter)
-        waits = list(self.in_flight.values())
-        self.reset()
-        _finish_all(waits)
-        self.synchronized = True
-
-
-def _finish_all(waits):
-    """Calls all of them, so that no operation is left behind when one fails; the first failure is
-    raised."""
-    failure = None
-    for wait in waits:
-        try:
-            wait()
-        except Exception as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
-
-
-def _on_gradient(parameter, action):
-    """Calls action(parameter) whenever a gradient was added to parameter.grad."""
-    if hasattr(parameter, "register_post_accumulate_grad_hook"):
-        return parameter.register_post_accumulate_grad_hook(action)
-    # Older releases: the node that accumulates is reachable through any view; it has to be kept
-    # alive for its hook to stay.
-    node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-    node.register_hook(lambda *_: action(parameter))
-    return node
+    Adasum, Average, Max, Min, Product, Sum, allreduce_async_, size, synchronize)
+from horovod.torch.reduction import Reduction, default_name, finish_all
 
 
 class _Distributed:
@@ -181,7 +25,7 @@ class _Distributed:
     def synchronize(self):
         """Waits until every gradient is reduced. step() does it; call it before to change the
         reduced gradients (clip them), then step under skip_synchronize()."""
-        self._reduction.synchronize()
+        self._reduction.synchronize(self.param_groups)
 
     @contextlib.contextmanager
     def skip_synchronize(self):
@@ -194,22 +38,20 @@ class _Distributed:
 
     def step(self, closure=None):
         reduction = self._reduction
-        if not reduction.hooked:
+        if not reduction.active:
             return super(self.__class__, self).step(closure)
         if reduction.synchronize_in_step and (closure is None or reduction.in_flight):
             if reduction.synchronized:
                 warnings.warn("step() reduces the gradients again that synchronize() reduced; "
                               "call step() within optimizer.skip_synchronize()")
-            reduction.synchronize()
+            reduction.synchronize(self.param_groups)
         if closure is not None:
-            inner, fresh = closure, not reduction.synchronized
+            inner = closure
 
             def closure():
-                nonlocal fresh
                 loss = inner()
-                if fresh or reduction.in_flight:
-                    reduction.synchronize()
-                fresh = False
+                if not reduction.synchronized:  # the closure may have called synchronize() itself
+                    reduction.synchronize(self.param_groups)
                 return loss
 
         result = super(self.__class__, self).step(closure)
@@ -235,6 +77,11 @@ class _Distributed:
         return super(self.__class__, self).load_state_dict(*args, **kwargs)
 
 
+# PyTorch wraps the step() of an optimizer's class once, for its hooks and its profiler: that of the class
+# which is called in the end is wrapped already.
+_Distributed.step.hooked = True
+
+
 class _AdasumDelta:
     """For op=Adasum: every rank takes its own step, and the changes are combined."""
 
@@ -253,7 +100,7 @@ class _AdasumDelta:
         starts = [parameter.detach().clone() for parameter in parameters]
         result = super(self.__class__, self).step(closure)
         with torch.no_grad():
-            _finish_all([self._start_combining(parameter, start)
+            finish_all([self._start_combining(parameter, start)
                          for parameter, start in zip(parameters, starts)])
         return result
 
@@ -276,6 +123,22 @@ class _AdasumDelta:
         self._reduction.passes = passes
 
 
+_AdasumDelta.step.hooked = True
+
+
+def _check_arguments(optimizer, op, compression):
+    _native.check_initialized("DistributedOptimizer")
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"DistributedOptimizer wraps a torch optimizer, not {optimizer!r}")
+    if hasattr(optimizer, "_reduction"):
+        raise ValueError("DistributedOptimizer: this optimizer is distributed already")
+    if op not in (Average, Sum, Adasum, Min, Max, Product):
+        raise ValueError(f"DistributedOptimizer(op={op!r}): expected Average, Sum or Adasum")
+    if not hasattr(compression, "compress"):
+        raise TypeError(f"DistributedOptimizer(compression={compression!r}): expected one of "
+                        "Compression.none, .fp16, .bf16")
+
+
 def _check_passes(passes):
     if not isinstance(passes, int) or passes <= 0:
         raise ValueError(f"backward_passes_per_step={passes}: expected a positive integer")
@@ -284,7 +147,7 @@ def _check_passes(passes):
 def _name_parameters(optimizer, named_parameters):
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
-        return {p: f"allreduce.noname.{i}.{j}" for i, group in enumerate(optimizer.param_groups)
+        return {p: default_name(i, j) for i, group in enumerate(optimizer.param_groups)
                 for j, p in enumerate(group["params"])}
     named = list(named_parameters)
     if any(not isinstance(each, tuple) or len(each) != 2 for each in named):
@@ -339,13 +202,13 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     parameters, that are reduced together. op=Adasum combines the changes that the ranks' own
     steps make instead of their gradients.
     """
+    _check_arguments(optimizer, op, compression)
     _check_passes(backward_passes_per_step)
     prescale, postscale = grouping.check_predivide(gradient_predivide_factor, op, Average)
     groups = grouping.check_groups(groups, num_groups)
     names = _name_parameters(optimizer, named_parameters)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    size()  # raises before init()
     if process_set.included() is None:
         raise ValueError(f"{process_set} is not registered: pass it to init(process_sets=[...]), "
                          "or to add_process_set()")
@@ -353,12 +216,13 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
         process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")
     adasum = op == Adasum and size() > 1
     group_lists = _make_groups(trained, names, groups, process_set, member)
-    reduction = _Reduction(
+    active = member and not adasum
+    takes_sparse_only = isinstance(optimizer, torch.optim.SparseAdam)
+    reduction = Reduction(
         names, compression, backward_passes_per_step, op, prescale, postscale,
-        group_lists if member and not adasum else [],
-        sparse_as_dense, process_set)
-    if member and not adasum:
-        reduction.attach(parameters)
+        group_lists if active else [], sparse_as_dense, process_set, active,
+        dict.fromkeys(parameters, 1) if takes_sparse_only else {})
+    reduction.attach(optimizer.param_groups)
     base = optimizer.__class__
     methods = dict((_AdasumDelta if adasum and member else _Distributed).__dict__)
     for unwanted in ("__dict__", "__weakref__", "__doc__"):

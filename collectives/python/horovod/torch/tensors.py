@@ -4,7 +4,7 @@ import ctypes
 
 import torch
 
-from hora import _native, dtypes
+from hora import _native, dtypes, huge_pages
 from hora.tensor_ops import Framework, TensorOps, byte_count
 
 _CODE_OF = {
@@ -41,6 +41,8 @@ class TorchFramework(Framework):
             return tensor
         return tensor.detach().resolve_neg().contiguous()
 
+    dense_in_place = dense  # torch itself refuses to write where it must not
+
     def view(self, tensor):
         try:
             code = _CODE_OF[tensor.dtype]
@@ -59,7 +61,11 @@ class TorchFramework(Framework):
         return tensor.data_ptr()
 
     def empty_like(self, tensor):
-        return torch.empty_like(tensor)
+        out = torch.empty_like(tensor)
+        size = out.numel() * out.element_size()
+        if size >= huge_pages.LEAST_BYTES and out.device == _CPU_DEVICE:
+            huge_pages.advise(out.data_ptr(), size)
+        return out
 
     def from_native(self, address, shape, dtype, device, like):
         size = byte_count(shape, dtype)

@@ -1,0 +1,162 @@
+#include "child.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <thread>
+
+#include "rendezvous/os/pipe.h"
+
+extern char** environ;
+
+namespace hora::doctor {
+
+namespace {
+
+using os::Pipe;
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kMostOutput = 256 * 1024;
+constexpr std::size_t kMostErrors = 4 * 1024;
+constexpr std::chrono::milliseconds kDying{2'000};  // from SIGKILL to its end
+
+std::vector<std::string> environment_of(const EnvironmentList& added,
+                                        const std::vector<std::string>& drop) {
+  std::vector<std::string> out;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const bool dropped = std::any_of(drop.begin(), drop.end(), [&](const std::string& prefix) {
+      return text.rfind(prefix, 0) == 0;
+    });
+    const bool replaced = std::any_of(added.begin(), added.end(), [&](const auto& variable) {
+      return text.rfind(variable.first + "=", 0) == 0;
+    });
+    if (!dropped && !replaced) out.push_back(text);
+  }
+  for (const auto& [name, value] : added) out.push_back(name + "=" + value);
+  return out;
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+pid_t start(const std::vector<std::string>& command, const std::vector<std::string>& environment,
+            const Pipe& out, const Pipe& errors, int& failed) {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, out.write_end.get(), 1);
+  ::posix_spawn_file_actions_adddup2(&actions, errors.write_end.get(), 2);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const auto argv = pointers(command);
+  const auto envp = pointers(environment);
+  pid_t pid = -1;
+  failed = ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), envp.data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  return failed == 0 ? pid : -1;
+}
+
+// Becomes readable when the process has ended. It is not reaped by that, so its number stays its
+// own. A thread waits for it, for not every kernel has descriptors of processes; one that cannot
+// even be killed (it hangs in a file system) keeps that thread and nobody else.
+os::Fd watch_end(pid_t pid) {
+  os::Fd ours(::eventfd(0, EFD_CLOEXEC));
+  const int theirs = ::fcntl(ours.get(), F_DUPFD_CLOEXEC, 0);
+  std::thread([pid, ended = std::make_shared<os::Fd>(theirs)] {
+    siginfo_t info{};
+    while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) != 0 &&
+           errno == EINTR) {
+    }
+    const std::uint64_t one = 1;
+    static_cast<void>(!::write(ended->get(), &one, sizeof one));
+  }).detach();
+  return ours;
+}
+
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+}
+
+// False at its end.
+bool read_some(const os::Fd& from, std::string& to, std::size_t most, bool keep_end) {
+  char bytes[4096];
+  const ssize_t got = ::read(from.get(), bytes, sizeof bytes);
+  if (got <= 0) return got < 0 && errno == EINTR;
+  if (keep_end || to.size() < most) to.append(bytes, static_cast<std::size_t>(got));
+  if (keep_end && to.size() > most) to.erase(0, to.size() - most);
+  return true;
+}
+
+// Until it has ended, or time is up. Its children may hold its pipes for longer.
+bool collect(const os::Fd& ended, const Pipe& out, const Pipe& errors, Clock::time_point deadline,
+             Answer& answer) {
+  std::array<pollfd, 3> entries{{{out.read_end.get(), POLLIN, 0},
+                                 {errors.read_end.get(), POLLIN, 0},
+                                 {ended.get(), POLLIN, 0}}};
+  bool over = false;
+  while (true) {
+    const int ready =
+        ::poll(entries.data(), entries.size(), over ? 0 : milliseconds_until(deadline));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return over;
+    if (entries[0].revents != 0 && !read_some(out.read_end, answer.output, kMostOutput, false)) {
+      entries[0].fd = -1;
+    }
+    if (entries[1].revents != 0 && !read_some(errors.read_end, answer.errors, kMostErrors, true)) {
+      entries[1].fd = -1;
+    }
+    if (entries[2].revents != 0) {
+      over = true;
+      entries[2].fd = -1;
+    }
+    if (!over && Clock::now() >= deadline) return false;
+  }
+}
+
+}  // namespace
+
+Answer ask(const std::vector<std::string>& command, std::chrono::milliseconds patience,
+           const EnvironmentList& environment, const std::vector<std::string>& drop) {
+  Answer answer;
+  Pipe out, errors;
+  if (!out.open() || !errors.open()) return answer;
+  const auto deadline = Clock::now() + patience;
+  int failed = 0;
+  const pid_t pid = start(command, environment_of(environment, drop), out, errors, failed);
+  out.write_end.reset();
+  errors.write_end.reset();
+  if (pid < 0) {
+    if (failed == ENOENT) answer.exit_code = 127;
+    return answer;
+  }
+  const os::Fd ended = watch_end(pid);
+  if (!collect(ended, out, errors, deadline, answer)) {
+    answer.timed_out = true;
+    ::kill(-pid, SIGKILL);
+    pollfd entry{ended.get(), POLLIN, 0};
+    if (::poll(&entry, 1, static_cast<int>(kDying.count())) != 1) return answer;
+  }
+  int status = 0;
+  if (::waitpid(pid, &status, 0) != pid || answer.timed_out) return answer;
+  if (WIFEXITED(status)) answer.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) answer.signal = WTERMSIG(status);
+  return answer;
+}
+
+}  // namespace hora::doctor

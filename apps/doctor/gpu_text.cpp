@@ -1,0 +1,58 @@
+#include "gpu_text.h"
+
+#include "rendezvous/base/text.h"
+
+namespace hora::doctor {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+}  // namespace
+
+// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 ...", and for the open
+// one "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build ...".
+std::string driver_version(std::string_view text) {
+  const std::size_t at = text.find("Kernel Module");
+  if (at == std::string_view::npos) return {};
+  text = text.substr(at, text.find('\n', at) - at);
+  for (const std::string_view word : split(text, ' ')) {
+    if (!word.empty() && is_digit(word.front()) && word.find('.') != std::string_view::npos) {
+      return std::string(word);
+    }
+  }
+  return {};
+}
+
+Json gpus_of(std::string_view csv) {
+  Json gpus = Json::array();
+  for (const std::string_view line : split(csv, '\n')) {
+    const auto parts = split(line, ',');
+    if (parts.size() < 6) continue;
+    const auto number = [&parts](std::size_t i, std::int64_t otherwise) {
+      return parse_int<std::int64_t>(trim(parts[i])).value_or(otherwise);
+    };
+    Json gpu;
+    gpu["name"] = std::string(trim(parts[0]));
+    gpu["driver"] = std::string(trim(parts[1]));
+    gpu["used_mib"] = number(2, -1);
+    gpu["total_mib"] = number(3, -1);
+    gpu["ecc_errors"] = number(4, 0);  // "[N/A]" where it has no such memory
+    gpu["utilization"] = number(5, 0);
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+int count_processes(std::string_view csv) {
+  int count = 0;
+  for (const std::string_view line : split(csv, '\n')) {
+    const std::string_view word = trim(line);
+    if (!word.empty() && is_digit(word.front())) ++count;
+  }
+  return count;
+}
+
+}  // namespace hora::doctor

@@ -1,0 +1,12 @@
+// hora-perf plot: reads files of figures, writes a picture. Needs no job.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hora::perf {
+
+// The words behind "plot"; answers the exit code.
+int run_plot(const std::vector<std::string>& arguments);
+
+}  // namespace hora::perf

@@ -1,0 +1,20 @@
+// How a PMI server and the agent that started it talk: see launcher/agent/pmi_server.h.
+#pragma once
+
+#include <optional>
+
+#include "apps/pmi/exchange.h"
+#include "launcher/protocol/messages.h"
+
+namespace hora::pmi {
+
+// From standard input. Nothing, with a word on standard error, when no agent started this program.
+std::optional<launcher::PmiJob> read_job(const char* program);
+// On standard output. False when nobody reads.
+bool write_reply(const launcher::PmiReply& reply);
+// The rank asks for the end of the job: the agent kills it, and it counts as ended with this code.
+bool tell_abort(int rank, int exit_code);
+// Where the job has several hosts: nothing for one. An error is the reply's.
+std::optional<Exchange> exchange_of(const launcher::PmiJob& job, launcher::PmiReply& reply);
+
+}  // namespace hora::pmi

@@ -1,0 +1,193 @@
+// hora-pmi1: serves PMI-1 to the ranks of one host. The agent starts it, tells it the job on
+// standard input, and connects to it for each rank, which inherits that connection. It ends when
+// standard input does.
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "apps/pmi/desk.h"
+#include "apps/pmi/job_pipe.h"
+#include "rendezvous/os/abstract_address.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::pmi {
+
+namespace {
+
+constexpr std::size_t kLongestLine = 64 * 1024;
+
+struct Client {
+  os::Fd fd;
+  int rank = -1;  // until its first line, which the agent wrote
+  std::string unread;
+};
+
+class Server {
+ public:
+  Server(const launcher::PmiJob& job, std::optional<Exchange> exchange)
+      : job_(job), exchange_(std::move(exchange)), desk_(job) {}
+
+  launcher::PmiReply open();
+  void run();
+
+ private:
+  void take_client();
+  bool read_client(Client& client);
+  bool handle_line(Client& client, const std::string& line);
+  void begin_exchange();
+  void end_exchange();
+  void end_barrier(std::string_view news);
+  static void tell(Client& client, const std::string& line);
+
+  const launcher::PmiJob& job_;
+  std::optional<Exchange> exchange_;
+  Desk desk_;
+  os::Fd listener_;
+  os::Fd exchanged_;  // read end: a byte for each exchange that has ended
+  os::Fd tell_exchanged_;
+  std::list<Client> clients_;
+  int barriers_ = 0;
+  std::mutex mutex_;  // guards what follows
+  Result<std::string> news_ = std::string();
+};
+
+launcher::PmiReply Server::open() {
+  launcher::PmiReply reply;
+  const launcher::PmiHost& here = job_.hosts[static_cast<std::size_t>(job_.own_host)];
+  // No file: a name of this network, which only processes of this account may use.
+  reply.socket = "hora-pmi1-" + job_.job_id + "-" + std::to_string(job_.own_host);
+  const os::AbstractAddress address(reply.socket);
+  listener_ = os::Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  int ends[2];
+  if (!listener_.valid() || ::bind(listener_.get(), address.get(), address.size()) != 0 ||
+      ::listen(listener_.get(), 1024) != 0 || ::pipe(ends) != 0) {
+    reply.error = std::string("a socket: ") + std::strerror(errno);
+    return reply;
+  }
+  exchanged_ = os::Fd(ends[0]);
+  tell_exchanged_ = os::Fd(ends[1]);
+  std::size_t size = 0;
+  for (const launcher::PmiHost& host : job_.hosts) size += host.ranks.size();
+  for (const int rank : here.ranks) {
+    reply.environment.push_back(
+        {rank, {{"PMI_RANK", std::to_string(rank)}, {"PMI_SIZE", std::to_string(size)}}});
+  }
+  return reply;
+}
+
+void Server::run() {
+  while (true) {
+    std::vector<pollfd> items{
+        {STDIN_FILENO, POLLIN, 0}, {listener_.get(), POLLIN, 0}, {exchanged_.get(), POLLIN, 0}};
+    for (const Client& client : clients_) items.push_back({client.fd.get(), POLLIN, 0});
+    if (::poll(items.data(), items.size(), -1) < 0 && errno != EINTR) return;
+    if (items[0].revents != 0) return;  // the agent needs us no more
+    auto item = items.begin() + 3;
+    for (auto client = clients_.begin(); client != clients_.end(); ++item) {
+      const bool stays = item->revents == 0 || read_client(*client);
+      client = stays ? std::next(client) : clients_.erase(client);
+    }
+    if (items[1].revents != 0) take_client();
+    if (items[2].revents != 0) end_exchange();
+  }
+}
+
+void Server::take_client() {
+  Client client;
+  client.fd = os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (!client.fd.valid() ||
+      ::getsockopt(client.fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
+      peer.uid != ::geteuid()) {
+    return;
+  }
+  clients_.push_back(std::move(client));
+}
+
+// False when the rank has gone, or speaks something else.
+bool Server::read_client(Client& client) {
+  char bytes[4096];
+  const ssize_t count = ::read(client.fd.get(), bytes, sizeof bytes);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  if (count == 0) return false;
+  client.unread.append(bytes, static_cast<std::size_t>(count));
+  for (std::size_t end; (end = client.unread.find('\n')) != std::string::npos;) {
+    const std::string line = client.unread.substr(0, end);
+    client.unread.erase(0, end + 1);
+    if (!handle_line(client, line)) return false;
+  }
+  return client.unread.size() < kLongestLine;
+}
+
+bool Server::handle_line(Client& client, const std::string& line) {
+  if (client.rank < 0) return std::sscanf(line.c_str(), "rank=%d", &client.rank) == 1;
+  // The rank waits to be ended.
+  if (const auto code = abort_code(line)) return tell_abort(client.rank, *code);
+  tell(client, desk_.handle(client.rank, line));
+  if (desk_.all_here()) begin_exchange();
+  return true;
+}
+
+// A rank that takes no answer is not waited for.
+void Server::tell(Client& client, const std::string& line) {
+  if (line.empty()) return;
+  static_cast<void>(::send(client.fd.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+void Server::begin_exchange() {
+  if (!exchange_) return end_barrier({});
+  std::vector<int> hosts;
+  for (std::size_t i = 0; i < job_.hosts.size(); ++i) hosts.push_back(static_cast<int>(i));
+  const std::string place = "hora_pmi1_barrier_" + std::to_string(barriers_++);
+  std::thread([this, place, hosts, mine = desk_.take_news()] {
+    auto all = exchange_->gather(place, job_.own_host, hosts, mine);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    news_ = std::move(all);
+    static_cast<void>(!::write(tell_exchanged_.get(), "", 1));
+  }).detach();
+}
+
+void Server::end_exchange() {
+  char byte;
+  static_cast<void>(!::read(exchanged_.get(), &byte, 1));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!news_) {
+    std::fprintf(stderr, "a barrier of the ranks: %s\n", news_.error().message.c_str());
+    _exit(1);
+  }
+  end_barrier(*news_);
+}
+
+void Server::end_barrier(std::string_view news) {
+  if (!desk_.add_news(news)) {
+    std::fprintf(stderr, "another host's hora-pmi1 sent something else than keys\n");
+    _exit(1);
+  }
+  const std::string line = desk_.end_barrier();
+  for (Client& client : clients_) tell(client, line);
+}
+
+}  // namespace
+
+}  // namespace hora::pmi
+
+int main() {
+  const auto job = hora::pmi::read_job("hora-pmi1");
+  if (!job) return 2;
+  hora::launcher::PmiReply reply;
+  auto exchange = hora::pmi::exchange_of(*job, reply);
+  hora::pmi::Server server(*job, std::move(exchange));
+  if (reply.error.empty()) reply = server.open();
+  if (!hora::pmi::write_reply(reply) || !reply.error.empty()) _exit(1);
+  server.run();
+  _exit(0);  // a thread may wait for what never comes
+}

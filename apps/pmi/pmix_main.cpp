@@ -1,0 +1,23 @@
+// hora-pmix: serves PMIx to the ranks of one host. The agent starts it, tells it the job on
+// standard input, and gets the ranks' variables on standard output. It ends when standard input
+// does.
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "apps/pmi/job_pipe.h"
+#include "apps/pmi/pmix_server.h"
+
+int main() {
+  const auto job = hora::pmi::read_job("hora-pmix");
+  if (!job) return 2;
+  hora::launcher::PmiReply reply;
+  auto exchange = hora::pmi::exchange_of(*job, reply);
+  if (reply.error.empty()) reply = hora::pmi::start_pmix_server(*job, std::move(exchange));
+  if (!hora::pmi::write_reply(reply) || !reply.error.empty()) _exit(1);
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {  // until the agent closes it
+  }
+  hora::pmi::stop_pmix_server();
+  _exit(0);  // threads may wait for what never comes
+}

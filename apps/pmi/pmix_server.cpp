@@ -1,0 +1,388 @@
+#include "apps/pmi/pmix_server.h"
+
+#include <pmix.h>
+#include <pmix_server.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace hora::pmi {
+
+namespace {
+
+using launcher::PmiHost;
+using launcher::PmiJob;
+using launcher::PmiReply;
+
+struct Server {
+  PmiJob job;
+  std::optional<Exchange> exchange;
+  std::string name;  // of the job, to PMIx
+
+  std::mutex mutex;  // guards what follows, and every call back into the library
+  bool ending = false;
+  std::map<std::string, int> fences;  // how many each group of ranks has had
+};
+
+Server* the_server = nullptr;
+
+const PmiHost& own_host(const PmiJob& job) {
+  return job.hosts[static_cast<std::size_t>(job.own_host)];
+}
+
+// --- callbacks of the library: they must not block, so what takes time has a thread --------------
+
+// Answers the library, unless it is being ended.
+template <typename Function>
+void answer(const Function& function) {
+  const std::lock_guard<std::mutex> lock(the_server->mutex);
+  if (!the_server->ending) function();
+}
+
+void answer_modex(pmix_modex_cbfunc_t tell, void* context, const Result<std::string>& data) {
+  answer([&] {
+    if (!data) {
+      std::fprintf(stderr, "%s\n", data.error().message.c_str());
+      return tell(PMIX_ERROR, nullptr, 0, context, nullptr, nullptr);
+    }
+    auto* const kept = static_cast<char*>(std::malloc(data->size() + 1));
+    if (kept == nullptr) return tell(PMIX_ERR_NOMEM, nullptr, 0, context, nullptr, nullptr);
+    std::memcpy(kept, data->data(), data->size());
+    tell(PMIX_SUCCESS, kept, data->size(), context, std::free, kept);
+  });
+}
+
+pmix_status_t on_client(const pmix_proc_t*, void*, pmix_op_cbfunc_t tell, void* context) {
+  if (tell != nullptr) tell(PMIX_SUCCESS, context);
+  return PMIX_SUCCESS;
+}
+
+// The rank ends by itself, and the job with it.
+pmix_status_t on_abort(const pmix_proc_t*, void*, int, const char*, pmix_proc_t*, std::size_t,
+                       pmix_op_cbfunc_t tell, void* context) {
+  if (tell != nullptr) tell(PMIX_SUCCESS, context);
+  return PMIX_SUCCESS;
+}
+
+// The hosts of the ranks that take part.
+std::vector<int> hosts_of(const pmix_proc_t* procs, std::size_t count) {
+  std::vector<int> found;
+  for (std::size_t i = 0; i < the_server->job.hosts.size(); ++i) {
+    const auto& ranks = the_server->job.hosts[i].ranks;
+    const bool takes_part = std::any_of(procs, procs + count, [&](const pmix_proc_t& proc) {
+      return proc.rank == PMIX_RANK_WILDCARD ||
+             std::count(ranks.begin(), ranks.end(), static_cast<int>(proc.rank)) > 0;
+    });
+    if (takes_part) found.push_back(static_cast<int>(i));
+  }
+  return found;
+}
+
+// The same on all hosts, whatever the order in which a host names them.
+std::string name_of_group(const pmix_proc_t* procs, std::size_t count) {
+  std::vector<pmix_rank_t> ranks;
+  for (std::size_t i = 0; i < count; ++i) ranks.push_back(procs[i].rank);
+  std::sort(ranks.begin(), ranks.end());
+  if (!ranks.empty() && ranks.back() == PMIX_RANK_WILDCARD) return "all";
+  std::string name;
+  for (const pmix_rank_t rank : ranks) name += (name.empty() ? "" : "-") + std::to_string(rank);
+  return name;
+}
+
+// The library keeps `data`.
+pmix_status_t on_fence(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
+                       char* data, std::size_t bytes, pmix_modex_cbfunc_t tell, void* context) {
+  std::string mine = data == nullptr ? "" : std::string(data, bytes);
+  std::vector<int> hosts = hosts_of(procs, count);
+  const std::string group = name_of_group(procs, count);
+  std::string place = "hora_pmix_fence_" + group + "_";
+  {
+    const std::lock_guard<std::mutex> lock(the_server->mutex);
+    place += std::to_string(the_server->fences[group]++);
+  }
+  std::thread([mine = std::move(mine), hosts = std::move(hosts), place, tell, context] {
+    answer_modex(tell, context,
+                 hosts.size() < 2
+                     ? mine
+                     : the_server->exchange->gather(place, the_server->job.own_host, hosts, mine));
+  }).detach();
+  return PMIX_SUCCESS;
+}
+
+std::string card_key(pmix_rank_t rank) { return "hora_pmix_cards/" + std::to_string(rank); }
+
+// A rank here wants what a rank of another host has told: its server has published that.
+pmix_status_t on_direct_modex(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
+                              pmix_modex_cbfunc_t tell, void* context) {
+  if (!the_server->exchange) return PMIX_ERR_NOT_FOUND;
+  std::thread([rank = proc->rank, tell, context] {
+    answer_modex(tell, context, the_server->exchange->wait(card_key(rank)));
+  }).detach();
+  return PMIX_SUCCESS;
+}
+
+// Files and folders that a rank wants removed at its end are the library's own business.
+pmix_status_t on_job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t,
+                             const pmix_info_t*, std::size_t, pmix_info_cbfunc_t, void*) {
+  return PMIX_ERR_NOT_SUPPORTED;
+}
+
+// --- setting up ----------------------------------------------------------------------------------
+
+class InfoList {
+ public:
+  InfoList() = default;
+  ~InfoList() {
+    for (pmix_info_t& each : list_) PMIX_INFO_DESTRUCT(&each);
+  }
+  InfoList(const InfoList&) = delete;
+  InfoList& operator=(const InfoList&) = delete;
+
+  void add(const char* key, const void* value, pmix_data_type_t type) {
+    pmix_info_t info;
+    PMIX_INFO_CONSTRUCT(&info);
+    PMIX_INFO_LOAD(&info, key, value, type);
+    list_.push_back(info);
+  }
+  void text(const char* key, const std::string& value) { add(key, value.c_str(), PMIX_STRING); }
+  void number(const char* key, std::size_t value) {
+    const auto number = static_cast<std::uint32_t>(value);
+    add(key, &number, PMIX_UINT32);
+  }
+  void small(const char* key, std::size_t value) {
+    const auto number = static_cast<std::uint16_t>(value);
+    add(key, &number, PMIX_UINT16);
+  }
+  void rank(const char* key, int value) {
+    const auto number = static_cast<pmix_rank_t>(value);
+    add(key, &number, PMIX_PROC_RANK);
+  }
+  void list(const char* key, InfoList& inner) {
+    pmix_data_array_t array;
+    array.type = PMIX_INFO;
+    array.size = inner.list_.size();
+    array.array = inner.list_.data();
+    add(key, &array, PMIX_DATA_ARRAY);
+  }
+  pmix_info_t* data() { return list_.data(); }
+  std::size_t size() const { return list_.size(); }
+
+ private:
+  std::vector<pmix_info_t> list_;
+};
+
+std::string joined(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+struct Failed {
+  std::string what;
+};
+
+void must(pmix_status_t status, const char* what) {
+  if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED) {
+    throw Failed{std::string(what) + ": " + PMIx_Error_string(status)};
+  }
+}
+
+void make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw Failed{path + ": " + std::strerror(errno)};
+  }
+}
+
+pmix_proc_t process(int rank) {
+  pmix_proc_t proc;
+  PMIX_PROC_CONSTRUCT(&proc);
+  std::strncpy(proc.nspace, the_server->name.c_str(), PMIX_MAX_NSLEN);
+  proc.rank = static_cast<pmix_rank_t>(rank);
+  return proc;
+}
+
+void describe_ranks(InfoList& info, const std::string& directory) {
+  for (std::size_t host = 0; host < the_server->job.hosts.size(); ++host) {
+    const auto& ranks = the_server->job.hosts[host].ranks;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      InfoList about;
+      about.rank(PMIX_RANK, ranks[i]);
+      about.small(PMIX_LOCAL_RANK, i);
+      about.small(PMIX_NODE_RANK, i);
+      about.number(PMIX_NODEID, host);
+      about.number(PMIX_APPNUM, 0);
+      about.rank(PMIX_GLOBAL_RANK, ranks[i]);
+      about.text(PMIX_HOSTNAME, the_server->job.hosts[host].name);
+      if (static_cast<int>(host) == the_server->job.own_host) {
+        const std::string own = directory + "/" + std::to_string(ranks[i]);
+        make_directory(own);
+        about.text(PMIX_PROCDIR, own);
+      }
+      info.list(PMIX_PROC_DATA, about);
+    }
+  }
+}
+
+void describe_job(InfoList& info, const std::string& directory) {
+  const PmiJob& job = the_server->job;
+  const PmiHost& here = own_host(job);
+  std::size_t size = 0;
+  std::string names;
+  std::string places;
+  for (const PmiHost& host : job.hosts) {
+    size += host.ranks.size();
+    names += (names.empty() ? "" : ",") + host.name;
+    places += (places.empty() ? "" : ";") + joined(host.ranks);
+  }
+  char* regex = nullptr;
+  must(PMIx_generate_regex(names.c_str(), &regex), "naming the hosts");
+  info.add(PMIX_NODE_MAP, regex, PMIX_REGEX);
+  std::free(regex);
+  char* map = nullptr;
+  must(PMIx_generate_ppn(places.c_str(), &map), "placing the ranks");
+  info.add(PMIX_PROC_MAP, map, PMIX_REGEX);
+  std::free(map);
+  for (const char* key : {PMIX_UNIV_SIZE, PMIX_JOB_SIZE, PMIX_MAX_PROCS, PMIX_APP_SIZE}) {
+    info.number(key, size);
+  }
+  info.number(PMIX_LOCAL_SIZE, here.ranks.size());
+  info.number(PMIX_NODE_SIZE, here.ranks.size());
+  info.number(PMIX_NUM_NODES, job.hosts.size());
+  info.number(PMIX_NODEID, static_cast<std::size_t>(job.own_host));
+  info.number(PMIX_APPNUM, 0);
+  info.number(PMIX_JOB_NUM_APPS, 1);
+  info.rank(PMIX_LOCALLDR, here.ranks.front());
+  info.text(PMIX_LOCAL_PEERS, joined(here.ranks));
+  info.text(PMIX_HOSTNAME, here.name);
+  info.text(PMIX_JOBID, the_server->name);
+  // What the ranks leave behind there goes with the job, however they end.
+  info.text(PMIX_TMPDIR, directory);
+  info.text(PMIX_NSDIR, directory);
+  const bool yes = true;
+  info.add(PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
+}
+
+// What PMIx knows nothing of, as far as the user has not chosen it.
+void add_for_open_mpi(launcher::PmiReply& reply, const PmiHost& here) {
+  std::vector<std::pair<std::string, std::string>> wanted = {
+      // Release 4 takes itself for a world of one unless it is told of a daemon.
+      {"OMPI_MCA_orte_local_daemon_uri", "0.0;tcp://127.0.0.1:9"}};
+  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (cores > 0 && static_cast<long>(here.ranks.size()) > cores) {
+    wanted.emplace_back("OMPI_MCA_mpi_yield_when_idle", "1");
+  }
+  // Between hosts by the network on which they were found to reach each other.
+  const char* interface = std::getenv("HOROVOD_GLOO_IFACE");
+  const bool chosen = std::getenv("OMPI_MCA_btl_tcp_if_exclude") != nullptr;
+  if (the_server->exchange && interface != nullptr && *interface != '\0' && !chosen) {
+    wanted.emplace_back("OMPI_MCA_btl_tcp_if_include", interface);
+  }
+  for (const auto& variable : wanted) {
+    if (std::getenv(variable.first.c_str()) != nullptr) continue;
+    for (auto& [rank, variables] : reply.environment) variables.push_back(variable);
+  }
+}
+
+// Published as soon as the rank has told it, for ranks of other hosts that ask for it alone.
+void publish_card(int rank) {
+  const pmix_proc_t proc = process(rank);
+  const auto told = [](pmix_status_t status, char* data, std::size_t bytes, void* context) {
+    const auto whose = static_cast<pmix_rank_t>(reinterpret_cast<std::uintptr_t>(context));
+    if (status != PMIX_SUCCESS) return;
+    std::thread([whose, card = std::string(data, bytes)] {
+      static_cast<void>(the_server->exchange->publish(card_key(whose), card));
+    }).detach();
+  };
+  must(PMIx_server_dmodex_request(&proc, told,
+                                  reinterpret_cast<void*>(static_cast<std::uintptr_t>(rank))),
+       "waiting for a rank's card");
+}
+
+PmiReply set_up() {
+  const PmiJob& job = the_server->job;
+  const PmiHost& here = own_host(job);
+  const std::string directory = job.directory + "/.pmix";
+  make_directory(directory);
+
+  static pmix_server_module_t module{};
+  module.client_connected = on_client;
+  module.client_finalized = on_client;
+  module.abort = on_abort;
+  module.fence_nb = on_fence;
+  module.direct_modex = on_direct_modex;
+  module.job_control = on_job_control;
+  InfoList settings;
+  settings.text(PMIX_SERVER_TMPDIR, directory);
+  settings.text(PMIX_SYSTEM_TMPDIR, directory);
+  settings.text(PMIX_HOSTNAME, here.name);
+  must(PMIx_server_init(&module, settings.data(), settings.size()), "starting the server");
+
+  InfoList info;
+  describe_job(info, directory);
+  describe_ranks(info, directory);
+  pmix_nspace_t name{};
+  std::strncpy(name, the_server->name.c_str(), PMIX_MAX_NSLEN);
+  must(PMIx_server_register_nspace(name, static_cast<int>(here.ranks.size()), info.data(),
+                                   info.size(), nullptr, nullptr),
+       "describing the job");
+  PmiReply reply;
+  for (const int rank : here.ranks) {
+    const pmix_proc_t proc = process(rank);
+    must(PMIx_server_register_client(&proc, ::geteuid(), ::getegid(), nullptr, nullptr, nullptr),
+         "describing a rank");
+    char** variables = nullptr;
+    must(PMIx_server_setup_fork(&proc, &variables), "preparing a rank's environment");
+    auto& [whose, list] = reply.environment.emplace_back();
+    whose = rank;
+    for (char** each = variables; each != nullptr && *each != nullptr; ++each) {
+      const std::string text = *each;
+      const std::size_t equals = text.find('=');
+      list.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+      std::free(*each);
+    }
+    std::free(variables);
+    if (the_server->exchange) publish_card(rank);
+  }
+  add_for_open_mpi(reply, here);
+  return reply;
+}
+
+}  // namespace
+
+launcher::PmiReply start_pmix_server(const launcher::PmiJob& job,
+                                     std::optional<Exchange> exchange) {
+  the_server = new Server;  // lives as long as the process: threads may wait in it
+  the_server->job = job;
+  the_server->exchange = std::move(exchange);
+  the_server->name = "hora-" + job.job_id;  // not a number: Open MPI would take it for its own
+  try {
+    return set_up();
+  } catch (const Failed& failed) {
+    return {failed.what, {}, ""};
+  }
+}
+
+void stop_pmix_server() {
+  {
+    const std::lock_guard<std::mutex> lock(the_server->mutex);
+    the_server->ending = true;
+  }
+  pmix_nspace_t name{};
+  std::strncpy(name, the_server->name.c_str(), PMIX_MAX_NSLEN);
+  for (const int rank : own_host(the_server->job).ranks) {
+    const pmix_proc_t proc = process(rank);
+    PMIx_server_deregister_client(&proc, nullptr, nullptr);
+  }
+  PMIx_server_deregister_nspace(name, nullptr, nullptr);
+  PMIx_server_finalize();
+}
+
+}  // namespace hora::pmi

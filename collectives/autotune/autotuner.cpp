@@ -1,0 +1,131 @@
+#include "collectives/autotune/autotuner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace hora::collectives {
+
+namespace {
+
+constexpr std::size_t kScoresPerSample = 5;
+// A step of the program is over when a tensor's name returns. Where none does, so many reductions
+// count as one.
+constexpr std::int64_t kReductionsPerStep = 200;
+// The start and what the search has found, in turns: even.
+constexpr std::size_t kDuelSamples = 4;
+
+}  // namespace
+
+Autotuner::Autotuner(const Parameters& start, Freedom freedom, AutotuneOptions options)
+    : space_(start, freedom),
+      options_(options),
+      search_(
+          space_.point_of(start),
+          [this](const Point& point) { return space_.point_of(space_.at(point)); },
+          options.most_noise),
+      start_(start),
+      current_(start),
+      warmup_left_(options.warmup_samples) {}
+
+void Autotuner::begin_score(TimePoint now) {
+  began_ = now;
+  bytes_ = 0;
+  reductions_ = 0;
+}
+
+std::optional<Autotuner::Trial> Autotuner::ran(const std::string& name, std::int64_t bytes,
+                                               TimePoint now) {
+  if (result_ || change_) return std::nullopt;
+  // The first reduction starts the clock: what went before it is not its time.
+  if (!began_) {
+    begin_score(now);
+    return std::nullopt;
+  }
+  bytes_ += bytes;
+  ++reductions_;
+  const int steps = std::max(options_.steps_per_sample, 1);
+  const bool returned = ++seen_[name] > steps * (scored_ + 1);
+  if (!returned && reductions_ < steps * kReductionsPerStep) return std::nullopt;
+  const double us = std::chrono::duration<double, std::micro>(now - *began_).count();
+  scores_.push_back(static_cast<double>(bytes_) / std::max(us, 1e-3));
+  ++scored_;
+  begin_score(now);
+  return scores_.size() < kScoresPerSample ? std::nullopt : finish_sample();
+}
+
+std::optional<Autotuner::Trial> Autotuner::finish_sample() {
+  const auto middle = scores_.begin() + kScoresPerSample / 2;
+  std::nth_element(scores_.begin(), middle, scores_.end());
+  const Trial trial{current_, *middle};
+  scores_.clear();
+  if (warmup_left_ > 0) {
+    --warmup_left_;
+    return std::nullopt;
+  }
+  trials_.push_back(trial);
+  decide();
+  return trial;
+}
+
+// How much of the samples the search has; the last ones are a duel, where there are enough.
+std::size_t Autotuner::search_samples() const {
+  const std::size_t all = static_cast<std::size_t>(std::max(options_.most_samples, 1));
+  return all < 3 * kDuelSamples ? all : all - kDuelSamples;
+}
+
+void Autotuner::decide() {
+  const Trial& last = trials_.back();
+  Parameters next = current_;
+  if (!finalist_) {
+    // Differences are told as ratios.
+    search_.tell(std::log(std::max(last.score, 1e-9)));
+    next = space_.at(search_.next());
+    if (search_.told() >= search_samples()) {
+      const Point best = search_.best();
+      if (best == space_.point_of(start_)) return finish_search(start_);
+      if (static_cast<int>(search_samples()) == std::max(options_.most_samples, 1)) {
+        return finish_search(space_.at(best));
+      }
+      finalist_ = space_.at(best);
+      next = start_;
+    }
+  } else {
+    next = current_ == start_ ? *finalist_ : start_;
+    if (trials_.size() >= search_samples() + kDuelSamples) {
+      // What the machine did meanwhile fell on both alike.
+      double lead = 0;
+      for (std::size_t i = search_samples(); i < trials_.size(); ++i) {
+        const double score = std::log(std::max(trials_[i].score, 1e-9));
+        lead += trials_[i].parameters == start_ ? -score : score;
+      }
+      return finish_search(lead > 0 ? *finalist_ : start_);
+    }
+  }
+  if (next != current_) change_ = next;
+}
+
+// Its best trial is told with it.
+void Autotuner::finish_search(const Parameters& winner) {
+  Trial found{winner, -1};
+  for (const Trial& trial : trials_) {
+    const bool its = space_.point_of(trial.parameters) == space_.point_of(winner);
+    if (its && trial.score > found.score) found = trial;
+  }
+  if (found.parameters != current_) change_ = found.parameters;
+  result_ = found;
+}
+
+std::optional<Parameters> Autotuner::take_change() {
+  if (change_) current_ = *change_;
+  return std::exchange(change_, std::nullopt);
+}
+
+void Autotuner::changed(TimePoint now) {
+  scores_.clear();
+  seen_.clear();
+  scored_ = 0;
+  begin_score(now);
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,45 @@
+// Regression by a Gaussian process: what a function of some numbers may be where it has not been
+// seen, and how sure that is.  [pure]
+//
+// Matern 5/2 covariance with a length scale for each dimension. Length scales and the noise of the
+// values are those under which the values are the most likely.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace hora::collectives {
+
+using Point = std::vector<double>;  // each number from 0 to 1
+
+class GaussianProcess {
+ public:
+  // At least one point; as many values. `most_noise`: the largest share of the values' variance
+  // that may be noise, 0 to 1.
+  GaussianProcess(std::vector<Point> points, const std::vector<double>& values, double most_noise);
+
+  struct Prediction {
+    double mean = 0;
+    double deviation = 0;  // of the function, without the noise of a value
+  };
+  Prediction at(const Point& point) const;
+
+  const std::vector<double>& length_scales() const { return scales_; }
+  double noise() const { return noise_; }  // share of the variance
+
+ private:
+  double covariance(const Point& a, const Point& b) const;
+  double fit();  // answers the logarithm of the likelihood
+  std::vector<double> solve(std::vector<double> right) const;
+
+  std::vector<Point> points_;
+  std::vector<double> values_;  // mean 0, variance 1
+  double mean_ = 0;
+  double spread_ = 1;
+  std::vector<double> scales_;
+  double noise_ = 0;
+  std::vector<double> factor_;   // Cholesky's: lower triangle by rows
+  std::vector<double> weights_;  // inverse covariance times values
+};
+
+}  // namespace hora::collectives

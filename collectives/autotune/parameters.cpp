@@ -1,0 +1,84 @@
+#include "collectives/autotune/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hora::collectives {
+
+namespace {
+
+// Powers of two between which a size is searched.
+struct Sizes {
+  double least;
+  double most;
+
+  std::int64_t at(double x) const {
+    return std::int64_t{1} << std::lround(least + x * (most - least));
+  }
+  double of(std::int64_t bytes) const {
+    const double log = std::log2(static_cast<double>(std::max<std::int64_t>(bytes, 1)));
+    return std::clamp((log - least) / (most - least), 0.0, 1.0);
+  }
+};
+
+constexpr Sizes kFusion{16, 27};    // 64 KiB .. 128 MiB
+constexpr Sizes kShmSmall{10, 17};  // 1 .. 128 KiB
+constexpr Sizes kShmPart{13, 17};   // 8 .. 128 KiB
+constexpr double kMostCycleUs = 5000;
+
+}  // namespace
+
+std::vector<std::int64_t> to_numbers(const Parameters& parameters) {
+  return {parameters.fusion_threshold_bytes, parameters.cycle_time_us,
+          parameters.hierarchical_allreduce ? 1 : 0, parameters.shm_small_bytes,
+          parameters.shm_part_bytes};
+}
+
+std::optional<Parameters> from_numbers(const std::vector<std::int64_t>& numbers) {
+  if (numbers.size() != 5) return std::nullopt;
+  if (std::any_of(numbers.begin(), numbers.end(), [](auto each) { return each < 0; })) {
+    return std::nullopt;
+  }
+  return Parameters{numbers[0], numbers[1], numbers[2] != 0, numbers[3], numbers[4]};
+}
+
+std::size_t ParameterSpace::dimensions() const {
+  return std::size_t{freedom_.fusion} + std::size_t{freedom_.cycle_time} +
+         std::size_t{freedom_.hierarchical} + 2 * std::size_t{freedom_.shm};
+}
+
+Parameters ParameterSpace::at(const Point& point) const {
+  Parameters result = fixed_;
+  auto next = point.begin();
+  if (freedom_.fusion) result.fusion_threshold_bytes = kFusion.at(*next++);
+  if (freedom_.cycle_time) {  // short ones finer than long ones
+    const double x = *next++;
+    result.cycle_time_us = std::lround(kMostCycleUs * x * x * x / 50) * 50;
+  }
+  if (freedom_.hierarchical) result.hierarchical_allreduce = *next++ >= 0.5;
+  if (freedom_.shm) {
+    result.shm_small_bytes = kShmSmall.at(*next++);
+    result.shm_part_bytes = kShmPart.at(*next++);
+  }
+  return result;
+}
+
+Point ParameterSpace::point_of(const Parameters& parameters) const {
+  Point point;
+  if (freedom_.fusion) point.push_back(kFusion.of(parameters.fusion_threshold_bytes));
+  if (freedom_.cycle_time) {
+    const double share = static_cast<double>(parameters.cycle_time_us) / kMostCycleUs;
+    point.push_back(std::cbrt(std::clamp(share, 0.0, 1.0)));
+  }
+  if (freedom_.hierarchical) point.push_back(parameters.hierarchical_allreduce ? 1.0 : 0.0);
+  if (freedom_.shm) {
+    const auto or_most = [](std::int64_t bytes, const Sizes& sizes) {
+      return bytes == 0 ? 1.0 : sizes.of(bytes);
+    };
+    point.push_back(or_most(parameters.shm_small_bytes, kShmSmall));
+    point.push_back(or_most(parameters.shm_part_bytes, kShmPart));
+  }
+  return point;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,52 @@
+// What may be changed while a job runs, the same on every rank from the same verdict on.  [pure]
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "collectives/autotune/bayes_search.h"
+
+namespace hora::collectives {
+
+struct Parameters {
+  std::int64_t fusion_threshold_bytes = 128 << 20;
+  std::int64_t cycle_time_us = 0;      // how long what is ready may wait for more to share its step
+  bool hierarchical_allreduce = true;  // where the set has both ways
+  // Of the shm backend; 0: as it thinks best.
+  std::int64_t shm_small_bytes = 0;  // up to here every rank reduces all
+  std::int64_t shm_part_bytes = 0;   // what a rank reduces at a time above that
+
+  friend bool operator==(const Parameters&, const Parameters&) = default;
+};
+
+std::vector<std::int64_t> to_numbers(const Parameters& parameters);
+// Nothing for what to_numbers() cannot have made.
+std::optional<Parameters> from_numbers(const std::vector<std::int64_t>& numbers);
+
+// What the search may touch.
+struct Freedom {
+  bool fusion = false;
+  bool cycle_time = false;
+  bool hierarchical = false;
+  bool shm = false;
+
+  bool any() const { return fusion || cycle_time || hierarchical || shm; }
+};
+
+// The free parameters as a point of the unit cube, sizes on a logarithmic scale. What is not free
+// keeps its value.
+class ParameterSpace {
+ public:
+  ParameterSpace(Parameters fixed, Freedom freedom) : fixed_(fixed), freedom_(freedom) {}
+
+  std::size_t dimensions() const;
+  Parameters at(const Point& point) const;
+  Point point_of(const Parameters& parameters) const;
+
+ private:
+  Parameters fixed_;
+  Freedom freedom_;
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,52 @@
+// What backends have in common: which function runs an operation, and, for those that do one
+// operation at a time to its end, all the rest of the interface.
+#pragma once
+
+#include <exception>
+
+#include "collectives/backends/backend.h"
+
+namespace hora::collectives {
+
+// Calls the handler's function for the step's operation: allreduce(step, error), ...
+template <typename Handler>
+bool run_operation(Handler& handler, const Step& step, ErrorText& error) {
+  switch (static_cast<hora_operation>(step.operation)) {
+    case HORA_ALLREDUCE:
+      return handler.allreduce(step, error);
+    case HORA_ALLGATHER:
+      return handler.allgather(step, error);
+    case HORA_BROADCAST:
+      return handler.broadcast(step, error);
+    case HORA_ALLTOALL:
+      return handler.alltoall(step, error);
+    case HORA_REDUCESCATTER:
+      return handler.reducescatter(step, error);
+    case HORA_BARRIER:
+      return handler.barrier(step, error);
+    case HORA_JOIN:
+      break;
+  }
+  return error.set("this backend has no such operation");
+}
+
+// `Derived` is the final class; it has run(step, error), which may throw when memory is short.
+template <typename Derived>
+class BlockingBackend : public Backend {
+ public:
+  Progress execute(const Step& step, std::uint64_t*, ErrorText& error) noexcept final {
+    try {
+      return static_cast<Derived*>(this)->run(step, error) ? Progress::kDone : Progress::kFailed;
+    } catch (const std::exception& failure) {
+      error.set("%s", failure.what());
+      return Progress::kFailed;
+    }
+  }
+  Progress poll(std::uint64_t, ErrorText&) noexcept final { return Progress::kDone; }
+  void destroy() noexcept override { delete static_cast<Derived*>(this); }
+
+ protected:
+  ~BlockingBackend() = default;
+};
+
+}  // namespace hora::collectives

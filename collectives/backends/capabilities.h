@@ -1,0 +1,58 @@
+// The end of a backend's file: what it offers.
+#pragma once
+
+#include <array>
+
+#include "collectives/backends/backend.h"
+
+namespace hora::collectives {
+
+// A row like `sample` for every operation of hora.h.
+constexpr std::array<Capability, 6> rows_for_all_operations(const Capability& sample) {
+  std::array<Capability, 6> rows{};
+  constexpr hora_operation kAll[] = {HORA_ALLREDUCE, HORA_ALLGATHER,     HORA_BROADCAST,
+                                     HORA_ALLTOALL,  HORA_REDUCESCATTER, HORA_BARRIER};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = sample;
+    rows[i].operation = kAll[i];
+  }
+  return rows;
+}
+
+// For backends that need nothing but what libhora is made of.
+inline const char* no_version() noexcept { return ""; }
+inline bool always_usable(const ProbeContext&, ErrorText&) noexcept { return true; }
+
+// With `create` or `connect` still to be set.
+template <std::size_t kCount>
+constexpr BackendDescriptor descriptor_of(
+    const char* id, const char* label, const std::array<Capability, kCount>& rows,
+    decltype(BackendDescriptor::version) version = no_version,
+    decltype(BackendDescriptor::probe) probe = always_usable) {
+  return {kBorderVersion, sizeof(BackendDescriptor),         id,      label,  version, probe,
+          rows.data(),    static_cast<std::int32_t>(kCount), nullptr, nullptr};
+}
+
+template <std::size_t kCount>
+constexpr BackendDescriptor backend_descriptor(
+    const char* id, const char* label, const std::array<Capability, kCount>& rows,
+    decltype(BackendDescriptor::create) create,
+    decltype(BackendDescriptor::version) version = no_version,
+    decltype(BackendDescriptor::probe) probe = always_usable) {
+  BackendDescriptor descriptor = descriptor_of(id, label, rows, version, probe);
+  descriptor.create = create;
+  return descriptor;
+}
+
+template <std::size_t kCount>
+constexpr BackendDescriptor transport_descriptor(
+    const char* id, const char* label, const std::array<Capability, kCount>& rows,
+    decltype(BackendDescriptor::connect) connect,
+    decltype(BackendDescriptor::version) version = no_version,
+    decltype(BackendDescriptor::probe) probe = always_usable) {
+  BackendDescriptor descriptor = descriptor_of(id, label, rows, version, probe);
+  descriptor.connect = connect;
+  return descriptor;
+}
+
+}  // namespace hora::collectives

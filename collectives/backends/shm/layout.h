@@ -1,0 +1,66 @@
+// Where everything lies in the memory that the ranks of a host share; the same on every rank.
+// [pure]
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace hora::collectives::shm {
+
+inline constexpr std::uint64_t kDepth = 4;  // chunks in each ring
+inline constexpr std::int64_t kPageBytes = 4096;
+
+inline std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// `lines`: of each rank's counters; `desk`: of what each shows the others besides (single_copy.h).
+struct Layout {
+  int size = 1;
+  std::int64_t line_bytes = 0;
+  std::int64_t desk_bytes = 0;
+  std::int64_t small_bytes = 0;  // what everybody gives and reduces at once
+  std::int64_t chunk_bytes = 0;  // what one rank gives at a time
+  std::int64_t part_bytes = 0;   // what one rank reduces of it
+
+  std::int64_t lines() const { return round_up(size * line_bytes, kPageBytes); }
+  std::int64_t desks() const { return round_up(size * desk_bytes, kPageBytes); }
+  std::int64_t small() const { return round_up(2 * small_bytes, kPageBytes); }
+  std::int64_t per_rank() const {
+    return small() + static_cast<std::int64_t>(kDepth) * (chunk_bytes + part_bytes);
+  }
+  std::int64_t total() const { return lines() + desks() + size * per_rank(); }
+
+  char* desk(char* base, int rank) const { return base + lines() + rank * desk_bytes; }
+  char* rank_area(char* base, int rank) const {
+    return base + lines() + desks() + rank * per_rank();
+  }
+  char* small_slot(char* base, int rank, std::uint64_t turn) const {
+    return rank_area(base, rank) + static_cast<std::int64_t>(turn % 2) * small_bytes;
+  }
+  char* chunk(char* base, int rank, std::uint64_t turn) const {
+    return rank_area(base, rank) + small() + static_cast<std::int64_t>(turn % kDepth) * chunk_bytes;
+  }
+  char* part(char* base, int rank, std::uint64_t turn) const {
+    return rank_area(base, rank) + small() + static_cast<std::int64_t>(kDepth) * chunk_bytes +
+           static_cast<std::int64_t>(turn % kDepth) * part_bytes;
+  }
+};
+
+// The rings of all ranks together within the budget, a part at most 128 KiB and at least one page.
+// What each rank reads of all others in one step stays in its cache.
+inline Layout plan_layout(int size, std::int64_t budget_bytes) {
+  Layout layout;
+  layout.size = size;
+  layout.small_bytes = std::clamp(std::int64_t{256 * 1024} / size / kPageBytes * kPageBytes,
+                                  kPageBytes, std::int64_t{128 * 1024});
+  const std::int64_t most = 128 * 1024;
+  const std::int64_t affordable =
+      budget_bytes / (std::int64_t{size} * static_cast<std::int64_t>(kDepth) * (size + 1));
+  layout.part_bytes = std::clamp(affordable / kPageBytes * kPageBytes, kPageBytes, most);
+  layout.chunk_bytes = layout.part_bytes * size;
+  return layout;
+}
+
+}  // namespace hora::collectives::shm

@@ -1,0 +1,13 @@
+// Collectives over shared memory that move tensors as they are. False: the job is ending.
+#pragma once
+
+#include "collectives/backends/shm/rings.h"
+#include "collectives/backends/shm/work.h"
+
+namespace hora::collectives::shm {
+
+bool broadcast(Rings& rings, const Work& work);
+bool allgather(Rings& rings, const Work& work);
+bool alltoall(Rings& rings, const Work& work);
+
+}  // namespace hora::collectives::shm

@@ -1,0 +1,148 @@
+#include "collectives/backends/shm/reductions.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hora::collectives::shm {
+
+namespace {
+
+constexpr std::int64_t kBlockBytes = 16 * 1024;  // what a core works on at a time; stays in L1
+constexpr std::int64_t kLineBytes = 64;
+
+}  // namespace
+
+Share share_of(int rank, int size, std::int64_t begin, std::int64_t left, std::int64_t width) {
+  const std::int64_t unit = kLineBytes / std::min<std::int64_t>(width, kLineBytes);
+  const std::int64_t share = round_up((left + size - 1) / size, unit);
+  return {begin + std::min(left, share * rank), begin + std::min(left, share * (rank + 1))};
+}
+
+Reductions::Reductions(Rings& rings)
+    : rings_(rings), scratch_(static_cast<std::size_t>(kBlockBytes)) {}
+
+// Reduces elements [begin, end) of the whole vector: those of the others lie in their chunks of
+// this turn at `offset_bytes`, this rank's own in its tensors. The result goes to `target` and,
+// if wanted, to the outputs.
+void Reductions::reduce_part(const Work& work, char* target, std::uint64_t turn,
+                             std::int64_t offset_bytes, std::int64_t begin, std::int64_t end,
+                             bool to_outputs) {
+  const std::int64_t width = work.width();
+  const std::int64_t block = kBlockBytes / width;
+  const double prescale = work.step().prescale;
+  work.view().each(
+      begin, end,
+      [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t offset) {
+        for (std::int64_t done = 0; done < count; done += block) {
+          const std::int64_t now = std::min(block, count - done);
+          const std::int64_t place = (offset + done) * width;
+          const char* own = static_cast<const char*>(piece.input) + (first + done) * width;
+          if (prescale != 1.0) {
+            kernels().scale[work.dtype()](scratch_.data(), own, now, prescale);
+            own = scratch_.data();
+          }
+          const auto source = [&](int rank) {
+            return rank == rings_.index() ? own : rings_.chunk(rank, turn) + offset_bytes + place;
+          };
+          work.reduce(target + place, source, rings_.size(), now);
+          if (!to_outputs) continue;
+          work.put(static_cast<char*>(piece.output) + (first + done) * width, target + place, now);
+        }
+      });
+}
+
+bool Reductions::allreduce_small(const Work& work) {
+  const std::int64_t count = work.count();
+  work.give(rings_.small_slot_of_next_meeting(), 0, count);
+  if (!rings_.meet()) return false;
+  work.view().each(
+      0, count,
+      [&](const Piece& piece, std::int64_t first, std::int64_t length, std::int64_t offset) {
+        const auto source = [&](int rank) {
+          return rings_.small_slot(rank) + offset * work.width();
+        };
+        work.reduce(static_cast<char*>(piece.output) + first * work.width(), source, rings_.size(),
+                    length);
+      });
+  return true;
+}
+
+bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
+  const std::int64_t total = work.count();
+  const std::int64_t per_turn = part_bytes / work.width() * rings_.size();
+  const std::uint64_t turns = turns_for(total, per_turn);
+  const auto begin_of = [&](std::uint64_t turn) {
+    return static_cast<std::int64_t>(turn) * per_turn;
+  };
+  // The last turn may be short: its parts are equal, too.
+  const auto share = [&](std::uint64_t turn, int rank) {
+    const std::int64_t begin = begin_of(turn);
+    return share_of(rank, rings_.size(), begin, std::min(per_turn, total - begin), work.width());
+  };
+  const auto give_turn = [&](std::uint64_t turn) {
+    // The chunk's place is free when everybody has reduced what was there.
+    if (!rings_.wait_for_place(kReduced, turn)) return false;
+    for (int step = 1; step < rings_.size(); ++step) {
+      const Share its = share(turn, (rings_.index() + step) % rings_.size());
+      work.give(rings_.chunk(rings_.index(), turn) + (its.begin - begin_of(turn)) * work.width(),
+                its.begin, its.end);
+    }
+    rings_.publish(kGiven, turn);
+    return true;
+  };
+  const auto take_turn = [&](std::uint64_t turn) {
+    for (int step = 1; step < rings_.size(); ++step) {
+      const int rank = (rings_.index() + step) % rings_.size();
+      if (!rings_.wait_one(kReduced, rank, turn)) return false;
+      const Share its = share(turn, rank);
+      work.take(rings_.part(rank, turn), its.begin, its.end);
+    }
+    rings_.publish(kTaken, turn);
+    return true;
+  };
+  if (!give_turn(0)) return false;
+  for (std::uint64_t turn = 0; turn < turns; ++turn) {
+    if (turn + 1 < turns && !give_turn(turn + 1)) return false;
+    if (!rings_.wait_all(kGiven, turn)) return false;
+    if (!rings_.wait_for_place(kTaken, turn)) return false;
+    const Share own = share(turn, rings_.index());
+    reduce_part(work, rings_.part(rings_.index(), turn), turn,
+                (own.begin - begin_of(turn)) * work.width(), own.begin, own.end, true);
+    rings_.publish(kReduced, turn);
+    // One turn behind, so that the others have had time to reduce theirs.
+    if (turn > 0 && !take_turn(turn - 1)) return false;
+  }
+  return take_turn(turns - 1) && rings_.finish(turns);
+}
+
+bool Reductions::reducescatter(const Work& work) {
+  const std::int64_t* const counts = work.step().receive_counts;
+  std::vector<std::int64_t> starts(1, 0);  // of each rank's part, in elements
+  std::int64_t longest = 0;
+  for (int rank = 0; rank < rings_.size(); ++rank) {
+    starts.push_back(starts.back() + counts[rank]);
+    longest = std::max(longest, counts[rank]);
+  }
+  const std::int64_t room = rings_.part_bytes() / work.width();
+  const std::uint64_t turns = turns_for(longest, room);
+  for (std::uint64_t turn = 0; turn < turns; ++turn) {
+    if (!rings_.wait_for_place(kReduced, turn)) return false;
+    for (int step = 1; step < rings_.size(); ++step) {
+      const int rank = (rings_.index() + step) % rings_.size();
+      const auto [begin, length] = portion(counts[rank], room, turn);
+      const std::int64_t first = starts[static_cast<std::size_t>(rank)] + begin;
+      work.give(rings_.chunk(rings_.index(), turn) + rank * rings_.part_bytes(), first,
+                first + length);
+    }
+    rings_.publish(kGiven, turn);
+    if (!rings_.wait_all(kGiven, turn)) return false;
+    const auto [begin, length] = portion(counts[rings_.index()], room, turn);
+    const std::int64_t first = starts[static_cast<std::size_t>(rings_.index())] + begin;
+    reduce_part(work, static_cast<char*>(work.piece().output) + begin * work.width(), turn,
+                rings_.index() * rings_.part_bytes(), first, first + length, false);
+    rings_.publish(kReduced, turn);
+  }
+  return rings_.finish(turns);
+}
+
+}  // namespace hora::collectives::shm

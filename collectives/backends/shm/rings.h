@@ -1,0 +1,96 @@
+// The shared memory of a set's ranks: rings of chunks and parts, slots for what is small, and how
+// the ranks tell each other how far they are.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/backends/backend.h"
+#include "collectives/backends/shm/board.h"
+#include "collectives/backends/shm/layout.h"
+#include "collectives/memory/segment.h"
+
+namespace hora::collectives::shm {
+
+// Counters of the board; each only grows. The first three count turns of the rings, over all
+// operations; each says "what I had to do with the turns below this number is done":
+//   kGiven    my chunks are there
+//   kReduced  my part is there, and I no longer read the others' chunks for it
+//   kTaken    I have taken the others' parts (or chunks, where nothing is reduced)
+// The fourth counts meetings.
+enum Counter { kGiven = 0, kReduced = 1, kTaken = 2, kMet = 3 };
+
+class Rings {
+ public:
+  // Collective. False: `error` says why not.
+  bool open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& error);
+
+  int index() const { return index_; }
+  int size() const { return layout_.size; }
+  std::int64_t small_bytes() const { return layout_.small_bytes; }
+  std::int64_t chunk_bytes() const { return layout_.chunk_bytes; }
+  std::int64_t part_bytes() const { return layout_.part_bytes; }
+
+  // Turns are counted from the beginning of the operation.
+  char* chunk(int rank, std::uint64_t turn) const {
+    return layout_.chunk(base_address_, rank, base_ + turn);
+  }
+  char* part(int rank, std::uint64_t turn) const {
+    return layout_.part(base_address_, rank, base_ + turn);
+  }
+  char* desk(int rank) const { return layout_.desk(base_address_, rank); }
+
+  // This rank has done its part of a turn. The waits are false when the job is ending.
+  void publish(Counter counter, std::uint64_t turn) { publish_absolute(counter, base_ + turn + 1); }
+  bool wait_all(Counter counter, std::uint64_t turn) {
+    return board_.wait_all(counter, base_ + turn + 1);
+  }
+  bool wait_one(Counter counter, int rank, std::uint64_t turn) {
+    return board_.wait_one(counter, rank, base_ + turn + 1);
+  }
+  // Until nobody needs any more what lies where this turn's chunk (or part) will lie.
+  bool wait_for_place(Counter counter, std::uint64_t turn) {
+    const std::uint64_t absolute = base_ + turn;
+    return absolute < kDepth || board_.wait_all(counter, absolute - kDepth + 1);
+  }
+  // An operation of so many turns is over for this rank. The others may still be at it: whoever
+  // uses a ring's place again waits for them then (wait_for_place).
+  bool finish(std::uint64_t turns) {
+    base_ += turns;
+    for (Counter counter : {kGiven, kReduced, kTaken}) publish_absolute(counter, base_);
+    return !board_.aborted();
+  }
+
+  // The whole set comes to one point. Answers when all have.
+  bool meet() {
+    ++meetings_;
+    board_.advance(kMet, meetings_);
+    return board_.wait_all(kMet, meetings_);
+  }
+  // A slot is filled before a meeting and read after it. It is used again at the meeting after the
+  // next; by then everybody has finished reading it, since everybody has come to the one between.
+  char* small_slot(int rank) const { return layout_.small_slot(base_address_, rank, meetings_); }
+  char* small_slot_of_next_meeting() const {
+    return layout_.small_slot(base_address_, index_, meetings_ + 1);
+  }
+
+  void abort() { board_.abort(); }
+  bool aborted() const { return board_.aborted(); }
+
+ private:
+  void publish_absolute(Counter counter, std::uint64_t value) {
+    if (own_[counter] == value) return;
+    own_[counter] = value;
+    board_.advance(counter, value);
+  }
+
+  Segment segment_;
+  Layout layout_;
+  char* base_address_ = nullptr;
+  int index_ = 0;
+  Board board_;
+  std::uint64_t own_[3] = {};
+  std::uint64_t base_ = 0;  // turns of all operations so far
+  std::uint64_t meetings_ = 0;
+};
+
+}  // namespace hora::collectives::shm

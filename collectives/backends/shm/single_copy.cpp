@@ -1,0 +1,221 @@
+#include "collectives/backends/shm/single_copy.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "collectives/backends/shm/reductions.h"
+#include "collectives/memory/futex.h"
+
+namespace hora::collectives::shm {
+
+namespace {
+
+constexpr int kMostPieces = 32;
+// Above, the rings are as fast, since they stay in the caches while the tensors do not.
+constexpr std::int64_t kMostBytes = 1 << 20;
+
+// What is read of a rank and reduced at a time: of all together no more than a core's own cache
+// has room for.
+std::int64_t block_bytes(int size) {
+  return std::max(std::int64_t{128 * 1024} / size / 64 * 64, std::int64_t{1024});
+}
+
+// Reads all of `remote` into `local`, which are as long as each other.
+bool read_all(pid_t pid, std::vector<iovec>& local, std::vector<iovec>& remote) {
+  std::size_t bytes = 0;
+  for (const iovec& each : remote) bytes += each.iov_len;
+  while (bytes > 0) {
+    const ssize_t count =
+        process_vm_readv(pid, local.data(), local.size(), remote.data(), remote.size(), 0);
+    if (count <= 0) return false;
+    bytes -= static_cast<std::size_t>(count);
+    for (auto* list : {&local, &remote}) {
+      auto left = static_cast<std::size_t>(count);
+      auto at = list->begin();
+      for (; at != list->end() && at->iov_len <= left; ++at) left -= at->iov_len;
+      list->erase(list->begin(), at);
+      if (list->empty()) break;
+      list->front().iov_base = static_cast<char*>(list->front().iov_base) + left;
+      list->front().iov_len -= left;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+// What a rank shows the others.
+struct alignas(64) SingleCopy::Desk {
+  std::int32_t pid;
+  std::int32_t readable;  // its tensors of this operation
+  const char* inputs[kMostPieces];
+  const char* outputs[kMostPieces];
+};
+
+std::int64_t SingleCopy::desk_bytes() { return sizeof(Desk); }
+
+SingleCopy::Desk& SingleCopy::desk(int rank) const {
+  return *reinterpret_cast<Desk*>(rings_.desk(rank));
+}
+
+bool SingleCopy::try_out(const GroupContext& group, ErrorText& error) {
+  struct Card {
+    std::int32_t pid;
+    std::int32_t index;
+    const void* address;
+  };
+  // What the others are to find at the address: unlike that of any other process that they might
+  // see under this number.
+  const std::string secret = std::string(group.job) + "/" + std::to_string(group.index);
+  const Card card{static_cast<std::int32_t>(getpid()), group.index, secret.data()};
+  const char* const wanted = group.services->setting("HORA_SHM_SINGLE_COPY");
+  // Where ranks share cores, waiting for each other costs more than copying: rings need less of it.
+  bool good = wanted != nullptr && *wanted != '\0' ? std::strcmp(wanted, "0") != 0
+                                                   : cores_for(group.local_size);
+  const void* const* received = nullptr;
+  const std::size_t* lengths = nullptr;
+  if (!group.services->exchange(&card, sizeof card, false, &received, &lengths, error)) {
+    return false;
+  }
+  std::vector<Card> cards(static_cast<std::size_t>(group.size));
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    good = good && lengths[i] == sizeof card;
+    if (good) std::memcpy(&cards[i], received[i], sizeof card);
+  }
+  for (int rank = 0; good && rank < group.size; ++rank) {
+    const std::string expected = std::string(group.job) + "/" + std::to_string(rank);
+    std::string found(expected.size(), '\0');
+    const Card& its = cards[static_cast<std::size_t>(rank)];
+    std::vector<iovec> local{{found.data(), found.size()}};
+    std::vector<iovec> remote{{const_cast<void*>(its.address), found.size()}};
+    good = read_all(its.pid, local, remote) && found == expected;
+  }
+  const char mine = good ? 1 : 0;
+  if (!group.services->exchange(&mine, 1, false, &received, &lengths, error)) return false;
+  possible_ = true;
+  for (int rank = 0; rank < group.size; ++rank) {
+    possible_ = possible_ && lengths[rank] == 1 && *static_cast<const char*>(received[rank]) == 1;
+  }
+  if (possible_) scratch_.resize(static_cast<std::size_t>(block_bytes(group.size) * group.size));
+  desk(rings_.index()).pid = card.pid;
+  return true;
+}
+
+bool SingleCopy::suits(const Work& work) const {
+  const std::int64_t bytes = work.count() * work.width();
+  return possible_ && bytes <= kMostBytes && work.step().piece_count <= kMostPieces;
+}
+
+// Memory that a driver has mapped cannot be read by others; then nor by ourselves in this way.
+bool SingleCopy::can_be_read(const Work& work) const {
+  const Step& step = work.step();
+  std::vector<char> found(static_cast<std::size_t>(4 * step.piece_count));
+  std::vector<iovec> local;
+  std::vector<iovec> remote;
+  for (int i = 0; i < step.piece_count; ++i) {
+    const Piece& piece = step.pieces[i];
+    if (piece.count == 0) continue;
+    for (const void* tensor : {piece.input, static_cast<const void*>(piece.output)}) {
+      char* const first = const_cast<char*>(static_cast<const char*>(tensor));
+      for (char* byte : {first, first + piece.count * work.width() - 1}) {
+        local.push_back({&found[local.size()], 1});
+        remote.push_back({byte, 1});
+      }
+    }
+  }
+  return read_all(getpid(), local, remote);
+}
+
+SingleCopy::Outcome SingleCopy::allreduce(const Work& work, ErrorText& error) {
+  const Step& step = work.step();
+  Desk& own = desk(rings_.index());
+  for (int i = 0; i < step.piece_count; ++i) {
+    own.inputs[i] = static_cast<const char*>(step.pieces[i].input);
+    own.outputs[i] = static_cast<const char*>(step.pieces[i].output);
+  }
+  own.readable = can_be_read(work) ? 1 : 0;
+  error.set("the job is ending");
+  if (!rings_.meet()) return Outcome::kFailed;
+  for (int rank = 0; rank < rings_.size(); ++rank) {
+    // Everybody sees the same, and shows nothing new before everybody has come to the next meeting.
+    if (desk(rank).readable == 0) return Outcome::kElsewhere;
+  }
+  if (!reduce_own(work, error) || !rings_.meet()) return Outcome::kFailed;
+  for (int step_to = 1; step_to < rings_.size(); ++step_to) {
+    const int rank = (rings_.index() + step_to) % rings_.size();
+    const Share its = share_of(rank, rings_.size(), 0, work.count(), work.width());
+    if (!read(rank, true, work, its.begin, its.end, nullptr, error)) return Outcome::kFailed;
+  }
+  // From here on this rank's caller may do with its tensors what it likes.
+  return rings_.meet() ? Outcome::kDone : Outcome::kFailed;
+}
+
+// Elements [begin, end) of another rank's inputs into `target`, or of its outputs into ours.
+bool SingleCopy::read(int rank, bool outputs, const Work& work, std::int64_t begin,
+                      std::int64_t end, char* target, ErrorText& error) {
+  const Desk& its = desk(rank);
+  const std::int64_t width = work.width();
+  std::vector<iovec> local;
+  std::vector<iovec> remote;
+  work.view().each(
+      begin, end,
+      [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t offset) {
+        const auto at = &piece - work.step().pieces;
+        const auto bytes = static_cast<std::size_t>(count * width);
+        char* const to =
+            outputs ? static_cast<char*>(piece.output) + first * width : target + offset * width;
+        const char* const from = (outputs ? its.outputs[at] : its.inputs[at]) + first * width;
+        local.push_back({to, bytes});
+        remote.push_back({const_cast<char*>(from), bytes});
+      });
+  if (read_all(its.pid, local, remote)) return true;
+  return error.set("reading from the process %d of rank %d of the set: %s", its.pid, rank,
+                   std::strerror(errno));
+}
+
+bool SingleCopy::reduce_own(const Work& work, ErrorText& error) {
+  const int size = rings_.size();
+  const int index = rings_.index();
+  const std::int64_t width = work.width();
+  const double prescale = work.step().prescale;
+  const Share own = share_of(index, size, 0, work.count(), width);
+  const std::int64_t block = block_bytes(size) / width;
+  const auto scratch_of = [&](int rank) { return scratch_.data() + rank * block * width; };
+  for (std::int64_t begin = own.begin; begin < own.end; begin += block) {
+    const std::int64_t end = std::min(own.end, begin + block);
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == index) continue;
+      if (!read(rank, false, work, begin, end, scratch_of(rank), error)) return false;
+      if (prescale != 1.0) {
+        kernels().scale[work.dtype()](scratch_of(rank), scratch_of(rank), end - begin, prescale);
+      }
+    }
+    work.view().each(
+        begin, end,
+        [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t offset) {
+          const char* mine = static_cast<const char*>(piece.input) + first * width;
+          char* const out = static_cast<char*>(piece.output) + first * width;
+          char* const aside = scratch_of(index) + offset * width;
+          if (prescale != 1.0) {
+            kernels().scale[work.dtype()](aside, mine, count, prescale);
+            mine = aside;
+          } else if (mine == out && index > 1) {
+            // The first two are added before it is its turn.
+            std::memcpy(aside, mine, static_cast<std::size_t>(count * width));
+            mine = aside;
+          }
+          const auto source = [&](int rank) -> const char* {
+            return rank == index ? mine : scratch_of(rank) + offset * width;
+          };
+          work.reduce(out, source, size, count);
+        });
+  }
+  return true;
+}
+
+}  // namespace hora::collectives::shm

@@ -1,0 +1,93 @@
+// A step as the algorithms over shared memory see it: its tensors as one long vector.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "collectives/backends/backend.h"
+#include "collectives/backends/shm/piece_view.h"
+#include "collectives/kernels/kernels.h"
+#include "collectives/memory/stream_copy.h"
+
+namespace hora::collectives::shm {
+
+// From here on outputs would drive inputs and rings out of a core's own cache.
+inline constexpr std::int64_t kStreamFrom = 256 * 1024;
+
+class Work {
+ public:
+  void assign(const Step& step) {
+    step_ = &step;
+    width_ = static_cast<std::int64_t>(dtype_bytes(dtype()));
+    view_.assign(step.pieces, step.piece_count);
+    streams_ = count() * width_ >= kStreamFrom;
+  }
+
+  const Step& step() const { return *step_; }
+  hora_dtype dtype() const { return static_cast<hora_dtype>(step_->dtype); }
+  hora_reduce_op reduce_op() const { return static_cast<hora_reduce_op>(step_->reduce_op); }
+  std::int64_t width() const { return width_; }
+  const PieceView& view() const { return view_; }
+  std::int64_t count() const { return view_.count(); }
+  const Piece& piece() const { return step_->pieces[0]; }
+
+  // Elements [begin, end) of the inputs, prescaled, to a stretch of memory.
+  void give(char* target, std::int64_t begin, std::int64_t end) const {
+    view_.each(
+        begin, end,
+        [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t offset) {
+          const char* source = static_cast<const char*>(piece.input) + first * width_;
+          if (step_->prescale == 1.0) {
+            std::memcpy(target + offset * width_, source, static_cast<std::size_t>(count * width_));
+          } else {
+            kernels().scale[dtype()](target + offset * width_, source, count, step_->prescale);
+          }
+        });
+  }
+
+  // Back, to the outputs.
+  void take(const char* source, std::int64_t begin, std::int64_t end) const {
+    view_.each(
+        begin, end,
+        [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t offset) {
+          put(static_cast<char*>(piece.output) + first * width_, source + offset * width_, count);
+        });
+  }
+  // Elements to an output.
+  void put(char* output, const char* source, std::int64_t count) const {
+    const auto bytes = static_cast<std::size_t>(count * width_);
+    if (streams_) {
+      stream_copy(output, source, bytes);
+    } else {
+      std::memcpy(output, source, bytes);
+    }
+  }
+
+  // target = source(0) op source(1) op ... over all ranks; `source(rank)` is where rank's elements
+  // are.
+  template <typename Source>
+  void reduce(char* target, const Source& source, int ranks, std::int64_t count) const {
+    reduce_ranks(target, source, ranks, count, dtype(), reduce_op(), step_->postscale,
+                 step_->divisor);
+  }
+
+ private:
+  const Step* step_ = nullptr;
+  std::int64_t width_ = 1;
+  PieceView view_;
+  bool streams_ = false;  // outputs go past the caches
+};
+
+inline std::uint64_t turns_for(std::int64_t bytes, std::int64_t room) {
+  return static_cast<std::uint64_t>((bytes + room - 1) / room);
+}
+
+// Part `turn` of `bytes` bytes: where it begins and how long it is (0 when there is none).
+inline std::pair<std::int64_t, std::int64_t> portion(std::int64_t bytes, std::int64_t room,
+                                                     std::uint64_t turn) {
+  const std::int64_t begin = std::min(bytes, static_cast<std::int64_t>(turn) * room);
+  return {begin, std::min(room, bytes - begin)};
+}
+
+}  // namespace hora::collectives::shm

@@ -1,0 +1,71 @@
+#include "collectives/control/leader_exchange.h"
+
+#include <cstring>
+
+namespace hora::collectives {
+
+namespace {
+
+// Turn and number, as the machine has them, before the load.
+constexpr std::size_t kHead = 2 * sizeof(std::uint64_t);
+
+std::uint64_t word(std::string_view message, std::size_t index) {
+  std::uint64_t value = 0;
+  if (message.size() >= kHead) {
+    std::memcpy(&value, message.data() + index * sizeof value, sizeof value);
+  }
+  return value;
+}
+
+}  // namespace
+
+void LeaderExchange::arrived(int host, std::string message) {
+  if (const std::uint64_t turn = word(message, 0); turn > turn_) heard_ = turn;
+  inbox_[host].push_back(std::move(message));
+}
+
+void LeaderExchange::begin(std::uint64_t turn, std::uint64_t number) {
+  turn_ = turn;
+  number_ = number;
+  step_ = 0;
+  sent_ = false;
+  brought_ = false;
+  running_ = true;
+}
+
+bool LeaderExchange::can_go_on() const {
+  if (!running_ || step_ == steps_.size()) return running_;
+  const LeaderStep& step = steps_[step_];
+  if (step.sends && !sent_) return true;
+  const auto found = inbox_.find(step.peer);
+  return found != inbox_.end() && !found->second.empty();
+}
+
+bool LeaderExchange::go_on(Load* load) {
+  if (!brought_ && number_ != 0) load->bring();
+  brought_ = true;
+  for (; step_ < steps_.size(); ++step_, sent_ = false) {
+    const LeaderStep& step = steps_[step_];
+    if (step.sends && !sent_) {
+      message_.assign(reinterpret_cast<const char*>(&turn_), sizeof turn_);
+      message_.append(reinterpret_cast<const char*>(&number_), sizeof number_);
+      if (number_ != 0) load->give(step, message_);
+      send_(step.peer, message_);
+      sent_ = true;
+    }
+    if (!step.receives) continue;
+    std::deque<std::string>& inbox = inbox_[step.peer];
+    if (inbox.empty()) return true;
+    const std::string message = std::move(inbox.front());
+    inbox.pop_front();
+    if (message.size() < kHead || word(message, 0) != turn_) return false;
+    if (word(message, 1) != number_) number_ = 0;
+    const std::string_view bytes = std::string_view(message).substr(kHead);
+    if (number_ != 0 && !load->take(step, bytes)) return false;
+  }
+  if (number_ != 0) load->finish();
+  running_ = false;
+  return true;
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,191 @@
+"""How the gradients of one PyTorch optimizer are reduced: a hook on each parameter submits its
+gradient as soon as backward() has accumulated it; synchronize() waits for all of them."""
+
+import torch
+
+from horovod.torch.mpi_ops import allreduce_async_, grouped_allreduce_async_, synchronize
+from horovod.torch.sparse import empty_sparse, sparse_allreduce_async
+
+
+def default_name(group, index):
+    """The name of a parameter that was given none."""
+    return f"allreduce.noname.{group}.{index}"
+
+
+class Reduction:
+    """What one DistributedOptimizer knows about its parameters and their gradients in flight."""
+
+    def __init__(self, names, compression, passes, op, prescale, postscale, groups,
+                 sparse_as_dense, process_set, active, sparse_dims):
+        self.names = names  # parameter -> name
+        self.compression = compression
+        self.passes = passes  # backward passes that are added up before a reduction
+        self.op = op
+        self.prescale = prescale
+        self.postscale = postscale
+        self.groups = groups  # lists of parameters that are reduced together
+        self.group_of = {p: index for index, group in enumerate(groups) for p in group}
+        self.ready_in_group = [set() for _ in groups]
+        self.sparse_as_dense = sparse_as_dense
+        self.process_set = process_set
+        self.active = active  # whether there is anybody to reduce with
+        self.sparse_dims = sparse_dims  # parameter -> in how many dimensions its gradient is sparse
+        self.passes_left = {}  # parameter -> backward passes until it is submitted
+        self.in_flight = {}  # parameter or group index -> function that waits
+        self.hooks = []
+        self.hooked = {}  # id -> parameter that has a hook, in order
+        self.synchronized = False
+        self.synchronize_in_step = True
+
+    def reset(self):
+        self.in_flight.clear()
+        self.synchronized = False
+        for ready in self.ready_in_group:
+            ready.clear()
+        for parameter in self.passes_left:
+            self.passes_left[parameter] = self.passes
+
+    # --- hooks ---------------------------------------------------------------------------------
+
+    def attach(self, param_groups):
+        """Hooks for the parameters that need gradients and have none yet: all at first, later those
+        that were added or unfrozen since."""
+        if not self.active:
+            return
+        for i, group in enumerate(param_groups):
+            for j, parameter in enumerate(group["params"]):
+                if not parameter.requires_grad or id(parameter) in self.hooked:
+                    continue
+                self.names.setdefault(parameter, default_name(i, j))
+                self.passes_left[parameter] = self.passes
+                self.hooked[id(parameter)] = parameter
+                self.hooks.append(_on_gradient(parameter, self._on_gradient))
+
+    def _on_gradient(self, parameter):
+        key = self.group_of.get(parameter, parameter)
+        if key in self.in_flight or self.passes_left[parameter] <= 0:
+            raise AssertionError(
+                f"the gradient of {self.names.get(parameter)} was computed more than "
+                f"{self.passes} time(s) before step(). To add up several backward passes, pass "
+                "backward_passes_per_step=N to DistributedOptimizer")
+        self.synchronized = False
+        self.passes_left[parameter] -= 1
+        if self.passes_left[parameter] == 0:
+            self._gradient_ready(parameter)
+
+    def _gradient_ready(self, parameter):
+        group = self.group_of.get(parameter)
+        if group is None:
+            self.in_flight[parameter] = self._submit(parameter)
+            return
+        self.ready_in_group[group].add(parameter)
+        if len(self.ready_in_group[group]) == len(self.groups[group]):
+            self.in_flight[group] = self._submit_group(group)
+
+    # --- submitting ------------------------------------------------------------------------------
+
+    def _gradient_to_submit(self, parameter):
+        """The gradient; zeros where backward() made none, which other ranks may have: sparse ones
+        where it is a sparse gradient as a rule."""
+        gradient = parameter.grad
+        if gradient is None:
+            dims = None if self.sparse_as_dense else self.sparse_dims.get(parameter)
+            gradient = torch.zeros_like(parameter, memory_format=torch.preserve_format) \
+                if dims is None else empty_sparse(parameter, dims)
+        elif gradient.is_sparse:
+            if self.sparse_as_dense:
+                gradient = gradient.to_dense()
+            elif gradient._nnz():
+                self.sparse_dims[parameter] = gradient.sparse_dim()
+            else:  # zero_grad() may have made one that is sparse in all dimensions
+                gradient = empty_sparse(parameter, self.sparse_dims.get(parameter, 1))
+        if gradient is not parameter.grad:
+            parameter.grad = gradient
+        return gradient
+
+    def _submit(self, parameter):
+        gradient = self._gradient_to_submit(parameter)
+        name = self.names.get(parameter)
+        if gradient.is_sparse:
+            wait_sparse = sparse_allreduce_async(gradient, name, self.op, self.process_set)
+
+            def finish():
+                parameter.grad = wait_sparse()
+
+            return finish
+        wire, context = self.compression.compress(gradient)
+        handle = allreduce_async_(wire, name=name, op=self.op, prescale_factor=self.prescale,
+                                  postscale_factor=self.postscale, process_set=self.process_set)
+
+        def finish():
+            reduced = self.compression.decompress(synchronize(handle), context)
+            if reduced is not gradient:
+                with torch.no_grad():
+                    gradient.copy_(reduced)
+
+        return finish
+
+    def _submit_group(self, index):
+        gradients = [self._gradient_to_submit(parameter) for parameter in self.groups[index]]
+        if any(gradient.is_sparse for gradient in gradients):
+            finishes = [self._submit(parameter) for parameter in self.groups[index]]
+            return lambda: [finish() for finish in finishes]
+        compressed = [self.compression.compress(gradient) for gradient in gradients]
+        name = f"group{index}." + str(self.names.get(self.groups[index][0]))
+        handle = grouped_allreduce_async_(
+            [wire for wire, _ in compressed], name=name, op=self.op,
+            prescale_factor=self.prescale, postscale_factor=self.postscale,
+            process_set=self.process_set)
+
+        def finish():
+            reduced = synchronize(handle)
+            with torch.no_grad():
+                for gradient, wire, (_, context) in zip(gradients, reduced, compressed):
+                    result = self.compression.decompress(wire, context)
+                    if result is not gradient:
+                        gradient.copy_(result)
+
+        return finish
+
+    # --- waiting -----------------------------------------------------------------------------------
+
+    def synchronize(self, param_groups):
+        """Submits what backward() did not reach (as zeros, since other ranks may have reached
+        it), waits for all, and makes ready for the next step. Parameters that were frozen since
+        are left alone."""
+        self.attach(param_groups)
+        for index, group in enumerate(self.groups):
+            if index not in self.in_flight:
+                self.in_flight[index] = self._submit_group(index)
+        for parameter in self.hooked.values():
+            if parameter.requires_grad and parameter not in self.group_of \
+                    and parameter not in self.in_flight:
+                self.in_flight[parameter] = self._submit(parameter)
+        waits = list(self.in_flight.values())
+        self.reset()
+        finish_all(waits)
+        self.synchronized = True
+
+
+def finish_all(waits):
+    """Calls all of them, so that no operation is left behind when one fails; the first failure is
+    raised."""
+    failure = None
+    for wait in waits:
+        try:
+            wait()
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+def _on_gradient(parameter, action):
+    """Calls action(parameter) whenever a gradient was added to parameter.grad."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return parameter.register_post_accumulate_grad_hook(action)
+    # Older releases: the node that accumulates is reachable through any view; it has to be kept
+    # alive for its hook to stay.
+    node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+    node.register_hook(lambda *_: action(parameter))
+    return node

@@ -1,0 +1,106 @@
+#include "collectives/runtime/elastic_world.h"
+
+#include <map>
+#include <mutex>
+
+#include "collectives/runtime/settings.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/contract/elastic_place.h"
+#include "rendezvous/contract/store_keys.h"
+#include "rendezvous/http_store.h"
+
+namespace hora::collectives {
+
+namespace {
+
+namespace env = rendezvous::env;
+
+// Never destroyed: a thread that waits for news may outlive the end of main().
+struct Present {
+  std::mutex mutex;
+  std::map<std::string, std::string, std::less<>> variables;  // that differ from the environment's
+  int news = 0;                                               // heard in this epoch
+};
+Present& present() {
+  static Present& one = *new Present;
+  return one;
+}
+
+int number_of(std::string_view name) {
+  return parse_int<int>(elastic_variable(name).value_or("")).value_or(0);
+}
+
+rendezvous::HttpStore rendezvous_store() {
+  rendezvous::HttpStoreOptions options;
+  options.host = elastic_variable(env::kRendezvousAddress).value_or("");
+  options.port = static_cast<std::uint16_t>(number_of(env::kRendezvousPort));
+  options.token = elastic_variable(env::kRendezvousToken).value_or("");
+  return rendezvous::HttpStore(std::move(options));
+}
+
+std::string key_of(const std::string& name) {
+  return std::string(rendezvous::scope::kElasticPlace) + "/" + name;
+}
+
+void move_to(const rendezvous::ElasticPlace& place) {
+  const std::lock_guard<std::mutex> lock(present().mutex);
+  auto& variables = present().variables;
+  for (auto& [name, value] : rendezvous::rank_environment(place.rank)) {
+    if (name != env::kHostname && name != env::kTorchGroupRank) variables[name] = value;
+  }
+  variables[std::string(env::kRound)] = std::to_string(place.epoch);
+  if (!place.interface.empty()) variables[std::string(env::kGlooInterface)] = place.interface;
+  present().news = 0;
+}
+
+}  // namespace
+
+bool in_elastic_job() {
+  const auto flag = process_variable(env::kElastic);
+  return flag && *flag != "0" && !flag->empty() && process_variable(env::kWorker);
+}
+
+std::optional<std::string> elastic_variable(std::string_view name) {
+  {
+    const std::lock_guard<std::mutex> lock(present().mutex);
+    const auto found = present().variables.find(name);
+    if (found != present().variables.end()) return found->second;
+  }
+  return process_variable(name);
+}
+
+Result<bool> take_next_place() {
+  rendezvous::PlaceQuestion question;
+  question.worker = number_of(env::kWorker);
+  question.epoch = number_of(env::kRound);
+  question.knows_state = process_variable(env::kKnowsState) == std::optional<std::string>("1");
+  auto store = rendezvous_store();
+  // The launcher decides how long this may take; without it this process ends with its agent.
+  constexpr std::chrono::hours kAsLongAsItTakes{24 * 365};
+  auto text = store.wait(key_of(rendezvous::place_key(question)), Clock::now() + kAsLongAsItTakes);
+  if (!text) return std::move(text).error().with_context("waiting for the next epoch");
+  auto place = rendezvous::decode_elastic_place(*text);
+  if (!place) return std::move(place).error();
+  if (!*place) return false;
+  move_to(**place);
+  return true;
+}
+
+Result<int> await_news(std::chrono::milliseconds patience) {
+  const int epoch = number_of(env::kRound);
+  int number = 0;
+  {
+    const std::lock_guard<std::mutex> lock(present().mutex);
+    number = present().news + 1;
+  }
+  auto store = rendezvous_store();
+  auto text = store.wait(key_of(rendezvous::news_key(epoch, number)), Clock::now() + patience);
+  if (!text && text.error().code == ErrorCode::kTimedOut) return 0;
+  if (!text) return std::move(text).error().with_context("waiting for news of hosts");
+  if (epoch != number_of(env::kRound)) return 0;  // of an epoch that is over
+  const std::lock_guard<std::mutex> lock(present().mutex);
+  present().news = number;
+  return parse_int<int>(*text).value_or(0);
+}
+
+}  // namespace hora::collectives

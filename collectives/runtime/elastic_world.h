@@ -1,0 +1,28 @@
+// This process's place in an elastic job, which changes from epoch to epoch: asked of the launcher,
+// kept over the variables that it started with. docs/flows/elastic.md.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::collectives {
+
+// Whether horarun started this process as a worker of an elastic job.
+bool in_elastic_job();
+
+// A variable of the environment as it is in this process's present epoch.
+std::optional<std::string> elastic_variable(std::string_view name);
+
+// Tells the launcher that the present epoch is over for this process, and blocks until there is a
+// place in the next one. False: this process is no longer needed.
+Result<bool> take_next_place();
+
+// Blocks until the launcher has news of hosts in this epoch, at most `patience`. 0: none; else
+// bits: 1 some have gone, 2 some have come.
+Result<int> await_news(std::chrono::milliseconds patience);
+
+}  // namespace hora::collectives

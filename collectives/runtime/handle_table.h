@@ -1,0 +1,62 @@
+// The operations that callers hold handles of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "collectives/runtime/operation.h"
+#include "hora/hora.h"
+
+namespace hora::collectives {
+
+// A handle is a place in the table and how often the place had been given away before, so that an
+// old handle is not taken for a new one.
+class HandleTable {
+ public:
+  hora_handle add(OperationPtr operation) {
+    if (idle_.empty()) {
+      idle_.push_back(places_.size());
+      places_.emplace_back();
+    }
+    const std::size_t at = idle_.back();
+    idle_.pop_back();
+    places_[at].operation = std::move(operation);
+    return static_cast<hora_handle>((places_[at].turn << kPlaceBits) | (at + 1));
+  }
+
+  // Null for an unknown handle.
+  OperationPtr find(hora_handle handle) const {
+    const std::size_t at = place_of(handle);
+    return at < places_.size() ? places_[at].operation : nullptr;
+  }
+
+  OperationPtr take(hora_handle handle) {
+    const std::size_t at = place_of(handle);
+    if (at >= places_.size()) return nullptr;
+    ++places_[at].turn;
+    idle_.push_back(at);
+    return std::exchange(places_[at].operation, nullptr);
+  }
+
+ private:
+  static constexpr int kPlaceBits = 28;
+  struct Place {
+    OperationPtr operation;  // null: idle
+    std::uint64_t turn = 0;
+  };
+
+  std::size_t place_of(hora_handle handle) const {
+    const auto bits = static_cast<std::uint64_t>(handle);
+    const std::uint64_t at = (bits & ((std::uint64_t{1} << kPlaceBits) - 1)) - 1;
+    if (handle <= 0 || at >= places_.size()) return SIZE_MAX;
+    const Place& place = places_[static_cast<std::size_t>(at)];
+    return place.operation != nullptr && place.turn == bits >> kPlaceBits ? at : SIZE_MAX;
+  }
+
+  std::vector<Place> places_;
+  std::vector<std::size_t> idle_;
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,49 @@
+#include "collectives/runtime/tuning.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "rendezvous/os/log.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// The columns of Horovod's file, and ours behind them.
+constexpr const char* kHeader =
+    "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,"
+    "tensor_fusion_threshold,score,shm_small_bytes,shm_part_bytes\n";
+constexpr double kMiB = 1 << 20;
+
+}  // namespace
+
+void Tuning::open_log(const std::string& path, TuningSurroundings surroundings) {
+  surroundings_ = surroundings;
+  if (path.empty()) return;
+  file_.open(path, std::ios::trunc);
+  if (!file_) {
+    return os::log_error("autotune", "HOROVOD_AUTOTUNE_LOG=" + path + ": " + std::strerror(errno) +
+                                         "; the search goes on without");
+  }
+  file_ << kHeader << std::flush;
+}
+
+void Tuning::ran(const std::string& name, std::int64_t bytes, Autotuner::TimePoint now) {
+  if (const auto trial = tuner_.ran(name, bytes, now)) {
+    log(*trial);
+    if (tuner_.result()) log(*tuner_.result());  // the last line is the best one
+  }
+}
+
+void Tuning::log(const Autotuner::Trial& trial) {
+  if (!file_.is_open()) return;
+  const Parameters& parameters = trial.parameters;
+  file_ << (surroundings_.composed && parameters.hierarchical_allreduce) << ','
+        << surroundings_.hierarchical_allgather << ",0," << surroundings_.cache_enabled << ','
+        << static_cast<double>(parameters.cycle_time_us) / 1000 << ','
+        << static_cast<double>(parameters.fusion_threshold_bytes) / kMiB << ',' << trial.score
+        << ',' << parameters.shm_small_bytes << ',' << parameters.shm_part_bytes << '\n'
+        << std::flush;
+}
+
+}  // namespace hora::collectives

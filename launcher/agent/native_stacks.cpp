@@ -1,0 +1,250 @@
+#include "launcher/agent/native_stacks.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "launcher/agent/elf_symbols.h"
+#include "launcher/agent/stack_text.h"
+#include "launcher/process/process_table.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/contract/stack_record.h"
+#include "rendezvous/os/stack_signal.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kMostProcText = 4 * 1024 * 1024;
+constexpr std::size_t kMostAnswer = 4 * 1024 * 1024;
+
+std::string proc_text(const std::string& path) {
+  const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  char bytes[16 * 1024];
+  while (file.valid() && text.size() < kMostProcText) {
+    const ssize_t got = ::read(file.get(), bytes, sizeof bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    text.append(bytes, static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+std::vector<pid_t> threads_of(pid_t pid) {
+  std::vector<pid_t> threads;
+  DIR* folder = ::opendir(("/proc/" + std::to_string(pid) + "/task").c_str());
+  if (folder == nullptr) return threads;
+  while (const dirent* entry = ::readdir(folder)) {
+    if (const auto number = parse_int<pid_t>(entry->d_name)) threads.push_back(*number);
+  }
+  ::closedir(folder);
+  std::sort(threads.begin(), threads.end());
+  return threads;
+}
+
+// "SigBlk:\t0000000000000004"
+bool has_signal(const std::string& status, std::string_view field, int signal) {
+  const std::size_t at = status.find(std::string("\n") + std::string(field) + ":");
+  if (at == std::string::npos) return false;
+  const auto mask = std::strtoull(status.c_str() + at + field.size() + 2, nullptr, 16);
+  return ((mask >> (signal - 1)) & 1) != 0;
+}
+
+// One line of /proc/PID/maps.
+struct Mapping {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  std::uint64_t offset = 0;
+  std::string path;
+};
+
+std::vector<Mapping> code_of(pid_t pid) {
+  std::vector<Mapping> found;
+  const std::string maps = proc_text("/proc/" + std::to_string(pid) + "/maps");
+  for (const std::string_view line : split(maps, '\n')) {
+    Mapping one;
+    const std::string text(line);
+    char* at = nullptr;
+    one.begin = std::strtoull(text.c_str(), &at, 16);
+    if (*at != '-') continue;
+    one.end = std::strtoull(at + 1, &at, 16);
+    const std::string flags(at, std::min<std::size_t>(5, text.size() - static_cast<std::size_t>(at - text.c_str())));
+    if (flags.size() < 5 || flags[3] != 'x') continue;
+    one.offset = std::strtoull(at + 5, nullptr, 16);
+    const std::size_t path = text.find_first_of("/[");
+    if (path != std::string::npos) one.path = text.substr(path);
+    found.push_back(std::move(one));
+  }
+  return found;
+}
+
+const Mapping* find_mapping(const std::vector<Mapping>& code, std::uint64_t pc) {
+  for (const Mapping& each : code) {
+    if (pc >= each.begin && pc < each.end) return &each;
+  }
+  return nullptr;
+}
+
+using Stacks = std::vector<FlightRecords::NativeStack>;
+
+// In the child: everything that may take long.
+std::map<pid_t, std::string> name_all(const std::map<pid_t, Stacks>& stacks,
+                                      const std::map<pid_t, std::string>& python) {
+  std::map<pid_t, std::vector<Mapping>> code;
+  std::map<std::string, std::vector<std::uint64_t>> wanted;
+  for (const auto& [pid, threads] : stacks) {
+    code[pid] = code_of(pid);
+    for (const auto& thread : threads) {
+      for (const std::uint64_t pc : thread.pcs) {
+        const Mapping* at = find_mapping(code[pid], pc);
+        if (at != nullptr && !at->path.empty() && at->path[0] == '/') {
+          wanted[at->path].push_back(pc - at->begin + at->offset);
+        }
+      }
+    }
+  }
+  std::map<std::string, std::map<std::uint64_t, std::string>> names;
+  for (const auto& [path, offsets] : wanted) names[path] = find_elf_symbols(path, offsets);
+  std::map<pid_t, std::string> texts;
+  for (const auto& [pid, threads] : stacks) {
+    std::vector<NativeThread> readable;
+    for (const auto& thread : threads) {
+      const std::string name = proc_text("/proc/" + std::to_string(pid) + "/task/" + std::to_string(thread.tid) + "/comm");
+      NativeThread one{thread.thread_id, std::string(trim(name)), {}};
+      for (const std::uint64_t pc : thread.pcs) {
+        const Mapping* at = find_mapping(code[pid], pc);
+        if (at == nullptr) {
+          one.frames.push_back({"", "", pc});
+          continue;
+        }
+        NativeFrame frame{"", at->path.substr(at->path.rfind('/') + 1), pc - at->begin + at->offset};
+        const auto& known = names[at->path];
+        if (const auto found = known.find(frame.offset); found != known.end()) frame.function = readable_symbol(found->second);
+        one.frames.push_back(std::move(frame));
+      }
+      readable.push_back(std::move(one));
+    }
+    const auto said = python.find(pid);
+    texts[pid] = merge_stacks(said == python.end() ? std::string() : said->second, readable);
+  }
+  return texts;
+}
+
+}  // namespace
+
+void NativeStacks::ask(FlightRecords& records, pid_t pid) {
+  const int signal = os::stack_signal();
+  const std::string folder = "/proc/" + std::to_string(pid);
+  // Who has put another program in its place answers no more, and the signal would end it.
+  if (!has_signal(proc_text(folder + "/status"), "SigCgt", signal)) return;
+  const auto request = records.begin_stacks(pid);
+  if (!request) return;
+  Asked& asked = asked_[pid];
+  asked = {*request, 0};
+  for (const pid_t thread : threads_of(pid)) {
+    if (has_signal(proc_text(folder + "/task/" + std::to_string(thread) + "/status"), "SigBlk", signal)) continue;
+    if (asked.threads == rendezvous::kStackThreads) break;
+    if (::syscall(SYS_tgkill, pid, thread, signal) == 0) ++asked.threads;
+  }
+}
+
+bool NativeStacks::all_answered(const FlightRecords& records) const {
+  return std::all_of(asked_.begin(), asked_.end(), [&](const auto& each) {
+    return records.read_stacks(each.first, each.second.request).size() >= each.second.threads;
+  });
+}
+
+void NativeStacks::name(const FlightRecords& records, std::map<pid_t, std::string> python,
+                        os::Clock::time_point deadline,
+                        std::function<void(std::map<pid_t, std::string>)> done) {
+  stop();
+  std::map<pid_t, Stacks> stacks;
+  for (const auto& [pid, asked] : asked_) {
+    Stacks threads = records.read_stacks(pid, asked.request);
+    std::sort(threads.begin(), threads.end(), [](const auto& a, const auto& b) { return a.tid < b.tid; });
+    if (!threads.empty()) stacks[pid] = std::move(threads);
+  }
+  asked_.clear();
+  done_ = std::move(done);
+  int ends[2];
+  if (stacks.empty() || ::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return finish();
+  pipe_ = os::Fd(ends[0]);
+  os::Fd out(ends[1]);
+  child_ = ::fork();
+  if (child_ == 0) {
+    const int only = out.release();  // nothing of the agent's is held open by a child that hangs
+    ::syscall(SYS_close_range, 0U, static_cast<unsigned>(only - 1), 0U);
+    ::syscall(SYS_close_range, static_cast<unsigned>(only + 1), ~0U, 0U);
+    ::fcntl(only, F_SETFL, 0);
+    std::string answer;
+    for (const auto& [pid, text] : name_all(stacks, python)) {
+      answer += std::to_string(pid) + " " + std::to_string(text.size()) + "\n" + text;
+    }
+    for (std::size_t written = 0; written < answer.size();) {
+      const ssize_t count = ::write(only, answer.data() + written, answer.size() - written);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;
+      written += static_cast<std::size_t>(count);
+    }
+    ::_exit(0);
+  }
+  if (child_ < 0 || !loop_.watch(pipe_.get(), EPOLLIN, [this](std::uint32_t) { on_readable(); })) return finish();
+  timer_ = loop_.call_at(deadline, [this] {
+    timer_ = 0;
+    // Its pipe is open, so it lives; whoever waits for the agent's children reaps it.
+    ::kill(child_, SIGKILL);
+    finish();
+  });
+}
+
+void NativeStacks::on_readable() {
+  char bytes[16 * 1024];
+  while (true) {
+    const ssize_t got = ::read(pipe_.get(), bytes, sizeof bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0 || answer_.size() > kMostAnswer) break;
+    answer_.append(bytes, static_cast<std::size_t>(got));
+  }
+  std::string_view rest = answer_;
+  while (!rest.empty()) {
+    const std::size_t line = rest.find('\n');
+    if (line == std::string_view::npos) break;
+    const auto words = split(rest.substr(0, line), ' ');
+    const auto pid = words.size() == 2 ? parse_int<pid_t>(words[0]) : std::nullopt;
+    const auto size = words.size() == 2 ? parse_int<std::size_t>(words[1]) : std::nullopt;
+    rest.remove_prefix(line + 1);
+    if (!pid || !size || *size > rest.size()) break;
+    texts_[*pid] = rest.substr(0, *size);
+    rest.remove_prefix(*size);
+  }
+  finish();
+}
+
+void NativeStacks::finish() {
+  stop();
+  const auto done = std::exchange(done_, nullptr);
+  if (done) done(std::exchange(texts_, {}));
+}
+
+void NativeStacks::stop() {
+  loop_.cancel(timer_);
+  timer_ = 0;
+  if (pipe_.valid()) {
+    loop_.unwatch(pipe_.get());
+    pipe_.reset();
+  }
+  child_ = -1;
+  answer_.clear();
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,20 @@
+// Is this agent the program that its name in the cache says?
+#pragma once
+
+#include <string>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// Looks at the running program. One that is called agent-SHA256 has to belong to us, be writable by
+// nobody else, and have that hash. A file that was found right is noted beside it, by inode, size
+// and the times of its last changes, and is not read again as long as those stay. The answer is the
+// hash; empty for a program of another name, which is no cached copy. On an error the file is
+// removed, so that the launcher sends a good one.
+Result<std::string> verify_own_image();
+
+// The same for the file at `path`, open as `program` (/proc/self/exe); for tests.
+Result<std::string> verify_image(const std::string& path, const std::string& program);
+
+}  // namespace hora::launcher

@@ -1,0 +1,198 @@
+#include "launcher/build/bundle.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+
+#include <nlohmann/json.hpp>
+#include <sha256.h>  // libmd
+
+#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
+#include "rendezvous/os/read_file.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kChunk = 256 * 1024;
+constexpr off_t kLargestShipped = off_t{1} << 30;  // it is held in memory, as a whole
+
+std::string sha256_hex(std::string_view bytes) {
+  SHA2_CTX context;
+  SHA256Init(&context);
+  SHA256Update(&context, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  std::array<char, SHA256_DIGEST_STRING_LENGTH> text;
+  SHA256End(&context, text.data());
+  return text.data();
+}
+
+// Deflates what it is given into kData frames at the end of `out`.
+class FrameDeflater {
+ public:
+  explicit FrameDeflater(std::string& out) : out_(out) {
+    ready_ = ::deflateInit(&stream_, /*fast: the link is usually faster than level 6*/ 1) == Z_OK;
+  }
+  ~FrameDeflater() { ::deflateEnd(&stream_); }
+  FrameDeflater(const FrameDeflater&) = delete;
+  FrameDeflater& operator=(const FrameDeflater&) = delete;
+
+  Status add(std::string_view bytes) { return run(bytes, Z_NO_FLUSH); }
+  Status finish() { return run({}, Z_FINISH); }
+
+ private:
+  Status run(std::string_view bytes, int flush) {
+    if (!ready_) return make_error(ErrorCode::kFailed, "zlib could not be started");
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+    stream_.avail_in = static_cast<uInt>(bytes.size());
+    do {
+      stream_.next_out = reinterpret_cast<Bytef*>(chunk_.data());
+      stream_.avail_out = static_cast<uInt>(chunk_.size());
+      if (::deflate(&stream_, flush) == Z_STREAM_ERROR) {
+        return make_error(ErrorCode::kFailed, "compressing failed");
+      }
+      const std::size_t made = chunk_.size() - stream_.avail_out;
+      if (made > 0) append_frame(out_, FrameType::kData, {chunk_.data(), made});
+    } while (stream_.avail_out == 0);
+    return Ok{};
+  }
+
+  std::string& out_;
+  z_stream stream_{};
+  bool ready_ = false;
+  std::string chunk_ = std::string(kChunk, '\0');
+};
+
+Result<std::string> own_directory() {
+  std::array<char, PATH_MAX> path;
+  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0) return errno_error(errno, "finding the running program");
+  const std::string program(path.data(), static_cast<std::size_t>(length));
+  return program.substr(0, program.rfind('/'));
+}
+
+Result<json> read_json(const std::string& path) {
+  const auto text = os::read_file(path);
+  if (!text) {
+    return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
+                                                text.error().message +
+                                                "); build the target 'bundle' or install again");
+  }
+  json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return make_error(ErrorCode::kFailed, path + " is damaged: no JSON");
+  return value;
+}
+
+Error damaged(const std::string& path, const json::exception& e) {
+  return make_error(ErrorCode::kFailed, path + " is damaged: " + e.what());
+}
+
+Result<BundleHeader> read_header(const Installation& installation) {
+  const std::string path = installation.share + "/files.json";
+  const auto list = read_json(path);
+  if (!list) return Error(list.error());
+  BundleHeader header;
+  header.hash = installation.bundle_hash;
+  try {
+    for (const json& entry : *list) {
+      BundleFile file;
+      file.path = entry.at("path").get<std::string>();
+      file.size_bytes = entry.at("size").get<std::uint64_t>();
+      file.mode = entry.at("mode").get<int>();
+      file.sha256 = entry.value("sha256", "");
+      file.link_target = entry.value("link_target", "");
+      header.files.push_back(std::move(file));
+    }
+  } catch (const json::exception& e) {
+    return damaged(path, e);
+  }
+  return header;
+}
+
+}  // namespace
+
+Result<Installation> find_installation() {
+  auto directory = own_directory();
+  if (!directory) return std::move(directory).error();
+  const std::string share = directory->substr(0, directory->rfind('/')) + "/share/hora";
+  const std::string path = share + "/manifest.json";
+  const auto manifest = read_json(path);
+  if (!manifest) return Error(manifest.error());
+  Installation found;
+  found.share = share;
+  found.agent_path = share + "/agent/hora-agent";
+  found.bundle_directory = share + "/bundle";
+  try {
+    found.agent_sha256 = manifest->at("agent_sha256").get<std::string>();
+    found.bundle_hash = manifest->at("bundle_hash").get<std::string>();
+    found.least_glibc = manifest->value("least_glibc", "");
+  } catch (const json::exception& e) {
+    return damaged(path, e);
+  }
+  if (::access(found.agent_path.c_str(), X_OK) != 0) {
+    return errno_error(errno, "this installation is incomplete: " + found.agent_path);
+  }
+  return found;
+}
+
+Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation) {
+  const auto header = read_header(installation);
+  if (!header) return Error(header.error()).with_context("packing the runtime");
+  std::string frames;
+  append_frame(frames, FrameType::kBundle, encode(*header));
+  FrameDeflater deflater(frames);
+  for (const BundleFile& file : header->files) {
+    if (!file.link_target.empty()) continue;
+    auto bytes = os::read_file(installation.bundle_directory + "/" + file.path);
+    if (!bytes) return std::move(bytes).error().with_context("packing the runtime");
+    if (bytes->size() != file.size_bytes) {
+      return make_error(ErrorCode::kFailed,
+                        "packing the runtime: " + file.path + " has " +
+                            std::to_string(bytes->size()) + " bytes, the manifest says " +
+                            std::to_string(file.size_bytes) + "; build the target 'bundle' again");
+    }
+    HORA_TRY(deflater.add(*bytes));
+  }
+  HORA_TRY(deflater.finish());
+  append_frame(frames, FrameType::kDataEnd, {});
+  return std::make_shared<const std::string>(std::move(frames));
+}
+
+Result<std::string> ship_file_frames(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno_error(errno, "--ship: opening " + path);
+  // A pipe might be waited for for ever, a device might have no end.
+  if (!S_ISREG(info.st_mode)) {
+    return make_error(ErrorCode::kUsage, "--ship: " + path + " is " +
+                                             (S_ISDIR(info.st_mode) ? "a folder" : "no file") +
+                                             "; expected a file, such as an archive of a folder");
+  }
+  if (info.st_size > kLargestShipped) {
+    return make_error(ErrorCode::kUsage, "--ship: " + path + " has " +
+                                             std::to_string(info.st_size >> 20) + " MiB; at most " +
+                                             std::to_string(kLargestShipped >> 20) +
+                                             " MiB travel, larger files want a shared folder");
+  }
+  auto bytes = os::read_file(path);
+  if (!bytes) return std::move(bytes).error().with_context("--ship");
+  ShipFile file;
+  file.name = path.substr(path.rfind('/') + 1);
+  file.size_bytes = bytes->size();
+  file.mode = static_cast<int>(info.st_mode & 0777);
+  file.sha256 = sha256_hex(*bytes);
+  std::string frames;
+  append_frame(frames, FrameType::kShipFile, encode(file));
+  FrameDeflater deflater(frames);
+  HORA_TRY(deflater.add(*bytes));
+  HORA_TRY(deflater.finish());
+  append_frame(frames, FrameType::kDataEnd, {});
+  return frames;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,222 @@
+#include "launcher/build/check_build.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "hora/features.h"
+#include "launcher/build/bundle.h"
+#include "launcher/build/isolated.h"
+#include "launcher/build/vendor_library.h"
+#include "launcher/options/option_table.h"
+
+namespace hora::launcher {
+
+namespace {
+
+bool is_file(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+// The packages under the names that scripts import; without ours beneath them they are no use.
+std::vector<std::string> find_frameworks(const std::string& bundle) {
+  std::vector<std::string> out;
+  if (!is_file(bundle + "/python/hora/__init__.py")) return out;
+  for (const std::string package : {"tensorflow", "torch", "mxnet"}) {
+    if (is_file(bundle + "/python/horovod/" + package + "/__init__.py")) out.push_back(package);
+  }
+  return out;
+}
+
+constexpr std::chrono::seconds kLoadLimit{30};
+
+using nlohmann::json;
+
+// One question to libhora, answered as JSON by a child process: what is loaded may crash.
+class Runtime {
+ public:
+  explicit Runtime(std::string path) : path_(std::move(path)) {}
+
+  // {"error": ...}, or what hora_describe() says with "loads" added to each backend.
+  json describe() const {
+    return ask([](void* library) {
+      const auto describe = reinterpret_cast<const char* (*)()>(dlsym(library, "hora_describe"));
+      if (describe == nullptr) return failed("it is not a libhora of this version");
+      json out = json::parse(describe(), nullptr, /*allow_exceptions=*/false);
+      if (!out.is_object() || !out.contains("backends")) return failed("it answers no JSON");
+      for (json& row : out["backends"]) row["loads"] = loads(library, row.value("id", ""));
+      return out;
+    });
+  }
+
+  // {"loads": true}, or {"error": ...}.
+  json load_backend(const std::string& id) const {
+    return ask([&id](void* library) {
+      return id.empty() || loads(library, id) ? json{{"loads", true}} : failed("it does not load");
+    });
+  }
+
+ private:
+  static json failed(const std::string& why) { return {{"error", why}}; }
+
+  static bool loads(void* library, const std::string& id) {
+    const auto built = reinterpret_cast<int (*)(const char*)>(dlsym(library, "hora_backend_built"));
+    return built != nullptr && built(id.c_str()) == 1;
+  }
+
+  json ask(const std::function<json(void* library)>& question) const {
+    const auto answer = run_isolated(
+        [&] {
+          void* library = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
+          const json out = library == nullptr ? failed(dlerror()) : question(library);
+          return out.dump(-1, ' ', false, json::error_handler_t::replace);
+        },
+        kLoadLimit);
+    return answer ? json::parse(*answer, nullptr, false) : failed(answer.error().message);
+  }
+
+  std::string path_;
+};
+
+void ask_runtime(BuildFacts& facts) {
+  const Runtime runtime(facts.runtime_path);
+  const json description = runtime.describe();
+  if (!description.contains("error")) {
+    for (const json& row : description["backends"]) {
+      BackendFact fact = {row.value("loads", false), row.value("usable", false),
+                          row.value("version", ""), row.value("why_not", "")};
+      const std::string id = row.value("id", "");
+      // This module looks for its library by itself, so that it loads says little.
+      if (id == "nccl" && fact.loads && fact.version.empty()) {
+        fact.loads = false;
+        fact.why_not = "no libnccl.so.2 was found";
+      }
+      facts.backends[id] = std::move(fact);
+    }
+    return;
+  }
+  // Something is broken: the library itself, or one of the backends that it loaded for the answer?
+  const json alone = runtime.load_backend("");
+  if (alone.contains("error")) {
+    facts.runtime_error = alone.value("error", "");
+    return;
+  }
+  for (const std::string id : {"self", "shm", "gloo", "mpi", "nccl"}) {
+    const json answer = runtime.load_backend(id);
+    facts.backends[id] = {!answer.contains("error"), false, "", answer.value("error", "")};
+  }
+}
+
+// The backend of libhora that stands for a feature; empty: it is not a backend.
+std::string backend_of(const std::string& feature) {
+  if (feature == "GLOO") return "gloo";
+  if (feature == "MPI") return "mpi";
+  if (feature == "NCCL" || feature == "CUDA") return "nccl";
+  if (feature == "SHM") return "shm";
+  return "";
+}
+
+FeatureFact ssh_fact(const BuiltFeature& row, FeatureFact fact) {
+  fact.built = HORA_WITH_SSH != 0;
+  if (!fact.built) return fact;
+  if (std::string(row.location).find(".so") == std::string::npos) {
+    fact.loads = true;
+    fact.version_found = row.version;
+    fact.path = "linked into horarun";
+    fact.note.clear();
+  } else {
+    fact.loads = !fact.path.empty();
+  }
+  return fact;
+}
+
+VendorLibrary probe_vendor_library(const BuiltFeature& row, const std::string& bundle) {
+  // hora-pmix knows nothing of the build machine's folders.
+  const std::string location = std::string(row.name) == "PMIX" ? "" : row.location;
+  const auto answer = run_isolated(
+      [&] {
+        const VendorLibrary found =
+            find_vendor_library(row.name, {bundle + "/lib/deps", bundle + "/lib"}, location);
+        return json{found.path, found.version, found.error}.dump(-1, ' ', false,
+                                                                 json::error_handler_t::replace);
+      },
+      kLoadLimit);
+  if (!answer) return {"", "", answer.error().message};
+  const json fields = json::parse(*answer, nullptr, false);
+  return {fields[0], fields[1], fields[2]};
+}
+
+FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
+                         const BuildFacts& facts) {
+  FeatureFact fact;
+  fact.name = row.name;
+  fact.version_built = row.version;
+  const VendorLibrary library = probe_vendor_library(row, bundle);
+  fact.version_found = library.version;
+  fact.path = library.path;
+  fact.note = library.error;
+  if (fact.name == "SSH") fact = ssh_fact(row, fact);
+  if (fact.name == "PMIX") {
+    fact.built = row.found && is_file(bundle + "/bin/hora-pmix");
+    fact.loads = fact.built && !fact.path.empty();
+  }
+
+  const auto backend = facts.backends.find(backend_of(fact.name));
+  if (backend != facts.backends.end()) {
+    fact.built = row.found;
+    fact.loads = facts.loads(backend->first);
+    if (!fact.loads) fact.note = backend->second.why_not;
+    // The backend is one of several things that this library is for, or looks for it by itself.
+    if ((fact.name == "CUDA" || fact.name == "NCCL") && fact.path.empty()) fact.loads = false;
+    // It was loaded with the backend and is used from there.
+    if (fact.loads && fact.path.empty()) fact.note.clear();
+  }
+  if (!fact.built && !row.found) {
+    fact.note = row.why_not;
+  } else if (!fact.built) {
+    fact.note = facts.runtime_error.empty() || backend_of(fact.name).empty()
+                    ? "found when Hora was built; no part of this version uses it"
+                    : "not known, as the runtime does not load";
+  }
+  return fact;
+}
+
+BuildFacts facts_of_this_installation() {
+  const auto installation = find_installation();
+  return installation ? collect_build_facts(installation->bundle_directory, "")
+                      : collect_build_facts("", installation.error().message);
+}
+
+}  // namespace
+
+BuildFacts collect_build_facts(const std::string& bundle_directory,
+                               const std::string& installation_error) {
+  BuildFacts facts;
+  facts.version = HORA_VERSION;
+  facts.runtime_error = installation_error;
+  if (installation_error.empty()) {
+    facts.runtime_path = bundle_directory + "/lib/libhora.so";
+    facts.frameworks = find_frameworks(bundle_directory);
+    ask_runtime(facts);
+  }
+  const OptionRow* mpi = find_option("--mpi", kVerbLaunch);
+  facts.mpi_engine = mpi != nullptr && !mpi->has(kUnavailable);
+  for (const BuiltFeature& row : kBuiltFeatures) {
+    facts.features.push_back(feature_fact(row, bundle_directory, facts));
+  }
+  return facts;
+}
+
+std::string check_build_text(bool verbose) {
+  return format_build_facts(facts_of_this_installation(), verbose);
+}
+
+std::string check_build_json() { return format_build_facts_json(facts_of_this_installation()); }
+
+}  // namespace hora::launcher

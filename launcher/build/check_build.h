@@ -1,0 +1,20 @@
+// horarun --check-build: looks at this installation as it is now, by loading what a rank would
+// load.
+#pragma once
+
+#include <string>
+
+#include "launcher/build/build_facts.h"
+
+namespace hora::launcher {
+
+// `bundle_directory`: share/hora/bundle of this installation; `installation_error` when there is
+// none.
+BuildFacts collect_build_facts(const std::string& bundle_directory,
+                               const std::string& installation_error);
+
+// Of the installation that this program belongs to.
+std::string check_build_text(bool verbose);
+std::string check_build_json();
+
+}  // namespace hora::launcher

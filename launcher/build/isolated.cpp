@@ -1,0 +1,95 @@
+#include "launcher/build/isolated.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The answer ends with this byte, so that half an answer is not taken for one.
+constexpr char kComplete = '\n';
+
+[[noreturn]] void run_child(const std::function<std::string()>& work, int out) {
+  const std::string answer = work() + kComplete;
+  std::size_t written = 0;
+  while (written < answer.size()) {
+    const ssize_t count = ::write(out, answer.data() + written, answer.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) ::_exit(1);
+    written += static_cast<std::size_t>(count);
+  }
+  // Not exit(): what was loaded may have left a mess for the end.
+  ::_exit(0);
+}
+
+// Reads to the end of the pipe. False: the deadline passed.
+bool read_answer(int in, Clock::time_point deadline, std::string& answer) {
+  std::array<char, 4096> chunk{};
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) return false;
+    pollfd item{in, POLLIN, 0};
+    const int ready =
+        ::poll(&item, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
+    if (ready <= 0) continue;
+    const ssize_t count = ::read(in, chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return true;
+    answer.append(chunk.data(), static_cast<std::size_t>(count));
+  }
+}
+
+Error died(int status) {
+  if (WIFSIGNALED(status)) {
+    const char* name = ::sigabbrev_np(WTERMSIG(status));
+    return make_error(ErrorCode::kFailed, "it crashes when it is loaded (SIG" +
+                                              std::string(name == nullptr ? "?" : name) + ")");
+  }
+  return make_error(ErrorCode::kFailed, "it ends the process when it is loaded (exit code " +
+                                            std::to_string(WEXITSTATUS(status)) + ")");
+}
+
+}  // namespace
+
+Result<std::string> run_isolated(const std::function<std::string()>& work,
+                                 std::chrono::milliseconds limit) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "making a pipe");
+  os::Fd in(ends[0]);
+  os::Fd out(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return errno_error(errno, "starting a process");
+  if (child == 0) run_child(work, out.get());
+
+  out.reset();
+  std::string answer;
+  const bool in_time = read_answer(in.get(), Clock::now() + limit, answer);
+  if (!in_time) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!in_time) {
+    return make_error(ErrorCode::kTimedOut, "it does not load within " +
+                                                std::to_string(limit.count() / 1000) + " seconds");
+  }
+  if (answer.empty() || answer.back() != kComplete) return died(status);
+  answer.pop_back();
+  return answer;
+}
+
+}  // namespace hora::launcher

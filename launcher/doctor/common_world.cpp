@@ -1,0 +1,147 @@
+#include "launcher/doctor/common_world.h"
+
+#include <algorithm>
+
+#include "launcher/agent/host_facts.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::launcher::doctor {
+
+namespace {
+
+// The ranks that a failure of libhora says have not come.
+std::vector<std::size_t> missing_ranks(const std::string& error) {
+  constexpr std::string_view kWords = "have not come: ";
+  const std::size_t at = error.find(kWords);
+  std::vector<std::size_t> ranks;
+  if (at == std::string::npos) return ranks;
+  const std::string list = error.substr(at + kWords.size());
+  for (const std::string_view word :
+       split(list.substr(0, list.find_first_not_of("0123456789, ")), ',')) {
+    if (const auto rank = parse_int<std::size_t>(trim(word))) ranks.push_back(*rank);
+  }
+  return ranks;
+}
+
+Plan plan_of(const std::vector<CommonWorld::Member>& members) {
+  Plan plan;
+  plan.world_size = static_cast<int>(members.size());
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    plan.hosts.push_back({{members[rank].name, "", 1}, rank, {{rank, 0, rank, plan.world_size}}});
+  }
+  return plan;
+}
+
+}  // namespace
+
+CommonWorld::CommonWorld(os::EventLoop& loop, std::vector<Member> members,
+                         std::vector<std::string> wanted, Actions actions)
+    : loop_(loop),
+      members_(std::move(members)),
+      wanted_(std::move(wanted)),
+      actions_(std::move(actions)) {
+  result_["ranks"] = members_.size();
+}
+
+void CommonWorld::begin(std::chrono::milliseconds patience) {
+  timer_ = loop_.call_after(patience, [this] { finish(); });
+  std::vector<HostNetwork> networks;
+  for (const Member& member : members_) {
+    networks.push_back(host_network(member.name, *member.hello, member.remote));
+  }
+  const auto probes = candidate_probes(networks, wanted_);
+  std::vector<std::pair<int, Probe>> questions;
+  for (std::size_t i = 0; i < members_.size() && i < probes.size(); ++i) {
+    if (!probes[i].targets.empty()) questions.emplace_back(members_[i].host, probes[i]);
+  }
+  probes_expected_ = questions.size();
+  for (const auto& [host, probe] : questions) actions_.probe(host, probe);
+  if (questions.empty()) choose();
+}
+
+void CommonWorld::on_probe_result(int host, ProbeResult result) {
+  probes_[host] = std::move(result);
+  if (!chosen_ && !over_ && probes_.size() >= probes_expected_) choose();
+}
+
+void CommonWorld::choose() {
+  chosen_ = true;
+  std::vector<HostNetwork> networks;
+  std::vector<ProbeResult> answers;
+  for (const Member& member : members_) {
+    networks.push_back(host_network(member.name, *member.hello, member.remote));
+    answers.push_back(probes_[member.host]);
+  }
+  const HostNetwork own = host_network("the launcher's machine", describe_machine(), false);
+  const auto choice = choose_network(networks, own, wanted_, answers);
+  if (const auto* failure = std::get_if<Failure>(&choice)) return give_up(failure->message);
+  const auto& network = std::get<NetworkChoice>(choice);
+  const std::string token = os::random_token();
+  auto meeting = JobRendezvous::start(loop_, plan_of(members_), network.listen_addresses,
+                                      job_access(token, {}));
+  if (!meeting) return give_up("the rendezvous: " + meeting.error().message);
+  rendezvous_ = std::move(*meeting);
+  const std::string job = os::random_token();
+  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    const HostRoute& route = network.hosts[rank];
+    actions_.tell(members_[rank].host,
+                  "world " + std::to_string(rank) + " " + std::to_string(members_.size()) + " " +
+                      members_[rank].name + " " + job + " " + route.rendezvous_address + " " +
+                      std::to_string(rendezvous_->port()) + " " + token + " " + route.interface);
+  }
+}
+
+void CommonWorld::on_answer(int host, Json answer) {
+  answers_[host] = std::move(answer);
+  finish_if_complete();
+}
+
+void CommonWorld::on_lost(int host) {
+  if (over_) return;
+  probes_.try_emplace(host);
+  Json lost;
+  lost["error"] = "the host was lost";
+  answers_.try_emplace(host, std::move(lost));
+  if (!chosen_ && probes_.size() >= probes_expected_) return choose();
+  finish_if_complete();
+}
+
+void CommonWorld::give_up(const std::string& error) {
+  result_["error"] = error;
+  finish();
+}
+
+void CommonWorld::finish_if_complete() {
+  const bool complete = std::all_of(members_.begin(), members_.end(), [this](const Member& member) {
+    return answers_.count(member.host) > 0;
+  });
+  if (complete) finish();
+}
+
+void CommonWorld::finish() {
+  if (over_) return;
+  over_ = true;
+  loop_.cancel(timer_);
+  for (const Member& member : members_) {
+    if (result_.contains("error")) break;
+    const auto answer = answers_.find(member.host);
+    Json failed;
+    if (answer == answers_.end()) {
+      failed["error"] = "no answer in time";
+    } else if (answer->second.contains("error")) {
+      failed = answer->second;
+    } else {
+      if (!result_.contains("seconds")) result_["seconds"] = answer->second.value("seconds", 0.0);
+      result_["backends"] = answer->second.value("backends", Json::array());
+      continue;
+    }
+    for (const std::size_t rank : missing_ranks(failed.value("error", std::string()))) {
+      if (rank < members_.size()) result_["missing"].push_back(members_[rank].name);
+    }
+    result_["failed"][member.name] = std::move(failed);
+  }
+  loop_.post([done = actions_.done] { done(); });
+}
+
+}  // namespace hora::launcher::doctor

@@ -1,0 +1,65 @@
+// The last part of an examination: one process of every host takes part in a job of all hosts,
+// which meets as the ranks of a real one do, over the network that would be chosen for it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/doctor/examination.h"
+#include "launcher/job/job_rendezvous.h"
+#include "launcher/protocol/messages.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher::doctor {
+
+class CommonWorld {
+ public:
+  struct Member {
+    int host = 0;  // of the examination
+    std::string name;
+    const Hello* hello = nullptr;
+    bool remote = false;
+  };
+  struct Actions {
+    std::function<void(int host, const Probe& probe)> probe;      // answered by on_probe_result()
+    std::function<void(int host, const std::string& line)> tell;  // to hora-doctor; on_answer()
+    std::function<void()> done;                                   // called once, from the loop
+  };
+
+  CommonWorld(os::EventLoop& loop, std::vector<Member> members, std::vector<std::string> wanted,
+              Actions actions);
+
+  // Everybody must answer within `patience`.
+  void begin(std::chrono::milliseconds patience);
+  void on_probe_result(int host, ProbeResult result);
+  void on_answer(int host, Json answer);
+  void on_lost(int host);  // it will not answer any more
+  bool over() const { return over_; }
+  // {"ranks"}, and "error" or "failed", by the host's name: {"stage", "error"}, and "missing",
+  // those whom others have waited for in vain.
+  Json result() const { return result_; }
+
+ private:
+  void choose();
+  void give_up(const std::string& error);
+  void finish_if_complete();
+  void finish();
+
+  os::EventLoop& loop_;
+  std::vector<Member> members_;
+  std::vector<std::string> wanted_;  // --network-interfaces
+  Actions actions_;
+  std::map<int, ProbeResult> probes_;
+  std::map<int, Json> answers_;
+  std::unique_ptr<JobRendezvous> rendezvous_;
+  std::size_t probes_expected_ = 0;
+  bool chosen_ = false;
+  bool over_ = false;
+  os::EventLoop::TimerId timer_ = 0;
+  Json result_;
+};
+
+}  // namespace hora::launcher::doctor

@@ -1,0 +1,151 @@
+// What is wrong with the ways between hosts.  [pure]
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/doctor/findings.h"
+
+namespace hora::launcher::doctor {
+
+namespace {
+
+constexpr std::size_t kLeastLinks = 4;  // of which something is usual
+constexpr double kFarOff = 8;           // times the median
+constexpr double kLeastLate_us = 2'000;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+struct Link {
+  std::size_t from, to;
+  double rtt_us, mbit_s;
+};
+
+// The ways that could be measured, and what is usual among them.
+struct Links {
+  std::vector<Link> all;
+  double usual_us = 0;
+  double usual_mbit_s = 0;
+
+  explicit Links(const Examination& set) {
+    std::vector<double> times, rates;
+    for (std::size_t from = 0; from < set.hosts.size(); ++from) {
+      for (const auto& [to, answer] : set.hosts[from].peers) {
+        if (answer.contains("error")) continue;
+        all.push_back({from, static_cast<std::size_t>(to), member(answer, "rtt_us").get<double>(),
+                       member(answer, "mbit_s").get<double>()});
+        times.push_back(all.back().rtt_us);
+        rates.push_back(all.back().mbit_s);
+      }
+    }
+    usual_us = median(std::move(times));
+    usual_mbit_s = median(std::move(rates));
+  }
+
+  bool slow(const Link& link) const {
+    return all.size() >= kLeastLinks && link.mbit_s < usual_mbit_s / kFarOff;
+  }
+  bool late(const Link& link) const {
+    return all.size() >= kLeastLinks && link.rtt_us > kFarOff * usual_us &&
+           link.rtt_us > kLeastLate_us;
+  }
+};
+
+void broken_way(const std::string& self, const std::string& other, const Json& answer,
+                std::vector<Finding>& out) {
+  const Json& error = member(answer, "error");
+  if (error.is_string()) {
+    out.push_back({Severity::kError,
+                   "D_ROUTE",
+                   {self, other},
+                   self + " cannot connect to " + other + ": " + error.get<std::string>(),
+                   "ranks connect to each other on ports that the system chooses; a firewall or a "
+                   "missing route between hosts makes a job hang or fail at its first collective",
+                   "open TCP between the hosts, or name a network that works by "
+                   "--network-interfaces; on " +
+                       self + ": ping " + other,
+                   {}});
+    return;
+  }
+  const Json& mtu = member(answer, "mtu");
+  const Json& passes = member(answer, "path_mtu");
+  if (mtu.is_number() && passes.is_number() && passes.get<int>() < mtu.get<int>()) {
+    const std::string least = std::to_string(passes.get<int>());
+    out.push_back(
+        {Severity::kError,
+         "D_MTU",
+         {self, other},
+         "packets of " + std::to_string(mtu.get<int>()) + " bytes do not pass from " + self +
+             " to " + other + ", the largest that does has " + least,
+         "small messages pass and large ones vanish: a job starts and then hangs",
+         "the same MTU on every interface and switch on the way: ip link set DEV mtu " + least,
+         {}});
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<int, int>> doubtful_ways(const Examination& examination) {
+  const Links links(examination);
+  std::vector<std::pair<int, int>> out;
+  for (const Link& link : links.all) {
+    if (links.slow(link) || links.late(link)) {
+      out.emplace_back(static_cast<int>(link.from), static_cast<int>(link.to));
+    }
+  }
+  return out;
+}
+
+Json better_of(const Json& first, Json second) {
+  if (!first.is_object() || first.contains("error")) return second;
+  if (second.contains("error")) return first;
+  second["rtt_us"] =
+      std::min(member(first, "rtt_us").get<double>(), second["rtt_us"].get<double>());
+  second["mbit_s"] =
+      std::max(member(first, "mbit_s").get<double>(), second["mbit_s"].get<double>());
+  return second;
+}
+
+std::vector<Finding> link_findings(const Examination& examination) {
+  std::vector<Finding> out;
+  for (const HostExamination& host : examination.hosts) {
+    for (const auto& [to, answer] : host.peers) {
+      broken_way(host.name, examination.hosts[static_cast<std::size_t>(to)].name, answer, out);
+    }
+  }
+  const Links links(examination);
+  for (const Link& link : links.all) {
+    const std::vector<std::string> both{examination.hosts[link.from].name,
+                                        examination.hosts[link.to].name};
+    const std::string pair = both[0] + " to " + both[1];
+    char text[160];
+    if (links.slow(link)) {
+      std::snprintf(text, sizeof text, ": %.0f Mbit/s where %.0f are usual in this set",
+                    link.mbit_s, links.usual_mbit_s);
+      out.push_back({Severity::kWarning,
+                     "D_SLOW_LINK",
+                     both,
+                     pair + text,
+                     "a ring is as fast as its slowest link",
+                     "look for errors and the speed: ethtool DEV",
+                     {}});
+    } else if (links.late(link)) {
+      std::snprintf(text, sizeof text,
+                    ": a round trip takes %.1f ms where %.1f are usual in this set",
+                    link.rtt_us / 1000, links.usual_us / 1000);
+      out.push_back({Severity::kWarning,
+                     "D_LATENCY",
+                     both,
+                     pair + text,
+                     "every small collective waits so long several times",
+                     "look for congestion or a detour: traceroute",
+                     {}});
+    }
+  }
+  return out;
+}
+
+}  // namespace hora::launcher::doctor

@@ -1,0 +1,38 @@
+#include "launcher/elastic/discovered_hosts.h"
+
+#include <algorithm>
+#include <string>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher::elastic {
+
+Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int default_slots) {
+  std::vector<Host> hosts;
+  std::size_t number = 0;
+  for (std::string_view line : split(output, '\n')) {
+    ++number;
+    line = trim(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const std::string place = "line " + std::to_string(number);
+    auto named = parse_host_list(line, place);
+    if (!named) return std::move(named).error();
+    for (Host& host : *named) {
+      if (!host.slots) host.slots = default_slots;
+      const auto known = std::find_if(hosts.begin(), hosts.end(), [&host](const Host& other) {
+        return other.name == host.name;
+      });
+      if (known == hosts.end()) {
+        hosts.push_back(std::move(host));
+      } else if (*known != host) {
+        return make_error(ErrorCode::kUsage, place + ": host " + host.name + " was listed as " +
+                                                 quote(format_host(*known)) + " before, now as " +
+                                                 quote(format_host(host)) +
+                                                 "; expected each host once");
+      }
+    }
+  }
+  return hosts;
+}
+
+}  // namespace hora::launcher::elastic

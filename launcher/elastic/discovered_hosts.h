@@ -1,0 +1,19 @@
+// What a discovery script printed, as hosts.  [pure]
+// One host per line, "name" or "name:slots", as -H writes it; blank lines and # comments are left
+// out. No lines: no hosts at the moment, which is no error.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "launcher/plan/host_list.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher::elastic {
+
+// Each host once, in the order of the lines, its slots set (`default_slots` where the line has
+// none). A line that comes twice counts once; a host with two numbers of slots is an error. Errors
+// name the line.
+Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int default_slots);
+
+}  // namespace hora::launcher::elastic

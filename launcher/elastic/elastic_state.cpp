@@ -1,0 +1,254 @@
+// What each event means for hosts and workers; what follows for the epochs: elastic_epochs.cpp.
+#include "launcher/elastic/elastic_state.h"
+
+#include <algorithm>
+
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/report/outcome_text.h"
+
+namespace hora::launcher::elastic {
+
+namespace {
+
+std::string how_it_ended(const RankExit& exit) {
+  if (!exit.spawn_error.empty()) return "could not be started: " + exit.spawn_error;
+  if (exit.signal != 0) return "was killed by " + signal_name(exit.signal);
+  return "exited with code " + std::to_string(exit.exit_code);
+}
+
+}  // namespace
+
+ElasticState::ElasticState(const ElasticOptions& options, std::function<double()> random,
+                           TimePoint now)
+    : options_(options), registry_(options.cooldown, std::move(random)) {
+  phase_deadline_ = now + options_.elastic_timeout;
+  settle_until_ = now + std::min(options_.start_timeout, options_.elastic_timeout);
+}
+
+std::vector<ElasticAction> ElasticState::step(const ElasticEvent& event, TimePoint now) {
+  Actions actions;
+  if (phase_ == Phase::kOver) return actions;
+  std::visit([&](const auto& e) { on(e, now, actions); }, event);
+  if (phase_ != Phase::kOver) advance(now, actions);
+  return actions;
+}
+
+void ElasticState::tell(bool is_warning, std::string text, Actions& actions) {
+  actions.emplace_back(Tell{is_warning, std::move(text)});
+}
+
+void ElasticState::on(const HostsListed& e, TimePoint now, Actions& actions) {
+  listed_ = true;
+  discovery_problem_.clear();
+  registry_.list(e.hosts);
+  const std::vector<Host> usable = registry_.available(now);
+  for (LifeId id = 0; id < life_count(); ++id) {
+    const Life& known = life(id);
+    if (known.phase != LifePhase::kConnecting && known.phase != LifePhase::kIdle) continue;
+    const bool is_listed = std::any_of(usable.begin(), usable.end(), [&](const Host& host) {
+      return host.name == known.host.name;
+    });
+    if (!is_listed) end_life(id, actions);
+  }
+}
+
+void ElasticState::on(const DiscoveryFailed& e, TimePoint, Actions&) { discovery_problem_ = e.why; }
+
+void ElasticState::on(const AgentGreeted& e, TimePoint, Actions&) {
+  if (life(e.life).phase == LifePhase::kConnecting) life(e.life).phase = LifePhase::kIdle;
+}
+
+void ElasticState::on(const AgentReady& e, TimePoint, Actions&) {
+  if (life(e.life).phase == LifePhase::kOrdered) life(e.life).phase = LifePhase::kReady;
+}
+
+void ElasticState::on(const AgentGone& e, TimePoint now, Actions& actions) {
+  const LifePhase before = std::exchange(life(e.life).phase, LifePhase::kGone);
+  bool lost_any = before == LifePhase::kConnecting || before == LifePhase::kIdle ||
+                  before == LifePhase::kOrdered || before == LifePhase::kReady;
+  for (Worker& each : workers_) {
+    if (each.life != e.life) continue;
+    if (each.phase == WorkerPhase::kLeaving) each.phase = WorkerPhase::kGone;
+    const bool lived = each.phase == WorkerPhase::kRunning || each.phase == WorkerPhase::kAsking ||
+                       each.phase == WorkerPhase::kOrdered;
+    if (!lived) continue;
+    each.phase = WorkerPhase::kFailed;
+    lost_any = true;
+  }
+  if (before == LifePhase::kEnding || before == LifePhase::kGone || !lost_any) return;
+  Failure failure = e.failure.value_or(
+      Failure{std::string(failure::kAgent), "its agent ended before its ranks did", ""});
+  const std::string why = failure.message + " [" + failure.code + "]";
+  Cause cause;
+  cause.kind = Cause::Kind::kHost;
+  cause.host = e.life;
+  cause.failure = std::move(failure);
+  cause.exit_code = kExitLauncher;
+  const bool sat = std::any_of(seats_.begin(), seats_.end(),
+                               [&e](const Seat& seat) { return seat.life == e.life; });
+  if (sat || epoch_ == 0) note_failure(std::move(cause), e.when);
+  fail_host(life(e.life).host.name, why, now, actions);
+}
+
+void ElasticState::on(const WorkerAsked& e, TimePoint, Actions&) {
+  if (e.worker < 0 || e.worker >= worker_count()) return;
+  Worker& asking = worker(e.worker);
+  if (asking.phase != WorkerPhase::kRunning && asking.phase != WorkerPhase::kAsking) return;
+  asking.phase = WorkerPhase::kAsking;
+  asking.has_state = asking.has_state || e.has_state;
+}
+
+void ElasticState::on(const WorkerEnded& e, TimePoint now, Actions& actions) {
+  if (e.worker < 0 || e.worker >= worker_count()) return;
+  Worker& ended = worker(e.worker);
+  if (ended.phase == WorkerPhase::kLeaving) ended.phase = WorkerPhase::kGone;
+  if (ended.phase != WorkerPhase::kRunning && ended.phase != WorkerPhase::kAsking) return;
+  if (!failed(e.exit)) {
+    ended.phase = WorkerPhase::kSucceeded;
+    return;
+  }
+  ended.phase = WorkerPhase::kFailed;
+  Cause cause;
+  cause.kind = Cause::Kind::kRank;
+  cause.host = ended.life;
+  cause.exit = e.exit;
+  cause.exit.rank = ended.rank;  // by which it was known
+  cause.exit_code = exit_code_of(e.exit);
+  note_failure(std::move(cause), e.when);
+  fail_host(life(ended.life).host.name,
+            "rank " + std::to_string(ended.rank) + " " + how_it_ended(e.exit), now, actions);
+}
+
+void ElasticState::on(const Tick&, TimePoint now, Actions& actions) {
+  for (LifeId id = 0; id < life_count(); ++id) {
+    if (life(id).phase == LifePhase::kConnecting && now >= life(id).deadline) {
+      fail_host(life(id).host.name, "it did not answer within --start-timeout", now, actions);
+    }
+  }
+  for (WorkerId id = 0; id < worker_count(); ++id) {
+    Worker& each = worker(id);
+    if (each.phase != WorkerPhase::kLeaving || !each.leave_by || now < *each.leave_by) continue;
+    each.leave_by.reset();
+    actions.emplace_back(EndWorker{id});
+  }
+}
+
+void ElasticState::note_failure(Cause cause, std::chrono::nanoseconds when) {
+  if (first_failure_ && first_failure_->when <= when) return;
+  first_failure_ = FirstFailure{std::move(cause), when};
+}
+
+void ElasticState::fail_host(const std::string& host, std::string why, TimePoint now,
+                             Actions& actions) {
+  const bool was_barred = registry_.is_blacklisted(host, now);
+  registry_.blacklist(host, now);
+  if (!was_barred) {
+    tell(true,
+         "host " + host + ": " + why +
+             (options_.cooldown ? "; it is left alone for a while"
+                                : "; it takes no further part (--blacklist-cooldown-range)"),
+         actions);
+  }
+  for (LifeId id = 0; id < life_count(); ++id) {
+    if (life(id).host.name == host) end_life(id, actions);
+  }
+}
+
+void ElasticState::end_life(LifeId id, Actions& actions) {
+  Life& ending = life(id);
+  if (ending.phase == LifePhase::kEnding || ending.phase == LifePhase::kGone) return;
+  ending.phase = LifePhase::kEnding;
+  for (Worker& each : workers_) {
+    if (each.life != id) continue;
+    if (each.phase == WorkerPhase::kOrdered || each.phase == WorkerPhase::kRunning ||
+        each.phase == WorkerPhase::kAsking) {
+      each.phase = WorkerPhase::kFailed;
+    } else if (each.phase == WorkerPhase::kLeaving) {
+      each.phase = WorkerPhase::kGone;
+    }
+  }
+  actions.emplace_back(EndLife{id});
+}
+
+// --- what there is -------------------------------------------------------------------------------
+
+// Those of the epoch before keep their order, the others follow as they were first seen.
+std::vector<Host> ElasticState::hosts_in_order(TimePoint now) const {
+  std::vector<Host> usable = registry_.available(now);
+  const auto place = [this](const Host& host) {
+    return std::find(host_order_.begin(), host_order_.end(), host.name) - host_order_.begin();
+  };
+  std::stable_sort(usable.begin(), usable.end(),
+                   [&](const Host& a, const Host& b) { return place(a) < place(b); });
+  return usable;
+}
+
+ElasticState::Survivors ElasticState::survivors() const {
+  Survivors found;
+  for (WorkerId id = 0; id < worker_count(); ++id) {
+    const Worker& each = worker(id);
+    if (each.phase != WorkerPhase::kRunning && each.phase != WorkerPhase::kAsking) continue;
+    found.emplace(std::make_pair(life(each.life).host.name, each.local_rank), id);
+  }
+  return found;
+}
+
+std::optional<LifeId> ElasticState::life_on(const std::string& host, LifePhase phase) const {
+  for (LifeId id = 0; id < life_count(); ++id) {
+    if (life(id).phase == phase && life(id).host.name == host) return id;
+  }
+  return std::nullopt;
+}
+
+std::vector<HostOffer> ElasticState::offers(TimePoint now) const {
+  const Survivors living = survivors();
+  std::vector<HostOffer> found;
+  for (Host& host : hosts_in_order(now)) {
+    const int slots = host.slots.value_or(0);
+    HostOffer offer;
+    while (offer.survivors < slots && living.count({host.name, offer.survivors}) > 0) {
+      ++offer.survivors;
+    }
+    if (life_on(host.name, LifePhase::kIdle)) offer.room = slots - offer.survivors;
+    const auto first = living.find({host.name, 0});
+    offer.has_state = first != living.end() && worker(first->second).has_state;
+    offer.host = std::move(host);
+    found.push_back(std::move(offer));
+  }
+  return found;
+}
+
+bool ElasticState::any_seat(WorkerPhase phase) const {
+  return std::any_of(seats_.begin(), seats_.end(),
+                     [&](const Seat& seat) { return worker(seat.worker).phase == phase; });
+}
+
+bool ElasticState::all_recorded() const { return !any_seat(WorkerPhase::kRunning); }
+
+bool ElasticState::has_survivor() const { return any_seat(WorkerPhase::kAsking); }
+
+bool ElasticState::is_connecting() const {
+  return std::any_of(lives_.begin(), lives_.end(),
+                     [](const Life& each) { return each.phase == LifePhase::kConnecting; });
+}
+
+std::optional<TimePoint> ElasticState::next_deadline() const {
+  if (phase_ == Phase::kOver) return std::nullopt;
+  std::optional<TimePoint> next;
+  const auto consider = [&next](std::optional<TimePoint> when) {
+    if (when && (!next || *when < *next)) next = when;
+  };
+  if (phase_ != Phase::kRunning) consider(phase_deadline_);
+  consider(settle_until_);
+  consider(next_return_);
+  for (const Life& each : lives_) {
+    if (each.phase == LifePhase::kConnecting) consider(each.deadline);
+  }
+  for (const Worker& each : workers_) {
+    if (each.phase == WorkerPhase::kLeaving) consider(each.leave_by);
+  }
+  return next;
+}
+
+}  // namespace hora::launcher::elastic

@@ -1,0 +1,241 @@
+// The life of an elastic job as a state machine: hosts that come, go and fail, and the epochs in
+// which its ranks meet.  [pure]
+//
+// clang-format off
+//   waiting --enough hosts--> preparing --all ready--> running --a rank asks, ends or is lost--> broken
+//      ^                          | a host fails                                                   |
+//      +--------------------------+------------------- every rank has asked or has ended ----------+
+// clang-format on
+//
+// A worker is one process: its number is never used again. A life is one agent on one host; a host
+// has several in the course of time, and more than one at a time when it gets more slots. A worker
+// that wants to go on after its epoch asks for its next place, by which it acknowledges that the
+// epoch is over; one that neither asks nor ends is ended, with its host. docs/flows/elastic.md.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launcher/elastic/epoch_plan.h"
+#include "launcher/elastic/host_registry.h"
+#include "launcher/job/job_state.h"
+
+namespace hora::launcher::elastic {
+
+using WorkerId = int;
+using LifeId = int;
+
+// --- events --------------------------------------------------------------------------------------
+
+struct HostsListed {
+  std::vector<Host> hosts;  // slots set
+};
+struct DiscoveryFailed {
+  std::string why;
+};
+struct AgentGreeted {
+  LifeId life;
+};
+struct AgentReady {  // its order is prepared
+  LifeId life;
+};
+struct AgentGone {
+  LifeId life;
+  std::optional<Failure> failure;    // none: it said goodbye
+  std::chrono::nanoseconds when{0};  // on the launcher's wall clock
+};
+struct WorkerAsked {
+  WorkerId worker;
+  bool has_state;
+};
+struct WorkerEnded {
+  WorkerId worker;
+  RankExit exit;
+  std::chrono::nanoseconds when{0};
+};
+// next_deadline() has passed.
+struct Tick {};
+
+using ElasticEvent = std::variant<HostsListed, DiscoveryFailed, AgentGreeted, AgentReady, AgentGone,
+                                  WorkerAsked, WorkerEnded, Tick>;
+
+// --- actions -------------------------------------------------------------------------------------
+
+struct Connect {
+  LifeId life;
+  Host host;
+};
+// An order to every life of new_lives(), for its workers in seats().
+struct PrepareEpoch {};
+// Start new_lives(), answer everybody in seats() who asked, tell dismissed() that they are out.
+struct BeginEpoch {};
+// The epoch is over for somebody: those who have not met yet need not go on waiting.
+struct BreakEpoch {};
+struct EndWorker {
+  WorkerId worker;
+};
+struct EndLife {
+  LifeId life;
+};
+// The worker with rank 0 should know that a new epoch would look otherwise.
+struct NotifyWorkers {
+  PlanChange change;
+};
+struct Tell {
+  bool is_warning = false;
+  std::string text;
+};
+// For cause(), or because every rank of the epoch succeeded.
+struct EndJob {};
+
+using ElasticAction = std::variant<Connect, PrepareEpoch, BeginEpoch, BreakEpoch, EndWorker,
+                                   EndLife, NotifyWorkers, Tell, EndJob>;
+
+struct ElasticOptions {
+  int np = 1;      // ranks before the first epoch begins
+  int min_np = 1;  // before any other
+  std::optional<int> max_np;
+  std::optional<int> reset_limit;
+  std::optional<CooldownRange> cooldown;
+  Milliseconds elastic_timeout{600'000};
+  Milliseconds start_timeout{30'000};
+  Milliseconds settle{5'000};    // for hosts that are being connected, when there are enough others
+  Milliseconds leave{20'000};    // for ranks that are no longer needed, to end by themselves
+  bool hosts_are_fixed = false;  // nobody will list others
+};
+
+class ElasticState {
+ public:
+  // One place in an epoch; the index in seats() is the rank.
+  struct Seat {
+    WorkerId worker;
+    LifeId life;
+    bool is_new;
+    friend bool operator==(const Seat&, const Seat&) = default;
+  };
+
+  ElasticState(const ElasticOptions& options, std::function<double()> random, TimePoint now);
+
+  std::vector<ElasticAction> step(const ElasticEvent& event, TimePoint now);
+  std::optional<TimePoint> next_deadline() const;
+
+  // From 1; 0 before the first.
+  int epoch() const { return epoch_; }
+  bool over() const { return phase_ == Phase::kOver; }
+  // Once it is over: why; none: success.
+  const std::optional<Cause>& cause() const { return cause_; }
+  // Of the epoch that is being prepared or is running.
+  const Plan& plan() const { return plan_; }
+  const std::vector<Seat>& seats() const { return seats_; }
+  const std::vector<LifeId>& new_lives() const { return new_lives_; }
+  const std::vector<WorkerId>& dismissed() const { return dismissed_; }
+  int worker_count() const { return static_cast<int>(workers_.size()); }
+  LifeId life_of(WorkerId worker) const { return workers_[index(worker)].life; }
+  int local_rank_of(WorkerId worker) const { return workers_[index(worker)].local_rank; }
+  int life_count() const { return static_cast<int>(lives_.size()); }
+  const Host& host_of(LifeId life) const { return lives_[index(life)].host; }
+
+ private:
+  enum class Phase { kWaiting, kPreparing, kRunning, kBroken, kOver };
+  enum class WorkerPhase { kOrdered, kRunning, kAsking, kSucceeded, kFailed, kLeaving, kGone };
+  enum class LifePhase { kConnecting, kIdle, kOrdered, kReady, kRunning, kEnding, kGone };
+  struct Worker {
+    LifeId life = 0;
+    int local_rank = 0;
+    int rank = 0;  // in the epoch that it was in last
+    WorkerPhase phase = WorkerPhase::kOrdered;
+    bool has_state = false;
+    std::optional<TimePoint> leave_by;
+  };
+  struct Life {
+    Host host;
+    LifePhase phase = LifePhase::kConnecting;
+    TimePoint deadline{};  // kConnecting
+  };
+  using Actions = std::vector<ElasticAction>;
+
+  static std::size_t index(int id) { return static_cast<std::size_t>(id); }
+  Worker& worker(WorkerId id) { return workers_[index(id)]; }
+  const Worker& worker(WorkerId id) const { return workers_[index(id)]; }
+  Life& life(LifeId id) { return lives_[index(id)]; }
+  const Life& life(LifeId id) const { return lives_[index(id)]; }
+
+  void on(const HostsListed&, TimePoint, Actions&);
+  void on(const DiscoveryFailed&, TimePoint, Actions&);
+  void on(const AgentGreeted&, TimePoint, Actions&);
+  void on(const AgentReady&, TimePoint, Actions&);
+  void on(const AgentGone&, TimePoint, Actions&);
+  void on(const WorkerAsked&, TimePoint, Actions&);
+  void on(const WorkerEnded&, TimePoint, Actions&);
+  void on(const Tick&, TimePoint, Actions&);
+
+  // Blacklists the host and ends what runs there.
+  void fail_host(const std::string& host, std::string why, TimePoint now, Actions& actions);
+  void end_life(LifeId id, Actions& actions);
+  void note_failure(Cause cause, std::chrono::nanoseconds when);
+  void tell(bool is_warning, std::string text, Actions& actions);
+
+  // What follows from where things stand; again until nothing does.
+  void advance(TimePoint now, Actions& actions);
+  void advance_waiting(TimePoint now, Actions& actions);
+  void advance_preparing(TimePoint now, Actions& actions);
+  void advance_running(TimePoint now, Actions& actions);
+  void advance_broken(TimePoint now, Actions& actions);
+  void evaluate(TimePoint now, Actions& actions);
+  void wait_for_hosts(TimePoint now);
+  void take_seats(Plan plan, Actions& actions);
+  void discard_orders(Actions& actions);
+  void begin_epoch(TimePoint now, Actions& actions);
+  void connect_needed(TimePoint now, Actions& actions);
+  void notify_if_changed(TimePoint now, Actions& actions);
+  void finish(std::optional<Cause> cause, Actions& actions);
+  void finish_without_hosts(std::string_view code, const std::string& why, Actions& actions);
+  std::string shortage(int threshold, TimePoint now) const;
+
+  std::vector<Host> hosts_in_order(TimePoint now) const;
+  std::vector<HostOffer> offers(TimePoint now) const;
+  using Survivors = std::map<std::pair<std::string, int>, WorkerId>;  // by host and local rank
+  Survivors survivors() const;
+  std::optional<LifeId> life_on(const std::string& host, LifePhase phase) const;
+  bool is_connecting() const;
+  bool any_seat(WorkerPhase phase) const;
+  bool all_recorded() const;
+  bool has_survivor() const;
+  int threshold() const { return epoch_ == 0 ? options_.np : options_.min_np; }
+
+  ElasticOptions options_;
+  HostRegistry registry_;
+  Phase phase_ = Phase::kWaiting;
+  bool listed_ = false;
+  int epoch_ = 0;
+  int resets_ = 0;
+  std::vector<Worker> workers_;
+  std::vector<Life> lives_;
+
+  Plan plan_;
+  std::vector<Seat> seats_;
+  std::vector<LifeId> new_lives_;
+  std::vector<WorkerId> dismissed_;
+  std::vector<std::string> host_order_;  // of the epoch before
+
+  TimePoint phase_deadline_{};             // of waiting, preparing, broken
+  std::optional<TimePoint> settle_until_;  // hosts that are being connected are waited for
+  std::optional<Plan> notified_;           // what the workers were told to expect
+  std::optional<TimePoint> next_return_;   // of a blacklisted host
+
+  struct FirstFailure {
+    Cause cause;
+    std::chrono::nanoseconds when;
+  };
+  std::optional<FirstFailure> first_failure_;  // of this epoch
+  std::string discovery_problem_;
+  std::optional<Cause> cause_;
+};
+
+}  // namespace hora::launcher::elastic

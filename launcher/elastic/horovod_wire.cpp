@@ -1,0 +1,327 @@
+#include "launcher/elastic/horovod_wire.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "rendezvous/base/hmac.h"
+
+namespace hora::launcher::elastic {
+
+namespace {
+
+constexpr std::size_t kDigestBytes = 32;
+constexpr std::size_t kHeadBytes = kDigestBytes + 4;
+constexpr std::size_t kLongestAnswer = 1u << 20;
+constexpr std::size_t kMostValues = 100'000;
+// A pickle may name a value again and again, each time twice as large: what it costs is counted, in
+// values and bytes of text.
+constexpr std::size_t kMostWork = 4u << 20;
+constexpr std::size_t kDeepest = 16;
+
+std::optional<std::string> decode_base64(std::string_view text) {
+  std::string bytes;
+  std::uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    if (c == '\n' || c == '\r' || c == '=') continue;
+    int value = 0;
+    if (c >= 'A' && c <= 'Z') {
+      value = c - 'A';
+    } else if (c >= 'a' && c <= 'z') {
+      value = c - 'a' + 26;
+    } else if (c >= '0' && c <= '9') {
+      value = c - '0' + 52;
+    } else if (c == '+' || c == '/') {
+      value = c == '+' ? 62 : 63;
+    } else {
+      return std::nullopt;
+    }
+    bits = (bits << 6) | static_cast<std::uint32_t>(value);
+    if (++count % 4 == 0 || count % 4 == 2 || count % 4 == 3) {
+      const int spare = count % 4 == 2 ? 4 : count % 4 == 3 ? 2 : 0;
+      bytes.push_back(static_cast<char>((bits >> spare) & 0xFF));
+    }
+    bits &= 0xFFF;
+  }
+  return bytes;
+}
+
+// A value of a pickle. Lists and tuples are the same here; a dictionary is its keys and values in
+// turn.
+struct Value {
+  enum class Kind { kMark, kNumber, kText, kBytes, kSequence, kDictionary };
+  Kind kind = Kind::kMark;
+  std::int64_t number = 0;
+  std::string text{};
+  std::vector<Value> parts{};
+  std::size_t depth = 0;  // of the values inside
+};
+
+std::size_t weight(const Value& value) {
+  std::size_t sum = 1 + value.text.size();
+  for (const Value& part : value.parts) sum += weight(part);
+  return sum;
+}
+
+bool put_into(Value& home, Value part) {
+  home.depth = std::max(home.depth, part.depth + 1);
+  home.parts.push_back(std::move(part));
+  return home.depth <= kDeepest;
+}
+
+class PickleReader {
+ public:
+  explicit PickleReader(std::string_view bytes) : rest_(bytes) {}
+
+  std::optional<Value> read() {
+    for (std::size_t steps = 0; steps < kMostValues; ++steps) {
+      if (rest_.empty()) return std::nullopt;
+      const auto code = static_cast<unsigned char>(rest_.front());
+      rest_.remove_prefix(1);
+      if (code == '.') {
+        if (stack_.size() != 1 || stack_.front().kind == Value::Kind::kMark) return std::nullopt;
+        return std::move(stack_.front());
+      }
+      if (!obey(code)) return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  using Kind = Value::Kind;
+
+  bool obey(unsigned char code) {
+    switch (code) {
+      case 0x80:  // the version
+        return take(1).has_value();
+      case 0x95:  // how long a frame is
+        return take(8).has_value();
+      case '}':
+        return push(Kind::kDictionary);
+      case ']':
+      case ')':
+        return push(Kind::kSequence);
+      case '(':
+        return push(Kind::kMark);
+      case 'K':
+        return push_number(1);
+      case 'M':
+        return push_number(2);
+      case 'J':
+        return push_number(4);
+      case 0x8C:
+        return push_text(Kind::kText, 1);
+      case 'X':
+        return push_text(Kind::kText, 4);
+      case 'C':
+        return push_text(Kind::kBytes, 1);
+      case 'B':
+        return push_text(Kind::kBytes, 4);
+      case 0x85:
+      case 0x86:
+      case 0x87:
+        return gather(static_cast<std::size_t>(code - 0x84));
+      case 't':
+        return gather_to_mark();
+      case 'a':
+        return append(1, Kind::kSequence);
+      case 's':
+        return append(2, Kind::kDictionary);
+      case 'e':
+        return append_to_mark(Kind::kSequence);
+      case 'u':
+        return append_to_mark(Kind::kDictionary);
+      case 0x94:
+        return !stack_.empty() && remember(memo_.size());
+      case 'q':
+      case 'r': {
+        const auto place = number(code == 'q' ? 1 : 4);
+        return place && !stack_.empty() && remember(static_cast<std::size_t>(*place));
+      }
+      case 'h':
+      case 'j': {
+        const auto place = number(code == 'h' ? 1 : 4);
+        const auto found = place ? memo_.find(static_cast<std::size_t>(*place)) : memo_.end();
+        if (found == memo_.end()) return false;
+        if (!spend(weight(found->second))) return false;
+        stack_.push_back(found->second);
+        return true;
+      }
+      default:
+        return false;  // anything that could run code, among others
+    }
+  }
+
+  std::optional<std::string_view> take(std::size_t count) {
+    if (rest_.size() < count) return std::nullopt;
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
+  }
+  std::optional<std::int64_t> number(std::size_t bytes) {
+    const auto taken = take(bytes);
+    if (!taken) return std::nullopt;
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < bytes; ++i) {
+      value |= static_cast<std::uint32_t>(static_cast<unsigned char>((*taken)[i])) << (8 * i);
+    }
+    return std::int64_t{value};
+  }
+  bool push(Kind kind) {
+    stack_.push_back({.kind = kind});
+    return true;
+  }
+  bool push_number(std::size_t bytes) {
+    const auto value = number(bytes);
+    if (!value) return false;
+    stack_.push_back({.kind = Kind::kNumber, .number = *value});
+    return true;
+  }
+  bool push_text(Kind kind, std::size_t length_bytes) {
+    const auto length = number(length_bytes);
+    const auto text = length ? take(static_cast<std::size_t>(*length)) : std::nullopt;
+    if (!text || !spend(text->size())) return false;
+    stack_.push_back({.kind = kind, .text = std::string(*text)});
+    return true;
+  }
+  // The last `count` values become one sequence.
+  bool gather(std::size_t count) {
+    if (stack_.size() < count) return false;
+    Value tuple{.kind = Kind::kSequence};
+    for (std::size_t i = stack_.size() - count; i < stack_.size(); ++i) {
+      if (stack_[i].kind == Kind::kMark || !put_into(tuple, std::move(stack_[i]))) return false;
+    }
+    stack_.resize(stack_.size() - count);
+    stack_.push_back(std::move(tuple));
+    return true;
+  }
+  std::optional<std::size_t> above_mark() const {
+    for (std::size_t i = stack_.size(); i > 0; --i) {
+      if (stack_[i - 1].kind == Kind::kMark) return stack_.size() - i;
+    }
+    return std::nullopt;
+  }
+  bool gather_to_mark() {
+    const auto count = above_mark();
+    if (!count || !gather(*count)) return false;
+    stack_.erase(stack_.end() - 2);
+    return true;
+  }
+  // The last `count` values go into the container below them.
+  bool append(std::size_t count, Kind kind) {
+    if (stack_.size() < count + 1) return false;
+    const std::size_t home = stack_.size() - count - 1;
+    if (stack_[home].kind != kind) return false;
+    for (std::size_t i = home + 1; i < stack_.size(); ++i) {
+      if (!put_into(stack_[home], std::move(stack_[i]))) return false;
+    }
+    stack_.resize(home + 1);
+    return true;
+  }
+  bool append_to_mark(Kind kind) {
+    const auto count = above_mark();
+    if (!count) return false;
+    stack_.erase(stack_.end() - static_cast<std::ptrdiff_t>(*count) - 1);
+    return append(*count, kind);
+  }
+  // A container that is remembered is a copy as it is now; nobody means another by it in a message
+  // like ours.
+  bool remember(std::size_t place) {
+    if (!spend(weight(stack_.back()))) return false;
+    Value shallow = stack_.back();
+    if (shallow.parts.size() > 64) shallow.parts.clear();
+    memo_[place] = std::move(shallow);
+    return true;
+  }
+  bool spend(std::size_t amount) {
+    spent_ += amount;
+    return spent_ <= kMostWork;
+  }
+
+  std::string_view rest_;
+  std::vector<Value> stack_;
+  std::map<std::size_t, Value> memo_;
+  std::size_t spent_ = 0;
+};
+
+Error malformed() {
+  return make_error(ErrorCode::kFailed, "a worker told an address that is none of Horovod's");
+}
+
+std::string sign(std::string_view key, std::string_view body) {
+  std::string message = hmac_sha256(key, body);
+  for (int shift = 0; shift < 32; shift += 8) {
+    message.push_back(static_cast<char>((body.size() >> shift) & 0xFF));
+  }
+  return message.append(body);
+}
+
+}  // namespace
+
+Result<WorkerContact> parse_worker_contact(std::string_view base64) {
+  const auto bytes = decode_base64(base64);
+  if (!bytes) return malformed();
+  const auto pickled = PickleReader(*bytes).read();
+  using Kind = Value::Kind;
+  if (!pickled || pickled->kind != Kind::kSequence || pickled->parts.size() != 2)
+    return malformed();
+  const Value& addresses = pickled->parts[0];
+  const Value& key = pickled->parts[1];
+  if (addresses.kind != Kind::kDictionary || addresses.parts.size() % 2 != 0 ||
+      key.kind != Kind::kBytes || key.text.empty()) {
+    return malformed();
+  }
+  WorkerContact contact;
+  contact.key = key.text;
+  for (std::size_t i = 1; i < addresses.parts.size(); i += 2) {
+    for (const Value& each : addresses.parts[i].parts) {
+      if (each.parts.size() != 2 || each.parts[1].kind != Kind::kNumber) return malformed();
+      const auto address = parse_ip_address(each.parts[0].text);
+      const std::int64_t port = each.parts[1].number;
+      if (!address || port < 1 || port > 65'535) return malformed();
+      contact.endpoints.push_back({*address, static_cast<std::uint16_t>(port)});
+    }
+  }
+  return contact;
+}
+
+std::string ping_message(std::string_view key) {
+  return sign(key,
+              std::string("\x80\x04") + "chorovod.runner.common.util.network\nPingRequest\n)\x81.");
+}
+
+std::string hosts_updated_message(std::string_view key, std::int64_t timestamp, int result) {
+  std::string body("\x80\x04");
+  body += "chorovod.runner.elastic.worker\nHostsUpdatedRequest\n)\x81}(";
+  body += std::string("\x8c\x09") + "timestamp" + "\x8a\x08";
+  for (int shift = 0; shift < 64; shift += 8) {
+    body.push_back(static_cast<char>((timestamp >> shift) & 0xFF));
+  }
+  body += std::string("\x8c\x03") + "res" + "chorovod.runner.elastic.worker\nHostUpdateResult\nK";
+  body.push_back(static_cast<char>(result));
+  body += "\x85Rub.";
+  return sign(key, body);
+}
+
+Result<std::optional<std::string>> read_signed_message(std::string_view key,
+                                                       std::string_view bytes) {
+  if (bytes.size() < kHeadBytes) return std::optional<std::string>();
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    length |= std::size_t{static_cast<unsigned char>(bytes[kDigestBytes + i])} << (8 * i);
+  }
+  if (length > kLongestAnswer) return make_error(ErrorCode::kFailed, "an answer without an end");
+  if (bytes.size() < kHeadBytes + length) return std::optional<std::string>();
+  const std::string_view body = bytes.substr(kHeadBytes, length);
+  const std::string wanted = hmac_sha256(key, body);
+  unsigned char apart = 0;  // in constant time
+  for (std::size_t i = 0; i < kDigestBytes; ++i) {
+    apart = static_cast<unsigned char>(apart | (wanted[i] ^ bytes[i]));
+  }
+  if (apart != 0) return make_error(ErrorCode::kDenied, "an answer with a wrong signature");
+  return std::optional<std::string>(body);
+}
+
+}  // namespace hora::launcher::elastic

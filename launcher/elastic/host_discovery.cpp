@@ -1,0 +1,127 @@
+#include "launcher/elastic/host_discovery.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "launcher/elastic/discovered_hosts.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher::elastic {
+
+namespace {
+
+constexpr std::size_t kLongestOutput = 4u << 20;
+constexpr std::size_t kShownComplaint = 400;
+constexpr std::chrono::milliseconds kLookAgain{20};  // where the kernel does not tell of an end
+
+// The script's shell dies with a launcher that is killed by force; what it had started would not.
+// So a reader of our pipe stays in its process group for as long as it runs, and ends the group
+// when the pipe closes. SIGPIPE is the signal that no shell reports.
+constexpr const char* kGuarded =
+    "exec 3<&0 </dev/null; { read -r never; kill -KILL 0; } <&3 3<&- >/dev/null 2>&1 & "
+    "exec 3<&-; /bin/sh -c \"$1\"; ended=$?; kill -PIPE $!; exit $ended";
+
+}  // namespace
+
+HostDiscovery::HostDiscovery(os::EventLoop& loop, Options options, Handlers handlers)
+    : loop_(loop), options_(std::move(options)), handlers_(std::move(handlers)) {}
+
+HostDiscovery::~HostDiscovery() { stop(); }
+
+void HostDiscovery::stop() {
+  stopped_ = true;
+  loop_.cancel(std::exchange(next_, 0));
+  forget_child();
+}
+
+void HostDiscovery::forget_child() {
+  loop_.cancel(std::exchange(deadline_, 0));
+  loop_.cancel(std::exchange(look_, 0));
+  if (!child_) return;
+  if (child_->stdout_fd.valid()) loop_.unwatch(child_->stdout_fd.get());
+  if (child_->stderr_fd.valid()) loop_.unwatch(child_->stderr_fd.get());
+  if (child_->ended_fd() >= 0) loop_.unwatch(child_->ended_fd());
+  child_.reset();
+}
+
+void HostDiscovery::run() {
+  next_ = 0;
+  output_.clear();
+  complaint_.clear();
+  auto started = PipedChild::start({"/bin/sh", "-c", kGuarded, "/bin/sh", options_.script});
+  if (!started) return conclude(started.error().message);
+  child_.emplace(std::move(*started));
+  deadline_ = loop_.call_after(options_.patience, [this] {
+    deadline_ = 0;
+    conclude("it did not end within " + std::to_string(options_.patience.count() / 1000) + " s");
+  });
+  const auto watch = [this](os::Fd& pipe, std::string& text) {
+    return loop_.watch(pipe.get(), EPOLLIN,
+                       [this, &pipe, &text](std::uint32_t) { read(pipe, text); });
+  };
+  Status watched = watch(child_->stdout_fd, output_);
+  if (watched) watched = watch(child_->stderr_fd, complaint_);
+  if (watched && child_->ended_fd() >= 0) {
+    watched = loop_.watch(child_->ended_fd(), EPOLLIN, [this](std::uint32_t) { look(); });
+  }
+  if (!watched) return conclude(watched.error().message);
+  if (child_->ended_fd() < 0) look();
+}
+
+void HostDiscovery::read(os::Fd& pipe, std::string& text) {
+  std::array<char, 16 * 1024> chunk;
+  while (pipe.valid()) {
+    const ssize_t got = ::read(pipe.get(), chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) {
+      loop_.unwatch(pipe.get());
+      pipe.reset();
+      return;
+    }
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+    if (text.size() > kLongestOutput) return conclude("it prints without an end");
+  }
+}
+
+// What it left in the background may hold its pipes open: its own end is what counts.
+void HostDiscovery::look() {
+  look_ = 0;
+  const auto status = child_->try_wait();
+  if (!status) {
+    if (child_->ended_fd() < 0) look_ = loop_.call_after(kLookAgain, [this] { look(); });
+    return;
+  }
+  read(child_->stdout_fd, output_);
+  if (!child_) return;  // too much of it
+  read(child_->stderr_fd, complaint_);
+  if (!child_) return;
+  conclude(*status == 0 ? "" : "it ended with code " + std::to_string(*status));
+}
+
+void HostDiscovery::conclude(std::string problem) {
+  forget_child();
+  if (problem.empty()) {
+    auto hosts = parse_discovered_hosts(output_, options_.default_slots);
+    if (hosts) {
+      handlers_.on_hosts(std::move(*hosts));
+    } else {
+      problem = "it printed what is no host: " + hosts.error().message;
+    }
+  }
+  if (!problem.empty()) {
+    const std::string_view said = trim(complaint_);
+    if (!said.empty()) {
+      const std::size_t shown = std::min(said.size(), kShownComplaint);
+      problem += "; it said: " + std::string(said.substr(said.size() - shown));
+    }
+    handlers_.on_failure(std::move(problem));
+  }
+  if (!stopped_) next_ = loop_.call_after(options_.interval, [this] { run(); });
+}
+
+}  // namespace hora::launcher::elastic

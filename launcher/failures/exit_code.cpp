@@ -1,0 +1,127 @@
+#include "launcher/failures/exit_code.h"
+
+#include <algorithm>
+
+#include "launcher/failures/proof.h"
+#include "launcher/text/close_words.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+struct CodeMeaning {
+  int code;
+  std::string_view meaning;
+};
+constexpr CodeMeaning kCodes[] = {
+    {kExitOk, "every rank succeeded"},
+    {kExitUsage, "the command line, or a file that it names, is wrong; nothing was started"},
+    {kExitTimeout, "a time limit passed: --start-timeout or --timeout"},
+    {kExitLauncher, "horarun itself failed; the message begins with a class such as E_CONNECT"},
+    {kExitCannotExecute, "the program exists on the host but cannot be executed"},
+    {kExitNotFound, "the program does not exist on the host"},
+};
+
+std::string upper_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 32);
+    if (c == '-') c = '_';
+  }
+  return out;
+}
+
+std::string explain_class(const FailureClass& row) {
+  std::string out(row.code);
+  out += ": " + std::string(row.title) + " (exit code " + std::to_string(row.exit_code) + ")\n\n";
+  out += "Cause: " + std::string(row.cause) + "\n\nFix:   " + std::string(row.fix) + "\n";
+  if (!row.proof.empty()) {
+    out += "\nShow it by: " + fill_command(row.proof, "ssh", Host{"HOST", "", {}}) + "\n";
+  }
+  return out;
+}
+
+std::string explain_exit_code(int code) {
+  const std::string head = "exit code " + std::to_string(code) + ": ";
+  for (const CodeMeaning& row : kCodes) {
+    if (row.code == code) return head + std::string(row.meaning) + "\n";
+  }
+  if (code > kExitSignalBase && code <= kExitSignalBase + 64) {
+    return head + "the rank that failed first was ended by signal " +
+           std::to_string(code - kExitSignalBase) + " ('kill -l " +
+           std::to_string(code - kExitSignalBase) + "' names it)\n";
+  }
+  return head + "the rank that failed first ended with this code; it is the program's own\n";
+}
+
+std::string list_all() {
+  std::string out = "Exit codes:\n";
+  for (const CodeMeaning& row : kCodes) {
+    std::string code = std::to_string(row.code);
+    code.resize(9, ' ');
+    out += "  " + code + std::string(row.meaning) + "\n";
+  }
+  out += "  128+N    the rank that failed first was ended by signal N\n";
+  out += "  other    the rank that failed first ended with this code\n\nClasses of failures:\n";
+  for (const FailureClass& row : failure_classes()) {
+    std::string code(row.code);
+    code.resize(20, ' ');
+    out += "  " + code + std::string(row.title) + "\n";
+  }
+  return out + "\n'horarun explain CODE' says more about one of them.\n";
+}
+
+}  // namespace
+
+const FailureClass* find_failure_class(std::string_view code) {
+  const auto classes = failure_classes();
+  const auto found = std::find_if(classes.begin(), classes.end(),
+                                  [code](const FailureClass& row) { return row.code == code; });
+  return found == classes.end() ? nullptr : &*found;
+}
+
+int exit_code_of_failure(std::string_view code) {
+  const FailureClass* row = find_failure_class(code);
+  return row == nullptr ? kExitLauncher : row->exit_code;
+}
+
+std::string exit_code_reference() {
+  std::string out = "| code | means |\n|---|---|\n";
+  for (const CodeMeaning& row : kCodes) {
+    out += "| " + std::to_string(row.code) + " | " + std::string(row.meaning) + " |\n";
+  }
+  out +=
+      "| 128 + N | the rank that failed first was ended by signal N |\n"
+      "| any other | the rank that failed first ended with this code |\n\n"
+      "## Classes of failures\n\n"
+      "The class stands at the beginning of the message and in the events of `--json`. `horarun "
+      "explain "
+      "CLASS` prints\nthe same text.\n\n"
+      "| class | exit code | cause | what to do |\n|---|---|---|---|\n";
+  for (const FailureClass& row : failure_classes()) {
+    out += "| `" + std::string(row.code) + "` | " + std::to_string(row.exit_code) + " | " +
+           std::string(row.cause) + " | " + std::string(row.fix) + " |\n";
+  }
+  return out;
+}
+
+Result<std::string> explain(std::string_view code) {
+  if (code.empty()) return list_all();
+  if (const auto number = parse_int<int>(code); number && *number >= 0 && *number <= 255) {
+    return explain_exit_code(*number);
+  }
+  std::string name = upper_case(code);
+  if (name.substr(0, 2) != "E_") name.insert(0, "E_");
+  if (const FailureClass* row = find_failure_class(name)) return explain_class(*row);
+
+  std::vector<std::string> known;
+  for (const FailureClass& row : failure_classes()) known.emplace_back(row.code);
+  std::string message = "explain: no failure is called " + quote(code);
+  const auto close = close_words(name, known);
+  message +=
+      close.empty() ? "; 'horarun explain' lists all" : "; did you mean " + close.front() + "?";
+  return make_error(ErrorCode::kUsage, std::move(message));
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,48 @@
+// The exit codes of horarun and the classes of its failures, as one table.  [pure]
+// Which rank failed first, and with which code, is for launcher/job/job_state.h to say.
+// docs/reference/exit-codes.md is made from it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// Every other code is that of the rank that failed first; 128 + n when signal n ended it.
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitUsage = 2,            // the command line or a file that it names is wrong
+  kExitTimeout = 124,        // a time limit of ours
+  kExitLauncher = 125,       // the launcher's own failure; its class is in the message
+  kExitCannotExecute = 126,  // the program is there and cannot be executed
+  kExitNotFound = 127,       // the program is not there
+  kExitSignalBase = 128,
+};
+
+// One class of failure; code is one of launcher/failures/failure_code.h.
+struct FailureClass {
+  std::string_view code;  // "E_SSH_AUTH"
+  int exit_code;
+  std::string_view title;       // one line
+  std::string_view cause;       // what it usually means
+  std::string_view fix;         // what to do, imperative; also the advice under a message
+  std::string_view proof = {};  // a command that shows it: see fill_command()
+};
+
+std::span<const FailureClass> failure_classes();
+const FailureClass* find_failure_class(std::string_view code);
+
+// kExitLauncher for a code that is not in the table.
+int exit_code_of_failure(std::string_view code);
+
+// The table of docs/reference/exit-codes.md, in Markdown.
+std::string exit_code_reference();
+
+// `horarun explain E_SSH_AUTH`, also "ssh_auth" and an exit code such as "125" or "137". Without a
+// code the list of all. A kUsage error names codes that are close.
+Result<std::string> explain(std::string_view code);
+
+}  // namespace hora::launcher

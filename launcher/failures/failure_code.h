@@ -1,0 +1,64 @@
+// The classes of the launcher's own failures. A failure ends the job with exit code 125 (or the
+// one given here); its class is printed with the message and stands in --json. One table, so that
+// docs/reference/exit-codes.md and the code cannot disagree.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace hora::launcher::failure {
+
+inline constexpr std::string_view kUsage = "E_USAGE";              // exit 2
+inline constexpr std::string_view kResolve = "E_RESOLVE";          // host name unknown
+inline constexpr std::string_view kConnect = "E_CONNECT";          // refused, unreachable
+inline constexpr std::string_view kRefused = "E_CONNECT_REFUSED";  // nothing listens there
+inline constexpr std::string_view kConnectTimeout = "E_CONNECT_TIMEOUT";
+inline constexpr std::string_view kHostKeyUnknown = "E_HOST_KEY_UNKNOWN";
+inline constexpr std::string_view kHostKeyChanged = "E_HOST_KEY_CHANGED";
+inline constexpr std::string_view kSshAuth = "E_SSH_AUTH";
+inline constexpr std::string_view kSshBusy = "E_SSH_BUSY";  // MaxStartups, after retries
+inline constexpr std::string_view kSshProtocol = "E_SSH_PROTOCOL";
+inline constexpr std::string_view kRemoteShell =
+    "E_REMOTE_SHELL";                                       // the shell did not start our line
+inline constexpr std::string_view kNoShell = "E_NO_SHELL";  // nologin, false
+inline constexpr std::string_view kShellTimeout = "E_SHELL_TIMEOUT";  // a login script waits
+inline constexpr std::string_view kDiskFull = "E_DISK_FULL";
+inline constexpr std::string_view kCache = "E_CACHE";  // no writable directory, disk full
+inline constexpr std::string_view kAgent = "E_AGENT";  // the agent did not start or died
+inline constexpr std::string_view kProtocol = "E_PROTOCOL";
+inline constexpr std::string_view kCwd = "E_CWD";  // working directory missing there
+inline constexpr std::string_view kShip = "E_SHIP";
+inline constexpr std::string_view kNetwork = "E_NETWORK";             // no common network
+inline constexpr std::string_view kStartTimeout = "E_START_TIMEOUT";  // exit 124
+inline constexpr std::string_view kTimeout = "E_TIMEOUT";             // exit 124
+inline constexpr std::string_view kHostLost = "E_HOST_LOST";
+inline constexpr std::string_view kRsh = "E_RSH";  // --rsh command failed
+inline constexpr std::string_view kRendezvous = "E_RENDEZVOUS";
+inline constexpr std::string_view kOutput = "E_OUTPUT";      // standard output takes no more
+inline constexpr std::string_view kUnfit = "E_HOSTS_UNFIT";  // --check-hosts found errors
+inline constexpr std::string_view kStalled = "E_STALLED";    // exit 124; --on-stall kill
+inline constexpr std::string_view kReport = "E_REPORT";      // --report cannot be written
+// Of elastic jobs.
+inline constexpr std::string_view kDiscovery = "E_DISCOVERY";  // the script failed at the start
+inline constexpr std::string_view kElasticTimeout = "E_ELASTIC_TIMEOUT";  // exit 124
+inline constexpr std::string_view kElasticHosts = "E_ELASTIC_HOSTS";      // too few are left
+inline constexpr std::string_view kElasticState = "E_ELASTIC_STATE";      // nobody knows the state
+inline constexpr std::string_view kResetLimit = "E_RESET_LIMIT";
+inline constexpr std::string_view kPmi = "E_PMI";  // no PMI server beside the ranks
+// Of ranks that could not be started; the exit code is theirs.
+inline constexpr std::string_view kProgramNotFound = "E_PROGRAM_NOT_FOUND";  // exit 127
+inline constexpr std::string_view kInterpreter = "E_INTERPRETER";            // exit 127
+inline constexpr std::string_view kNotExecutable = "E_NOT_EXECUTABLE";       // exit 126
+inline constexpr std::string_view kNoProcess = "E_NO_PROCESS";               // exit 126
+inline constexpr std::string_view kOutOfMemory = "E_OUT_OF_MEMORY";          // exit 137
+inline constexpr std::string_view kInternal = "E_INTERNAL";
+inline constexpr std::string_view kMissingFeature = "E_NOT_BUILT";  // exit 2
+
+// What to do when it was horarun or its agent that came to the limit of open files; empty for any
+// other error. `where` is "here" or "there".
+inline std::string open_files_advice(std::string_view message, std::string_view where) {
+  if (message.find("Too many open files") == std::string_view::npos) return {};
+  return "raise the limit of open files " + std::string(where) + " (ulimit -n)";
+}
+
+}  // namespace hora::launcher::failure

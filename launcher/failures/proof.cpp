@@ -1,0 +1,45 @@
+#include "launcher/failures/proof.h"
+
+#include "launcher/text/shell_words.h"
+
+namespace hora::launcher {
+
+namespace {
+
+void replace_all(std::string& text, std::string_view what, std::string_view by) {
+  for (std::size_t at = text.find(what); at != std::string::npos;
+       at = text.find(what, at + by.size())) {
+    text.replace(at, what.size(), by);
+  }
+}
+
+bool is_ssh(const std::string& reach) {
+  const std::string program = reach.substr(0, reach.find(' '));
+  return program == "ssh" || (program.size() > 4 && program.substr(program.size() - 4) == "/ssh");
+}
+
+}  // namespace
+
+std::string reach_words(const JobSpec& spec) {
+  if (!spec.rsh_command.empty()) return quote_shell_words(spec.rsh_command);
+  std::vector<std::string> words{"ssh"};
+  if (spec.ssh.port) words.insert(words.end(), {"-p", std::to_string(*spec.ssh.port)});
+  if (!spec.ssh.identity_file.empty()) words.insert(words.end(), {"-i", spec.ssh.identity_file});
+  if (!spec.ssh.config_file.empty()) words.insert(words.end(), {"-F", spec.ssh.config_file});
+  return quote_shell_words(words);
+}
+
+std::string fill_command(std::string_view pattern, const std::string& reach, const Host& host) {
+  std::string text(pattern);
+  if (!is_ssh(reach)) {
+    for (const std::string_view option : {" -v ", " -o ConnectTimeout=5 ", " -o BatchMode=yes "}) {
+      replace_all(text, option, " ");
+    }
+  }
+  const bool by_ssh = text.find("{ssh}") != std::string::npos;
+  replace_all(text, "{ssh}", reach);
+  replace_all(text, "{host}", (by_ssh && !host.user.empty() ? host.user + "@" : "") + host.name);
+  return text;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,19 @@
+// The command that proves or fixes what is wrong with a host.  [pure]
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "launcher/plan/host_list.h"
+#include "launcher/plan/job_spec.h"
+
+namespace hora::launcher {
+
+// How this job reaches a host: "ssh -p 2222", or the words of --rsh.
+std::string reach_words(const JobSpec& spec);
+
+// A command from a table with "{ssh}" and "{host}" filled in; options of ssh behind "{ssh}" are
+// left out when it is another program.
+std::string fill_command(std::string_view pattern, const std::string& reach, const Host& host);
+
+}  // namespace hora::launcher

@@ -1,0 +1,53 @@
+#include "launcher/job/host_connector.h"
+
+namespace hora::launcher {
+
+namespace {
+
+AgentImage agent_image(const JobSpec& spec, const Installation& installation, bool several_hosts) {
+  AgentImage image;
+  image.path = installation.agent_path;
+  image.sha256 = installation.agent_sha256;
+  if (spec.runtime == RuntimeKind::kHora) {
+    image.bundle_hash = installation.bundle_hash;
+    image.local_bundle = installation.bundle_directory;
+  }
+  if (several_hosts) image.arguments.push_back("--probe");
+  return image;
+}
+
+std::unique_ptr<Transport> make_remote_transport(const JobSpec& spec, StageObserver observer) {
+  if (spec.transport == TransportKind::kCommand) {
+    return make_command_transport(spec.rsh_command, std::move(observer));
+  }
+#if HORA_WITH_SSH
+  return make_ssh_transport({spec.ssh, spec.fan_out, 0}, std::move(observer));
+#else
+  // Built without libssh: the system's client does.
+  return make_command_transport({"ssh", "-q", "-o", "BatchMode=yes"}, std::move(observer));
+#endif
+}
+
+}  // namespace
+
+HostConnector::HostConnector(const JobSpec& spec, const Installation& installation,
+                             bool several_hosts, StageObserver observer)
+    : spec_(spec),
+      image_(agent_image(spec, installation, several_hosts)),
+      observer_(std::move(observer)) {}
+
+Transport& HostConnector::transport_for(bool same_machine) {
+  std::unique_ptr<Transport>& transport = same_machine ? local_ : remote_;
+  if (!transport) {
+    transport =
+        same_machine ? make_local_transport(observer_) : make_remote_transport(spec_, observer_);
+  }
+  return *transport;
+}
+
+Result<os::Fd> HostConnector::connect(const Host& host, int host_index, bool same_machine,
+                                      std::chrono::steady_clock::time_point deadline) {
+  return transport_for(same_machine).start(host, host_index, image_, deadline);
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,34 @@
+// Chooses the transport for a host, and starts an agent there.
+#pragma once
+
+#include <memory>
+
+#include "launcher/build/bundle.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/transports/transport.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+class HostConnector {
+ public:
+  // `observer` is called from any thread. `spec` and `installation` must outlive this object.
+  HostConnector(const JobSpec& spec, const Installation& installation, bool several_hosts,
+                StageObserver observer);
+
+  // Never blocks; the stream tells of success and failure (transport.h).
+  Result<os::Fd> connect(const Host& host, int host_index, bool same_machine,
+                         std::chrono::steady_clock::time_point deadline);
+
+ private:
+  Transport& transport_for(bool same_machine);
+
+  const JobSpec& spec_;
+  AgentImage image_;
+  StageObserver observer_;
+  std::unique_ptr<Transport> local_;  // each is made when the first host needs it
+  std::unique_ptr<Transport> remote_;
+};
+
+}  // namespace hora::launcher

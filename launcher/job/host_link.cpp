@@ -1,0 +1,177 @@
+#include "launcher/job/host_link.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "rendezvous/os/no_room.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kReadChunk = 256 * 1024;
+constexpr int kReadsPerTurn = 8;  // then the other hosts get their turn
+
+}  // namespace
+
+HostLink::HostLink(os::EventLoop& loop, os::Fd fd, Handlers handlers)
+    : loop_(loop),
+      fd_(std::move(fd)),
+      handlers_(std::make_shared<const Handlers>(std::move(handlers))),
+      last_heard_(os::Clock::now()) {}
+
+HostLink::~HostLink() { close(); }
+
+Status HostLink::open() {
+  const int flags = ::fcntl(fd_.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return errno_error(errno, "making an agent's stream non-blocking");
+  }
+  return loop_.watch(fd_.get(), EPOLLIN, [this](std::uint32_t events) { on_io(events); });
+}
+
+void HostLink::close() {
+  *alive_ = false;
+  if (!fd_.valid()) return;
+  loop_.unwatch(fd_.get());
+  fd_.reset();
+  out_.clear();
+  tail_.clear();
+  queued_bytes_ = 0;
+}
+
+void HostLink::send(FrameType type, std::string_view payload) {
+  if (!fd_.valid()) return;
+  append_frame(tail_, type, payload);
+  queued_bytes_ += kFrameHeaderSize + payload.size();
+  if (!wants_write_) update_watch();
+}
+
+void HostLink::send_shared(std::shared_ptr<const std::string> frames) {
+  if (!fd_.valid() || frames->empty()) return;
+  if (!tail_.empty()) {
+    out_.push_back(std::make_shared<const std::string>(std::move(tail_)));
+    tail_.clear();
+  }
+  queued_bytes_ += frames->size();
+  out_.push_back(std::move(frames));
+  if (!wants_write_) update_watch();
+}
+
+void HostLink::update_watch() {
+  const bool wants = queued_bytes_ > 0;
+  if (wants == wants_write_) return;
+  wants_write_ = wants;
+  // A failure here shows as an error event on the same fd.
+  (void)loop_.change(fd_.get(), wants ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void HostLink::on_io(std::uint32_t events) {
+  const std::shared_ptr<bool> alive = alive_;  // a handler may close or destroy this link
+  if ((events & EPOLLOUT) != 0) write_some();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
+  for (int turn = 0; turn < kReadsPerTurn && *alive; ++turn) {
+    if (!read_some()) return;
+  }
+}
+
+bool HostLink::read_some() {
+  static thread_local std::array<char, kReadChunk> chunk;
+  const ssize_t got = ::read(fd_.get(), chunk.data(), chunk.size());
+  if (got < 0) {
+    if (errno == EINTR) return true;
+    if (errno != EAGAIN) end(errno_error(errno, "reading from the agent").message);
+    return false;
+  }
+  if (got == 0) {
+    end(magic_seen_ ? "the connection closed without a goodbye" : "no agent answered");
+    return false;
+  }
+  last_heard_ = os::Clock::now();
+  const std::string_view bytes(chunk.data(), static_cast<std::size_t>(got));
+  if (magic_seen_) {
+    frames_.feed(bytes);
+  } else {
+    std::string rest;
+    if (!magic_.feed(bytes, rest)) {
+      if (magic_.overflowed()) {
+        end("the remote shell printed more than 64 KiB before an agent answered");
+        return false;
+      }
+      return true;
+    }
+    magic_seen_ = true;
+    frames_.feed(rest);
+  }
+  const std::shared_ptr<bool> alive = alive_;
+  dispatch();
+  return *alive && static_cast<std::size_t>(got) == chunk.size();
+}
+
+void HostLink::dispatch() {
+  const std::shared_ptr<bool> alive = alive_;
+  const auto handlers = handlers_;
+  while (*alive) {
+    auto frame = frames_.next();
+    if (!frame) {
+      end(frame.error().message);
+      return;
+    }
+    if (!frame->has_value()) return;
+    if ((*frame)->type == FrameType::kHeartbeat) continue;
+    handlers->on_frame(std::move(**frame));
+  }
+}
+
+void HostLink::write_some() {
+  while (queued_bytes_ > 0) {
+    if (out_.empty()) {
+      out_.push_back(std::make_shared<const std::string>(std::move(tail_)));
+      tail_.clear();
+    }
+    const std::string& front = *out_.front();
+    const ssize_t wrote =
+        ::send(fd_.get(), front.data() + out_position_, front.size() - out_position_, MSG_NOSIGNAL);
+    if (wrote < 0) {
+      if (errno == EINTR) continue;
+      if (os::no_room_now(errno)) break;
+      // Nothing may follow what is lost. The reading side tells the end, after what the agent still
+      // had to say was read.
+      (void)::shutdown(fd_.get(), SHUT_WR);
+      out_.clear();
+      tail_.clear();
+      out_position_ = 0;
+      queued_bytes_ = 0;
+      break;
+    }
+    out_position_ += static_cast<std::size_t>(wrote);
+    queued_bytes_ -= static_cast<std::size_t>(wrote);
+    if (out_position_ == front.size()) {
+      out_.pop_front();
+      out_position_ = 0;
+    }
+  }
+  update_watch();
+}
+
+void HostLink::end(std::string detail) {
+  if (!magic_seen_ && !magic_.noise().empty()) detail += shell_noise();
+  const auto handlers = handlers_;
+  close();
+  handlers->on_end(std::move(detail));
+}
+
+std::string HostLink::shell_noise() const {
+  constexpr std::size_t kShown = 400;
+  std::string text = magic_.noise().substr(0, kShown);
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  return "; the remote side printed: " + text;
+}
+
+}  // namespace hora::launcher

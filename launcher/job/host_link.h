@@ -1,0 +1,71 @@
+// The launcher's end of the byte stream to one host's agent: frames in, frames out, silence seen.
+// Lives on the event loop's thread. Owns the fd; closing it ends the agent.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "launcher/protocol/frame.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+class HostLink {
+ public:
+  struct Handlers {
+    // Every frame behind the magic, heartbeats excepted.
+    std::function<void(Frame)> on_frame;
+    // The stream ended or broke; called once, never after close(). `detail` says how, and holds
+    // what the remote shell printed when no agent ever answered.
+    std::function<void(std::string detail)> on_end;
+  };
+
+  HostLink(os::EventLoop& loop, os::Fd fd, Handlers handlers);
+  ~HostLink();
+  HostLink(const HostLink&) = delete;
+  HostLink& operator=(const HostLink&) = delete;
+
+  Status open();  // starts watching
+
+  // Queues a frame; never blocks. Frames go out in order. Ignored after close().
+  void send(FrameType type, std::string_view payload = {});
+  // Queues encoded frames that several links share.
+  void send_shared(std::shared_ptr<const std::string> frames);
+  std::size_t queued_bytes() const { return queued_bytes_; }
+
+  os::Clock::time_point last_heard() const { return last_heard_; }
+  void forgive_silence() { last_heard_ = os::Clock::now(); }
+  bool agent_answered() const { return magic_seen_; }
+  bool is_open() const { return fd_.valid(); }
+  void close();
+
+ private:
+  void on_io(std::uint32_t events);
+  bool read_some();  // false when the link ended
+  void dispatch();
+  void write_some();
+  void update_watch();
+  void end(std::string detail);
+  std::string shell_noise() const;
+
+  os::EventLoop& loop_;
+  os::Fd fd_;
+  std::shared_ptr<const Handlers> handlers_;  // who calls one holds them: it may destroy this link
+  MagicFinder magic_;
+  bool magic_seen_ = false;
+  FrameReader frames_;
+  std::deque<std::shared_ptr<const std::string>> out_;
+  std::string tail_;  // small frames collect here until they are written
+  std::size_t out_position_ = 0;
+  std::size_t queued_bytes_ = 0;
+  bool wants_write_ = false;
+  os::Clock::time_point last_heard_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // told false by close()
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,44 @@
+#include "launcher/job/job_rendezvous.h"
+
+#include "rendezvous/contract/store_keys.h"
+
+namespace hora::launcher {
+
+rendezvous::AccessPolicy job_access(const std::string& token,
+                                    const std::vector<HostNetwork>& known) {
+  rendezvous::AccessPolicy access;
+  access.token = token;
+  for (const HostNetwork& host : known) {
+    for (const InterfaceInfo& interface : host.interfaces) {
+      if (const auto network = parse_cidr(interface.address)) access.allow.push_back(*network);
+    }
+  }
+  return access;
+}
+
+void JobRendezvous::begin_round(const Plan& plan) {
+  std::vector<rendezvous::HostRanks> ranks;
+  for (const HostPlan& host : plan.hosts) {
+    ranks.push_back({host.host.name, static_cast<int>(host.slots.size())});
+  }
+  service_.begin_round(rendezvous::known_scopes(ranks));
+}
+
+Result<std::unique_ptr<JobRendezvous>> JobRendezvous::start(
+    os::EventLoop& loop, const Plan& plan, const std::vector<std::string>& listen_addresses,
+    rendezvous::AccessPolicy access) {
+  rendezvous::KvServerOptions options;
+  for (const std::string& text : listen_addresses) {
+    const auto address = parse_ip_address(text);
+    if (!address) return address.error();
+    options.addresses.push_back({*address, 0});
+  }
+  std::unique_ptr<JobRendezvous> meeting(new JobRendezvous(std::move(access)));
+  meeting->begin_round(plan);
+  auto server = rendezvous::KvServer::start(loop, meeting->service_, std::move(options));
+  if (!server) return std::move(server).error();
+  meeting->server_ = std::move(*server);
+  return meeting;
+}
+
+}  // namespace hora::launcher

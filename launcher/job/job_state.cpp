@@ -1,0 +1,309 @@
+#include "launcher/job/job_state.h"
+
+#include <algorithm>
+
+#include "launcher/failures/failure_code.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr int kTimeoutExit = 124;
+constexpr int kLauncherFault = 125;
+
+// What a host gets beyond the grace time to kill, sweep and say goodbye.
+constexpr Milliseconds kSweepTime{3'000};
+
+}  // namespace
+
+int exit_code_of(const RankExit& exit) {
+  return exit.signal != 0 ? 128 + exit.signal : exit.exit_code;
+}
+
+bool failed(const RankExit& exit) { return exit_code_of(exit) != 0 || !exit.spawn_error.empty(); }
+
+JobState::JobState(const Options& options, TimePoint now)
+    : options_(options),
+      hosts_(static_cast<std::size_t>(options.hosts), HostPhase::kConnecting),
+      start_deadline_(now + options.start_timeout) {
+  outcome_.elastic = options.elastic;
+  if (options.elastic) phase_ = Phase::kRunning;
+}
+
+std::vector<Action> JobState::step(const Event& event, TimePoint now) {
+  std::vector<Action> actions;
+  if (phase_ == Phase::kDone) return actions;
+  std::visit([&](const auto& e) { on(e, now, actions); }, event);
+  return actions;
+}
+
+bool JobState::all_hosts_at_least(HostPhase phase) const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [&](HostPhase p) { return p >= phase; });
+}
+
+void JobState::on(const HostGreeted& e, TimePoint, std::vector<Action>& actions) {
+  hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kGreeted);
+  if (phase_ == Phase::kConnecting && all_hosts_at_least(HostPhase::kGreeted)) {
+    phase_ = Phase::kPreparing;
+    actions.push_back(PrepareAll{});
+  }
+}
+
+void JobState::on(const HostUnneeded& e, TimePoint, std::vector<Action>& actions) {
+  hosts_[e.host] = HostPhase::kFinished;
+  actions.push_back(DropHost{e.host});
+}
+
+void JobState::on(const HostReady& e, TimePoint now, std::vector<Action>& actions) {
+  hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kReady);
+  if (phase_ == Phase::kPreparing && all_hosts_at_least(HostPhase::kReady)) {
+    phase_ = Phase::kRunning;
+    was_started_ = true;
+    for (HostPhase& host : hosts_) {
+      if (host == HostPhase::kReady) host = HostPhase::kRunning;
+    }
+    if (options_.timeout) job_deadline_ = now + *options_.timeout;
+    actions.push_back(StartAll{});
+  }
+}
+
+void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& actions) {
+  outcome_.exits[e.exit.rank] = e.exit;
+  if (!failed(e.exit) || e.exit.terminated_by_us) return;
+  failures_[e.exit.rank] = {
+      std::chrono::nanoseconds(e.exit.clock_ns) + std::chrono::nanoseconds(e.clock_offset), e.host};
+  if (phase_ == Phase::kEnding || options_.elastic) return;
+  Cause cause;
+  cause.kind = Cause::Kind::kRank;
+  cause.host = e.host;
+  cause.exit = e.exit;
+  cause.exit_code = exit_code_of(e.exit);
+  end(std::move(cause), now, options_.grace, actions);
+}
+
+void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& actions) {
+  hosts_[e.host] = HostPhase::kFinished;
+  outcome_.goodbyes[e.host] = e.goodbye;
+  actions.push_back(DropHost{e.host});
+  if (phase_ == Phase::kConnecting || phase_ == Phase::kPreparing) {
+    Cause cause;
+    cause.kind = Cause::Kind::kHost;
+    cause.host = e.host;
+    cause.failure = {std::string(failure::kAgent), "the agent ended before the job started", ""};
+    cause.exit_code = kLauncherFault;
+    end(std::move(cause), now, options_.grace, actions);
+  }
+  const bool ended_there =
+      std::any_of(outcome_.exits.begin(), outcome_.exits.end(),
+                  [](const auto& exit) { return exit.second.terminated_by_us; });
+  if (phase_ == Phase::kRunning && (ended_there || e.missing_exits > 0) && !options_.elastic) {
+    Cause cause;
+    cause.kind = Cause::Kind::kHost;
+    cause.host = e.host;
+    if (ended_there) {
+      // We have not asked for it: the agent found us silent for longer than the lease.
+      cause.failure = {
+          std::string(failure::kHostLost),
+          "its agent ended the ranks: it had not heard from horarun for the time of --lease", ""};
+    } else {
+      cause.failure = {std::string(failure::kProtocol),
+                       "its agent said goodbye and had not told how " +
+                           std::to_string(e.missing_exits) + " of its ranks ended",
+                       ""};
+    }
+    cause.exit_code = kLauncherFault;
+    end(std::move(cause), now, options_.grace, actions);
+  }
+  finish_if_over(actions);
+}
+
+void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actions) {
+  hosts_[e.host] = HostPhase::kLost;
+  actions.push_back(DropHost{e.host});
+  if (phase_ != Phase::kEnding && !options_.elastic) {
+    Cause cause;
+    cause.kind = Cause::Kind::kHost;
+    cause.host = e.host;
+    cause.failure = e.failure;
+    cause.exit_code = kLauncherFault;
+    end(std::move(cause), now, options_.grace, actions);
+  }
+  finish_if_over(actions);
+}
+
+void JobState::on(const HostLost& e, TimePoint now, std::vector<Action>& actions) {
+  if (hosts_[e.host] == HostPhase::kFinished) return;
+  hosts_[e.host] = HostPhase::kLost;
+  outcome_.unconfirmed_hosts.push_back(e.host);
+  actions.push_back(DropHost{e.host});
+  Cause cause;
+  cause.kind = Cause::Kind::kHost;
+  cause.host = e.host;
+  cause.failure = {std::string(failure::kHostLost), e.detail, ""};
+  cause.exit_code = kLauncherFault;
+  if (options_.elastic) return finish_if_over(actions);
+  if (phase_ != Phase::kEnding) {
+    end(std::move(cause), now, options_.grace, actions);
+  } else if (outcome_.cause && outcome_.cause->kind == Cause::Kind::kRank &&
+             outcome_.cause->host != e.host && e.silent_since < cause_time_) {
+    // The host fell silent before the first rank failed: that rank died of it.
+    outcome_.cause = std::move(cause);
+    cause_time_ = e.silent_since;
+  }
+  finish_if_over(actions);
+}
+
+void JobState::on(const LaunchFailed& e, TimePoint now, std::vector<Action>& actions) {
+  if (phase_ == Phase::kEnding) return;
+  Cause cause;
+  cause.kind = Cause::Kind::kLaunch;
+  cause.failure = e.failure;
+  cause.exit_code = e.exit_code;
+  end(std::move(cause), now, options_.grace, actions);
+}
+
+void JobState::on(const HostAdded&, TimePoint, std::vector<Action>&) {
+  hosts_.push_back(phase_ == Phase::kEnding ? HostPhase::kFinished : HostPhase::kConnecting);
+}
+
+void JobState::on(const HostDismissed& e, TimePoint, std::vector<Action>& actions) {
+  end_host(e.host, options_.grace, actions);
+  finish_if_over(actions);
+}
+
+void JobState::on(const ElasticBegun&, TimePoint now, std::vector<Action>&) {
+  was_started_ = true;
+  if (options_.timeout) job_deadline_ = now + *options_.timeout;
+}
+
+void JobState::on(const ElasticOver& e, TimePoint now, std::vector<Action>& actions) {
+  if (phase_ == Phase::kEnding) return;
+  outcome_.cause = e.cause;
+  cause_time_ = now;
+  phase_ = Phase::kEnding;
+  terminate_hosts(now, options_.grace, actions);
+  finish_if_over(actions);
+}
+
+void JobState::on(const UserSignal& e, TimePoint now, std::vector<Action>& actions) {
+  ++user_signals_;
+  if (phase_ != Phase::kEnding) {
+    Cause cause;
+    cause.kind = Cause::Kind::kSignal;
+    cause.signal = e.signal;
+    cause.exit_code = 128 + e.signal;
+    end(std::move(cause), now, options_.grace, actions);
+  } else if (user_signals_ <= 2) {
+    terminate_hosts(now, Milliseconds(0), actions);  // again: kill now
+  } else {
+    // Thrice: whoever does not answer is left to its lease.
+    end_deadline_ = now;
+    on(ClockTick{}, now, actions);
+  }
+}
+
+void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actions) {
+  if (phase_ == Phase::kEnding) return;
+  Cause cause;
+  cause.kind = Cause::Kind::kOutputClosed;
+  cause.exit_code = 128 + 13;  // as SIGPIPE would have it
+  end(std::move(cause), now, options_.grace, actions);
+}
+
+void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions) {
+  const auto time_out = [&](std::string_view code, std::string message) {
+    Cause cause;
+    cause.kind = Cause::Kind::kTimeout;
+    cause.failure = {std::string(code), std::move(message), ""};
+    cause.exit_code = kTimeoutExit;
+    end(std::move(cause), now, options_.grace, actions);
+  };
+  if (phase_ < Phase::kRunning && now >= start_deadline_) {
+    time_out(failure::kStartTimeout, "not every host was ready within " +
+                                         std::to_string(options_.start_timeout.count() / 1000) +
+                                         " s (--start-timeout)");
+  } else if (phase_ == Phase::kRunning && job_deadline_ && now >= *job_deadline_) {
+    time_out(failure::kTimeout, "the job ran longer than --timeout allows");
+  } else if (phase_ == Phase::kEnding && end_deadline_ && now >= *end_deadline_) {
+    for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+      if (hosts_[host] >= HostPhase::kFinished) continue;
+      hosts_[host] = HostPhase::kLost;
+      outcome_.unconfirmed_hosts.push_back(host);
+      actions.push_back(DropHost{host});
+    }
+  }
+  finish_if_over(actions);
+}
+
+void JobState::end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions) {
+  outcome_.cause = std::move(cause);
+  cause_time_ = now;
+  phase_ = Phase::kEnding;
+  terminate_hosts(now, grace, actions);
+  finish_if_over(actions);
+}
+
+void JobState::end_host(int host, Milliseconds grace, std::vector<Action>& actions) {
+  if (hosts_[host] == HostPhase::kConnecting) {
+    // No agent yet, nothing runs there: what is on its way ends with the link.
+    hosts_[host] = HostPhase::kFinished;
+    actions.push_back(DropHost{host});
+  } else if (hosts_[host] < HostPhase::kFinished) {
+    actions.push_back(TerminateHost{host, grace});
+  }
+}
+
+void JobState::terminate_hosts(TimePoint now, Milliseconds grace, std::vector<Action>& actions) {
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) end_host(host, grace, actions);
+  // Asked again, the end comes sooner and never later.
+  end_deadline_ = std::min(end_deadline_.value_or(TimePoint::max()), now + grace + kSweepTime);
+}
+
+void JobState::finish_if_over(std::vector<Action>& actions) {
+  if (phase_ == Phase::kDone || !all_hosts_at_least(HostPhase::kFinished)) return;
+  if (options_.elastic && phase_ != Phase::kEnding) return;  // others may come
+  settle_cause();
+  phase_ = Phase::kDone;
+  actions.push_back(Finish{});
+}
+
+// The failure that was reported first need not have happened first: hosts differ in how fast their
+// news travels. Among the ranks that failed by themselves the earliest one is the cause.
+void JobState::settle_cause() {
+  if (!outcome_.cause || outcome_.cause->kind != Cause::Kind::kRank || options_.elastic) return;
+  const auto earliest =
+      std::min_element(failures_.begin(), failures_.end(),
+                       [](const auto& a, const auto& b) { return a.second.when < b.second.when; });
+  if (earliest == failures_.end()) return;
+  outcome_.cause->exit = outcome_.exits.at(earliest->first);
+  outcome_.cause->exit_code = exit_code_of(outcome_.cause->exit);
+  outcome_.cause->host = earliest->second.host;
+}
+
+std::optional<TimePoint> JobState::next_deadline() const {
+  switch (phase_) {
+    case Phase::kConnecting:
+    case Phase::kPreparing:
+      return start_deadline_;
+    case Phase::kRunning:
+      return job_deadline_;
+    case Phase::kEnding:
+      return end_deadline_;
+    case Phase::kDone:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::vector<int> JobState::waiting_for() const {
+  HostPhase wanted = HostPhase::kFinished;
+  if (phase_ == Phase::kConnecting) wanted = HostPhase::kGreeted;
+  if (phase_ == Phase::kPreparing) wanted = HostPhase::kReady;
+  std::vector<int> hosts;
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+    if (hosts_[host] < wanted) hosts.push_back(host);
+  }
+  return hosts;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,196 @@
+// The life of a job as a state machine: events and the time go in, actions come out.  [pure]
+// The supervisor obeys. Everything that decides who is ended, when and why stands here, so that it
+// is tested without a process and without a sleep.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/protocol/messages.h"
+
+namespace hora::launcher {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+using Milliseconds = std::chrono::milliseconds;
+
+// Why the job ended other than by success: the first cause, not its consequences.
+struct Cause {
+  enum class Kind { kRank, kHost, kLaunch, kTimeout, kSignal, kOutputClosed };
+  Kind kind = Kind::kLaunch;
+  int host = -1;
+  RankExit exit;      // kRank
+  Failure failure;    // kHost, kLaunch, kTimeout
+  int signal = 0;     // kSignal
+  int exit_code = 0;  // of the launcher
+};
+
+// --- events --------------------------------------------------------------------------------------
+
+// Hello arrived, and the bundle is there or on its way.
+struct HostGreeted {
+  int host;
+};
+// It has greeted, but gets no rank.
+struct HostUnneeded {
+  int host;
+};
+// Its order is prepared.
+struct HostReady {
+  int host;
+};
+struct RankEnded {
+  int host;
+  RankExit exit;
+  Milliseconds clock_offset{0};
+};
+struct HostFinished {
+  int host;
+  Goodbye goodbye;
+  int missing_exits = 0;  // ranks of the host whose end it has not told
+};
+struct HostFailed {
+  int host;
+  Failure failure;
+};
+// The link ended without a goodbye, or was silent for too long.
+struct HostLost {
+  int host;
+  std::string detail;
+  TimePoint silent_since;
+};
+// No host's fault: no common network, no room for output files.
+struct LaunchFailed {
+  Failure failure;
+  int exit_code;
+};
+// Of an elastic job (launcher/elastic/), whose hosts come and go without this one's doing: a host
+// is being connected; it is to be ended; the ranks of the first epoch run; the job is over.
+struct HostAdded {};
+struct HostDismissed {
+  int host;
+};
+struct ElasticBegun {};
+struct ElasticOver {
+  std::optional<Cause> cause;  // none: success
+};
+// INT, TERM, HUP; QUIT before the ranks run.
+struct UserSignal {
+  int signal;
+};
+// The reader of our stdout has gone.
+struct OutputClosed {};
+// next_deadline() has passed.
+struct ClockTick {};
+
+using Event = std::variant<HostGreeted, HostUnneeded, HostReady, RankEnded, HostFinished,
+                           HostFailed, HostLost, LaunchFailed, HostAdded, HostDismissed, ElasticBegun,
+                           ElasticOver, UserSignal, OutputClosed, ClockTick>;
+
+// --- actions -------------------------------------------------------------------------------------
+
+// All hosts have greeted: choose the network, send orders.
+struct PrepareAll {};
+// All hosts are ready: start the ranks.
+struct StartAll {};
+struct TerminateHost {
+  int host;
+  Milliseconds grace;
+};
+// Close the link; an agent at its end ends by itself.
+struct DropHost {
+  int host;
+};
+// Nothing is left to wait for.
+struct Finish {};
+
+using Action = std::variant<PrepareAll, StartAll, TerminateHost, DropHost, Finish>;
+
+// --- outcome -------------------------------------------------------------------------------------
+
+struct JobOutcome {
+  std::optional<Cause> cause;          // none: every rank succeeded
+  std::map<int, RankExit> exits;       // by rank; all that are known
+  std::vector<int> unconfirmed_hosts;  // did not confirm the end of their ranks
+  std::map<int, Goodbye> goodbyes;     // by host
+  bool elastic = false;  // the exits are those of all epochs, by the number of the process
+  int exit_code() const { return cause ? cause->exit_code : 0; }
+};
+
+// 128 + signal, 126/127 for a program that could not be started, else its own code.
+int exit_code_of(const RankExit& exit);
+bool failed(const RankExit& exit);
+
+class JobState {
+ public:
+  struct Options {
+    int hosts = 1;
+    Milliseconds grace{5'000};
+    Milliseconds start_timeout{30'000};
+    std::optional<Milliseconds> timeout;  // of the whole job, from its start
+    // Hosts are added and may be lost, and the job goes on until it is told that it is over.
+    bool elastic = false;
+  };
+
+  JobState(const Options& options, TimePoint now);
+
+  std::vector<Action> step(const Event& event, TimePoint now);
+  // When to call step(ClockTick{}) at the latest.
+  std::optional<TimePoint> next_deadline() const;
+
+  bool started() const { return was_started_; }
+  bool ending() const { return phase_ == Phase::kEnding; }
+  bool done() const { return phase_ == Phase::kDone; }
+  // The hosts that the job still waits for in this phase, for messages.
+  std::vector<int> waiting_for() const;
+  // Complete once done().
+  const JobOutcome& outcome() const { return outcome_; }
+
+ private:
+  enum class Phase { kConnecting, kPreparing, kRunning, kEnding, kDone };
+  enum class HostPhase { kConnecting, kGreeted, kReady, kRunning, kFinished, kLost };
+
+  void on(const HostGreeted&, TimePoint, std::vector<Action>&);
+  void on(const HostUnneeded&, TimePoint, std::vector<Action>&);
+  void on(const HostReady&, TimePoint, std::vector<Action>&);
+  void on(const RankEnded&, TimePoint, std::vector<Action>&);
+  void on(const HostFinished&, TimePoint, std::vector<Action>&);
+  void on(const HostFailed&, TimePoint, std::vector<Action>&);
+  void on(const HostLost&, TimePoint, std::vector<Action>&);
+  void on(const LaunchFailed&, TimePoint, std::vector<Action>&);
+  void on(const HostAdded&, TimePoint, std::vector<Action>&);
+  void on(const HostDismissed&, TimePoint, std::vector<Action>&);
+  void on(const ElasticBegun&, TimePoint, std::vector<Action>&);
+  void on(const ElasticOver&, TimePoint, std::vector<Action>&);
+  void on(const UserSignal&, TimePoint, std::vector<Action>&);
+  void on(const OutputClosed&, TimePoint, std::vector<Action>&);
+  void on(const ClockTick&, TimePoint, std::vector<Action>&);
+
+  void end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions);
+  void end_host(int host, Milliseconds grace, std::vector<Action>& actions);
+  void terminate_hosts(TimePoint now, Milliseconds grace, std::vector<Action>& actions);
+  void finish_if_over(std::vector<Action>& actions);
+  void settle_cause();
+  bool all_hosts_at_least(HostPhase phase) const;
+
+  Options options_;
+  Phase phase_ = Phase::kConnecting;
+  bool was_started_ = false;
+  std::vector<HostPhase> hosts_;
+  TimePoint start_deadline_;
+  std::optional<TimePoint> job_deadline_;
+  std::optional<TimePoint> end_deadline_;
+  int user_signals_ = 0;
+  TimePoint cause_time_{};
+  struct RankFailure {
+    std::chrono::nanoseconds when;  // on the launcher's wall clock
+    int host;
+  };
+  std::map<int, RankFailure> failures_;  // by rank; those that failed by themselves
+  JobOutcome outcome_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,73 @@
+#include "launcher/job/locality.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <future>
+
+#include "rendezvous/base/address.h"
+#include "rendezvous/net/interfaces.h"
+#include "rendezvous/net/resolve.h"
+
+namespace hora::launcher {
+
+namespace {
+
+std::string own_hostname() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
+
+bool is_own_address(const IpAddress& address, const std::vector<net::Interface>& interfaces) {
+  if (address.is_loopback()) return true;
+  return std::any_of(interfaces.begin(), interfaces.end(),
+                     [&](const net::Interface& own) { return own.address == address; });
+}
+
+bool resolves_here(const std::string& name, const std::vector<net::Interface>& interfaces) {
+  const auto endpoints = net::resolve_host(name, 1);
+  return endpoints && std::any_of(endpoints->begin(), endpoints->end(), [&](const Endpoint& e) {
+           return is_own_address(e.address, interfaces);
+         });
+}
+
+}  // namespace
+
+std::vector<bool> find_local_hosts(const std::vector<Host>& hosts) {
+  std::vector<bool> local(hosts.size(), false);
+  std::vector<std::size_t> unknown;
+  const std::string own_name = own_hostname();
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (!hosts[i].user.empty()) continue;
+    if (hosts[i].name == "localhost" || hosts[i].name == own_name) {
+      local[i] = true;
+    } else {
+      unknown.push_back(i);
+    }
+  }
+  if (unknown.empty()) return local;
+
+  // A machine whose interfaces cannot be listed has no address to compare with.
+  const auto listed = net::list_interfaces();
+  const std::vector<net::Interface> interfaces = listed ? *listed : std::vector<net::Interface>();
+  constexpr std::size_t kAtOnce = 32;
+  for (std::size_t first = 0; first < unknown.size(); first += kAtOnce) {
+    std::vector<std::pair<std::size_t, std::future<bool>>> lookups;
+    for (std::size_t k = first; k < std::min(first + kAtOnce, unknown.size()); ++k) {
+      const std::size_t i = unknown[k];
+      if (const auto numeric = parse_ip_address(hosts[i].name)) {
+        local[i] = is_own_address(*numeric, interfaces);
+        continue;
+      }
+      lookups.emplace_back(i, std::async(std::launch::async, [&interfaces, name = hosts[i].name] {
+                             return resolves_here(name, interfaces);
+                           }));
+    }
+    for (auto& [i, lookup] : lookups) local[i] = lookup.get();
+  }
+  return local;
+}
+
+}  // namespace hora::launcher

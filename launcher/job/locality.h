@@ -1,0 +1,16 @@
+// Is a host of the list this very machine?
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/plan/host_list.h"
+
+namespace hora::launcher {
+
+// For each host: true when its name is, or resolves to, an address of this machine, and no other
+// user is asked for. Names that need a resolver are looked up side by side; one that cannot be
+// resolved is remote (it may be an alias of ~/.ssh/config).
+std::vector<bool> find_local_hosts(const std::vector<Host>& hosts);
+
+}  // namespace hora::launcher

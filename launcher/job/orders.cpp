@@ -1,0 +1,85 @@
+#include "launcher/job/orders.h"
+
+namespace hora::launcher {
+
+namespace {
+
+StdinSource stdin_source(const JobSpec& spec, int rank) {
+  const bool streams = spec.stdin_policy == StdinPolicy::kAll ||
+                       (spec.stdin_policy == StdinPolicy::kRankZero && rank == 0);
+  return streams ? StdinSource::kStream : StdinSource::kNull;
+}
+
+rendezvous::MeetingPlace meeting_place(const JobSpec& spec, const HostRoute& own,
+                                       const HostRoute& first, const JobIdentity& identity) {
+  rendezvous::MeetingPlace place;
+  place.job_id = identity.job_id;
+  place.rendezvous_address = own.rendezvous_address;
+  place.rendezvous_port = identity.rendezvous_port;
+  // The real Horovod's workers cannot present a token; the server knows them by their address.
+  if (spec.runtime == RuntimeKind::kHora) place.token = identity.token;
+  place.interfaces = own.interfaces;
+  place.master_address = first.address;
+  place.master_port = identity.master_port;
+  place.controller = "gloo";
+  place.cpu_operations = "gloo";
+  place.elastic = spec.elastic.has_value();
+  for (const EnvironmentVariable& knob : spec.knobs) {  // --cpu-operations
+    if (knob.name == rendezvous::env::kCpuOperations) place.cpu_operations = knob.value;
+  }
+  return place;
+}
+
+std::vector<PmiHost> pmi_hosts(const Plan& plan) {
+  std::vector<PmiHost> hosts;
+  for (const HostPlan& host : plan.hosts) {
+    PmiHost& each = hosts.emplace_back();
+    each.name = host.host.name;
+    for (const Slot& slot : host.slots) each.ranks.push_back(slot.rank);
+  }
+  return hosts;
+}
+
+}  // namespace
+
+std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
+                                   const std::vector<HostRoute>& routes,
+                                   const std::vector<bool>& same_machine,
+                                   const JobIdentity& identity,
+                                   const EnvironmentList& launcher_environment) {
+  std::vector<HostOrder> orders;
+  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
+    HostOrder order;
+    order.job_id = identity.job_id;
+    order.working_directory = spec.working_directory;
+    order.ship_directory = !spec.ship_files.empty();
+    order.argv = spec.command;
+    const auto forwarded = forwarded_environment(launcher_environment, spec, same_machine[i]);
+    order.environment = with_variables(
+        forwarded, host_variables(meeting_place(spec, routes[i], routes[0], identity), forwarded));
+    if (!same_machine[i]) order.own_variables = own_variables_of_remote();
+    if (spec.runtime == RuntimeKind::kHora) {
+      order.prepend_paths = {{"PATH", "@bundle@/bin"},
+                             {"LD_LIBRARY_PATH", "@bundle@/lib"},
+                             {"PYTHONPATH", "@bundle@/python"}};
+    }
+    for (const Slot& slot : plan.hosts[i].slots) {
+      order.ranks.push_back({slot.rank, slot.local_rank, rank_variables(plan, plan.hosts[i], slot),
+                             stdin_source(spec, slot.rank)});
+    }
+    order.grace_ms = spec.grace.count();
+    order.lease_ms = spec.lease.count();
+    order.bind = spec.bind;
+    order.gpus_per_rank = spec.gpus_per_rank;
+    order.limit_threads = true;
+    if (!spec.pmi.empty()) {
+      order.pmi = spec.pmi;
+      order.pmi_hosts = pmi_hosts(plan);
+      order.pmi_host = static_cast<int>(i);
+    }
+    orders.push_back(std::move(order));
+  }
+  return orders;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,29 @@
+// The plan, the network and the meeting place become one order per host.  [pure]
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/network/network_choice.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/plan.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/protocol/messages.h"
+
+namespace hora::launcher {
+
+struct JobIdentity {
+  std::string job_id;
+  std::string token;  // presented to the rendezvous by the shipped runtime; a secret
+  int rendezvous_port = 0;
+  int master_port = 0;  // free on rank 0's host
+};
+
+// `routes[i]` and `same_machine[i]` belong to plan.hosts[i].
+std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
+                                   const std::vector<HostRoute>& routes,
+                                   const std::vector<bool>& same_machine,
+                                   const JobIdentity& identity,
+                                   const EnvironmentList& launcher_environment);
+
+}  // namespace hora::launcher

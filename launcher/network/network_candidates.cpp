@@ -1,0 +1,134 @@
+#include "launcher/network/network_candidates.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+namespace hora::launcher {
+
+namespace {
+
+// The first selector that names this interface or address.
+std::optional<std::size_t> find_selector(const std::vector<std::string>& wanted,
+                                         const InterfaceInfo& interface, const IpAddress& address) {
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] == interface.name) return i;
+    const auto network = parse_cidr(wanted[i]);
+    if (network && network->contains(address)) return i;
+  }
+  return std::nullopt;
+}
+
+// For each address the first host of each machine that has it.
+using Owners = std::map<IpAddress, std::vector<const HostNetwork*>>;
+
+Owners find_owners(const std::vector<HostNetwork>& hosts) {
+  Owners owners;
+  for (const HostNetwork& host : hosts) {
+    for (const InterfaceInfo& interface : host.interfaces) {
+      const auto address = parse_ip_address(interface.address);
+      if (!address) continue;
+      auto& known = owners[*address];
+      if (std::none_of(known.begin(), known.end(),
+                       [&](const HostNetwork* other) { return same_machine(*other, host); })) {
+        known.push_back(&host);
+      }
+    }
+  }
+  return owners;
+}
+
+class HostExaminer {
+ public:
+  HostExaminer(const HostNetwork& host, const std::vector<std::string>& wanted,
+               const Owners& owners, bool one_machine)
+      : host_(host), wanted_(wanted), owners_(owners), one_machine_(one_machine) {}
+
+  std::vector<Candidate> run() const {
+    std::vector<Candidate> out;
+    for (const InterfaceInfo& interface : host_.interfaces) {
+      if (const auto address = parse_ip_address(interface.address)) {
+        out.push_back(examine(interface, *address));
+      }
+    }
+    std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) {
+      return preference(a) < preference(b);
+    });
+    return out;
+  }
+
+ private:
+  Candidate examine(const InterfaceInfo& interface, const IpAddress& address) const {
+    Candidate candidate;
+    candidate.interface = interface;
+    candidate.address = address;
+    candidate.network = network_of(address, interface.prefix_length);
+    const auto reached_at = parse_ip_address(host_.reached_at);
+    candidate.reached_by = reached_at && reached_at->unmapped() == address;
+    const auto selector = find_selector(wanted_, interface, address);
+    candidate.wanted = selector.value_or(0);
+    candidate.refusal = refuse(interface, address, selector.has_value());
+    return candidate;
+  }
+
+  std::string refuse(const InterfaceInfo& interface, const IpAddress& address,
+                     bool is_wanted) const {
+    if (!interface.up) return "down";
+    if (!wanted_.empty() && !is_wanted) return "not named by --network-interfaces";
+    const bool is_loopback = interface.loopback || address.is_loopback();
+    if (is_loopback && !one_machine_) return "loopback";
+    if (is_loopback) return "";
+    if (address.is_link_local() && !is_wanted) return "link-local";
+    const auto owners = owners_.find(address);
+    if (owners != owners_.end()) {
+      for (const HostNetwork* other : owners->second) {
+        if (!same_machine(*other, host_)) return "the same address as on " + other->name;
+      }
+    }
+    return "";
+  }
+
+  static std::tuple<std::size_t, bool, bool, bool, int> preference(const Candidate& candidate) {
+    return {candidate.wanted, candidate.address.v6, !candidate.reached_by,
+            candidate.interface.virtual_bridge, -candidate.interface.speed_mbps};
+  }
+
+  const HostNetwork& host_;
+  const std::vector<std::string>& wanted_;
+  const Owners& owners_;
+  bool one_machine_;
+};
+
+}  // namespace
+
+Cidr network_of(const IpAddress& address, int prefix_length) {
+  Cidr network{address, std::clamp(prefix_length, 0, address.bit_count())};
+  for (int bit = network.prefix_length; bit < address.bit_count(); ++bit) {
+    const auto mask = static_cast<std::uint8_t>(0x80U >> (bit % 8));
+    network.address.bytes[static_cast<std::size_t>(bit / 8)] &= static_cast<std::uint8_t>(~mask);
+  }
+  return network;
+}
+
+bool same_machine(const HostNetwork& a, const HostNetwork& b) {
+  return &a == &b || (!a.boot_id.empty() && a.boot_id == b.boot_id);
+}
+
+bool all_on_one_machine(const std::vector<HostNetwork>& hosts) {
+  return std::all_of(hosts.begin(), hosts.end(),
+                     [&](const HostNetwork& host) { return same_machine(host, hosts.front()); });
+}
+
+std::vector<std::vector<Candidate>> find_candidates(const std::vector<HostNetwork>& hosts,
+                                                    const std::vector<std::string>& wanted) {
+  const Owners owners = find_owners(hosts);
+  const bool one_machine = all_on_one_machine(hosts);
+  std::vector<std::vector<Candidate>> out;
+  for (const HostNetwork& host : hosts) {
+    out.push_back(HostExaminer(host, wanted, owners, one_machine).run());
+  }
+  return out;
+}
+
+}  // namespace hora::launcher

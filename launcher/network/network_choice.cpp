@@ -1,0 +1,410 @@
+#include "launcher/network/network_choice.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/network/network_candidates.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kMaxProbedAddresses = 8;
+
+// What the hosts found out about the addresses of one host.
+struct Verdict {
+  int reached = 0;
+  std::string refused;  // "node2 cannot reach it: Connection refused"; empty: nobody failed
+};
+
+// Candidates of every host in one network, or each by itself.
+struct Option {
+  std::vector<const Candidate*> hosts;  // the first one of each host
+  std::string reason;
+};
+
+class Chooser {
+ public:
+  Chooser(const std::vector<HostNetwork>& hosts, const HostNetwork& launcher,
+          const std::vector<std::string>& wanted, const std::vector<ProbeResult>& answers,
+          Hosts later)
+      : hosts_(hosts),
+        launcher_(launcher),
+        wanted_(wanted),
+        candidates_(find_candidates(hosts, wanted)),
+        one_machine_(all_on_one_machine(hosts)),
+        later_(later) {
+    judge(answers);
+  }
+
+  std::variant<NetworkChoice, Failure> run() {
+    std::optional<Option> option;
+    const bool loopback_will_do = one_machine_ && wanted_.empty();
+    if (loopback_will_do && later_ == Hosts::kFixed) option = choose_loopback();
+    if (!option) option = choose_common_network();
+    if (!option && !one_machine_) option = choose_routed();
+    if (!option && loopback_will_do) option = choose_loopback();
+    if (!option) return failure();
+    return complete(*option);
+  }
+
+ private:
+  void judge(const std::vector<ProbeResult>& answers) {
+    verdicts_.resize(hosts_.size());
+    for (std::size_t from = 0; from < answers.size(); ++from) {
+      for (const ProbeAnswer& answer : answers[from].answers) {
+        const auto to = static_cast<std::size_t>(answer.host_index);
+        const auto address = parse_ip_address(answer.address);
+        if (to >= hosts_.size() || !address) continue;
+        Verdict& verdict = verdicts_[to][*address];
+        if (answer.reached) {
+          ++verdict.reached;
+        } else if (verdict.refused.empty()) {
+          verdict.refused = hosts_[from].name + " cannot reach it: " +
+                            (answer.error.empty() ? "no answer" : answer.error);
+        }
+      }
+    }
+  }
+
+  const Verdict& verdict_on(std::size_t host, const Candidate& candidate) const {
+    static const Verdict unknown;
+    const auto found = verdicts_[host].find(candidate.address);
+    return found == verdicts_[host].end() ? unknown : found->second;
+  }
+
+  bool is_usable(std::size_t host, const Candidate& candidate) const {
+    const bool is_loopback = candidate.interface.loopback && wanted_.empty();
+    if (is_loopback && later_ == Hosts::kMayCome) return false;
+    return candidate.refusal.empty() && verdict_on(host, candidate).refused.empty();
+  }
+
+  std::optional<Option> choose_loopback() const {
+    Option option;
+    option.reason = "all ranks are on one machine";
+    for (const auto& own : candidates_) {
+      const auto found = std::find_if(own.begin(), own.end(), [](const Candidate& candidate) {
+        return candidate.interface.loopback && candidate.refusal.empty();
+      });
+      if (found == own.end()) return std::nullopt;
+      option.hosts.push_back(&*found);
+    }
+    return option;
+  }
+
+  // The usable networks that every host is in; by network, the first candidate of each host.
+  std::vector<Option> common_networks() const {
+    std::map<Cidr, Option> found;
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      for (const Candidate& candidate : candidates_[host]) {
+        if (!is_usable(host, candidate)) continue;
+        // A network of a single address is no network; such hosts are reached through a router.
+        if (candidate.network.prefix_length == candidate.address.bit_count() && !one_machine_) {
+          continue;
+        }
+        Option& option = found[candidate.network];
+        if (option.hosts.size() == host) option.hosts.push_back(&candidate);
+      }
+    }
+    std::vector<Option> out;
+    for (auto& [network, option] : found) {
+      if (option.hosts.size() == hosts_.size()) out.push_back(std::move(option));
+    }
+    return out;
+  }
+
+  std::optional<Option> choose_common_network() const {
+    std::vector<Option> options = common_networks();
+    if (options.empty()) return std::nullopt;
+    auto best = std::min_element(
+        options.begin(), options.end(),
+        [this](const Option& a, const Option& b) { return preference(a) < preference(b); });
+    best->reason = "network " + format_cidr(best->hosts[0]->network) + ", ";
+    if (!wanted_.empty()) {
+      best->reason += "named by --network-interfaces";
+    } else if (reached_count(*best) > 0) {
+      best->reason += "by which the hosts were reached";
+    } else if (options.size() > 1) {
+      best->reason += "the best of " + std::to_string(options.size()) + " that all hosts have";
+    } else {
+      best->reason += "the only one that all hosts have";
+    }
+    return std::move(*best);
+  }
+
+  static int reached_count(const Option& option) {
+    return static_cast<int>(
+        std::count_if(option.hosts.begin(), option.hosts.end(),
+                      [](const Candidate* candidate) { return candidate->reached_by; }));
+  }
+
+  // Smaller is better: what was named first, IPv4, by which hosts were reached, no bridge, the
+  // speed of the slowest interface, the place on the first host.
+  std::tuple<std::size_t, bool, int, bool, int, std::size_t> preference(
+      const Option& option) const {
+    std::size_t wanted = 0;
+    bool is_bridge = false;
+    int speed = option.hosts[0]->interface.speed_mbps;
+    for (const Candidate* candidate : option.hosts) {
+      wanted = std::max(wanted, candidate->wanted);
+      is_bridge = is_bridge || candidate->interface.virtual_bridge;
+      speed = std::min(speed, candidate->interface.speed_mbps);
+    }
+    const auto& first = hosts_[0].interfaces;
+    const auto place = std::find(first.begin(), first.end(), option.hosts[0]->interface);
+    return {wanted,
+            option.hosts[0]->address.v6,
+            -reached_count(option),
+            is_bridge,
+            -speed,
+            static_cast<std::size_t>(place - first.begin())};
+  }
+
+  // No network in common: addresses of one family that every host which tried has reached, or that
+  // the launcher itself reached when nobody tried.
+  std::optional<Option> choose_routed() const {
+    for (const bool v6 : {false, true}) {
+      Option option;
+      option.reason = "no common network; the hosts reach each other at this address";
+      for (std::size_t host = 0; host < hosts_.size(); ++host) {
+        const auto& own = candidates_[host];
+        const auto found = std::find_if(own.begin(), own.end(), [&](const Candidate& candidate) {
+          const bool is_proven = verdict_on(host, candidate).reached > 0 || candidate.reached_by;
+          return candidate.address.v6 == v6 && is_usable(host, candidate) && is_proven;
+        });
+        if (found == own.end()) break;
+        option.hosts.push_back(&*found);
+      }
+      if (option.hosts.size() == hosts_.size()) return option;
+    }
+    return std::nullopt;
+  }
+
+  std::variant<NetworkChoice, Failure> complete(const Option& option) const {
+    NetworkChoice choice;
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      const Candidate& chosen = *option.hosts[host];
+      HostRoute route;
+      route.interface = chosen.interface.name;
+      route.address = format_address(chosen.address);
+      route.interfaces = named_interfaces(host, chosen);
+      route.reason = option.reason;
+      const auto back = way_back(option, host);
+      if (!back) return no_way_back(host);
+      route.rendezvous_address = format_address(*back);
+      auto& listen = choice.listen_addresses;
+      if (std::find(listen.begin(), listen.end(), route.rendezvous_address) == listen.end()) {
+        listen.push_back(route.rendezvous_address);
+      }
+      choice.hosts.push_back(std::move(route));
+    }
+    return choice;
+  }
+
+  std::vector<std::string> named_interfaces(std::size_t host, const Candidate& chosen) const {
+    std::vector<std::string> names{chosen.interface.name};
+    if (wanted_.empty()) return names;
+    for (const Candidate& candidate : candidates_[host]) {
+      const std::string& name = candidate.interface.name;
+      if (candidate.refusal.empty() && std::find(names.begin(), names.end(), name) == names.end()) {
+        names.push_back(name);
+      }
+    }
+    return names;
+  }
+
+  // The launcher's address for a host: the one chosen for the ranks on the launcher's machine; the
+  // one that the host saw when it was reached; one in the chosen network, or else in any network of
+  // the host.
+  std::optional<IpAddress> way_back(const Option& option, std::size_t host) const {
+    for (std::size_t i = 0; i < hosts_.size(); ++i) {
+      const bool is_reachable =
+          !option.hosts[i]->interface.loopback || same_machine(hosts_[host], launcher_);
+      if (same_machine(hosts_[i], launcher_) && is_reachable) return option.hosts[i]->address;
+    }
+    std::optional<IpAddress> in_network;
+    const auto seen_as = parse_ip_address(hosts_[host].launcher_seen_as);
+    for (const InterfaceInfo& interface : launcher_.interfaces) {
+      const auto address = parse_ip_address(interface.address);
+      if (!address || !interface.up) continue;
+      if (seen_as && seen_as->unmapped() == *address) return *address;
+      const bool shares =
+          network_of(*address, interface.prefix_length).contains(option.hosts[host]->address);
+      if (shares && !interface.loopback && !in_network) in_network = *address;
+    }
+    return in_network ? in_network : in_any_network(host);
+  }
+
+  // Of one host loopback is chosen, and by --network-interfaces a network where the launcher is
+  // not. The launcher's end may be a bridge: a container is reached over docker0, and is not one
+  // itself.
+  std::optional<IpAddress> in_any_network(std::size_t host) const {
+    for (const InterfaceInfo& interface : launcher_.interfaces) {
+      const auto address = parse_ip_address(interface.address);
+      if (!address || !interface.up || interface.loopback) continue;
+      const Cidr network = network_of(*address, interface.prefix_length);
+      for (const Candidate& candidate : candidates_[host]) {
+        const InterfaceInfo& own = candidate.interface;
+        const bool same_network = network_of(candidate.address, own.prefix_length) == network;
+        if (own.up && !own.loopback && !own.virtual_bridge && same_network) return *address;
+      }
+    }
+    return std::nullopt;
+  }
+
+  Failure no_way_back(std::size_t host) const {
+    std::string message = hosts_[host].name + " has no known way to the launcher's machine";
+    if (!hosts_[host].launcher_seen_as.empty()) {
+      message += ": it sees the launcher as " + hosts_[host].launcher_seen_as +
+                 ", which is not an address of that machine (address translation in between?)";
+    } else {
+      message += ": no network in common, and the transport does not tell the address";
+    }
+    message += table(launcher_.name, launcher_.interfaces);
+    return {std::string(failure::kNetwork), std::move(message),
+            "Start horarun on one of the hosts, or on a machine that they can reach."};
+  }
+
+  static std::string table(const std::string& name, const std::vector<InterfaceInfo>& interfaces) {
+    std::string out = "\n  " + name + ":";
+    for (const InterfaceInfo& interface : interfaces) {
+      out += "\n    " + describe(interface);
+    }
+    return out;
+  }
+
+  static std::string describe(const InterfaceInfo& interface) {
+    std::string out =
+        interface.name + " " + interface.address + "/" + std::to_string(interface.prefix_length);
+    if (interface.speed_mbps > 0) out += " " + std::to_string(interface.speed_mbps) + " Mb/s";
+    return out;
+  }
+
+  Failure failure() const {
+    std::string message;
+    for (std::size_t host = 0; host < hosts_.size() && message.empty(); ++host) {
+      const auto& own = candidates_[host];
+      const bool has_any =
+          std::any_of(own.begin(), own.end(), [](const Candidate& c) { return c.refusal.empty(); });
+      if (!wanted_.empty() && !has_any) {
+        message = "--network-interfaces " + join(wanted_, ",") + " names nothing usable on " +
+                  hosts_[host].name;
+      }
+    }
+    if (message.empty()) message = "the hosts have no network over which all of them can talk";
+    for (std::size_t host = 0; host < hosts_.size(); ++host) {
+      message += "\n  " + hosts_[host].name + ":";
+      if (candidates_[host].empty()) message += " no address";
+      for (const Candidate& candidate : candidates_[host]) {
+        message += "\n    " + describe(candidate.interface);
+        std::string why = candidate.refusal;
+        if (why.empty()) why = verdict_on(host, candidate).refused;
+        if (!why.empty()) message += " (" + why + ")";
+      }
+    }
+    return {std::string(failure::kNetwork), std::move(message),
+            std::string(find_failure_class(failure::kNetwork)->fix)};
+  }
+
+  const std::vector<HostNetwork>& hosts_;
+  const HostNetwork& launcher_;
+  const std::vector<std::string>& wanted_;
+  std::vector<std::vector<Candidate>> candidates_;
+  bool one_machine_;
+  Hosts later_;
+  std::vector<std::map<IpAddress, Verdict>> verdicts_;  // by host
+};
+
+// The hosts that host `from` tries: all, or those at distances 1, 2, 4, ...
+std::vector<std::size_t> partners(std::size_t from, std::size_t count) {
+  std::vector<std::size_t> out;
+  const bool all_pairs = count <= static_cast<std::size_t>(kAllPairsHosts);
+  for (std::size_t distance = 1; distance < count;
+       distance = all_pairs ? distance + 1 : distance * 2) {
+    out.push_back((from + distance) % count);
+  }
+  return out;
+}
+
+}  // namespace
+
+HostNetwork host_network(std::string name, const Hello& hello, bool remote) {
+  HostNetwork network;
+  network.name = std::move(name);
+  network.boot_id = hello.boot_id;
+  network.interfaces = hello.interfaces;
+  network.probe_port = hello.probe_port;
+  network.probe_nonce = hello.probe_nonce;
+  if (remote) read_ssh_connection(hello.ssh_connection, network);
+  return network;
+}
+
+void read_ssh_connection(std::string_view text, HostNetwork& host) {
+  const auto words = split(trim(text), ' ');
+  if (words.size() != 4) return;
+  host.launcher_seen_as = words[0].substr(0, words[0].find('%'));
+  host.reached_at = words[2].substr(0, words[2].find('%'));
+}
+
+Status check_interface_selector(std::string_view text) {
+  if (text.empty()) {
+    return make_error(ErrorCode::kUsage, "expected an interface or a network between commas");
+  }
+  if (parse_cidr(text)) return Ok{};
+  if (text.find('/') != std::string_view::npos) {
+    return make_error(ErrorCode::kUsage,
+                      quote(text) + " is not a network; expected such as 10.0.0.0/8");
+  }
+  const bool has_odd_byte = std::any_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) <= ' ' || c == 0x7F;
+  });
+  // 15 bytes are the kernel's limit.
+  if (has_odd_byte || text.size() > 15) {
+    return make_error(ErrorCode::kUsage,
+                      quote(text) +
+                          " is not the name of an interface; expected such as eth0 or "
+                          "10.0.0.0/8");
+  }
+  return Ok{};
+}
+
+std::vector<Probe> candidate_probes(const std::vector<HostNetwork>& hosts,
+                                    const std::vector<std::string>& wanted) {
+  std::vector<Probe> probes(hosts.size());
+  if (hosts.empty() || all_on_one_machine(hosts)) return probes;
+  const auto candidates = find_candidates(hosts, wanted);
+  for (std::size_t from = 0; from < hosts.size(); ++from) {
+    for (const std::size_t to : partners(from, hosts.size())) {
+      if (same_machine(hosts[from], hosts[to]) || hosts[to].probe_port == 0) continue;
+      ProbeTarget target;
+      target.host_index = static_cast<int>(to);
+      target.port = hosts[to].probe_port;
+      target.nonce = hosts[to].probe_nonce;
+      for (const Candidate& candidate : candidates[to]) {
+        if (candidate.refusal.empty() && target.addresses.size() < kMaxProbedAddresses) {
+          target.addresses.push_back(format_address(candidate.address));
+        }
+      }
+      if (!target.addresses.empty()) probes[from].targets.push_back(std::move(target));
+    }
+  }
+  return probes;
+}
+
+std::variant<NetworkChoice, Failure> choose_network(const std::vector<HostNetwork>& hosts,
+                                                    const HostNetwork& launcher,
+                                                    const std::vector<std::string>& wanted,
+                                                    const std::vector<ProbeResult>& answers,
+                                                    Hosts later) {
+  if (hosts.empty()) return NetworkChoice{};
+  return Chooser(hosts, launcher, wanted, answers, later).run();
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,296 @@
+#include "launcher/options/command_line.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <set>
+#include <utility>
+
+#include "launcher/options/completion.h"
+#include "launcher/options/elastic_options.h"
+#include "launcher/options/job_options.h"
+#include "launcher/options/option_check.h"
+#include "launcher/options/option_spelling.h"
+#include "launcher/options/settings.h"
+#include "launcher/options/usage_text.h"
+#include "launcher/text/duration.h"
+#include "rendezvous/base/address.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+// Answered whatever the configurations say.
+std::optional<ShowText> asks_for_help(const Spelled& spelled, Verb verb) {
+  for (const SpelledOption& option : spelled.options) {
+    if (long_name(*option.row) == "--version") return ShowText{std::string(HORA_VERSION) + "\n"};
+    if (shown_name(*option.row) == "-h") {
+      return ShowText{help_text(verb, option.value == std::optional<std::string>("all"))};
+    }
+  }
+  return std::nullopt;
+}
+
+Status expect_no_arguments(const Spelled& spelled) {
+  if (spelled.command.empty()) return Ok{};
+  return usage("unexpected argument " + quote(spelled.command.front()));
+}
+
+Result<Command> parse_cache(Arguments arguments, const Surroundings& surroundings) {
+  ManageCache cache;
+  const bool has_action = !arguments.empty() && (arguments[0] == "ls" || arguments[0] == "clean");
+  if (has_action) {
+    if (arguments[0] == "clean") cache.action = ManageCache::Action::kClean;
+    arguments.erase(arguments.begin());
+  }
+  auto spelled = read_spelling(arguments, kVerbCache);
+  if (!spelled) return std::move(spelled).error();
+  if (auto help = asks_for_help(*spelled, kVerbCache)) return Command(std::move(*help));
+  if (!has_action) return usage("expected: horarun cache ls|clean [options]");
+  HORA_TRY(expect_no_arguments(*spelled));
+  auto settled = settle_options(*spelled, kVerbCache, surroundings);
+  if (!settled) return std::move(settled).error();
+  auto values = check_options(settled->spelled, kVerbCache);
+  if (!values) return std::move(values).error();
+  HORA_TRY(read_reach_options(*values, surroundings, cache.job));
+  return Command(std::move(cache));
+}
+
+// An examination of ten hosts takes ten seconds at most, the slowest connection included.
+constexpr std::chrono::milliseconds kDoctorConnects{5'000};
+
+Result<Command> parse_doctor(const Arguments& arguments, const Surroundings& surroundings) {
+  auto spelled = read_spelling(arguments, kVerbDoctor);
+  if (!spelled) return std::move(spelled).error();
+  if (auto help = asks_for_help(*spelled, kVerbDoctor)) return Command(std::move(*help));
+  HORA_TRY(expect_no_arguments(*spelled));
+  auto settled = settle_options(*spelled, kVerbDoctor, surroundings);
+  if (!settled) return std::move(settled).error();
+  auto values = check_options(settled->spelled, kVerbDoctor);
+  if (!values) return std::move(values).error();
+  RunDoctor doctor;
+  HORA_TRY(read_reach_options(*values, surroundings, doctor.job));
+  if (!values->has("--start-timeout")) doctor.job.start_timeout = kDoctorConnects;
+  doctor.deep = values->has("--deep");
+  return Command(std::move(doctor));
+}
+
+Result<std::vector<std::string>> read_networks(const OptionValues& values) {
+  std::vector<std::string> out;
+  for (const std::string& list : values.all("--allow")) {
+    for (const std::string_view item : split(list, ',')) {
+      if (!parse_cidr(trim(item))) {
+        return usage("--allow: " + quote(item) +
+                     " is no address and no network; expected such as 10.0.0.0/8");
+      }
+      out.emplace_back(trim(item));
+    }
+  }
+  return out;
+}
+
+Result<Command> parse_rendezvous(const Arguments& arguments) {
+  auto spelled = read_spelling(arguments, kVerbRendezvous);
+  if (!spelled) return std::move(spelled).error();
+  if (auto help = asks_for_help(*spelled, kVerbRendezvous)) return Command(std::move(*help));
+  HORA_TRY(expect_no_arguments(*spelled));
+  auto values = check_options(*spelled, kVerbRendezvous);
+  if (!values) return std::move(values).error();
+
+  RunRendezvous server;
+  server.address = values->text("--address", server.address);
+  if (!parse_ip_address(server.address)) {
+    return usage("--address: " + quote(server.address) +
+                 " is not a numeric address; expected such as 127.0.0.1 or 0.0.0.0");
+  }
+  server.port = static_cast<std::uint16_t>(values->count("--port").value_or(0));
+  server.token_file = values->text("--token-file");
+  server.verbose = values->has("--verbose");
+  auto networks = read_networks(*values);
+  if (!networks) return std::move(networks).error();
+  server.allow = std::move(*networks);
+  return Command(std::move(server));
+}
+
+Result<Command> parse_completion(const Arguments& arguments) {
+  if (arguments.size() != 1) return usage("expected: horarun completion bash|zsh|fish");
+  if (arguments[0] == "-h" || arguments[0] == "--help") {
+    return Command(ShowText{
+        "usage: horarun completion bash|zsh|fish\nPrints a script by which that shell completes "
+        "horarun's options, their values and host names.\n"});
+  }
+  auto script = completion_script(arguments[0]);
+  if (!script) return std::move(script).error();
+  return Command(ShowText{std::move(*script)});
+}
+
+Result<Command> parse_bundle_report(const Arguments& arguments, const Surroundings& surroundings) {
+  constexpr std::string_view kExpected =
+      "expected: horarun bundle-report RECORD.json -o OUT.json [options of doctor]";
+  if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
+    return Command(ShowText{
+        "usage: horarun bundle-report RECORD.json -o OUT.json [options of doctor]\n"
+        "Puts all that is known of a job into one file: its record (--report RECORD.json), what "
+        "doctor\nfinds now on its hosts, the variables that steer it. Secrets are blanked.\n"});
+  }
+  if (arguments.size() < 3 || arguments[0].empty() || arguments[0][0] == '-' ||
+      arguments[1] != "-o" || arguments[2].empty()) {
+    return usage(std::string(kExpected));
+  }
+  auto doctor = parse_doctor({arguments.begin() + 3, arguments.end()}, surroundings);
+  if (!doctor) return std::move(doctor).error();
+  auto* run = std::get_if<RunDoctor>(&*doctor);
+  if (run == nullptr) return doctor;  // --help behind them
+  return Command(BundleReport{arguments[0], arguments[2], std::move(*run)});
+}
+
+Result<Command> parse_timeline(const Arguments& arguments) {
+  constexpr std::string_view kExpected = "expected: horarun timeline merge FILE... -o OUT";
+  if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
+    return Command(ShowText{
+        "usage: horarun timeline merge FILE... -o OUT\nPuts the timelines of several ranks "
+        "(--timeline-filename 'trace.{rank}.json') into one, on one clock.\n"});
+  }
+  if (arguments.empty() || arguments[0] != "merge") return usage(std::string(kExpected));
+  MergeTimelines merge;
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "-o" && i + 1 < arguments.size() && merge.output.empty()) {
+      merge.output = arguments[++i];
+    } else if (!word.empty() && word[0] == '-') {
+      return usage("unexpected " + quote(word) + "; " + std::string(kExpected));
+    } else {
+      merge.files.push_back(word);
+    }
+  }
+  if (merge.files.empty() || merge.output.empty()) return usage(std::string(kExpected));
+  return Command(std::move(merge));
+}
+
+Result<Command> parse_explain(const Arguments& arguments) {
+  if (arguments.size() > 1) return usage("expected: horarun explain [code]");
+  if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
+    return Command(
+        ShowText{"usage: horarun explain [code]\nSays what a failure such as E_SSH_AUTH, "
+                 "or an exit code, means and what to do.\n'events': prints the JSON schema of the "
+                 "events of --json.\n"});
+  }
+  return Command(Explain{arguments.empty() ? "" : arguments[0]});
+}
+
+// A word that reads as hosts with slots: what is left behind by a blank in "-H a:4, b:4".
+bool looks_like_hosts(const std::string& word) {
+  if (word.find('/') != std::string::npos) return false;
+  const auto hosts = parse_host_list(word, "");
+  return hosts && std::all_of(hosts->begin(), hosts->end(),
+                              [](const Host& host) { return host.slots.has_value(); });
+}
+
+Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled) {
+  if (!values.has("-H") || spelled.after_dashes || spelled.command.empty()) return Ok{};
+  const std::string& word = spelled.command.front();
+  if (!looks_like_hosts(word)) return Ok{};
+  std::string hosts = values.text("-H");
+  while (!hosts.empty() && (hosts.back() == ',' || hosts.back() == ' ')) hosts.pop_back();
+  return usage("'" + word +
+               "' looks like a host, but stands where the program is expected; write " + "-H " +
+               hosts + "," + word + " without blanks, or put -- before a program of that name");
+}
+
+Status check_command(const OptionValues& values, const Spelled& spelled) {
+  HORA_TRY(check_forgotten_comma(values, spelled));
+  const bool is_smoke = values.has("--smoke");
+  if (is_smoke && !spelled.command.empty()) {
+    return usage("--smoke brings its own program, found " + quote(spelled.command.front()));
+  }
+  if (is_smoke) return Ok{};
+  if (spelled.command.empty() || spelled.command.front().empty()) {
+    return usage("no program to run; expected: horarun [options] program [arguments]");
+  }
+  return Ok{};
+}
+
+// Options that have no effect because another one is missing, and old names.
+std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionValues& values) {
+  std::vector<std::string> out;
+  for (const SpelledOption& option : spelled.options) {
+    const OptionRow& row = *option.row;
+    if (is_for_elastic_jobs(row) && !is_elastic(values)) {
+      out.push_back(option.typed + " has no effect without --min-np or --host-discovery-script");
+    }
+    if (long_name(row) == "--mpi" && is_elastic(values)) {
+      out.push_back(option.typed +
+                    " has no effect: horarun itself starts the ranks of an elastic job");
+    }
+    if (!row.needs.empty() && !values.has(row.needs)) {
+      out.push_back(option.typed + " has no effect without " + std::string(row.needs));
+    }
+    if (long_name(row) == "--log-hide-timestamp") {
+      out.push_back(option.typed + " is an old name; use --log-without-timestamp");
+    }
+    if (long_name(row) == "--no-log-hide-timestamp") {
+      out.push_back(option.typed + " is an old name; use --log-with-timestamp");
+    }
+  }
+  // An option that is given twice is told once.
+  std::set<std::string> told;
+  const auto again = std::remove_if(out.begin(), out.end(), [&told](const std::string& text) {
+    return !told.insert(text).second;
+  });
+  out.erase(again, out.end());
+  return out;
+}
+
+Result<Command> parse_launch(const Arguments& arguments, const Surroundings& surroundings) {
+  auto spelled = read_spelling(arguments, kVerbLaunch);
+  if (!spelled) return std::move(spelled).error();
+  if (auto help = asks_for_help(*spelled, kVerbLaunch)) return Command(std::move(*help));
+  auto settled = settle_options(*spelled, kVerbLaunch, surroundings);
+  if (!settled) return std::move(settled).error();
+  *spelled = std::move(settled->spelled);
+  auto values = check_options(*spelled, kVerbLaunch);
+  if (!values) return std::move(values).error();
+  if (values->has("--show-config")) {
+    return Command(
+        ShowText{values->has("--json") ? show_config_json(*settled) : show_config_text(*settled)});
+  }
+  if (values->has("--check-build")) {
+    return Command(CheckBuild{values->has("--verbose"), values->has("--json")});
+  }
+
+  HORA_TRY(check_command(*values, *spelled));
+  JobSpec job;
+  HORA_TRY(read_job_options(*values, surroundings, job));
+  job.command = std::move(spelled->command);
+  auto warnings = collect_warnings(*spelled, *values);
+  const bool dry_run = values->has("--dry-run");
+  if (values->has("--smoke")) return Command(Smoke{std::move(job), dry_run, std::move(warnings)});
+  return Command(Launch{std::move(job), dry_run, std::move(warnings)});
+}
+
+}  // namespace
+
+Result<Command> parse_command_line(int argc, const char* const* argv,
+                                   const Surroundings& surroundings) {
+  Arguments arguments(argv + std::min(argc, 1), argv + argc);
+  if (arguments.empty()) {
+    return usage("no program to run; expected: horarun [options] program [arguments], or --help");
+  }
+  const std::string first = arguments.front();
+  const Arguments rest(arguments.begin() + 1, arguments.end());
+  if (first == "bundle-report") return parse_bundle_report(rest, surroundings);
+  if (first == "cache") return parse_cache(rest, surroundings);
+  if (first == "doctor") return parse_doctor(rest, surroundings);
+  if (first == "rendezvous") return parse_rendezvous(rest);
+  if (first == "completion") return parse_completion(rest);
+  if (first == "explain") return parse_explain(rest);
+  if (first == "timeline") return parse_timeline(rest);
+  return parse_launch(arguments, surroundings);
+}
+
+}  // namespace hora::launcher

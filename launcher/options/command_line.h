@@ -1,0 +1,74 @@
+// argv and the environment become one Command, or one message for the user.  [pure]
+// docs/reference/cli.md describes every option.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "launcher/options/surroundings.h"
+#include "launcher/plan/job_spec.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct ShowText {  // --help, --help=all, --version: to stdout, exit 0
+  std::string text;
+};
+struct CheckBuild {
+  bool verbose = false;
+  bool json = false;
+};
+// In the JobSpec of Launch and Smoke an empty working_directory means the launcher's own.
+struct Launch {
+  JobSpec job;
+  bool dry_run = false;
+  std::vector<std::string> warnings;  // one line each, without the program's name; to stderr
+};
+// --smoke: `job.command` is empty, the caller puts the worker there. job.json: the report as JSON.
+struct Smoke {
+  JobSpec job;
+  bool dry_run = false;
+  std::vector<std::string> warnings;
+};
+struct RunRendezvous {
+  std::string address = "127.0.0.1";  // numeric; where to listen
+  std::uint16_t port = 0;             // 0: any free one; it is printed
+  std::string token_file;             // empty: no token is asked for
+  std::vector<std::string> allow;     // networks, each valid for parse_cidr(); empty: everyone
+  bool verbose = false;
+};
+struct ManageCache {
+  enum class Action { kList, kClean };
+  Action action = Action::kList;
+  JobSpec job;  // hosts (empty: this machine), transport, ssh, start_timeout, json, verbose
+};
+struct RunDoctor {
+  JobSpec job;  // hosts (empty: this machine), transport, ssh, start_timeout, json, verbose
+  bool deep = false;
+};
+struct BundleReport {
+  std::string record;  // what --report FILE.json has written
+  std::string output;
+  RunDoctor doctor;  // hosts (empty: those of the record)
+};
+struct MergeTimelines {
+  std::vector<std::string> files;
+  std::string output;
+};
+struct Explain {
+  std::string code;  // empty: list all codes
+};
+
+using Command = std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous, ManageCache,
+                             RunDoctor, BundleReport, MergeTimelines, Explain>;
+
+// Errors are kUsage (exit 2): the message names the option, what was found and what was expected;
+// the caller prints it as "horarun: error: <message>".
+Result<Command> parse_command_line(int argc, const char* const* argv,
+                                   const Surroundings& surroundings);
+
+}  // namespace hora::launcher

@@ -1,0 +1,256 @@
+#include "launcher/options/completion.h"
+
+#include <algorithm>
+
+#include "launcher/failures/exit_code.h"
+#include "launcher/options/option_table.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// What may stand behind an option.
+enum class Behind { kNothing, kAnything, kFile, kFolder, kHosts, kWords };
+
+Behind behind(const OptionRow& row) {
+  if (!row.takes_value()) return Behind::kNothing;
+  if (row.kind == ValueKind::kChoice) return Behind::kWords;
+  if (long_name(row) == "--hosts") return Behind::kHosts;
+  if (row.metavar == "FILE") return Behind::kFile;
+  if (row.metavar == "DIR") return Behind::kFolder;
+  return Behind::kAnything;
+}
+
+std::string names_with(Behind wanted, std::string_view separator) {
+  std::string out;
+  for (const OptionRow& row : option_table()) {
+    if (behind(row) != wanted) continue;
+    for (const std::string_view name : names_of(row)) {
+      if (!out.empty()) out += separator;
+      out += name;
+    }
+  }
+  return out;
+}
+
+std::string all_names() {
+  std::string out;
+  for (const OptionRow& row : option_table()) {
+    if (row.has(kHidden)) continue;
+    for (const std::string_view name : names_of(row)) out += std::string(name) + " ";
+  }
+  return out;
+}
+
+std::string words_of(const OptionRow& row) {
+  std::string out(row.metavar);
+  std::replace(out.begin(), out.end(), '|', ' ');
+  return out;
+}
+
+std::string failure_codes() {
+  std::string out;
+  for (const FailureClass& row : failure_classes()) out += std::string(row.code) + " ";
+  return out;
+}
+
+// Prints known host names, one a line; POSIX sh, so that every shell can run it.
+constexpr std::string_view kHostLister =
+    "{ cat ~/.ssh/config /etc/ssh/ssh_config 2>/dev/null |\n"
+    "      awk 'tolower($1) == \"host\" { for (i = 2; i <= NF; i++) if ($i !~ /[*?!]/) print $i "
+    "}'\n"
+    "    cat ~/.ssh/known_hosts /etc/ssh/ssh_known_hosts 2>/dev/null |\n"
+    "      awk '$1 !~ /^[|#@]/ { n = split($1, a, \",\"); for (i = 1; i <= n; i++) if (a[i] !~ "
+    "/[\\[*?]/) print a[i] }'\n"
+    "  } | sort -u";
+
+std::string bash_script() {
+  std::string out =
+      "# bash completion for horarun; load it by: source <(horarun completion bash)\n"
+      "_horarun_hosts() {\n  " +
+      std::string(kHostLister) +
+      "\n}\n"
+      "_horarun() {\n"
+      "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} head\n"
+      "  COMPREPLY=()\n"
+      "  if [ \"$COMP_CWORD\" -eq 2 ]; then\n"
+      "    case $prev in\n"
+      "      cache) COMPREPLY=($(compgen -W 'ls clean' -- \"$cur\")); return ;;\n"
+      "      completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$cur\")); return ;;\n"
+      "      explain) COMPREPLY=($(compgen -W '" +
+      failure_codes() +
+      "' -- \"$cur\")); return ;;\n"
+      "    esac\n"
+      "  fi\n"
+      "  case $prev in\n"
+      "    " +
+      names_with(Behind::kHosts, "|") +
+      ")\n"
+      "      head=; case $cur in *,*) head=${cur%,*}, ;; esac\n"
+      "      COMPREPLY=($(compgen -P \"$head\" -W \"$(_horarun_hosts)\" -- \"${cur##*,}\"))\n"
+      "      compopt -o nospace 2>/dev/null; return ;;\n"
+      "    " +
+      names_with(Behind::kFile, "|") +
+      ") COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n"
+      "    " +
+      names_with(Behind::kFolder, "|") + ") COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n";
+  for (const OptionRow& row : option_table()) {
+    if (behind(row) != Behind::kWords) continue;
+    out += "    " + std::string(long_name(row)) + ") COMPREPLY=($(compgen -W '" + words_of(row) +
+           "' -- \"$cur\")); return ;;\n";
+  }
+  out += "    " + names_with(Behind::kAnything, "|") +
+         ") return ;;\n"
+         "  esac\n"
+         "  case $cur in\n"
+         "    -*) COMPREPLY=($(compgen -W '" +
+         all_names() +
+         "' -- \"$cur\")) ;;\n"
+         "    *)\n"
+         "      COMPREPLY=($(compgen -c -- \"$cur\"))\n"
+         "      [ \"$COMP_CWORD\" -ne 1 ] || COMPREPLY+=($(compgen -W 'bundle-report cache "
+         "completion doctor "
+         "explain "
+         "rendezvous timeline' -- \"$cur\")) ;;\n"
+         "  esac\n"
+         "}\n"
+         "complete -o default -F _horarun horarun\n";
+  return out;
+}
+
+// Single quotes and brackets have a meaning in _arguments' specifications.
+std::string zsh_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else if (c == '[' || c == ']' || c == ':') {
+      out += std::string("\\") + c;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string zsh_action(const OptionRow& row) {
+  const std::string value =
+      ":" + zsh_text(row.kind == ValueKind::kChoice ? "value" : row.metavar) + ":";
+  switch (behind(row)) {
+    case Behind::kNothing:
+      return "";
+    case Behind::kAnything:
+      return value + " ";
+    case Behind::kFile:
+      return value + "_files";
+    case Behind::kFolder:
+      return value + "_files -/";
+    case Behind::kHosts:
+      return value + "_horarun_hosts";
+    case Behind::kWords:
+      return value + "(" + words_of(row) + ")";
+  }
+  return "";
+}
+
+std::string zsh_script() {
+  std::string out =
+      "#compdef horarun\n"
+      "# zsh completion for horarun; put it into a folder of $fpath as _horarun\n"
+      "_horarun_hosts() {\n"
+      "  local -a names\n"
+      "  names=(${(f)\"$(" +
+      std::string(kHostLister) +
+      ")\"})\n"
+      "  _sequence compadd - $names\n"
+      "}\n"
+      "_horarun() {\n"
+      "  local -a verbs\n"
+      "  verbs=(bundle-report cache completion doctor explain rendezvous timeline)\n"
+      "  _arguments -S -s \\\n";
+  for (const OptionRow& row : option_table()) {
+    if (row.has(kHidden)) continue;
+    for (const std::string_view name : names_of(row)) {
+      out += "    '" + std::string(row.has(kRepeats) ? "*" : "") + std::string(name) + "[" +
+             zsh_text(row.help) + "]" + zsh_action(row) + "' \\\n";
+    }
+  }
+  out +=
+      "    '1:program:{ compadd -a verbs; _command_names }' \\\n"
+      "    '*::arguments:_normal'\n"
+      "}\n"
+      "_horarun \"$@\"\n";
+  return out;
+}
+
+std::string fish_text(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string fish_script() {
+  std::string out =
+      "# fish completion for horarun; put it into ~/.config/fish/completions/horarun.fish\n"
+      "function __horarun_hosts\n  sh -c '" +
+      fish_text(kHostLister) +
+      "'\nend\n"
+      "complete -c horarun -n '__fish_is_first_arg' -a 'bundle-report cache completion doctor "
+      "explain rendezvous "
+      "timeline'\n"
+      "complete -c horarun -n '__fish_seen_subcommand_from completion' -xa 'bash zsh fish'\n"
+      "complete -c horarun -n '__fish_seen_subcommand_from cache' -xa 'ls clean'\n"
+      "complete -c horarun -n '__fish_seen_subcommand_from explain' -xa '" +
+      failure_codes() + "'\n";
+  for (const OptionRow& row : option_table()) {
+    if (row.has(kHidden)) continue;
+    out += "complete -c horarun";
+    for (const std::string_view name : names_of(row)) {
+      if (name.substr(0, 2) == "--") {
+        out += " -l " + std::string(name.substr(2));
+      } else if (name.size() == 2) {
+        out += " -s " + std::string(name.substr(1));
+      } else {
+        out += " -o " + std::string(name.substr(1));
+      }
+    }
+    out += " -d '" + fish_text(row.help) + "'";
+    switch (behind(row)) {
+      case Behind::kNothing:
+        break;
+      case Behind::kAnything:
+        out += " -x";
+        break;
+      case Behind::kFile:
+        out += " -r -F";
+        break;
+      case Behind::kFolder:
+        out += " -xa '(__fish_complete_directories)'";
+        break;
+      case Behind::kHosts:
+        out += " -xa '(__horarun_hosts)'";
+        break;
+      case Behind::kWords:
+        out += " -xa '" + words_of(row) + "'";
+        break;
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::string> completion_script(std::string_view shell) {
+  if (shell == "bash") return bash_script();
+  if (shell == "zsh") return zsh_script();
+  if (shell == "fish") return fish_script();
+  return make_error(ErrorCode::kUsage,
+                    "completion: expected bash, zsh or fish, found " + quote(shell));
+}
+
+}  // namespace hora::launcher

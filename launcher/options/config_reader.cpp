@@ -1,0 +1,50 @@
+#include "launcher/options/config_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "rendezvous/os/fd.h"
+#include "rendezvous/os/read_file.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kLargestFile = 16u << 20;  // /dev/zero ends, too
+
+}  // namespace
+
+Result<std::string> read_text_file(const std::string& path) {
+  os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return errno_error(errno, "opening " + path);
+  return os::read_to_end(file.get(), path, kLargestFile);
+}
+
+Result<std::string> read_own_text_file(const std::string& path) {
+  os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) {
+    // Behind a folder that is closed to us there is nothing of ours.
+    return errno_error(errno == EACCES || errno == ENOTDIR ? ENOENT : errno, "opening " + path);
+  }
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return errno_error(errno, "reading " + path);
+  if (!S_ISREG(info.st_mode)) {
+    return make_error(ErrorCode::kUsage, path + ": expected a file; --no-config leaves it out");
+  }
+  if (info.st_uid != ::getuid() && info.st_uid != 0) {
+    return make_error(ErrorCode::kUsage,
+                      path + " belongs to user " + std::to_string(info.st_uid) +
+                          " and is not obeyed; name it by --config-file, or use --no-config");
+  }
+  if ((info.st_mode & S_IWOTH) != 0) {
+    return make_error(ErrorCode::kUsage, path +
+                                             " can be written by everybody and is not obeyed; "
+                                             "chmod o-w it, or use --no-config");
+  }
+  return os::read_to_end(file.get(), path, kLargestFile);
+}
+
+}  // namespace hora::launcher

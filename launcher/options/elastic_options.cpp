@@ -1,0 +1,86 @@
+#include "launcher/options/elastic_options.h"
+
+#include <utility>
+
+#include "launcher/text/duration.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+// 0 and nothing at all mean the default, as in horovodrun.
+Status read_timeout(const OptionValues& values, const Surroundings& surroundings,
+                    ElasticSpec& spec) {
+  if (const auto given = parse_duration(values.text("--elastic-timeout"))) {
+    spec.timeout = *given;
+    return Ok{};
+  }
+  const auto text = surroundings.variable("HOROVOD_ELASTIC_TIMEOUT");
+  if (!text || text->empty()) return Ok{};
+  const auto value = parse_duration(*text);
+  if (!value) {
+    return usage("$HOROVOD_ELASTIC_TIMEOUT: expected " + std::string(kDurationGrammar) +
+                 ", found " + quote(*text));
+  }
+  if (value->count() > 0) spec.timeout = *value;
+  return Ok{};
+}
+
+Status check_numbers(const JobSpec& job) {
+  const auto number = [](int value) { return std::to_string(value); };
+  if (job.elastic->min_np > job.num_proc) {
+    return usage("--min-np " + number(job.elastic->min_np) + " is more than -np " +
+                 number(job.num_proc) + ", with which the job starts");
+  }
+  if (job.elastic->max_np && *job.elastic->max_np < job.num_proc) {
+    return usage("--max-np " + number(*job.elastic->max_np) + " is less than -np " +
+                 number(job.num_proc) + ", with which the job starts");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+bool is_elastic(const OptionValues& values) {
+  return values.has("--min-np") || values.has("--host-discovery-script");
+}
+
+bool is_for_elastic_jobs(const OptionRow& row) {
+  for (const std::string_view name :
+       {"--max-np", "--elastic-timeout", "--reset-limit", "--blacklist-cooldown-range"}) {
+    if (long_name(row) == name) return true;
+  }
+  return false;
+}
+
+Status read_elastic_options(const OptionValues& values, const Surroundings& surroundings,
+                            JobSpec& job) {
+  if (!is_elastic(values)) return Ok{};
+  ElasticSpec spec;
+  const auto least = values.count("--min-np");
+  if (job.num_proc == 0 && least) job.num_proc = *least;
+  if (job.num_proc == 0) {
+    return usage("-np is missing: with how many ranks an elastic job starts");
+  }
+  spec.min_np = least.value_or(job.num_proc);
+  spec.max_np = values.count("--max-np");
+  spec.discovery_script = values.text("--host-discovery-script");
+  spec.reset_limit = values.count("--reset-limit");
+  const std::string cooldown = values.text("--blacklist-cooldown-range");
+  const auto range = split(cooldown, ' ');
+  if (range.size() == 2) {
+    spec.cooldown_seconds = {parse_int<int>(range[0]).value_or(1),
+                             parse_int<int>(range[1]).value_or(1)};
+  }
+  HORA_TRY(read_timeout(values, surroundings, spec));
+  if (job.slots_per_host_auto) {
+    return usage("--slots-per-host auto is not for elastic jobs; expected a number");
+  }
+  job.elastic = std::move(spec);
+  return check_numbers(job);
+}
+
+}  // namespace hora::launcher

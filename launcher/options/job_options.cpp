@@ -1,0 +1,238 @@
+#include "launcher/options/job_options.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "launcher/network/network_choice.h"
+#include "launcher/options/elastic_options.h"
+#include "launcher/text/duration.h"
+#include "launcher/text/shell_words.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// Kubernetes' MPI Operator names its way to the pods by this variable and value.
+constexpr std::string_view kKubexecVariable = "OMPI_MCA_plm_rsh_agent";
+constexpr std::string_view kKubexec = "/etc/mpi/kubexec.sh";
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+std::chrono::milliseconds duration_of(const OptionValues& values, std::string_view name,
+                                      std::chrono::milliseconds otherwise) {
+  return parse_duration(values.text(name)).value_or(otherwise);
+}
+
+Status read_hosts(const OptionValues& values, const Surroundings& surroundings, JobSpec& job) {
+  auto hosts = Result<std::vector<Host>>(std::vector<Host>{});
+  if (values.has("-H")) hosts = parse_host_list(values.text("-H"), "-H");
+  if (values.has("--hostfile")) {
+    const std::string path = values.text("--hostfile");
+    auto text = surroundings.read_file(path);
+    if (!text) return usage("--hostfile: " + text.error().message);
+    hosts = parse_hostfile(*text, path);
+  }
+  if (!hosts) return std::move(hosts).error();
+  job.hosts = std::move(*hosts);
+  return Ok{};
+}
+
+Status read_transport(const OptionValues& values, const Surroundings& surroundings, JobSpec& job) {
+  const std::string kind = values.text("--transport", "auto");
+  if (kind == "ssh") job.transport = TransportKind::kSsh;
+  if (kind == "command") job.transport = TransportKind::kCommand;
+  const auto kubexec = surroundings.variable(kKubexecVariable);
+  if (values.has("--rsh")) {
+    if (job.transport == TransportKind::kSsh) {
+      return usage("--rsh is for --transport command, found --transport ssh");
+    }
+    auto words = split_shell_words(values.text("--rsh"));
+    if (!words) return std::move(words).error().with_context("--rsh");
+    if (words->empty())
+      return usage("--rsh: expected a command such as 'ssh -q', found only blanks");
+    job.rsh_command = std::move(*words);
+    job.transport = TransportKind::kCommand;
+  } else if (kubexec && *kubexec == kKubexec && job.transport != TransportKind::kSsh) {
+    job.rsh_command = {std::string(kKubexec)};
+    job.transport = TransportKind::kCommand;
+  } else if (job.transport == TransportKind::kCommand) {
+    return usage("--transport command needs --rsh, such as --rsh 'kubectl exec -i'");
+  }
+  return Ok{};
+}
+
+// 0 and nothing at all mean the default, as in horovodrun.
+Status read_start_timeout(const OptionValues& values, const Surroundings& surroundings,
+                          JobSpec& job) {
+  const auto given = duration_of(values, "--start-timeout", std::chrono::milliseconds(0));
+  if (given.count() > 0) {
+    job.start_timeout = given;
+    return Ok{};
+  }
+  const auto text = surroundings.variable("HOROVOD_START_TIMEOUT");
+  if (!text || text->empty()) return Ok{};
+  const auto value = parse_duration(*text);
+  if (!value) {
+    return usage("$HOROVOD_START_TIMEOUT: expected " + std::string(kDurationGrammar) + ", found " +
+                 quote(*text));
+  }
+  if (value->count() > 0) job.start_timeout = *value;
+  return Ok{};
+}
+
+Status read_network_interfaces(const OptionValues& values, JobSpec& job) {
+  for (const std::string& list : values.all("--network-interfaces")) {
+    for (const std::string_view item : split(list, ',')) {
+      std::string selector(trim(item));
+      auto problem = check_interface_selector(selector);
+      if (!problem) return std::move(problem).error().with_context("--network-interfaces");
+      auto& known = job.network_interfaces;
+      if (std::find(known.begin(), known.end(), selector) == known.end()) {
+        known.push_back(std::move(selector));
+      }
+    }
+  }
+  return Ok{};
+}
+
+Status read_slots(const OptionValues& values, const Surroundings& surroundings, JobSpec& job) {
+  job.num_proc = values.count("-np").value_or(0);
+  const std::string slots = values.text("--slots-per-host");
+  job.slots_per_host_auto = slots == "auto";
+  job.slots_per_host = parse_int<int>(slots);
+  if (job.num_proc > 0 || !job.hosts.empty() || is_elastic(values)) return Ok{};
+  if (surroundings.variable("LSB_JOBID")) {
+    return usage("this version does not read the hosts of an LSF job; give -np and -H");
+  }
+  return usage("-np is missing: how many ranks to start; or give hosts with slots by -H");
+}
+
+// "--fusion-threshold-mb 64" is HOROVOD_FUSION_THRESHOLD in bytes; all others as they were typed.
+std::string knob_value(const OptionRow& row, const std::string& value) {
+  if (!row.takes_value()) return std::string(row.flag_value);
+  if (row.variable == "HOROVOD_FUSION_THRESHOLD") {
+    return std::to_string(parse_int<std::int64_t>(value).value_or(0) * 1'048'576);
+  }
+  return value;
+}
+
+void read_knobs(const OptionValues& values, JobSpec& job) {
+  for (const auto& [row, given] : values.rows()) {
+    if (row->variable.empty() || (!row->takes_value() && row->flag_value.empty())) continue;
+    if (!row->needs.empty() && !values.has(row->needs)) continue;
+    job.knobs.push_back({std::string(row->variable), knob_value(*row, given.back())});
+  }
+}
+
+// They lie in one folder on the hosts.
+Status check_ship_names(const std::vector<std::string>& files) {
+  std::map<std::string, std::string> seen;
+  for (const std::string& file : files) {
+    const auto [known, added] = seen.emplace(file.substr(file.rfind('/') + 1), file);
+    if (!added) {
+      return make_error(ErrorCode::kUsage, "--ship: " + quote(known->second) + " and " +
+                                               quote(file) + " have the same name");
+    }
+  }
+  return Ok{};
+}
+
+Status check_report_file(const OptionValues& values) {
+  const std::string file = values.text("--report");
+  const auto ends_in = [&file](std::string_view end) {
+    return file.size() > end.size() && file.compare(file.size() - end.size(), end.size(), end) == 0;
+  };
+  if (file.empty() || ends_in(".json") || ends_in(".html")) return Ok{};
+  return usage("--report: expected a file that ends in .json or .html, found " + quote(file));
+}
+
+// The acts are signals to ranks of horarun's own, whose numbers stay what they are.
+Status read_chaos(const OptionValues& values, JobSpec& job) {
+  if (!values.has("--chaos")) return Ok{};
+  if (job.elastic) {
+    return usage("--chaos is not for elastic jobs (--min-np, --host-discovery-script)");
+  }
+  if (job.by_mpirun) return usage("--chaos is not for --mpi: mpirun starts the ranks, not horarun");
+  if (!job.pmi.empty()) return usage("--chaos is not for --pmi " + job.pmi);
+  auto chaos = parse_chaos(values.text("--chaos"));
+  if (!chaos) return std::move(chaos).error();
+  job.chaos = std::move(*chaos);
+  return Ok{};
+}
+
+void read_output(const OptionValues& values, JobSpec& job) {
+  job.output_directory = values.text("--output-filename");
+  job.prefix_timestamp = values.has("--prefix-output-with-timestamp");
+  job.prefix_output = !values.has("--no-prefix-output");
+  job.timings = values.has("--timings");
+  job.check_hosts = values.has("--check-hosts");
+  job.report_file = values.text("--report");
+  const std::string stall = values.text("--on-stall");
+  job.on_stall = stall == "warn"   ? StallPolicy::kWarn
+                 : stall == "dump" ? StallPolicy::kDump
+                 : stall == "kill" ? StallPolicy::kKill
+                                   : StallPolicy::kIgnore;
+  job.stall_after = duration_of(values, "--stall-after", job.stall_after);
+  job.bind = values.text("--bind", job.bind);
+  job.gpus_per_rank = values.text("--gpus-per-rank");
+  const std::string level = values.text("--log-level");
+  job.verbose = job.verbose || level == "TRACE" || level == "DEBUG";
+  const std::string source = values.text("--stdin", "0");
+  job.stdin_policy = source == "none"  ? StdinPolicy::kNone
+                     : source == "all" ? StdinPolicy::kAll
+                                       : StdinPolicy::kRankZero;
+}
+
+}  // namespace
+
+Status read_reach_options(const OptionValues& values, const Surroundings& surroundings,
+                          JobSpec& job) {
+  HORA_TRY(read_hosts(values, surroundings, job));
+  HORA_TRY(read_transport(values, surroundings, job));
+  HORA_TRY(read_start_timeout(values, surroundings, job));
+  job.ssh.port = values.count("-p");
+  job.ssh.identity_file = values.text("-i");
+  job.ssh.config_file = values.text("--ssh-config-file");
+  job.ssh.accept_new_host_keys = values.has("--accept-new-host-keys");
+  job.fan_out = values.count("--fan-out").value_or(job.fan_out);
+  job.verbose = values.has("--verbose");
+  job.json = values.has("--json");
+  return Ok{};
+}
+
+Status read_job_options(const OptionValues& values, const Surroundings& surroundings,
+                        JobSpec& job) {
+  HORA_TRY(read_reach_options(values, surroundings, job));
+  HORA_TRY(read_slots(values, surroundings, job));
+  HORA_TRY(read_elastic_options(values, surroundings, job));
+  HORA_TRY(read_network_interfaces(values, job));
+  job.grace = duration_of(values, "--grace", job.grace);
+  job.lease = duration_of(values, "--lease", job.lease);
+  job.timeout = parse_duration(values.text("--timeout"));
+  job.working_directory = values.text("--wdir");
+  job.ship_files = values.all("--ship");
+  HORA_TRY(check_ship_names(job.ship_files));
+  job.runtime = values.text("--runtime") == "host" ? RuntimeKind::kHost : RuntimeKind::kHora;
+  job.by_mpirun = values.has("--mpi") && !job.elastic;
+  job.pmi = values.has("--pmix") ? "pmix" : values.text("--pmi");
+  if (job.pmi == "none") job.pmi.clear();
+  if (!job.pmi.empty() && job.elastic) {
+    return usage("--pmi " + job.pmi + " is not for elastic jobs");
+  }
+  if (!job.pmi.empty() && job.runtime == RuntimeKind::kHost) {
+    return usage("--pmi " + job.pmi + " needs hora-" + job.pmi +
+                 ", which --runtime host does not bring to the hosts");
+  }
+  job.mpi_args = values.text("--mpi-args");
+  job.binding_args = values.text("--binding-args");
+  HORA_TRY(read_chaos(values, job));
+  HORA_TRY(check_report_file(values));
+  read_output(values, job);
+  read_knobs(values, job);
+  return Ok{};
+}
+
+}  // namespace hora::launcher

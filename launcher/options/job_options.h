@@ -1,0 +1,18 @@
+// Checked option values and the environment become a JobSpec.  [pure]
+#pragma once
+
+#include "launcher/options/command_line.h"
+#include "launcher/options/option_check.h"
+#include "launcher/plan/job_spec.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// Hosts and how to reach them: what the launch and the cache verb have in common.
+Status read_reach_options(const OptionValues& values, const Surroundings& surroundings,
+                          JobSpec& job);
+
+// All of a launch but for the command.
+Status read_job_options(const OptionValues& values, const Surroundings& surroundings, JobSpec& job);
+
+}  // namespace hora::launcher

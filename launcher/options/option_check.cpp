@@ -1,0 +1,126 @@
+#include "launcher/options/option_check.h"
+
+#include <CLI/CLI.hpp>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// A CLI::App with the options that were given (making all of them would take longer than the rest
+// of the start), and what went wrong in our own words.
+class Checker {
+ public:
+  Checker(const Spelled& spelled, Verb verb) : spelled_(spelled), verb_(verb) {
+    app_.set_help_flag();
+    for (const SpelledOption& option : spelled.options) {
+      if (options_.count(option.row) == 0) add(*option.row);
+    }
+    exclude_rivals();
+  }
+
+  Result<OptionValues> run() {
+    // CLI11 takes its words from the back.
+    std::vector<std::string> words;
+    for (auto option = spelled_.options.rbegin(); option != spelled_.options.rend(); ++option) {
+      std::string word(long_name(*option->row));
+      if (option->row->takes_value()) word += "=" + option->value.value_or("");
+      words.push_back(std::move(word));
+    }
+    try {
+      app_.parse(words);
+    } catch (const CLI::ExcludesError&) {
+      return make_error(ErrorCode::kUsage, rivals_text());
+    } catch (const CLI::Error& error) {
+      return make_error(ErrorCode::kUsage, problem_.empty() ? error.what() : problem_);
+    }
+    return values();
+  }
+
+ private:
+  void add(const OptionRow& row) {
+    const std::string name(long_name(row));
+    if (!row.takes_value()) {
+      options_[&row] = app_.add_flag(name);
+      return;
+    }
+    CLI::Option* option = app_.add_option(name, [](const CLI::results_t&) { return true; });
+    option->take_all();
+    option->check(CLI::Validator(
+        [this, &row](std::string& value) {
+          std::string problem = check_option_value(row, value);
+          if (!problem.empty() && problem_.empty()) problem_ = typed_name(row) + ": " + problem;
+          return problem;
+        },
+        ""));
+    options_[&row] = option;
+  }
+
+  void exclude_rivals() {
+    for (const auto& [row, option] : options_) {
+      for (const auto& [rival, other] : options_) {
+        if (row < rival && !row->excludes.empty() && row->excludes == rival->excludes) {
+          option->excludes(other);
+        }
+      }
+    }
+  }
+
+  std::string rivals_text() const {
+    for (const SpelledOption& a : spelled_.options) {
+      for (const SpelledOption& b : spelled_.options) {
+        if (a.row != b.row && !a.row->excludes.empty() && a.row->excludes == b.row->excludes) {
+          return a.typed + " and " + b.typed + " exclude each other; expected one of them";
+        }
+      }
+    }
+    return "two options exclude each other";
+  }
+
+  std::string typed_name(const OptionRow& row) const {
+    for (const SpelledOption& option : spelled_.options) {
+      if (option.row == &row) return option.typed;
+    }
+    return std::string(shown_name(row));
+  }
+
+  OptionValues values() const {
+    OptionValues values(verb_);
+    for (const SpelledOption& option : spelled_.options) {
+      values.add(option.row, option.value.value_or(""));
+    }
+    return values;
+  }
+
+  const Spelled& spelled_;
+  Verb verb_;
+  CLI::App app_;
+  std::map<const OptionRow*, CLI::Option*> options_;
+  std::string problem_;
+};
+
+}  // namespace
+
+const std::vector<std::string>& OptionValues::all(std::string_view name) const {
+  static const std::vector<std::string> none;
+  const OptionRow* row = find_option(name, verb_);
+  const auto found = values_.find(row);
+  return row == nullptr || found == values_.end() ? none : found->second;
+}
+
+std::string OptionValues::text(std::string_view name, std::string_view otherwise) const {
+  const auto& values = all(name);
+  return values.empty() ? std::string(otherwise) : values.back();
+}
+
+std::optional<int> OptionValues::count(std::string_view name) const {
+  const auto& values = all(name);
+  return values.empty() ? std::nullopt : parse_int<int>(values.back());
+}
+
+Result<OptionValues> check_options(const Spelled& spelled, Verb verb) {
+  return Checker(spelled, verb).run();
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,165 @@
+#include "launcher/options/option_spelling.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "launcher/text/close_words.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+bool starts_with(std::string_view text, std::string_view start) {
+  return text.substr(0, start.size()) == start;
+}
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+// The verb that alone knows an option of that very name.
+std::string_view verb_of(std::string_view name) {
+  for (const auto& [verb, word] : {std::pair<Verb, std::string_view>{kVerbDoctor, "doctor"},
+                                   {kVerbRendezvous, "rendezvous"}}) {
+    const OptionRow* row = find_option(name, verb);
+    if (row != nullptr && row->verbs == verb && !row->has(kHidden)) return word;
+  }
+  return {};
+}
+
+Error unknown_option(std::string_view name, Verb verb) {
+  std::vector<std::string> known;
+  for (const OptionRow& row : option_table()) {
+    if ((row.verbs & verb) == 0 || row.has(kHidden)) continue;
+    for (const std::string_view candidate : names_of(row)) known.emplace_back(candidate);
+  }
+  std::string message = "unknown option " + quote(name);
+  if (const std::string_view home = verb_of(name); !home.empty()) {
+    return usage(message + " here; it belongs to 'horarun " + std::string(home) + "'");
+  }
+  const auto close = close_words(name, known);
+  if (!close.empty()) message += "; did you mean " + close.front() + "?";
+  return usage(std::move(message));
+}
+
+Error ambiguous_option(std::string_view name, const std::vector<const OptionRow*>& rows) {
+  std::string message = std::string(name) + " is ambiguous; it could be ";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i > 0) message += i + 1 == rows.size() ? " or " : ", ";
+    message += long_name(*rows[i]);
+  }
+  return usage(std::move(message));
+}
+
+// The rows with a long name that begins with `start`. Our own options give way to horovodrun's, so
+// that an abbreviation which was unambiguous there stays so.
+std::vector<const OptionRow*> find_abbreviated(std::string_view start, Verb verb) {
+  std::vector<const OptionRow*> all;
+  std::vector<const OptionRow*> theirs;
+  for (const OptionRow& row : option_table()) {
+    if ((row.verbs & verb) == 0) continue;
+    const auto names = names_of(row);
+    if (std::none_of(names.begin(), names.end(),
+                     [start](std::string_view name) { return starts_with(name, start); })) {
+      continue;
+    }
+    all.push_back(&row);
+    if (!row.has(kOurs)) theirs.push_back(&row);
+  }
+  return theirs.size() == 1 ? theirs : all;
+}
+
+struct Word {
+  const OptionRow* row = nullptr;
+  std::string typed;
+  std::optional<std::string> value;  // behind '=' or glued to a short name
+};
+
+// "-p2222", "-Ha:4", "-np4".
+std::optional<Word> read_glued(const std::string& word, Verb verb) {
+  for (const std::string_view name : {"-np", "-n", "-p", "-i", "-H"}) {
+    if (!starts_with(word, name)) continue;
+    const std::string rest = word.substr(name.size());
+    const bool is_number = !rest.empty() && rest[0] >= '0' && rest[0] <= '9';
+    if (name[1] == 'n' && !is_number) continue;
+    if (const OptionRow* row = find_option(name, verb)) return Word{row, std::string(name), rest};
+  }
+  return std::nullopt;
+}
+
+Result<Word> read_word(const std::string& word, Verb verb) {
+  Word out;
+  const std::size_t equals = word.find('=');
+  out.typed = word.substr(0, equals);
+  if (equals != std::string::npos) out.value = word.substr(equals + 1);
+  out.row = find_option(out.typed, verb);
+  if (out.row == nullptr && starts_with(word, "--")) {
+    const auto rows = find_abbreviated(out.typed, verb);
+    if (rows.size() > 1) return ambiguous_option(out.typed, rows);
+    if (rows.size() == 1) out.row = rows.front();
+  }
+  if (out.row == nullptr && !starts_with(word, "--")) {
+    if (auto glued = read_glued(word, verb)) return *glued;
+  }
+  if (out.row == nullptr) return unknown_option(out.typed, verb);
+  return out;
+}
+
+Status check_value_presence(const Word& word) {
+  const OptionRow& row = *word.row;
+  HORA_TRY(check_available(row, word.typed));
+  const bool is_help = shown_name(row) == "-h";
+  if (!row.takes_value() && word.value && !(is_help && *word.value == "all")) {
+    return usage(word.typed + " takes no value, found " + quote(*word.value));
+  }
+  if (row.takes_value() && word.value && word.value->empty()) {
+    return usage(word.typed + " needs a value: " + word.typed + " " + std::string(row.metavar));
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Status check_available(const OptionRow& row, std::string_view typed) {
+  if (!row.has(kUnavailable)) return Ok{};
+  return usage(std::string(typed) + " is not available in this version, which has " +
+               std::string(row.needs));
+}
+
+Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb verb) {
+  Spelled spelled;
+  std::size_t at = 0;
+  while (at < arguments.size()) {
+    const std::string& argument = arguments[at];
+    if (argument == "--") {
+      spelled.after_dashes = true;
+      ++at;
+      break;
+    }
+    if (argument.size() < 2 || argument[0] != '-') break;
+    auto word = read_word(argument, verb);
+    if (!word) return std::move(word).error();
+    HORA_TRY(check_value_presence(*word));
+    ++at;
+    if (word->row->takes_value() && !word->value) {
+      const bool has_next = at < arguments.size() && !arguments[at].empty() &&
+                            arguments[at] != "--" && find_option(arguments[at], verb) == nullptr;
+      if (!has_next) {
+        return usage(word->typed + " needs a value: " + word->typed + " " +
+                     std::string(word->row->metavar));
+      }
+      word->value = arguments[at++];
+      // Of two words the second one, too; in one word ("1 60") they are both there.
+      const bool has_second = at < arguments.size() && find_option(arguments[at], verb) == nullptr;
+      if (word->row->kind == ValueKind::kCountPair && has_second &&
+          word->value->find(' ') == std::string::npos) {
+        *word->value += " " + arguments[at++];
+      }
+    }
+    spelled.options.push_back({word->row, std::move(word->typed), std::move(word->value)});
+  }
+  spelled.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end());
+  return spelled;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,152 @@
+// Names and values of single options.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+
+#include "launcher/options/option_table.h"
+#include "launcher/text/duration.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+std::string number_text(double value) { return std::to_string(static_cast<std::int64_t>(value)); }
+
+std::string range_text(const OptionRow& row) {
+  std::string out = row.kind == ValueKind::kNumber ? "a number" : "a whole number";
+  if (row.most < kNoLimit)
+    return out + " from " + number_text(row.least) + " to " + number_text(row.most);
+  return out + ", " + number_text(row.least) + " or more";
+}
+
+bool is_count(const OptionRow& row, std::string_view text) {
+  const auto value = parse_int<std::int64_t>(text);
+  return value && static_cast<double>(*value) >= row.least &&
+         static_cast<double>(*value) <= row.most;
+}
+
+bool is_number(const OptionRow& row, std::string_view text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stopped == end && std::isfinite(value) && value >= row.least &&
+         value <= row.most;
+}
+
+bool is_count_list(const OptionRow& row, std::string_view text) {
+  for (const std::string_view part : split(text, ',')) {
+    if (!is_count(row, part)) return false;
+  }
+  return true;
+}
+
+// "2 10", the first not above the second.
+bool is_count_pair(const OptionRow& row, std::string_view text) {
+  const auto words = split(text, ' ');
+  return words.size() == 2 && is_count(row, words[0]) && is_count(row, words[1]) &&
+         *parse_int<std::int64_t>(words[0]) <= *parse_int<std::int64_t>(words[1]);
+}
+
+bool is_duration(const OptionRow& row, std::string_view text) {
+  const auto value = parse_duration(text);
+  return value && static_cast<double>(value->count()) >= row.least * 1000;
+}
+
+bool is_choice(const OptionRow& row, std::string_view text) {
+  for (const std::string_view word : split(row.metavar, '|')) {
+    if (word == text) return true;
+  }
+  return false;
+}
+
+std::string choices_text(const OptionRow& row) {
+  std::string out;
+  const auto words = split(row.metavar, '|');
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += i + 1 == words.size() ? " or " : ", ";
+    out += words[i];
+  }
+  return out;
+}
+
+std::string duration_text(const OptionRow& row) {
+  std::string out(kDurationGrammar);
+  if (row.least >= 1) out += ", at least " + number_text(row.least) + "s";
+  return out;
+}
+
+// As names_of() would answer, without making the list: this runs for every row and every word.
+bool has_name(const OptionRow& row, std::string_view name) {
+  for (std::string_view rest = row.names; !rest.empty();) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    if (rest.substr(0, comma) == name) return true;
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string_view> names_of(const OptionRow& row) { return split(row.names, ','); }
+
+std::string_view shown_name(const OptionRow& row) { return names_of(row).front(); }
+
+std::string_view long_name(const OptionRow& row) {
+  for (const std::string_view name : names_of(row)) {
+    if (name.substr(0, 2) == "--") return name;
+  }
+  return shown_name(row);
+}
+
+const OptionRow* find_option(std::string_view name, Verb verb) {
+  for (const OptionRow& row : option_table()) {
+    if ((row.verbs & verb) != 0 && has_name(row, name)) return &row;
+  }
+  return nullptr;
+}
+
+std::string check_option_value(const OptionRow& row, std::string_view value) {
+  bool is_good = false;
+  std::string expected;
+  switch (row.kind) {
+    case ValueKind::kFlag:
+      return "";
+    case ValueKind::kText:
+      is_good = !value.empty();
+      expected = std::string(row.metavar);
+      break;
+    case ValueKind::kCount:
+      is_good = is_count(row, value);
+      expected = range_text(row);
+      break;
+    case ValueKind::kNumber:
+      is_good = is_number(row, value);
+      expected = range_text(row);
+      break;
+    case ValueKind::kCountOrAuto:
+      is_good = value == "auto" || is_count(row, value);
+      expected = range_text(row) + ", or auto";
+      break;
+    case ValueKind::kCountList:
+      is_good = is_count_list(row, value);
+      expected = "whole numbers separated by commas";
+      break;
+    case ValueKind::kCountPair:
+      is_good = is_count_pair(row, value);
+      expected = "two numbers, each " + range_text(row) + ", the smaller one first";
+      break;
+    case ValueKind::kDuration:
+      is_good = is_duration(row, value);
+      expected = duration_text(row);
+      break;
+    case ValueKind::kChoice:
+      is_good = is_choice(row, value);
+      expected = choices_text(row);
+      break;
+  }
+  return is_good ? "" : "expected " + expected + ", found " + quote(value);
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,218 @@
+#include "launcher/options/settings.h"
+
+#include <algorithm>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/options/config_file.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::string_view kProjectFile = "hora.yaml";
+constexpr std::string_view kSystemFile = "/etc/hora/config.yaml";
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+Layer command_line_layer(const Spelled& typed) {
+  Layer layer{"command line", {}};
+  for (const SpelledOption& option : typed.options) {
+    layer.settings.push_back({option.row, option.value.value_or(""), option.typed, false, false});
+  }
+  return layer;
+}
+
+// HORARUN_* sets options; a variable of the runtime such as HOROVOD_CYCLE_TIME reaches the ranks by
+// itself, and no file may override it.
+Result<Layer> environment_layer(const Surroundings& surroundings) {
+  Layer layer{"environment", {}};
+  std::set<std::string_view> inherited;
+  for (const OptionRow& row : option_table()) {
+    if ((row.verbs & kVerbLaunch) == 0 || !is_configurable(row)) continue;
+    const std::string name = variable_of(row);
+    const auto value = surroundings.variable(name);
+    if (value && !value->empty()) {
+      HORA_TRY(check_available(row, "$" + name));
+      Setting setting{&row, *value, "$" + name, false, false};
+      if (!row.takes_value()) {
+        const auto on = parse_switch(*value);
+        if (!on) return usage("$" + name + ": expected true or false, found " + quote(*value));
+        setting.value.clear();
+        const OptionRow* other = *on ? &row : opposite_of(row);
+        if (other != nullptr) setting.row = other;
+        setting.off = other == nullptr;
+      }
+      layer.settings.push_back(std::move(setting));
+      continue;
+    }
+    if (row.variable.empty() || inherited.count(row.variable) != 0) continue;
+    const auto knob = surroundings.variable(row.variable);
+    if (!knob || (!row.takes_value() && row.flag_value != *knob)) continue;
+    inherited.insert(row.variable);
+    layer.settings.push_back(
+        {&row, row.takes_value() ? *knob : "", "$" + std::string(row.variable), false, true});
+  }
+  return layer;
+}
+
+std::string user_file(const Surroundings& surroundings) {
+  const auto config = surroundings.variable("XDG_CONFIG_HOME");
+  if (config && !config->empty()) return *config + "/hora/config.yaml";
+  const auto home = surroundings.variable("HOME");
+  return home && !home->empty() ? *home + "/.config/hora/config.yaml" : "";
+}
+
+Result<Layer> named_file_layer(const std::string& path, const Surroundings& surroundings) {
+  auto text = surroundings.read_file(path);
+  if (!text) return usage("--config-file: " + text.error().message);
+  auto settings = read_config_file(*text, path);
+  if (!settings) return std::move(settings).error();
+  return Layer{path, std::move(*settings)};
+}
+
+Status add_own_files(const Surroundings& surroundings, std::vector<Layer>& layers,
+                     std::vector<std::string>& files) {
+  const std::string system(
+      surroundings.variable("HORA_SYSTEM_CONFIG").value_or(std::string(kSystemFile)));
+  for (const std::string& path : {std::string(kProjectFile), user_file(surroundings), system}) {
+    if (path.empty()) continue;
+    auto text = surroundings.read_own_file(path);
+    if (!text && text.error().code == ErrorCode::kNotFound) {
+      files.push_back(path + " (not there)");
+      continue;
+    }
+    if (!text) return usage(text.error().message);
+    auto settings = read_config_file(*text, path);
+    if (!settings) return std::move(settings).error();
+    files.push_back(path + " (read)");
+    layers.push_back({path, std::move(*settings)});
+  }
+  return Ok{};
+}
+
+// Of an option, of options that exclude each other, and of options that set one variable, the
+// highest layer that knows one of them decides.
+std::vector<Setting> merge(const std::vector<Layer>& highest_first) {
+  std::vector<Setting> out;
+  std::set<const OptionRow*> rows;
+  std::set<std::string_view> groups;
+  std::set<std::string_view> variables;
+  for (const Layer& layer : highest_first) {
+    std::vector<const Setting*> taken;
+    for (const Setting& setting : layer.settings) {
+      const OptionRow& row = *setting.row;
+      const bool decided = rows.count(&row) != 0 ||
+                           (!row.excludes.empty() && groups.count(row.excludes) != 0) ||
+                           (!row.variable.empty() && variables.count(row.variable) != 0);
+      if (!decided) taken.push_back(&setting);
+    }
+    for (const Setting* setting : taken) {
+      rows.insert(setting->row);
+      if (!setting->row->excludes.empty()) groups.insert(setting->row->excludes);
+      if (!setting->row->variable.empty()) variables.insert(setting->row->variable);
+      out.push_back(*setting);
+    }
+  }
+  return out;
+}
+
+// What stands in the environment as it is: in the unit of the variable, not of the option.
+std::string inherited_text(const Setting& setting) {
+  const std::string_view value =
+      setting.row->takes_value() ? setting.value : setting.row->flag_value;
+  return std::string(setting.row->variable) + "=" + std::string(value);
+}
+
+bool was_typed(const Spelled& typed, std::string_view name) {
+  return std::any_of(typed.options.begin(), typed.options.end(),
+                     [name](const SpelledOption& o) { return long_name(*o.row) == name; });
+}
+
+}  // namespace
+
+std::string variable_of(const OptionRow& row) {
+  std::string name = "HORARUN_" + std::string(long_name(row).substr(2));
+  for (char& c : name) {
+    if (c == '-') c = '_';
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return name;
+}
+
+Result<Settled> settle_options(const Spelled& typed, Verb verb, const Surroundings& surroundings) {
+  Settled settled;
+  std::vector<Layer> layers{command_line_layer(typed)};
+  for (const SpelledOption& option : typed.options) {
+    if (long_name(*option.row) != "--config-file") continue;
+    auto layer = named_file_layer(*option.value, surroundings);
+    if (!layer) return std::move(layer).error();
+    settled.files.push_back(layer->name + " (read)");
+    layers.insert(layers.begin() + 1, std::move(*layer));  // of two files the last one counts
+  }
+  auto environment = environment_layer(surroundings);
+  if (!environment) return std::move(environment).error();
+  layers.push_back(std::move(*environment));
+  if (surroundings.read_own_file && !was_typed(typed, "--no-config")) {
+    HORA_TRY(add_own_files(surroundings, layers, settled.files));
+  }
+  settled.spelled.command = typed.command;
+  settled.spelled.after_dashes = typed.after_dashes;
+  for (Setting& setting : merge(layers)) {
+    if ((setting.row->verbs & verb) == 0) continue;
+    if (!setting.off && !setting.passive) {
+      const bool has_value = setting.row->takes_value();
+      settled.spelled.options.push_back(
+          {setting.row, setting.origin,
+           has_value ? std::optional<std::string>(setting.value) : std::nullopt});
+    }
+    settled.settings.push_back(std::move(setting));
+  }
+  std::stable_sort(settled.settings.begin(), settled.settings.end(),
+                   [](const Setting& a, const Setting& b) { return a.row < b.row; });
+  return settled;
+}
+
+std::string show_config_text(const Settled& settled) {
+  std::string out;
+  for (const Setting& setting : settled.settings) {
+    std::string line(long_name(*setting.row));
+    if (line == "--show-config") continue;
+    if (setting.row->takes_value()) line += " " + setting.value;
+    if (setting.off) line += " (off)";
+    if (setting.passive) line = inherited_text(setting);
+    line.resize(std::max<std::size_t>(line.size() + 2, 42), ' ');
+    const bool typed = setting.origin.substr(0, 1) == "-";
+    out += line + (typed ? "command line" : setting.origin) + "\n";
+  }
+  out += "Every other option has its default (horarun --help=all).\n";
+  if (!settled.files.empty()) out += "Files, the first counts most:\n";
+  for (const std::string& file : settled.files) out += "  " + file + "\n";
+  return out;
+}
+
+std::string show_config_json(const Settled& settled) {
+  nlohmann::ordered_json document;
+  document["schema"] = 1;
+  document["settings"] = nlohmann::ordered_json::array();
+  for (const Setting& setting : settled.settings) {
+    if (long_name(*setting.row) == "--show-config") continue;
+    nlohmann::ordered_json item;
+    item["option"] = long_name(*setting.row);
+    if (setting.passive) {
+      item["variable"] = inherited_text(setting);
+    } else if (setting.row->takes_value()) {
+      item["value"] = setting.value;
+    } else {
+      item["value"] = !setting.off;
+    }
+    item["origin"] = setting.origin.substr(0, 1) == "-" ? "command line" : setting.origin;
+    document["settings"].push_back(std::move(item));
+  }
+  document["files"] = settled.files;
+  return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hora::launcher

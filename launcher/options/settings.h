@@ -1,0 +1,32 @@
+// Options from everywhere: the command line, a file that it names, the environment, and the files
+// of the project, the user and the system, in this order; the first that sets an option counts.
+// [pure]
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/options/option_spelling.h"
+#include "launcher/options/setting.h"
+#include "launcher/options/surroundings.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct Settled {
+  Spelled spelled;  // as if all had been typed; the command is that of the command line
+  std::vector<Setting> settings;   // the same with their origins, in the order of the table
+  std::vector<std::string> files;  // every configuration file that was looked for: "PATH (read)"
+};
+
+// Errors (kUsage): a file that cannot be read, an unknown key, a value that does not fit.
+Result<Settled> settle_options(const Spelled& typed, Verb verb, const Surroundings& surroundings);
+
+// --show-config: each value with its origin; as text, or as one JSON document.
+std::string show_config_text(const Settled& settled);
+std::string show_config_json(const Settled& settled);
+
+// The variable that sets an option: HORARUN_START_TIMEOUT for --start-timeout.
+std::string variable_of(const OptionRow& row);
+
+}  // namespace hora::launcher

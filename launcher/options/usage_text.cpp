@@ -1,0 +1,214 @@
+#include "launcher/options/usage_text.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kNameColumn = 34;  // where the help text begins
+
+constexpr std::string_view kUsageLaunch =
+    "usage: horarun [options] program [arguments]\n"
+    "       horarun [options] --smoke\n"
+    "       horarun doctor [-H hosts]   |   horarun cache ls|clean [-H hosts]\n"
+    "       horarun rendezvous --port N   |   horarun explain [code]   |   horarun completion "
+    "SHELL\n"
+    "       horarun timeline merge FILE... -o OUT\n"
+    "       horarun bundle-report RECORD.json -o OUT.json\n"
+    "Starts the ranks of a distributed job here and on other hosts.\n";
+
+constexpr std::string_view kExamples =
+    "\nExamples:\n"
+    "  horarun -np 4 python train.py\n"
+    "  horarun -np 8 -H a:4,b:4 python train.py\n"
+    "  horarun --hostfile hosts --ship train.py --output-filename logs python train.py\n"
+    "  horarun -np 4 -H a:2,b:2 --smoke\n"
+    "  horarun doctor -H a:2,b:2\n";
+
+constexpr std::string_view kUsageCache =
+    "usage: horarun cache ls [options]      the runtimes kept on the hosts, with their sizes\n"
+    "       horarun cache clean [options]   remove those that no job uses\n"
+    "Without -H and --hostfile: on this machine.\n";
+
+constexpr std::string_view kUsageDoctor =
+    "usage: horarun doctor [options]\n"
+    "Examines the hosts of -H or --hostfile, else this machine: can jobs run there, and what "
+    "would\n"
+    "hold them up? Ends with 1 when it finds an error, with 0 when at most warnings.\n";
+
+constexpr std::string_view kUsageRendezvous =
+    "usage: horarun rendezvous [options]\n"
+    "Runs the key-value server by which ranks meet, without a job, until it is interrupted.\n";
+
+std::string_view usage_of(Verb verb) {
+  if (verb == kVerbCache) return kUsageCache;
+  if (verb == kVerbRendezvous) return kUsageRendezvous;
+  if (verb == kVerbDoctor) return kUsageDoctor;
+  return kUsageLaunch;
+}
+
+bool is_shown(const OptionRow& row, Verb verb, bool all) {
+  if ((row.verbs & verb) == 0 || row.has(kHidden)) return false;
+  return all || row.has(kCommon) || verb == kVerbRendezvous;
+}
+
+// "-np, --num-proc N"
+std::string name_and_value(const OptionRow& row, std::size_t most_names = 2) {
+  auto names = names_of(row);
+  if (names.size() > most_names) names.resize(most_names);
+  std::string out;
+  for (const std::string_view name : names) {
+    if (!out.empty()) out += ", ";
+    out += name;
+  }
+  if (row.takes_value()) out += " " + std::string(row.metavar);
+  return out;
+}
+
+std::string help_line(const OptionRow& row) {
+  std::string line = "  " + name_and_value(row);
+  if (line.size() + 2 > kNameColumn) line = "  " + name_and_value(row, 1);
+  if (line.size() + 2 > kNameColumn) {
+    line += "\n" + std::string(kNameColumn, ' ');
+  } else {
+    line.resize(kNameColumn, ' ');
+  }
+  return line + std::string(row.help) + "\n";
+}
+
+template <typename Visit>
+void for_each_group(Visit visit) {
+  std::vector<std::string_view> seen;
+  for (const OptionRow& row : option_table()) {
+    if (std::find(seen.begin(), seen.end(), row.group) != seen.end()) continue;
+    seen.push_back(row.group);
+    visit(row.group);
+  }
+}
+
+std::string roff(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\') {
+      out += "\\e";
+    } else if (c == '-') {
+      out += "\\-";
+    } else if (c == '\'') {
+      out += "\\(aq";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// Bold names with a separator, then the value in italics.
+std::string roff_names(const OptionRow& row) {
+  std::string out;
+  for (const std::string_view name : names_of(row)) {
+    if (!out.empty()) out += ", ";
+    out += "\\fB" + roff(name) + "\\fR";
+  }
+  if (row.takes_value()) out += " \\fI" + roff(row.metavar) + "\\fR";
+  return out;
+}
+
+std::string sentence(const OptionRow& row) {
+  std::string out(row.help);
+  if (!row.variable.empty()) {
+    out += "; sets " + std::string(row.variable);
+    if (!row.takes_value()) out += "=" + std::string(row.flag_value);
+  }
+  return out;
+}
+
+std::string markdown(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string help_text(Verb verb, bool all) {
+  std::string out(usage_of(verb));
+  for_each_group([&](std::string_view group) {
+    bool is_first = true;
+    for (const OptionRow& row : option_table()) {
+      if (row.group != group || !is_shown(row, verb, all)) continue;
+      if (is_first) out += "\n" + std::string(group) + ":\n";
+      is_first = false;
+      out += help_line(row);
+    }
+  });
+  if (verb == kVerbLaunch) out += kExamples;
+  return out;
+}
+
+std::string manual_page(const std::string& version) {
+  std::string out = ".TH HORARUN 1 \"\" \"Hora " + version + "\" \"User Commands\"\n";
+  out += ".SH NAME\nhorarun \\- start the ranks of a distributed job\n";
+  out +=
+      ".SH SYNOPSIS\n"
+      ".B horarun\n[\\fIoptions\\fR] \\fIprogram\\fR [\\fIarguments\\fR]\n.br\n"
+      ".B horarun\n[\\fIoptions\\fR] \\fB\\-\\-smoke\\fR\n.br\n"
+      ".B horarun doctor\n[\\fIoptions\\fR]\n.br\n"
+      ".B horarun cache\n\\fBls\\fR|\\fBclean\\fR [\\fIoptions\\fR]\n.br\n"
+      ".B horarun rendezvous\n[\\fIoptions\\fR]\n.br\n"
+      ".B horarun explain\n[\\fIcode\\fR]\n.br\n"
+      ".B horarun completion\n\\fBbash\\fR|\\fBzsh\\fR|\\fBfish\\fR\n.br\n"
+      ".B horarun timeline merge\n\\fIfile\\fR... \\fB\\-o\\fR \\fIout\\fR\n.br\n"
+      ".B horarun bundle\\-report\n\\fIrecord\\fR \\fB\\-o\\fR \\fIout\\fR [\\fIoptions\\fR]\n";
+  out +=
+      ".SH DESCRIPTION\n"
+      "Starts \\fIprogram\\fR once per rank on this machine or on other hosts, where nothing needs "
+      "to\n"
+      "be installed, shows their output with the rank before every line, and ends with one exit "
+      "code.\n"
+      "The program begins with the first word that is not an option; \\fB\\-\\-\\fR ends the "
+      "options.\n"
+      "Long options may be abbreviated while they stay unambiguous.\n";
+  for_each_group([&](std::string_view group) {
+    out += ".SH " + roff(group) + "\n";
+    for (const OptionRow& row : option_table()) {
+      if (row.group != group || row.has(kHidden)) continue;
+      out += ".TP\n" + roff_names(row) + "\n" + roff(sentence(row)) + "\n";
+    }
+  });
+  out +=
+      ".SH EXIT STATUS\n"
+      "0 when every rank succeeded; else the code of the rank that failed first, 128 + N when "
+      "signal\n"
+      "N ended it; 2 for a mistake on the command line; 124 when a time limit passed; 125 for a "
+      "failure\n"
+      "of horarun itself; 126 and 127 when the program cannot be executed or does not exist.\n"
+      ".SH SEE ALSO\n.BR ssh (1),\n.BR ssh_config (5)\n";
+  return out;
+}
+
+std::string option_reference() {
+  std::string out;
+  for_each_group([&](std::string_view group) {
+    out += "### " + std::string(group) + "\n\n| Option | Meaning |\n|---|---|\n";
+    for (const OptionRow& row : option_table()) {
+      if (row.group != group) continue;
+      std::string names;
+      for (const std::string_view name : names_of(row)) {
+        names += (names.empty() ? "`" : ", `") + std::string(name) + "`";
+      }
+      if (row.takes_value()) names += " `" + markdown(row.metavar) + "`";
+      out += "| " + names + " | " + markdown(sentence(row)) + " |\n";
+    }
+    out += "\n";
+  });
+  return out;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,19 @@
+// --help, the manual page and the option reference, all from the option table.  [pure]
+#pragma once
+
+#include <string>
+
+#include "launcher/options/option_table.h"
+
+namespace hora::launcher {
+
+// The common options in at most 60 lines with examples, or, with `all`, every option.
+std::string help_text(Verb verb, bool all);
+
+// In roff (man 7). `version` as in "0.1.0".
+std::string manual_page(const std::string& version);
+
+// Markdown tables of all options, one per group.
+std::string option_reference();
+
+}  // namespace hora::launcher

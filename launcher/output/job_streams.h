@@ -1,0 +1,69 @@
+// The job's standard streams: rank output to the console and files, standard input to ranks, and
+// the flow control of both. On the event loop's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "launcher/output/input_pump.h"
+#include "launcher/output/output_sinks.h"
+#include "launcher/output/output_writer.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/plan.h"
+#include "launcher/protocol/frame.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+class JobStreams {
+ public:
+  struct Handlers {
+    // Puts a frame on a host's link; false when the link is gone.
+    std::function<bool(int host, FrameType, std::string_view payload)> send;
+    // Standard output takes nothing more: EPIPE when its reader has gone, ENOSPC, EIO, ...
+    std::function<void(int errnum)> on_stdout_broken;
+  };
+
+  JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& plan, Handlers handlers);
+
+  // Opens the files of --output-filename. Nothing is started before this succeeded.
+  Status open() { return sinks_.open(); }
+
+  // One more process of an elastic job, the next number; see OutputSinks::add_rank().
+  Status add_rank(int host, int label);
+  void relabel(int rank, int label) { sinks_.relabel(rank, label); }
+
+  // kOutput and kOutputEnd as they came. The Error is a malformed frame, one for a rank that is not
+  // the host's, or more output than the host has credit for.
+  Status output(int host, std::string_view payload);
+  Status output_end(int host, std::string_view payload);
+
+  void start_input();
+  void resume_input() { input_.reconsider(); }  // after SIGCONT the terminal may be ours again
+  Status input_delivered(std::string_view payload);
+  bool is_rank_of(int host, int rank) const;
+  void rank_ended(int rank) { rank_lives_[static_cast<std::size_t>(rank)] = false; }
+
+  // No more input; everything held goes out; `done` when it is written.
+  void finish(std::function<void()> done);
+
+ private:
+  int send_input(std::string_view bytes);
+  void acknowledge(int host, std::size_t bytes);
+  void on_broken(int fd, int errnum);
+  Result<int> rank_and_stream(int host, std::string_view& payload, int& rank) const;
+
+  Handlers handlers_;
+  StdinPolicy stdin_policy_;
+  std::vector<bool> rank_lives_;
+  std::vector<int> host_of_rank_;
+  std::vector<std::size_t> held_;            // by host: came, and was not acknowledged
+  std::vector<std::size_t> unacknowledged_;  // by host: the part of it that has been written
+  OutputWriter writer_;
+  OutputSinks sinks_;
+  InputPump input_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,64 @@
+// Puts "[3]<stdout>:" before every line of a rank's output.  [pure]
+//
+// Bytes of one stream of one rank go in as they come, whole segments come out: a segment ends with
+// '\n' or '\r' ("\r\n" counts once), so that progress bars keep moving. Nothing else is changed:
+// NUL and bytes that are not UTF-8 pass. What is not complete yet is held, at most kMaxHeldBytes;
+// a longer segment comes out in pieces with one prefix at its start.
+//
+// A '\r' that ends what came in could be half of a "\r\n". Behind a small write it is a progress
+// bar and comes out at once; behind a large one it is more likely where a read was cut, and is
+// held.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace hora::launcher {
+
+enum class OutputStream { kStdout, kStderr };
+
+class LineTagger {
+ public:
+  static constexpr std::size_t kMaxHeldBytes = 1 << 20;
+  static constexpr std::size_t kSmallWriteBytes = 4096;
+
+  // `with_prefix` false: the segments as they are.
+  LineTagger(int rank, OutputStream stream, bool with_prefix = true);
+
+  // The number before the segments that come out from now on.
+  void relabel(int rank);
+
+  // Appends to `out` what has become complete. `timestamp` stands before the prefix of every
+  // segment that comes out now; empty: none. See format_timestamp().
+  void feed(std::string_view bytes, std::string_view timestamp, std::string& out);
+
+  // Another stream's bytes went out behind this one's last: a '\n' whose '\r' is out already can no
+  // longer join it, and becomes a segment of its own.
+  void interrupt() { interrupted_ = true; }
+
+  // End of the stream: appends the rest. True when the last byte out is this stream's and no '\n';
+  // the console then adds a '\n', a file does not. The tagger is as new afterwards.
+  [[nodiscard]] bool finish(std::string_view timestamp, std::string& out);
+
+  std::size_t held_bytes() const { return held_.size(); }
+
+ private:
+  void emit(std::string_view bytes, bool ends_segment, std::string_view timestamp,
+            std::string& out);
+
+  OutputStream stream_;
+  std::string prefix_;
+  bool with_prefix_;
+  std::string held_;           // the start of a segment that is not complete
+  bool in_segment_ = false;    // the prefix and the first bytes of a long segment are out already
+  bool after_return_ = false;  // the last byte out was '\r': a '\n' now belongs to it
+  bool interrupted_ = false;   // since the last feed()
+};
+
+// "Sat Nov 21 02:44:46 2026", local to the given broken-down values as in asctime() of the C
+// locale: weekday and month from 0, year in full.
+std::string format_timestamp(int weekday, int month, int day, int hour, int minute, int second,
+                             int year);
+
+}  // namespace hora::launcher

@@ -1,0 +1,140 @@
+#include "launcher/output/output_sinks.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+namespace hora::launcher {
+
+namespace {
+
+// mkdir -p; an existing directory is fine.
+Status make_directories(const std::string& path) {
+  for (std::size_t at = 1; at <= path.size(); ++at) {
+    if (at != path.size() && path[at] != '/') continue;
+    const std::string prefix = path.substr(0, at);
+    if (::mkdir(prefix.c_str(), 0777) != 0 && errno != EEXIST) {
+      return errno_error(errno, "--output-filename: creating " + prefix);
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+std::string rank_directory(int rank, int world_size) {
+  const std::string widest = std::to_string(world_size - 1);
+  std::string number = std::to_string(rank);
+  if (number.size() < widest.size()) number.insert(0, widest.size() - number.size(), '0');
+  return "rank." + number;
+}
+
+OutputSinks::OutputSinks(OutputWriter& writer, Options options)
+    : writer_(writer), options_(std::move(options)) {}
+
+Status OutputSinks::open() {
+  for (int rank = 0; rank < options_.world_size; ++rank) HORA_TRY(open_files(rank, rank, false));
+  return Ok{};
+}
+
+Status OutputSinks::open_files(int rank, int label, bool append) {
+  if (options_.directory.empty()) return Ok{};
+  const std::string directory =
+      options_.directory + "/" + rank_directory(label, std::max(options_.world_size, options_.digits_for));
+  HORA_TRY(make_directories(directory));
+  for (const int stream : {1, 2}) {
+    Stream& entry = stream_of(0, rank, stream);
+    entry.path = directory + (stream == 2 ? "/stderr" : "/stdout");
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC);
+    entry.file = os::Fd(::open(entry.path.c_str(), flags, 0666));
+    if (!entry.file.valid()) {
+      return errno_error(errno, "--output-filename: opening " + entry.path);
+    }
+  }
+  return Ok{};
+}
+
+Status OutputSinks::add_rank(int rank, int label) {
+  labels_[rank] = label;
+  return open_files(rank, label, !opened_.insert(label).second);
+}
+
+void OutputSinks::relabel(int rank, int label) {
+  labels_[rank] = label;
+  for (const int stream : {1, 2}) {
+    const auto found = streams_.find({rank, stream});
+    if (found != streams_.end()) found->second.tagger.relabel(label);
+  }
+}
+
+OutputSinks::Stream& OutputSinks::stream_of(int host, int rank, int stream) {
+  const auto key = std::make_pair(rank, stream);
+  auto found = streams_.find(key);
+  if (found == streams_.end()) {
+    const OutputStream kind = stream == 2 ? OutputStream::kStderr : OutputStream::kStdout;
+    found =
+        streams_.emplace(key, Stream{LineTagger(rank, kind, options_.prefix), {}, {}, host, false})
+            .first;
+  }
+  return found->second;
+}
+
+std::string OutputSinks::timestamp() const {
+  if (!options_.timestamp || !options_.prefix) return {};
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  ::localtime_r(&now, &local);
+  return format_timestamp(local.tm_wday, local.tm_mon, local.tm_mday, local.tm_hour, local.tm_min,
+                          local.tm_sec, local.tm_year + 1900);
+}
+
+void OutputSinks::output(int host, int rank, int stream, std::string_view bytes) {
+  if (stream != 1 && stream != 2) return;
+  Stream& entry = stream_of(host, rank, stream);
+  entry.host = host;
+  std::string text;
+  text.reserve(bytes.size() + 64);
+  if (last_on_console_ != &entry) entry.tagger.interrupt();
+  entry.tagger.feed(bytes, timestamp(), text);
+  if (!text.empty()) last_on_console_ = &entry;
+  // An incomplete line waits in the tagger, which is bounded by itself: its credit goes back now.
+  emit(entry, stream, std::move(text), host, bytes.size());
+}
+
+void OutputSinks::end_of_stream(int host, int rank, int stream) {
+  if (stream != 1 && stream != 2) return;
+  Stream& entry = stream_of(host, rank, stream);
+  if (entry.ended) return;
+  entry.ended = true;
+  std::string text;
+  if (last_on_console_ != &entry) entry.tagger.interrupt();
+  const bool unterminated = entry.tagger.finish(timestamp(), text);
+  if (!text.empty()) last_on_console_ = &entry;
+  if (entry.file.valid() && !text.empty()) writer_.write(entry.file.get(), text, host, 0);
+  // On the console another rank's line must not run on behind this one.
+  if (unterminated) text += '\n';
+  writer_.write(stream, std::move(text), host, 0);
+}
+
+void OutputSinks::emit(Stream& stream, int console, std::string text, int host,
+                       std::size_t credit) {
+  if (stream.file.valid() && !text.empty()) writer_.write(stream.file.get(), text, host, 0);
+  writer_.write(console, std::move(text), host, credit);
+}
+
+void OutputSinks::finish() {
+  for (auto& [key, stream] : streams_) end_of_stream(stream.host, key.first, key.second);
+}
+
+std::string OutputSinks::path_of(int fd) const {
+  for (const auto& [key, stream] : streams_) {
+    if (stream.file.valid() && stream.file.get() == fd) return stream.path;
+  }
+  return {};
+}
+
+}  // namespace hora::launcher

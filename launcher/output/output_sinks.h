@@ -1,0 +1,78 @@
+// Where the ranks' output goes: the launcher's own stdout and stderr, every line tagged, and, with
+// --output-filename DIR, one pair of files per rank: DIR/rank.<R>/stdout and stderr.
+// On the event loop's thread; the writing itself happens in OutputWriter.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/output/line_tagger.h"
+#include "launcher/output/output_writer.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+class OutputSinks {
+ public:
+  struct Options {
+    int world_size = 1;
+    bool prefix = true;
+    bool timestamp = false;  // "Sat Nov 21 02:44:46 2026" before the prefix
+    std::string directory;   // empty: console only
+    int digits_for = 0;      // ranks that file names have room for, where that is more than world_size
+  };
+
+  OutputSinks(OutputWriter& writer, Options options);
+
+  // Creates the directory and every file (truncated). Errors name the path. Nothing is started
+  // before this succeeded.
+  Status open();
+
+  // Of an elastic job, whose processes come and go: `rank` is the number of a process that is never
+  // used again, `label` the rank that it has now, which is what its lines and its files are named
+  // by. A later process of the same label writes behind an earlier one.
+  Status add_rank(int rank, int label);
+  void relabel(int rank, int label);
+
+  // `stream` is 1 or 2. The bytes count as credit of `host` until they are written.
+  void output(int host, int rank, int stream, std::string_view bytes);
+  void end_of_stream(int host, int rank, int stream);
+  // What is still held of streams that never ended (a lost host).
+  void finish();
+
+  // A file that cannot be written any more gets nothing; answers its path, "" when not a file.
+  std::string path_of(int fd) const;
+
+ private:
+  struct Stream {
+    LineTagger tagger;
+    os::Fd file;
+    std::string path;
+    int host = 0;
+    bool ended = false;
+  };
+
+  Stream& stream_of(int host, int rank, int stream);
+  Status open_files(int rank, int label, bool append);
+  void emit(Stream& stream, int console, std::string text, int host, std::size_t credit);
+  std::string timestamp() const;
+
+  OutputWriter& writer_;
+  Options options_;
+  std::map<std::pair<int, int>, Stream> streams_;  // by rank and stream
+  std::map<int, int> labels_;                      // by rank, where they differ
+  std::set<int> opened_;                           // labels with files
+  // Whose bytes are the last on the console. One for both: stdout and stderr are often one
+  // terminal.
+  const Stream* last_on_console_ = nullptr;
+};
+
+// "rank.07": the rank, zero-padded to the digits of the largest one.
+std::string rank_directory(int rank, int world_size);
+
+}  // namespace hora::launcher

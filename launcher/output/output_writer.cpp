@@ -1,0 +1,118 @@
+#include "launcher/output/output_writer.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+namespace hora::launcher {
+
+namespace {
+
+// Wakes the thread out of a write() that blocks; the handler does nothing.
+int wake_signal() { return SIGRTMIN; }
+
+void install_wake_signal() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = 0;  // no SA_RESTART: write() must return
+  ::sigaction(wake_signal(), &action, nullptr);
+}
+
+}  // namespace
+
+OutputWriter::OutputWriter(os::EventLoop& loop, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)) {
+  install_wake_signal();
+  thread_ = std::thread([this] { run(); });
+}
+
+OutputWriter::~OutputWriter() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  ready_.notify_all();
+  // The signal may come just before the thread blocks, hence again until it has left.
+  while (!has_exited_) {
+    ::pthread_kill(thread_.native_handle(), wake_signal());
+    exited_.wait_for(lock, std::chrono::milliseconds(5));
+  }
+  lock.unlock();
+  thread_.join();
+}
+
+void OutputWriter::write(int fd, std::string text, int host, std::size_t credit) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back({fd, std::move(text), host, credit, nullptr});
+  }
+  ready_.notify_one();
+}
+
+void OutputWriter::flush(std::function<void()> done) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back({-1, {}, -1, 0, std::move(done)});
+  }
+  ready_.notify_one();
+}
+
+void OutputWriter::run() {
+  std::deque<Item> batch;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (stopping_) break;
+      batch.swap(queue_);
+    }
+    for (Item& item : batch) {
+      write_item(item);
+      if (item.credit > 0 || item.done) {
+        loop_.post([this, host = item.host, credit = item.credit, done = std::move(item.done)] {
+          if (credit > 0) handlers_.on_written(host, credit);
+          if (done) done();
+        });
+      }
+    }
+    batch.clear();
+  }
+  std::lock_guard lock(mutex_);
+  has_exited_ = true;
+  exited_.notify_all();
+}
+
+void OutputWriter::write_item(const Item& item) {
+  if (item.text.empty() || std::find(broken_.begin(), broken_.end(), item.fd) != broken_.end()) {
+    return;
+  }
+  std::size_t at = 0;
+  while (at < item.text.size()) {
+    const ssize_t wrote = ::write(item.fd, item.text.data() + at, item.text.size() - at);
+    if (wrote >= 0) {
+      at += static_cast<std::size_t>(wrote);
+      continue;
+    }
+    const int error = errno;
+    if (error == EINTR) {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      continue;
+    }
+    if (error == EAGAIN) {  // somebody else's O_NONBLOCK on a shared description
+      pollfd poller{item.fd, POLLOUT, 0};
+      (void)::poll(&poller, 1, 1000);
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      continue;
+    }
+    broken_.push_back(item.fd);
+    loop_.post([this, fd = item.fd, error] { handlers_.on_broken(fd, error); });
+    return;
+  }
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,23 @@
+// The plan of a job, printed instead of run.  [pure]
+#pragma once
+
+#include <string>
+
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/plan.h"
+#include "launcher/plan/worker_environment.h"
+
+namespace hora::launcher {
+
+struct DryRun {
+  const JobSpec& spec;
+  const Plan& plan;
+  const EnvironmentList& launcher_environment;  // only the names are shown
+};
+
+// What would run, and a table with one line per rank.
+std::string dry_run_text(const DryRun& run);
+// One JSON document; "schema": 1. Bytes that are not UTF-8 are replaced.
+std::string dry_run_json(const DryRun& run);
+
+}  // namespace hora::launcher

@@ -1,0 +1,390 @@
+#include "launcher/plan/host_list.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "launcher/plan/host_range.h"
+#include "launcher/text/spec_location.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kMaxNameBytes = 255;
+constexpr std::string_view kExpectedHost = "expected a host, such as node1:4";
+
+bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_name_byte(char c) {
+  return is_letter(c) || is_digit(c) || c == '.' || c == '-' || c == '_';
+}
+bool is_user_byte(char c) {
+  return is_name_byte(c) || c == '+' || c == '$' || c == '\\' || c == '@';
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return out;
+}
+
+// The one spelling of an IPv6 literal (with its zone, if any); nothing when it is not one.
+std::optional<std::string> canonical_ipv6(std::string_view text) {
+  const std::size_t percent = text.find('%');
+  const std::string_view zone =
+      percent == std::string_view::npos ? std::string_view{} : text.substr(percent + 1);
+  if (percent != std::string_view::npos &&
+      (zone.empty() || !std::all_of(zone.begin(), zone.end(), is_name_byte))) {
+    return std::nullopt;
+  }
+  const std::string address(text.substr(0, percent));
+  in6_addr bytes{};
+  std::array<char, INET6_ADDRSTRLEN> spelt{};
+  if (inet_pton(AF_INET6, address.c_str(), &bytes) != 1 ||
+      inet_ntop(AF_INET6, &bytes, spelt.data(), spelt.size()) == nullptr) {
+    return std::nullopt;
+  }
+  return std::string(spelt.data()) + (zone.empty() ? "" : "%" + std::string(zone));
+}
+
+// An IPv6 literal without its brackets, with or without slots behind it.
+bool is_naked_ipv6(std::string_view text) {
+  return std::count(text.begin(), text.end(), ':') >= 2 &&
+         (canonical_ipv6(text) || canonical_ipv6(text.substr(0, text.rfind(':'))));
+}
+
+bool is_false_ipv4(const std::string& name) {
+  if (name.find_first_not_of("0123456789.") != std::string::npos) return false;
+  if (std::count(name.begin(), name.end(), '.') != 3) return false;
+  in_addr bytes{};
+  return inet_pton(AF_INET, name.c_str(), &bytes) != 1;
+}
+
+// Hosts in the order in which they were first named, each once.
+class HostCollector {
+ public:
+  // Answers what is wrong with naming this host here, or nothing.
+  std::optional<std::string> add(Host host) {
+    const auto literal = canonical_ipv6(host.name);
+    const auto [place, is_new] =
+        places_.try_emplace(literal ? *literal : lower_case(host.name), hosts_.size());
+    if (is_new) {
+      if (hosts_.size() >= kMaxHosts) {
+        return "more than " + std::to_string(kMaxHosts) + " hosts";
+      }
+      hosts_.push_back(std::move(host));
+      return std::nullopt;
+    }
+    Host& known = hosts_[place->second];
+    if (known.user != host.user) {
+      return "host " + known.name + " is listed for two users, " + user_text(known) + " and " +
+             user_text(host) + "; expected the same one each time";
+    }
+    // Every mention without a number counts one slot, as in the node files of batch systems.
+    const int sum = known.slots.value_or(1) + host.slots.value_or(1);
+    if (sum > kMaxSlotsPerHost) {
+      return "host " + known.name + " adds up to more than " + std::to_string(kMaxSlotsPerHost) +
+             " slots";
+    }
+    known.slots = sum;
+    return std::nullopt;
+  }
+
+  bool empty() const { return hosts_.empty(); }
+  std::vector<Host> take() { return std::move(hosts_); }
+
+ private:
+  static std::string user_text(const Host& host) {
+    return host.user.empty() ? "the default one" : host.user;
+  }
+
+  std::vector<Host> hosts_;
+  std::unordered_map<std::string, std::size_t> places_;
+};
+
+// Reads hosts from one line. Every function answers false after it has set the error.
+class LineParser {
+ public:
+  LineParser(const SpecLine& line, HostCollector& hosts) : line_(line), hosts_(hosts) {}
+
+  // "a:4, b:4"
+  Status parse_list() {
+    skip_blanks();
+    if (at_end()) {
+      fail(at_, "the list of hosts is empty; " + std::string(kExpectedHost));
+      return *error_;
+    }
+    for (;;) {
+      if (!parse_host() || !add_hosts()) return *error_;
+      skip_blanks();
+      if (at_end()) return Ok{};
+      if (peek() != ',') {
+        fail(at_, "expected ',' between two hosts, found " + describe_byte(peek()));
+        return *error_;
+      }
+      ++at_;
+      skip_blanks();
+    }
+  }
+
+  // "a slots=4 max_slots=8   # comment"
+  Status parse_hostfile_line() {
+    skip_blanks();
+    if (at_end() || peek() == '#') return Ok{};
+    if (!parse_host() || !parse_attributes() || !add_hosts()) return *error_;
+    return Ok{};
+  }
+
+ private:
+  bool at_end() const { return at_ >= line_.text.size(); }
+  char peek() const { return line_.text[at_]; }
+  void skip_blanks() {
+    while (!at_end() && is_blank(peek())) ++at_;
+  }
+
+  bool fail(std::size_t offset, std::string_view message) {
+    if (!error_) error_ = spec_error(line_, offset, message);
+    return false;
+  }
+
+  // The bytes up to a blank, '#' or a comma outside brackets.
+  std::string_view next_word() {
+    const std::size_t start = at_;
+    bool in_brackets = false;
+    for (; !at_end(); ++at_) {
+      const char c = peek();
+      if (c == '[') in_brackets = true;
+      if (c == ']') in_brackets = false;
+      if (is_blank(c) || c == '#' || (c == ',' && !in_brackets)) break;
+    }
+    return line_.text.substr(start, at_ - start);
+  }
+
+  bool parse_host() {
+    item_start_ = at_;
+    user_.clear();
+    slots_.reset();
+    std::string_view word = next_word();
+    if (word.empty()) {
+      return fail(
+          at_, std::string(kExpectedHost) + (at_end() ? "" : ", found " + describe_byte(peek())));
+    }
+    const std::size_t at_sign = word.rfind('@');
+    std::size_t offset = item_start_;
+    if (at_sign != std::string_view::npos) {
+      if (!parse_user(word.substr(0, at_sign))) return false;
+      offset += at_sign + 1;
+      word.remove_prefix(at_sign + 1);
+    }
+    const std::size_t close = word.find(']');
+    if (!word.empty() && word[0] == '[' && word.substr(0, close).find(':') != word.npos) {
+      return parse_ipv6(word, offset);
+    }
+    if (is_naked_ipv6(word)) {
+      return fail(offset, "an IPv6 address stands in brackets: [" + std::string(word) + "]:4");
+    }
+    return parse_name(word, offset);
+  }
+
+  bool parse_user(std::string_view user) {
+    if (user.empty()) return fail(item_start_, "expected a user name before '@'");
+    for (std::size_t i = 0; i < user.size(); ++i) {
+      if (!is_user_byte(user[i]) || (i == 0 && user[i] == '-')) {
+        return fail(item_start_ + i,
+                    describe_byte(user[i]) + " in a user name; expected user@host");
+      }
+    }
+    user_ = user;
+    return true;
+  }
+
+  bool parse_ipv6(std::string_view word, std::size_t offset) {
+    const std::size_t close = word.find(']');
+    if (close == std::string_view::npos) {
+      return fail(offset, "'[' has no ']'; expected an IPv6 address such as [fe80::1]:4");
+    }
+    const std::string_view literal = word.substr(1, close - 1);
+    if (!canonical_ipv6(literal)) {
+      return fail(offset + 1, "'" + std::string(literal) + "' is not an IPv6 address");
+    }
+    names_.assign(1, std::string(literal));
+    const std::string_view rest = word.substr(close + 1);
+    if (rest.empty()) return true;
+    if (rest[0] != ':') return fail(offset + close + 1, "expected ':' and the slots after ']'");
+    return parse_slots(rest.substr(1), offset + close + 2);
+  }
+
+  bool parse_name(std::string_view word, std::size_t offset) {
+    const std::size_t colon = word.find(':');
+    const std::string_view pattern = word.substr(0, colon);
+    if (!check_pattern(pattern, offset)) return false;
+    auto expanded = expand_host_range(pattern, kMaxHosts);
+    if (const auto* problem = std::get_if<RangeProblem>(&expanded)) {
+      return fail(offset + problem->offset, problem->message);
+    }
+    names_ = std::get<std::vector<std::string>>(std::move(expanded));
+    for (const std::string& name : names_) {
+      if (name.size() > kMaxNameBytes) return fail(offset, "this host name is too long");
+      if (is_false_ipv4(name)) return fail(offset, "'" + name + "' is not an IPv4 address");
+    }
+    if (colon == std::string_view::npos) return true;
+    return parse_slots(word.substr(colon + 1), offset + colon + 1);
+  }
+
+  bool check_pattern(std::string_view pattern, std::size_t offset) {
+    if (pattern.empty()) return fail(offset, "expected a host name before the slots");
+    bool in_brackets = false;
+    for (std::size_t i = 0; i < pattern.size(); ++i) {
+      const char c = pattern[i];
+      if (c == '[') in_brackets = true;
+      if (c == ']') in_brackets = false;
+      if (c == '[' || c == ']' || (in_brackets && c == ',')) continue;
+      if (c == '/') {
+        return fail(offset + i, "'/' in a host name; a file of hosts is given with --hostfile");
+      }
+      if (c == '=') return fail(offset + i, "'=' in a host name; expected ':' before the slots");
+      if (!is_name_byte(c)) {
+        return fail(offset + i,
+                    describe_byte(c) + " in a host name; expected letters, digits, '.', '-', '_'");
+      }
+    }
+    if (pattern[0] == '-' || pattern[0] == '.') {
+      return fail(offset, "a host name cannot begin with " + describe_byte(pattern[0]));
+    }
+    return true;
+  }
+
+  bool parse_slots(std::string_view text, std::size_t offset) {
+    int slots = 0;
+    if (!parse_number(text, offset, "the number of slots", slots)) return false;
+    slots_ = slots;
+    return true;
+  }
+
+  bool parse_number(std::string_view text, std::size_t offset, const std::string& what, int& out) {
+    if (text.empty()) return fail(offset, "expected " + what);
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (!is_digit(text[i])) {
+        return fail(offset + i, "expected " + what + " in digits, found " + describe_byte(text[i]));
+      }
+      out = out * 10 + (text[i] - '0');
+      if (out > kMaxSlotsPerHost) {
+        return fail(offset, what + " is too large; at most " + std::to_string(kMaxSlotsPerHost));
+      }
+    }
+    return true;
+  }
+
+  // slots=N max_slots=N, blanks around '=' allowed. max_slots is checked and has no other effect:
+  // a host never runs more ranks than it has slots.
+  bool parse_attributes() {
+    std::optional<int> max_slots;
+    std::size_t max_slots_offset = 0;
+    for (;;) {
+      skip_blanks();
+      if (at_end() || peek() == '#') break;
+      const std::size_t key_start = at_;
+      if (peek() == ',') return fail(at_, "expected one host per line; lists are for -H");
+      while (!at_end() && (is_letter(peek()) || peek() == '_' || peek() == '-')) ++at_;
+      const std::string_view key = line_.text.substr(key_start, at_ - key_start);
+      skip_blanks();
+      const bool is_slots = key == "slots";
+      const bool is_max = key == "max_slots" || key == "max-slots";
+      if ((!is_slots && !is_max) || at_end() || peek() != '=') {
+        return fail(key_start, "expected slots=N or max_slots=N after the host");
+      }
+      ++at_;
+      skip_blanks();
+      const std::size_t value_start = at_;
+      const std::string_view value = next_word();
+      int number = 0;
+      if (!parse_number(value, value_start, "the number of slots", number)) return false;
+      if (is_slots ? slots_.has_value() : max_slots.has_value()) {
+        return fail(key_start, "the slots of this host are given twice");
+      }
+      if (is_max) max_slots_offset = value_start;
+      (is_slots ? slots_ : max_slots) = number;
+    }
+    if (max_slots && *max_slots < slots_.value_or(1)) {
+      return fail(max_slots_offset, "max_slots is below the slots of this host");
+    }
+    return true;
+  }
+
+  bool add_hosts() {
+    for (std::string& name : names_) {
+      if (auto problem = hosts_.add(Host{std::move(name), user_, slots_})) {
+        return fail(item_start_, *problem);
+      }
+    }
+    return true;
+  }
+
+  SpecLine line_;
+  HostCollector& hosts_;
+  std::size_t at_ = 0;
+  std::optional<Error> error_;
+  // The item being read.
+  std::size_t item_start_ = 0;
+  std::string user_;
+  std::vector<std::string> names_;
+  std::optional<int> slots_;
+};
+
+}  // namespace
+
+Result<std::vector<Host>> parse_host_list(std::string_view text, std::string_view origin) {
+  HostCollector hosts;
+  HORA_TRY(LineParser(SpecLine{origin, text, 0}, hosts).parse_list());
+  return hosts.take();
+}
+
+Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view path) {
+  const std::string where(path);
+  if (text.substr(0, 2) == "\xFF\xFE" || text.substr(0, 2) == "\xFE\xFF") {
+    return make_error(ErrorCode::kUsage, where + ": this file is UTF-16; expected UTF-8 or ASCII");
+  }
+  if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
+
+  HostCollector hosts;
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    HORA_TRY(LineParser(SpecLine{where, line, number}, hosts).parse_hostfile_line());
+  }
+  if (hosts.empty()) {
+    return make_error(ErrorCode::kUsage,
+                      where + ": no host in this file; expected lines such as 'node1 slots=4'");
+  }
+  return hosts.take();
+}
+
+std::string format_host(const Host& host) {
+  std::string out;
+  if (!host.user.empty()) out += host.user + "@";
+  const bool is_ipv6 = host.name.find(':') != std::string::npos;
+  out += is_ipv6 ? "[" + host.name + "]" : host.name;
+  if (host.slots) out += ":" + std::to_string(*host.slots);
+  return out;
+}
+
+std::string format_host_list(const std::vector<Host>& hosts) {
+  std::string out;
+  for (const Host& host : hosts) {
+    if (!out.empty()) out += ",";
+    out += format_host(host);
+  }
+  return out;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,99 @@
+// What the user asked for, as one value: command line, environment and files are read into it
+// once, and nothing looks at argv or getenv afterwards.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/plan/chaos.h"
+#include "launcher/plan/host_list.h"
+
+namespace hora::launcher {
+
+enum class RuntimeKind {
+  kHora,  // ship libhora and the Python packages, put them on the ranks' paths
+  kHost,  // ship the agent only; the ranks use what their host has (the real Horovod included)
+};
+
+enum class TransportKind { kAuto, kSsh, kCommand };  // kAuto: fork for this machine, ssh otherwise
+// What becomes of a job whose ranks have written nothing for a long time.
+enum class StallPolicy { kIgnore, kWarn, kDump, kKill };
+enum class StdinPolicy { kNone, kRankZero, kAll };
+
+struct SshOptions {
+  std::optional<int> port;
+  std::string identity_file;  // empty: ssh-agent, ~/.ssh/config, default keys
+  bool accept_new_host_keys = false;
+  std::string config_file;  // as ssh -F: instead of ~/.ssh/config and the system's
+};
+
+// A variable that an option sets in every rank's environment: {"HOROVOD_CYCLE_TIME", "2.5"}.
+struct EnvironmentVariable {
+  std::string name;
+  std::string value;
+  friend bool operator==(const EnvironmentVariable&, const EnvironmentVariable&) = default;
+};
+
+// A job whose hosts may come, go and fail: launcher/elastic/.
+struct ElasticSpec {
+  int min_np = 1;  // no epoch begins with fewer ranks, the first one with -np or more
+  std::optional<int> max_np;     // none: as many as the hosts have slots
+  std::string discovery_script;  // --host-discovery-script, a line for the shell; empty: the hosts are fixed
+  std::chrono::milliseconds timeout{600'000};  // --elastic-timeout
+  std::optional<int> reset_limit;
+  std::optional<std::pair<int, int>> cooldown_seconds;  // --blacklist-cooldown-range
+};
+
+struct JobSpec {
+  int num_proc = 0;                   // -np; 0: every slot of the named hosts
+  std::vector<Host> hosts;            // empty: this machine, num_proc slots
+  bool slots_per_host_auto = false;   // --slots-per-host auto: a bare host offers its GPUs
+  std::optional<int> slots_per_host;  // --slots-per-host N: a bare host offers N
+  std::vector<std::string> command;   // argv of every rank, never empty
+  std::string working_directory;      // --wdir, else the launcher's own
+  std::vector<std::string>
+      ship_files;  // --ship: copied into the ranks' working directory's job folder
+  RuntimeKind runtime = RuntimeKind::kHora;
+  bool by_mpirun = false;    // --mpi
+  std::string pmi;           // --pmi: "pmix", "pmi1"; empty: the ranks are served none
+  std::string mpi_args;      // as typed, words of a shell
+  std::string binding_args;  // likewise; empty: ours
+
+  TransportKind transport = TransportKind::kAuto;
+  SshOptions ssh;
+  std::vector<std::string> rsh_command;         // --rsh, split into words
+  int fan_out = 64;                             // hosts being connected at one time
+  std::vector<std::string> network_interfaces;  // names or CIDRs; empty: choose
+
+  std::chrono::milliseconds start_timeout{30'000};
+  std::chrono::milliseconds grace{5'000};            // between TERM and KILL
+  std::chrono::milliseconds lease{10'000};           // silence after which either side gives up
+  std::optional<std::chrono::milliseconds> timeout;  // --timeout: whole job
+
+  std::string output_directory;  // --output-filename; empty: none
+  bool prefix_timestamp = false;
+  bool prefix_output = true;  // --no-prefix-output
+  StdinPolicy stdin_policy = StdinPolicy::kRankZero;
+  std::vector<EnvironmentVariable> knobs;  // from options such as --cycle-time-ms
+
+  bool verbose = false;
+  bool json = false;
+  bool timings = false;
+  bool check_hosts = false;  // examine the hosts first
+  std::string report_file;   // --report: .json or .html; empty: none
+
+  StallPolicy on_stall = StallPolicy::kIgnore;
+  std::chrono::milliseconds stall_after{300'000};
+
+  std::optional<ElasticSpec> elastic;  // none: the hosts and ranks are what they are at the start
+
+  std::optional<ChaosSpec> chaos;  // --chaos: what is done to the ranks on purpose
+
+  std::string bind = "auto";  // auto, none, core, numa
+  std::string gpus_per_rank;  // empty: all are seen by every rank
+};
+
+}  // namespace hora::launcher

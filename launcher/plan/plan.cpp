@@ -1,0 +1,126 @@
+#include "launcher/plan/plan.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace hora::launcher {
+
+namespace {
+
+std::string ranks_text(std::int64_t count) {
+  return std::to_string(count) + (count == 1 ? " rank" : " ranks");
+}
+std::string slots_text(std::int64_t count) {
+  return std::to_string(count) + (count == 1 ? " slot" : " slots");
+}
+
+// "a:2, b:2 and 14 more"
+std::string slots_by_host(const std::vector<Host>& hosts) {
+  constexpr std::size_t kShown = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(hosts.size(), kShown); ++i) {
+    out += (i == 0 ? "" : ", ") + format_host(hosts[i]);
+  }
+  if (hosts.size() > kShown) out += " and " + std::to_string(hosts.size() - kShown) + " more";
+  return out;
+}
+
+Error too_few_slots(const std::vector<Host>& hosts, std::int64_t available, int num_proc) {
+  std::string message = "-np " + std::to_string(num_proc) + " asks for " + ranks_text(num_proc) +
+                        ", but the hosts offer " + slots_text(available) + " (" +
+                        slots_by_host(hosts) + "). ";
+  message += "Give a host more slots (-H " +
+             format_host(Host{hosts[0].name, hosts[0].user, num_proc}) +
+             "), add hosts, use --slots-per-host N, or ask for fewer ranks.";
+  return make_error(ErrorCode::kUsage, std::move(message));
+}
+
+// cross_rank: the place among the hosts that have a slot with this local rank; cross_size: how
+// many.
+void fill_cross_ranks(Plan& plan) {
+  std::vector<int> sharing;  // by local rank
+  for (HostPlan& host : plan.hosts) {
+    if (sharing.size() < host.slots.size()) sharing.resize(host.slots.size(), 0);
+    for (Slot& slot : host.slots) {
+      slot.cross_rank = sharing[static_cast<std::size_t>(slot.local_rank)]++;
+    }
+  }
+  for (HostPlan& host : plan.hosts) {
+    for (Slot& slot : host.slots) {
+      slot.cross_size = sharing[static_cast<std::size_t>(slot.local_rank)];
+    }
+  }
+}
+
+}  // namespace
+
+Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc) {
+  for (const Host& host : hosts) {
+    if (host.slots) continue;
+    return make_error(ErrorCode::kUsage, "the slots of host " + host.name +
+                                             " are only known once it is reached "
+                                             "(--slots-per-host auto)");
+  }
+  std::int64_t available = 0;
+  for (const Host& host : hosts) available += host.slots.value_or(0);
+  if (hosts.empty() || available == 0) {
+    return make_error(ErrorCode::kUsage, hosts.empty()
+                                             ? "no hosts to run on"
+                                             : "no host has a slot (" + slots_by_host(hosts) +
+                                                   "); expected at least one such as node1:4");
+  }
+  if (available < num_proc) return too_few_slots(hosts, available, num_proc);
+  const std::int64_t wanted = num_proc > 0 ? num_proc : available;
+  if (wanted > kMaxRanks) {
+    return make_error(ErrorCode::kUsage, "the hosts offer " + slots_text(wanted) +
+                                             "; a job has at most " + ranks_text(kMaxRanks) +
+                                             "; limit it with -np");
+  }
+
+  Plan plan;
+  for (const Host& host : hosts) {
+    const int left = static_cast<int>(wanted) - plan.world_size;
+    const int here = std::min(host.slots.value_or(0), left);
+    if (here == 0) continue;
+    HostPlan part;
+    part.host = host;
+    part.index = static_cast<int>(plan.hosts.size());
+    for (int local_rank = 0; local_rank < here; ++local_rank) {
+      part.slots.push_back(Slot{plan.world_size++, local_rank, 0, 1});
+    }
+    plan.hosts.push_back(std::move(part));
+  }
+  fill_cross_ranks(plan);
+  return plan;
+}
+
+std::vector<Host> settle_named_slots(const JobSpec& spec) {
+  if (spec.hosts.empty()) return {Host{"localhost", "", spec.num_proc}};
+  std::vector<Host> hosts = spec.hosts;
+  for (Host& host : hosts) {
+    if (!host.slots && !spec.slots_per_host_auto) host.slots = spec.slots_per_host.value_or(1);
+  }
+  return hosts;
+}
+
+bool has_open_slots(const std::vector<Host>& hosts) {
+  return std::any_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.slots; });
+}
+
+Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::vector<int>& gpus) {
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    if (hosts[i].slots) continue;
+    const int count = i < gpus.size() ? gpus[i] : 0;
+    if (count <= 0) {
+      return make_error(ErrorCode::kUsage, "--slots-per-host auto: host " + hosts[i].name +
+                                               " has no GPU to count; give its slots, such as " +
+                                               format_host(Host{hosts[i].name, hosts[i].user, 4}));
+    }
+    hosts[i].slots = std::min(count, kMaxSlotsPerHost);
+  }
+  return hosts;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,52 @@
+// Who runs where: hosts and a number of processes become ranks.  [pure]
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/plan/host_list.h"
+#include "launcher/plan/job_spec.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct Slot {
+  int rank = 0;
+  int local_rank = 0;
+  int cross_rank = 0;
+  int cross_size = 1;
+  friend bool operator==(const Slot&, const Slot&) = default;
+};
+
+struct HostPlan {
+  Host host;
+  int index = 0;            // 0..hosts-1, the order of the host list; GROUP_RANK
+  std::vector<Slot> slots;  // by local rank; local_size = slots.size(); never empty
+  friend bool operator==(const HostPlan&, const HostPlan&) = default;
+};
+
+struct Plan {
+  int world_size = 0;
+  std::vector<HostPlan> hosts;  // only hosts that run at least one rank
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+// A job larger than this is taken for a slip of the finger.
+inline constexpr int kMaxRanks = 1'000'000;
+
+// Fills hosts in order with consecutive ranks until `num_proc` are placed (contract 2.3, with np
+// as an upper bound). Every host's slots must be set. num_proc 0 means all slots.
+// Errors: fewer slots than num_proc; no slot at all; slots that are not settled.
+Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc);
+
+// How many slots the hosts that were named without a number offer.
+//   step 1, from the command line alone: every one gets `slots_per_host`, or one slot. With
+//   `slots_per_host_auto` they stay open, to be settled by step 2 when the agents have counted.
+//   No hosts at all: this machine, by the name "localhost", with num_proc slots.
+std::vector<Host> settle_named_slots(const JobSpec& spec);
+bool has_open_slots(const std::vector<Host>& hosts);
+//   step 2: an open host gets its number of GPUs; gpus[i] belongs to hosts[i].
+// Errors: an open host without a GPU.
+Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::vector<int>& gpus);
+
+}  // namespace hora::launcher

@@ -1,0 +1,143 @@
+#include "launcher/plan/worker_environment.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace hora::launcher {
+
+namespace {
+
+namespace env = rendezvous::env;
+
+// A name, or with a trailing '*' every name that begins so.
+bool matches(std::string_view name, std::string_view pattern) {
+  if (pattern.back() != '*') return name == pattern;
+  pattern.remove_suffix(1);
+  return name.substr(0, pattern.size()) == pattern;
+}
+
+bool matches_any(std::string_view name, std::span<const std::string_view> patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [name](std::string_view pattern) { return matches(name, pattern); });
+}
+
+// By these a process knows its place in another job, of ours or of another launcher.
+constexpr std::string_view kOtherJobs[] = {
+    "HORA_AGENT_MARK",   "HORA_JOB_DIRECTORY", "HORA_STACKS*",
+    "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "PMIX_*",
+    "PMI_RANK",          "PMI_SIZE",           "PMI_FD",
+    "MPI_LOCALRANKID",   "_HOROVOD_SECRET_KEY"};
+
+// These speak of this machine, this login or this terminal.
+constexpr std::string_view kOfThisMachine[] = {
+    // the account and its shell
+    "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "MAIL", "PWD", "OLDPWD", "SHLVL", "_",
+    "HISTFILE", "BASH_FUNC_*", "SUDO_*", "KRB5CCNAME",
+    // the machine
+    "HOSTNAME", "HOST", "TMPDIR", "TMP", "TEMP", "XDG_*",
+    // the session: sockets, terminals, services
+    "SSH_*", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID", "DBUS_*", "GPG_*", "TTY",
+    "TMUX", "TMUX_PANE", "STY", "TERM_SESSION_ID", "INVOCATION_ID", "JOURNAL_STREAM",
+    "NOTIFY_SOCKET", "LISTEN_*", "SYSTEMD_*", "MANAGERPID",
+    // which of this machine's devices may be used
+    "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"};
+
+bool is_secret_of_ours(std::string_view name) {
+  if (name.substr(0, 5) != "HORA_") return false;
+  return name.find("TOKEN") != std::string_view::npos ||
+         name.find("SECRET") != std::string_view::npos;
+}
+
+const std::string* find_value(const EnvironmentList& list, std::string_view name) {
+  const auto found = std::find_if(list.begin(), list.end(),
+                                  [name](const auto& variable) { return variable.first == name; });
+  return found == list.end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+Travel travel_of(std::string_view name) {
+  if (rendezvous::is_job_variable(name) || is_secret_of_ours(name) ||
+      matches_any(name, kOtherJobs)) {
+    return Travel::kNowhere;
+  }
+  // Also under other names: tools keep copies such as SAVED_CUDA_VISIBLE_DEVICES.
+  if (name.find("CUDA_VISIBLE_DEVICES") != std::string_view::npos ||
+      matches_any(name, kOfThisMachine)) {
+    return Travel::kThisMachine;
+  }
+  return Travel::kEverywhere;
+}
+
+EnvironmentList split_environment(const char* const* entries) {
+  EnvironmentList list;
+  std::unordered_set<std::string_view> seen;
+  for (; entries != nullptr && *entries != nullptr; ++entries) {
+    const std::string_view entry = *entries;
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    const std::string_view name = entry.substr(0, equals);
+    if (seen.insert(name).second) list.emplace_back(name, entry.substr(equals + 1));
+  }
+  return list;
+}
+
+EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
+                                      const JobSpec& spec, bool same_machine) {
+  EnvironmentList list;
+  for (const auto& variable : launcher_environment) {
+    const Travel travel = travel_of(variable.first);
+    if (travel == Travel::kNowhere || (travel == Travel::kThisMachine && !same_machine)) continue;
+    list.push_back(variable);
+  }
+  EnvironmentList settings;
+  for (const EnvironmentVariable& knob : spec.knobs) settings.emplace_back(knob.name, knob.value);
+  return with_variables(std::move(list), settings);
+}
+
+std::vector<std::string> own_variables_of_remote() { return {"*"}; }
+
+EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& additions) {
+  std::unordered_map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < base.size(); ++i) places.emplace(base[i].first, i);
+  for (const auto& variable : additions) {
+    const auto [place, is_new] = places.emplace(variable.first, base.size());
+    if (is_new) {
+      base.push_back(variable);
+    } else {
+      base[place->second].second = variable.second;
+    }
+  }
+  return base;
+}
+
+EnvironmentList host_variables(const rendezvous::MeetingPlace& place,
+                               const EnvironmentList& forwarded) {
+  EnvironmentList list = rendezvous::host_environment(place);
+  if (!place.interfaces.empty()) list.emplace_back(kTorchGlooInterface, place.interfaces.front());
+  const auto is_users = [&forwarded](const auto& variable) {
+    const bool is_choice =
+        variable.first == env::kNcclInterfaces || variable.first == kTorchGlooInterface;
+    return is_choice && find_value(forwarded, variable.first) != nullptr;
+  };
+  list.erase(std::remove_if(list.begin(), list.end(), is_users), list.end());
+  return list;
+}
+
+EnvironmentList rank_variables(const Plan& plan, const HostPlan& host, const Slot& slot) {
+  rendezvous::RankPlace place;
+  place.rank = slot.rank;
+  place.size = plan.world_size;
+  place.local_rank = slot.local_rank;
+  place.local_size = static_cast<int>(host.slots.size());
+  place.cross_rank = slot.cross_rank;
+  place.cross_size = slot.cross_size;
+  place.host_index = host.index;
+  place.hostname = host.host.name;
+  return rendezvous::rank_environment(place);
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,48 @@
+#include "launcher/report/event_log.h"
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+
+#include <nlohmann/json.hpp>
+
+namespace hora::launcher {
+
+namespace {
+
+std::string rfc3339_now() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(
+                          now - std::chrono::system_clock::from_time_t(seconds))
+                          .count();
+  std::tm utc{};
+  ::gmtime_r(&seconds, &utc);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
+  char text[64];
+  std::snprintf(text, sizeof text, "%s.%06lldZ", date, static_cast<long long>(micros));
+  return text;
+}
+
+}  // namespace
+
+void EventLog::emit(std::string_view name, std::initializer_list<Field> fields) {
+  if (!enabled_ && !keep_) return;
+  nlohmann::ordered_json line;
+  line["schema"] = 1;
+  line["time"] = rfc3339_now();
+  line["event"] = name;
+  for (const auto& [key, value] : fields) {
+    std::visit([&, key = std::string(key)](const auto& v) { line[key] = v; }, value);
+  }
+  const std::string text =
+      line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  if (enabled_) std::fwrite(text.data(), 1, text.size(), stderr);
+  if (!keep_) return;
+  constexpr std::size_t kMost = 2000;
+  if (kept_.size() == kMost) kept_.pop_front();
+  kept_.push_back(text);
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,36 @@
+// --json: what happens to a job as JSON lines on stderr, for programs.
+// docs/reference/events.md lists the events; "schema" changes when one of them does.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace hora::launcher {
+
+class EventLog {
+ public:
+  using Value = std::variant<std::string, std::int64_t, bool>;
+  using Field = std::pair<std::string_view, Value>;
+
+  // `enabled`: they are written. `keep`: the newest are kept, too, for the record of the job.
+  EventLog(bool enabled, bool keep) : enabled_(enabled), keep_(keep) {}
+
+  bool enabled() const { return enabled_; }
+  std::vector<std::string> kept() const { return {kept_.begin(), kept_.end()}; }
+  // One whole line: {"schema":1,"time":"2026-11-21T02:44:46.123456Z","event":NAME, fields...}.
+  // Text that is not UTF-8 has its bad bytes replaced.
+  void emit(std::string_view name, std::initializer_list<Field> fields);
+
+ private:
+  bool enabled_;
+  bool keep_;
+  std::deque<std::string> kept_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,22 @@
+// Writes --report FILE: what is known of a job at its end.
+#pragma once
+
+#include <string>
+
+#include "launcher/report/job_report.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// Whether a file of that name could be written, asked before a job begins.
+Status check_writable(const std::string& path);
+
+// JSON or a page, by the file's name. Written beside and renamed: never half a report.
+Status write_report(const JobReport& report, const std::string& path);
+
+// The same for a text that only its owner may read.
+Status write_private_file(const std::string& text, const std::string& path);
+
+std::string rfc3339_now();
+
+}  // namespace hora::launcher

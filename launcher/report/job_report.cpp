@@ -1,0 +1,155 @@
+#include "launcher/report/job_report.h"
+
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/report/clean_json.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Milliseconds_ = std::chrono::duration<double, std::milli>;
+
+std::string_view kind_name(Cause::Kind kind) {
+  switch (kind) {
+    case Cause::Kind::kRank:
+      return "rank";
+    case Cause::Kind::kHost:
+      return "host";
+    case Cause::Kind::kLaunch:
+      return "launch";
+    case Cause::Kind::kTimeout:
+      return "timeout";
+    case Cause::Kind::kSignal:
+      return "signal";
+    case Cause::Kind::kOutputClosed:
+      return "output closed";
+  }
+  return "unknown";
+}
+
+Json cause_json(const JobReport& report) {
+  const auto& cause = report.outcome->cause;
+  if (!cause) return nullptr;
+  Json out;
+  out["kind"] = kind_name(cause->kind);
+  if (cause->host >= 0 && cause->host < static_cast<int>(report.plan->hosts.size())) {
+    out["host"] = report.plan->hosts[static_cast<std::size_t>(cause->host)].host.name;
+  }
+  if (cause->kind == Cause::Kind::kRank) out["rank"] = cause->exit.rank;
+  if (!cause->failure.code.empty()) out["code"] = cause->failure.code;
+  if (!cause->failure.message.empty()) out["message"] = cause->failure.message;
+  if (cause->signal != 0) out["signal"] = cause->signal;
+  return out;
+}
+
+Json host_json(const JobReport& report, std::size_t index) {
+  const HostPlan& host = report.plan->hosts[index];
+  Json out;
+  out["name"] = host.host.name;
+  if (!host.host.user.empty()) out["login"] = host.host.user;
+  out["slots"] = host.host.slots.value_or(static_cast<int>(host.slots.size()));
+  out["ranks"] = Json::array();
+  for (const Slot& slot : host.slots) out["ranks"].push_back(slot.rank);
+  if (index < report.hellos.size() && report.hellos[index]) {
+    const Hello& hello = *report.hellos[index];
+    out["hostname"] = hello.hostname;
+    out["user"] = hello.user;
+    out["agent"] = hello.version;
+    out["cpus"] = hello.cpus;
+    out["gpus"] = hello.gpus;
+    out["cache"] = hello.cache_directory;
+    out["interfaces"] = Json::array();
+    for (const InterfaceInfo& nic : hello.interfaces) {
+      out["interfaces"].push_back(nic.name + " " + nic.address + "/" +
+                                  std::to_string(nic.prefix_length));
+    }
+  }
+  out["stages"] = Json::array();
+  if (index < report.board->steps().size()) {
+    for (const StartBoard::Step& step : report.board->steps()[index]) {
+      Json one;
+      one["stage"] = stage_name(step.stage);
+      one["at_ms"] = Milliseconds_(step.since - report.board->start()).count();
+      if (!step.detail.empty()) one["detail"] = step.detail;
+      out["stages"].push_back(std::move(one));
+    }
+  }
+  const auto goodbye = report.outcome->goodbyes.find(static_cast<int>(index));
+  if (goodbye != report.outcome->goodbyes.end()) {
+    out["survivors"] = goodbye->second.survivors;
+    out["strays_killed"] = goodbye->second.killed;
+  }
+  return out;
+}
+
+Json ranks_json(const JobReport& report) {
+  std::map<int, std::string> names;
+  for (const HostPlan& host : report.plan->hosts) {
+    for (const Slot& slot : host.slots) names[slot.rank] = host.host.name;
+  }
+  Json out = Json::array();
+  for (const auto& [rank, exit] : report.outcome->exits) {
+    Json one;
+    one["rank"] = rank;
+    one["host"] = names[rank];
+    one["exit_code"] = exit_code_of(exit);
+    one["signal"] = exit.signal;
+    one["ended_by_us"] = exit.terminated_by_us;
+    if (!exit.spawn_error.empty()) one["spawn_error"] = exit.spawn_error;
+    if (!exit.hint.empty()) one["hint"] = exit.hint;
+    one["max_rss_bytes"] = exit.max_rss_bytes;
+    one["user_time_us"] = exit.user_time_us;
+    one["system_time_us"] = exit.system_time_us;
+    if (!exit.last_operation.empty()) one["last_operation"] = exit.last_operation;
+    one["last_stderr"] = exit.last_stderr;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string report_json(const JobReport& report) {
+  Json out;
+  out["schema"] = 1;
+  out["version"] = report.version;
+  out["job_id"] = report.job_id;
+  out["ended_at"] = report.ended_at;
+  out["seconds"] = report.seconds;
+  out["exit_code"] = report.outcome->exit_code();
+  out["command"] = without_secrets(report.command);
+  out["working_directory"] = report.working_directory;
+  out["world_size"] = report.plan->world_size;
+  out["cause"] = cause_json(report);
+  out["text"] = report.text;
+  out["phases"] = Json::array();
+  for (const auto& [name, ms] : report.phases) {
+    Json one;
+    one["name"] = name;
+    one["at_ms"] = ms;
+    out["phases"].push_back(std::move(one));
+  }
+  out["hosts"] = Json::array();
+  for (std::size_t i = 0; i < report.plan->hosts.size(); ++i)
+    out["hosts"].push_back(host_json(report, i));
+  out["ranks"] = ranks_json(report);
+  if (!report.stacks.empty()) out["stacks"] = report.stacks;
+  for (const ChaosStrike& strike : report.chaos) {
+    out["chaos"].push_back({{"at_ms", strike.at.count()},
+                            {"rank", strike.rank},
+                            {"host", strike.host},
+                            {"signal", strike.signal},
+                            {"sent", strike.sent}});
+  }
+  out["events"] = Json::array();
+  for (const std::string& line : report.events)
+    out["events"].push_back(Json::parse(line, nullptr, false));
+  clean_json(out, report.secrets);
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,40 @@
+// The record of a job that has ended, for --report: one JSON document, or one page of HTML that
+// needs nothing else.  [pure] No environment is in it, and what looks like a secret is blanked.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/job/job_state.h"
+#include "launcher/plan/chaos.h"
+#include "launcher/plan/plan.h"
+#include "launcher/report/secrets.h"
+#include "launcher/startup/start_board.h"
+
+namespace hora::launcher {
+
+struct JobReport {
+  std::string version;
+  std::string job_id;
+  std::string ended_at;  // RFC 3339
+  std::vector<std::string> command;
+  std::string working_directory;
+  const Plan* plan = nullptr;
+  const JobOutcome* outcome = nullptr;
+  const StartBoard* board = nullptr;
+  std::vector<std::optional<Hello>> hellos;            // by host
+  std::vector<std::pair<std::string, double>> phases;  // name, ms since the start
+  std::string text;                                    // what was said on the terminal
+  std::string stacks;                                  // of the last autopsy, if any
+  std::vector<ChaosStrike> chaos;                      // what --chaos did
+  std::vector<std::string> events;                     // as --json writes them, the newest ones
+  SecretFilter secrets;
+  double seconds = 0;
+};
+
+std::string report_json(const JobReport& report);
+std::string report_html(const JobReport& report);
+
+}  // namespace hora::launcher

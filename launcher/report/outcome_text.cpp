@@ -1,0 +1,252 @@
+#include "launcher/report/outcome_text.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/failures/proof.h"
+#include "launcher/failures/stderr_hints.h"
+#include "launcher/report/rank_bill.h"
+#include "launcher/text/shell_words.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+std::string host_name(const std::vector<HostPlan>& hosts, int index) {
+  if (index < 0 || index >= static_cast<int>(hosts.size())) return "an unknown host";
+  return hosts[static_cast<std::size_t>(index)].host.name;
+}
+
+// What hosts and ranks said must not steer the terminal: C0 and C1 control characters but tabs and
+// line ends become '?'.
+std::string visible(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    if (c == 0xC2 && next >= 0x80 && next < 0xA0) {
+      out += '?';
+      ++i;
+    } else {
+      const bool control = (c < 0x20 && c != '\t' && c != '\n') || c == 0x7F;
+      out += control ? '?' : text[i];
+    }
+  }
+  return out;
+}
+
+// At most the last ten lines, indented.
+std::string quoted_tail(std::string text) {
+  std::replace(text.begin(), text.end(), '\r', '\n');
+  std::vector<std::string_view> lines;
+  const std::string shown = visible(text);
+  for (const std::string_view line : split(shown, '\n')) {
+    if (!line.empty()) lines.push_back(line);
+  }
+  constexpr std::size_t kShown = 10;
+  std::string out;
+  for (std::size_t i = lines.size() > kShown ? lines.size() - kShown : 0; i < lines.size(); ++i) {
+    out += "    " + std::string(lines[i]) + "\n";
+  }
+  return out;
+}
+
+std::string how_it_ended(const RankExit& exit) {
+  if (!exit.spawn_error.empty()) return "could not be started: " + exit.spawn_error;
+  if (exit.signal != 0) {
+    return "was killed by " + signal_name(exit.signal) + (exit.core_dumped ? " (core dumped)" : "");
+  }
+  return "exited with code " + std::to_string(exit.exit_code);
+}
+
+// Of a program that could not be started: its class, and what to do.
+std::string start_advice(const RankExit& exit) {
+  const bool interpreter = exit.spawn_error.find("interpreter") != std::string::npos;
+  // "executing /x/y: ..." is of the program, "creating a process: ..." of the host.
+  const bool executing = exit.spawn_error.find("executing") != std::string::npos;
+  const std::string_view code = interpreter             ? failure::kInterpreter
+                                : exit.exit_code == 127 ? failure::kProgramNotFound
+                                : executing             ? failure::kNotExecutable
+                                                        : failure::kNoProcess;
+  const FailureClass* row = find_failure_class(code);
+  std::string text = "  [" + std::string(code) + "] " + std::string(row->fix) + "\n";
+  if (exit.spawn_error.rfind("executing python:", 0) == 0) {
+    text += "  On Debian and Ubuntu it is called python3.\n";
+  }
+  return text;
+}
+
+// Whether the rank died of what --chaos sent it: then nobody need look for another culprit.
+bool is_chaos(const RankExit& exit, const std::vector<ChaosStrike>& chaos) {
+  return std::any_of(chaos.begin(), chaos.end(), [&exit](const ChaosStrike& strike) {
+    return strike.sent && strike.rank == exit.rank && exit.signal == strike.signal;
+  });
+}
+
+// A failure under --chaos is seen in its light, whichever rank, host or limit it shows itself by.
+std::string chaos_text(const std::vector<ChaosStrike>& chaos) {
+  if (chaos.empty()) return {};
+  constexpr std::size_t kShown = 10;
+  std::string text = "  what --chaos had done by then:\n";
+  for (std::size_t i = 0; i < std::min(chaos.size(), kShown); ++i) {
+    text += "    " + strike_text(chaos[i]) + "\n";
+  }
+  if (chaos.size() > kShown) {
+    text += "    and " + std::to_string(chaos.size() - kShown) + " more\n";
+  }
+  return text;
+}
+
+std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
+                       const std::vector<ChaosStrike>& chaos) {
+  std::string text = "rank " + std::to_string(cause.exit.rank) + " on " +
+                     host_name(hosts, cause.host) + " " + how_it_ended(cause.exit) + "\n";
+  if (is_chaos(cause.exit, chaos)) {
+    text += "  --chaos sent it that signal\n";
+  } else if (!cause.exit.hint.empty()) {
+    text += "  " + cause.exit.hint + " [" + std::string(failure::kOutOfMemory) + "]\n";
+  } else if (cause.exit.signal == 9 && cause.exit.spawn_error.empty()) {
+    text +=
+        "  nobody in this job sent that signal; the kernel's out-of-memory killer does "
+        "(see dmesg on that host)\n";
+  }
+  if (!cause.exit.spawn_error.empty()) text += start_advice(cause.exit);
+  if (!cause.exit.last_operation.empty()) text += "  it " + cause.exit.last_operation + "\n";
+  const std::string tail = quoted_tail(cause.exit.last_stderr);
+  if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
+  if (const StderrHint* hint = find_stderr_hint(cause.exit.last_stderr)) {
+    text += "  what it means: " + std::string(hint->meaning) +
+            "\n  what to do: " + std::string(hint->fix) + "\n";
+  }
+  if (cause.exit.max_rss_bytes > 0) {
+    char used[96];
+    std::snprintf(used, sizeof used, "  it used at most %s of memory and %.1f s of CPU time\n",
+                  bytes_text(cause.exit.max_rss_bytes).c_str(),
+                  static_cast<double>(cause.exit.user_time_us + cause.exit.system_time_us) / 1e6);
+    text += used;
+  }
+  return text;
+}
+
+std::string failure_text(const Failure& failure) {
+  std::string text = visible(failure.message) + " [" + failure.code + "]\n";
+  if (!failure.advice.empty()) text += "  " + visible(failure.advice) + "\n";
+  return text;
+}
+
+// The command by which a user can see the same.
+std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
+                       const OutcomeContext& context) {
+  const FailureClass* row = find_failure_class(cause.failure.code);
+  if (row == nullptr || row->proof.empty() || cause.host < 0 ||
+      cause.host >= static_cast<int>(hosts.size())) {
+    return {};
+  }
+  const Host& host = hosts[static_cast<std::size_t>(cause.host)].host;
+  std::string command = fill_command(row->proof, context.reach, host);
+  constexpr std::string_view kLook = "'ls -ld DIR'";
+  const std::size_t at = command.find(kLook);
+  if (at != std::string::npos && !context.working_directory.empty()) {
+    const std::string look = "ls -ld " + quote_shell_words({context.working_directory});
+    command.replace(at, kLook.size(), quote_shell_words({look}));
+  }
+  return "  try: " + visible(command) + "\n";
+}
+
+std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
+                       const OutcomeContext& context) {
+  switch (cause.kind) {
+    case Cause::Kind::kRank:
+      return rank_cause(cause, hosts, context.chaos);
+    case Cause::Kind::kHost: {
+      // Transports name the host themselves, with the address that they tried.
+      const bool named = cause.failure.message.compare(0, 5, "host ") == 0;
+      return (named ? "" : "host " + host_name(hosts, cause.host) + ": ") +
+             failure_text(cause.failure) + proof_text(cause, hosts, context) + context.start_table;
+    }
+    case Cause::Kind::kLaunch:
+      return failure_text(cause.failure);
+    case Cause::Kind::kTimeout:
+      return failure_text(cause.failure) + context.start_table;
+    case Cause::Kind::kSignal:
+      return "ended by " + signal_name(cause.signal) + " to the launcher\n";
+    case Cause::Kind::kOutputClosed:
+      return "the reader of the launcher's output has gone; the job was ended\n";
+  }
+  return {};
+}
+
+// Other failures are mostly consequences: one line for all of them.
+std::string collateral_text(const JobOutcome& outcome) {
+  if (outcome.elastic) return {};  // told when it happened
+  int also_failed = 0;
+  int terminated = 0;
+  const bool rank_cause = outcome.cause->kind == Cause::Kind::kRank;
+  for (const auto& [rank, exit] : outcome.exits) {
+    if (rank_cause && rank == outcome.cause->exit.rank) continue;
+    if (exit.terminated_by_us) {
+      ++terminated;
+    } else if (failed(exit)) {
+      ++also_failed;
+    }
+  }
+  std::string text;
+  if (also_failed > 0) {
+    text += "  " + std::to_string(also_failed) +
+            (also_failed == 1 ? " other rank failed after it\n" : " other ranks failed after it\n");
+  }
+  if (also_failed > 0) text += exit_table(outcome.exits);
+  if (terminated > 0) {
+    text += "  " + std::to_string(terminated) +
+            (terminated == 1 ? " rank was terminated\n" : " ranks were terminated\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
+}
+
+std::string strike_text(const ChaosStrike& strike) {
+  char time[32];
+  std::snprintf(time, sizeof time, " (%.1f s)", static_cast<double>(strike.at.count()) / 1000);
+  const std::string signal = signal_name(strike.signal);
+  return "rank " + std::to_string(strike.rank) + " on " + strike.host +
+         (strike.sent ? ": " + signal : " was gone: no " + signal) + time;
+}
+
+std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
+                             const OutcomeContext& context) {
+  std::string text;
+  if (outcome.cause) {
+    text += cause_text(*outcome.cause, hosts, context);
+    text += collateral_text(outcome);
+    text += chaos_text(context.chaos);
+  }
+  for (const int host : outcome.unconfirmed_hosts) {
+    if (outcome.cause && outcome.cause->kind == Cause::Kind::kHost && outcome.cause->host == host) {
+      text += "  its ranks end with their agent's lease\n";
+    } else {
+      text += "host " + host_name(hosts, host) +
+              " did not confirm that its ranks have ended; they end with their agent's lease\n";
+    }
+  }
+  for (const auto& [host, goodbye] : outcome.goodbyes) {
+    if (goodbye.survivors == 0) continue;
+    text += "host " + host_name(hosts, host) + ": " + std::to_string(goodbye.survivors) +
+            " processes of the job could not be ended:";
+    for (const std::int64_t pid : goodbye.survivor_pids) text += " " + std::to_string(pid);
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,33 @@
+// The last words of the launcher: why the job ended, who caused it, what could not be confirmed.
+// [pure]
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/job/job_state.h"
+#include "launcher/plan/chaos.h"
+#include "launcher/plan/plan.h"
+
+namespace hora::launcher {
+
+// What else is known, for the report.
+struct OutcomeContext {
+  std::string start_table;              // start_timeout_text(), when the start took too long
+  std::string reach = "ssh";            // reach_words()
+  std::vector<ChaosStrike> chaos = {};  // what --chaos did
+  std::string working_directory = {};   // of the ranks
+};
+
+// Empty for a job that succeeded and left nothing behind. Whole lines, without the program's name;
+// the first line is the first cause.
+std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPlan>& hosts,
+                             const OutcomeContext& context);
+
+// "rank 3 on node2: SIGKILL (10.0 s)", the time since all ranks ran.
+std::string strike_text(const ChaosStrike& strike);
+
+// "SIGTERM"; "signal 42" when it has no name.
+std::string signal_name(int signal);
+
+}  // namespace hora::launcher

@@ -1,0 +1,223 @@
+#include "launcher/startup/start_board.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+namespace hora::launcher {
+
+namespace {
+
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+constexpr std::string_view kLetters = "rckashgopwxmf-";  // in the bars, by Stage
+constexpr std::size_t kBarWidth = 48;
+constexpr std::size_t kMostRows = 64;
+
+std::string seconds(std::chrono::steady_clock::duration time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+std::size_t longest(const std::vector<std::string>& names, std::size_t least) {
+  for (const std::string& name : names) least = std::max(least, name.size());
+  return least;
+}
+
+}  // namespace
+
+void StartBoard::name_hosts(std::vector<std::string> names) {
+  names_ = std::move(names);
+  steps_.resize(names_.size());
+}
+
+void StartBoard::reach(int host, Stage stage, std::string_view detail, TimePoint now) {
+  if (host < 0 || host >= static_cast<int>(steps_.size())) return;
+  if (stopped_ && stage <= Stage::kRanks) return;
+  if (stopped_) end_ = std::max(end_, now);
+  auto& steps = steps_[static_cast<std::size_t>(host)];
+  if (steps.empty() || steps.back().stage != stage) {
+    steps.push_back({stage, now, std::string(detail)});
+  } else {
+    steps.back().detail = detail;
+  }
+}
+
+void StartBoard::stop(TimePoint now) {
+  if (stopped_) return;
+  stopped_ = true;
+  end_ = now;
+}
+
+bool StartBoard::meeting() const {
+  bool any = false;
+  bool all = true;
+  for (std::size_t host = 0; host < steps_.size(); ++host) {
+    const Step* step = last(host);
+    any |= step != nullptr && step->stage > Stage::kRanks;
+    all &= step != nullptr && step->stage == Stage::kWork;
+  }
+  return any && !all;
+}
+
+const StartBoard::Step* StartBoard::last(std::size_t host) const {
+  return steps_[host].empty() ? nullptr : &steps_[host].back();
+}
+
+// Of ranks that meet: those of the hosts that are behind are waited for.
+std::string StartBoard::meeting_line(TimePoint now, std::size_t width) const {
+  std::vector<std::pair<Stage, std::string>> waiting;
+  for (std::size_t host = 0; host < names_.size(); ++host) {
+    const Step* step = last(host);
+    const Stage stage = step == nullptr ? Stage::kRanks : step->stage;
+    if (stage == Stage::kWork) continue;
+    waiting.emplace_back(stage, names_[host] + ": " + std::string(stage_name(stage)));
+  }
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string text = "ranks run on " + std::to_string(names_.size()) +
+                     (names_.size() == 1 ? " host, " : " hosts, ") + seconds(now - start_);
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    const std::string more = (i == 0 ? "; " : ", ") + waiting[i].second;
+    if (text.size() + more.size() > width) break;
+    text += more;
+  }
+  return text.substr(0, width);
+}
+
+std::string StartBoard::line(TimePoint now, std::size_t width) const {
+  if (meeting()) return meeting_line(now, width);
+  std::size_t ready = 0;
+  std::vector<std::pair<TimePoint, std::string>> waiting;
+  for (std::size_t host = 0; host < names_.size(); ++host) {
+    const Step* step = last(host);
+    if (step != nullptr && step->stage >= Stage::kAgent) ++ready;
+    if (step != nullptr && step->stage >= Stage::kAgent) continue;
+    const std::string stage(step == nullptr ? "waiting" : stage_name(step->stage));
+    waiting.emplace_back(step == nullptr ? start_ : step->since, names_[host] + ": " + stage);
+  }
+  // Who has stood longest comes first.
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string text = std::to_string(ready) + " of " + std::to_string(names_.size()) +
+                     (names_.size() == 1 ? " host" : " hosts") + " ready, " + seconds(now - start_);
+  const Step* first = names_.empty() ? nullptr : last(0);
+  if (waiting.empty() && first != nullptr) text += "; " + std::string(stage_name(first->stage));
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    const std::string more = (i == 0 ? "; " : ", ") + waiting[i].second;
+    if (text.size() + more.size() > width) break;
+    text += more;
+  }
+  return text.substr(0, width);
+}
+
+std::string StartBoard::table(TimePoint now) const {
+  const std::size_t width = longest(names_, 4) + 2;
+  std::string text =
+      "  " + padded("host", width) + padded("stage", 14) + padded("for", 10) + "last heard\n";
+  std::map<Stage, int> folded;
+  for (std::size_t host = 0; host < names_.size(); ++host) {
+    const Step* step = last(host);
+    if (names_.size() > 16 && step != nullptr && step->stage >= Stage::kAgent) {
+      ++folded[step->stage];
+      continue;
+    }
+    if (host >= kMostRows) continue;
+    text += "  " + padded(names_[host], width) +
+            padded(std::string(step == nullptr ? "waiting" : stage_name(step->stage)), 14) +
+            padded(seconds(now - (step == nullptr ? start_ : step->since)), 10) +
+            (step == nullptr ? "" : step->detail) + "\n";
+  }
+  for (const auto& [stage, count] : folded) {
+    text += "  " + padded(std::to_string(count) + " more", width) + std::string(stage_name(stage)) +
+            "\n";
+  }
+  return text;
+}
+
+std::string StartBoard::waterfall() const {
+  if (!stopped_ || names_.empty()) return {};
+  const double whole = std::max(Milliseconds(end_ - start_).count(), 0.001);
+  const std::size_t width = longest(names_, 4) + 2;
+  std::string text;
+  for (std::size_t host = 0; host < std::min(names_.size(), kMostRows); ++host) {
+    std::string bar(kBarWidth, ' ');
+    std::string figures;
+    const auto& steps = steps_[host];
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const TimePoint until = i + 1 < steps.size() ? steps[i + 1].since : end_;
+      const double from = Milliseconds(steps[i].since - start_).count();
+      const double to = Milliseconds(until - start_).count();
+      const auto column = [whole](double at) {
+        return std::min(static_cast<std::size_t>(at / whole * kBarWidth), kBarWidth);
+      };
+      for (std::size_t c = column(from);
+           c < std::max(column(to), column(from) + 1) && c < kBarWidth; ++c) {
+        bar[c] = kLetters[static_cast<std::size_t>(steps[i].stage)];
+      }
+      char figure[64];
+      std::snprintf(figure, sizeof figure, "%s%s %.1f", figures.empty() ? "" : ", ",
+                    std::string(stage_name(steps[i].stage)).c_str(), to - from);
+      figures += figure;
+    }
+    text += padded(names_[host], width) + "|" + bar + "| " + figures + "\n";
+  }
+  if (names_.size() > kMostRows) {
+    text += "and " + std::to_string(names_.size() - kMostRows) + " more hosts\n";
+  }
+  char scale[96];
+  std::snprintf(scale, sizeof scale, "%s 0 ms%*s%.1f ms\n", std::string(width, ' ').c_str(),
+                static_cast<int>(kBarWidth) - 8, "", whole);
+  return text + scale;
+}
+
+StageAdvice stage_advice(Stage stage) {
+  switch (stage) {
+    case Stage::kResolve:
+      return {"the name server has not answered", "getent hosts {host}"};
+    case Stage::kConnect:
+      return {"the connection was not answered: the host is down, or a firewall drops the packets",
+              "{ssh} -o ConnectTimeout=5 {host} true"};
+    case Stage::kHostKey:
+      return {"its ssh server began to speak and stopped", "{ssh} -v {host} true"};
+    case Stage::kAuthenticate:
+      return {
+          "its ssh server has not decided about the login: it may wait for a name server or a "
+          "directory service",
+          "{ssh} -v {host} true"};
+    case Stage::kShell:
+      return {"the login shell has not started the agent: a login script waits or asks a question",
+              "{ssh} {host} 'echo ok'"};
+    case Stage::kShip:
+      return {"the runtime is still on its way: the connection is slow",
+              "{ssh} {host} 'df -h ~ /tmp'"};
+    case Stage::kAgent:
+      return {"it is ready and waits for the others", ""};
+    case Stage::kRoute:
+      return {"it still tries which addresses lead to the other hosts", "horarun doctor -H {host}"};
+    case Stage::kPrepare:
+      return {
+          "it makes ready for its ranks: the working directory may be on a file system that does "
+          "not answer",
+          "{ssh} {host} 'ls -d .'"};
+    case Stage::kReady:
+      return {"it is ready and waits for the others", ""};
+    case Stage::kRanks:
+      return {"its ranks run", ""};
+    case Stage::kRendezvous:
+      return {"its ranks wait for others that have not called hvd.init()", ""};
+    case Stage::kFirstCollective:
+      return {"its ranks have met the others and are in no collective, or in the first one", ""};
+    case Stage::kWork:
+      return {"its ranks work", ""};
+  }
+  return {};
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,46 @@
+#include "launcher/startup/start_display.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::chrono::milliseconds kQuietStart{400};  // a start that is fast shows nothing
+constexpr std::chrono::milliseconds kEvery{100};
+
+}  // namespace
+
+void StartDisplay::begin(os::EventLoop& loop, std::vector<std::string> names) {
+  board_.name_hosts(std::move(names));
+  if (!line_.enabled()) return;
+  loop.call_after(kQuietStart, [this, &loop] { tick(loop); });
+}
+
+void StartDisplay::reach(int host, Stage stage, std::string_view detail) {
+  board_.reach(host, stage, detail, os::Clock::now());
+}
+
+void StartDisplay::ranks_run() {
+  board_.stop(os::Clock::now());
+  line_.clear();
+}
+
+void StartDisplay::stop() {
+  board_.stop(os::Clock::now());
+  hide();
+}
+
+void StartDisplay::hide() {
+  hidden_ = true;
+  line_.clear();
+}
+
+void StartDisplay::tick(os::EventLoop& loop) {
+  if (hidden_) return;
+  loop.call_after(kEvery, [this, &loop] { tick(loop); });
+  if (board_.stopped() && !board_.meeting()) return line_.clear();
+  constexpr std::string_view kName = "horarun: ";
+  const std::size_t width = line_.width();
+  line_.show(std::string(kName) + board_.line(os::Clock::now(), width - kName.size()));
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,36 @@
+// Keeps the start board and shows it: one living line on a terminal, at most ten times a second.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/startup/live_line.h"
+#include "launcher/startup/start_board.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+class StartDisplay {
+ public:
+  StartDisplay(os::Clock::time_point start, bool wanted) : board_(start), line_(wanted) {}
+
+  void begin(os::EventLoop& loop, std::vector<std::string> names);
+  void reach(int host, Stage stage, std::string_view detail = {});
+  // The ranks run: the line goes, but for the time in which they meet and are silent.
+  void ranks_run();
+  // It is over, or somebody else writes to the terminal: the line goes for good.
+  void stop();
+  void hide();
+
+  const StartBoard& board() const { return board_; }
+
+ private:
+  void tick(os::EventLoop& loop);
+
+  StartBoard board_;
+  LiveLine line_;
+  bool hidden_ = false;
+};
+
+}  // namespace hora::launcher

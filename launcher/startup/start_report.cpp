@@ -1,0 +1,36 @@
+#include "launcher/startup/start_report.h"
+
+#include <map>
+
+#include "launcher/failures/proof.h"
+
+namespace hora::launcher {
+
+std::string start_timeout_text(const StartBoard& board, StartBoard::TimePoint now,
+                               const std::string& reach) {
+  struct Standing {
+    std::string first;
+    int count = 0;
+  };
+  std::map<Stage, Standing> standing;
+  for (std::size_t host = 0; host < board.names().size(); ++host) {
+    const auto& steps = board.steps()[host];
+    const Stage stage = steps.empty() ? Stage::kResolve : steps.back().stage;
+    if (stage == Stage::kAgent || stage >= Stage::kReady) continue;
+    auto& entry = standing[stage];
+    if (entry.count++ == 0) entry.first = board.names()[host];
+  }
+  std::string text = board.table(now);
+  for (const auto& [stage, entry] : standing) {
+    const StageAdvice advice = stage_advice(stage);
+    text += "  " + entry.first;
+    if (entry.count > 1) text += " and " + std::to_string(entry.count - 1) + " more";
+    text += " (" + std::string(stage_name(stage)) + "): " + std::string(advice.cause) + "\n";
+    if (!advice.command.empty()) {
+      text += "    try: " + fill_command(advice.command, reach, Host{entry.first, "", {}}) + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace hora::launcher

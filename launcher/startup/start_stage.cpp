@@ -1,0 +1,39 @@
+#include "launcher/startup/start_stage.h"
+
+namespace hora::launcher {
+
+std::string_view stage_name(Stage stage) {
+  switch (stage) {
+    case Stage::kResolve:
+      return "resolve";
+    case Stage::kConnect:
+      return "connect";
+    case Stage::kHostKey:
+      return "host key";
+    case Stage::kAuthenticate:
+      return "authenticate";
+    case Stage::kShell:
+      return "shell";
+    case Stage::kShip:
+      return "ship";
+    case Stage::kAgent:
+      return "agent";
+    case Stage::kRoute:
+      return "route";
+    case Stage::kPrepare:
+      return "prepare";
+    case Stage::kReady:
+      return "ready";
+    case Stage::kRanks:
+      return "ranks";
+    case Stage::kRendezvous:
+      return "rendezvous";
+    case Stage::kFirstCollective:
+      return "first collective";
+    case Stage::kWork:
+      return "work";
+  }
+  return "unknown";
+}
+
+}  // namespace hora::launcher

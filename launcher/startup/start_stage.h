@@ -1,0 +1,28 @@
+// How far a host has come on its way to running ranks.  [pure]
+#pragma once
+
+#include <string_view>
+
+namespace hora::launcher {
+
+// For progress, --timings and start-up errors. Transports report up to kAgent, the supervisor what
+// follows.
+enum class Stage {
+  kResolve,
+  kConnect,
+  kHostKey,
+  kAuthenticate,
+  kShell,
+  kShip,
+  kAgent,
+  kRoute,    // tries which addresses lead to the other hosts
+  kPrepare,  // has its order
+  kReady,
+  kRanks,
+  kRendezvous,       // its ranks meet the others
+  kFirstCollective,  // they have met; the first operation is still to end
+  kWork,
+};
+std::string_view stage_name(Stage stage);
+
+}  // namespace hora::launcher

@@ -1,0 +1,21 @@
+#include "launcher/startup/timings.h"
+
+#include <cstdio>
+
+namespace hora::launcher {
+
+std::string Timings::text() const {
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  std::string text;
+  auto before = start_;
+  for (const auto& [phase, when] : marks_) {
+    char figures[64];
+    std::snprintf(figures, sizeof figures, "%10.3f ms  +%9.3f  ",
+                  Milliseconds(when - start_).count(), Milliseconds(when - before).count());
+    text += figures + phase + "\n";
+    before = when;
+  }
+  return text;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,228 @@
+#include "launcher/supervisor/mpi_engine.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "launcher/job/locality.h"
+#include "launcher/plan/mpirun_plan.h"
+#include "launcher/plan/plan.h"
+#include "launcher/process/program_search.h"
+#include "launcher/process/spawn.h"
+#include "launcher/text/shell_words.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+// What a rank of the preparing launch prints: its host's bundle and the interface chosen for it.
+constexpr std::string_view kFinding = "hora-finding ";
+
+std::vector<char*> pointers(const Words& words) {
+  std::vector<char*> out;
+  for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+Words entries(const EnvironmentList& environment) {
+  Words out;
+  for (const auto& [name, value] : environment) out.push_back(name + "=" + value);
+  return out;
+}
+
+std::string path_of(const EnvironmentList& environment) {
+  for (const auto& [name, value] : environment) {
+    if (name == "PATH") return value;
+  }
+  return "/usr/local/bin:/usr/bin:/bin";
+}
+
+struct Ran {
+  int code = 0;
+  std::string output;
+};
+
+// stdout and, when `with_errors`, stderr; until the program ends.
+Result<Ran> capture(const std::string& program, const Words& argv,
+                    const EnvironmentList& environment, bool with_errors) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "making a pipe");
+  const os::Fd reader(ends[0]);
+  os::Fd writer(ends[1]);
+  const os::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const Words variables = entries(environment);
+  const auto arguments = pointers(argv);
+  const auto values = pointers(variables);
+  SpawnRequest request;
+  request.program = program.c_str();
+  request.argv = arguments.data();
+  request.envp = values.data();
+  request.stdin_fd = null.get();
+  request.stdout_fd = writer.get();
+  request.stderr_fd = with_errors ? writer.get() : STDERR_FILENO;
+  request.new_session = false;  // an interrupt at the terminal is for it, too
+  request.die_with_parent = true;
+  const SpawnOutcome child = spawn(request);
+  if (!child.ok()) return errno_error(child.errnum, "executing " + program);
+  writer.reset();
+  Ran ran;
+  char chunk[4096];
+  while (true) {
+    const ssize_t count = ::read(reader.get(), chunk, sizeof chunk);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    ran.output.append(chunk, static_cast<std::size_t>(count));
+  }
+  int status = 0;
+  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return ran;
+}
+
+struct Mpirun {
+  std::string path;
+  MpiFlavour flavour = MpiFlavour::kOpenMpi;
+};
+
+Result<Mpirun> find_mpirun(const EnvironmentList& environment) {
+  auto path = find_program("mpirun", path_of(environment), AT_FDCWD);
+  if (!path) {
+    return make_error(
+        ErrorCode::kUsage,
+        "--mpi: there is no mpirun in $PATH; install Open MPI or MPICH, or leave --mpi "
+        "out: Hora starts ranks without it");
+  }
+  auto version = capture(*path, {"mpirun", "--version"}, environment, true);
+  if (!version) return std::move(version).error().with_context("--mpi");
+  if (version->code != 0) {
+    return make_error(ErrorCode::kUsage, "--mpi: " + *path + " --version failed with exit code " +
+                                             std::to_string(version->code) + ": " +
+                                             std::string(trim(version->output)));
+  }
+  auto flavour = parse_mpi_flavour(version->output);
+  if (!flavour) return std::move(flavour).error();
+  return Mpirun{std::move(*path), *flavour};
+}
+
+bool all_local(const std::vector<Host>& hosts) {
+  const std::vector<bool> local = find_local_hosts(hosts);
+  return std::all_of(local.begin(), local.end(), [](bool each) { return each; });
+}
+
+// This program again, one rank per host that tells what it finds; everything is in place then.
+Words preparing_command(const JobSpec& spec, std::vector<Host> hosts) {
+  for (Host& host : hosts) host.slots = 1;
+  Words argv = {"horarun",
+                "-H",
+                format_host_list(hosts),
+                "--no-prefix-output",
+                "--stdin",
+                "none",
+                "--wdir",
+                "/",
+                "--fan-out",
+                std::to_string(spec.fan_out),
+                "--start-timeout",
+                std::to_string(spec.start_timeout.count()) + "ms"};
+  const auto option = [&argv](const std::string& name, const std::string& value) {
+    if (!value.empty()) argv.insert(argv.end(), {name, value});
+  };
+  if (spec.ssh.port) option("-p", std::to_string(*spec.ssh.port));
+  option("-i", spec.ssh.identity_file);
+  option("--ssh-config-file", spec.ssh.config_file);
+  if (spec.ssh.accept_new_host_keys) argv.push_back("--accept-new-host-keys");
+  if (spec.transport == TransportKind::kSsh) option("--transport", "ssh");
+  if (!spec.rsh_command.empty()) option("--rsh", quote_shell_words(spec.rsh_command));
+  option("--network-interfaces", join(spec.network_interfaces, ","));
+  if (spec.verbose) argv.push_back("--verbose");
+  const bool ours = spec.runtime == RuntimeKind::kHora;
+  option("--runtime", ours ? "hora" : "host");
+  const std::string script = "echo \"" + std::string(kFinding) + "$HOROVOD_GLOO_IFACE " +
+                             (ours ? "${PYTHONPATH%%/python*}" : "") + "\"";
+  argv.insert(argv.end(), {"/bin/sh", "-c", script});
+  return argv;
+}
+
+void add_once(Words& list, std::string_view word) {
+  if (!word.empty() && std::find(list.begin(), list.end(), word) == list.end()) {
+    list.emplace_back(word);
+  }
+}
+
+// "hora-finding eth0 /root/.cache/hora/abc"
+HostFindings parse_findings(const std::string& output) {
+  HostFindings findings;
+  for (const std::string_view line : split(output, '\n')) {
+    if (line.substr(0, kFinding.size()) != kFinding) continue;
+    const std::string_view rest = line.substr(kFinding.size());
+    const std::size_t blank = rest.find(' ');
+    add_once(findings.interfaces, rest.substr(0, blank));
+    if (blank != std::string_view::npos) add_once(findings.bundles, rest.substr(blank + 1));
+  }
+  return findings;
+}
+
+}  // namespace
+
+Result<std::string> mpirun_dry_run(const JobSpec& spec, const EnvironmentList& environment) {
+  auto mpirun = find_mpirun(environment);
+  if (!mpirun) return std::move(mpirun).error();
+  const std::vector<Host> hosts = settle_named_slots(spec);
+  auto plan = plan_job(hosts, spec.num_proc);
+  if (!plan) return std::move(plan).error();
+  HostFindings findings;
+  const auto variables = mpirun_environment(environment, spec, mpirun->flavour, findings);
+  auto argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, variables);
+  if (!argv) return std::move(argv).error();
+  std::string text = quote_shell_words(*argv) + "\n";
+  if (spec.runtime == RuntimeKind::kHora) {
+    text += "# at launch: the runtime's folders come first in PATH, LD_LIBRARY_PATH, PYTHONPATH\n";
+  }
+  if (spec.network_interfaces.empty() && plan->hosts.size() > 1) {
+    text += "# at launch: the network interface between the hosts is chosen and added\n";
+  }
+  return text;
+}
+
+Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
+                          const EnvironmentList& environment) {
+  auto mpirun = find_mpirun(environment);
+  if (!mpirun) return std::move(mpirun).error();
+  const std::vector<Host> hosts = settle_named_slots(spec);
+  auto plan = plan_job(hosts, spec.num_proc);
+  if (!plan) return std::move(plan).error();
+  HostFindings findings;
+  // A first look, for an error before anything is started.
+  auto argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, environment);
+  if (!argv) return std::move(argv).error();
+  if (all_local(hosts)) {
+    if (spec.runtime == RuntimeKind::kHora) findings.bundles = {installation.bundle_directory};
+  } else {
+    auto prepared = capture("/proc/self/exe", preparing_command(spec, hosts), environment, false);
+    if (!prepared) return std::move(prepared).error().with_context("preparing the hosts");
+    if (prepared->code != 0) return prepared->code;  // it has said why
+    findings = parse_findings(prepared->output);
+  }
+  const auto variables = mpirun_environment(environment, spec, mpirun->flavour, findings);
+  argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, variables);
+  if (!argv) return std::move(argv).error();
+  if (spec.verbose) std::fprintf(stderr, "horarun: %s\n", quote_shell_words(*argv).c_str());
+  if (::chdir(spec.working_directory.c_str()) != 0) {
+    return errno_error(errno, "the working directory " + quote(spec.working_directory));
+  }
+  const Words values = entries(variables);
+  ::execve(mpirun->path.c_str(), pointers(*argv).data(), pointers(values).data());
+  return errno_error(errno, "executing " + mpirun->path);
+}
+
+}  // namespace hora::launcher

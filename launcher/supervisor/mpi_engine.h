@@ -1,0 +1,21 @@
+// --mpi: the ranks are started by the site's mpirun.
+#pragma once
+
+#include <string>
+
+#include "launcher/build/bundle.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/worker_environment.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// The command line as it would be executed, and what is only known at launch.
+Result<std::string> mpirun_dry_run(const JobSpec& spec, const EnvironmentList& environment);
+
+// Brings the runtime to the hosts, then becomes mpirun: on success it does not return, and the exit
+// code is mpirun's. An int: the exit code of a launch that failed before, already told to the user.
+Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
+                          const EnvironmentList& environment);
+
+}  // namespace hora::launcher

@@ -1,0 +1,35 @@
+// The launcher's signals as events on its loop. Blocks them in the calling thread (and so in every
+// thread made later); the destructor puts the old mask back.
+#pragma once
+
+#include <signal.h>
+
+#include <functional>
+#include <memory>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+class Signals {
+ public:
+  // INT TERM HUP end the job; QUIT asks where it stands; TSTP CONT stop and resume it; USR1 USR2
+  // are passed on. PIPE is ignored: a closed reader is seen where it is written to.
+  static Result<std::unique_ptr<Signals>> watch(os::EventLoop& loop,
+                                                std::function<void(int signal)> handler);
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+ private:
+  Signals(os::EventLoop& loop, os::Fd fd, const sigset_t& old_mask)
+      : loop_(loop), fd_(std::move(fd)), old_mask_(old_mask) {}
+
+  os::EventLoop& loop_;
+  os::Fd fd_;
+  sigset_t old_mask_;
+};
+
+}  // namespace hora::launcher

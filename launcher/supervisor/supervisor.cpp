@@ -1,0 +1,412 @@
+#include "launcher/supervisor/supervisor.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/agent/host_facts.h"
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/job/locality.h"
+#include "launcher/report/rank_bill.h"
+#include "rendezvous/os/log.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::string_view kComponent = "horarun";
+// Connections to the rendezvous: of ranks, and of strangers who would keep them out.
+constexpr std::size_t kMeetingFiles = 8'192;
+constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
+
+// Connections, files and links need descriptors; the ranks must not inherit the raised limit, so
+// this runs after the local agent was started.
+void raise_descriptor_limit(std::size_t needed) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, needed);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    os::log_debug(kComponent, "the limit of open files could not be raised");
+  }
+}
+
+}  // namespace
+
+Supervisor::Supervisor(JobSpec spec, Installation installation, EnvironmentList environment)
+    : spec_(std::move(spec)),
+      installation_(std::move(installation)),
+      environment_(std::move(environment)),
+      packed_(pack_ship_files()),
+      display_(timings_.start(), !spec_.json && !spec_.verbose),
+      events_(spec_.json, !spec_.report_file.empty()) {}
+
+// Links go before the transports that pump them, everything before the loop.
+Supervisor::~Supervisor() {
+  hosts_.clear();
+  connector_.reset();
+}
+
+Result<int> Supervisor::run() {
+  HORA_TRY(make_plan());
+  HORA_TRY(set_up());
+  if (spec_.elastic) {
+    start_elastic();
+  } else {
+    connect_hosts();
+  }
+  beat();
+  arm_deadline();
+  HORA_TRY(loop_->run());
+  display_.stop();
+  print_outcome();
+  if (spec_.timings) {
+    std::fputs((timings_.text() + display_.board().waterfall() +
+                resource_bill(state_->outcome().exits, plan_.hosts))
+                   .c_str(),
+               stderr);
+  }
+  const int code = state_->outcome().exit_code();
+  // The last output may turn out to be lost when the ranks have succeeded already.
+  if (code == 0 && stdout_error_ != 0) return lost_output_code();
+  return code;
+}
+
+Status Supervisor::set_up() {
+  auto loop = os::EventLoop::create();
+  if (!loop) return std::move(loop).error();
+  loop_ = std::move(*loop);
+  auto signals = Signals::watch(*loop_, [this](int signal) { on_signal(signal); });
+  if (!signals) return std::move(signals).error();
+  signals_ = std::move(*signals);
+  make_autopsy();
+  identity_.job_id = os::random_token();
+  identity_.token = os::random_token();
+
+  JobState::Options options;
+  options.hosts = static_cast<int>(plan_.hosts.size());
+  options.grace = spec_.grace;
+  options.start_timeout = spec_.start_timeout;
+  options.timeout = spec_.timeout;
+  options.elastic = spec_.elastic.has_value();
+  state_.emplace(options, timings_.start());
+
+  if (open_hosts_.empty()) adopt(std::move(plan_));
+  return Ok{};
+}
+
+Status Supervisor::make_plan() {
+  if (spec_.elastic) return Ok{};  // an epoch at a time
+  std::vector<Host> hosts = settle_named_slots(spec_);
+  if (!has_open_slots(hosts)) {
+    auto plan = plan_job(hosts, spec_.num_proc);
+    if (!plan) return std::move(plan).error();
+    plan_ = std::move(*plan);
+    return plan_chaos();
+  }
+  for (Host& host : hosts) {
+    if (host.slots == 0) continue;
+    plan_.hosts.push_back({host, static_cast<int>(plan_.hosts.size()), {}});
+    open_hosts_.push_back(std::move(host));
+  }
+  return Ok{};
+}
+
+void Supervisor::adopt(Plan plan) {
+  plan_ = std::move(plan);
+  streams_ = std::make_unique<JobStreams>(
+      *loop_, spec_, plan_,
+      JobStreams::Handlers{[this](int host, FrameType type, std::string_view payload) {
+                             const auto& link = hosts_[host].link;
+                             if (!link || !link->is_open()) return false;
+                             link->send(type, payload);
+                             return true;
+                           },
+                           [this](int errnum) { on_stdout_broken(errnum); }});
+}
+
+// The plan fills hosts in order, so those that it leaves out are the last ones.
+Status Supervisor::count_gpu_slots() {
+  std::vector<int> gpus;
+  for (const HostRun& run : hosts_) gpus.push_back(run.hello->gpus);
+  auto hosts = settle_gpu_slots(open_hosts_, gpus);
+  if (!hosts) return std::move(hosts).error();
+  auto plan = plan_job(*hosts, spec_.num_proc);
+  if (!plan) return std::move(plan).error();
+  for (std::size_t host = plan->hosts.size(); host < hosts_.size(); ++host) {
+    feed(HostUnneeded{static_cast<int>(host)});
+  }
+  hosts_.resize(plan->hosts.size());
+  adopt(std::move(*plan));
+  open_hosts_.clear();
+  HORA_TRY(plan_chaos());
+  return streams_->open();
+}
+
+// --- connecting ----------------------------------------------------------------------------------
+
+void Supervisor::connect_hosts() {
+  std::vector<Host> named;
+  for (const HostPlan& host : plan_.hosts) named.push_back(host.host);
+  std::vector<bool> local(named.size(), false);
+  if (spec_.transport == TransportKind::kAuto) local = find_local_hosts(named);
+
+  hosts_.resize(named.size());
+  std::vector<std::string> names;
+  for (const Host& host : named) names.push_back(host.name);
+  display_.begin(*loop_, std::move(names));
+  std::vector<int> order;  // the local ones first: they must not inherit the raised limit
+  for (int i = 0; i < static_cast<int>(named.size()); ++i) {
+    hosts_[i].remote = !local[i];
+    if (local[i])
+      order.insert(order.begin(), i);
+    else
+      order.push_back(i);
+  }
+  bool prepared = false;
+  const auto prepare = [&]() -> Status {
+    prepared = true;
+    const std::size_t files =
+        spec_.output_directory.empty() ? 0 : 2 * static_cast<std::size_t>(plan_.world_size);
+    raise_descriptor_limit(64 + 4 * hosts_.size() + files + kMeetingFiles);
+    return streams_ ? streams_->open() : Status(Ok{});
+  };
+  // A transport knows why it did not come further: its word is to be there before time is up.
+  const auto deadline = timings_.start() + spec_.start_timeout -
+                        std::min<Milliseconds>(Milliseconds(250), spec_.start_timeout / 10);
+  connector_ = std::make_unique<HostConnector>(
+      spec_, installation_, hosts_.size() > 1,
+      [this](int host, Stage stage, std::string_view detail) {
+        loop_->post(
+            [this, host, stage, text = std::string(detail)] { on_stage(host, stage, text); });
+      });
+  for (const int i : order) {
+    if (hosts_[i].remote && !prepared) {
+      if (auto ready = prepare(); !ready) return launch_failed(failure::kUsage, ready.error());
+    }
+    if (!connect_host(i, deadline)) return;
+  }
+  if (!prepared) {
+    if (auto ready = prepare(); !ready) return launch_failed(failure::kUsage, ready.error());
+  }
+  timings_.mark("connections begun");
+}
+
+bool Supervisor::connect_host(int host, os::Clock::time_point deadline) {
+  HostRun& run = hosts_[host];
+  auto stream = connector_->connect(plan_.hosts[host].host, host, !run.remote, deadline);
+  if (!stream) {
+    const auto code = run.remote ? failure::kConnect : failure::kAgent;
+    const std::string& what = stream.error().message;
+    feed(HostFailed{host, {std::string(code), what, failure::open_files_advice(what, "here")}});
+    return false;
+  }
+  run.link = std::make_unique<HostLink>(
+      *loop_, std::move(*stream),
+      HostLink::Handlers{
+          [this, host](Frame frame) { on_frame(host, std::move(frame)); },
+          [this, host](std::string detail) { on_link_end(host, std::move(detail)); }});
+  if (auto opened = run.link->open(); !opened) {
+    feed(HostFailed{host, {std::string(failure::kInternal), opened.error().message, ""}});
+    return false;
+  }
+  return true;
+}
+
+void Supervisor::on_stage(int host, Stage stage, std::string_view detail) {
+  if (host >= static_cast<int>(hosts_.size())) return;  // not needed after all
+  reach(host, stage, detail);
+}
+
+void Supervisor::reach(int host, Stage stage, std::string_view detail) {
+  display_.reach(host, stage, detail);
+  events_.emit("stage", {{"host", name_of(host)},
+                         {"stage", std::string(stage_name(stage))},
+                         {"detail", std::string(detail)}});
+  os::log_debug(kComponent, name_of(host) + ": " + std::string(stage_name(stage)) +
+                                (detail.empty() ? "" : ": " + std::string(detail)));
+}
+
+// --- what agents say -----------------------------------------------------------------------------
+
+void Supervisor::on_frame(int host, Frame frame) {
+  if (hosts_[host].goodbye) return;  // that was its last word
+  const bool knows_ranks = hosts_[host].hello && streams_;
+  if (!knows_ranks && frame.type != FrameType::kHello && frame.type != FrameType::kFailure &&
+      frame.type != FrameType::kLog && frame.type != FrameType::kGoodbye) {
+    return protocol_error(host, make_error(ErrorCode::kFailed, "the agent speaks out of turn"));
+  }
+  switch (frame.type) {
+    case FrameType::kHello:
+      return on_hello(host, frame.payload);
+    case FrameType::kProbeResult:
+      return on_probe_result(host, frame.payload);
+    case FrameType::kReady:
+      reach(host, Stage::kReady);
+      return feed(HostReady{host});
+    case FrameType::kStarted:
+      return on_started(host, frame.payload);
+    case FrameType::kStacks:
+      return check(host, autopsy_->on_stacks(host, frame.payload));
+    case FrameType::kProgress:
+      return on_progress(host, frame.payload);
+    case FrameType::kOutput:
+      autopsy_->heard();
+      display_.hide();
+      return check(host, streams_->output(host, frame.payload));
+    case FrameType::kOutputEnd:
+      return check(host, streams_->output_end(host, frame.payload));
+    case FrameType::kInputAck:
+      return check(host, streams_->input_delivered(frame.payload));
+    case FrameType::kExit:
+      return on_exit(host, frame.payload);
+    case FrameType::kFailure:
+      return on_agent_failure(host, frame.payload);
+    case FrameType::kSuspend:
+      return on_suspended(host);
+    case FrameType::kGoodbye:
+      return on_goodbye(host, frame.payload);
+    case FrameType::kLog: {
+      const auto line = decode_log_line(frame.payload);
+      if (!line) return protocol_error(host, line.error());
+      const int level = std::clamp(line->level, 0, 4);
+      return os::log(static_cast<os::LogLevel>(level), name_of(host), line->message);
+    }
+    default:
+      return protocol_error(
+          host, make_error(ErrorCode::kFailed,
+                           "unexpected frame " + std::to_string(static_cast<int>(frame.type))));
+  }
+}
+
+void Supervisor::check(int host, const Status& status) {
+  if (!status) protocol_error(host, status.error());
+}
+
+void Supervisor::on_hello(int host, const std::string& payload) {
+  auto hello = decode_hello(payload);
+  if (!hello) return protocol_error(host, hello.error());
+  HostRun& run = hosts_[host];
+  run.clock_offset = Milliseconds((wall_clock_ns() - hello->clock_ns) / 1'000'000);
+  run.hello = std::move(*hello);
+  display_.reach(host, Stage::kAgent);
+  timings_.mark("agent on " + name_of(host));
+  if (spec_.runtime == RuntimeKind::kHora && !run.hello->have_bundle &&
+      !installation_.bundle_hash.empty()) {
+    if (!bundle_frames_) {
+      auto frames = bundle_frames(installation_);
+      if (!frames) return launch_failed(failure::kShip, frames.error());
+      bundle_frames_ = *frames;
+    }
+    reach(host, Stage::kShip, "the runtime");
+    run.shipped_bytes += bundle_frames_->size();
+    run.link->send_shared(bundle_frames_);
+  }
+  events_.emit("agent", {{"host", name_of(host)},
+                         {"hostname", run.hello->hostname},
+                         {"pid", run.hello->pid},
+                         {"shipped_bytes", static_cast<std::int64_t>(run.shipped_bytes)}});
+  os::log_info(kComponent, name_of(host) + ": agent ready, shipped " +
+                               std::to_string(run.shipped_bytes) + " bytes of runtime");
+  feed(HostGreeted{host});
+}
+
+void Supervisor::on_started(int host, const std::string& payload) {
+  const auto started = decode_started(payload);
+  if (!started) return protocol_error(host, started.error());
+  reach(host, Stage::kRanks);
+  for (const std::string& note : started->notes) {
+    events_.emit("placement", {{"host", name_of(host)}, {"note", note}});
+    os::log_info(kComponent, name_of(host) + ": " + note);
+  }
+  if (!elastic_ && --hosts_to_start_ == 0) {
+    display_.ranks_run();
+    watch_for_stall();
+    begin_chaos();
+  }
+  timings_.mark("ranks started on " + name_of(host));
+  for (const auto& [rank, pid] : started->pids) {
+    events_.emit("rank_start",
+                 {{"rank", std::int64_t{rank}}, {"host", name_of(host)}, {"pid", pid}});
+  }
+}
+
+// Of ranks that use the runtime: how far they are in meeting each other. Later it says that they
+// work.
+void Supervisor::on_progress(int host, std::string_view payload) {
+  const auto meeting = read_u32(payload);
+  const auto joined = read_u32(payload);
+  const auto worked = read_u32(payload);
+  if (!meeting || !joined || !worked) {
+    return protocol_error(host, make_error(ErrorCode::kFailed, "a malformed progress"));
+  }
+  autopsy_->heard();
+  if (elastic_) return;  // its hosts come and go: they have no stages
+  const std::size_t ranks = plan_.hosts[host].slots.size();
+  const Stage stage = *worked >= ranks   ? Stage::kWork
+                      : *joined >= ranks ? Stage::kFirstCollective
+                      : *meeting > 0     ? Stage::kRendezvous
+                                         : Stage::kRanks;
+  HostRun& run = hosts_[host];
+  if (stage > run.progress) reach(host, run.progress = stage);
+}
+
+void Supervisor::on_exit(int host, const std::string& payload) {
+  auto exit = decode_rank_exit(payload);
+  if (!exit) return protocol_error(host, exit.error());
+  if (!streams_->is_rank_of(host, exit->rank)) {
+    return protocol_error(host, make_error(ErrorCode::kFailed, "exit of a rank that is not there"));
+  }
+  streams_->rank_ended(exit->rank);
+  events_.emit("rank_exit", {{"rank", std::int64_t{exit->rank}},
+                             {"host", name_of(host)},
+                             {"exit_code", std::int64_t{exit_code_of(*exit)}},
+                             {"signal", std::int64_t{exit->signal}},
+                             {"terminated", exit->terminated_by_us},
+                             {"max_rss_bytes", exit->max_rss_bytes},
+                             {"user_time_us", exit->user_time_us},
+                             {"system_time_us", exit->system_time_us},
+                             {"last_operation", exit->last_operation}});
+  os::log_debug(kComponent, "rank " + std::to_string(exit->rank) + " ended with code " +
+                                std::to_string(exit_code_of(*exit)));
+  feed(RankEnded{host, std::move(*exit), hosts_[host].clock_offset});
+}
+
+void Supervisor::on_agent_failure(int host, const std::string& payload) {
+  auto failure = decode_failure(payload);
+  if (!failure) return protocol_error(host, failure.error());
+  feed(HostFailed{host, std::move(*failure)});
+}
+
+// The ranks are gone; the agent itself is when its stream ends, and not before that is the host
+// left as it was found.
+void Supervisor::on_goodbye(int host, const std::string& payload) {
+  auto goodbye = decode_goodbye(payload);
+  if (!goodbye) return protocol_error(host, goodbye.error());
+  hosts_[host].goodbye = std::move(*goodbye);
+  loop_->call_after(kLeavePatience, [this, host] {
+    if (hosts_[host].link && hosts_[host].link->is_open()) on_link_end(host, {});
+  });
+}
+
+void Supervisor::on_link_end(int host, std::string detail) {
+  if (hosts_[host].goodbye) {
+    const auto& exits = state_->outcome().exits;
+    int missing = 0;
+    for (const Slot& slot : plan_.hosts[host].slots) missing += exits.count(slot.rank) == 0;
+    return feed(HostFinished{host, *hosts_[host].goodbye, missing});
+  }
+  if (!hosts_[host].hello) {
+    return feed(HostFailed{host, {std::string(failure::kAgent), std::move(detail), ""}});
+  }
+  feed(HostLost{host, std::move(detail), hosts_[host].link->last_heard()});
+}
+
+void Supervisor::protocol_error(int host, const Error& error) {
+  feed(HostFailed{host, {std::string(failure::kProtocol), error.message, ""}});
+}
+
+}  // namespace hora::launcher

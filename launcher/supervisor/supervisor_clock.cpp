@@ -1,0 +1,116 @@
+// What reaches a Supervisor from outside its hosts: time, signals, the reader of its output.
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "launcher/failures/failure_code.h"
+#include "launcher/supervisor/supervisor.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr Milliseconds kSuspendPatience{1'000};
+constexpr Milliseconds kLongestPause{2'500};  // between heartbeats: agents without an order know no lease
+
+}  // namespace
+
+void Supervisor::arm_deadline() {
+  if (deadline_timer_ != 0) loop_->cancel(deadline_timer_);
+  deadline_timer_ = 0;
+  const auto deadline = state_->next_deadline();
+  if (!deadline) return;
+  deadline_timer_ = loop_->call_at(*deadline, [this] {
+    deadline_timer_ = 0;
+    // Before a job that ran out of time is ended: where does it stand?
+    if (state_->started() && !state_->ending() && !std::exchange(last_autopsy_made_, true)) {
+      return autopsy_->begin("--timeout", [this] { feed(ClockTick{}); });
+    }
+    feed(ClockTick{});
+  });
+}
+
+void Supervisor::beat() {
+  const auto now = os::Clock::now();
+  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
+    HostRun& run = hosts_[host];
+    if (!run.hello || !run.link->is_open()) continue;
+    if (now - run.link->last_heard() > spec_.lease) {
+      run.link->close();
+      const auto silence =
+          std::chrono::duration_cast<std::chrono::seconds>(now - run.link->last_heard());
+      feed(HostLost{host, "no sign of life for " + std::to_string(silence.count()) + " s",
+                    run.link->last_heard()});
+    } else {
+      run.link->send(FrameType::kHeartbeat);
+    }
+  }
+  const Milliseconds pause = std::min<Milliseconds>(spec_.lease / 4, kLongestPause);
+  if (!state_->done()) loop_->call_after(pause, [this] { beat(); });
+}
+
+void Supervisor::on_signal(int signal) {
+  switch (signal) {
+    case SIGINT:
+    case SIGTERM:
+    case SIGHUP:
+      if (flushing_) return loop_->stop();  // the reader does not read: do not wait for it
+      return feed(UserSignal{signal});
+    case SIGQUIT:  // Ctrl-\ asks where the job stands; before there are ranks it ends it
+      if (!state_->started() || state_->ending()) return feed(UserSignal{signal});
+      return autopsy_->begin("SIGQUIT", [] {});
+    case SIGUSR1:
+    case SIGUSR2:
+      for (HostRun& run : hosts_) {
+        if (run.link)
+          run.link->send(FrameType::kSignal, u32_payload(static_cast<std::uint32_t>(signal)));
+      }
+      return;
+    case SIGTSTP:
+      return suspend();
+    default:
+      return;  // CONT: handled where we stopped, or nothing to do
+  }
+}
+
+// Ctrl-Z: first the ranks stop, on all hosts, then we do.
+void Supervisor::suspend() {
+  if (suspend_timer_ != 0) return;
+  hosts_to_suspend_ = 0;
+  for (HostRun& run : hosts_) {
+    if (!run.hello || !run.link->is_open()) continue;
+    run.link->send(FrameType::kSuspend);
+    ++hosts_to_suspend_;
+  }
+  suspend_timer_ = loop_->call_after(kSuspendPatience, [this] { stop_myself(); });
+  if (hosts_to_suspend_ == 0) stop_myself();
+}
+
+void Supervisor::on_suspended(int) {
+  if (suspend_timer_ != 0 && --hosts_to_suspend_ == 0) stop_myself();
+}
+
+void Supervisor::stop_myself() {
+  loop_->cancel(suspend_timer_);
+  suspend_timer_ = 0;
+  ::raise(SIGSTOP);
+  // ... and here the shell's fg or bg continues us.
+  for (HostRun& run : hosts_) {
+    if (!run.hello || !run.link->is_open()) continue;
+    run.link->forgive_silence();
+    run.link->send(FrameType::kResume);
+  }
+  if (streams_) streams_->resume_input();
+}
+
+void Supervisor::on_stdout_broken(int errnum) {
+  stdout_error_ = errnum;
+  if (errnum == EPIPE) return feed(OutputClosed{});
+  launch_failed(failure::kOutput, errno_error(errnum, "writing to standard output"));
+}
+
+std::string Supervisor::name_of(int host) const { return plan_.hosts[host].host.name; }
+
+}  // namespace hora::launcher

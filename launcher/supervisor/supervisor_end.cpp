@@ -1,0 +1,104 @@
+// What a Supervisor says of its job: while it hangs, and when it is over.
+#include <signal.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/failures/proof.h"
+#include "launcher/report/job_recorder.h"
+#include "launcher/report/outcome_text.h"
+#include "launcher/supervisor/supervisor.h"
+#include "rendezvous/os/log.h"
+
+namespace hora::launcher {
+
+void Supervisor::make_autopsy() {
+  Autopsy::Handlers handlers;
+  handlers.ask = [this](int host, Milliseconds patience) {
+    const auto& link = hosts_[host].link;
+    if (!link || !link->is_open()) return false;
+    link->send(FrameType::kDump, u32_payload(static_cast<std::uint32_t>(patience.count())));
+    return true;
+  };
+  handlers.hosts = [this]() -> const std::vector<HostPlan>& { return plan_.hosts; };
+  handlers.tell = [this](const std::string& text) {
+    display_.hide();
+    events_.emit("autopsy", {{"text", text}});
+    if (!events_.enabled()) std::fprintf(stderr, "horarun: %s", text.c_str());
+  };
+  autopsy_ = std::make_unique<Autopsy>(*loop_, std::move(handlers));
+}
+
+void Supervisor::watch_for_stall() {
+  if (spec_.on_stall == StallPolicy::kIgnore) return;
+  autopsy_->watch_for_stall(spec_.stall_after, [this] {
+    if (state_->ending()) return;
+    const std::string silence = "no rank has written anything or ended a collective for " +
+                                std::to_string(spec_.stall_after.count() / 1000) + " s";
+    display_.hide();
+    events_.emit("stall", {{"silent_ms", std::int64_t{spec_.stall_after.count()}}});
+    if (!events_.enabled()) std::fprintf(stderr, "horarun: %s (--stall-after)\n", silence.c_str());
+    if (spec_.on_stall == StallPolicy::kWarn) return;
+    autopsy_->begin("stall", [this, silence] {
+      if (spec_.on_stall != StallPolicy::kKill) return;
+      feed(LaunchFailed{{std::string(failure::kStalled), silence + "; the job was ended", ""},
+                        exit_code_of_failure(failure::kStalled)});
+    });
+  });
+}
+
+int Supervisor::lost_output_code() const {
+  if (stdout_error_ == EPIPE) return kExitSignalBase + SIGPIPE;
+  std::fprintf(stderr, "horarun: %s [%s]\n",
+               errno_error(stdout_error_, "writing to standard output").message.c_str(),
+               failure::kOutput.data());
+  return kExitLauncher;
+}
+
+JobReport Supervisor::record(std::string text) const {
+  JobReport report;
+  report.version = HORA_VERSION;
+  report.job_id = identity_.job_id;
+  report.ended_at = rfc3339_now();
+  report.command = spec_.command;
+  report.working_directory = spec_.working_directory;
+  report.plan = &plan_;
+  report.outcome = &state_->outcome();
+  report.board = &display_.board();
+  for (const HostRun& run : hosts_) report.hellos.push_back(run.hello);
+  using Ms = std::chrono::duration<double, std::milli>;
+  for (const auto& [name, when] : timings_.marks()) {
+    report.phases.emplace_back(name, Ms(when - timings_.start()).count());
+  }
+  report.text = std::move(text);
+  report.events = events_.kept();
+  report.secrets = SecretFilter(environment_);
+  report.stacks = autopsy_->last_text();
+  report.chaos = chaos_strikes_;
+  report.seconds = std::chrono::duration<double>(os::Clock::now() - timings_.start()).count();
+  return report;
+}
+
+void Supervisor::print_outcome() {
+  const JobOutcome& outcome = state_->outcome();
+  const std::string text = describe_outcome(
+      outcome, plan_.hosts,
+      {board_at_timeout_, reach_words(spec_), chaos_strikes_, spec_.working_directory});
+  const std::string code = outcome.cause ? outcome.cause->failure.code : std::string();
+  events_.emit("job_end", {{"job_id", identity_.job_id},
+                           {"exit_code", std::int64_t{outcome.exit_code()}},
+                           {"code", code},
+                           {"message", text}});
+  if (!events_.enabled() && !text.empty()) {
+    std::fprintf(stderr, "horarun: %s", text.c_str());
+  }
+  if (spec_.report_file.empty()) return;
+  if (const auto wrote = write_report(record(text), spec_.report_file); !wrote) {
+    os::log_error("horarun", "--report: " + wrote.error().message + " [" +
+                                 std::string(failure::kReport) + "]");
+  }
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,70 @@
+#include "launcher/text/duration.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+
+namespace hora::launcher {
+
+namespace {
+
+struct Unit {
+  std::string_view name;
+  std::int64_t milliseconds;
+};
+
+constexpr std::array kUnits = {Unit{"d", 86'400'000}, Unit{"h", 3'600'000}, Unit{"m", 60'000},
+                               Unit{"s", 1'000}, Unit{"ms", 1}};
+constexpr double kLongest = 365.0 * 86'400'000;
+
+bool is_number_byte(char c) { return (c >= '0' && c <= '9') || c == '.'; }
+
+// The place of a unit in kUnits, or kUnits.size().
+std::size_t find_unit(std::string_view name) {
+  std::size_t place = 0;
+  while (place < kUnits.size() && kUnits[place].name != name) ++place;
+  return place;
+}
+
+}  // namespace
+
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  double total = 0;
+  std::size_t next_unit = 0;  // units before this one are used up
+  bool is_first = true;
+  while (!text.empty()) {
+    std::size_t digits = 0;
+    while (digits < text.size() && is_number_byte(text[digits])) ++digits;
+    double value = 0;
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + digits, value, std::chars_format::fixed);
+    if (digits == 0 || error != std::errc{} || end != text.data() + digits) return std::nullopt;
+    std::size_t letters = digits;
+    while (letters < text.size() && !is_number_byte(text[letters])) ++letters;
+    std::string_view name = text.substr(digits, letters - digits);
+    if (name.empty() && is_first) name = "s";
+    const std::size_t unit = find_unit(name);
+    if (unit == kUnits.size() || unit < next_unit) return std::nullopt;
+    next_unit = unit + 1;
+    is_first = false;
+    total += value * static_cast<double>(kUnits[unit].milliseconds);
+    if (total > kLongest) return std::nullopt;
+    text.remove_prefix(letters);
+  }
+  return std::chrono::milliseconds(std::llround(total));
+}
+
+std::string format_duration(std::chrono::milliseconds duration) {
+  std::int64_t rest = duration.count();
+  std::string out;
+  for (const Unit& unit : kUnits) {
+    if (rest < unit.milliseconds) continue;
+    out += std::to_string(rest / unit.milliseconds) + std::string(unit.name);
+    rest %= unit.milliseconds;
+  }
+  return out.empty() ? "0s" : out;
+}
+
+}  // namespace hora::launcher

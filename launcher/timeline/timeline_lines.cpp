@@ -1,0 +1,86 @@
+#include "launcher/timeline/timeline_lines.h"
+
+#include <nlohmann/json.hpp>
+
+namespace hora::launcher {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& event, const char* name) {
+  const auto found = event.find(name);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// A name or an order of a process becomes one of a thread, but for the rank's own.
+std::optional<Json> merged_metadata(const Json& event, std::int64_t tensor,
+                                    const TimelineSource& source) {
+  const std::string name = text_of(event, "name");
+  Json merged{{"ph", "M"}, {"name", name}, {"pid", source.rank}};
+  if (name == "process_name" && tensor == 0) {
+    const std::string host = source.hostname.empty() ? "" : " (" + source.hostname + ")";
+    merged["args"] = {{"name", "rank " + std::to_string(source.rank) + host}};
+    return merged;
+  }
+  if (name == "process_sort_index" && tensor == 0) {
+    merged["args"] = {{"sort_index", source.rank}};
+    return merged;
+  }
+  if (name == "process_name" || name == "process_sort_index") {
+    merged["name"] = name == "process_name" ? "thread_name" : "thread_sort_index";
+    merged["tid"] = tensor;
+  }
+  const auto arguments = event.find("args");
+  if (arguments != event.end()) merged["args"] = *arguments;
+  return merged;
+}
+
+}  // namespace
+
+std::string_view timeline_event(std::string_view line) {
+  const std::size_t begin = line.find('{');
+  const std::size_t end = line.find_last_not_of(" ,\r\n");
+  if (begin == std::string_view::npos) return {};
+  return line.substr(begin, end + 1 - begin);
+}
+
+std::optional<TimelineSource> read_timeline_source(std::string_view event) {
+  const Json json = Json::parse(event, nullptr, false);
+  if (!json.is_object() || text_of(json, "name") != "hora") return std::nullopt;
+  const auto arguments = json.find("args");
+  if (arguments == json.end() || !arguments->is_object()) return std::nullopt;
+  const auto number = [&](const char* name) -> std::int64_t {
+    const auto found = arguments->find(name);
+    return found != arguments->end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+  };
+  TimelineSource source;
+  source.rank = static_cast<int>(number("rank"));
+  source.hostname = text_of(*arguments, "hostname");
+  source.start_ns = number("start_ns") - number("clock_offset_ns");
+  return source;
+}
+
+Result<std::optional<std::string>> merged_event(std::string_view text, const TimelineSource& source,
+                                                std::int64_t zero_ns) {
+  Json event = Json::parse(text, nullptr, false);
+  if (!event.is_object()) return make_error(ErrorCode::kFailed, "it is no JSON object");
+  const auto process = event.find("pid");
+  const bool of_tensor = process != event.end();
+  const std::int64_t tensor =
+      of_tensor && process->is_number_integer() ? process->get<std::int64_t>() : 0;
+  if (text_of(event, "ph") == "M") {
+    const auto merged = merged_metadata(event, tensor, source);
+    if (!merged) return std::optional<std::string>();
+    return std::optional(merged->dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  const auto time = event.find("ts");
+  if (time == event.end() || !time->is_number()) return std::optional<std::string>();
+  *time = time->get<double>() + static_cast<double>(source.start_ns - zero_ns) / 1000.0;
+  event["pid"] = source.rank;
+  if (of_tensor) event["tid"] = tensor;
+  if (text_of(event, "s") == "g") event["s"] = "p";  // of the rank, not of the whole picture
+  return std::optional(event.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+}  // namespace hora::launcher

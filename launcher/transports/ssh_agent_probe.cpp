@@ -1,0 +1,66 @@
+#include "launcher/transports/ssh_agent_probe.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{3};
+// A length of one byte, and SSH_AGENTC_REQUEST_IDENTITIES.
+constexpr unsigned char kListKeys[] = {0, 0, 0, 1, 11};
+
+bool is_ready(int fd, short events, Clock::time_point deadline) {
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return false;
+    pollfd waiting{fd, events, 0};
+    const int got = ::poll(&waiting, 1, static_cast<int>(left));
+    if (got > 0) return true;
+    if (got == 0 || errno != EINTR) return false;
+  }
+}
+
+bool ask(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return true;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const os::Fd agent(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!agent.valid()) return true;
+  const auto* to = reinterpret_cast<const sockaddr*>(&address);
+  // EAGAIN: so many wait for it already that there is no place left.
+  if (::connect(agent.get(), to, sizeof address) != 0) return errno != EAGAIN;
+  const auto deadline = Clock::now() + kPatience;
+  if (::send(agent.get(), kListKeys, sizeof kListKeys, MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(sizeof kListKeys)) {
+    return true;
+  }
+  return is_ready(agent.get(), POLLIN, deadline);
+}
+
+}  // namespace
+
+bool agent_answers(const std::string& socket_path) {
+  static std::mutex mutex;
+  static std::map<std::string, bool> known;
+  std::lock_guard lock(mutex);
+  const auto found = known.find(socket_path);
+  if (found != known.end()) return found->second;
+  return known[socket_path] = ask(socket_path);
+}
+
+}  // namespace hora::launcher

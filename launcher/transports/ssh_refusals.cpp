@@ -1,0 +1,94 @@
+#include "launcher/transports/ssh_refusals.h"
+
+#include "launcher/failures/failure_code.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+Failure refusal(std::string_view code, std::string message, std::string advice = {}) {
+  return {std::string(code), std::move(message), std::move(advice)};
+}
+
+Failure unknown_key(const std::string& name, const SshTarget& target, const std::string& scan) {
+  const std::string where =
+      target.known_hosts_files.empty() ? "known_hosts" : target.known_hosts_files.front();
+  return refusal(failure::kHostKeyUnknown, "its host key is unknown: " + name,
+                 "compare the fingerprint, then add the key (" + scan + " >> " + where +
+                     "), or trust it on first use with --accept-new-host-keys");
+}
+
+}  // namespace
+
+bool means_busy(std::string_view banner) {
+  return banner.empty() || banner.find("MaxStartups") != std::string_view::npos ||
+         banner.find("Not allowed at this time") != std::string_view::npos;
+}
+
+Failure handshake_refusal(const std::string& banner, const std::string& proxy,
+                          const std::string& error) {
+  if (!proxy.empty()) return refusal(failure::kConnect, "the proxy command ended: " + proxy);
+  if (banner.rfind("SSH-", 0) != 0) {
+    return refusal(failure::kSshProtocol, "this is no ssh server: it said " + quote(banner),
+                   "check the port (-p)");
+  }
+  return refusal(failure::kSshProtocol,
+                 "the key exchange with " + quote(banner) + " failed: " + error,
+                 "where your own ssh can do it: --rsh 'ssh -q'");
+}
+
+std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const SshTarget& target,
+                                        const std::string& error) {
+  using Verdict = SshClient::HostKey::Verdict;
+  const std::string name = key.type + " " + key.fingerprint;
+  const std::string scan = "ssh-keyscan -p " + std::to_string(target.port) + " " + target.address;
+  switch (key.verdict) {
+    case Verdict::kKnown:
+      return std::nullopt;
+    case Verdict::kUnreadable:
+      return refusal(failure::kSshProtocol, "its host key cannot be read: " + error);
+    case Verdict::kChanged:
+      return refusal(failure::kHostKeyChanged,
+                     "its host key is not the one in " + key.known_in + ": it shows " + name,
+                     "if the host was reinstalled, remove the old key (ssh-keygen -R " +
+                         target.known_as + " -f " + key.known_in +
+                         "); otherwise somebody else may be answering");
+    case Verdict::kOtherType:
+      return refusal(failure::kHostKeyChanged,
+                     key.known_in + " has keys of other types for it, it shows " + name,
+                     "add its key of this type if it is genuine (" + scan + ")");
+    case Verdict::kRevoked:
+      return refusal(failure::kHostKeyChanged,
+                     "its host key is revoked in " + key.known_in + ": " + name,
+                     "somebody else may be answering");
+    case Verdict::kUnknown:
+      break;
+  }
+  if (target.checking != HostKeyChecking::kYes) return std::nullopt;
+  return unknown_key(name, target, scan);
+}
+
+Failure authentication_refusal(std::string tried, const std::string& methods,
+                               const SshTarget& target, const std::string& closed) {
+  if (tried.empty()) tried = "nothing: there is no key file and no ssh-agent";
+  const bool half = tried.find("(accepted, ") != std::string::npos;
+  for (const auto& missing : target.missing_identities) tried += ", " + missing + " (missing)";
+  std::string what = half ? "a key alone does not let user " + target.user + " in"
+                          : "no key was accepted for user " + target.user;
+  what += "; tried " + tried;
+  const bool takes_keys = methods.empty() || methods.find("publickey") != std::string::npos;
+  if (half || !takes_keys) what += "; the server wants " + methods;
+  if (!closed.empty()) what += "; the server closed the connection: " + closed;
+  if (half || !takes_keys) {
+    return refusal(failure::kSshAuth, std::move(what),
+                   "horarun asks no questions: let its sshd_config take a key for this user "
+                   "(PubkeyAuthentication, AuthenticationMethods)");
+  }
+  return refusal(failure::kSshAuth, std::move(what),
+                 "name the key with -i, load it into ssh-agent, or add its public half to "
+                 "~/.ssh/authorized_keys there (sshd ignores that file when it, ~/.ssh or ~ can be "
+                 "written by others)");
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,62 @@
+#include "rendezvous/contract/elastic_place.h"
+
+#include <array>
+
+#include "rendezvous/base/text.h"
+
+namespace hora::rendezvous {
+
+std::string place_key(const PlaceQuestion& question) {
+  return std::to_string(question.worker) + "." + std::to_string(question.epoch) +
+         (question.knows_state ? ".1" : ".0");
+}
+
+std::optional<PlaceQuestion> parse_place_key(std::string_view key) {
+  const auto parts = split(key, '.');
+  if (parts.size() != 3) return std::nullopt;
+  const auto worker = parse_int<int>(parts[0]);
+  const auto epoch = parse_int<int>(parts[1]);
+  if (!worker || !epoch || *worker < 0 || (parts[2] != "0" && parts[2] != "1")) return std::nullopt;
+  return PlaceQuestion{*worker, *epoch, parts[2] == "1"};
+}
+
+std::string news_key(int epoch, int number) {
+  return "news." + std::to_string(epoch) + "." + std::to_string(number);
+}
+
+std::string void_key(std::string_view epoch) { return "void." + std::string(epoch); }
+
+std::string slot_text(const RankPlace& place) {
+  std::string text;
+  for (const int number : {place.rank, place.size, place.local_rank, place.local_size,
+                           place.cross_rank, place.cross_size}) {
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  }
+  return text;
+}
+
+std::string no_slot_text() { return "-1,-1,-1,-1,-1,-1"; }
+
+std::string encode_elastic_place(const ElasticPlace& place) {
+  return slot_text(place.rank) + "," + std::to_string(place.epoch) + "," + place.interface;
+}
+
+Result<std::optional<ElasticPlace>> decode_elastic_place(std::string_view text) {
+  if (text == no_slot_text()) return std::optional<ElasticPlace>();
+  const auto parts = split(text, ',');
+  std::array<int, 7> numbers{};
+  bool is_good = parts.size() == 8;
+  for (std::size_t i = 0; i < numbers.size() && is_good; ++i) {
+    const auto number = parse_int<int>(parts[i]);
+    is_good = number && *number >= 0;
+    if (is_good) numbers[i] = *number;
+  }
+  if (!is_good) return make_error(ErrorCode::kFailed, "no place in an epoch: " + quote(text));
+  ElasticPlace place;
+  place.rank = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], 0, {}};
+  place.epoch = numbers[6];
+  place.interface = parts[7];
+  return std::optional<ElasticPlace>(std::move(place));
+}
+
+}  // namespace hora::rendezvous

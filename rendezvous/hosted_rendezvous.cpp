@@ -1,0 +1,34 @@
+#include "rendezvous/hosted_rendezvous.h"
+
+#include "rendezvous/os/quiet_thread.h"
+
+namespace hora::rendezvous {
+
+Result<std::unique_ptr<HostedRendezvous>> HostedRendezvous::start(
+    const std::vector<IpAddress>& addresses, std::string token) {
+  std::unique_ptr<HostedRendezvous> self(new HostedRendezvous);
+  auto loop = os::EventLoop::create();
+  if (!loop) return std::move(loop).error();
+  self->loop_ = std::move(*loop);
+  AccessPolicy access;
+  access.token = std::move(token);
+  self->service_ = std::make_unique<KvService>(std::move(access), KvLimits{});
+  KvServerOptions options;
+  for (const IpAddress& address : addresses) options.addresses.push_back({address, 0});
+  auto server = KvServer::start(*self->loop_, *self->service_, std::move(options));
+  if (!server) return std::move(server).error();
+  self->server_ = std::move(*server);
+  self->thread_ = os::start_quiet_thread("hora-meeting", [loop = self->loop_.get()] {
+    // A broken epoll shows as ranks that do not come, which the others report.
+    static_cast<void>(loop->run());
+  });
+  return self;
+}
+
+HostedRendezvous::~HostedRendezvous() {
+  if (!thread_.joinable()) return;
+  loop_->post([loop = loop_.get()] { loop->stop(); });
+  thread_.join();
+}
+
+}  // namespace hora::rendezvous

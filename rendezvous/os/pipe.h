@@ -1,0 +1,24 @@
+// A pipe with one owner; children do not inherit it.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "rendezvous/os/fd.h"
+
+namespace hora::os {
+
+struct Pipe {
+  Fd read_end, write_end;
+
+  // `flags`: O_NONBLOCK or none, for both ends. False: errno tells why.
+  bool open(int flags = 0) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | flags) != 0) return false;
+    read_end = Fd(ends[0]);
+    write_end = Fd(ends[1]);
+    return true;
+  }
+};
+
+}  // namespace hora::os

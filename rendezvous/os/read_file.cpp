@@ -1,0 +1,42 @@
+#include "rendezvous/os/read_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "rendezvous/os/fd.h"
+
+namespace hora::os {
+
+Result<std::string> read_to_end(int fd, const std::string& name, std::size_t limit) {
+  std::string text;
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return errno_error(errno, "reading " + name);
+  // Files of /proc say 0; a larger one than may be is found out below.
+  if (S_ISREG(info.st_mode) && static_cast<std::size_t>(info.st_size) <= limit) {
+    text.reserve(static_cast<std::size_t>(info.st_size));
+  }
+  std::array<char, 64 * 1024> chunk;
+  while (true) {
+    const ssize_t got = ::read(fd, chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error(errno, "reading " + name);
+    if (got == 0) return text;
+    if (static_cast<std::size_t>(got) > limit - text.size()) {
+      return make_error(ErrorCode::kFailed,
+                        name + " is larger than " + std::to_string(limit) + " bytes");
+    }
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+}
+
+Result<std::string> read_file(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return errno_error(errno, "opening " + path);
+  return read_to_end(file.get(), path);
+}
+
+}  // namespace hora::os

@@ -1,0 +1,71 @@
+// A set of tensors reduced in place through hora.h, all in flight: the median in microseconds of
+// the slowest rank.  set_hora SET STEPS
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "hora/hora.h"
+#include "set.h"
+#include "timing.h"
+
+namespace {
+
+void check(hora_status status, const char* what) {
+  if (status == HORA_OK) return;
+  std::fprintf(stderr, "%s: %s: %s\n", what, hora_status_name(status), hora_last_error());
+  std::exit(1);
+}
+
+hora_request reduction(const std::string& name, void* data, const std::int64_t* extent, int dtype,
+                       int op) {
+  hora_request request = {};
+  request.struct_size = sizeof request;
+  request.operation = HORA_ALLREDUCE;
+  request.name = name.c_str();
+  request.input = {data, extent, 1, dtype, HORA_CPU_DEVICE, 0};
+  request.output = request.input;
+  request.reduce_op = op;
+  request.prescale = request.postscale = 1;
+  return request;
+}
+
+void run(const std::vector<hora_request>& requests) {
+  std::vector<hora_handle> handles(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    check(hora_submit(&requests[i], 1, &handles[i]), "hora_submit");
+  }
+  for (const hora_handle handle : handles) {
+    check(hora_wait(handle, 60'000), "hora_wait");
+    hora_release(handle);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const tensor_set* set = make_set(argv[1]);
+  const int steps = std::atoi(argv[2]);
+  check(hora_init(nullptr), "hora_init");
+  std::vector<std::int64_t> extents(set->elements, set->elements + set->count);
+  std::vector<std::string> names;
+  for (int i = 0; i < set->count; ++i) names.push_back("tensor." + std::to_string(i));
+  std::vector<hora_request> requests;
+  for (int i = 0; i < set->count; ++i) {
+    requests.push_back(reduction(names[i], set->data[i], &extents[i], HORA_FLOAT32, HORA_SUM));
+  }
+  for (int i = 0; i < WARM_UP; ++i) run(requests);
+  std::vector<double> times(static_cast<std::size_t>(steps));
+  for (double& time : times) {
+    const double start = now_us();
+    run(requests);
+    time = now_us() - start;
+  }
+  double median = median_of(times.data(), steps);
+  const std::int64_t one = 1;
+  run({reduction("median", &median, &one, HORA_FLOAT64, HORA_MAX)});
+  if (hora_rank() == 0) std::printf("%.3f\n", median);
+  check(hora_shutdown(), "hora_shutdown");
+  return 0;
+}

@@ -1,0 +1,355 @@
+"""The fault campaign: campaign.py RUNS SEED      (scripts/ci faults RUNS SEED puts it into a world)
+
+Each seed is a job on real test hosts and one fault at one moment of its life (schedule.py). After
+each: the launcher has returned by its deadline with a right first cause; nothing of the job lives on any
+host, counted by a mark in its environment and by the agents' programs; no file, socket, shared memory or
+cgroup is left. A run that breaks this is printed with its seed, and the campaign goes on.
+"""
+import collections
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "integration")]
+import conftest  # noqa: E402
+import jobs  # noqa: E402
+import schedule as schedules  # noqa: E402
+import strike  # noqa: E402
+
+PYTHON = "/usr/bin/python3"
+SLACK_S = 12       # for a machine with other work
+STRAY_KINDS = ["plain", "session", "orphan", "deaf", "nameless"]
+# What a job may have made. The launcher's own machine is used by others, too: there it is the folder that
+# the job was told to use.
+NAMES = " -o ".join(f"-name '{name}'" for name in ("hora-job-*", ".incoming-*", ".ship-*", "hora-*-????????????????", ".verified-*.*"))
+ON_A_HOST = "/tmp /var/tmp /dev/shm /root/.cache/hora /sys/fs/cgroup"
+COLLECTIVES = """import numpy, hora.numpy as hvd
+hvd.init()
+print('ready', flush=True)
+while True:
+    hvd.allreduce(numpy.ones(1000), name='x')
+"""
+
+
+class Hosts:
+    """Four test hosts; those that a fault took away come back."""
+
+    def __init__(self, count=4):
+        self.factory = conftest.HostFactory()
+        self.count = count
+        self.set = self.factory(count)
+
+    def init(self, k):
+        return self.set._hosts.init_pid(k)
+
+    def act(self, command, *arguments):
+        self.set.act(command, *arguments)
+
+    def execute(self, k, script):
+        if k == 0:
+            return conftest.subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60).stdout
+        return self.set.execute(k, "sh", "-c", script, check=False)
+
+    def renew(self):
+        """After a fault that is not just taken back."""
+        self.factory.down()
+        self.set = self.factory(self.count)
+
+
+class Job:
+    """A horarun whose events and output go to files, to be looked at while it runs."""
+
+    def __init__(self, horarun, folder, arguments):
+        self.events_path, self.output_path = os.path.join(folder, "events"), os.path.join(folder, "output")
+        reader, writer = os.pipe()
+        with open(self.events_path, "wb") as events:
+            self.running = horarun.start(*arguments, stderr=events, stdout=writer, env={"TMPDIR": f"{folder}/tmp"})
+        os.close(writer)
+        os.set_blocking(reader, False)
+        self.reader, self.said, self.seen = reader, b"", b""
+        self.pid, self.mark = self.running.pid, self.running.mark
+
+    def close_reader(self):
+        if self.reader is not None:
+            os.close(self.reader)
+            self.reader = None
+
+    def look(self):
+        while self.reader is not None:
+            try:
+                chunk = os.read(self.reader, 1 << 16)
+            except BlockingIOError:
+                break
+            if not chunk:
+                self.close_reader()
+                break
+            self.said = (self.said + chunk)[-200_000:]
+            self.times = getattr(self, "times", 0) + chunk.count(b"ready")
+
+    def events(self):
+        found = []
+        for line in strike.read(self.events_path).split(b"\n"):
+            if line.startswith(b'{"schema":'):
+                try:
+                    found.append(json.loads(line))
+                except ValueError:
+                    pass  # its end is not written yet
+        return found
+
+    def ended(self):
+        self.look()
+        return self.running.process.poll() is not None
+
+
+class Run:
+    def __init__(self, hosts, horarun, schedule, folder):
+        self.hosts, self.schedule, self.folder = hosts, schedule, folder
+        self.broken = []
+        self.files_before = {k: self.files(k) for k in (0, *range(1, hosts.count + 1))}
+        if schedule.cold:
+            for k in range(1, hosts.count + 1):
+                hosts.execute(k, "rm -rf /root/.cache/hora /tmp/hora-0")
+        if schedule.fault == "disk full":
+            size = [64, 600, 2000, 6000][schedule.seed % 4]
+            hosts.execute(schedule.victim, f"mkdir -p /root/.cache; mount -t tmpfs -o size={size}k tmpfs /root/.cache")
+        self.job = Job(horarun, folder, self.arguments())
+        self.striker = strike.Striker(hosts, self.job, schedule)
+
+    def name(self, k):
+        return f"node{k}" if k else "localhost"
+
+    def files(self, k):
+        """What jobs have made there, and the sockets that wait there."""
+        if k == 0:
+            return set(self.hosts.execute(0, f"find {self.folder}/tmp -mindepth 1").split())
+        return set(self.hosts.execute(k, f"find {ON_A_HOST} -maxdepth 2 \\( {NAMES} \\) 2>/dev/null; grep -o '@hora-[a-z]*' /proc/net/unix; :").split())
+
+    def arguments(self):
+        s = self.schedule
+        spec = ",".join(f"{self.name(k)}:{s.slots}" for k in s.hosts)
+        options = ["--json", "-H", spec, "--lease", f"{schedules.LEASE_S}s", "--grace", f"{schedules.GRACE_S}s",
+                   "--start-timeout", f"{schedules.START_S}s"]
+        if s.ship:
+            options += ["--ship", f"{HERE}/schedule.py"]
+        size = s.slots * len(s.hosts)
+        program = {
+            "sleep": ["sh", "-c", "echo ready; sleep 600; :"],
+            "stray": [PYTHON, "-S", f"{self.folder}/stray.py", *(STRAY_KINDS * size)[s.seed % 5:][:size]],
+            "collectives": [PYTHON, "-c", COLLECTIVES],
+            "talk": ["sh", "-c", "echo ready; while :; do echo 'some words that are of no use to anybody'; done"],
+            "quick": ["true"],
+            "chatter": [PYTHON, "-S", f"{self.folder}/chatter.py", "2000000"],
+        }[s.program]
+        return options + program
+
+    # --- the moment
+    def wait_for(self, reached, seconds):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self.job.ended():
+            if reached():
+                return True
+            time.sleep(0.002)
+        return False
+
+    def reach_point(self):
+        kind, *detail = self.schedule.point
+        victim = self.name(self.schedule.victim)
+        size = self.schedule.slots * len(self.schedule.hosts)
+        said = lambda times: lambda: getattr(self.job, "times", 0) >= times
+        if kind == "time":
+            self.wait_for(lambda: False, detail[0] / 1000)
+        elif kind == "stage":
+            self.wait_for(lambda: any(e["event"] == "stage" and e["stage"] == detail[0] and e["host"] == victim for e in self.job.events()), 5)
+        elif kind == "rank_start":
+            self.wait_for(lambda: any(e["event"] == "rank_start" for e in self.job.events()), 20)
+        elif kind == "said":
+            self.wait_for(said(1 if detail[0] == 1 else size), 20)
+        else:
+            self.wait_for(said(1), 20)
+            strike.send(self.job.pid, signal.SIGINT)
+            self.wait_for(lambda: False, detail[0] / 1000)
+        self.wait_for(lambda: False, self.schedule.delay_ms / 1000)
+
+    # --- the end
+    def wait_for_end(self, seconds):
+        deadline = time.monotonic() + seconds
+        while not self.job.ended() and time.monotonic() < deadline:
+            self.striker.heal_if_due()
+            time.sleep(0.005)
+        return self.job.ended()
+
+    def patience(self):
+        started = any(e["event"] == "rank_start" for e in self.job.events())
+        until = schedules.LEASE_S if started else schedules.START_S
+        return until + schedules.GRACE_S + 3 + SLACK_S
+
+    def live(self):
+        self.reach_point()
+        was_over = self.job.ended()
+        self.striker.strike()
+        self.hit = self.striker.struck and not was_over
+        fault = self.schedule.fault
+        ends = self.schedule.program not in schedules.ENDLESS
+        lasting = self.striker.heal_at is not None and fault in ("launcher stop", "agent stop")
+        if self.hit and (fault not in schedules.MAY_GO_ON or ends):
+            over = self.wait_for_end(self.patience() + (25 if fault == "launcher stop" else 0))
+        else:
+            over = self.wait_for_end(26 + self.patience() if lasting else self.schedule.heal_ms / 1000 + 1)
+        self.asked = not over
+        if not over:
+            if self.hit and fault not in schedules.MAY_GO_ON:
+                self.broken.append(f"the launcher did not return within {self.patience()} s")
+            self.striker.heal()
+            strike.send(self.job.pid, signal.SIGINT)
+            if not self.wait_for_end(schedules.LEASE_S + schedules.GRACE_S + 3 + SLACK_S):
+                self.broken.append("the launcher did not return when it was told to end")
+                self.job.running.process.kill()
+        self.code = self.job.running.process.wait(10)
+        self.judge_cause()
+        self.judge_survivors()
+        self.judge_files()
+
+    def judge_cause(self):
+        s, code = self.schedule, self.code
+        end = next((e for e in self.job.events() if e["event"] == "job_end"), None)
+        text = end["message"] if end else strike.read(self.job.events_path).decode(errors="replace")[-2000:]
+        wrong = lambda why: self.broken.append(f"{why}: exit {code}, {text.strip()[:700]!r}")
+        if s.fault in ("launcher kill", "launcher memory") and code < 0:
+            return
+        if s.fault.startswith("launcher "):
+            # Agents end their ranks one by one when the lease of a stopped launcher is over: some ranks lose others.
+            lost = (1, 137, 134) if s.program == "collectives" and s.fault in ("launcher stop", "launcher pause") else ()
+            if code not in (0, 130, 125, 71, 124, *lost) and s.program in schedules.ENDLESS:
+                wrong("another code")
+            return
+        ended_before = s.point[0] == "ending"
+        endless = s.program in schedules.ENDLESS
+        if code == 0:
+            if endless:
+                wrong("success of a job without end")
+            return
+        if code == 130 and (self.asked or ended_before or s.fault.startswith("user INT") or s.fault == "user QUIT INT"):
+            return
+        if not self.hit:
+            return wrong("no fault, and no success")
+        victim = self.name(s.victim)
+        if s.fault.startswith("user"):
+            if code != 128 + getattr(signal, "SIG" + s.fault.split()[1]):
+                wrong("another signal")
+        elif s.fault == "reader gone":
+            if code not in (141, 125):
+                wrong("the reader had gone")
+        elif s.fault in ("rank kill", "rank segv"):
+            wanted = 137 if s.fault == "rank kill" else 139
+            if code != wanted or f"on {victim}" not in text:
+                wrong("a rank was killed")
+        elif s.fault in ("child kill", "rank pause"):
+            if f"on {victim}" not in text:
+                wrong("a rank's child was killed")
+        elif victim not in text:
+            wrong(f"{victim} is not named")
+        elif code == 126 and "E_NO_PROCESS" in text and s.fault in ("agent memory", "agent files"):
+            pass
+        elif code in (127, 139) and s.fault == "agent memory":
+            pass  # ranks inherit the limit: the kernel ends a program that it can execute but not load
+        elif code != 125 and not (code in (1, 137, 134) and s.program == "collectives"):
+            wrong("another code")
+
+    def judge_survivors(self):
+        s = self.schedule
+        self.striker.heal()
+        if s.fault in ("freeze",):
+            self.hosts.act("thaw", s.victim)
+        # A stopped agent is ended by its keeper 10 s after the grace.
+        patience = schedules.LEASE_S + schedules.GRACE_S + 3 + SLACK_S + (30 if s.fault in ("cut", "cut and heal") else 10 if "stop" in s.fault or s.fault == "freeze" else 0)
+        left = []
+
+        def none():
+            left[:] = [p for p in jobs.processes_of(self.job.mark) + jobs.agents() if p.pid != os.getpid()]
+            return not left
+        deadline = time.monotonic() + patience
+        while not none() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if left:
+            self.broken.append(f"{len(left)} processes live on: {left[:6]}")
+            for process in left:
+                strike.send(process.pid, signal.SIGKILL)
+
+    def judge_files(self):
+        s = self.schedule
+        for k, before in self.files_before.items():
+            if s.fault == "crash" and k == s.victim:
+                continue  # a machine that lost power has what its disk had
+            # A login shell that ends with its connection removes what it was sent; the test hosts' own are others'.
+            left = lambda: {path for path in self.files(k) - before if "/hora-test-" not in path}
+            deadline = time.monotonic() + SLACK_S
+            while left() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            left = left()
+            # A shell that is killed by force cannot clean up behind itself: documented.
+            if s.fault in ("session kill", "cut", "cut and heal", "freeze", "agent kill", "launcher kill", "launcher memory"):
+                left = {path for path in left if "/.ship-" not in path}
+            if left:
+                self.broken.append(f"left on {self.name(k)}: {sorted(left)[:6]}")
+                self.hosts.execute(k, "rm -rf " + " ".join(path for path in left if path.startswith("/")))
+
+    def clean_up(self):
+        s = self.schedule
+        self.job.close_reader()
+        if s.fault == "disk full":
+            self.hosts.execute(s.victim, "umount -l /root/.cache")
+        if s.fault == "cut" and self.striker.struck:
+            self.hosts.act("heal", s.victim)
+        if s.fault in ("crash",) and self.striker.struck or self.hosts.set.faulty:
+            self.hosts.renew()
+
+
+def main():
+    runs, seed = int(sys.argv[1]), int(sys.argv[2])
+    minutes = float(os.environ.get("HORA_MINUTES", "1e9"))
+    if not conftest.hosts_tool.in_world():
+        sys.exit("no test hosts here: run through scripts/ci faults, as root")
+    os.setpriority(os.PRIO_PROCESS, 0, 5)
+    folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
+    os.chmod(folder, 0o755)
+    shutil.copytree(os.path.join(HERE, "..", "integration", "programs"), folder, dirs_exist_ok=True)
+    os.mkdir(f"{folder}/tmp")
+    hosts = Hosts()
+    horarun = jobs.Horarun(conftest.BUILD, folder)
+    began, done, broken = time.monotonic(), 0, []
+    faults, codes = collections.Counter(), collections.Counter()
+    try:
+        for number in range(seed, seed + runs):
+            if time.monotonic() - began > minutes * 60:
+                break
+            schedule, start = schedules.make(number), time.monotonic()
+            run = Run(hosts, horarun, schedule, folder)
+            try:
+                run.live()
+            finally:
+                run.clean_up()
+                horarun.clean_up()
+            done += 1
+            faults[schedule.fault + ("" if run.hit else " (too late)")] += 1
+            codes[run.code] += 1
+            if run.broken:
+                broken.append(number)
+                print(f"BROKEN {schedule}\n  " + "\n  ".join(run.broken), flush=True)
+            elif os.environ.get("HORA_VERBOSE"):
+                print(f"ok {schedule}: exit {run.code} after {time.monotonic() - start:.1f} s", flush=True)
+    finally:
+        hosts.factory.down()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"{done} runs from seed {seed} in {time.monotonic() - began:.0f} s: {len(broken)} broken {broken}")
+    print("exit codes: " + ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())))
+    print("faults: " + ", ".join(f"{name}: {count}" for name, count in sorted(faults.items())))
+    sys.exit(1 if broken else 0)
+
+
+main()

@@ -1,0 +1,213 @@
+"""Every system call and every allocation, once each, fails:   every_call.py RUNS SEED      (scripts/ci every-call RUNS SEED)
+
+A few short jobs are run by horarun while one system call of the launcher or of the local agent (keeper
+included) returns an error that it can have, or one allocation gets nothing. First each job is run whole, to
+count its calls; the runs are all (job, program, call, error, number), in an order made of SEED, system calls
+and allocations in turns, the first RUNS of them; 0 is all. After each: horarun has returned by its deadline, with success and all output, or
+with a documented code and a message; no process of the job lives; no file, socket or shared memory is left.
+HORA_CALLS=system leaves
+the allocations out, HORA_JOBS=echo,files takes those jobs. A run that breaks this is printed; `every_call.py only JOB PROGRAM CALL ERROR NUMBER` does it again.
+"""
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "integration")]
+import conftest  # noqa: E402
+import jobs  # noqa: E402
+
+HORARUN = os.path.join(conftest.BUILD, "bin", "horarun")
+TRACER = os.path.join(conftest.BUILD, "bin", "fault_tracer")
+FAIL_MALLOC = os.path.join(conftest.BUILD, "lib", "libhora_fail_malloc.so")
+AGENT = os.path.join(conftest.BUILD, "share", "hora", "agent", "hora-agent")
+DEADLINE_S = 60
+LIMITS = ["--lease", "6s", "--grace", "1s", "--start-timeout", "20s"]
+ERRORS = {
+    "EMFILE": "openat socket socketpair pipe2 epoll_create1 eventfd2 signalfd4 memfd_create timerfd_create accept4 dup3 fcntl pidfd_open",
+    "ENOMEM": "mmap brk mprotect clone clone3 fork vfork execve socket epoll_ctl fstat getdents64 openat recvmsg recvfrom sendto sendmsg mkdir"
+              " getsockname",
+    "EAGAIN": "clone clone3 fork vfork",
+    "ENOSPC": "write writev pwrite64 ftruncate mkdir mkdirat epoll_ctl rename renameat openat",
+    "EIO": "read write writev getdents64 readlink openat unlink unlinkat rmdir rename fstat recvmsg recvfrom sendto sendmsg getcwd chdir fchdir",
+    "EPERM": "prctl prlimit64 setsid kill setsockopt mprotect",
+    "EADDRINUSE": "bind listen connect",
+    "EINTR": "epoll_wait poll wait4 waitid read write recvmsg sendto connect accept4 openat getrandom",
+}
+# Interrupted, these say nothing but "again".
+MUST_GO_ON = {("epoll_wait", "EINTR"), ("poll", "EINTR"), ("wait4", "EINTR"), ("waitid", "EINTR")}
+# 1: the program's own end, for instance hora-smoke that cannot meet; 126 and 127: it could not be executed.
+CODES = {0, 1, 2, 71, 124, 125, 126, 127}
+# Before main() there is nobody to tell it nicely; nor is there where the C library ends the program.
+NO_WAY_OUT = ("terminate called without an active exception", "Fatal glibc error")
+
+
+def make_jobs(folder, hosts):
+    made = {
+        "echo": (["-np", "2", "sh", "-c", "echo ready"], 2),
+        "files": (["-np", "1", "--output-filename", f"{folder}/out", "--report", f"{folder}/report.json", "sh", "-c", "echo ready"], 1),
+        "smoke": (["--smoke", "-np", "2"], 0),
+    }
+    if hosts:
+        made["ssh"] = (["-H", "node1:1,node2:1", "sh", "-c", "echo ready"], 2)
+    only = os.environ.get("HORA_JOBS")
+    return {name: job for name, job in made.items() if not only or name in only.split(",")}
+
+
+class Campaign:
+    def __init__(self, folder, jobs_of):
+        self.folder, self.jobs = folder, jobs_of
+        self.horarun = jobs.Horarun(conftest.BUILD, folder)
+        self.tmp, self.log = f"{folder}/tmp", f"{folder}/log"
+        os.mkdir(self.tmp)
+        self.before = self.left_behind()
+
+    def left_behind(self):
+        found = {f"{self.tmp}/{name}" for name in os.listdir(self.tmp)}
+        found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith("hora")}
+        with open("/proc/net/unix", encoding="utf-8") as table:
+            found |= set(re.findall(r"@hora\S*", table.read()))
+        return found
+
+    def start(self, job, program, call, error, number):
+        arguments = [*LIMITS, *self.jobs[job][0]]
+        environment = {"TMPDIR": self.tmp}
+        self.horarun.path = HORARUN
+        if call == "malloc":
+            environment.update(LD_PRELOAD=FAIL_MALLOC, HORA_FAIL_PROGRAM={"launcher": "horarun", "agent": "hora-agent"}[program],
+                               HORA_FAIL_ALLOCATION=str(number), HORA_FAIL_LOG=self.log)
+            if error == "ALL":
+                environment["HORA_FAIL_ALL"] = "1"
+        else:
+            arguments = [program, call, error, str(number), self.log, "--", self.horarun.path, *arguments]
+            self.horarun.path = TRACER
+        return self.horarun.start(*arguments, env=environment)
+
+    def read_log(self):
+        try:
+            with open(self.log, encoding="utf-8") as log:
+                return log.read()
+        except OSError:
+            return ""
+
+    def cases(self):
+        """All that can be made to fail."""
+        found = []
+        for job in self.jobs:
+            for program in ("launcher", "agent"):
+                if job == "ssh" and program == "agent":
+                    continue  # it lives on another host; the code is the same
+                self.start(job, program, "all", "EIO", 0).finish(timeout=DEADLINE_S).expect(0)
+                counts = dict(re.findall(r"seen (\S+) (\d+)", self.read_log()))
+                for error, calls in ERRORS.items():
+                    for call in calls.split():
+                        found += [(job, program, call, error, n + 1) for n in range(int(counts.get(call, 0)))]
+                if os.environ.get("HORA_CALLS") == "system" or program == "agent" and not is_dynamic(AGENT):
+                    continue
+                self.start(job, program, "malloc", "ONE", 0).finish(timeout=DEADLINE_S).expect(0)
+                count = int(self.read_log() or 0)
+                found += [(job, program, "malloc", error, n + 1) for n in range(count) for error in ("ONE", "ALL")]
+        return found
+
+    def run(self, case):
+        """What is wrong with it, and how it ended."""
+        job, program, call, error, number = case
+        if os.path.exists(self.log):
+            os.unlink(self.log)
+        running = self.start(*case)
+        try:
+            ended = running.finish(timeout=DEADLINE_S)
+        except AssertionError as late:
+            return [str(late)], None
+        wrong = []
+        wanted = self.jobs[job][1]
+        log = self.read_log()
+        struck = call == "malloc" or "struck" in log
+        message = ended.messages
+        if ended.code == 0:
+            if ended.text.count("ready") < wanted:
+                wrong.append(f"success, but output is missing: {ended.text!r}")
+        elif call == "malloc" and any(words in message for words in NO_WAY_OUT):
+            pass
+        elif ended.code not in CODES:
+            wrong.append(f"exit {ended.code}")
+        elif not struck:
+            wrong.append(f"exit {ended.code}, and nothing had failed")
+        elif (call, error) in MUST_GO_ON:
+            wrong.append(f"exit {ended.code}: an interruption is no failure")
+        elif "horarun: " not in message and "rank" not in message and "loading shared libraries" not in message:
+            wrong.append(f"exit {ended.code} without a message")
+        if wrong:
+            wrong.append(message[-600:])
+        try:
+            jobs.expect_nothing_left(running, 20, jobs.agents)
+        except AssertionError as left:
+            wrong.append(str(left))
+        deadline = time.monotonic() + 5
+        while self.left_behind() - self.before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        left = self.left_behind() - self.before
+        if left:
+            wrong.append(f"left: {sorted(left)[:5]}")
+            self.before |= left
+        shutil.rmtree(f"{self.folder}/out", ignore_errors=True)
+        return wrong, ended.code if struck else "not reached"
+
+
+def is_dynamic(path):
+    done = subprocess.run(["readelf", "-l", path], capture_output=True, text=True)
+    return "INTERP" in done.stdout
+
+
+def main():
+    factory = None
+    if conftest.hosts_tool.in_world() and "ssh" in os.environ.get("HORA_JOBS", "ssh"):
+        factory = conftest.HostFactory()
+        factory(2)
+    folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
+    os.chmod(folder, 0o755)
+    began, codes, broken, done = time.monotonic(), {}, [], 0
+    try:
+        campaign = Campaign(folder, make_jobs(folder, factory))
+        if sys.argv[1] == "only":
+            job, program, call, error, number = sys.argv[2:]
+            cases = [(job, program, call, error, int(number))]
+        else:
+            runs, seed = int(sys.argv[1]), int(sys.argv[2])
+            cases = campaign.cases()
+            print(f"{len(cases)} cases", flush=True)
+            random.Random(seed).shuffle(cases)
+            calls = [case for case in cases if case[2] != "malloc"]
+            allocations = [case for case in cases if case[2] == "malloc"]  # many more: they come in turns
+            turns = [case for pair in zip(calls, allocations) for case in pair]
+            cases = turns + calls[len(allocations):] + allocations[len(calls):]
+            cases = cases[:runs] if runs else cases
+        minutes = float(os.environ.get("HORA_MINUTES", "1e9"))
+        for case in cases:
+            if time.monotonic() - began > minutes * 60:
+                break
+            start = time.monotonic()
+            wrong, code = campaign.run(case)
+            campaign.horarun.clean_up()
+            codes[code] = codes.get(code, 0) + 1
+            done += 1
+            if wrong:
+                broken.append(case)
+                print("BROKEN " + " ".join(map(str, case)) + "\n  " + "\n  ".join(wrong), flush=True)
+            elif os.environ.get("HORA_VERBOSE"):
+                print("ok " + " ".join(map(str, case)) + f": {code} after {time.monotonic() - start:.1f} s", flush=True)
+    finally:
+        if factory:
+            factory.down()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"{done} runs in {time.monotonic() - began:.0f} s: {len(broken)} broken")
+    print("ends: " + ", ".join(f"{code}: {count}" for code, count in sorted(codes.items(), key=str)))
+    sys.exit(1 if broken else 0)
+
+
+main()

@@ -1,0 +1,62 @@
+// Messages of the negotiation, as another rank may have made them: any bytes give wishes and
+// verdicts that are written and read back the same, or an error; and a stream of bytes gives the
+// same frames however it is cut.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/control/frame_buffer.h"
+#include "collectives/negotiation/codec.h"
+#include "tests/support/wishes.h"
+
+using namespace hora::collectives;
+using namespace hora::test;
+
+namespace {
+
+void read_wishes(std::string_view bytes) {
+  const auto wishes = decode_wishes(bytes);
+  if (!wishes) return;
+  const auto again = decode_wishes(encode_wishes(*wishes));
+  if (!again || encode_wishes(*again) != encode_wishes(*wishes)) std::abort();
+}
+
+void read_verdict(std::string_view bytes) {
+  WireReader in(bytes);
+  Verdict verdict;
+  if (!decode_verdict(in, verdict)) return;
+  WireWriter out;
+  encode_verdict(out, verdict, 0);
+  const std::string written = out.take();
+  WireReader second(written);
+  Verdict again;
+  if (!decode_verdict(second, again)) std::abort();
+}
+
+std::vector<std::string> frames_of(std::string_view bytes, std::size_t piece) {
+  constexpr std::uint32_t kLargest = 4096;
+  FrameBuffer buffer;
+  std::vector<std::string> frames;
+  while (!bytes.empty() && !buffer.broken()) {
+    buffer.append(bytes.substr(0, piece));
+    bytes.remove_prefix(std::min(piece, bytes.size()));
+    while (auto frame = buffer.next(kLargest)) {
+      if (frame->size() > kLargest) std::abort();
+      frames.push_back(std::move(*frame));
+    }
+  }
+  return frames;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  read_wishes(bytes);
+  read_verdict(bytes);
+  if (frames_of(bytes, size + 1) != frames_of(bytes, 3)) std::abort();
+  return 0;
+}

@@ -1,0 +1,57 @@
+"""Limits that somebody set for the user hold for the ranks as well."""
+import os
+import subprocess
+import uuid
+
+import pytest
+
+PYTHON = "/usr/bin/python3"
+# Answers how many processes it could have at one time, of 60 that it wants.
+FORKS = """import os, signal
+children = []
+try:
+    while len(children) < 60:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        children.append(pid)
+except BlockingIOError:
+    pass
+for pid in children:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+print(len(children))
+"""
+
+
+@pytest.fixture
+def few_processes():
+    """A cgroup that may hold 40 processes."""
+    parent = next((p for p in ("/sys/fs/cgroup/pids", "/sys/fs/cgroup") if os.path.exists(f"{p}/cgroup.procs")), None)
+    path = f"{parent}/hora-limit-{uuid.uuid4().hex[:12]}"
+    try:
+        os.mkdir(path)
+        with open(f"{path}/pids.max", "w") as file:
+            file.write("40")
+    except OSError as error:
+        if os.path.isdir(path):
+            os.rmdir(path)
+        pytest.skip(f"no cgroup can be limited here: {error}")
+    yield path
+    os.rmdir(path)
+
+
+def test_a_cgroups_limit_of_processes(horarun, few_processes):
+    assert int(horarun.run("-np", 1, PYTHON, "-S", "-c", FORKS).expect(0).ranks()[0][0]) == 60
+
+    def enter():
+        with open(f"{few_processes}/cgroup.procs", "w") as file:
+            file.write(str(os.getpid()))
+    done = horarun.start("-np", 1, PYTHON, "-S", "-c", FORKS, preexec_fn=enter).finish().expect(0)
+    assert 0 < int(done.ranks()[0][0]) < 40, done
+
+
+def test_ulimits(horarun):
+    script = "ulimit -n 300; ulimit -c 0; exec \"$0\" -np 1 sh -c 'ulimit -n; ulimit -Hn; ulimit -Hc'"
+    done = subprocess.run(["sh", "-c", script, horarun.path], capture_output=True, text=True, timeout=60)
+    assert [line.partition(":")[2] for line in done.stdout.splitlines()] == ["300", "300", "0"], done

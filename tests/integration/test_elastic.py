@@ -1,0 +1,214 @@
+"""Elastic jobs from outside: hosts and ranks that come, go and fail while a PyTorch script trains. What is
+learned in the end is what one process alone would have learned (programs/elastic_torch.py says so)."""
+import os
+import re
+import signal
+import uuid
+
+import pytest
+
+import jobs
+
+PYTHON = "/usr/bin/python3"
+
+pytestmark = pytest.mark.skipif(
+    os.system(f"{PYTHON} -c 'import torch' 2>/dev/null") != 0, reason="no torch for the system's Python")
+
+
+class Training:
+    """A job that trains until it is told to stop."""
+
+    # On a busy machine Python takes its time to import torch.
+    patience = ("--elastic-timeout", 100, "--gloo-timeout-seconds", 100)
+
+    def __init__(self, horarun, shared, *options):
+        word = uuid.uuid4().hex[:8]
+        self.stop_file = f"{shared}/stop.{word}"
+        self.hosts_file = f"{shared}/hosts.{word}"
+        self.options = options
+        self.horarun, self.shared = horarun, shared
+        self.text = ""
+
+    def list(self, *hosts):
+        with open(self.hosts_file + ".new", "w", encoding="utf-8") as file:
+            file.write("".join(f"{host}\n" for host in hosts))
+        os.rename(self.hosts_file + ".new", self.hosts_file)
+
+    def wait_for_discovery(self, runs=2):
+        """Until the script has run so often from now on."""
+        def count():
+            return os.path.getsize(self.hosts_file + ".runs")
+        goal = count() + runs
+        jobs.wait_until(lambda: count() >= goal, "the discovery script to run")
+
+    def start(self, *sick_hosts):
+        self.job = self.horarun.start(*self.options, *self.patience, "--verbose", PYTHON, f"{self.shared}/elastic_torch.py", self.stop_file, *sick_hosts)
+        return self
+
+    def wait_for(self, text, times=1):
+        """Reads stdout on, until the text came so often from now on."""
+        self.text += self.job.read_until(text, times, timeout=100)
+
+    def pid_of(self, worker):
+        return int(re.search(rf"worker {worker} pid (\d+)", self.text)[1])
+
+    def finish(self, code=0):
+        with open(self.stop_file, "w", encoding="utf-8"):
+            pass
+        finished = self.job.finish().expect(code)
+        self.text += finished.text
+        return finished
+
+    def workers(self):
+        return sorted(map(int, re.findall(r"worker (\d+) pid", self.text)))
+
+
+def on_discovered(horarun, shared, *options):
+    training = Training(horarun, shared)
+    training.options = [*options, "--host-discovery-script", f"printf x >> {training.hosts_file}.runs; cat {training.hosts_file}"]
+    return training
+
+
+def test_a_killed_rank(horarun, shared):
+    """Its host, here another name of this machine, is left out; the others go on as they are."""
+    training = Training(horarun, shared, "-np", 4, "--min-np", 2, "-H", "localhost:2,127.0.0.1:2").start()
+    training.wait_for("goes on with 4", 4)
+    os.kill(training.pid_of(3), signal.SIGKILL)
+    training.wait_for("goes on with 2", 2)
+    finished = training.finish()
+    assert training.workers() == [0, 1, 2, 3], "a survivor was started anew"
+    assert training.text.count("the same") == 2
+    assert "host 127.0.0.1: rank 3 was killed by SIGKILL" in finished.messages
+    assert "epoch 2: 2 ranks: localhost:2" in finished.messages
+
+
+@pytest.mark.hosts
+def test_hosts_come_and_go(horarun, shared, hosts):
+    """A host that comes is used; one that goes, the first of all, is left; a script that fails changes nothing."""
+    hosts(3)
+    training = on_discovered(horarun, shared, "-np", 2, "--min-np", 1)
+    training.list("node1:2")
+    training.start()
+    training.wait_for("goes on with 2", 2)
+    training.list("node1:2", "node2")
+    training.wait_for("goes on with 3", 3)
+    training.list("node2", "this is no host")
+    training.wait_for_discovery()
+    training.list("node2")
+    training.wait_for("goes on with 1")
+    training.list("node2", "node3:2")
+    training.wait_for("goes on with 3", 3)
+    finished = training.finish()
+    assert training.workers() == [0, 1, 2, 3, 4]
+    assert training.text.count("the same") == 3
+    assert finished.messages.count("it printed what is no host: line 2") == 1
+    assert "epoch 4: 3 ranks: node2:1, node3:2" in finished.messages
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
+def test_a_host_that_dies(horarun, shared, hosts):
+    two = hosts(2)
+    training = Training(horarun, shared, "-np", 4, "--min-np", 2, "--lease", "8s", "-H", two.spec(2)).start()
+    training.wait_for("goes on with 4", 4)
+    two.act("crash", 2)
+    training.wait_for("goes on with 2", 2)
+    finished = training.finish()
+    assert training.text.count("the same") == 2
+    assert "[E_HOST_LOST]" in finished.messages
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
+def test_cut_and_healed(horarun, shared, hosts):
+    """A host behind a cut cable is lost, and used again some time after the cable is mended."""
+    three = hosts(3)
+    training = on_discovered(horarun, shared, "-np", 3, "--min-np", 1, "--lease", "6s", "--start-timeout", "15s",
+                             "--blacklist-cooldown-range", 2, 6)
+    training.list("node1", "node2", "node3")
+    training.start()
+    training.wait_for("goes on with 3", 3)
+    three.act("cut", 3)
+    training.wait_for("goes on with 2", 2)
+    three.act("heal", 3)
+    training.wait_for("goes on with 3", 3)
+    training.finish()
+    assert training.text.count("the same") == 3
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
+def test_one_fault_after_the_other(horarun, shared, hosts):
+    """Ranks killed on host after host, each of which returns."""
+    three = hosts(3)
+    training = on_discovered(horarun, shared, "-np", 6, "--min-np", 2, "--blacklist-cooldown-range", 1, 4)
+    training.list(*(f"{name}:2" for name in three.names))
+    training.start()
+    training.wait_for("goes on with 6", 6)
+    for victim in (1, 7, 3):
+        jobs.wait_until(lambda: f"worker {victim} pid" in training.text, f"worker {victim}")
+        pid = training.pid_of(victim)
+        node = re.search(rf"worker {victim} pid \d+ host node(\d)", training.text)[1]
+        three.execute(int(node), "kill", "-9", str(pid))
+        training.wait_for("goes on with 4", 4)
+        training.wait_for("goes on with 6", 6)
+    training.finish()
+    assert training.text.count("the same") == 6
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
+def test_too_few_hosts_are_left(horarun, shared, hosts):
+    one = hosts(2)
+    training = Training(horarun, shared, "-np", 2, "--min-np", 2, "-H", one.spec(1)).start()
+    training.wait_for("goes on with 2", 2)
+    pid = training.pid_of(1)
+    one.execute(2, "kill", "-9", str(pid))
+    finished = training.job.finish().expect(137)
+    assert "rank 1 on node2 was killed by SIGKILL" in finished.messages
+
+
+def test_discovery_that_never_worked(horarun):
+    finished = horarun.run("-np", 1, "--host-discovery-script", "echo no luck >&2; exit 3", "true").expect(125)
+    assert "E_DISCOVERY" in finished.messages and "no luck" in finished.messages
+    finished = horarun.run("-np", 1, "--host-discovery-script", "exec sleep 1000", "--elastic-timeout", 2, "true")
+    assert "did not end within 1 s" in finished.expect(125).messages
+
+
+def test_what_a_discovery_script_started_ends_with_a_killed_launcher(horarun, shared):
+    started = f"{shared}/started.{uuid.uuid4().hex[:8]}"
+    job = horarun.start("-np", 1, "--host-discovery-script", f"sleep 1000 & sleep 1000 & touch {started}; wait", "true")
+    jobs.wait_until(lambda: os.path.exists(started), "the script to start two programs")
+    job.send_signal(signal.SIGKILL)
+    job.finish()
+    jobs.expect_nothing_left(job)
+
+
+def test_plain_programs_under_an_elastic_job(horarun, shared):
+    """A program that knows nothing of Hora: exit codes as ever."""
+    job = ("-np", 2, "--min-np", 1, "-H", "localhost:1,127.0.0.1:1", "/bin/sh", "-c")
+    assert sorted(horarun.run(*job, "echo $HOROVOD_RANK of $HOROVOD_SIZE").expect(0).text.split("\n"))[1:] == [
+        "[0]<stdout>:0 of 2", "[1]<stdout>:1 of 2"]
+    horarun.run(*job, "exit 5").expect(5)
+    folder = f"{shared}/output.{uuid.uuid4().hex[:8]}"
+    horarun.run("--output-filename", folder, *job, "echo $HOROVOD_RANK").expect(0)
+    for rank in (0, 1):
+        with open(f"{folder}/rank.{rank}/stdout", encoding="utf-8") as file:
+            assert file.read() == f"[{rank}]<stdout>:{rank}\n"
+    horarun.run("-np", 3, *job[2:], "true", timeout=60).expect(125)
+
+
+@pytest.mark.hosts
+@pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
+def test_a_new_rank_that_never_meets(horarun, shared, hosts):
+    """It dies before the others have met it: they meet without it, and do not wait out the time limit."""
+    hosts(2)
+    training = on_discovered(horarun, shared, "-np", 2, "--min-np", 1)
+    training.list("node1:2")
+    training.start("node2")
+    training.wait_for("goes on with 2", 2)
+    training.list("node1:2", "node2")
+    training.wait_for("goes on with 2", 2)
+    finished = training.finish()
+    assert "epoch 3: 2 ranks: node1:2" in finished.messages
+    assert training.workers() == [0, 1]

@@ -1,0 +1,106 @@
+"""--json: every event is of the published schema, and the schema knows no other."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import jobs
+import pytest
+
+jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema checks the events")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def events_of(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith('{"schema":')]
+
+
+@pytest.fixture
+def schema(horarun):
+    text = horarun.run("explain", "events").expect(0).text
+    assert text == (ROOT / "docs/reference/events.schema.json").read_text()
+    schema = json.loads(text)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return schema
+
+
+def test_every_event_is_valid(horarun, schema, tmp_path):
+    done = horarun.run("-np", 2, "--json", "--bind", "core", "--on-stall", "dump", "--stall-after", "1s", "--timeout",
+                       "4s", "--grace", "1s", "--chaos", "stop:1@0+100ms", "sh", "-c", "echo hello >&2; exec sleep 60").expect(124)
+    failed = horarun.run("-np", 2, "--json", "sh", "-c", "exit $HOROVOD_RANK").expect(1)
+    script = tmp_path / "hosts.sh"
+    script.write_text("#!/bin/sh\necho localhost:1\n")
+    script.chmod(0o755)
+    elastic = horarun.run("-np", 1, "--min-np", 1, "--host-discovery-script", script, "--json", "true").expect(0)
+    events = events_of(done.messages) + events_of(elastic.messages) + events_of(failed.messages)
+    validator = jsonschema.Draft202012Validator(schema)
+    for event in events:
+        problems = [error.message for error in validator.iter_errors(event)]
+        assert not problems, (event, problems)
+    names = {reference["$ref"].rsplit("/", 1)[1] for reference in schema["oneOf"]}
+    assert {event["event"] for event in events} == names
+    assert events[-1]["event"] == "job_end"
+
+
+def test_a_wrong_event_is_refused(schema):
+    validator = jsonschema.Draft202012Validator(schema)
+    good = {"schema": 1, "time": "2026-11-21T02:44:46.123456Z", "event": "stall", "silent_ms": 5}
+    assert validator.is_valid(good)
+    for wrong in ({"schema": 2}, {"time": "yesterday"}, {"event": "other"}, {"silent_ms": "5"}, {"more": 1}):
+        assert not validator.is_valid({**good, **wrong}), wrong
+
+
+def test_schema_sources_and_page_name_the_same_events(schema):
+    names = {reference["$ref"].rsplit("/", 1)[1] for reference in schema["oneOf"]}
+    emitted = set()
+    for path in (ROOT / "launcher").rglob("*.cpp"):
+        emitted |= set(re.findall(r'events_\.emit\(\s*"(\w+)"', path.read_text()))
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", (ROOT / "docs/reference/events.md").read_text(), re.M)
+    assert emitted == names == {name for name, _ in rows}
+    for name, fields in rows:
+        own = set(schema["$defs"][name]["properties"]) - {"schema", "time", "event"}
+        assert set(re.findall(r"`(\w+)`", fields)) == own, name
+
+
+MEETS = """\
+import os, sys
+import numpy as np
+import hora.numpy as hvd
+if os.environ['HOROVOD_RANK'] == '1': sys.stdin.readline()
+hvd.init()
+sys.stdin.readline()
+hvd.allreduce(np.ones(4), name='first')
+sys.stdin.read()
+"""
+
+
+def test_stages_of_ranks_that_meet(horarun, schema, tmp_path):
+    pytest.importorskip("numpy", reason="the program uses hora.numpy")
+    (tmp_path / "program.py").write_text(MEETS)
+    job = horarun.start("-np", 2, "--json", "--timings", "--stdin", "all", sys.executable, str(tmp_path / "program.py"),
+                        stdin=subprocess.PIPE)
+    validator = jsonschema.Draft202012Validator(schema)
+    seen = ""
+    os.set_blocking(job.process.stderr.fileno(), False)
+
+    def reached(stage):
+        nonlocal seen
+        seen += (job.process.stderr.read() or b"").decode()
+        return f'"stage":"{stage}"' in seen
+    # Each stage is entered when the ranks are let on, and not before.
+    jobs.wait_until(lambda: reached("rendezvous"), "the stage of ranks that meet")
+    assert not reached("first collective")
+    job.process.stdin.write(b"rank 1 calls init\n")
+    job.process.stdin.flush()
+    jobs.wait_until(lambda: reached("first collective"), "the stage of ranks that have met")
+    assert not reached("work")
+    job.process.stdin.write(b"both go on\n")
+    job.process.stdin.flush()
+    jobs.wait_until(lambda: reached("work"), "the stage of ranks that work")
+    os.set_blocking(job.process.stderr.fileno(), True)
+    done = job.finish().expect(0)
+    text = seen + done.messages
+    assert re.search(r"ranks \d+\.\d, rendezvous \d+\.\d, first collective \d+\.\d, work \d+\.\d", text), text
+    assert all(validator.is_valid(event) for event in events_of(text))

@@ -1,0 +1,140 @@
+"""--pmix: programs of Open MPI that know nothing of Hora, without mpirun."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "mpi_sum.c"
+# What Open MPI, PMIx and the job's own folder are called.
+OURS = re.compile(r"pmix|ompi|vader_segment|hora-job", re.I)
+
+pytestmark = pytest.mark.skipif(shutil.which("mpicc.openmpi") is None, reason="no compiler of Open MPI (libopenmpi-dev)")
+
+
+@pytest.fixture
+def program(build, shared):
+    """Where all hosts see it."""
+    if not os.path.exists(os.path.join(build, "share/hora/bundle/bin/hora-pmix")):
+        pytest.skip("built without PMIx")
+    built = os.path.join(shared, "mpi_sum")
+    if not os.path.exists(built):
+        subprocess.run(["mpicc.openmpi", "-o", built, str(SOURCE)], check=True, timeout=120)
+    return built
+
+
+def files(names):
+    return sorted(name for name in names if OURS.search(name))
+
+
+def files_here():
+    return files([*os.listdir("/tmp"), *os.listdir("/dev/shm")])
+
+
+def files_on(two, number):
+    return files(two.execute(number, "ls", "/tmp", "/dev/shm").split())
+
+
+def lines(done):
+    return sorted(line for rank in done.ranks().values() for line in rank)
+
+
+def test_here(horarun, program):
+    before = files_here()
+    done = horarun.run("-np", 3, "--pmix", program).expect(0)
+    assert lines(done) == [f"rank {rank} of 3, 3 here: sum 6" for rank in range(3)], done
+    assert files_here() == before
+
+
+def test_two_hosts_with_a_decoy_network(horarun, hosts, program):
+    """The network that leads nowhere, on which Open MPI hangs by itself, is not used."""
+    two = hosts(2, nets=2, decoy=True)
+    done = horarun.run("-np", 4, "-H", two.spec(2), "--pmix", "--wdir", "/", program).expect(0)
+    assert lines(done) == [f"rank {rank} of 4, 2 here: sum 10" for rank in range(4)], done
+    assert [files_on(two, 1), files_on(two, 2)] == [[], []]
+
+
+@pytest.mark.parametrize("way", ["exit", "abort"])
+def test_a_failing_rank_ends_the_job_with_its_code(horarun, program, way):
+    before = files_here()
+    done = horarun.run("-np", 3, "--pmix", program, way).expect(7)
+    assert "rank 1 on localhost exited with code 7" in done.messages, done
+    assert files_here() == before
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"waited 60 s until {what}"
+        time.sleep(0.05)
+
+
+def test_nothing_is_left_when_the_launcher_is_killed(horarun, hosts, program):
+    two = hosts(2, nets=2, decoy=True)
+    job = horarun.start("-np", 4, "-H", two.spec(2), "--pmix", "--wdir", "/", program, "wait")
+    job.read_until("sum 10", times=4)
+    assert len(two.processes(1, "hora-pmix")) == 1
+    job.send_signal(signal.SIGKILL)
+    job.finish()
+    for number in (1, 2):
+        wait_until(lambda: not files_on(two, number) and not two.processes(number, "hora-pmix"),
+                   f"host {number} is clean: {files_on(two, number)}")
+
+
+def test_a_server_that_is_killed_ends_the_job(horarun, hosts, program):
+    two = hosts(2, nets=2, decoy=True)
+    job = horarun.start("-np", 4, "-H", two.spec(2), "--pmix", "--wdir", "/", program, "wait")
+    job.read_until("sum 10", times=4)
+    for pid in two.processes(2, "hora-pmix"):
+        os.kill(pid, signal.SIGKILL)
+    done = job.finish().expect(125)
+    assert re.search(r"host node2: hora-pmix, which serves PMI to the ranks: it was killed by signal 9 \[E_PMI\]", done.messages), done
+    for number in (1, 2):
+        # Open MPI's shared memory is the server's to remove.
+        assert [name for name in files_on(two, number) if "vader_segment" not in name or number == 1] == []
+    two.execute(2, "sh", "-c", "rm -f /dev/shm/vader_segment.*")
+
+
+def test_a_host_without_the_library(horarun, hosts, program):
+    two = hosts(2, nets=2, decoy=True)
+    library = next(line.split(" => ")[1] for line in subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True,
+                   check=True).stdout.splitlines() if "libpmix.so.2 " in line)
+    folder = os.path.dirname(os.path.realpath(library))
+    if folder == os.path.dirname(os.path.realpath(shutil.which("true"))) or os.path.exists(folder + "/libc.so.6"):
+        pytest.skip("the library cannot be hidden without others")
+    two.execute(2, "mount", "-t", "tmpfs", "none", folder)  # of this host alone
+    try:
+        done = horarun.run("-np", 2, "-H", two.spec(1), "--pmix", "--wdir", "/", program).expect(125)
+    finally:
+        two.execute(2, "umount", folder)
+    assert len(re.findall(r"E_PMI\b", done.messages)) == 1 and "host node2" in done.messages, done
+    assert "libpmix.so.2" in done.messages and "libpmix2" in done.messages, done
+    assert files_on(two, 1) == []
+
+
+PYTHON_RANK = """\
+import numpy as np, hora, hora.numpy as hvd
+hvd.init()
+total = hvd.allreduce(np.full(1000, hvd.rank() + 1.0), op=hvd.Sum)
+used = [backend["id"] for backend in hora.basics.describe()["backends"] if backend["enabled"]]
+print("sum", total[999], *used, flush=True)
+"""
+
+
+def test_mpi_moves_our_own_tensors(horarun, program, tmp_path):
+    pytest.importorskip("numpy", reason="the program uses hora.numpy")
+    (tmp_path / "rank.py").write_text(PYTHON_RANK)
+    done = horarun.run("-np", 2, "--pmix", "--cpu-operations", "mpi", sys.executable, str(tmp_path / "rank.py")).expect(0)
+    assert lines(done) == ["sum 3.0 mpi"] * 2, done
+
+
+def test_what_excludes_it(horarun, program):
+    done = horarun.run("-np", 2, "--pmix", "--mpi", program).expect(2)
+    assert "exclude each other" in done.messages
+    done = horarun.run("-np", 2, "--pmix", "--runtime", "host", program).expect(2)
+    assert "--runtime host does not bring" in done.messages

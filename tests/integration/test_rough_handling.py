@@ -1,0 +1,114 @@
+"""Streams, files and accounts that are not what they should be."""
+import json
+import os
+import pathlib
+import shutil
+import stat
+import subprocess
+
+import pytest
+
+
+def run(horarun, redirections, *arguments):
+    """horarun from a shell, which closes streams."""
+    return subprocess.run(["sh", "-c", f'exec "$0" "$@" {redirections}', horarun.path, *arguments],
+                          capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("redirections", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_closed_output_is_no_output(horarun, redirections):
+    """Its number must not go to a socket of horarun's, and the ranks' lines into that."""
+    done = run(horarun, redirections, "-np", "2", "echo", "x")
+    assert done.returncode == 125 and done.stdout == b""
+    if "2>" not in redirections:
+        assert b"standard output: Bad file descriptor [E_OUTPUT]" in done.stderr
+
+
+def test_a_closed_input_is_empty(horarun):
+    done = run(horarun, "<&-", "-np", "1", "sh", "-c", "cat; echo end")
+    assert done.returncode == 0 and done.stdout == b"[0]<stdout>:end\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help=all"], ["completion", "bash"], ["explain"]])
+def test_a_full_disk_is_told(horarun, arguments):
+    done = run(horarun, ">/dev/full", *arguments)
+    assert done.returncode == 125 and b"No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("name,why", [("no/such.json", "No such file or directory"), ("dir.html", "Is a directory")])
+def test_a_report_that_cannot_be_written_starts_nothing(horarun, tmp_path, name, why):
+    (tmp_path / "dir.html").mkdir()
+    done = horarun.run("--report", str(tmp_path / name), "-np", "1", "touch", str(tmp_path / "ran"))
+    assert done.code == 2 and name in done.messages and why in done.messages
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_report_goes_through_links_and_into_devices(horarun, tmp_path):
+    (tmp_path / "real.json").touch()
+    (tmp_path / "link.json").symlink_to("real.json")
+    horarun.run("--report", str(tmp_path / "link.json"), "-np", "1", "true").expect()
+    assert (tmp_path / "link.json").is_symlink() and json.loads((tmp_path / "real.json").read_text())["schema"] == 1
+    os.mknod(tmp_path / "null.json", 0o666 | stat.S_IFCHR, os.makedev(1, 3)) if os.geteuid() == 0 else pytest.skip("root")
+    horarun.run("--report", str(tmp_path / "null.json"), "-np", "1", "true").expect()
+    assert stat.S_ISCHR(os.stat(tmp_path / "null.json").st_mode)
+
+
+@pytest.mark.parametrize("make,what", [(os.mkfifo, "is no file"), (os.mkdir, "is a folder")])
+def test_only_files_are_shipped(horarun, tmp_path, make, what):
+    make(tmp_path / "it")
+    done = horarun.run("--ship", str(tmp_path / "it"), "-np", "1", "true")
+    assert done.code == 125 and f"--ship: {tmp_path}/it {what}" in done.messages and "[E_SHIP]" in done.messages
+
+
+def test_a_file_too_large_to_ship(horarun, tmp_path):
+    with open(tmp_path / "data", "wb") as file:
+        file.truncate(3 << 30)
+    done = horarun.run("--ship", str(tmp_path / "data"), "-np", "1", "true")
+    assert done.code == 125 and "has 3072 MiB; at most 1024 MiB travel" in done.messages
+
+
+def test_a_host_list_without_an_end(horarun):
+    done = horarun.run("--hostfile", "/dev/zero", "true")
+    assert done.code == 2 and "/dev/zero is larger than" in done.messages
+
+
+def test_one_host_by_a_transport_that_tells_no_address(horarun, hosts):
+    up = hosts(2)
+    pid = up._hosts.init_pid(1)
+    enter = f"nsenter -t {pid} -m -u -i -n -p --wd=/ -- env -i HOME=/root PATH=/usr/bin:/bin sh -c"
+    script = f'shift; exec {enter} "$*"'
+    done = horarun.run("--rsh", f"sh -c '{script}' sh", "-H", "node1:2", "bash", "-c",
+                       "exec 3<>/dev/tcp/$HOROVOD_GLOO_RENDEZVOUS_ADDR/$HOROVOD_GLOO_RENDEZVOUS_PORT && echo met").expect()
+    assert done.text.count("met") == 2
+
+
+def test_without_any_environment(horarun):
+    """As a shell would: a PATH where there is none."""
+    done = subprocess.run([horarun.path, "-np", "1", "sh", "-c", "ls -d /"], env={}, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"[0]<stdout>:/\n"), done
+
+
+def test_an_account_without_a_name(horarun, hosts):
+    """A container's uid that is in no passwd: neither a home folder nor a user name."""
+    if os.geteuid() != 0:
+        pytest.skip("root")
+    up, state = hosts(2), os.environ.get("HORA_HOSTS_STATE", "/run/hora-hosts")
+    own = pathlib.Path(f"/run/own{os.getpid()}")  # pytest's own folders are closed to others
+    own.mkdir()
+    try:
+        for name in ("key", "known_hosts"):
+            shutil.copy(f"{state}/{name}", own / name)
+        (own / "config").write_text(f"Host *\n IdentityFile {own}/key\n UserKnownHostsFile {own}/known_hosts\n")
+        for path in (own, *own.iterdir()):
+            os.chown(path, 54321, 54321)
+
+        def launch(host):
+            return subprocess.run(
+                [horarun.path, "--ssh-config-file", own / "config", "-H", f"{host}:1", "echo", "ok"], cwd="/",
+                env={"PATH": "/usr/bin:/bin"}, user=54321, group=54321, extra_groups=[], capture_output=True, timeout=60)
+        done = launch(f"root@{up.names[0]}")
+        assert (done.returncode, done.stdout) == (0, b"[0]<stdout>:ok\n"), done
+        done = launch(up.names[0])
+        assert done.returncode == 125 and b"uid 54321 has no name to log in by" in done.stderr
+    finally:
+        shutil.rmtree(own)

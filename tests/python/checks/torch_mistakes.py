@@ -1,0 +1,83 @@
+"""Mistakes of a script: each is one clear error where it is made, and leaves nothing behind."""
+
+import threading
+
+import torch
+
+import horovod.torch as hvd
+from hora import operations
+from hora.exceptions import HorovodInternalError
+from support.expect import raises
+
+
+def refused(kind, text, function, *arguments, **named):
+    error = raises(kind, function, *arguments, **named)
+    assert text in str(error), error
+
+
+def check_arguments_of_the_wrong_kind():
+    tensor = torch.ones(2)
+    refused(TypeError, "op='sum', expected an integer", hvd.allreduce, tensor, op="sum")
+    refused(ValueError, "unknown reduction 17", hvd.allreduce, tensor, op=17)
+    refused(TypeError, "prescale_factor='2', expected a number", hvd.allreduce, tensor,
+            prescale_factor="2")
+    refused(TypeError, "op='sum'", hvd.grouped_allreduce, [tensor, tensor], op="sum")
+    for root in (None, "0", 0.0):
+        refused(TypeError, f"root_rank={root!r}, expected an integer", hvd.broadcast, tensor, root)
+    for process_set in (0, None, "all"):
+        for function in (hvd.allreduce, hvd.allgather, hvd.alltoall):
+            refused(TypeError, "expected a ProcessSet", function, tensor, process_set=process_set)
+        refused(TypeError, "expected a ProcessSet", hvd.barrier, process_set=process_set)
+    refused(TypeError, "expected a ProcessSet", hvd.remove_process_set, 0)
+    for value in (3.0, None, [tensor], tensor.numpy()):
+        refused(TypeError, "expected a torch.Tensor", hvd.allreduce, value)
+    refused(ValueError, "complex64", hvd.allreduce, torch.ones(2, dtype=torch.complex64))
+    refused(ValueError, "meta", hvd.allreduce, torch.ones(2, device="meta"))
+    refused(ValueError, "list of integers, not 2", hvd.alltoall, tensor, splits=2)
+    refused(ValueError, "a sparse tensor", hvd.sparse_allreduce_async, tensor, "name", hvd.Sum)
+    refused(ValueError, "zero byte", hvd.allreduce, tensor, name="a\0b")
+    assert operations.in_flight_count() == 0
+
+
+def check_any_name_that_is_text_or_a_number():
+    for name in (5, "", "\u00fc" * 10, "x" * 5000):
+        assert hvd.allreduce(torch.ones(2), op=hvd.Sum, name=name).tolist() == [hvd.size()] * 2
+
+
+def check_groups_from_any_iterable():
+    tensors = [torch.full((2,), float(index)) for index in range(3)]
+    for given in (tensors, tuple(tensors), iter(tensors)):
+        assert len(hvd.grouped_allreduce(given, op=hvd.Sum)) == 3
+    assert len(hvd.grouped_allgather(iter(tensors))) == 3
+    assert len(hvd.grouped_reducescatter([torch.ones(hvd.size())] * 2)) == 2
+    assert len(hvd.synchronize(hvd.grouped_allreduce_async_(iter(tensors)))) == 3
+
+
+def distributed(parameter, **options):
+    return hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=0.1), **options)
+
+
+def check_arguments_of_the_optimizer():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    refused(TypeError, "wraps a torch optimizer, not 5", hvd.DistributedOptimizer, 5)
+    refused(ValueError, "distributed already", hvd.DistributedOptimizer, distributed(parameter))
+    refused(ValueError, "op=17", distributed, parameter, op=17)
+    refused(TypeError, "compression=None", distributed, parameter, compression=None)
+    for factor in (0.0, -1.0):
+        refused(ValueError, "positive number", distributed, parameter,
+                gradient_predivide_factor=factor)
+    refused(TypeError, "expected an optimizer", hvd.broadcast_optimizer_state, 5, 0)
+
+
+def check_objects_that_one_rank_cannot_send():
+    """The others get an error, too, and do not wait for it."""
+    last = hvd.size() - 1
+    own = threading.Lock() if hvd.rank() == last else "text"
+    for function in (lambda: hvd.broadcast_object(own, root_rank=last, name="lock"),
+                     lambda: hvd.allgather_object(own, name="lock")):
+        if hvd.rank() == last:
+            refused(TypeError, "lock", function)
+        else:
+            refused(HorovodInternalError, f"rank {last} could not pickle", function)
+    assert hvd.allgather_object("well") == ["well"] * hvd.size()
+    assert operations.in_flight_count() == 0

@@ -1,3 +1,0 @@
-from support.check_jobs import checks_as_tests
-
-test, test_job_ends_well = checks_as_tests("torch_gradients.py")

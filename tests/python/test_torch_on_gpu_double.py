@@ -1,0 +1,31 @@
+import sys
+
+import pytest
+
+from support import job
+from support.check_jobs import finished_job, names_in, rank_python
+from support.frameworks import has_module
+
+FILE = "torch_on_gpu_double.py"
+DOUBLES = job.build_dir() / "tests" / "gpu_double"
+
+
+def _job(np):
+    if not (DOUBLES / "libcuda.so.1").exists():
+        pytest.skip(f"no doubles of CUDA and NCCL in {DOUBLES}: the nccl backend was not built")
+    python = rank_python() or sys.executable
+    if not has_module(python, "torch") or has_module(python, "nvidia"):
+        pytest.skip("needs a PyTorch without CUDA: the libraries of another come before the doubles")
+    return finished_job((FILE,), np, LD_LIBRARY_PATH=DOUBLES)
+
+
+@pytest.mark.parametrize("check", names_in(FILE))
+@pytest.mark.parametrize("np", [1, 2])
+def test(np, check):
+    _job(np).verify(check)
+
+
+@pytest.mark.parametrize("np", [1, 2])
+def test_job_ends_well(np):
+    finished = _job(np).finished
+    assert finished.code == 0 and not finished.timed_out, str(finished)

@@ -1,0 +1,182 @@
+"""Long runs, with their size as arguments:      (scripts/ci soak PART NUMBER... puts it into a world)
+
+  loops NP RUNS         RUNS x horarun -np NP /bin/true: none may hang or fail
+  output RANKS MB       each rank prints MB megabytes, lines of its own length; their hashes are compared
+  reader RANKS SECONDS  ranks print as fast as they can, somebody reads 4 KB every 10 ms: memory is bounded
+  pair RUNS             two jobs of one user start in the same moment on the same two hosts, and meet under
+                        the same keys, with shipped files of the same name: none gets anything of the other
+  beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow
+"""
+import hashlib
+import os
+import re
+import signal
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "integration")]
+import conftest  # noqa: E402
+import jobs  # noqa: E402
+
+PYTHON = "/usr/bin/python3"
+HANG_S = 120
+
+
+def loops(horarun, np, runs):
+    times, failures = [], []
+    for number in range(runs):
+        began = time.monotonic()
+        try:
+            horarun.start("-np", np, "/bin/true").finish(timeout=HANG_S).expect(0)
+        except AssertionError as error:
+            failures.append(f"run {number}: {error}")
+            print(failures[-1], flush=True)
+        times.append(time.monotonic() - began)
+        horarun.started.clear()
+    times.sort()
+    print(f"loops: {runs} x horarun -np {np} /bin/true: {len(failures)} hung or failed; median {times[len(times) // 2] * 1000:.1f} ms, "
+          f"longest {times[-1] * 1000:.0f} ms")
+    return not failures
+
+
+# The same bytes for the same rank, faster than a script could make them; lines of 61 to 3000 bytes.
+STREAM = ("head -c {bytes} /dev/zero | openssl enc -aes-128-ctr -K $(printf %032d {rank}) -iv 00000000000000000000000000000000 | "
+          "base64 -w $((61 + {rank} * 977 % 2940))")
+
+
+def output(horarun, ranks, megabytes):
+    size = megabytes * 750_000  # base64 makes 4 bytes out of 3
+    began = time.monotonic()
+    job = horarun.start("-np", ranks, "sh", "-c", STREAM.format(bytes=size, rank="$HOROVOD_RANK"), stderr=subprocess.DEVNULL)
+    hashes = [hashlib.sha256() for _ in range(ranks)]
+    lengths = [0] * ranks
+    wrong = 0
+    for line in job.process.stdout:
+        tag, separator, text = line.partition(b"]<stdout>:")
+        if not separator or not tag[1:].isdigit():
+            wrong += 1
+            continue
+        rank = int(tag[1:])
+        hashes[rank].update(text)
+        lengths[rank] += len(text)
+    code = job.process.wait(HANG_S)
+    seconds = time.monotonic() - began
+    different = [rank for rank in range(ranks) if hashes[rank].hexdigest() != subprocess.run(
+        ["sh", "-c", STREAM.format(bytes=size, rank=rank) + " | sha256sum"], capture_output=True, text=True).stdout.split()[0]]
+    total = sum(lengths)
+    print(f"output: {ranks} ranks x {megabytes} MB, {total / 1e6:.0f} MB in {seconds:.0f} s ({total / 1e6 / seconds:.0f} MB/s): exit {code}, "
+          f"{len(different)} ranks differ {different}, {wrong} lines without a tag")
+    return code == 0 and not different and not wrong
+
+
+def status_of(pid, field):
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(field + r":\s+(\d+) kB", file.read())[1])
+
+
+def reader(horarun, ranks, seconds):
+    job = horarun.start("-np", ranks, "yes", "a line of output that nobody has time to read")
+    until, read = time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        read += len(os.read(job.process.stdout.fileno(), 4096))
+        time.sleep(0.01)
+    launcher = status_of(job.pid, "VmHWM")
+    agents = max(status_of(agent.pid, "VmHWM") for agent in jobs.agents())
+    running = job.process.poll() is None
+    job.send_signal(signal.SIGTERM)
+    job.finish()
+    print(f"reader: {ranks} ranks for {seconds} s, {read / 1e6:.1f} MB read: launcher at most {launcher / 1024:.1f} MiB, agent {agents / 1024:.1f} MiB")
+    return running and launcher < 64 * 1024 and agents < 64 * 1024
+
+
+MEET = """import http.client, os, sys
+rank, size, word = int(os.environ['HOROVOD_RANK']), int(os.environ['HOROVOD_SIZE']), sys.argv[1]
+link = http.client.HTTPConnection(os.environ['HOROVOD_GLOO_RENDEZVOUS_ADDR'], int(os.environ['HOROVOD_GLOO_RENDEZVOUS_PORT']), timeout=60)
+head = {'Authorization': 'Bearer ' + os.environ['HORA_RENDEZVOUS_TOKEN']}
+def ask(method, path, body=None):
+    link.request(method, path, body, head)
+    reply = link.getresponse()
+    assert reply.status == 200, (path, reply.status)
+    return reply.read().decode()
+ask('PUT', '/meet/%d' % rank, word)
+words = {ask('GET', '/meet/%d?wait=60' % peer) for peer in range(size)}
+words |= {open('word').read(), os.environ['WORD'], input() if rank == 0 else word}
+print(*sorted(words))
+"""
+
+
+def pair(horarun, runs):
+    hosts = conftest.HostFactory()
+    two = hosts(2)
+    wrong, apart = [], []
+    try:
+        for number in range(runs):
+            started = []
+            for word in (f"one{number}", f"two{number}"):
+                folder = os.path.join(horarun.cwd, word)
+                os.mkdir(folder)
+                with open(os.path.join(folder, "word"), "w") as file:
+                    file.write(word)
+                job = horarun.start("-H", two.spec(2), "--ship", "word", PYTHON, "-S", "-c", MEET, word, cwd=folder, env={"WORD": word},
+                                    stdin=subprocess.PIPE)
+                started.append((word, folder, job))
+            apart.append(started[1][2].began - started[0][2].began)
+            for word, folder, job in started:
+                done = job.finish(f"{word}\n".encode(), HANG_S)
+                if done.code != 0 or done.ranks() != {rank: [word] for rank in range(4)}:
+                    wrong.append(number)
+                    print(f"run {number}, {word}: {done}", flush=True)
+                shutil.rmtree(folder)
+            horarun.started.clear()
+    finally:
+        hosts.down()
+    print(f"pair: {runs} pairs of jobs, begun at most {max(apart) * 1000:.0f} ms apart, 4 ranks each on the same 2 hosts: "
+          f"{len(wrong)} with something of the other or failed {wrong[:9]}")
+    return not wrong
+
+
+def beats(horarun, seconds):
+    """A heartbeat goes both ways every quarter of the lease."""
+    lease_ms = 1000
+    job = horarun.start("-np", 4, "--lease", f"{lease_ms}ms", "sh", "-c", "echo ready; exec sleep 100000")
+    job.read_until("ready", 4)
+    figures = lambda: [(status_of(pid, "VmRSS"), len(os.listdir(f"/proc/{pid}/fd"))) for pid in (job.pid, *sorted(a.pid for a in jobs.agents()))]
+    time.sleep(min(5, seconds / 4))
+    first = figures()
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and job.process.poll() is None:
+        time.sleep(0.5)
+    alive = job.process.poll() is None
+    last = figures() if alive else []
+    job.send_signal(signal.SIGTERM)
+    job.finish()
+    beats = int(seconds * 1000 / (lease_ms / 4))
+    print(f"beats: {beats} heartbeats each way (those of {beats * 2.5 / 3600:.1f} h at the usual lease) in {seconds} s: "
+          f"{'alive' if alive else 'ENDED'}; KiB and descriptors of launcher, keeper, agent {first} -> {last}")
+    return alive and all(b[0] <= a[0] + 512 and b[1] <= a[1] for a, b in zip(first, last))
+
+
+def main():
+    parts = {"loops": loops, "output": output, "reader": reader, "pair": pair, "beats": beats}
+    if len(sys.argv) < 2 or sys.argv[1] not in parts:
+        sys.exit(__doc__)
+    if not conftest.hosts_tool.in_world():
+        sys.exit("soak: no test hosts here: as root, through scripts/ci soak")
+    folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
+    os.chmod(folder, 0o755)
+    horarun = jobs.Horarun(conftest.BUILD, folder)
+    try:
+        good = parts[sys.argv[1]](horarun, *map(int, sys.argv[2:]))
+        left = horarun.clean_up() + jobs.agents()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if left:
+        print(f"processes that outlived their job: {left}")
+    sys.exit(0 if good and not left else 1)
+
+
+main()

@@ -1,0 +1,45 @@
+#include "launcher/elastic/discovered_hosts.h"
+
+#include "tests/support/catch.h"
+
+using namespace hora::launcher;
+using elastic::parse_discovered_hosts;
+
+namespace {
+
+std::string listed(std::string_view output, int slots = 1) {
+  const auto hosts = parse_discovered_hosts(output, slots);
+  REQUIRE(hosts);
+  return hosts->empty() ? "" : format_host_list(*hosts);
+}
+std::string complaint(std::string_view output) {
+  const auto hosts = parse_discovered_hosts(output, 1);
+  REQUIRE(!hosts);
+  return hosts.error().message;
+}
+
+}  // namespace
+
+TEST_CASE("a discovery script's lines are hosts in their order") {
+  CHECK(listed("b:2\na:4\n") == "b:2,a:4");
+  CHECK(listed("b\na:4", 3) == "b:3,a:4");
+  CHECK(listed("# now\n\n  b:2  # rack 3\r\n") == "b:2");
+  CHECK(listed("me@b:2\n[fe80::1]:3\n") == "me@b:2,[fe80::1]:3");
+}
+
+TEST_CASE("no line is no host, and no error") {
+  CHECK(listed("").empty());
+  CHECK(listed("\n \n# nobody\n").empty());
+}
+
+TEST_CASE("a line that comes twice counts once") {
+  CHECK(listed("a:2\nb:1\na:2\n") == "a:2,b:1");
+  CHECK(complaint("a:2\nb:1\na:3\n")
+            .find("line 3: host a was listed as 'a:2' before, now as 'a:3'") == 0);
+}
+
+TEST_CASE("what is no host is told with its line") {
+  CHECK(complaint("a:2\nb:x\n").find("line 2") == 0);
+  CHECK(complaint("a:2\nbad host\n").find("line 2") == 0);
+  CHECK(complaint("Traceback (most recent call last):\n").find("line 1") == 0);
+}
