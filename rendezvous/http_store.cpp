@@ -56,7 +56,10 @@ Error timed_out(const std::string& what) {
 
 HttpStore::HttpStore(HttpStoreOptions options)
     : options_(std::move(options)),
-      client_({.host = options_.host, .port = options_.port, .bearer_token = options_.token}),
+      client_({.host = options_.host,
+               .port = options_.port,
+               .bearer_token = options_.token,
+               .make_stream = options_.make_stream}),
       // Only to keep many clients from asking in step.
       jitter_(static_cast<unsigned>(::getpid()) ^
               static_cast<unsigned>(Clock::now().time_since_epoch().count())) {}

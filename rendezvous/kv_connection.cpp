@@ -1,7 +1,6 @@
 #include "rendezvous/kv_connection.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,9 +17,9 @@ constexpr std::uint64_t kMaxDrained = 16u << 20;
 
 }  // namespace
 
-KvConnection::KvConnection(os::Fd fd, const IpAddress& peer, KvService::ClientId id,
-                           KvConnectionContext& context)
-    : fd_(std::move(fd)),
+KvConnection::KvConnection(std::unique_ptr<net::Stream> stream, const IpAddress& peer,
+                           KvService::ClientId id, KvConnectionContext& context)
+    : stream_(std::move(stream)),
       peer_(peer),
       id_(id),
       context_(context),
@@ -33,7 +32,7 @@ KvConnection::~KvConnection() {
 }
 
 bool KvConnection::idle() const {
-  return state_ == State::kOpen && !reader_.started() && output_.empty();
+  return state_ == State::kOpen && !begun() && !has_output();
 }
 
 bool KvConnection::blocked() const {
@@ -47,7 +46,7 @@ std::uint32_t KvConnection::wanted_events() const {
   if (state_ == State::kParked) events = input_pending_ ? EPOLLRDHUP : EPOLLRDHUP | EPOLLIN;
   const bool reads = (state_ == State::kOpen && !blocked()) || state_ == State::kDraining;
   if (reads && !input_ended_) events |= EPOLLIN;
-  if (!output_.empty()) events |= EPOLLOUT;
+  if (has_output()) events |= EPOLLOUT;
   return events;
 }
 
@@ -75,14 +74,16 @@ KvConnection::Fate KvConnection::read() {
   if (unread_.size() >= scratch.size() / 2) return Fate::kClose;  // the reader's limits forbid it
   std::copy(unread_.begin(), unread_.end(), scratch.begin());
   const std::size_t kept = unread_.size();
-  const ssize_t got = ::recv(fd_.get(), scratch.data() + kept, scratch.size() - kept, MSG_DONTWAIT);
+  const bool had_begun = begun();
+  const ssize_t got = stream_->receive(scratch.data() + kept, scratch.size() - kept);
   if (got < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    if (later && !had_begun && begun()) message_start_ = context_.now;
     return later ? Fate::kKeep : Fate::kClose;
   }
   if (got == 0) {
     input_ended_ = true;
-    return output_.empty() ? Fate::kClose : Fate::kKeep;
+    return has_output() ? Fate::kKeep : Fate::kClose;
   }
   context_.service.connections().received_bytes += static_cast<std::uint64_t>(got);
   last_active_ = context_.now;
@@ -92,7 +93,7 @@ KvConnection::Fate KvConnection::read() {
 
 KvConnection::Fate KvConnection::drain() {
   std::vector<char>& scratch = context_.scratch;
-  const ssize_t got = ::recv(fd_.get(), scratch.data(), scratch.size(), MSG_DONTWAIT);
+  const ssize_t got = stream_->receive(scratch.data(), scratch.size());
   if (got == 0) return Fate::kClose;
   if (got < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
@@ -198,11 +199,13 @@ void KvConnection::reply_to(const KvReply& reply, bool keep_alive) {
 
 KvConnection::Fate KvConnection::flush() {
   std::uint64_t sent = 0;
-  const auto outcome = output_.flush(fd_.get(), sent);
+  const auto outcome = output_.flush(*stream_, sent);
   if (sent > 0) last_active_ = context_.now;
   context_.service.connections().sent_bytes += sent;
   if (outcome == http::OutputQueue::Flush::kFailed) return Fate::kClose;
   if (outcome == http::OutputQueue::Flush::kBlocked) return Fate::kKeep;
+  if (!stream_->push()) return Fate::kClose;
+  if (stream_->must_push()) return Fate::kKeep;
   if (state_ == State::kClosing) return close_after_reply();
   return input_ended_ ? Fate::kClose : Fate::kKeep;
 }
@@ -211,7 +214,7 @@ KvConnection::Fate KvConnection::close_after_reply() {
   // All that came was used, and nothing of a message is missing: a plain close tells all.
   const bool clean = !reader_.started() && unread_.empty();
   if (clean || input_ended_) return Fate::kClose;
-  if (::shutdown(fd_.get(), SHUT_WR) != 0) return Fate::kClose;
+  if (!stream_->shut_down_sending()) return Fate::kClose;
   state_ = State::kDraining;
   unread_.clear();
   set_charge(0);
@@ -252,13 +255,14 @@ KvConnection::Fate KvConnection::on_sweep() {
     return yes ? Fate::kClose : Fate::kKeep;
   };
   if (state_ == State::kDraining) return timed_out(now >= message_start_ + options.drain_timeout);
-  if (!output_.empty()) return timed_out(now >= last_active_ + options.write_timeout);
+  if (has_output()) return timed_out(now >= last_active_ + options.write_timeout);
   if (state_ == State::kParked) return Fate::kKeep;  // the service ends the wait
-  if (!reader_.started()) {
+  if (!begun()) {
     // No time-out: an idle connection is closed in peace.
     return now >= last_active_ + options.idle_timeout ? Fate::kClose : Fate::kKeep;
   }
   if (now < request_deadline()) return Fate::kKeep;
+  if (!reader_.started()) return timed_out(true);  // nobody to whom an answer could be sent
   ++context_.service.connections().timed_out;
   refuse(408);
   return flush();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,7 @@
 #include "rendezvous/http/reader.h"
 #include "rendezvous/kv_server.h"
 #include "rendezvous/kv_service.h"
-#include "rendezvous/os/fd.h"
+#include "rendezvous/net/stream.h"
 
 namespace hora::rendezvous {
 
@@ -32,7 +33,7 @@ class KvConnection {
   // What is to become of the connection after a call. kClose: destroy it.
   enum class Fate { kKeep, kClose };
 
-  KvConnection(os::Fd fd, const IpAddress& peer, KvService::ClientId id,
+  KvConnection(std::unique_ptr<net::Stream> stream, const IpAddress& peer, KvService::ClientId id,
                KvConnectionContext& context);
   ~KvConnection();
   KvConnection(const KvConnection&) = delete;
@@ -51,11 +52,11 @@ class KvConnection {
   // Between two requests, with nothing to do: may be closed without harm.
   bool idle() const;
   bool parked() const { return state_ == State::kParked; }
-  // Has begun a request and not yet said who it is.
-  bool in_head() const { return state_ == State::kOpen && reader_.started() && !reader_.head_done(); }
+  // Has begun a handshake or a request, and not yet said who it is.
+  bool in_head() const { return state_ == State::kOpen && begun() && !reader_.head_done(); }
   Clock::time_point message_start() const { return message_start_; }
   Clock::time_point last_active() const { return last_active_; }
-  int fd() const { return fd_.get(); }
+  int fd() const { return stream_->fd(); }
   KvService::ClientId id() const { return id_; }
 
   // The server's own notes: what epoll was told.
@@ -83,10 +84,13 @@ class KvConnection {
   Fate flush();
   Fate close_after_reply();
   bool blocked() const;
+  // Some of a message has come.
+  bool begun() const { return reader_.started() || stream_->in_between(); }
+  bool has_output() const { return !output_.empty() || stream_->must_push(); }
   void set_charge(std::uint64_t bytes);
   Clock::time_point request_deadline() const;
 
-  os::Fd fd_;
+  std::unique_ptr<net::Stream> stream_;
   IpAddress peer_;
   KvService::ClientId id_;
   KvConnectionContext& context_;

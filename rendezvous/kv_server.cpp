@@ -167,8 +167,9 @@ class KvServer::Impl {
 
   void add_connection(net::Accepted accepted) {
     const KvService::ClientId id = next_id_++;
-    auto connection =
-        std::make_unique<KvConnection>(std::move(accepted.fd), accepted.peer.address, id, context_);
+    auto stream = options_.make_stream ? options_.make_stream(std::move(accepted.fd))
+                                       : std::make_unique<net::Stream>(std::move(accepted.fd));
+    auto connection = std::make_unique<KvConnection>(std::move(stream), accepted.peer.address, id, context_);
     KvConnection& added = *connection;
     connections_.emplace(id, std::move(connection));
     ConnectionFigures& figures = service_.connections();

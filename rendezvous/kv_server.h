@@ -11,6 +11,7 @@
 #include "rendezvous/base/result.h"
 #include "rendezvous/http/reader.h"
 #include "rendezvous/kv_service.h"
+#include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::rendezvous {
@@ -18,6 +19,7 @@ namespace hora::rendezvous {
 struct KvServerOptions {
   // Where to listen. Port 0 asks for a free one; all addresses with port 0 get the same.
   std::vector<Endpoint> addresses;
+  net::AcceptStream make_stream = {};  // none: HTTP as it is
   // 0: what the limit of open files leaves, at most 16,384.
   std::size_t max_connections = 0;
   http::ReadLimits read_limits;

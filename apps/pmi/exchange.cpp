@@ -5,7 +5,7 @@
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/worker_env.h"
-#include "rendezvous/http_store.h"
+#include "rendezvous/tls/tls_stream.h"
 
 namespace hora::pmi {
 
@@ -45,16 +45,21 @@ Result<Exchange> Exchange::from_environment() {
   }
   exchange.port_ = static_cast<std::uint16_t>(*port);
   exchange.token_ = variable(env::kRendezvousToken);
+  exchange.tls_ = variable(env::kRendezvousTls);
   return exchange;
 }
 
+rendezvous::HttpStore Exchange::open() const {
+  return rendezvous::HttpStore({.host = host_, .port = port_, .token = token_, .make_stream = tls::pinned(tls_)});
+}
+
 Status Exchange::publish(const std::string& key, const std::string& data) const {
-  rendezvous::HttpStore store({.host = host_, .port = port_, .token = token_});
+  rendezvous::HttpStore store = open();
   return store.set(key, kMark + data, Clock::now() + kOnce);
 }
 
 Result<std::string> Exchange::wait(const std::string& key) const {
-  rendezvous::HttpStore store({.host = host_, .port = port_, .token = token_});
+  rendezvous::HttpStore store = open();
   auto answer =
       ask_until_answered<std::string>([&](Deadline deadline) { return store.wait(key, deadline); });
   if (!answer) return answer;
@@ -63,7 +68,7 @@ Result<std::string> Exchange::wait(const std::string& key) const {
 
 Result<std::string> Exchange::gather(const std::string& place, int own_host,
                                      const std::vector<int>& hosts, const std::string& data) const {
-  rendezvous::HttpStore store({.host = host_, .port = port_, .token = token_});
+  rendezvous::HttpStore store = open();
   HORA_TRY(store.set(place + "/" + std::to_string(own_host), kMark + data, Clock::now() + kOnce));
   auto all = ask_until_answered<rendezvous::KvEntries>(
       [&](Deadline deadline) { return store.gather(place, hosts.size(), deadline); });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rendezvous/base/result.h"
+#include "rendezvous/http_store.h"
 
 namespace hora::pmi {
 
@@ -24,9 +25,12 @@ class Exchange {
   Result<std::string> wait(const std::string& key) const;
 
  private:
+  rendezvous::HttpStore open() const;
+
   std::string host_;
   std::uint16_t port_ = 0;
   std::string token_;
+  std::string tls_;  // the certificate's fingerprint; empty: plain HTTP
 };
 
 }  // namespace hora::pmi

@@ -122,6 +122,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     }
   }
   auto installation = find_installation();
+  if (installation && spec.rendezvous_tls) installation = with_tls(std::move(*installation));
   if (!installation) return complain(installation.error());
   if (spec.by_mpirun) {
     const auto code = run_by_mpirun(spec, *installation, environment);

@@ -9,6 +9,7 @@
 #include "rendezvous/contract/worker_env.h"
 #include "rendezvous/http_store.h"
 #include "rendezvous/net/resolve.h"
+#include "rendezvous/tls/tls_stream.h"
 
 namespace hora::collectives {
 
@@ -76,6 +77,7 @@ Result<Communicator::Start> start_from_environment(
   options.host = start.settings.rendezvous_address;
   options.port = static_cast<std::uint16_t>(start.settings.rendezvous_port);
   options.token = start.settings.rendezvous_token;
+  options.make_stream = tls::pinned(start.settings.rendezvous_tls);
   start.store = std::make_shared<rendezvous::HttpStore>(std::move(options));
   if (in_elastic_job()) {
     start.void_key = std::string(rendezvous::scope::kElasticPlace) + "/" +

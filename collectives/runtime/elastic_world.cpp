@@ -8,6 +8,7 @@
 #include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http_store.h"
+#include "rendezvous/tls/tls_stream.h"
 
 namespace hora::collectives {
 
@@ -35,6 +36,7 @@ rendezvous::HttpStore rendezvous_store() {
   options.host = elastic_variable(env::kRendezvousAddress).value_or("");
   options.port = static_cast<std::uint16_t>(number_of(env::kRendezvousPort));
   options.token = elastic_variable(env::kRendezvousToken).value_or("");
+  options.make_stream = tls::pinned(elastic_variable(env::kRendezvousTls).value_or(""));
   return rendezvous::HttpStore(std::move(options));
 }
 

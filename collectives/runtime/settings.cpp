@@ -160,6 +160,7 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.text(env::kRendezvousAddress, settings.rendezvous_address);
   reader.integer(env::kRendezvousPort, settings.rendezvous_port, 0, 65535);
   reader.text(env::kRendezvousToken, settings.rendezvous_token);
+  reader.text(env::kRendezvousTls, settings.rendezvous_tls);
   reader.text(env::kJobId, settings.job_id);
   reader.text(env::kRound, settings.round);
   reader.integer(env::kWorker, settings.worker, 0, INT32_MAX);

@@ -27,6 +27,7 @@ struct Settings {
   std::string rendezvous_address;  // empty: none
   int rendezvous_port = 0;
   std::string rendezvous_token;  // a secret
+  std::string rendezvous_tls;    // its certificate's SHA-256, in hexadecimal; empty: plain HTTP
   std::string job_id;
   std::string round;      // of an elastic job: which incarnation of the world this is
   int worker = -1;        // of an elastic job: by which the agent knows this process

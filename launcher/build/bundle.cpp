@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sha256.h>  // libmd
 
+#include "launcher/failures/failure_code.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/read_file.h"
@@ -93,11 +94,18 @@ Error damaged(const std::string& path, const json::exception& e) {
   return make_error(ErrorCode::kFailed, path + " is damaged: " + e.what());
 }
 
-Result<BundleHeader> read_header(const Installation& installation) {
-  const std::string path = installation.share + "/files.json";
+// What is shipped: the header's files lie at sources[i], below the bundle's directory.
+struct Shipment {
+  BundleHeader header;
+  std::vector<std::string> sources;
+};
+
+Result<Shipment> read_list(const Installation& installation) {
+  const std::string path = installation.share + "/" + installation.bundle_list;
   const auto list = read_json(path);
   if (!list) return Error(list.error());
-  BundleHeader header;
+  Shipment shipment;
+  BundleHeader& header = shipment.header;
   header.hash = installation.bundle_hash;
   try {
     for (const json& entry : *list) {
@@ -107,12 +115,13 @@ Result<BundleHeader> read_header(const Installation& installation) {
       file.mode = entry.at("mode").get<int>();
       file.sha256 = entry.value("sha256", "");
       file.link_target = entry.value("link_target", "");
+      shipment.sources.push_back(entry.value("source", file.path));
       header.files.push_back(std::move(file));
     }
   } catch (const json::exception& e) {
     return damaged(path, e);
   }
-  return header;
+  return shipment;
 }
 
 }  // namespace
@@ -131,6 +140,7 @@ Result<Installation> find_installation() {
   try {
     found.agent_sha256 = manifest->at("agent_sha256").get<std::string>();
     found.bundle_hash = manifest->at("bundle_hash").get<std::string>();
+    found.tls_bundle_hash = manifest->value("tls_bundle_hash", "");
     found.least_glibc = manifest->value("least_glibc", "");
   } catch (const json::exception& e) {
     return damaged(path, e);
@@ -141,15 +151,28 @@ Result<Installation> find_installation() {
   return found;
 }
 
+Result<Installation> with_tls(Installation installation) {
+  if (installation.tls_bundle_hash.empty()) {
+    return make_error(ErrorCode::kUsage,
+                      "--rendezvous-tls: this Hora was built without OpenSSL (see --check-build --verbose); install "
+                      "libssl-dev, or its equivalent, and build it again [" +
+                          std::string(failure::kMissingFeature) + "]");
+  }
+  installation.bundle_hash = installation.tls_bundle_hash;
+  installation.bundle_list = "files-tls.json";
+  return installation;
+}
+
 Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation) {
-  const auto header = read_header(installation);
-  if (!header) return Error(header.error()).with_context("packing the runtime");
+  const auto shipment = read_list(installation);
+  if (!shipment) return Error(shipment.error()).with_context("packing the runtime");
   std::string frames;
-  append_frame(frames, FrameType::kBundle, encode(*header));
+  append_frame(frames, FrameType::kBundle, encode(shipment->header));
   FrameDeflater deflater(frames);
-  for (const BundleFile& file : header->files) {
+  for (std::size_t i = 0; i < shipment->sources.size(); ++i) {
+    const BundleFile& file = shipment->header.files[i];
     if (!file.link_target.empty()) continue;
-    auto bytes = os::read_file(installation.bundle_directory + "/" + file.path);
+    auto bytes = os::read_file(installation.bundle_directory + "/" + shipment->sources[i]);
     if (!bytes) return std::move(bytes).error().with_context("packing the runtime");
     if (bytes->size() != file.size_bytes) {
       return make_error(ErrorCode::kFailed,

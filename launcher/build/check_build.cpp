@@ -14,6 +14,7 @@
 #include "launcher/build/isolated.h"
 #include "launcher/build/vendor_library.h"
 #include "launcher/options/option_table.h"
+#include "rendezvous/tls/tls_stream.h"
 
 namespace hora::launcher {
 
@@ -152,6 +153,24 @@ VendorLibrary probe_vendor_library(const BuiltFeature& row, const std::string& b
   return {fields[0], fields[1], fields[2]};
 }
 
+FeatureFact tls_fact(const BuiltFeature& row, FeatureFact fact) {
+  fact.built = row.found;
+  if (!fact.built) return fact;
+  const auto answer = run_isolated(
+      [] {
+        const auto loaded = tls::load();
+        const json out = loaded ? json{loaded->path, loaded->version, ""} : json{"", "", loaded.error().message};
+        return out.dump(-1, ' ', false, json::error_handler_t::replace);
+      },
+      kLoadLimit);
+  const json fields = answer ? json::parse(*answer, nullptr, false) : json{"", "", answer.error().message};
+  fact.path = fields[0];
+  fact.version_found = fields[1];
+  fact.note = fields[2];
+  fact.loads = !fact.path.empty();
+  return fact;
+}
+
 FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
                          const BuildFacts& facts) {
   FeatureFact fact;
@@ -162,6 +181,7 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
   fact.path = library.path;
   fact.note = library.error;
   if (fact.name == "SSH") fact = ssh_fact(row, fact);
+  if (fact.name == "TLS") fact = tls_fact(row, fact);
   if (fact.name == "PMIX") {
     fact.built = row.found && is_file(bundle + "/bin/hora-pmix");
     fact.loads = fact.built && !fact.path.empty();

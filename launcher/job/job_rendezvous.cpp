@@ -26,8 +26,9 @@ void JobRendezvous::begin_round(const Plan& plan) {
 
 Result<std::unique_ptr<JobRendezvous>> JobRendezvous::start(
     os::EventLoop& loop, const Plan& plan, const std::vector<std::string>& listen_addresses,
-    rendezvous::AccessPolicy access) {
+    rendezvous::AccessPolicy access, net::AcceptStream make_stream) {
   rendezvous::KvServerOptions options;
+  options.make_stream = std::move(make_stream);
   for (const std::string& text : listen_addresses) {
     const auto address = parse_ip_address(text);
     if (!address) return address.error();

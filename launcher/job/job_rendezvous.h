@@ -20,7 +20,7 @@ class JobRendezvous {
   // Listens on the chosen addresses only, on one free port. Lives on the loop's thread.
   static Result<std::unique_ptr<JobRendezvous>> start(
       os::EventLoop& loop, const Plan& plan, const std::vector<std::string>& listen_addresses,
-      rendezvous::AccessPolicy access);
+      rendezvous::AccessPolicy access, net::AcceptStream make_stream = {});
 
   // Of an elastic job: forgets what the ranks of the epoch before have left, and expects those of
   // this plan.

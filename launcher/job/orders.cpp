@@ -18,6 +18,7 @@ rendezvous::MeetingPlace meeting_place(const JobSpec& spec, const HostRoute& own
   place.rendezvous_port = identity.rendezvous_port;
   // The real Horovod's workers cannot present a token; the server knows them by their address.
   if (spec.runtime == RuntimeKind::kHora) place.token = identity.token;
+  place.tls_fingerprint = identity.tls_fingerprint;
   place.interfaces = own.interfaces;
   place.master_address = first.address;
   place.master_port = identity.master_port;

@@ -149,6 +149,16 @@ Status check_report_file(const OptionValues& values) {
   return usage("--report: expected a file that ends in .json or .html, found " + quote(file));
 }
 
+Status read_tls(const OptionValues& values, JobSpec& job) {
+  job.rendezvous_tls = values.has("--rendezvous-tls");
+  if (!job.rendezvous_tls) return Ok{};
+  if (job.runtime == RuntimeKind::kHost) {
+    return usage("--rendezvous-tls is not for --runtime host: Horovod's own workers speak plain HTTP to the rendezvous");
+  }
+  if (job.by_mpirun) return usage("--rendezvous-tls is not for --mpi: its ranks meet by MPI, not at a rendezvous");
+  return Ok{};
+}
+
 // The acts are signals to ranks of horarun's own, whose numbers stay what they are.
 Status read_chaos(const OptionValues& values, JobSpec& job) {
   if (!values.has("--chaos")) return Ok{};
@@ -226,6 +236,7 @@ Status read_job_options(const OptionValues& values, const Surroundings& surround
     return usage("--pmi " + job.pmi + " needs hora-" + job.pmi +
                  ", which --runtime host does not bring to the hosts");
   }
+  HORA_TRY(read_tls(values, job));
   job.mpi_args = values.text("--mpi-args");
   job.binding_args = values.text("--binding-args");
   HORA_TRY(read_chaos(values, job));

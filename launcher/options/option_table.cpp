@@ -76,6 +76,8 @@ constexpr OptionRow kRows[] = {
      .group = kHosts,
      .help = "for the ranks: eth0,10.0.0.0/8 (default: chosen, see --verbose)",
      .traits = kCommon | kRepeats},
+    {.names = "--rendezvous-tls", .group = kHosts,
+     .help = "ranks meet by TLS, with a certificate made for the job", .traits = kOurs},
     // those of elastic jobs
     {.names = "--min-np,--min-num-proc", .kind = kCount, .metavar = "N", .group = kHosts,
      .help = "go on with N or more ranks when hosts fail (default: -np)", .traits = kCommon,

@@ -49,6 +49,7 @@ VariableNames sort_names(const DryRun& run) {
   place.controller = place.cpu_operations = "gloo";
   place.interfaces = {"at launch"};
   if (run.spec.runtime == RuntimeKind::kHost) place.token.clear();
+  if (run.spec.rendezvous_tls) place.tls_fingerprint = "at launch";
   for (const auto& variable : host_variables(place, {}))
     names.by_launcher.push_back(variable.first);
   const HostPlan& first = run.plan.hosts.front();

@@ -57,6 +57,7 @@ struct JobSpec {
   std::vector<std::string>
       ship_files;  // --ship: copied into the ranks' working directory's job folder
   RuntimeKind runtime = RuntimeKind::kHora;
+  bool rendezvous_tls = false;  // --rendezvous-tls
   bool by_mpirun = false;    // --mpi
   std::string pmi;           // --pmi: "pmix", "pmi1"; empty: the ranks are served none
   std::string mpi_args;      // as typed, words of a shell

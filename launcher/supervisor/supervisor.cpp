@@ -13,6 +13,7 @@
 #include "launcher/report/rank_bill.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/tls/tls_stream.h"
 
 namespace hora::launcher {
 
@@ -85,6 +86,12 @@ Status Supervisor::set_up() {
   make_autopsy();
   identity_.job_id = os::random_token();
   identity_.token = os::random_token();
+  if (spec_.rendezvous_tls) {
+    auto side = tls::make_server_side("hora " + identity_.job_id);
+    if (!side) return std::move(side).error().with_context("--rendezvous-tls");
+    accept_stream_ = std::move(side->accept);
+    identity_.tls_fingerprint = std::move(side->fingerprint);
+  }
 
   JobState::Options options;
   options.hosts = static_cast<int>(plan_.hosts.size());

@@ -27,6 +27,7 @@
 #include "launcher/startup/start_display.h"
 #include "launcher/startup/timings.h"
 #include "launcher/supervisor/signals.h"
+#include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -140,6 +141,7 @@ class Supervisor {
   Installation installation_;
   EnvironmentList environment_;
   JobIdentity identity_;
+  net::AcceptStream accept_stream_;  // of --rendezvous-tls
 
   std::unique_ptr<os::EventLoop> loop_;
   std::unique_ptr<Signals> signals_;

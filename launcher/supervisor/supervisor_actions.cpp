@@ -121,7 +121,8 @@ void Supervisor::send_orders() {
   const bool by_address = spec_.runtime == RuntimeKind::kHost;
   auto meeting = JobRendezvous::start(
       *loop_, plan_, network.listen_addresses,
-      job_access(identity_.token, by_address ? host_networks() : std::vector<HostNetwork>()));
+      job_access(identity_.token, by_address ? host_networks() : std::vector<HostNetwork>()),
+      accept_stream_);
   if (!meeting) return launch_failed(failure::kRendezvous, meeting.error());
   rendezvous_ = std::move(*meeting);
   identity_.rendezvous_port = rendezvous_->port();

@@ -231,7 +231,7 @@ Status Supervisor::open_epoch_rendezvous(const NetworkChoice& network) {
     return Ok{};
   }
   auto meeting =
-      JobRendezvous::start(*loop_, elastic_->state.plan(), network.listen_addresses, access);
+      JobRendezvous::start(*loop_, elastic_->state.plan(), network.listen_addresses, access, accept_stream_);
   if (!meeting) return std::move(meeting).error();
   rendezvous_ = std::move(*meeting);
   identity_.rendezvous_port = rendezvous_->port();

@@ -29,6 +29,7 @@ constexpr std::array kJobVariables = {
     env::kMasterPort,
     env::kJobId,
     env::kRendezvousToken,
+    env::kRendezvousTls,
     env::kFlightRecorder,
     env::kWorker,
     env::kRound,
@@ -57,6 +58,7 @@ EnvironmentList host_environment(const MeetingPlace& place) {
     add(list, env::kRendezvousPort, place.rendezvous_port);
   }
   add_unless_empty(list, env::kRendezvousToken, place.token);
+  add_unless_empty(list, env::kRendezvousTls, place.tls_fingerprint);
   add_unless_empty(list, env::kController, place.controller);
   add_unless_empty(list, env::kCpuOperations, place.cpu_operations);
   if (!place.interfaces.empty()) {

@@ -44,6 +44,7 @@ inline constexpr std::string_view kMasterPort = "MASTER_PORT";
 // Our own.
 inline constexpr std::string_view kJobId = "HORA_JOB_ID";
 inline constexpr std::string_view kRendezvousToken = "HORA_RENDEZVOUS_TOKEN";  // a secret
+inline constexpr std::string_view kRendezvousTls = "HORA_RENDEZVOUS_TLS";  // a certificate's SHA-256
 inline constexpr std::string_view kFlightRecorder = "HORA_FLIGHT_RECORDER";
 // Of an elastic job: this process's number, never used again; the epoch that it is in; whether it
 // knows the state of the training (set by the process itself).
@@ -74,6 +75,7 @@ struct MeetingPlace {
   std::string rendezvous_address;  // numeric, or a name; empty: no rendezvous
   int rendezvous_port = 0;
   std::string token;                    // empty: none
+  std::string tls_fingerprint;          // of the rendezvous' certificate; empty: plain HTTP
   std::vector<std::string> interfaces;  // of this host, the chosen one first; may be empty
   std::string master_address;           // of rank 0's host; empty: not told
   int master_port = 0;

@@ -24,7 +24,7 @@ Client::Client(ClientOptions options)
 }
 
 void Client::disconnect() {
-  fd_.reset();
+  stream_.reset();
   incoming_.clear();
   reader_.reset();
 }
@@ -32,13 +32,19 @@ void Client::disconnect() {
 Status Client::connect(Deadline deadline) {
   auto fd = net::connect_host(options_.host, options_.port, deadline);
   if (!fd) return std::move(fd).error();
-  fd_ = std::move(*fd);
+  if (options_.make_stream) {
+    auto stream = options_.make_stream(std::move(*fd), deadline);
+    if (!stream) return std::move(stream).error().with_context(host_field_);
+    stream_ = std::move(*stream);
+  } else {
+    stream_ = std::make_unique<net::Stream>(std::move(*fd));
+  }
   ++connections_made_;
   return Ok{};
 }
 
 Result<Response> Client::send(const Request& request, Deadline deadline) {
-  const bool reused = fd_.valid();
+  const bool reused = stream_ != nullptr;
   bool server_was_silent = true;
   auto response = try_send(request, deadline, server_was_silent);
   // An idle connection may have been closed by the server just before the request reached it.
@@ -50,7 +56,7 @@ Result<Response> Client::send(const Request& request, Deadline deadline) {
 
 Result<Response> Client::try_send(const Request& request, Deadline deadline,
                                   bool& server_was_silent) {
-  if (!fd_.valid()) HORA_TRY(connect(deadline));
+  if (stream_ == nullptr) HORA_TRY(connect(deadline));
   outgoing_.clear();
   append_request_head(outgoing_, {.method = request.method,
                                   .target = request.target,
@@ -61,8 +67,8 @@ Result<Response> Client::try_send(const Request& request, Deadline deadline,
   constexpr std::size_t kCopied = 16 * 1024;
   const bool whole = request.body.size() <= kCopied;
   if (whole) outgoing_.append(request.body);
-  Status sent = net::send_all(fd_.get(), outgoing_, deadline);
-  if (sent && !whole) sent = net::send_all(fd_.get(), request.body, deadline);
+  Status sent = net::send_all(*stream_, outgoing_, deadline);
+  if (sent && !whole) sent = net::send_all(*stream_, request.body, deadline);
   if (!sent && sent.error().code == ErrorCode::kTimedOut) {
     disconnect();
     return std::move(sent).error().with_context("to " + host_field_);
@@ -79,7 +85,7 @@ Result<Response> Client::try_send(const Request& request, Deadline deadline,
 }
 
 Result<Response> Client::read_response(bool head_only, Deadline deadline, bool& server_was_silent) {
-  std::array<char, 16 * 1024> buffer;
+  std::array<char, net::Stream::kLeastRoom> buffer;
   reader_.reset();
   for (;;) {
     std::string_view bytes = incoming_;
@@ -87,7 +93,7 @@ Result<Response> Client::read_response(bool head_only, Deadline deadline, bool& 
     while (step == ReadStep::kHead) step = reader_.read(bytes, head_only);
     incoming_.erase(0, incoming_.size() - bytes.size());
     if (step == ReadStep::kNeedMore) {
-      auto got = net::receive_some(fd_.get(), buffer.data(), buffer.size(), deadline);
+      auto got = net::receive_some(*stream_, buffer.data(), buffer.size(), deadline);
       if (!got) return std::move(got).error();
       if (*got > 0) {
         server_was_silent = false;

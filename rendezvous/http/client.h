@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,7 +11,7 @@
 #include "rendezvous/base/time.h"
 #include "rendezvous/http/message.h"
 #include "rendezvous/http/reader.h"
-#include "rendezvous/os/fd.h"
+#include "rendezvous/net/stream.h"
 
 namespace hora::http {
 
@@ -18,6 +19,7 @@ struct ClientOptions {
   std::string host;  // "10.0.0.1", "::1", "[::1]", "head.example"
   std::uint16_t port = 0;
   std::string bearer_token;  // empty: none
+  net::ConnectStream make_stream = {};  // none: HTTP as it is
   std::uint64_t max_body_bytes = std::uint64_t{1} << 30;
 };
 
@@ -55,7 +57,7 @@ class Client {
 
   ClientOptions options_;
   std::string host_field_;
-  os::Fd fd_;
+  std::unique_ptr<net::Stream> stream_;  // null: not connected
   ResponseReader reader_;
   std::string outgoing_;
   std::string incoming_;  // received and not yet used

@@ -1,6 +1,5 @@
 #include "rendezvous/http/output_queue.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -47,7 +46,7 @@ const char* OutputQueue::data_of(const Piece& piece) const {
   return (piece.value ? piece.value->data() : flat_.data()) + piece.begin;
 }
 
-OutputQueue::Flush OutputQueue::flush(int fd, std::uint64_t& sent) {
+OutputQueue::Flush OutputQueue::flush(net::Stream& stream, std::uint64_t& sent) {
   while (pending_ > 0) {
     std::array<iovec, kPiecesPerCall> parts;
     std::size_t count = 0;
@@ -55,10 +54,7 @@ OutputQueue::Flush OutputQueue::flush(int fd, std::uint64_t& sent) {
       const Piece& piece = pieces_[i];
       parts[count++] = {const_cast<char*>(data_of(piece)), piece.end - piece.begin};
     }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t taken = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t taken = stream.send(parts.data(), count);
     if (taken < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return Flush::kBlocked;

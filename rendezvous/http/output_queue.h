@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/net/stream.h"
+
 namespace hora::http {
 
 class OutputQueue {
@@ -22,8 +24,8 @@ class OutputQueue {
   bool empty() const { return pending_ == 0; }
 
   enum class Flush { kDone, kBlocked, kFailed };  // kFailed: the peer is gone
-  // Sends what the socket takes, and adds what it took to `sent`.
-  Flush flush(int fd, std::uint64_t& sent);
+  // Sends what the stream takes, and adds what it took to `sent`.
+  Flush flush(net::Stream& stream, std::uint64_t& sent);
 
  private:
   // Either a range of flat_ or a part of a shared value.

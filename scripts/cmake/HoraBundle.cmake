@@ -17,14 +17,23 @@ function(hora_bundle target folder)
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
 endfunction()
 
+# The module that only jobs with --rendezvous-tls ship; found and laid out as those of hora_bundle().
+function(hora_bundle_tls target)
+  set_property(GLOBAL APPEND PROPERTY HORA_BUNDLE_TARGETS ${target})
+  set_property(GLOBAL PROPERTY HORA_BUNDLE_TLS --tls $<TARGET_FILE:${target}>)
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH TRUE INSTALL_RPATH "$ORIGIN;$ORIGIN/deps")
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+endfunction()
+
 # Called once, when every room has been read.
 function(hora_make_bundle)
   set(share ${CMAKE_BINARY_DIR}/share/hora)
   set(python_root ${PROJECT_SOURCE_DIR}/collectives/python)
   get_property(targets GLOBAL PROPERTY HORA_BUNDLE_TARGETS)
   get_property(modules GLOBAL PROPERTY HORA_BUNDLE_MODULES)
+  get_property(tls GLOBAL PROPERTY HORA_BUNDLE_TLS)
   set(arguments --output ${share} --version ${PROJECT_VERSION} --compiler ${CMAKE_CXX_COMPILER}
-                ${modules})
+                ${modules} ${tls})
   set(inputs ${PROJECT_SOURCE_DIR}/scripts/bundle ${targets})
   if(TARGET hora-agent)
     list(APPEND arguments --agent $<TARGET_FILE:hora-agent>)

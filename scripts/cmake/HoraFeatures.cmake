@@ -43,6 +43,21 @@ if(libssh_FOUND AND OPENSSL_FOUND)
 endif()
 hora_feature(SSH ${hora_found} "${libssh_VERSION}" "${HORA_LIBSSH_STATIC}")
 
+# --- TLS for the rendezvous: OpenSSL, from its archives where the platform has them ----------------
+find_library(HORA_LIBSSL_STATIC NAMES libssl.a)
+find_library(HORA_LIBCRYPTO_STATIC NAMES libcrypto.a)
+set(hora_found FALSE)
+set(hora_where "${OPENSSL_SSL_LIBRARY}")
+if(OPENSSL_FOUND AND OPENSSL_VERSION VERSION_GREATER_EQUAL 3.0)
+  set(hora_found TRUE)
+endif()
+set(HORA_TLS_ARCHIVES OFF)
+if(HORA_LIBSSL_STATIC AND HORA_LIBCRYPTO_STATIC)
+  set(HORA_TLS_ARCHIVES ON)
+  set(hora_where "${HORA_LIBSSL_STATIC}")
+endif()
+hora_feature(TLS ${hora_found} "${OPENSSL_VERSION}" "${hora_where}")
+
 # --- Gloo --------------------------------------------------------------------------------------
 find_package(Gloo CONFIG QUIET)
 set(hora_found FALSE)

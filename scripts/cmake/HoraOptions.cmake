@@ -1,5 +1,5 @@
 # Options of the build. A feature is AUTO (use it when found), ON (an error when not found) or OFF.
-foreach(feature SSH GLOO MPI CUDA NCCL SHM PMIX)
+foreach(feature SSH TLS GLOO MPI CUDA NCCL SHM PMIX)
   set(HORA_WITH_${feature} AUTO CACHE STRING "Build with ${feature}: AUTO, ON or OFF")
   set_property(CACHE HORA_WITH_${feature} PROPERTY STRINGS AUTO ON OFF)
   if(NOT HORA_WITH_${feature} MATCHES "^(AUTO|ON|OFF)$")

@@ -1,0 +1,263 @@
+// TLS between a store and its server: who is talked to, who is not, and what strangers can do.
+#include "rendezvous/tls/tls_stream.h"
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "rendezvous/base/hex.h"
+#include "rendezvous/http_store.h"
+#include "tests/unit/rendezvous/server_fixture.h"
+
+using namespace hora;
+using namespace hora::rendezvous;
+using namespace hora::rendezvous::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+tls::ServerSide server_side() {
+  auto side = tls::make_server_side("hora test");
+  if (!side) FAIL(side.error().message);
+  return std::move(*side);
+}
+
+KvServerOptions with(net::AcceptStream make_stream, KvServerOptions options = {}) {
+  options.make_stream = std::move(make_stream);
+  return options;
+}
+
+HttpStore store_of(const Endpoint& where, const std::string& fingerprint) {
+  return HttpStore({.host = format_address(where.address),
+                    .port = where.port,
+                    .token = {},
+                    .make_stream = tls::pinned(fingerprint),
+                    .root = "root",
+                    .patience = 2s});
+}
+
+// What a client says first, taken from a client.
+std::string client_hello() {
+  auto listener = net::listen_tcp({*parse_ip_address("127.0.0.1"), 0});
+  REQUIRE(listener);
+  const auto where = net::local_endpoint(listener->get());
+  REQUIRE(where);
+  std::thread client([&] {
+    auto fd = net::connect_tcp(*where, soon());
+    if (fd) static_cast<void>(tls::pinned(std::string(64, '0'))(std::move(*fd), soon()));
+  });
+  REQUIRE(net::wait_readable(listener->get(), soon(), "a client"));
+  auto accepted = net::accept_tcp(listener->get());
+  REQUIRE(accepted);
+  REQUIRE(*accepted);
+  std::string hello;
+  std::size_t length = 5;
+  while (hello.size() < length) {
+    std::array<char, 4096> buffer;
+    const auto got = net::receive_some((*accepted)->fd.get(), buffer.data(), buffer.size(), soon());
+    REQUIRE(got);
+    REQUIRE(*got > 0);
+    hello.append(buffer.data(), *got);
+    if (hello.size() >= 5) {
+      length = 5 + static_cast<unsigned char>(hello[3]) * 256U + static_cast<unsigned char>(hello[4]);
+    }
+  }
+  (*accepted)->fd.reset();
+  client.join();
+  return hello;
+}
+
+bool works(const RunningServer& server, const std::string& fingerprint) {
+  HttpStore store = store_of(server.where(), fingerprint);
+  const auto set = store.set("a", "value", soon());
+  if (!set) UNSCOPED_INFO(set.error().message);
+  const auto got = set ? store.get("a", soon()) : set.error();
+  return got && *got == "value";
+}
+
+// Closed by the server; a reset counts, too.
+bool closed(RawClient& client) {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const auto got = net::receive_some(client.fd(), buffer.data(), buffer.size(), soon());
+    if (!got) return got.error().code != ErrorCode::kTimedOut;
+    if (*got == 0) return true;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a store and its server talk under TLS") {
+  const tls::ServerSide side = server_side();
+  RunningServer server(with(side.accept));
+  HttpStore store = store_of(server.where(), side.fingerprint);
+  CHECK(side.fingerprint.size() == 64);
+
+  SECTION("small and large values, on one connection") {
+    std::string large(3'000'000, 'x');
+    std::mt19937 random(7);
+    for (char& c : large) c = static_cast<char>(random());
+    REQUIRE(store.set("small", "1", soon()));
+    REQUIRE(store.set("large", large, soon()));
+    const auto small = store.get("small", soon());
+    const auto got = store.get("large", soon());
+    REQUIRE(small);
+    REQUIRE(got);
+    CHECK(*small == "1");
+    CHECK(*got == large);
+    CHECK(store.connections_made() == 1);
+  }
+  SECTION("one who waits is woken by another") {
+    std::thread other([&] {
+      server.await([](KvService& service) { return service.parked_count() == 1; }, "the one who waits");
+      HttpStore second = store_of(server.where(), side.fingerprint);
+      CHECK(second.set("late", "here", soon()));
+    });
+    const auto got = store.wait("late", soon());
+    other.join();
+    REQUIRE(got);
+    CHECK(*got == "here");
+  }
+  SECTION("many at a time") {
+    std::vector<std::thread> clients;
+    std::atomic<int> served = 0;
+    for (int i = 0; i < 16; ++i) {
+      clients.emplace_back([&, i] {
+        HttpStore own = store_of(server.where(), side.fingerprint);
+        const std::string key = "place/" + std::to_string(i);
+        if (own.set(key, std::string(20'000, 'a'), soon()) && own.gather("place", 16, soon())) ++served;
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    CHECK(served == 16);
+  }
+}
+
+TEST_CASE("each job has a certificate of its own") {
+  CHECK(server_side().fingerprint != server_side().fingerprint);
+}
+
+TEST_CASE("another's certificate is refused, and the error names both") {
+  const tls::ServerSide ours = server_side();
+  const tls::ServerSide theirs = server_side();
+  RunningServer impostor(with(theirs.accept));
+  HttpStore store = store_of(impostor.where(), ours.fingerprint);
+  const auto set = store.set("a", "secret", soon());
+  REQUIRE_FALSE(set);
+  INFO(set.error().message);
+  CHECK(set.error().code == ErrorCode::kDenied);
+  CHECK(set.error().message.find(ours.fingerprint) != std::string::npos);
+  CHECK(set.error().message.find(theirs.fingerprint) != std::string::npos);
+  CHECK(set.error().message.find("not the job's rendezvous") != std::string::npos);
+  CHECK(set.error().message.find(format_endpoint(impostor.where())) != std::string::npos);
+  impostor.with_service([](KvService& service) { CHECK(service.key_count() == 0); });
+}
+
+TEST_CASE("who speaks HTTP to it gets no answer") {
+  const tls::ServerSide side = server_side();
+  RunningServer server(with(side.accept));
+  RawClient plain(server.where());
+  plain.try_send("GET /root/a HTTP/1.1\r\nHost: a\r\n\r\n");
+  std::array<char, 4096> buffer;
+  const auto got = net::receive_some(plain.fd(), buffer.data(), buffer.size(), soon());
+  CHECK((!got || *got == 0));
+  CHECK(works(server, side.fingerprint));
+}
+
+TEST_CASE("a server without TLS is not talked to") {
+  RunningServer server;
+  HttpStore store = store_of(server.where(), std::string(64, 'a'));
+  const auto set = store.set("a", "secret", soon());
+  REQUIRE_FALSE(set);
+  INFO(set.error().message);
+  CHECK(set.error().message.find("TLS") != std::string::npos);
+  server.with_service([](KvService& service) { CHECK(service.key_count() == 0); });
+}
+
+TEST_CASE("what is no fingerprint is an error, not a connection without TLS") {
+  RunningServer server;
+  for (const std::string text : {"a", "zz", "0011"}) {
+    const auto set = store_of(server.where(), text).set("a", "secret", soon());
+    REQUIRE_FALSE(set);
+    CHECK(set.error().message.find("HORA_RENDEZVOUS_TLS") != std::string::npos);
+  }
+  CHECK_FALSE(tls::pinned(""));
+}
+
+TEST_CASE("who dawdles with a handshake has as long as with a request") {
+  const tls::ServerSide side = server_side();
+  KvServerOptions options;
+  options.request_timeout = 300ms;
+  options.sweep_interval = 20ms;
+  RunningServer server(with(side.accept, options));
+  const std::string hello = client_hello();
+  SECTION("a byte, and nothing more") {
+    RawClient client(server.where());
+    client.send(hello.substr(0, 1));
+    CHECK(closed(client));
+  }
+  SECTION("byte after byte, for ever") {
+    RawClient client(server.where());
+    std::size_t sent = 0;
+    while (sent + 1 < hello.size() && net::send_all(client.fd(), hello.substr(sent, 1), soon())) {
+      ++sent;
+      std::this_thread::sleep_for(10ms);
+    }
+    CHECK(sent + 1 < hello.size());
+  }
+  SECTION("the first message, and no answer to the server's") {
+    RawClient client(server.where());
+    client.send(hello);
+    CHECK(client.read(1) == "\x16");
+    CHECK(closed(client));
+  }
+  server.await([](KvService& service) { return service.connections().timed_out == 1; }, "the one who was too slow");
+  CHECK(works(server, side.fingerprint));
+}
+
+TEST_CASE("strangers who begin handshakes make room for ranks") {
+  const tls::ServerSide side = server_side();
+  KvServerOptions options;
+  options.max_connections = 16;
+  options.request_timeout = 60s;
+  RunningServer server(with(side.accept, options));
+  const std::string hello = client_hello();
+  std::vector<std::unique_ptr<RawClient>> strangers;
+  for (int i = 0; i < 16; ++i) {
+    strangers.push_back(std::make_unique<RawClient>(server.where()));
+    strangers.back()->try_send(i % 2 == 0 ? hello : hello.substr(0, 40));
+  }
+  CHECK(works(server, side.fingerprint));
+}
+
+TEST_CASE("malformed first messages end their connection, and nothing else") {
+  const tls::ServerSide side = server_side();
+  KvServerOptions options;
+  options.request_timeout = 200ms;
+  options.sweep_interval = 20ms;
+  RunningServer server(with(side.accept, options));
+  const std::string hello = client_hello();
+  SECTION("one that is longer than any") {
+    RawClient client(server.where());
+    client.try_send(std::string("\x16\x03\x01\xff\xff", 5) + std::string(70'000, 'a'));
+    CHECK(closed(client));
+  }
+  SECTION("one with wrong bytes") {
+    std::mt19937 random(42);
+    for (int round = 0; round < 200; ++round) {
+      std::string wrong = hello;
+      for (int i = 0; i < 4; ++i) wrong[5 + random() % (wrong.size() - 5)] = static_cast<char>(random());
+      RawClient client(server.where());
+      client.try_send(wrong);
+      if (round % 2 == 0) client.close();  // else it may still be whole, and is answered
+    }
+  }
+  SECTION("garbage where the client's answer should be") {
+    RawClient client(server.where());
+    client.send(hello);
+    CHECK(client.read(1) == "\x16");
+    client.try_send(std::string("\x17\x03\x03\x00\x20", 5) + std::string(32, 'z'));
+    CHECK(closed(client));
+  }
+  CHECK(works(server, side.fingerprint));
+}
