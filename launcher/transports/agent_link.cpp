@@ -437,7 +437,7 @@ void AgentLink::append_failure(const Failure& failure) {
   to_local_.append(encode_frame(FrameType::kFailure, encode(failure)));
 }
 
-void AgentLink::fail(Failure failure) {
+void AgentLink::fail(const Failure& failure) {
   if (state_ >= State::kEnding) return;
   if (state_ != State::kRunning) to_local_.append(kAgentMagic);
   append_failure(failure);

@@ -77,7 +77,7 @@ class AgentLink {
   bool wants_end_of_input() const;
 
   // Puts the failure into the stream and ends it.
-  void fail(Failure failure);
+  void fail(const Failure& failure);
   void report(Stage stage, std::string_view detail = {}) const;
 
   bool agent_started() const { return state_ >= State::kRunning; }

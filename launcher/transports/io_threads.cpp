@@ -22,7 +22,7 @@ Result<std::unique_ptr<IoThreads>> IoThreads::start(int count) {
     Thread thread;
     thread.loop = *std::move(loop);
     try {
-      thread.thread = std::thread([loop = thread.loop.get()] { (void)loop->run(); });
+      thread.thread = std::thread([self = threads.get(), loop = thread.loop.get()] { self->run(*loop); });
     } catch (const std::system_error& error) {
       status = errno_error(error.code().value(), "starting a thread");
       break;
@@ -36,13 +36,25 @@ Result<std::unique_ptr<IoThreads>> IoThreads::start(int count) {
 
 IoThreads::~IoThreads() { stop(); }
 
-void IoThreads::stop() {
+void IoThreads::run(os::EventLoop& loop) {
+  (void)loop.run();
+  const std::lock_guard lock(mutex_);
+  ++ended_;
+  one_ended_.notify_all();
+}
+
+bool IoThreads::stop(std::chrono::milliseconds patience) {
   for (auto& thread : threads_) {
     thread.loop->post([loop = thread.loop.get()] { loop->stop(); });
+  }
+  {
+    std::unique_lock lock(mutex_);
+    if (!one_ended_.wait_for(lock, patience, [this] { return ended_ == threads_.size(); })) return false;
   }
   for (auto& thread : threads_) {
     if (thread.thread.joinable()) thread.thread.join();
   }
+  return true;
 }
 
 }  // namespace hora::launcher

@@ -1,7 +1,10 @@
 // A few threads, each with its own event loop; a host's connection lives on one of them.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -13,14 +16,15 @@ namespace hora::launcher {
 class IoThreads {
  public:
   static Result<std::unique_ptr<IoThreads>> start(int count);
-  ~IoThreads();  // stop()
+  ~IoThreads();  // stop(), however long it takes
 
   int count() const { return static_cast<int>(threads_.size()); }
   os::EventLoop& loop(int index) { return *threads_[static_cast<std::size_t>(index)].loop; }
 
-  // Ends the loops, what was posted before included, and waits for the threads. Handlers never
-  // block, so this takes as long as the longest handler.
-  void stop();
+  // Ends the loops, what was posted before included, and waits for the threads: as long as the longest
+  // handler takes. False when one does not come back in time, as a library's that waits for a key on a dead
+  // file system: then nothing that the threads use may ever be destroyed, this object included.
+  bool stop(std::chrono::milliseconds patience = std::chrono::hours(24 * 365));
 
  private:
   struct Thread {
@@ -28,7 +32,12 @@ class IoThreads {
     std::thread thread;
   };
   IoThreads() = default;
+  void run(os::EventLoop& loop);
+
   std::vector<Thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable one_ended_;
+  std::size_t ended_ = 0;
 };
 
 }  // namespace hora::launcher

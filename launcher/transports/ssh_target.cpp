@@ -1,15 +1,18 @@
 #include "launcher/transports/ssh_target.h"
 
+#include <fcntl.h>
 #include <glob.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <utility>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -19,11 +22,17 @@ namespace {
 constexpr int kDefaultPort = 22;
 constexpr const char* kDefaultIdentities[] = {"id_ed25519", "id_ecdsa", "id_rsa"};
 
-// Like ssh, which goes on without a configuration that it cannot read; a folder in its place, say.
-std::string read_text(const std::string& path) {
-  auto text = os::read_file(path);
-  return text ? *std::move(text) : std::string();
+// /dev/zero ends, too.
+constexpr std::size_t kLargestConfig = 4u << 20;
+
+Result<std::string> read_config(const std::string& path) {
+  const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return errno_error(errno, "opening " + path);
+  return os::read_to_end(file.get(), path, kLargestConfig);
 }
+
+// Like ssh, which goes on without a configuration that it cannot read; a folder in its place, say.
+std::string text_of(Result<std::string> config) { return config ? *std::move(config) : std::string(); }
 
 bool is_file(const std::string& path) {
   struct stat status {};
@@ -112,11 +121,13 @@ std::string SshTarget::describe(const std::string& endpoint) const {
 SshTargets::SshTargets(SshOptions options) : options_(std::move(options)) {
   std::tie(home_, local_user_) = home_and_name();
   if (!options_.config_file.empty()) {
-    user_config_ = read_text(options_.config_file);
+    auto config = read_config(options_.config_file);
+    if (!config) given_config_ = config.error().with_context("--ssh-config-file");
+    user_config_ = text_of(std::move(config));
     return;
   }
-  user_config_ = read_text(home_ + "/.ssh/config");
-  system_config_ = read_text("/etc/ssh/ssh_config");
+  user_config_ = text_of(read_config(home_ + "/.ssh/config"));
+  system_config_ = text_of(read_config("/etc/ssh/ssh_config"));
 }
 
 std::vector<std::string> SshTargets::include(const std::string& pattern, bool of_user) const {
@@ -128,7 +139,7 @@ std::vector<std::string> SshTargets::include(const std::string& pattern, bool of
   glob_t found{};
   std::vector<std::string> texts;
   if (::glob(path.c_str(), 0, nullptr, &found) == 0) {
-    for (std::size_t i = 0; i < found.gl_pathc; ++i) texts.push_back(read_text(found.gl_pathv[i]));
+    for (std::size_t i = 0; i < found.gl_pathc; ++i) texts.push_back(text_of(read_config(found.gl_pathv[i])));
   }
   ::globfree(&found);
   return texts;
@@ -138,6 +149,7 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   if (!options_.config_file.empty() && !is_file(options_.config_file)) {
     return no_file("ssh config", options_.config_file);
   }
+  if (!given_config_) return given_config_.error();
   SshConfig config;
   const SshConfigQuery query{host.name, host.user, local_user_};
   read_ssh_config(

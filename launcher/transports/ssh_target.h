@@ -52,6 +52,7 @@ class SshTargets {
   std::string local_user_;
   std::string user_config_;
   std::string system_config_;
+  Status given_config_ = Ok{};  // whether --ssh-config-file could be read
 };
 
 }  // namespace hora::launcher

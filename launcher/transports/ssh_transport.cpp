@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/transports/io_threads.h"
@@ -24,38 +25,66 @@ constexpr int kMostThreads = 4;
 // The supervisor has the same deadline; the transport knows more about what went wrong, so it
 // speaks a little earlier.
 constexpr std::chrono::milliseconds kSpeakEarlier{150};
+// libssh may wait for a key on a dead file system, or for an ssh-agent that asks its user. The job that is
+// over does not.
+constexpr std::chrono::milliseconds kStopPatience{1'000};
+
+// The supervisor hears of stages as long as it is there.
+class Announcements {
+ public:
+  explicit Announcements(StageObserver observer) : observer_(std::move(observer)) {}
+
+  void tell(int host_index, Stage stage, std::string_view detail) {
+    const std::lock_guard lock(mutex_);
+    if (observer_) observer_(host_index, stage, detail);
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    observer_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  StageObserver observer_;
+};
+
+// What the threads use. One that is stuck in libssh when the job ends keeps it for ever.
+struct Engine {
+  using Hosts = std::map<SshHost*, std::unique_ptr<SshHost>>;
+
+  Engine(StageObserver observer, int most_at_a_time)
+      : announcements(std::move(observer)), fan_out(most_at_a_time) {}
+
+  Announcements announcements;
+  FanOut fan_out;
+  NameResolver resolver;
+  PayloadStore payloads;
+  std::vector<Hosts> hosts;  // of each thread, and touched by it only
+  std::unique_ptr<IoThreads> threads;
+};
 
 class SshTransport : public Transport {
  public:
   SshTransport(SshTransportOptions options, StageObserver observer)
-      : options_(std::move(options)),
-        observer_(std::move(observer)),
-        targets_(options_.ssh),
-        fan_out_(options_.fan_out) {}
+      : options_(std::move(options)), observer_(std::move(observer)), targets_(options_.ssh) {}
   ~SshTransport() override;
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point deadline) override;
 
  private:
-  using Hosts = std::map<SshHost*, std::unique_ptr<SshHost>>;
-
-  Status start_threads();
+  Status start_engine();
 
   SshTransportOptions options_;
   StageObserver observer_;
   SshTargets targets_;
-  FanOut fan_out_;
   std::mutex mutex_;
-  std::unique_ptr<IoThreads> threads_;
-  std::vector<Hosts> hosts_;  // of each thread, and touched by it only
+  std::unique_ptr<Engine> engine_;
   std::size_t next_thread_ = 0;
-  std::unique_ptr<NameResolver> resolver_;
-  PayloadStore payloads_;
 };
 
-Status SshTransport::start_threads() {
-  if (threads_) return Ok{};
+Status SshTransport::start_engine() {
+  if (engine_) return Ok{};
   HORA_TRY(prepare_ssh_library());
   int count = options_.io_threads;
   if (count <= 0) {
@@ -63,9 +92,9 @@ Status SshTransport::start_threads() {
   }
   auto threads = IoThreads::start(count);
   if (!threads) return std::move(threads).error();
-  hosts_.resize(static_cast<std::size_t>(count));
-  resolver_ = std::make_unique<NameResolver>();
-  threads_ = *std::move(threads);
+  engine_ = std::make_unique<Engine>(observer_, options_.fan_out);
+  engine_->hosts.resize(static_cast<std::size_t>(count));
+  engine_->threads = *std::move(threads);
   return Ok{};
 }
 
@@ -81,25 +110,28 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
   auto theirs = std::make_shared<os::Fd>(ends[1]);
 
   std::lock_guard lock(mutex_);
-  HORA_TRY(start_threads());
-  const std::size_t thread = next_thread_++ % hosts_.size();
-  os::EventLoop& loop = threads_->loop(static_cast<int>(thread));
+  HORA_TRY(start_engine());
+  Engine& engine = *engine_;
+  const std::size_t thread = next_thread_++ % engine.hosts.size();
+  os::EventLoop& loop = engine.threads->loop(static_cast<int>(thread));
   AgentLinkOptions options;
   options.host = target->describe("");
   options.host_index = host_index;
   options.image = image;
-  options.payload = payloads_.of(image.path);
-  options.observer = observer_;
+  options.payload = engine.payloads.of(image.path);
+  options.observer = [&engine](int index, Stage stage, std::string_view detail) {
+    engine.announcements.tell(index, stage, detail);
+  };
   options.lost_class = failure::kHostLost;
   options.shell_class = failure::kRemoteShell;
   options.shell_advice =
       "`ssh " + host.name + " /bin/sh -c true` must work without a terminal and without a question";
-  loop.post([this, &loop, thread, theirs, options = std::move(options), target = *std::move(target),
+  loop.post([&engine, &loop, thread, theirs, options = std::move(options), target = *std::move(target),
              deadline]() mutable {
-    Hosts& hosts = hosts_[thread];
+    Engine::Hosts& hosts = engine.hosts[thread];
     auto made = std::make_unique<SshHost>(
         loop, std::move(*theirs), std::move(options), std::move(target),
-        SshHost::Shared{resolver_.get(), &fan_out_}, deadline - kSpeakEarlier,
+        SshHost::Shared{&engine.resolver, &engine.fan_out}, deadline - kSpeakEarlier,
         [&loop, &hosts](SshHost* done) { loop.post([&hosts, done] { hosts.erase(done); }); });
     SshHost* started = made.get();
     hosts[started] = std::move(made);
@@ -109,15 +141,17 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
 }
 
 SshTransport::~SshTransport() {
-  if (!threads_) return;
+  if (!engine_) return;
+  engine_->announcements.close();
   // These two call into the loops from threads of their own. They live until the loops have stopped:
   // a host may just be asking them something.
-  resolver_->close();
-  payloads_.close();
-  for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    threads_->loop(static_cast<int>(i)).post([this, i] { hosts_[i].clear(); });
+  engine_->resolver.close();
+  engine_->payloads.close();
+  for (std::size_t i = 0; i < engine_->hosts.size(); ++i) {
+    engine_->threads->loop(static_cast<int>(i)).post([hosts = &engine_->hosts[i]] { hosts->clear(); });
   }
-  threads_->stop();
+  // The end of the process will take it.
+  if (!engine_->threads->stop(kStopPatience)) static_cast<void>(engine_.release());
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 """Getting to a host and in, and one clear answer each time that it cannot be had."""
+import base64
+import contextlib
 import os
 import re
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -194,6 +197,59 @@ def test_an_ssh_agent_that_says_nothing(probe, two, config, tmp_path):
         message = probe(["node1", "node2"], "--config", config(identity=False),
                         environment={"SSH_AUTH_SOCK": str(tmp_path / "silent")}).failure("E_SSH_AUTH")
     assert "it does not answer" in message
+
+
+class Hesitant(threading.Thread):
+    """An ssh-agent that knows a key and never signs: it asks its user, who is away."""
+
+    def __init__(self, path, public_key):
+        super().__init__(daemon=True)
+        self.blob = base64.b64decode(public_key.split()[1])
+        self.asked = threading.Event()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen(20)
+        self.held = []
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.held.append(self.listener.accept()[0])
+                threading.Thread(target=self.serve, args=(self.held[-1],), daemon=True).start()
+
+    def serve(self, link):
+        with contextlib.suppress(OSError):
+            while len(head := link.recv(4, socket.MSG_WAITALL)) == 4:
+                message = link.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)
+                if message[0] == 11:  # which keys are there?
+                    keys = struct.pack(">BII", 12, 1, len(self.blob)) + self.blob + struct.pack(">I", 0)
+                    link.sendall(struct.pack(">I", len(keys)) + keys)
+                elif message[0] == 13:  # sign this
+                    self.asked.set()
+
+    def close(self):
+        self.listener.close()
+        for link in self.held:
+            link.close()
+
+
+def test_an_ssh_agent_that_waits_for_its_user_does_not_outlast_the_start(horarun, two, config, keys, tmp_path):
+    path = str(tmp_path / "agent")
+    with open(keys.key + ".pub") as file:
+        agent = Hesitant(path, file.read())
+    agent.start()
+    try:
+        done = horarun.run("-np", 2, "-H", two.spec(1), "--start-timeout", "4s", "--ssh-config-file", config(identity=False),
+                           "true", env={"SSH_AUTH_SOCK": path}, timeout=60).expect(124)
+        assert agent.asked.is_set(), done
+        assert done.seconds < 30, done  # and not until the agent answers
+    finally:
+        agent.close()
+
+
+def test_a_config_without_end_is_an_error(horarun):
+    done = horarun.run("-np", 1, "-H", "somewhere.invalid", "--ssh-config-file", "/dev/zero", "true")
+    assert done.code == 125 and "/dev/zero is larger than" in done.messages, done
 
 
 def test_unknown_user(probe, two):
