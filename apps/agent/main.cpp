@@ -62,7 +62,8 @@ void close_leaked() {
 bool settle_standard_streams() {
   const bool stream = is_open(STDIN_FILENO) && is_open(STDOUT_FILENO);
   while (true) {
-    const int fd = ::open("/dev/null", O_RDWR);  // 0, 1 and 2 stay open across exec: no CLOEXEC
+    // 0, 1 and 2 stay open across exec.
+    const int fd = ::open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open)
     if (fd < 0) return false;
     if (fd > STDERR_FILENO) {
       ::close(fd);

@@ -33,6 +33,8 @@ extern "C" {
 
 #define HORA_ABI_VERSION 1
 
+/* NOLINTBEGIN(modernize-use-using, readability-identifier-naming): this is C. */
+
 /* What a call may answer. */
 typedef enum hora_status {
   HORA_OK = 0,
@@ -243,6 +245,8 @@ HORA_API const char* hora_describe(void);
 HORA_API int hora_backend_built(const char* name);
 /* 1 when it is in use in this job. */
 HORA_API int hora_backend_enabled(const char* name);
+
+/* NOLINTEND(modernize-use-using, readability-identifier-naming) */
 
 #ifdef __cplusplus
 }
