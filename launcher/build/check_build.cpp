@@ -153,8 +153,8 @@ VendorLibrary probe_vendor_library(const BuiltFeature& row, const std::string& b
   return {fields[0], fields[1], fields[2]};
 }
 
-FeatureFact tls_fact(const BuiltFeature& row, FeatureFact fact) {
-  fact.built = row.found;
+FeatureFact tls_fact(const BuiltFeature& row, const std::string& bundle, FeatureFact fact) {
+  fact.built = row.found && is_file(bundle + "/../tls/libhora_tls.so");
   if (!fact.built) return fact;
   const auto answer = run_isolated(
       [] {
@@ -181,7 +181,7 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
   fact.path = library.path;
   fact.note = library.error;
   if (fact.name == "SSH") fact = ssh_fact(row, fact);
-  if (fact.name == "TLS") fact = tls_fact(row, fact);
+  if (fact.name == "TLS") fact = tls_fact(row, bundle, fact);
   if (fact.name == "PMIX") {
     fact.built = row.found && is_file(bundle + "/bin/hora-pmix");
     fact.loads = fact.built && !fact.path.empty();
