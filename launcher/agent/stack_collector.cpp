@@ -130,6 +130,9 @@ void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& reco
   done_ = std::move(done);
   deadline_ = os::Clock::now() + patience;
   last_heard_ = os::Clock::now();
+  // First: a handler of this signal lets no other in, but a thread that is asked within Python's
+  // handler shows that one in the place of what it was doing.
+  for (const RankProcess& rank : ranks_) native_.ask(records, rank.pid);
   for (auto& [fd, peer] : peers_) {
     peer.text.clear();
     const pid_t session = ::getsid(peer.pid);
@@ -137,7 +140,6 @@ void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& reco
       if (session == rank.pid) peer.asked = ::kill(peer.pid, signal_number()) == 0;
     }
   }
-  for (const RankProcess& rank : ranks_) native_.ask(records, rank.pid);
   look_again();
 }
 
