@@ -8,7 +8,7 @@ namespace hora::rendezvous {
 namespace {
 
 // Values by rank, as far as they are there.
-std::vector<std::optional<std::string>> by_rank(KvEntries entries, int size) {
+std::vector<std::optional<std::string>> by_rank(KvEntries&& entries, int size) {
   std::vector<std::optional<std::string>> values(static_cast<std::size_t>(size));
   for (auto& [name, value] : entries) {
     const auto rank = parse_int<int>(name);

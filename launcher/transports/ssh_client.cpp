@@ -18,6 +18,9 @@
 #include "launcher/transports/ssh_agent_probe.h"
 #include "rendezvous/base/text.h"
 
+// Of OpenSSL 3, where libssh is made with it.
+extern "C" __attribute__((weak)) struct ossl_lib_ctx_st* OSSL_LIB_CTX_get0_global_default(void);
+
 namespace hora::launcher {
 
 namespace {
@@ -81,6 +84,10 @@ Status prepare_ssh_library() {
   std::lock_guard lock(mutex);
   if (!ready && ::ssh_init() != SSH_OK) {
     return make_error(ErrorCode::kFailed, "libssh cannot be initialised");
+  }
+  // OpenSSL that gets no memory for what it makes once crashes at its first use.
+  if (OSSL_LIB_CTX_get0_global_default != nullptr && OSSL_LIB_CTX_get0_global_default() == nullptr) {
+    return make_error(ErrorCode::kFailed, "OpenSSL cannot be initialised: no memory");
   }
   ready = true;
   return Ok{};

@@ -3,7 +3,8 @@
 Each seed is a job on real test hosts and one fault at one moment of its life (schedule.py). After
 each: the launcher has returned by its deadline with a right first cause; nothing of the job lives on any
 host, counted by a mark in its environment and by the agents' programs; no file, socket, shared memory or
-cgroup is left. A run that breaks this is printed with its seed, and the campaign goes on.
+cgroup is left. A run that breaks this is printed with its seed, and the campaign goes on. HORA_FAULT="keeper kill at 0"
+takes only the seeds with that fault.
 """
 import collections
 import json
@@ -313,6 +314,7 @@ class Run:
 def main():
     runs, seed = int(sys.argv[1]), int(sys.argv[2])
     minutes = float(os.environ.get("HORA_MINUTES", "1e9"))
+    wanted = os.environ.get("HORA_FAULT", "")
     if not conftest.hosts_tool.in_world():
         sys.exit("no test hosts here: run through scripts/ci faults, as root")
     os.setpriority(os.PRIO_PROCESS, 0, 5)
@@ -329,6 +331,8 @@ def main():
             if time.monotonic() - began > minutes * 60:
                 break
             schedule, start = schedules.make(number), time.monotonic()
+            if wanted not in f"{schedule.fault} at {schedule.victim}":
+                continue
             run = Run(hosts, horarun, schedule, folder)
             try:
                 run.live()
