@@ -6,7 +6,8 @@ count its calls; the runs are all (job, program, call, error, number), in an ord
 and allocations in turns, the first RUNS of them; 0 is all. After each: horarun has returned by its deadline, with success and all output, or
 with a documented code and a message; no process of the job lives; no file, socket or shared memory is left.
 HORA_CALLS=system leaves
-the allocations out, HORA_JOBS=echo,files takes those jobs. A run that breaks this is printed; `every_call.py only JOB PROGRAM CALL ERROR NUMBER` does it again.
+the allocations out, HORA_CALLS=ALL takes those alone that are refused with all that follow; HORA_JOBS=echo,files takes those jobs. A run that breaks
+this is printed; `every_call.py only JOB PROGRAM CALL ERROR NUMBER` does it again.
 """
 import os
 import random
@@ -104,7 +105,8 @@ class Campaign:
                     continue  # it lives on another host; the code is the same
                 self.start(job, program, "all", "EIO", 0).finish(timeout=DEADLINE_S).expect(0)
                 counts = dict(re.findall(r"seen (\S+) (\d+)", self.read_log()))
-                for error, calls in ERRORS.items():
+                errors = {} if os.environ.get("HORA_CALLS") == "ALL" else ERRORS
+                for error, calls in errors.items():
                     for call in calls.split():
                         found += [(job, program, call, error, n + 1) for n in range(int(counts.get(call, 0)))]
                 if os.environ.get("HORA_CALLS") == "system" or program == "agent" and not is_dynamic(AGENT):
@@ -112,6 +114,8 @@ class Campaign:
                 self.start(job, program, "malloc", "ONE", 0).finish(timeout=DEADLINE_S).expect(0)
                 count = int(self.read_log() or 0)
                 found += [(job, program, "malloc", error, n + 1) for n in range(count) for error in ("ONE", "ALL")]
+        if os.environ.get("HORA_CALLS") == "ALL":
+            found = [case for case in found if case[3] == "ALL"]
         return found
 
     def run(self, case):
