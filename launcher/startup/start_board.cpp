@@ -184,6 +184,12 @@ StageAdvice stage_advice(Stage stage) {
     case Stage::kConnect:
       return {"the connection was not answered: the host is down, or a firewall drops the packets",
               "{ssh} -o ConnectTimeout=5 {host} true"};
+    case Stage::kBanner:
+      return {
+          "the host takes connections, and its ssh server does not greet: it is too busy "
+          "(MaxStartups, many "
+          "logins at one time, load), or it hangs",
+          "{ssh} -v {host} true"};
     case Stage::kHostKey:
       return {"its ssh server began to speak and stopped", "{ssh} -v {host} true"};
     case Stage::kAuthenticate:

@@ -8,6 +8,8 @@ std::string_view stage_name(Stage stage) {
       return "resolve";
     case Stage::kConnect:
       return "connect";
+    case Stage::kBanner:
+      return "ssh banner";
     case Stage::kHostKey:
       return "host key";
     case Stage::kAuthenticate:

@@ -10,6 +10,7 @@ namespace hora::launcher {
 enum class Stage {
   kResolve,
   kConnect,
+  kBanner,  // connected; its ssh server has yet to say that it is one
   kHostKey,
   kAuthenticate,
   kShell,

@@ -39,8 +39,10 @@ constexpr std::string_view kScript =
     "read -r _e _z || exit 1; "
     "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; *) exit 1;; esac; "
     "_w=\"is full, or the transfer broke off\"; "
-    "head -c $_z | (exec 2>/dev/null; $_e >\"$_t\"; _r=$?; cat >/dev/null; exit $_r) && "
-    "[ $(wc -c <\"$_t\") -eq $_n ] && mv -f \"$_t\" \"$_a\" 2>/dev/null; }; "
+    "head -c $_z | (exec 2>/dev/null; $_e >\"$_t\"; _r=$?; cat >/dev/null; exit $_r); _r=$?; "
+    // 128 + SIGXFSZ
+    "[ $_r = 153 ] && _w=\"takes no file as large as the agent (ulimit -f)\"; "
+    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] && mv -f \"$_t\" \"$_a\" 2>/dev/null; }; "
     "for _s in 0 1; do [ $_s$_f = 01 ] && continue; "
     "[ $_s = 1 ] && { trap _x 0; trap \"exit 1\" 1 2 13 15; _g=raw; "
     "command -v gzip >/dev/null 2>&1 && _g=gz; }; "

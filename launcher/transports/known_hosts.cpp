@@ -9,6 +9,8 @@
 #include <string>
 
 #include "launcher/transports/ssh_client.h"
+#include "launcher/transports/ssh_config.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -53,6 +55,24 @@ Status add_known_host(const std::string& file, const std::string& entry) {
     return errno_error(wrote < 0 ? errno : ENOSPC, "writing " + file);
   }
   return Ok{};
+}
+
+std::string file_with_authority(const std::vector<std::string>& files, const std::string& host,
+                                int port) {
+  const std::string with_port = "[" + host + "]:" + std::to_string(port);
+  for (const std::string& file : files) {
+    const auto text = os::read_file(file);
+    if (!text) continue;
+    for (const std::string_view line : split(*text, '\n')) {
+      constexpr std::string_view kMarker = "@cert-authority ";
+      if (line.substr(0, kMarker.size()) != kMarker) continue;
+      const std::string_view rest = trim(line.substr(kMarker.size()));
+      for (const std::string_view pattern : split(rest.substr(0, rest.find(' ')), ',')) {
+        if (matches_pattern(host, pattern) || matches_pattern(with_port, pattern)) return file;
+      }
+    }
+  }
+  return {};
 }
 
 }  // namespace hora::launcher

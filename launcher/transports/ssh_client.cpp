@@ -17,6 +17,7 @@
 
 #include "launcher/transports/ssh_agent_probe.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/read_file.h"
 
 // Of OpenSSL 3, where libssh is made with it.
 extern "C" __attribute__((weak)) struct ossl_lib_ctx_st* OSSL_LIB_CTX_get0_global_default(void);
@@ -54,6 +55,16 @@ bool is_revoked(const std::string& file, const std::string& entry) {
     if (line.rfind("@revoked", 0) == 0 && line.find(key) != std::string::npos) return true;
   }
   return false;
+}
+
+// RevokedHostKeys: a list of public keys. A list that cannot be read lets nobody in, as with ssh.
+enum class Revocation { kNot, kRevoked, kUnreadable };
+Revocation look_up_revoked(const std::string& file, const std::string& entry) {
+  const auto text = os::read_file(file);
+  if (!text || text->rfind("SSHKRL", 0) == 0) return Revocation::kUnreadable;
+  const std::string key = entry.substr(entry.rfind(' ') + 1);
+  return !key.empty() && text->find(key) == std::string::npos ? Revocation::kNot
+                                                              : Revocation::kRevoked;
 }
 
 // Private keys with a passphrase are of no use to somebody who never asks.
@@ -144,6 +155,7 @@ Status SshClient::set_up() {
   if (!good) return make_error(ErrorCode::kFailed, "libssh: " + error());
   (void)list(SSH_OPTIONS_HMAC_C_S, target_.macs, nullptr);
   (void)list(SSH_OPTIONS_HMAC_S_C, target_.macs, nullptr);
+  (void)list(SSH_OPTIONS_PUBLICKEY_ACCEPTED_TYPES, target_.pubkey_algorithms, nullptr);
   (void)list(SSH_OPTIONS_HOSTKEYS, target_.host_key_algorithms, nullptr);
 #if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 10, 0)
   if (!target_.agent_socket.empty()) {
@@ -232,6 +244,15 @@ SshClient::HostKey SshClient::host_key() {
     result.entry = std::string(trim(text.get()));
   }
   result.verdict = Verdict::kUnknown;
+  if (const std::string& file = target_.revoked_keys_file; !file.empty()) {
+    const Revocation found = look_up_revoked(file, result.entry);
+    if (found != Revocation::kNot) {
+      result.verdict =
+          found == Revocation::kRevoked ? Verdict::kRevoked : Verdict::kRevocationUnreadable;
+      result.known_in = file;
+      return result;
+    }
+  }
   for (const std::string& file : target_.known_hosts_files) {
     if (!is_revoked(file, result.entry)) continue;
     result.verdict = Verdict::kRevoked;
@@ -254,6 +275,10 @@ SshClient::HostKey SshClient::host_key() {
       result.verdict = Verdict::kOtherType;
       result.known_in = file;
     }
+  }
+  if (result.verdict == Verdict::kUnknown) {
+    result.authority_in =
+        file_with_authority(target_.known_hosts_files, target_.known_as, target_.port);
   }
   return result;
 }

@@ -26,12 +26,21 @@ class SshClient {
   enum class Step { kAgain, kDone, kFailed };
 
   struct HostKey {
-    enum class Verdict { kKnown, kUnknown, kChanged, kOtherType, kRevoked, kUnreadable };
+    enum class Verdict {
+      kKnown,
+      kUnknown,
+      kChanged,
+      kOtherType,
+      kRevoked,
+      kRevocationUnreadable,  // RevokedHostKeys names what cannot be read
+      kUnreadable
+    };
     Verdict verdict = Verdict::kUnreadable;
-    std::string type;         // "ssh-ed25519"
-    std::string fingerprint;  // "SHA256:..."
-    std::string entry;        // the line for known_hosts, without line feed
-    std::string known_in;     // the file that decided
+    std::string type;          // "ssh-ed25519"
+    std::string fingerprint;   // "SHA256:..."
+    std::string entry;         // the line for known_hosts, without line feed
+    std::string known_in;      // the file that decided
+    std::string authority_in;  // of an unknown one: the file that trusts an authority for this host
   };
 
   // `socket` is a connected stream, non-blocking; the client owns it.
@@ -110,5 +119,9 @@ class SshClient {
 // Adds `entry` to `file`, made when it is not there, unless the very line is in it by now. One
 // writer at a time, other processes included.
 Status add_known_host(const std::string& file, const std::string& entry);
+
+// The first of these files with an @cert-authority line for the host; empty: none.
+std::string file_with_authority(const std::vector<std::string>& files, const std::string& host,
+                                int port);
 
 }  // namespace hora::launcher

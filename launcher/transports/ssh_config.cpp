@@ -11,6 +11,23 @@ namespace {
 
 constexpr int kMaxIncludeDepth = 16;
 
+constexpr UnfollowedKeyword kUnfollowed[] = {
+    {"KnownHostsCommand", "none", "the host keys that it would name are not known here"},
+    {"VerifyHostKeyDNS", "no", "host keys are not looked up in DNS"},
+    {"NoHostAuthenticationForLocalhost", "no", "the key of localhost is checked"},
+    {"CanonicalizeHostname", "no", "host names are taken as they are"},
+    {"CertificateFile", "none", "no certificate of yours is offered"},
+    {"PKCS11Provider", "none", "its keys are not offered"},
+    {"ProxyUseFdpass", "no", "the ProxyCommand has to pass bytes, not a descriptor"},
+    {"Match exec", "", "its block is skipped, and the command is not run"},
+    {"Match canonical", "", "its block is skipped"},
+    {"Match localnetwork", "", "its block is skipped"},
+    {"Match tagged", "", "its block is skipped"},
+    {"Match command", "", "its block is skipped"},
+    {"Match sessiontype", "", "its block is skipped"},
+    {"Match version", "", "its block is skipped"},
+};
+
 std::string lower(std::string_view text) {
   std::string out(text);
   std::transform(out.begin(), out.end(), out.begin(),
@@ -76,7 +93,16 @@ bool matches_list(const std::string& text, const Patterns& patterns) {
   return matched;
 }
 
-bool matches_block(const Line& line, const SshConfigQuery& query, const SshConfig& config) {
+void note_unfollowed(const std::string& keyword, const std::string& value, SshConfig& config) {
+  for (const UnfollowedKeyword& each : kUnfollowed) {
+    if (lower(each.name) != keyword || value == each.harmless) continue;
+    const std::string name(each.name);
+    auto& noted = config.not_followed;
+    if (std::find(noted.begin(), noted.end(), name) == noted.end()) noted.push_back(name);
+  }
+}
+
+bool matches_block(const Line& line, const SshConfigQuery& query, SshConfig& config) {
   const std::string original = lower(query.original_host);
   if (line.keyword == "host") return matches_list(original, line.words);
   for (std::size_t i = 0; i < line.words.size(); ++i) {
@@ -86,6 +112,13 @@ bool matches_block(const Line& line, const SshConfigQuery& query, const SshConfi
     if (criterion == "all") {
       if (negated) return false;
       continue;
+    }
+    // "final" is for a second reading, after host names were completed: here the first is the last.
+    if (criterion == "final" && !negated) continue;
+    if (criterion == "canonical" && negated) continue;
+    if (criterion == "final" || criterion == "canonical") {
+      if (criterion == "canonical") note_unfollowed("match canonical", "yes", config);
+      return false;
     }
     if (++i >= line.words.size()) return false;
     std::string value;
@@ -98,6 +131,7 @@ bool matches_block(const Line& line, const SshConfigQuery& query, const SshConfi
     } else if (criterion == "localuser") {
       value = lower(query.local_user);
     } else {
+      note_unfollowed("match " + criterion, "yes", config);
       return false;
     }
     if (matches_list(value, split(line.words[i], ',')) == negated) return false;
@@ -148,6 +182,15 @@ void apply(const Line& line, SshConfig& config) {
   if (key == "kexalgorithms") keep_first(config.kex_algorithms, word);
   if (key == "macs") keep_first(config.macs, word);
   if (key == "hostkeyalgorithms") keep_first(config.host_key_algorithms, word);
+  if (key == "pubkeyacceptedalgorithms" || key == "pubkeyacceptedkeytypes") {
+    keep_first(config.pubkey_algorithms, word);
+  }
+  if (key == "bindaddress") keep_first(config.bind_address, word);
+  if (key == "bindinterface") keep_first(config.bind_interface, word);
+  if (key == "revokedhostkeys") keep_first(config.revoked_host_keys, word);
+  if (key == "pubkeyauthentication") keep_first(config.pubkey_authentication, lower(word) != "no");
+  if (key == "preferredauthentications") keep_first(config.preferred_authentications, lower(word));
+  note_unfollowed(key, lower(word), config);
 }
 
 void read_at_depth(std::string_view text, const SshConfigQuery& query,
@@ -195,6 +238,8 @@ bool matches_pattern(std::string_view text, std::string_view pattern) {
   while (p < pattern.size() && pattern[p] == '*') ++p;
   return p == pattern.size();
 }
+
+std::span<const UnfollowedKeyword> unfollowed_keywords() { return kUnfollowed; }
 
 void read_ssh_config(std::string_view text, const SshConfigQuery& query,
                      const SshConfigIncluder& include, SshConfig& config) {

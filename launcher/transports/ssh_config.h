@@ -1,13 +1,15 @@
 // ~/.ssh/config and /etc/ssh/ssh_config, as far as a launcher needs them.  [pure]
 //
 // The same rules as OpenSSH's: the first value obtained for a keyword stays, IdentityFile adds up,
-// Host patterns may be negated, Match knows all, host, originalhost, user and localuser (a block
-// with any other criterion is skipped: it can run a command). Keywords that do not concern us are
-// ignored. docs/reference/transports.md lists those that count.
+// Host patterns may be negated, Match knows all, final, host, originalhost, user and localuser (a
+// block with any other criterion is skipped: it can run a command). Keywords that neither change
+// where a connection goes nor who is trusted are ignored; those that do and are not followed are
+// noted, to be told. docs/reference/transports.md lists both.
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,8 +42,23 @@ struct SshConfig {
   std::optional<std::string> kex_algorithms;
   std::optional<std::string> macs;
   std::optional<std::string> host_key_algorithms;
+  std::optional<std::string> pubkey_algorithms;
+  std::optional<std::string> bind_address;
+  std::optional<std::string> bind_interface;
+  std::optional<std::string> revoked_host_keys;  // a file, or "none"
+  std::optional<bool> pubkey_authentication;
+  std::optional<std::string> preferred_authentications;
+  std::vector<std::string> not_followed;  // what stands there and has no effect, as in the table
   friend bool operator==(const SshConfig&, const SshConfig&) = default;
 };
+
+// A keyword that matters and is not followed, for people.
+struct UnfollowedKeyword {
+  std::string_view name;      // "KnownHostsCommand", "Match exec"
+  std::string_view harmless;  // a value by which it changes nothing
+  std::string_view meaning;   // what is different from OpenSSH
+};
+std::span<const UnfollowedKeyword> unfollowed_keywords();
 
 struct SshConfigQuery {
   std::string original_host;  // as the user wrote it

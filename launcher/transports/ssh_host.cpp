@@ -99,6 +99,7 @@ void SshHost::connect() {
   connector_ = std::make_unique<TcpConnector>(loop_, *shared_.resolver);
   connector_->start(
       target_.address, target_.port, target_.address_family,
+      {target_.bind_address, target_.bind_interface},
       [this](const std::string& first) { link_.report(Stage::kConnect, first); },
       [this](TcpConnector::Outcome outcome) { on_connected(std::move(outcome)); });
 }
@@ -135,6 +136,7 @@ void SshHost::open_client(os::Fd socket) {
     }
   });
   state_ = State::kHandshake;
+  link_.report(Stage::kBanner, endpoint_);
   set_stage_limit(kBannerLimit);
   step();
 }
@@ -207,6 +209,14 @@ bool SshHost::accept_host_key() {
 }
 
 bool SshHost::step_authenticate() {
+  if (!target_.keys_forbidden_by.empty()) {
+    fail(failure::kSshAuth,
+         "'" + target_.keys_forbidden_by +
+             "' of the ssh config rules out keys, and horarun has no other way to log in",
+         "allow keys for this host there, or let ssh itself do it: --transport command --rsh 'ssh "
+         "-q'");
+    return false;
+  }
   const auto result = until_sent(*client_, [this] { return client_->authenticate(); });
   if (result == SshClient::Step::kAgain) return false;
   if (result == SshClient::Step::kFailed) {
@@ -422,7 +432,7 @@ void SshHost::retry_when_busy() {
   const milliseconds pause =
       longest / 2 + milliseconds(jitter_() % static_cast<unsigned>(longest.count()));
   state_ = State::kBackOff;
-  link_.report(Stage::kConnect,
+  link_.report(Stage::kBanner,
                "the server is busy; another try in " + std::to_string(pause.count()) + " ms");
   stage_timer_ = loop_.call_after(pause, [this] {
     stage_timer_ = 0;
@@ -462,7 +472,9 @@ void SshHost::on_stage_limit() {
       return fail(failure::kConnectTimeout,
                   silent ? "it took the connection but sent no ssh banner within " + waited()
                          : "the key exchange did not end within " + waited(),
-                  silent ? "the host or its sshd hangs" : "");
+                  silent ? "the host or its sshd hangs, or has more logins than it can take (load, "
+                           "MaxStartups)"
+                         : "");
     }
     case State::kAuthenticate:
       return fail(failure::kConnectTimeout, "no answer to the authentication within " + waited());

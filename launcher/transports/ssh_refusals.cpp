@@ -11,7 +11,16 @@ Failure refusal(std::string_view code, std::string message, std::string advice =
   return {std::string(code), std::move(message), std::move(advice)};
 }
 
-Failure unknown_key(const std::string& name, const SshTarget& target, const std::string& scan) {
+Failure unknown_key(const SshClient::HostKey& key, const std::string& name, const SshTarget& target,
+                    const std::string& scan) {
+  if (!key.authority_in.empty()) {
+    return refusal(
+        failure::kHostKeyUnknown,
+        "its host key is unknown: " + name + "; " + key.authority_in +
+            " trusts an authority for it (@cert-authority), and horarun reads no certificates",
+        "let ssh itself connect (--transport command --rsh 'ssh -q'), or add the key, too (" +
+            scan + ")");
+  }
   const std::string where =
       target.known_hosts_files.empty() ? "known_hosts" : target.known_hosts_files.front();
   return refusal(failure::kHostKeyUnknown, "its host key is unknown: " + name,
@@ -62,11 +71,19 @@ std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const Ssh
       return refusal(failure::kHostKeyChanged,
                      "its host key is revoked in " + key.known_in + ": " + name,
                      "somebody else may be answering");
+    case Verdict::kRevocationUnreadable:
+      return refusal(
+          failure::kHostKeyChanged,
+          "RevokedHostKeys " + key.known_in +
+              " cannot be read, or is a KRL, which horarun does not know: whether " + name +
+              " is revoked cannot be said",
+          "name a list of public keys there, or let ssh itself connect: --transport command "
+          "--rsh 'ssh -q'");
     case Verdict::kUnknown:
       break;
   }
   if (target.checking != HostKeyChecking::kYes) return std::nullopt;
-  return unknown_key(name, target, scan);
+  return unknown_key(key, name, target, scan);
 }
 
 Failure authentication_refusal(std::string tried, const std::string& methods,

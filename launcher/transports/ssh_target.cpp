@@ -82,6 +82,16 @@ std::vector<std::string> known_hosts_paths(const std::vector<std::string>& files
   return kept;
 }
 
+// Which line of the config says that no key may be used; empty: none.
+std::string why_no_keys(const SshConfig& config) {
+  if (!config.pubkey_authentication.value_or(true)) return "PubkeyAuthentication no";
+  if (!config.preferred_authentications) return {};
+  for (const std::string_view method : split(*config.preferred_authentications, ',')) {
+    if (method == "publickey") return {};
+  }
+  return "PreferredAuthentications " + *config.preferred_authentications;
+}
+
 // OpenSSH itself makes the jumps, with all of its configuration.
 std::vector<std::string> jump_argv(const std::string& jump, const SshTarget& target,
                                    const std::string& config_file) {
@@ -236,6 +246,14 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   target.kex_algorithms = config.kex_algorithms.value_or("");
   target.macs = config.macs.value_or("");
   target.host_key_algorithms = config.host_key_algorithms.value_or("");
+  target.pubkey_algorithms = config.pubkey_algorithms.value_or("");
+  target.bind_address = config.bind_address.value_or("");
+  target.bind_interface = config.bind_interface.value_or("");
+  if (config.revoked_host_keys && !equals_ignoring_case(*config.revoked_host_keys, "none")) {
+    target.revoked_keys_file = expand_tokens(*config.revoked_host_keys, tokens);
+  }
+  target.keys_forbidden_by = why_no_keys(config);
+  target.not_followed = config.not_followed;
   return target;
 }
 

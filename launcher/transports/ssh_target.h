@@ -30,7 +30,11 @@ struct SshTarget {
   std::chrono::milliseconds connect_timeout{10'000};
   std::vector<std::string> proxy;  // argv of a command that connects, instead of TCP; or empty
   std::string address_family;      // "", inet, inet6
-  std::string ciphers, kex_algorithms, macs, host_key_algorithms;  // empty: ours
+  std::string ciphers, kex_algorithms, macs, host_key_algorithms, pubkey_algorithms;  // empty: ours
+  std::string bind_address, bind_interface;  // where the connection comes from; empty: anywhere
+  std::string revoked_keys_file;             // keys of hosts that are refused; empty: none
+  std::string keys_forbidden_by;             // "PubkeyAuthentication no"; empty: keys may be used
+  std::vector<std::string> not_followed;     // of the config: see unfollowed_keywords()
 
   // "node3 (10.0.0.3:22)", with what is known of the address.
   std::string describe(const std::string& endpoint) const;

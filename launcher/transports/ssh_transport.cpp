@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/ssh_host.h"
 #include "launcher/transports/transport.h"
+#include "rendezvous/os/log.h"
 
 namespace hora::launcher {
 
@@ -74,6 +77,7 @@ class SshTransport : public Transport {
 
  private:
   Status start_engine();
+  void tell_unfollowed(const SshTarget& target);
 
   SshTransportOptions options_;
   StageObserver observer_;
@@ -81,6 +85,7 @@ class SshTransport : public Transport {
   std::mutex mutex_;
   std::unique_ptr<Engine> engine_;
   std::size_t next_thread_ = 0;
+  std::set<std::string> told_;  // of the ssh config's keywords that are not followed
 };
 
 Status SshTransport::start_engine() {
@@ -98,6 +103,19 @@ Status SshTransport::start_engine() {
   return Ok{};
 }
 
+// Each keyword once, however many hosts it is for.
+void SshTransport::tell_unfollowed(const SshTarget& target) {
+  for (const UnfollowedKeyword& each : unfollowed_keywords()) {
+    const std::string name(each.name);
+    const auto& noted = target.not_followed;
+    if (std::find(noted.begin(), noted.end(), name) == noted.end()) continue;
+    if (!told_.insert(name).second) continue;
+    os::log_warn("ssh config", name + " (for " + target.name +
+                                   ") is not followed: " + std::string(each.meaning) +
+                                   "; --transport command --rsh 'ssh -q' follows it");
+  }
+}
+
 Result<os::Fd> SshTransport::start(const Host& host, int host_index, const AgentImage& image,
                                    Clock::time_point deadline) {
   auto target = targets_.target_of(host);
@@ -111,6 +129,7 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
 
   std::lock_guard lock(mutex_);
   HORA_TRY(start_engine());
+  tell_unfollowed(*target);
   Engine& engine = *engine_;
   const std::size_t thread = next_thread_++ % engine.hosts.size();
   os::EventLoop& loop = engine.threads->loop(static_cast<int>(thread));

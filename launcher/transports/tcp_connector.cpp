@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <system_error>
 
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/socket.h"
 
 namespace hora::launcher {
@@ -19,13 +21,48 @@ namespace {
 
 constexpr auto kNextAddressAfter = std::chrono::milliseconds(250);
 
-Result<os::Fd> begin_connect(const Endpoint& endpoint, bool& connected) {
+// Nothing: any will do.
+Result<std::optional<IpAddress>> source_address(const TcpSource& source, bool v6) {
+  if (!source.address.empty()) {
+    auto address = parse_ip_address(source.address);
+    if (!address)
+      return make_error(ErrorCode::kUsage,
+                        "BindAddress " + source.address + " is no numeric address");
+    if (address->v6 == v6) return std::optional<IpAddress>(*address);
+    return make_error(ErrorCode::kUsage,
+                      "BindAddress " + source.address + " is of the other family");
+  }
+  if (source.interface.empty()) return std::optional<IpAddress>();
+  const auto interfaces = net::list_interfaces();
+  if (!interfaces) return interfaces.error();
+  for (const net::Interface& each : *interfaces) {
+    if (each.name == source.interface && each.address.v6 == v6 && !each.address.is_link_local()) {
+      return std::optional<IpAddress>(each.address);
+    }
+  }
+  return make_error(ErrorCode::kNotFound,
+                    "BindInterface " + source.interface + " has no address of that family");
+}
+
+Status bind_source(int fd, const TcpSource& source, const Endpoint& endpoint) {
+  const auto from = source_address(source, endpoint.address.v6);
+  if (!from)
+    return make_error(from.error().code, format_endpoint(endpoint) + ": " + from.error().message);
+  if (!*from) return Ok{};
+  sockaddr_storage address{};
+  const unsigned length = net::to_sockaddr({**from, 0}, address);
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0) return Ok{};
+  return errno_error(errno, format_endpoint(endpoint) + " from " + format_address(**from));
+}
+
+Result<os::Fd> begin_connect(const Endpoint& endpoint, const TcpSource& source, bool& connected) {
   sockaddr_storage address{};
   const unsigned length = net::to_sockaddr(endpoint, address);
   os::Fd fd(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return errno_error(errno, "making a socket");
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  HORA_TRY(bind_source(fd.get(), source, endpoint));
   connected = ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0;
   if (!connected && errno != EINPROGRESS) {
     return errno_error(errno, format_endpoint(endpoint));
@@ -53,7 +90,8 @@ void TcpConnector::clear() {
 }
 
 void TcpConnector::start(const std::string& host, int port, const std::string& family,
-                         Resolved resolved, Done done) {
+                         TcpSource source, Resolved resolved, Done done) {
+  source_ = std::move(source);
   resolved_ = std::move(resolved);
   done_ = std::move(done);
   family_ = family;
@@ -90,7 +128,7 @@ void TcpConnector::try_next() {
     const Endpoint endpoint = waiting_.back();
     waiting_.pop_back();
     bool connected = false;
-    auto fd = begin_connect(endpoint, connected);
+    auto fd = begin_connect(endpoint, source_, connected);
     if (!fd) {
       all_refused_ = false;
       problems_.push_back(fd.error().message);

@@ -15,6 +15,13 @@
 
 namespace hora::launcher {
 
+// Where connections come from: an address, or whatever address of an interface is of the other
+// end's family. Both empty: the kernel chooses.
+struct TcpSource {
+  std::string address;
+  std::string interface;
+};
+
 class TcpConnector {
  public:
   struct Outcome {
@@ -34,8 +41,8 @@ class TcpConnector {
   // `family`: "", "inet" or "inet6". Tells `resolved` the first address to be tried. Calls `done`
   // once, from the loop, never from inside start(); never after the destructor. The deadline is the
   // caller's: it destroys the connector.
-  void start(const std::string& host, int port, const std::string& family, Resolved resolved,
-             Done done);
+  void start(const std::string& host, int port, const std::string& family, TcpSource source,
+             Resolved resolved, Done done);
 
   // Where it stands, for a time-out's message: still resolving, or which addresses are silent.
   bool resolving() const { return resolving_; }
@@ -56,6 +63,7 @@ class TcpConnector {
   os::EventLoop& loop_;
   NameResolver& resolver_;
   std::string family_;
+  TcpSource source_;
   Resolved resolved_;
   Done done_;
   bool resolving_ = false;

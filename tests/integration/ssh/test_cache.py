@@ -117,6 +117,11 @@ def test_full_disks(probe, two, mounts):
     assert "is full" in message
 
 
+def test_a_limit_of_file_size_is_no_full_disk(probe, two, mounts):
+    mounts.file(1, "/root/.bashrc", "ulimit -f 100\n")
+    assert "(ulimit -f)" in probe("node1").failure("E_CACHE")
+
+
 def test_without_gzip_the_agent_comes_as_it_is(probe, hosts):
     up = hosts(1, without=["gzip", "tar"])
     up.execute(1, "rm", "-rf", "/root/.cache")

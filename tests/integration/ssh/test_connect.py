@@ -334,6 +334,30 @@ def test_revoked_host_key(probe, two, config, keys, tmp_path):
     assert "revoked" in probe("node1", "--config", path, "--accept-new").failure("E_HOST_KEY_CHANGED")
 
 
+def test_revoked_host_keys(probe, two, config, keys, tmp_path):
+    with open(keys.known_hosts) as file:
+        key = next(entry.split(" ", 1)[1] for entry in file if entry.startswith("node1,"))
+    revoked = tmp_path / "revoked"
+    path = config(f"RevokedHostKeys {revoked}")
+    assert "cannot be read" in probe("node1", "--config", path).failure("E_HOST_KEY_CHANGED")
+    revoked.write_text(key)
+    outcome = probe(["node1", "node2"], "--config", path)
+    outcome.hello("node2")
+    assert "revoked" in outcome.failure("E_HOST_KEY_CHANGED", "node1")
+    (tmp_path / "key.pub").write_text(key)
+    subprocess.run(["ssh-keygen", "-q", "-k", "-f", revoked, tmp_path / "key.pub"], check=True)
+    assert "KRL" in probe("node1", "--config", path).failure("E_HOST_KEY_CHANGED")
+
+
+def test_a_host_that_only_an_authority_vouches_for(probe, two, config, keys, tmp_path):
+    with open(keys.known_hosts) as file:
+        key = next(entry.split(" ", 1)[1] for entry in file if entry.startswith("node2,"))
+    known = tmp_path / "known_hosts"
+    known.write_text("@cert-authority node* " + key)
+    message = probe("node1", "--config", config(f"UserKnownHostsFile {known}", known=False)).failure("E_HOST_KEY_UNKNOWN")
+    assert "@cert-authority" in message and str(known) in message and "--rsh" in message
+
+
 def test_hashed_known_hosts(probe, two, config, keys, tmp_path):
     known = tmp_path / "known_hosts"
     with open(keys.known_hosts) as file:
@@ -371,3 +395,23 @@ def test_a_folder_among_the_included_files(probe, two, config, tmp_path, where):
 def test_a_proxy_that_fails(probe, two, config):
     path = config("Host node1", "ProxyCommand sh -c 'echo no way >&2; exit 1'")
     assert "no way" in probe("node1", "--config", path).failure("E_CONNECT")
+
+
+@pytest.mark.parametrize("line", ["PubkeyAuthentication no", "PreferredAuthentications password,keyboard-interactive"])
+def test_a_config_that_rules_out_keys(probe, two, config, line):
+    assert line in probe("node1", "--config", config(line)).failure("E_SSH_AUTH")
+
+
+def test_where_connections_come_from(probe, two, config):
+    probe("node1", "--config", config("BindAddress 10.79.0.250")).hello()
+    probe("node1", "--config", config("BindInterface hh-br0")).hello()
+    assert "from 192.0.2.1" in probe("node1", "--config", config("BindAddress 192.0.2.1")).failure("E_CONNECT")
+    assert "BindInterface no-such" in probe("node1", "--config", config("BindInterface no-such")).failure("E_CONNECT")
+
+
+def test_what_is_not_followed_is_told_once(horarun, two, config):
+    path = config("KnownHostsCommand /bin/false", "CanonicalizeHostname no", "Match exec false", "Match all")
+    done = horarun.run("-H", "node1:1,node2:1", "--ssh-config-file", path, "true").expect(0)
+    assert done.messages.count("KnownHostsCommand (for node") == 1, done
+    assert done.messages.count("Match exec (for node") == 1 and "--rsh 'ssh -q'" in done.messages, done
+    assert "Canonicalize" not in done.messages, done

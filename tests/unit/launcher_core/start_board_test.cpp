@@ -96,6 +96,20 @@ TEST_CASE("When time is up every stage in which hosts stand is explained") {
         "    try: ssh -p 2222 -v node2 true\n");
 }
 
+TEST_CASE("A server that is busy is not taken for a host that is down") {
+  StartBoard board(kStart);
+  board.name_hosts({"a", "b"});
+  board.reach(0, Stage::kConnect, "10.0.0.1:22", at(10));
+  board.reach(1, Stage::kConnect, "10.0.0.2:22", at(10));
+  board.reach(1, Stage::kBanner, "the server is busy; another try in 900 ms", at(20));
+  const std::string text = start_timeout_text(board, at(2000), "ssh");
+  CHECK(text.find("  b     ssh banner    2.0 s     the server is busy") != std::string::npos);
+  CHECK(text.find("  a (connect): the connection was not answered") != std::string::npos);
+  CHECK(text.find(
+            "  b (ssh banner): the host takes connections, and its ssh server does not greet") !=
+        std::string::npos);
+}
+
 TEST_CASE("Every stage has a cause, and every proof is a whole command") {
   for (int stage = 0; stage <= static_cast<int>(Stage::kRanks); ++stage) {
     INFO(stage);

@@ -150,6 +150,14 @@ struct Listener {
     ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&where), &length);
     port = ntohs(where.sin_port);
   }
+  sockaddr_in accepted_from() const {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    const os::Fd taken(
+        ::accept4(fd.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC));
+    REQUIRE(taken.valid());
+    return peer;
+  }
 };
 
 // What a connector comes to on a loop of its own.
@@ -161,13 +169,14 @@ struct Connected {
   std::string first;
 };
 
-Connected connect(const std::string& host, int port, const std::string& family = "") {
+Connected connect(const std::string& host, int port, const std::string& family = "",
+                  const TcpSource& source = {}) {
   auto loop = std::move(os::EventLoop::create()).value();
   NameResolver resolver;
   TcpConnector connector(*loop, resolver);
   Connected result;
   connector.start(
-      host, port, family, [&](const std::string& first) { result.first = first; },
+      host, port, family, source, [&](const std::string& first) { result.first = first; },
       [&](TcpConnector::Outcome outcome) {
         result.ok = outcome.fd.valid();
         result.endpoint = result.ok ? format_endpoint(outcome.endpoint) : "";
@@ -188,6 +197,33 @@ TEST_CASE("a connection by address and by name") {
   // localhost may be ::1 first, where nobody listens: the next address is tried.
   CHECK(connect("localhost", listener.port).ok);
   CHECK(connect("localhost", listener.port, "inet").ok);
+}
+
+TEST_CASE("a connection comes from where it is told to") {
+  const Listener listener;
+  CHECK(connect("127.0.0.1", listener.port, "", {"127.0.0.9", ""}).ok);
+  const sockaddr_in peer = listener.accepted_from();
+  CHECK(ntohl(peer.sin_addr.s_addr) == 0x7F000009);
+  CHECK(connect("127.0.0.1", listener.port, "", {"", "lo"}).ok);
+  for (const TcpSource& source : {TcpSource{"192.0.2.1", ""}, TcpSource{"::1", ""},
+                                  TcpSource{"name", ""}, TcpSource{"", "no-such-nic"}}) {
+    const auto failed = connect("127.0.0.1", listener.port, "", source);
+    INFO(source.address << source.interface);
+    CHECK_FALSE(failed.ok);
+    CHECK(failed.failed_class == failure::kConnect);
+    CHECK(failed.problem.find(source.interface + source.address) != std::string::npos);
+  }
+}
+
+TEST_CASE("known_hosts: which file trusts an authority for a host") {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/known_hosts";
+  std::ofstream(path) << "other ssh-x AAAA\n@revoked * ssh-x BBBB\n@cert-authority "
+                         "*.cluster,[gw]:2222 ssh-x CCCC\n";
+  CHECK(file_with_authority({"/no/such/file", path}, "n1.cluster", 22) == path);
+  CHECK(file_with_authority({path}, "gw", 2222) == path);
+  CHECK(file_with_authority({path}, "gw", 22).empty());
+  CHECK(file_with_authority({path}, "other", 22).empty());
 }
 
 TEST_CASE("refused and unknown are told apart") {

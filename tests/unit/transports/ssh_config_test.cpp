@@ -57,6 +57,40 @@ TEST_CASE("Match knows hosts and users, and skips what it does not know") {
   CHECK(read("HostName real\n" + text, "x").port == 3);
 }
 
+TEST_CASE("What matters and is not followed is noted, once, and only where it says something") {
+  using Names = std::vector<std::string>;
+  CHECK(read("KnownHostsCommand none\nCanonicalizeHostname no\nGSSAPIAuthentication yes\nSendEnv "
+             "LANG\n",
+             "x")
+            .not_followed.empty());
+  CHECK(read("knownhostscommand /bin/keys %H\nKnownHostsCommand /other\nProxyUseFdpass yes\n", "x")
+            .not_followed == Names{"KnownHostsCommand", "ProxyUseFdpass"});
+  CHECK(read("Host y\n CertificateFile ~/cert\n", "x").not_followed.empty());
+  CHECK(read("Host y\n CertificateFile ~/cert\n", "y").not_followed == Names{"CertificateFile"});
+  CHECK(read("Match exec \"true\"\n User other\n", "x").not_followed == Names{"Match exec"});
+  CHECK(read("Match host y exec \"true\"\n User other\n", "x").not_followed.empty());
+  // The last reading of a file is the one there is; names are never completed.
+  CHECK(read("Match final all\n Port 7\n", "x").port == 7);
+  CHECK(read("Match canonical all\n Port 7\n", "x").not_followed == Names{"Match canonical"});
+  CHECK_FALSE(read("Match canonical all\n Port 7\n", "x").port);
+  for (const UnfollowedKeyword& each : unfollowed_keywords()) CHECK_FALSE(each.meaning.empty());
+}
+
+TEST_CASE("Where connections come from, and what may be offered") {
+  const auto config = read(
+      "BindAddress 10.0.0.7\nBindInterface eth1\nRevokedHostKeys "
+      "/etc/revoked\nPubkeyAuthentication no\n"
+      "PreferredAuthentications Publickey,password\nPubkeyAcceptedAlgorithms ssh-ed25519\n",
+      "x");
+  CHECK(config.bind_address == "10.0.0.7");
+  CHECK(config.bind_interface == "eth1");
+  CHECK(config.revoked_host_keys == "/etc/revoked");
+  CHECK(config.pubkey_authentication == false);
+  CHECK(config.preferred_authentications == "publickey,password");
+  CHECK(config.pubkey_algorithms == "ssh-ed25519");
+  CHECK(config.not_followed.empty());
+}
+
 TEST_CASE("A port that is none says nothing") {
   CHECK(read("Port 70000\nPort 0\nPort x\nPort 2222\n", "b").port == 2222);
 }
