@@ -271,6 +271,8 @@ void hold_standard_streams() {
 
 int main(int argc, char** argv) {
   hold_standard_streams();
+  // A file at its limit (ulimit -f) is told like a full disk, by what write() says of it.
+  ::signal(SIGXFSZ, SIG_IGN);
   os::end_when_out_of_means("horarun", kExitLauncher);
   const auto command =
       parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file});

@@ -16,6 +16,7 @@
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/host_job.h"
 #include "launcher/agent/launcher_link.h"
+#include "launcher/agent/network_cut.h"
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
 #include "launcher/agent/stack_collector.h"
@@ -57,6 +58,8 @@ class Agent {
   void on_delivery(const Frame& frame);
   void on_probe(std::string_view payload);
   void on_order(std::string_view payload);
+  bool prepare_cuts();
+  void on_cut(std::size_t index, bool on);
   void serve_pmi();
   void on_start();
   void on_dump(Milliseconds patience);
@@ -87,6 +90,7 @@ class Agent {
   std::unique_ptr<Prober> prober_;
   std::unique_ptr<StackCollector> stacks_;
   std::unique_ptr<HostJob> job_;
+  std::optional<NetworkCuts> cuts_;
   os::Fd signals_;
   ReservedPort reserved_port_;
   FlightRecords::Progress progress_;  // as last told
@@ -226,6 +230,14 @@ void Agent::on_frame(Frame frame) {
         return;
       }
       break;
+    case FrameType::kCut:
+      if (const auto index = number()) {
+        const auto on = number();
+        if (!on) break;
+        on_cut(*index, *on != 0);
+        return;
+      }
+      break;
     case FrameType::kSuspend:
       suspended_ = true;
       if (job_) job_->suspend();
@@ -328,6 +340,7 @@ void Agent::on_order(std::string_view payload) {
     return fail(
         {std::string(failure::kAgent), opened.error().message + " (host " + host_ + ")", ""});
   }
+  if (!prepare_cuts()) return;
   share_.patience_ms = static_cast<int>(grace().count()) + options_.keeper_margin_ms;
   if (job_->order().pmi.empty()) {
     link_->send(FrameType::kReady);
@@ -335,6 +348,30 @@ void Agent::on_order(std::string_view payload) {
     serve_pmi();
   }
   on_heartbeat();
+}
+
+// Found out now, so that no rank is started for a trial that cannot take place.
+bool Agent::prepare_cuts() {
+  const HostOrder& order = job_->order();
+  if (order.cuts.empty()) return true;
+  const std::string_view mark(share_.mark);
+  cuts_.emplace(order.cuts, std::string(mark.substr(mark.size() - 16)));
+  const Status able = cuts_->try_out();
+  if (able) return true;
+  fail(
+      {std::string(failure::kChaos),
+       "host " + host_ + " cannot cut itself off from another: " + able.error().message,
+       "it takes root on the first host of the pair (CAP_NET_ADMIN) and Linux 5.12 or later there; "
+       "the pair may be named the other way round"});
+  return false;
+}
+
+void Agent::on_cut(std::size_t index, bool on) {
+  if (!cuts_) return;
+  if (!on) return cuts_->heal(index);
+  if (const Status done = cuts_->cut(index); !done) {
+    warn("host " + host_ + " was not cut off: " + done.error().message);
+  }
 }
 
 void Agent::serve_pmi() {
@@ -443,6 +480,7 @@ void Agent::end_job(Milliseconds grace) {
 }
 
 void Agent::say_goodbye(Goodbye goodbye) {
+  cuts_.reset();
   if (leaving_) return;
   leaving_ = true;
   reserved_port_.holder.reset();

@@ -112,6 +112,12 @@ int count_gpus() {
   return count;
 }
 
+bool in_first_pid_namespace() {
+  constexpr ino_t kFirst = 0xEFFFFFFC;  // PROC_PID_INIT_INO of the kernel
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 && info.st_ino == kFirst;
+}
+
 std::vector<InterfaceInfo> host_interfaces() {
   std::vector<InterfaceInfo> found;
   const auto interfaces = net::list_interfaces();

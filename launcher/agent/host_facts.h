@@ -18,6 +18,9 @@ std::string user_name();
 std::string home_directory();
 int usable_cpus();  // that this process may run on
 int count_gpus();
+
+// Whether this process and the kernel's log give processes the same numbers.
+bool in_first_pid_namespace();
 std::vector<InterfaceInfo> host_interfaces();
 std::int64_t wall_clock_ns();  // CLOCK_REALTIME
 

@@ -1,6 +1,7 @@
 #include "launcher/agent/host_job.h"
 
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,7 @@ HostJob::HostJob(os::EventLoop& loop, LauncherLink& link, PreparedJob prepared, 
 HostJob::~HostJob() {
   loop_.cancel(timer_);
   for (const auto timer : rank_timers_) loop_.cancel(timer);
+  if (gpus_.fd() >= 0) loop_.unwatch(gpus_.fd());
 }
 
 Status HostJob::open(std::function<void(Goodbye)> on_finished) {
@@ -52,6 +54,12 @@ Status HostJob::open(std::function<void(Goodbye)> on_finished) {
     report_exits();
     if (phase_ == Phase::kDraining) drain();
   });
+  // Without it faults are told when a rank has ended.
+  if (gpus_.fd() >= 0) {
+    (void)loop_.watch(gpus_.fd(), EPOLLIN, [this](std::uint32_t) {
+      if (!tell_gpu_faults()) loop_.unwatch(gpus_.fd());
+    });
+  }
   return Ok{};
 }
 
@@ -117,6 +125,7 @@ void HostJob::start_rank(const RankOrder& order, Started& started) {
 }
 
 void HostJob::on_child_ended() {
+  bool reaped = false;
   while (true) {
     int status = 0;
     rusage usage{};
@@ -130,10 +139,33 @@ void HostJob::on_child_ended() {
     // Others are orphans that came to us as the subreaper.
     const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
                                    [pid](const Rank& r) { return r.alive && r.pid == pid; });
-    if (rank != ranks_.end()) take_exit(*rank, status, usage);
+    if (rank == ranks_.end()) continue;
+    reaped = true;
+    take_exit(*rank, status, usage);
   }
+  if (reaped) (void)tell_gpu_faults();  // before the exits that they explain
   report_exits();
   advance();
+}
+
+bool HostJob::tell_gpu_faults() {
+  return gpus_.read_new([this](const XidMessage& message) {
+    GpuFault fault;
+    fault.device = message.device;
+    fault.xid = message.code;
+    fault.pid = message.pid;
+    fault.program = message.program;
+    fault.text = message.text;
+    // The kernel's log counts processes as its first namespace does; a process of a rank is in its
+    // session, and the rank itself may have ended by now.
+    const bool counts_alike = message.pid > 0 && in_first_pid_namespace();
+    const pid_t session = counts_alike ? ::getsid(static_cast<pid_t>(message.pid)) : -1;
+    for (const Rank& rank : ranks_) {
+      const bool own = counts_alike && (rank.pid == message.pid || rank.pid == session);
+      if (own && rank.pid > 0) fault.rank = rank.exit.rank;
+    }
+    link_.send(FrameType::kGpuFault, encode(fault));
+  });
 }
 
 void HostJob::take_exit(Rank& rank, int status, const rusage& usage) {
@@ -395,6 +427,7 @@ void HostJob::finish() {
     if (rank.alive) survivors_.push_back(rank.pid);
   }
   pmi_.reset();
+  (void)tell_gpu_faults();
   goodbye.survivor_pids = survivors_;
   goodbye.survivors = static_cast<int>(survivors_.size());
   goodbye.killed = static_cast<int>(killed_.size());

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/gpu_watch.h"
 #include "launcher/agent/input_feeder.h"
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/oom_watch.h"
@@ -78,7 +79,7 @@ class HostJob {
     bool alive = false;     // not reaped yet, so its pid is surely its own
     bool reported = false;  // kExit is sent
     bool ended_by_us = false;
-    bool output_lost = false;  // it cannot have succeeded, whatever it thinks
+    bool output_lost = false;         // it cannot have succeeded, whatever it thinks
     std::optional<int> aborted_with;  // it asked to be ended, and to have this exit code
   };
 
@@ -86,6 +87,7 @@ class HostJob {
   void abort_rank(int number, int exit_code);
   void take_exit(Rank& rank, int status, const ::rusage& usage);
   void report_exits();
+  bool tell_gpu_faults();
   void output_is_lost(Rank& rank, const std::string& what);
   bool any_alive() const;
 
@@ -113,6 +115,7 @@ class HostJob {
 
   Phase phase_ = Phase::kPrepared;
   OomWatch oom_;
+  GpuWatch gpus_;
   std::unique_ptr<PmiServer> pmi_;
   std::vector<Rank> ranks_;
   std::set<pid_t> termed_groups_;  // had their TERM when the job was told to end

@@ -44,7 +44,8 @@ inline constexpr std::string_view kElasticTimeout = "E_ELASTIC_TIMEOUT";  // exi
 inline constexpr std::string_view kElasticHosts = "E_ELASTIC_HOSTS";      // too few are left
 inline constexpr std::string_view kElasticState = "E_ELASTIC_STATE";      // nobody knows the state
 inline constexpr std::string_view kResetLimit = "E_RESET_LIMIT";
-inline constexpr std::string_view kPmi = "E_PMI";  // no PMI server beside the ranks
+inline constexpr std::string_view kChaos = "E_CHAOS";  // a host cannot do what --chaos asks for
+inline constexpr std::string_view kPmi = "E_PMI";      // no PMI server beside the ranks
 // Of ranks that could not be started; the exit code is theirs.
 inline constexpr std::string_view kProgramNotFound = "E_PROGRAM_NOT_FOUND";  // exit 127
 inline constexpr std::string_view kInterpreter = "E_INTERPRETER";            // exit 127

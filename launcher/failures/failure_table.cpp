@@ -133,6 +133,12 @@ constexpr FailureClass kClasses[] = {
      "ended before them. For PMIx it needs the host's own library, libpmix.so.2.",
      "Install that library there (Debian, Ubuntu: libpmix2), or name its folder in LD_LIBRARY_PATH.",
      "{ssh} {host} 'ldconfig -p | grep libpmix'"},
+    {failure::kChaos, kExitLauncher, "a host cannot do what --chaos asks for",
+     "To cut two hosts off from each other, the first of them must let horarun's agent drop packets: "
+     "nftables, the rights of root in its network (CAP_NET_ADMIN), and Linux 5.12 or later. No rank "
+     "was started.",
+     "Log in there as root (-H root@host), name the pair the other way round, or use stop:HOST, which "
+     "needs no rights."},
     {failure::kInternal, kExitLauncher, "a mistake in horarun",
      "Something happened that its authors held impossible.",
      "Report it, with the output of --verbose."},

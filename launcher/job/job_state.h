@@ -77,7 +77,7 @@ struct ElasticBegun {};
 struct ElasticOver {
   std::optional<Cause> cause;  // none: success
 };
-// INT, TERM, HUP; QUIT before the ranks run.
+// INT, TERM, HUP; QUIT while the job is being ended.
 struct UserSignal {
   int signal;
 };

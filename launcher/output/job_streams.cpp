@@ -108,10 +108,9 @@ void JobStreams::on_broken(int fd, int errnum) {
   if (!file.empty()) {
     os::log_error("horarun", errno_error(errnum, "--output-filename: writing " + file).message +
                                  "; the rest of that rank's output goes to the console only");
-  } else if (fd == STDOUT_FILENO) {
-    handlers_.on_stdout_broken(errnum);
+  } else if (fd == STDOUT_FILENO || errnum != EBADF) {
+    handlers_.on_console_broken(fd, errnum);
   }
-  // When stderr is gone there is nobody left to tell.
 }
 
 void JobStreams::finish(std::function<void()> done) {

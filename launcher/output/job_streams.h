@@ -22,8 +22,9 @@ class JobStreams {
   struct Handlers {
     // Puts a frame on a host's link; false when the link is gone.
     std::function<bool(int host, FrameType, std::string_view payload)> send;
-    // Standard output takes nothing more: EPIPE when its reader has gone, ENOSPC, EIO, ...
-    std::function<void(int errnum)> on_stdout_broken;
+    // Standard output or standard error takes nothing more: EPIPE when its reader has gone, ENOSPC,
+    // EIO, ... Who has closed standard error wants nothing of it.
+    std::function<void(int fd, int errnum)> on_console_broken;
   };
 
   JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& plan, Handlers handlers);

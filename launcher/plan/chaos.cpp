@@ -17,13 +17,11 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kExample = "such as kill:3@10s or stop:5@20s+3s";
 
-// Both change the network of hosts, for which nobody asks but their administrators.
-constexpr std::string_view kCut =
-    "cut needs the right to filter packets on the hosts (root, nftables), which horarun does not "
-    "ask for; stop:HOST@TIME+DURATION makes all ranks of a host silent for a while";
+// Linux has no delay that ends with whoever has asked for it.
 constexpr std::string_view kSlow =
-    "slow needs the right to delay packets on the host (root), which horarun does not ask for; "
+    "there is no slow: a delay of the kernel (tc) would stay on the host if this job were killed; "
     "as root there: tc qdisc add dev INTERFACE root netem delay 50ms";
+constexpr std::string_view kCutExample = "such as cut:a/b@10s+20s";
 
 Error wrong(std::string_view text, std::size_t offset, std::string_view message) {
   return spec_error({"--chaos", text, 0}, offset, message);
@@ -40,45 +38,66 @@ Result<milliseconds> parse_time(std::string_view text, std::size_t begin, std::s
   return wrong(text, begin, "expected " + std::string(kDurationGrammar) + ", found " + quote(word));
 }
 
+// "@TIME[+DURATION]", which begins at `at` or nowhere.
+Status parse_times(std::string_view text, std::size_t at, std::size_t end, std::string_view example,
+                   bool may_last, ChaosAct& act) {
+  if (at >= end) return wrong(text, end, "expected '@' and a time, " + std::string(example));
+  const std::size_t plus = std::min(text.find('+', at), end);
+  const auto time = parse_time(text, at + 1, plus);
+  if (!time) return time.error();
+  act.at = *time;
+  if (plus == end) return Ok{};
+  if (!may_last) return wrong(text, plus, "only stop and cut have a duration; this is for good");
+  const auto duration = parse_time(text, plus + 1, end);
+  if (!duration) return duration.error();
+  act.duration = *duration;
+  return Ok{};
+}
+
+// The two hosts of a cut, and its times.
+Status parse_cut(std::string_view text, std::size_t end, ChaosAct& act) {
+  const std::size_t at = std::min(text.find('@', act.offset), end);
+  const std::size_t slash = text.find('/', act.offset);
+  act.target = text.substr(act.offset, std::min(slash, at) - act.offset);
+  const std::string expected = "expected two hosts, A/B, " + std::string(kCutExample);
+  if (act.target.empty()) return wrong(text, act.offset, expected);
+  if (slash >= at) return wrong(text, at, expected);
+  act.peer_offset = slash + 1;
+  act.peer = text.substr(act.peer_offset, at - act.peer_offset);
+  if (act.peer.empty()) return wrong(text, act.peer_offset, expected);
+  return parse_times(text, at, end, kCutExample, true, act);
+}
+
 // The item between `begin` and `end`.
 Result<ChaosAct> parse_act(std::string_view text, std::size_t begin, std::size_t end) {
   const std::string_view item = text.substr(begin, end - begin);
   const std::string_view verb = item.substr(0, item.find(':'));
   ChaosAct act;
-  if (verb == "cut") return wrong(text, begin, kCut);
   if (verb == "slow") return wrong(text, begin, kSlow);
   if (verb == "kill") act.signal = SIGKILL;
   if (verb == "term") act.signal = SIGTERM;
   if (verb == "stop") act.signal = SIGSTOP;
-  if (act.signal == 0) {
+  if (act.signal == 0 && verb != "cut") {
     return wrong(
         text, begin,
-        "expected kill, term or stop, " + std::string(kExample) + ", found " + quote(verb));
+        "expected kill, term, stop or cut, " + std::string(kExample) + ", found " + quote(verb));
   }
   if (verb.size() == item.size()) {
-    return wrong(text, end, "expected ':' and a rank or a host, " + std::string(kExample));
+    return wrong(text, end,
+                 act.signal == 0 ? "expected ':' and two hosts, " + std::string(kCutExample)
+                                 : "expected ':' and a rank or a host, " + std::string(kExample));
   }
   act.offset = begin + verb.size() + 1;
+  if (act.signal == 0) {
+    HORA_TRY(parse_cut(text, end, act));
+    return act;
+  }
   const std::size_t at = text.find('@', act.offset);
-  const std::size_t target_end = std::min(at, end);
-  act.target = text.substr(act.offset, target_end - act.offset);
+  act.target = text.substr(act.offset, std::min(at, end) - act.offset);
   if (act.target.empty()) {
     return wrong(text, act.offset, "expected a rank or a host, " + std::string(kExample));
   }
-  if (at >= end) {
-    return wrong(text, end, "expected '@' and a time, " + std::string(kExample));
-  }
-  const std::size_t plus = std::min(text.find('+', at), end);
-  const auto time = parse_time(text, at + 1, plus);
-  if (!time) return time.error();
-  act.at = *time;
-  if (plus == end) return act;
-  if (act.signal != SIGSTOP) {
-    return wrong(text, plus, "only stop has a duration; " + std::string(verb) + " is for good");
-  }
-  const auto duration = parse_time(text, plus + 1, end);
-  if (!duration) return duration.error();
-  act.duration = *duration;
+  HORA_TRY(parse_times(text, at, end, kExample, act.signal == SIGSTOP, act));
   return act;
 }
 
@@ -105,19 +124,40 @@ std::vector<Place> places_of(const ChaosAct& act, const Plan& plan) {
   return out;
 }
 
+std::string no_such_host(const std::string& name, const Plan& plan) {
+  std::vector<std::string> names;
+  for (const HostPlan& host : plan.hosts) names.push_back(host.host.name);
+  constexpr std::size_t kShown = 8;
+  const bool more = names.size() > kShown;
+  if (more) names.resize(kShown);
+  return "no rank of the job runs on a host " + quote(name) + "; they run on " + join(names, ", ") +
+         (more ? ", ..." : "");
+}
+
 std::string nowhere(const ChaosAct& act, const Plan& plan) {
-  if (!is_rank(act.target)) {
-    std::vector<std::string> names;
-    for (const HostPlan& host : plan.hosts) names.push_back(host.host.name);
-    constexpr std::size_t kShown = 8;
-    const bool more = names.size() > kShown;
-    if (more) names.resize(kShown);
-    return "no rank of the job runs on a host " + quote(act.target) + "; they run on " +
-           join(names, ", ") + (more ? ", ..." : "");
-  }
+  if (!is_rank(act.target)) return no_such_host(act.target, plan);
   return "the job has no rank " + act.target + "; expected " +
          (plan.world_size == 1 ? "0" : "0 to " + std::to_string(plan.world_size - 1)) +
          ", or a host";
+}
+
+int host_of(const std::string& name, const Plan& plan) {
+  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
+    if (plan.hosts[i].host.name == without_brackets(name)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+Status schedule_cut(const std::string& text, const ChaosAct& act, const Plan& plan,
+                    std::vector<ChaosStep>& steps) {
+  const int host = host_of(act.target, plan);
+  const int peer = host_of(act.peer, plan);
+  if (host < 0) return wrong(text, act.offset, no_such_host(act.target, plan));
+  if (peer < 0) return wrong(text, act.peer_offset, no_such_host(act.peer, plan));
+  if (host == peer) return wrong(text, act.peer_offset, "expected another host than the first");
+  steps.push_back({act.at, host, -1, 0, peer, false});
+  if (act.duration) steps.push_back({act.at + *act.duration, host, -1, 0, peer, true});
+  return Ok{};
 }
 
 }  // namespace
@@ -137,6 +177,10 @@ Result<ChaosSpec> parse_chaos(std::string_view text) {
 Result<std::vector<ChaosStep>> schedule_chaos(const ChaosSpec& spec, const Plan& plan) {
   std::vector<ChaosStep> steps;
   for (const ChaosAct& act : spec.acts) {
+    if (act.signal == 0) {
+      HORA_TRY(schedule_cut(spec.text, act, plan, steps));
+      continue;
+    }
     const auto places = places_of(act, plan);
     if (places.empty()) return wrong(spec.text, act.offset, nowhere(act, plan));
     for (const Place& place : places) {
@@ -149,6 +193,16 @@ Result<std::vector<ChaosStep>> schedule_chaos(const ChaosSpec& spec, const Plan&
   std::stable_sort(steps.begin(), steps.end(),
                    [](const ChaosStep& a, const ChaosStep& b) { return a.at < b.at; });
   return steps;
+}
+
+std::vector<int> cut_peers(const std::vector<ChaosStep>& steps, int host) {
+  std::vector<int> peers;
+  for (const ChaosStep& step : steps) {
+    const bool news = step.is_cut() && step.host == host &&
+                      std::find(peers.begin(), peers.end(), step.peer) == peers.end();
+    if (news) peers.push_back(step.peer);
+  }
+  return peers;
 }
 
 }  // namespace hora::launcher

@@ -35,6 +35,7 @@ enum class FrameType : std::uint8_t {
   kInputAck = 11,    // rank:u32le bytes:u32le            (stdin bytes delivered: flow control)
   kStacks = 12,      // StackReport: the answer to kDump
   kProgress = 13,    // meeting:u32le joined:u32le worked:u32le (ranks of the host, by the runtime)
+  kGpuFault = 14,    // GpuFault
   // launcher to agent
   kProbe = 32,     // Probe
   kBundle = 33,    // BundleHeader; followed by kData frames, then kDataEnd
@@ -45,14 +46,15 @@ enum class FrameType : std::uint8_t {
   kStart = 38,     // empty: spawn the ranks
   kInput = 39,     // rank:u32le bytes                  (stdin)
   kInputEnd = 40,  // rank:u32le
-  kOutputAck = 41,  // bytes:u32le                       (output consumed: flow control)
-  kSignal = 42,     // signo:u32le                       (forward to every rank)
-  kTerminate = 43,  // grace_ms:u32le                    (TERM, grace, KILL)
-  kSuspend = 44,    // empty: the launcher stops (Ctrl-Z); stop ranks, the lease does not run
-  kResume = 45,     // empty
-  kDump = 46,       // patience_ms:u32le                 (where do the ranks stand?)
-  kEndRank = 47,    // rank:u32le grace_ms:u32le         (that rank alone: TERM, grace, KILL)
+  kOutputAck = 41,   // bytes:u32le                       (output consumed: flow control)
+  kSignal = 42,      // signo:u32le                       (forward to every rank)
+  kTerminate = 43,   // grace_ms:u32le                    (TERM, grace, KILL)
+  kSuspend = 44,     // empty: the launcher stops (Ctrl-Z); stop ranks, the lease does not run
+  kResume = 45,      // empty
+  kDump = 46,        // patience_ms:u32le                 (where do the ranks stand?)
+  kEndRank = 47,     // rank:u32le grace_ms:u32le         (that rank alone: TERM, grace, KILL)
   kSignalRank = 48,  // rank:u32le signo:u32le           (that rank alone; its end stays its own)
+  kCut = 49,         // index:u32le on:u32le             (HostOrder.cuts: cut it, or let it heal)
   // both
   kHeartbeat = 64,  // empty
 };

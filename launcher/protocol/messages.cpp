@@ -227,6 +227,12 @@ void fields(auto& archive, Either<PmiHost> auto& m) {
   archive("ranks", m.ranks);
 }
 
+void fields(auto& archive, Either<CutOrder> auto& m) {
+  archive("addresses", m.addresses);
+  archive("control_links", m.control_links);
+  archive("rendezvous_port", m.rendezvous_port);
+}
+
 void fields(auto& archive, Either<HostOrder> auto& m) {
   archive("job_id", m.job_id);
   archive("working_directory", m.working_directory);
@@ -245,6 +251,7 @@ void fields(auto& archive, Either<HostOrder> auto& m) {
   archive("pmi", m.pmi);
   archive("pmi_hosts", m.pmi_hosts);
   archive("pmi_host", m.pmi_host);
+  archive("cuts", m.cuts);
 }
 
 void fields(auto& archive, Either<PmiJob> auto& m) {
@@ -317,6 +324,15 @@ void fields(auto& archive, Either<Goodbye> auto& m) {
   archive("killed", m.killed);
 }
 
+void fields(auto& archive, Either<GpuFault> auto& m) {
+  archive("device", m.device);
+  archive("xid", m.xid);
+  archive("rank", m.rank);
+  archive("pid", m.pid);
+  archive("program", m.program);
+  archive("text", m.text);
+}
+
 void fields(auto& archive, Either<Failure> auto& m) {
   archive("code", m.code);
   archive("message", m.message);
@@ -369,6 +385,7 @@ std::string encode(const Started& message) { return encode_message(message); }
 std::string encode(const RankExit& message) { return encode_message(message); }
 std::string encode(const StackReport& message) { return encode_message(message); }
 std::string encode(const Goodbye& message) { return encode_message(message); }
+std::string encode(const GpuFault& message) { return encode_message(message); }
 std::string encode(const Failure& message) { return encode_message(message); }
 std::string encode(const LogLine& message) { return encode_message(message); }
 std::string encode(const PmiJob& message) { return encode_message(message); }
@@ -399,6 +416,9 @@ Result<StackReport> decode_stack_report(std::string_view bytes) {
 }
 Result<Goodbye> decode_goodbye(std::string_view bytes) {
   return decode_message<Goodbye>(bytes, "goodbye");
+}
+Result<GpuFault> decode_gpu_fault(std::string_view bytes) {
+  return decode_message<GpuFault>(bytes, "GPU fault");
 }
 Result<Failure> decode_failure(std::string_view bytes) {
   return decode_message<Failure>(bytes, "failure");

@@ -110,6 +110,15 @@ struct PmiHost {
   friend bool operator==(const PmiHost&, const PmiHost&) = default;
 };
 
+// --chaos cut: what passes between the host and these addresses is dropped when kCut says so.
+struct CutOrder {
+  std::vector<std::string> addresses;  // numeric, of the other host
+  // TCP connections that horarun itself needs and that pass all the same: their two ports.
+  std::vector<std::pair<int, int>> control_links;
+  int rendezvous_port = 0;  // of the launcher, for the same reason; 0: none
+  friend bool operator==(const CutOrder&, const CutOrder&) = default;
+};
+
 struct HostOrder {
   std::string job_id;             // also in every rank's environment: HORA_JOB_ID
   std::string working_directory;  // must exist, unless ship_directory is set
@@ -132,6 +141,7 @@ struct HostOrder {
   std::string pmi;  // "pmix", "pmi1": the ranks are served by hora-pmix, ...; empty: nobody
   std::vector<PmiHost> pmi_hosts;  // all of the job's, when pmi is not empty
   int pmi_host = 0;                // this one's place among them
+  std::vector<CutOrder> cuts;
   friend bool operator==(const HostOrder&, const HostOrder&) = default;
 };
 
@@ -161,7 +171,7 @@ struct RankExit {
 
 // In which collective a rank is, by its flight recorder.
 struct CollectiveOperation {
-  std::string text;  // "allreduce 'grad/7'"
+  std::string text;      // "allreduce 'grad/7'"
   bool running = false;  // agreed by all; else the rank waits for others to ask for it, too
   std::int64_t for_ms = 0;
   std::int64_t process_set = 0;
@@ -170,7 +180,7 @@ struct CollectiveOperation {
 struct CollectiveStanding {
   std::string state;  // "": does not use the runtime; "meeting", "joined", "left"
   std::int64_t for_ms = 0;
-  std::int64_t process_sets = 0;  // bit N: a member of process set N
+  std::int64_t process_sets = 0;                // bit N: a member of process set N
   std::vector<CollectiveOperation> operations;  // the oldest first
   std::string last;                             // the newest that has ended
   std::int64_t last_ended_ms = 0;               // ago
@@ -186,7 +196,7 @@ struct ProcessStacks {
   std::string state;    // "S futex_wait_queue": the kernel's state, and where it waits there
   std::int64_t cpu_ms = 0;
   int threads = 0;
-  std::string stacks;    // what it said itself, all threads; empty when it cannot
+  std::string stacks;           // what it said itself, all threads; empty when it cannot
   CollectiveStanding standing;  // of the leader
   friend bool operator==(const ProcessStacks&, const ProcessStacks&) = default;
 };
@@ -200,6 +210,17 @@ struct Goodbye {
   std::vector<std::int64_t> survivor_pids;
   int killed = 0;  // stray processes that had to be killed
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
+};
+
+// What the driver of a host's GPU has told the kernel's log while the job ran.
+struct GpuFault {
+  std::string device;  // "0000:3b:00"
+  int xid = 0;
+  int rank = -1;         // whose process it was; -1: of none of ours, or not known
+  std::int64_t pid = 0;  // as the driver says; 0: it does not
+  std::string program;
+  std::string text;  // the driver's own words
+  friend bool operator==(const GpuFault&, const GpuFault&) = default;
 };
 
 struct Failure {
@@ -244,6 +265,7 @@ std::string encode(const Started&);
 std::string encode(const RankExit&);
 std::string encode(const StackReport&);
 std::string encode(const Goodbye&);
+std::string encode(const GpuFault&);
 std::string encode(const Failure&);
 std::string encode(const LogLine&);
 std::string encode(const PmiJob&);
@@ -260,6 +282,7 @@ Result<Started> decode_started(std::string_view bytes);
 Result<RankExit> decode_rank_exit(std::string_view bytes);
 Result<StackReport> decode_stack_report(std::string_view bytes);
 Result<Goodbye> decode_goodbye(std::string_view bytes);
+Result<GpuFault> decode_gpu_fault(std::string_view bytes);
 Result<Failure> decode_failure(std::string_view bytes);
 Result<LogLine> decode_log_line(std::string_view bytes);
 Result<PmiJob> decode_pmi_job(std::string_view bytes);

@@ -139,11 +139,29 @@ std::string report_json(const JobReport& report) {
   out["ranks"] = ranks_json(report);
   if (!report.stacks.empty()) out["stacks"] = report.stacks;
   for (const ChaosStrike& strike : report.chaos) {
+    if (strike.is_cut()) {
+      out["chaos"].push_back({{"at_ms", strike.at.count()},
+                              {"host", strike.host},
+                              {"peer", strike.peer},
+                              {"cut", !strike.heals},
+                              {"sent", strike.sent}});
+      continue;
+    }
     out["chaos"].push_back({{"at_ms", strike.at.count()},
                             {"rank", strike.rank},
                             {"host", strike.host},
                             {"signal", strike.signal},
                             {"sent", strike.sent}});
+  }
+  for (const HostGpuFault& seen : report.gpu_faults) {
+    out["gpu_faults"].push_back({{"host", seen.host},
+                                 {"device", seen.fault.device},
+                                 {"xid", seen.fault.xid},
+                                 {"rank", seen.fault.rank},
+                                 {"pid", seen.fault.pid},
+                                 {"program", seen.fault.program},
+                                 {"text", seen.fault.text},
+                                 {"message", gpu_fault_text(seen)}});
   }
   out["events"] = Json::array();
   for (const std::string& line : report.events)

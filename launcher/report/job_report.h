@@ -10,6 +10,7 @@
 #include "launcher/job/job_state.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/plan.h"
+#include "launcher/report/gpu_fault_text.h"
 #include "launcher/report/secrets.h"
 #include "launcher/startup/start_board.h"
 
@@ -29,6 +30,7 @@ struct JobReport {
   std::string text;                                    // what was said on the terminal
   std::string stacks;                                  // of the last autopsy, if any
   std::vector<ChaosStrike> chaos;                      // what --chaos did
+  std::vector<HostGpuFault> gpu_faults;                // what the hosts' kernels said of GPUs
   std::vector<std::string> events;                     // as --json writes them, the newest ones
   SecretFilter secrets;
   double seconds = 0;

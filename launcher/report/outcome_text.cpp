@@ -1,5 +1,6 @@
 #include "launcher/report/outcome_text.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include <algorithm>
@@ -84,7 +85,8 @@ std::string start_advice(const RankExit& exit) {
 // Whether the rank died of what --chaos sent it: then nobody need look for another culprit.
 bool is_chaos(const RankExit& exit, const std::vector<ChaosStrike>& chaos) {
   return std::any_of(chaos.begin(), chaos.end(), [&exit](const ChaosStrike& strike) {
-    return strike.sent && strike.rank == exit.rank && exit.signal == strike.signal;
+    return strike.sent && !strike.is_cut() && strike.rank == exit.rank &&
+           exit.signal == strike.signal;
   });
 }
 
@@ -102,6 +104,13 @@ std::string chaos_text(const std::vector<ChaosStrike>& chaos) {
   return text;
 }
 
+// Of signals that the kernel sends to whoever is above a limit.
+const char* limit_of(int signal) {
+  if (signal == SIGXFSZ) return "a file would have become larger than its limit allows (ulimit -f)";
+  if (signal == SIGXCPU) return "it had used up the CPU time that its limit allows (ulimit -t)";
+  return nullptr;
+}
+
 std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
                        const std::vector<ChaosStrike>& chaos) {
   std::string text = "rank " + std::to_string(cause.exit.rank) + " on " +
@@ -110,6 +119,8 @@ std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
     text += "  --chaos sent it that signal\n";
   } else if (!cause.exit.hint.empty()) {
     text += "  " + cause.exit.hint + " [" + std::string(failure::kOutOfMemory) + "]\n";
+  } else if (const char* limit = limit_of(cause.exit.signal)) {
+    text += std::string("  ") + limit + "\n";
   } else if (cause.exit.signal == 9 && cause.exit.spawn_error.empty()) {
     text +=
         "  nobody in this job sent that signal; the kernel's out-of-memory killer does "
@@ -218,6 +229,11 @@ std::string signal_name(int signal) {
 std::string strike_text(const ChaosStrike& strike) {
   char time[32];
   std::snprintf(time, sizeof time, " (%.1f s)", static_cast<double>(strike.at.count()) / 1000);
+  if (strike.is_cut()) {
+    const std::string pair = strike.host + " and " + strike.peer;
+    if (!strike.sent) return strike.host + " was gone: no cut" + time;
+    return pair + (strike.heals ? " hear each other again" : " do not hear each other") + time;
+  }
   const std::string signal = signal_name(strike.signal);
   return "rank " + std::to_string(strike.rank) + " on " + strike.host +
          (strike.sent ? ": " + signal : " was gone: no " + signal) + time;
@@ -228,6 +244,7 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
   std::string text;
   if (outcome.cause) {
     text += cause_text(*outcome.cause, hosts, context);
+    text += gpu_fault_report(context.gpu_faults);
     text += collateral_text(outcome);
     text += chaos_text(context.chaos);
   }

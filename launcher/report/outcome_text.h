@@ -8,6 +8,7 @@
 #include "launcher/job/job_state.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/plan.h"
+#include "launcher/report/gpu_fault_text.h"
 
 namespace hora::launcher {
 
@@ -17,6 +18,7 @@ struct OutcomeContext {
   std::string reach = "ssh";            // reach_words()
   std::vector<ChaosStrike> chaos = {};  // what --chaos did
   std::string working_directory = {};   // of the ranks
+  std::vector<HostGpuFault> gpu_faults = {};
 };
 
 // Empty for a job that succeeded and left nothing behind. Whole lines, without the program's name;

@@ -72,7 +72,7 @@ Result<int> Supervisor::run() {
   }
   const int code = state_->outcome().exit_code();
   // The last output may turn out to be lost when the ranks have succeeded already.
-  if (code == 0 && stdout_error_ != 0) return lost_output_code();
+  if (code == 0 && console_error_ != 0) return lost_output_code();
   return code;
 }
 
@@ -132,7 +132,7 @@ void Supervisor::adopt(Plan plan) {
                              link->send(type, payload);
                              return true;
                            },
-                           [this](int errnum) { on_stdout_broken(errnum); }});
+                           [this](int fd, int errnum) { on_console_broken(fd, errnum); }});
 }
 
 // The plan fills hosts in order, so those that it leaves out are the last ones.
@@ -270,6 +270,8 @@ void Supervisor::on_frame(int host, Frame frame) {
       return check(host, streams_->input_delivered(frame.payload));
     case FrameType::kExit:
       return on_exit(host, frame.payload);
+    case FrameType::kGpuFault:
+      return on_gpu_fault(host, frame.payload);
     case FrameType::kFailure:
       return on_agent_failure(host, frame.payload);
     case FrameType::kSuspend:
@@ -380,6 +382,21 @@ void Supervisor::on_exit(int host, const std::string& payload) {
   os::log_debug(kComponent, "rank " + std::to_string(exit->rank) + " ended with code " +
                                 std::to_string(exit_code_of(*exit)));
   feed(RankEnded{host, std::move(*exit), hosts_[host].clock_offset});
+}
+
+void Supervisor::on_gpu_fault(int host, const std::string& payload) {
+  auto fault = decode_gpu_fault(payload);
+  if (!fault) return protocol_error(host, fault.error());
+  gpu_faults_.push_back({name_of(host), std::move(*fault)});
+  const HostGpuFault& seen = gpu_faults_.back();
+  display_.hide();
+  events_.emit("gpu_fault", {{"host", seen.host},
+                             {"device", seen.fault.device},
+                             {"xid", std::int64_t{seen.fault.xid}},
+                             {"rank", std::int64_t{seen.fault.rank}},
+                             {"pid", seen.fault.pid},
+                             {"message", gpu_fault_text(seen)}});
+  if (!events_.enabled()) std::fprintf(stderr, "horarun: %s\n", gpu_fault_text(seen).c_str());
 }
 
 void Supervisor::on_agent_failure(int host, const std::string& payload) {

@@ -23,6 +23,7 @@
 #include "launcher/plan/worker_environment.h"
 #include "launcher/report/autopsy.h"
 #include "launcher/report/event_log.h"
+#include "launcher/report/gpu_fault_text.h"
 #include "launcher/report/job_report.h"
 #include "launcher/startup/start_display.h"
 #include "launcher/startup/timings.h"
@@ -74,6 +75,7 @@ class Supervisor {
   void on_progress(int host, std::string_view payload);
   void on_exit(int host, const std::string& payload);
   void on_agent_failure(int host, const std::string& payload);
+  void on_gpu_fault(int host, const std::string& payload);
   void on_goodbye(int host, const std::string& payload);
   void on_link_end(int host, std::string detail);
   void protocol_error(int host, const Error& error);
@@ -93,6 +95,7 @@ class Supervisor {
   void launch_failed(std::string_view code, const Error& error);
 
   void on_signal(int signal);
+  void show_start();
   void suspend();
   void on_suspended(int host);
   void stop_myself();
@@ -101,7 +104,7 @@ class Supervisor {
   std::vector<HostNetwork> host_networks() const;
   HostNetwork network_of_host(int host) const;
   HostNetwork own_network() const;
-  void on_stdout_broken(int errnum);
+  void on_console_broken(int fd, int errnum);
   std::string name_of(int host) const;
   void print_outcome();
   JobReport record(std::string text) const;
@@ -112,6 +115,8 @@ class Supervisor {
   Status plan_chaos();
   void begin_chaos();
   void strike(const ChaosStep& step, os::Clock::time_point start);
+  void send_strike(const ChaosStep& step, HostLink& link) const;
+  Status add_cuts(std::vector<HostOrder>& orders) const;
 
   void watch_for_stall();
 
@@ -162,9 +167,11 @@ class Supervisor {
   int hosts_to_suspend_ = 0;
   int hosts_to_start_ = 0;
   bool flushing_ = false;
-  int stdout_error_ = 0;  // errno of what nobody could write
+  int console_error_ = 0;  // errno of what nobody could write
+  std::string broken_console_;  // "standard output"
   std::unique_ptr<elastic::ElasticRun> elastic_;
   std::vector<ChaosStep> chaos_steps_;
+  std::vector<HostGpuFault> gpu_faults_;
   std::vector<ChaosStrike> chaos_strikes_;  // those that are done
   Timings timings_;
   StartDisplay display_;

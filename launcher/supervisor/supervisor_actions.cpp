@@ -133,8 +133,8 @@ void Supervisor::send_orders() {
   identity_.master_port = hosts_[0].hello->free_port;
   std::vector<bool> same_machine;
   for (const HostRun& run : hosts_) same_machine.push_back(!run.remote);
-  const auto orders =
-      make_orders(spec_, plan_, network.hosts, same_machine, identity_, environment_);
+  auto orders = make_orders(spec_, plan_, network.hosts, same_machine, identity_, environment_);
+  if (auto added = add_cuts(orders); !added) return launch_failed(failure::kChaos, added.error());
   for (std::size_t i = 0; i < orders.size(); ++i) {
     reach(static_cast<int>(i), Stage::kPrepare);
     hosts_[i].link->send(FrameType::kOrder, encode(orders[i]));

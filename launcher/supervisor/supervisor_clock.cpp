@@ -1,11 +1,15 @@
 // What reaches a Supervisor from outside its hosts: time, signals, the reader of its output.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/proof.h"
+#include "launcher/startup/start_report.h"
 #include "launcher/supervisor/supervisor.h"
 
 namespace hora::launcher {
@@ -13,7 +17,8 @@ namespace hora::launcher {
 namespace {
 
 constexpr Milliseconds kSuspendPatience{1'000};
-constexpr Milliseconds kLongestPause{2'500};  // between heartbeats: agents without an order know no lease
+constexpr Milliseconds kLongestPause{
+    2'500};  // between heartbeats: agents without an order know no lease
 
 }  // namespace
 
@@ -58,8 +63,9 @@ void Supervisor::on_signal(int signal) {
     case SIGHUP:
       if (flushing_) return loop_->stop();  // the reader does not read: do not wait for it
       return feed(UserSignal{signal});
-    case SIGQUIT:  // Ctrl-\ asks where the job stands; before there are ranks it ends it
-      if (!state_->started() || state_->ending()) return feed(UserSignal{signal});
+    case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
+      if (state_->ending()) return feed(UserSignal{signal});
+      if (!state_->started()) return show_start();
       return autopsy_->begin("SIGQUIT", [] {});
     case SIGUSR1:
     case SIGUSR2:
@@ -73,6 +79,15 @@ void Supervisor::on_signal(int signal) {
     default:
       return;  // CONT: handled where we stopped, or nothing to do
   }
+}
+
+void Supervisor::show_start() {
+  const std::string text =
+      "where the start stands (SIGQUIT)\n" +
+      start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_));
+  display_.hide();
+  events_.emit("autopsy", {{"text", text}});
+  if (!events_.enabled()) std::fprintf(stderr, "horarun: %s", text.c_str());
 }
 
 // Ctrl-Z: first the ranks stop, on all hosts, then we do.
@@ -105,10 +120,13 @@ void Supervisor::stop_myself() {
   if (streams_) streams_->resume_input();
 }
 
-void Supervisor::on_stdout_broken(int errnum) {
-  stdout_error_ = errnum;
+void Supervisor::on_console_broken(int fd, int errnum) {
+  if (console_error_ == 0) {
+    console_error_ = errnum;
+    broken_console_ = fd == STDOUT_FILENO ? "standard output" : "standard error";
+  }
   if (errnum == EPIPE) return feed(OutputClosed{});
-  launch_failed(failure::kOutput, errno_error(errnum, "writing to standard output"));
+  launch_failed(failure::kOutput, errno_error(errnum, "writing to " + broken_console_));
 }
 
 std::string Supervisor::name_of(int host) const { return plan_.hosts[host].host.name; }

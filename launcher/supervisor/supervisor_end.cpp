@@ -50,9 +50,9 @@ void Supervisor::watch_for_stall() {
 }
 
 int Supervisor::lost_output_code() const {
-  if (stdout_error_ == EPIPE) return kExitSignalBase + SIGPIPE;
+  if (console_error_ == EPIPE) return kExitSignalBase + SIGPIPE;
   std::fprintf(stderr, "horarun: %s [%s]\n",
-               errno_error(stdout_error_, "writing to standard output").message.c_str(),
+               errno_error(console_error_, "writing to " + broken_console_).message.c_str(),
                failure::kOutput.data());
   return kExitLauncher;
 }
@@ -77,15 +77,16 @@ JobReport Supervisor::record(std::string text) const {
   report.secrets = SecretFilter(environment_);
   report.stacks = autopsy_->last_text();
   report.chaos = chaos_strikes_;
+  report.gpu_faults = gpu_faults_;
   report.seconds = std::chrono::duration<double>(os::Clock::now() - timings_.start()).count();
   return report;
 }
 
 void Supervisor::print_outcome() {
   const JobOutcome& outcome = state_->outcome();
-  const std::string text = describe_outcome(
-      outcome, plan_.hosts,
-      {board_at_timeout_, reach_words(spec_), chaos_strikes_, spec_.working_directory});
+  const std::string text = describe_outcome(outcome, plan_.hosts,
+                                            {board_at_timeout_, reach_words(spec_), chaos_strikes_,
+                                             spec_.working_directory, gpu_faults_});
   const std::string code = outcome.cause ? outcome.cause->failure.code : std::string();
   events_.emit("job_end", {{"job_id", identity_.job_id},
                            {"exit_code", std::int64_t{outcome.exit_code()}},

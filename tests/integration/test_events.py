@@ -10,6 +10,9 @@ import jobs
 import pytest
 
 jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema checks the events")
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "faults"))
+import inject  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -40,7 +43,8 @@ def test_every_event_is_valid(horarun, schema, tmp_path):
         problems = [error.message for error in validator.iter_errors(event)]
         assert not problems, (event, problems)
     names = {reference["$ref"].rsplit("/", 1)[1] for reference in schema["oneOf"]}
-    assert {event["event"] for event in events} == names
+    # These two take root and test hosts: below.
+    assert {event["event"] for event in events} == names - {"chaos_cut", "gpu_fault"}
     assert events[-1]["event"] == "job_end"
 
 
@@ -104,3 +108,22 @@ def test_stages_of_ranks_that_meet(horarun, schema, tmp_path):
     text = seen + done.messages
     assert re.search(r"ranks \d+\.\d, rendezvous \d+\.\d, first collective \d+\.\d, work \d+\.\d", text), text
     assert all(validator.is_valid(event) for event in events_of(text))
+
+
+def test_events_of_a_cut_and_of_a_gpu(horarun, schema, hosts, tmp_path):
+    up = hosts(8)
+    injector = inject.Injector(up, tmp_path, 8)
+    try:
+        injector.gpu()
+        fault = "NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=init, MMU Fault"
+        done = horarun.run("-H", "node2:1,node3:1", "--json", "--chaos", "cut:node2/node3@0+100ms", "sh", "-c",
+                           f"[ $HOROVOD_RANK = 0 ] || echo '{fault}' >/dev/kmsg; exec sleep 1").expect(0)
+    finally:
+        injector.take_back()
+    events = events_of(done.messages)
+    validator = jsonschema.Draft202012Validator(schema)
+    assert all(validator.is_valid(event) for event in events), done
+    assert [event["cut"] for event in events if event["event"] == "chaos_cut"] == [True, False], done
+    (seen,) = [event for event in events if event["event"] == "gpu_fault"]
+    assert (seen["host"], seen["device"], seen["xid"], seen["rank"]) == ("node3", "0000:3b:00", 31, -1), seen
+    assert "memory page fault" in seen["message"], seen

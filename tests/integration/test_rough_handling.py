@@ -35,6 +35,26 @@ def test_a_full_disk_is_told(horarun, arguments):
     assert done.returncode == 125 and b"No space left on device" in done.stderr
 
 
+def test_errors_that_nobody_takes_are_no_success(horarun):
+    done = run(horarun, "2>/dev/full", "-np", "1", "sh", "-c", "echo lost >&2")
+    assert done.returncode == 125, done
+    done = run(horarun, "2>&-", "-np", "1", "sh", "-c", "echo not wanted >&2; echo wanted")
+    assert (done.returncode, done.stdout) == (0, b"[0]<stdout>:wanted\n"), done
+
+
+def test_limits_of_file_size_and_time(horarun, tmp_path):
+    limited = lambda limit, *arguments: subprocess.run(
+        ["sh", "-c", f'ulimit {limit}; exec "$0" "$@"', horarun.path, *arguments], capture_output=True, timeout=60, cwd=tmp_path)
+    done = limited("-f 8", "-np", "1", "sh", "-c", "exec head -c 100000 /dev/zero >file")
+    assert done.returncode == 153 and b"(ulimit -f)" in done.stderr, done
+    with open(tmp_path / "out", "wb") as out:
+        done = subprocess.run(["sh", "-c", 'ulimit -f 8; exec "$0" "$@"', horarun.path, "-np", "1", "head", "-c", "100000",
+                               "/dev/zero"], stdout=out, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 125 and b"File too large" in done.stderr and b"[E_OUTPUT]" in done.stderr, done
+    done = horarun.run("-np", "1", "sh", "-c", "ulimit -S -t 1; while :; do :; done").expect(152)
+    assert "(ulimit -t)" in done.messages, done
+
+
 @pytest.mark.parametrize("name,why", [("no/such.json", "No such file or directory"), ("dir.html", "Is a directory")])
 def test_a_report_that_cannot_be_written_starts_nothing(horarun, tmp_path, name, why):
     (tmp_path / "dir.html").mkdir()

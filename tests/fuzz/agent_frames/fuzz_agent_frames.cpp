@@ -54,6 +54,7 @@ void check_payload(std::string_view bytes) {
   check_message(&decode_host_order, bytes);
   check_message(&decode_started, bytes);
   check_message(&decode_rank_exit, bytes);
+  check_message(&decode_gpu_fault, bytes);
   check_message(&decode_goodbye, bytes);
   check_message(&decode_failure, bytes);
   check_message(&decode_log_line, bytes);

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import jobs  # noqa: E402
 
@@ -105,6 +107,16 @@ class Injector:
 
     def tmpfs(self, target, options):
         self.mount(target, "-t", "tmpfs", "-o", options, "tmpfs")
+
+    def gpu(self):
+        """A /dev of the host's own, with the node of a GPU in it."""
+        if not os.access("/dev/kmsg", os.R_OK | os.W_OK):
+            pytest.skip("the kernel's log cannot be read and written here")
+        self.on(BAD, "mkdir -p /run/dev; mount -t tmpfs tmpfs /run/dev; "
+                "cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/kmsg /run/dev; "
+                "for name in pts shm; do mkdir /run/dev/$name; mount --rbind /dev/$name /run/dev/$name; done; "
+                "ln -s pts/ptmx /run/dev/ptmx; ln -s /proc/self/fd /run/dev/fd; : >/run/dev/nvidia0; mount --move /run/dev /dev")
+        self.undo.append(lambda: self.on(BAD, "umount -l /dev", check=False))
 
     def full(self, *targets):
         for target in targets:

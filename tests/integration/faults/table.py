@@ -36,8 +36,9 @@ row(G, "no-route", "No route to host", [["ssh_config", "HostName 10.79.0.99"]], 
     125, ["E_CONNECT", "node3"], ["ssh"], "Nobody has that address: the host is off, or its address has changed.",
     "Check the address: `getent hosts NAME`.")
 row(G, "hanging-sshd", "The connection comes about and then nothing happens", [["freeze"]],
-    ["-H", "SPEC", "--start-timeout", "5s", "true"], 125, ["E_CONNECT_TIMEOUT", "node3", "banner"], ["hangs"],
-    "The host or its sshd hangs: the kernel accepts the connection, and nobody speaks.", "Look at the host's console; restart it.")
+    ["-H", "SPEC", "--start-timeout", "5s", "true"], 125, ["E_CONNECT_TIMEOUT", "node3", "ssh banner", "does not greet"], ["hangs"],
+    "The host or its sshd hangs, or has more logins than it can take: the kernel accepts the connection, and nobody speaks.",
+    "Look at the host's console and load, and at `MaxStartups`; lower `--fan-out`; restart it.")
 row(G, "not-ssh", "Something else listens on the SSH port", [["ssh_config", "ProxyCommand printf 'HTTP/1.1 400 Bad\\r\\n'"]],
     JOB, 125, ["E_SSH_PROTOCOL", "node3", "HTTP/1.1"], ["port"], "The port belongs to another service.", "Check `-p`.")
 row(G, "busy", "sshd drops connections (MaxStartups)",
@@ -140,6 +141,13 @@ row(G, "segfault", "A rank crashes", [], ["-H", "SPEC", "python3", "-c", IN_RANK
 row(G, "killed", "Somebody kills a rank", [], ["-H", "SPEC", "python3", "-c", IN_RANK_2 + "os.kill(os.getpid(), 9)"], 137,
     ["rank 2 on node3 was killed by SIGKILL"], ["out-of-memory"], "The kernel's out-of-memory killer, an administrator, or a job system.",
     "`dmesg` on that host; horarun names the killer when the kernel's counters moved.")
+GPU_FAULT = ("if os.path.exists('/dev/nvidia0'):\n"
+             "    open('/dev/kmsg', 'w').write('NVRM: Xid (PCI:0000:3b:00): 79, pid=%d, name=python3, GPU has fallen off the bus.\\n' % os.getpid())\n")
+row(G, "gpu-fault", "A GPU fails", [["gpu"]],
+    ["-H", "SPEC", "python3", "-c", IN_RANK_2 + GPU_FAULT + "sys.exit('CUDA error: unspecified launch failure')"], 1,
+    ["rank 2 on node3 exited with code 1", "GPU 0000:3b:00 of node3", "Xid 79", "fallen off the bus"], ["restart the host"],
+    "The driver's Xid in the kernel's log, where the agent may read that (root, and no container): hardware, driver or program.",
+    "As the message says for that Xid; [NVIDIA's catalogue](https://docs.nvidia.com/deploy/xid-errors/).")
 row(G, "memory", "A rank runs out of memory", [],
     ["-H", "SPEC", "sh", "-c", "[ $HOROVOD_RANK = 2 ] || exec sleep 60; ulimit -v 400000; exec python3 -c 'bytearray(1 << 30)'"], 1,
     ["rank 2 on node3", "MemoryError"], ["smaller batches"], "A limit (`ulimit -v`, cgroup) or the machine itself.",

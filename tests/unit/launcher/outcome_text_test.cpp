@@ -1,6 +1,9 @@
 #include "launcher/report/outcome_text.h"
 
+#include <signal.h>
+
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/xid_table.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -133,6 +136,18 @@ TEST_CASE("a rank that --chaos has killed: nobody looks for another culprit") {
           "  --chaos sent it that signal\n"
           "  what --chaos had done by then:\n"
           "    rank 3 on node2: SIGKILL (10.0 s)\n");
+  SECTION("two hosts did not hear each other") {
+    ChaosStrike cut{std::chrono::milliseconds(1'000), "node1", -1, 0, true, "node2"};
+    ChaosStrike healed = cut;
+    healed.heals = true;
+    ChaosStrike late = cut;
+    late.sent = false;
+    const std::string text = describe_outcome(outcome, kHosts, {"", "ssh", {cut, healed, late}});
+    CHECK(text.find("    node1 and node2 do not hear each other (1.0 s)\n"
+                    "    node1 and node2 hear each other again (1.0 s)\n"
+                    "    node1 was gone: no cut (1.0 s)\n") != std::string::npos);
+    CHECK(text.find("sent it") == std::string::npos);
+  }
   SECTION("but it was another rank") {
     ChaosStrike other = strike;
     other.rank = 2;
@@ -153,4 +168,46 @@ TEST_CASE("a rank that --chaos has killed: nobody looks for another culprit") {
         describe_outcome(outcome, kHosts, {"", "ssh", std::vector<ChaosStrike>(12, strike)});
     CHECK(text.find("    and 2 more\n") != std::string::npos);
   }
+}
+
+TEST_CASE("faults of GPUs stand behind the first cause") {
+  JobOutcome outcome = rank_failure(3, 1);
+  OutcomeContext context;
+  context.gpu_faults = {
+      {"node2", {"0000:3b:00", 79, 3, 4711, "python3", "GPU has fallen \x1b off the bus."}},
+      {"node1", {"0000:18:00", 45, -1, 99, "other", "Ch 1"}},
+      {"node1", {"0000:18:00", 9'000, -1, 0, "", ""}}};
+  const std::string text = describe_outcome(outcome, kHosts, context);
+  INFO(text);
+  CHECK(text.find("rank 3 on node2 exited with code 1\n") == 0);
+  CHECK(text.find("  GPU 0000:3b:00 of node2 (rank 3, pid 4711): Xid 79, the GPU has fallen off "
+                  "the bus: the host "
+                  "cannot reach it any more: GPU has fallen ? off the bus.\n    what to do: "
+                  "restart the host") != std::string::npos);
+  CHECK(text.find("  GPU 0000:18:00 of node1 (pid 99, other): Xid 45, ") != std::string::npos);
+  CHECK(text.find(
+            "  GPU 0000:18:00 of node1: Xid 9000\n    what to do: NVIDIA's catalogue tells of it: "
+            "https://docs.nvidia.com/deploy/xid-errors/\n") != std::string::npos);
+  context.gpu_faults.resize(7, context.gpu_faults[0]);
+  CHECK(describe_outcome(outcome, kHosts, context).find("  and 3 more faults of GPUs\n") !=
+        std::string::npos);
+}
+
+TEST_CASE("the table of Xids is in order and tells what to do") {
+  int last = 0;
+  for (const XidClass& row : xid_classes()) {
+    CHECK(row.code > last);
+    last = row.code;
+    CHECK((!row.meaning.empty() && !row.fix.empty()));
+    CHECK(find_xid(row.code) == &row);
+  }
+  CHECK(find_xid(1) == nullptr);
+}
+
+TEST_CASE("signals of limits are told as such") {
+  JobOutcome outcome = rank_failure(3, 0);
+  outcome.cause->exit.signal = SIGXFSZ;
+  CHECK(describe_outcome(outcome, kHosts, {}).find("(ulimit -f)\n") != std::string::npos);
+  outcome.cause->exit.signal = SIGXCPU;
+  CHECK(describe_outcome(outcome, kHosts, {}).find("(ulimit -t)\n") != std::string::npos);
 }

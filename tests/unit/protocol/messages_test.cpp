@@ -32,6 +32,7 @@ HostOrder some_order() {
   order.pmi = "pmix";
   order.pmi_hosts = {{"a", {0, 1, 2}}, {kAnyBytes, {3}}};
   order.pmi_host = 1;
+  order.cuts = {{{"10.0.0.2", "fd00::2"}, {{40000, 22}}, 9000}, {}};
   return order;
 }
 
@@ -57,6 +58,8 @@ TEST_CASE("messages survive the wire") {
   exit.last_stderr = kAnyBytes;
   exit.last_operation = kAnyBytes;
   REQUIRE(decode_rank_exit(encode(exit)).value() == exit);
+  const GpuFault fault{"0000:3b:00", 79, 2, 4711, "python3", kAnyBytes};
+  REQUIRE(decode_gpu_fault(encode(fault)).value() == fault);
   const Goodbye goodbye{1, {77}, 3};
   REQUIRE(decode_goodbye(encode(goodbye)).value() == goodbye);
   const Failure failure{"E_CWD", kAnyBytes, ""};
