@@ -23,6 +23,7 @@
 #include "launcher/timeline/timeline_merge.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/out_of_means.h"
+#include "rendezvous/os/thread_stacks.h"
 #include "rendezvous/serve.h"
 
 extern char** environ;
@@ -273,6 +274,7 @@ int main(int argc, char** argv) {
   hold_standard_streams();
   // A file at its limit (ulimit -f) is told like a full disk, by what write() says of it.
   ::signal(SIGXFSZ, SIG_IGN);
+  os::give_threads_stacks();
   os::end_when_out_of_means("horarun", kExitLauncher);
   const auto command =
       parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file});

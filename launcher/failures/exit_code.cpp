@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/failures/proof.h"
+#include "launcher/failures/xid_table.h"
 #include "launcher/text/close_words.h"
 #include "rendezvous/base/text.h"
 
@@ -72,6 +73,20 @@ std::string list_all() {
   return out + "\n'horarun explain CODE' says more about one of them.\n";
 }
 
+// "79", " 79", "=79": as people write it.
+Result<std::string> explain_xid(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_of("0123456789"), text.size());
+  const auto code = parse_int<int>(text.substr(digits));
+  const XidClass* row = code ? find_xid(*code) : nullptr;
+  const std::string catalogue = "NVIDIA's catalogue: " + std::string(kXidCatalogue);
+  if (row == nullptr) {
+    return make_error(ErrorCode::kUsage,
+                      "explain: no Xid " + quote(text.substr(digits)) + " is known here; " + catalogue);
+  }
+  return "Xid " + std::to_string(row->code) + ": " + std::string(row->meaning) + "\n\nFix:   " +
+         std::string(row->fix) + "\n\n" + catalogue + "\n";
+}
+
 }  // namespace
 
 const FailureClass* find_failure_class(std::string_view code) {
@@ -112,6 +127,7 @@ Result<std::string> explain(std::string_view code) {
     return explain_exit_code(*number);
   }
   std::string name = upper_case(code);
+  if (name.substr(0, 3) == "XID") return explain_xid(std::string_view(name).substr(3));
   if (name.substr(0, 2) != "E_") name.insert(0, "E_");
   if (const FailureClass* row = find_failure_class(name)) return explain_class(*row);
 

@@ -263,13 +263,15 @@ class Chooser {
     std::string message = hosts_[host].name + " has no known way to the launcher's machine";
     if (!hosts_[host].launcher_seen_as.empty()) {
       message += ": it sees the launcher as " + hosts_[host].launcher_seen_as +
-                 ", which is not an address of that machine (address translation in between?)";
+                 ", which is not an address of that machine: a jump host (ProxyJump) or an address "
+                 "translation is in between";
     } else {
       message += ": no network in common, and the transport does not tell the address";
     }
     message += table(launcher_.name, launcher_.interfaces);
     return {std::string(failure::kNetwork), std::move(message),
-            "Start horarun on one of the hosts, or on a machine that they can reach."};
+            "Start horarun on one of the hosts, on the jump host, or on another machine that they "
+            "can reach."};
   }
 
   static std::string table(const std::string& name, const std::vector<InterfaceInfo>& interfaces) {

@@ -10,7 +10,8 @@ namespace {
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-constexpr std::string_view kLetters = "rckashgopwxmf-";  // in the bars, by Stage
+constexpr std::string_view kLetters = "rcbkashgopwxmf-";  // in the bars, by Stage
+static_assert(kLetters.size() == kStages);
 constexpr std::size_t kBarWidth = 48;
 constexpr std::size_t kMostRows = 64;
 

@@ -1,6 +1,7 @@
 // How far a host has come on its way to running ranks.  [pure]
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace hora::launcher {
@@ -24,6 +25,7 @@ enum class Stage {
   kFirstCollective,  // they have met; the first operation is still to end
   kWork,
 };
+inline constexpr std::size_t kStages = static_cast<std::size_t>(Stage::kWork) + 1;
 std::string_view stage_name(Stage stage);
 
 }  // namespace hora::launcher

@@ -329,7 +329,7 @@ void Supervisor::on_started(int host, const std::string& payload) {
   reach(host, Stage::kRanks);
   for (const std::string& note : started->notes) {
     events_.emit("placement", {{"host", name_of(host)}, {"note", note}});
-    os::log_info(kComponent, name_of(host) + ": " + note);
+    tell_placement(name_of(host) + ": " + note);
   }
   if (!elastic_ && --hosts_to_start_ == 0) {
     display_.ranks_run();
@@ -341,6 +341,14 @@ void Supervisor::on_started(int host, const std::string& payload) {
     events_.emit("rank_start",
                  {{"rank", std::int64_t{rank}}, {"host", name_of(host)}, {"pid", pid}});
   }
+}
+
+// Who asks for a binding is shown it.
+void Supervisor::tell_placement(const std::string& note) {
+  const bool asked = spec_.bind == "core" || spec_.bind == "numa" || !spec_.gpus_per_rank.empty();
+  if (!asked || spec_.verbose || events_.enabled()) return os::log_info(kComponent, note);
+  display_.hide();
+  std::fprintf(stderr, "horarun: %s\n", note.c_str());
 }
 
 // Of ranks that use the runtime: how far they are in meeting each other. Later it says that they

@@ -72,6 +72,7 @@ class Supervisor {
   void on_hello(int host, const std::string& payload);
   void on_probe_result(int host, const std::string& payload);
   void on_started(int host, const std::string& payload);
+  void tell_placement(const std::string& note);
   void on_progress(int host, std::string_view payload);
   void on_exit(int host, const std::string& payload);
   void on_agent_failure(int host, const std::string& payload);

@@ -100,7 +100,7 @@ void AgentLink::on_local_io(std::uint32_t events) {
 }
 
 void AgentLink::read_local(std::size_t limit) {
-  char buffer[kReadSize];
+  static thread_local char buffer[kReadSize];
   while (!local_at_end_ && to_remote_.size() < limit) {
     const ssize_t got = ::recv(local_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (got > 0) {

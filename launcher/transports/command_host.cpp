@@ -156,7 +156,7 @@ void CommandHost::write_input() {
 }
 
 void CommandHost::read_output() {
-  char buffer[kReadSize];
+  static thread_local char buffer[kReadSize];
   std::size_t moved = 0;
   while (!output_at_end_ && moved < kBurst) {
     const std::size_t room = std::min(link_.room(), sizeof buffer);

@@ -19,7 +19,7 @@ Result<std::string> read_to_end(int fd, const std::string& name, std::size_t lim
   if (S_ISREG(info.st_mode) && static_cast<std::size_t>(info.st_size) <= limit) {
     text.reserve(static_cast<std::size_t>(info.st_size));
   }
-  std::array<char, 64 * 1024> chunk;
+  std::array<char, 8 * 1024> chunk;  // a stack may be of 64 KiB (ulimit -s)
   while (true) {
     const ssize_t got = ::read(fd, chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;

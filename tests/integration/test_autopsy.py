@@ -46,6 +46,20 @@ def read_until(job, text, seconds=30):
     return seen.decode(errors="replace")
 
 
+def test_sigquit_during_the_start_shows_where_that_stands(horarun, hosts):
+    two = hosts(2)
+    two.act("freeze", 2)
+    try:
+        job = horarun.start("-H", two.spec(1), "--start-timeout", "60s", "--verbose", "echo", "done")
+        read_until(job, "node2: ssh banner")
+        job.send_signal(signal.SIGQUIT)
+        err = read_until(job, re.compile(rb"try: ssh .*node2.*\n"))
+        assert "where the start stands (SIGQUIT)" in err and "node2  ssh banner" in err and "does not greet" in err, err
+    finally:
+        two.act("thaw", 2)
+    assert job.finish().expect(0).text.count("done") == 2
+
+
 def test_a_time_limit_shows_stacks_first(horarun, shared):
     done = horarun.run("-np", 4, "--timeout", "3s", "--grace", "1s", "python3", f"{shared}/hang.py").expect(124)
     check_stacks(done.messages)
@@ -150,7 +164,7 @@ import time
 import numpy as np
 import hora.numpy as hvd
 hvd.init()
-end = time.monotonic() + 6
+end = time.monotonic() + 4
 # Every rank stops at the same step: the slowest one's clock decides.
 while hvd.allreduce(np.array([time.monotonic() < end]), op=hvd.Min)[0]:
     time.sleep(0.05)

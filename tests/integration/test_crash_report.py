@@ -72,7 +72,7 @@ def test_a_report_of_another_kind(horarun):
 @pytest.mark.skipif(os.cpu_count() < 2, reason="one CPU")
 def test_binding(horarun):
     script = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
-    done = horarun.run("-np", 2, "--bind", "core", "--verbose", "python3", "-c", script).expect(0)
+    done = horarun.run("-np", 2, "--bind", "core", "python3", "-c", script).expect(0)
     cpus = [eval(lines[0].rsplit(" ", 1)[0]) for lines in done.ranks().values()]
     assert not set(cpus[0]) & set(cpus[1]), done
     assert "rank 0: CPUs" in done.messages and "OMP_NUM_THREADS=" in done.messages, done

@@ -55,6 +55,14 @@ def test_limits_of_file_size_and_time(horarun, tmp_path):
     assert "(ulimit -t)" in done.messages, done
 
 
+def test_a_small_stack(horarun, hosts):
+    """Threads take the limit for the size of their own stacks."""
+    up = hosts(2)
+    done = subprocess.run(["sh", "-c", 'ulimit -s 64; exec "$0" "$@"', horarun.path, "-H", f"localhost:1,{up.names[0]}:1",
+                           "sh", "-c", "echo whole"], capture_output=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.count(b"whole") == 2, done
+
+
 @pytest.mark.parametrize("name,why", [("no/such.json", "No such file or directory"), ("dir.html", "Is a directory")])
 def test_a_report_that_cannot_be_written_starts_nothing(horarun, tmp_path, name, why):
     (tmp_path / "dir.html").mkdir()

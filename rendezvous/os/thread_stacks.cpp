@@ -1,0 +1,18 @@
+#include "rendezvous/os/thread_stacks.h"
+
+#include <pthread.h>
+
+namespace hora::os {
+
+void give_threads_stacks() {
+  pthread_attr_t attributes;
+  if (::pthread_getattr_default_np(&attributes) != 0) return;
+  unsigned long size = 0;
+  if (::pthread_attr_getstacksize(&attributes, &size) == 0 && size < kThreadStack &&
+      ::pthread_attr_setstacksize(&attributes, kThreadStack) == 0) {
+    (void)::pthread_setattr_default_np(&attributes);
+  }
+  ::pthread_attr_destroy(&attributes);
+}
+
+}  // namespace hora::os
