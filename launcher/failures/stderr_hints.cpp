@@ -64,6 +64,11 @@ constexpr StderrHint kHints[] = {
     {"refused", "Connection refused",
      "a peer that should listen does not: it has not started, or has died",
      "look at the other ranks' last lines; the first failure above counts"},
+    {"rendezvous", "rendezvous: connecting to",
+     "the rank cannot connect back to the machine where horarun runs: a firewall, or a jump host "
+     "(ProxyJump), is in between",
+     "open TCP from the hosts to that machine, or start horarun on the jump host or on one of the "
+     "hosts; horarun doctor tries that way, too"},
     {"timed-out", "Connection timed out",
      "a peer does not answer: a firewall, or the wrong network",
      "horarun doctor tries every way between the hosts; name a network by --network-interfaces"},
