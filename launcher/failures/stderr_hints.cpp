@@ -59,6 +59,11 @@ constexpr StderrHint kHints[] = {
      "look at CUDA_VISIBLE_DEVICES, and at nvidia-smi on that host"},
     {"cuda-assert", "device-side assert triggered", "a kernel found a wrong index or value",
      "run again with CUDA_LAUNCH_BLOCKING=1: the trace then names the place"},
+    {"gpu-memory-error", "uncorrectable ECC error", "the GPU's memory is damaged",
+     "take the host out of use and reset the GPU; 'dmesg | grep Xid' there tells which"},
+    {"cuda-error", "CUDA error:", "an operation on the GPU failed",
+     "run again with CUDA_LAUNCH_BLOCKING=1: the trace then names the place; 'dmesg | grep Xid' on "
+     "that host tells whether it is the GPU"},
     {"address-in-use", "Address already in use", "the port is taken, perhaps by an earlier job",
      "let the launcher choose: leave MASTER_PORT alone; ss -ltnp shows the owner"},
     {"refused", "Connection refused",

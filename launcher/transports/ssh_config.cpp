@@ -95,10 +95,11 @@ bool matches_list(const std::string& text, const Patterns& patterns) {
 
 void note_unfollowed(const std::string& keyword, const std::string& value, SshConfig& config) {
   for (const UnfollowedKeyword& each : kUnfollowed) {
-    if (lower(each.name) != keyword || value == each.harmless) continue;
     const std::string name(each.name);
-    auto& noted = config.not_followed;
-    if (std::find(noted.begin(), noted.end(), name) == noted.end()) noted.push_back(name);
+    auto& seen = config.seen;
+    if (lower(name) != keyword || std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+    seen.push_back(name);
+    if (value != each.harmless) config.not_followed.push_back(name);
   }
 }
 

@@ -48,6 +48,7 @@ struct SshConfig {
   std::optional<std::string> revoked_host_keys;  // a file, or "none"
   std::optional<bool> pubkey_authentication;
   std::optional<std::string> preferred_authentications;
+  std::vector<std::string> seen;          // keywords of that table whose first value counts
   std::vector<std::string> not_followed;  // what stands there and has no effect, as in the table
   friend bool operator==(const SshConfig&, const SshConfig&) = default;
 };
