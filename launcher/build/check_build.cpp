@@ -29,8 +29,9 @@ bool is_file(const std::string& path) {
 std::vector<std::string> find_frameworks(const std::string& bundle) {
   std::vector<std::string> out;
   if (!is_file(bundle + "/python/hora/__init__.py")) return out;
-  for (const std::string package : {"tensorflow", "torch", "mxnet"}) {
-    if (is_file(bundle + "/python/horovod/" + package + "/__init__.py")) out.push_back(package);
+  const std::string folder = bundle + "/python/horovod/";
+  for (const char* package : {"tensorflow", "torch", "mxnet"}) {
+    if (is_file(folder + package + "/__init__.py")) out.emplace_back(package);
   }
   return out;
 }

@@ -20,6 +20,7 @@
 #include "rendezvous/os/read_file.h"
 
 // Of OpenSSL 3, where libssh is made with it.
+// NOLINTNEXTLINE(readability-identifier-naming): OpenSSL's name
 extern "C" __attribute__((weak)) struct ossl_lib_ctx_st* OSSL_LIB_CTX_get0_global_default(void);
 
 namespace hora::launcher {
