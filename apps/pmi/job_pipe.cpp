@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "launcher/protocol/frame.h"
+#include "launcher/protocol/pmi_records.h"
 
 namespace hora::pmi {
 
@@ -67,6 +68,11 @@ bool write_reply(const launcher::PmiReply& reply) {
 bool tell_abort(int rank, int exit_code) {
   return write_all(launcher::u32_payload(static_cast<std::uint32_t>(rank)) +
                    launcher::u32_payload(static_cast<std::uint32_t>(exit_code)));
+}
+
+bool tell_note(const std::string& text) {
+  return write_all(launcher::u32_payload(launcher::kPmiNote) +
+                   launcher::u32_payload(static_cast<std::uint32_t>(text.size())) + text);
 }
 
 std::optional<Exchange> exchange_of(const launcher::PmiJob& job, launcher::PmiReply& reply) {

@@ -13,6 +13,9 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+
+#include "apps/pmi/job_pipe.h"
 
 namespace hora::pmi {
 
@@ -31,6 +34,9 @@ struct Server {
   bool ending = false;
   std::map<std::string, int> fences;  // how many each group of ranks has had
 };
+
+// What Open MPI ends with by itself (MPI_ERR_SPAWN).
+constexpr int kSpawnRefused = 50;
 
 Server* the_server = nullptr;
 
@@ -132,6 +138,25 @@ pmix_status_t on_direct_modex(const pmix_proc_t* proc, const pmix_info_t*, std::
 // Files and folders that a rank wants removed at its end are the library's own business.
 pmix_status_t on_job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t,
                              const pmix_info_t*, std::size_t, pmix_info_cbfunc_t, void*) {
+  return PMIX_ERR_NOT_SUPPORTED;
+}
+
+// No program can be started beside the job's. Whoever asks is told at once. Open MPI's other ranks,
+// which ask together with this one, then wait for new ones for ever: such a job is ended.
+pmix_status_t on_spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
+                       const pmix_app_t* apps, std::size_t count, pmix_spawn_cbfunc_t, void*) {
+  const std::string program = count > 0 && apps[0].cmd != nullptr ? apps[0].cmd : "a program";
+  static bool told = false;  // the library calls back from one thread
+  if (!std::exchange(told, true)) {
+    tell_note(
+        "rank " + std::to_string(proc->rank) + " asked for " + program +
+        " to be started (MPI_Comm_spawn), which --pmix does not serve: start all ranks at once "
+        "with a larger -np, or let mpirun start them, which serves it: horarun --mpi");
+  }
+  const std::vector<PmiHost>& hosts = the_server->job.hosts;
+  if (hosts.size() > 1 || hosts.front().ranks.size() > 1) {
+    tell_abort(static_cast<int>(proc->rank), kSpawnRefused);
+  }
   return PMIX_ERR_NOT_SUPPORTED;
 }
 
@@ -319,6 +344,7 @@ PmiReply set_up() {
   module.fence_nb = on_fence;
   module.direct_modex = on_direct_modex;
   module.job_control = on_job_control;
+  module.spawn = on_spawn;
   InfoList settings;
   settings.text(PMIX_SERVER_TMPDIR, directory);
   settings.text(PMIX_SYSTEM_TMPDIR, directory);

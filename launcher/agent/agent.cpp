@@ -386,7 +386,8 @@ void Agent::serve_pmi() {
   auto directory = deliveries_->job_directory();
   if (!directory) return failed(directory.error().message);
   const Status started = job_->serve_pmi(
-      *directory, [this] { link_->send(FrameType::kReady); }, failed);
+      *directory, [this] { link_->send(FrameType::kReady); },
+      [this](std::string note) { warn(std::move(note)); }, failed);
   if (!started) failed(started.error().message);
 }
 

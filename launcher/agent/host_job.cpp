@@ -64,16 +64,18 @@ Status HostJob::open(std::function<void(Goodbye)> on_finished) {
 }
 
 Status HostJob::serve_pmi(const std::string& directory, std::function<void()> on_ready,
+                          std::function<void(std::string)> on_note,
                           std::function<void(std::string)> on_failed) {
   const PmiJob job{order().job_id, order().pmi_hosts, order().pmi_host, directory};
   const RankEnvironment environment = prepared_.host_environment();
-  auto server = PmiServer::start(
-      loop_, prepared_.bundle_root() + "/bin/hora-" + order().pmi, environment.pointers.data(), job,
-      {[this, on_ready = std::move(on_ready)](const PmiReply& reply) {
-         prepared_.use_pmi(reply);
-         on_ready();
-       },
-       [this](int rank, int exit_code) { abort_rank(rank, exit_code); }, std::move(on_failed)});
+  auto server = PmiServer::start(loop_, prepared_.bundle_root() + "/bin/hora-" + order().pmi,
+                                 environment.pointers.data(), job,
+                                 {[this, on_ready = std::move(on_ready)](const PmiReply& reply) {
+                                    prepared_.use_pmi(reply);
+                                    on_ready();
+                                  },
+                                  [this](int rank, int exit_code) { abort_rank(rank, exit_code); },
+                                  std::move(on_note), std::move(on_failed)});
   if (!server) return std::move(server).error();
   pmi_ = std::move(*server);
   return Ok{};

@@ -43,8 +43,10 @@ class HostJob {
   Status open(std::function<void(Goodbye)> on_finished);
 
   // Starts the program that serves PMI, with its files in `directory`, and tells when the ranks can
-  // be started. What goes wrong with it, then or later, is told once.
+  // be started, and what it has to say to people. What goes wrong with it, then or later, is told
+  // once.
   Status serve_pmi(const std::string& directory, std::function<void()> on_ready,
+                   std::function<void(std::string)> on_note,
                    std::function<void(std::string)> on_failed);
 
   void start();

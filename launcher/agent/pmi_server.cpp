@@ -12,6 +12,7 @@
 
 #include "launcher/process/spawn.h"
 #include "launcher/protocol/frame.h"
+#include "launcher/protocol/pmi_records.h"
 #include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/pipe.h"
 
@@ -20,6 +21,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMostReply = 16 << 20;
+constexpr std::size_t kMostNote = 2048;
 constexpr std::size_t kMostLastWords = 2048;
 
 // The program reads it first of all, so this does not block for long; when it cannot start, the
@@ -116,13 +118,31 @@ void PmiServer::read_reply() {
       events_.on_ready(std::move(*reply));
     }
   }
-  for (; ready_ && received_.size() >= 8; received_.erase(0, 8)) {
-    rest = received_;
-    const auto rank = read_u32(rest);
-    const auto exit_code = read_u32(rest);
-    events_.on_abort(static_cast<int>(*rank), static_cast<int>(*exit_code));
+  while (ready_ && read_record()) {
   }
   if (!open) loop_.unwatch(reply_.get());
+}
+
+// One thing that the server says behind its reply; false: it is not there yet.
+bool PmiServer::read_record() {
+  std::string_view rest = received_;
+  if (rest.size() < 8) return false;
+  const std::uint32_t what = *read_u32(rest);
+  const std::uint32_t number = *read_u32(rest);
+  if (what != kPmiNote) {
+    received_.erase(0, 8);
+    events_.on_abort(static_cast<int>(what), static_cast<int>(number));
+    return true;
+  }
+  if (number > kMostNote) {
+    fail("it says something else than a PMI server does");
+    return false;
+  }
+  if (rest.size() < number) return false;
+  std::string note(rest.substr(0, number));
+  received_.erase(0, 8 + note.size());
+  events_.on_note(std::move(note));
+  return true;
 }
 
 void PmiServer::read_complaints() {

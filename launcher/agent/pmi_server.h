@@ -23,6 +23,7 @@ class PmiServer {
   struct Events {
     std::function<void(PmiReply)> on_ready;                 // once; without an error
     std::function<void(int rank, int exit_code)> on_abort;  // a rank waits to be ended
+    std::function<void(std::string)> on_note;               // for people
     std::function<void(std::string)> on_failed;  // it could not serve, or has ended unasked
   };
 
@@ -44,6 +45,7 @@ class PmiServer {
  private:
   PmiServer(os::EventLoop& loop, Events events) : loop_(loop), events_(std::move(events)) {}
   void read_reply();
+  bool read_record();
   void read_complaints();
   void fail(std::string what);
 

@@ -117,6 +117,32 @@ def test_a_host_without_the_library(horarun, hosts, program):
     assert files_on(two, 1) == []
 
 
+@pytest.fixture
+def spawning(program, shared):
+    built = os.path.join(shared, "mpi_spawn")
+    if not os.path.exists(built):
+        subprocess.run(["mpicc.openmpi", "-o", built, str(SOURCE.with_name("mpi_spawn.c"))], check=True, timeout=120)
+    return built
+
+
+ADVICE = r"rank 0 asked for /bin/true to be started \(MPI_Comm_spawn\), which --pmix does not serve: .*horarun --mpi"
+
+
+def test_spawning_is_refused_and_a_single_rank_may_go_on(horarun, spawning):
+    done = horarun.run("-np", 1, "--pmix", spawning, "return").expect(0)
+    assert lines(done) == ["refused: MPI_ERR_SPAWN: could not spawn processes"], done
+    assert len(re.findall(ADVICE, done.messages)) == 1, done
+
+
+@pytest.mark.parametrize("way", ["return", "end"])
+def test_spawning_ends_a_job_whose_other_ranks_would_wait_for_ever(horarun, spawning, way):
+    before = files_here()
+    done = horarun.run("-np", 3, "--pmix", spawning, way).expect(50)
+    assert len(re.findall(ADVICE, done.messages)) == 1, done
+    assert "rank 0 on localhost exited with code 50" in done.messages, done
+    assert files_here() == before
+
+
 PYTHON_RANK = """\
 import numpy as np, hora, hora.numpy as hvd
 hvd.init()

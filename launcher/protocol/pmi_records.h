@@ -1,0 +1,12 @@
+// What a PMI server writes behind its reply (messages.h PmiReply): pairs of 4-byte numbers, rank
+// and exit code of a rank that waits to be ended; or kPmiNote and the length of a sentence for
+// people, which follows.
+#pragma once
+
+#include <cstdint>
+
+namespace hora::launcher {
+
+inline constexpr std::uint32_t kPmiNote = UINT32_MAX;
+
+}  // namespace hora::launcher

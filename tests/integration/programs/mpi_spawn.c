@@ -1,0 +1,20 @@
+/* An MPI program that wants to start another one beside itself. With "return" the error comes back to it, and it says
+   which; else MPI ends it. */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  const int returns = argc > 1 && strcmp(argv[1], "return") == 0;
+  if (returns) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm children;
+  const int error = MPI_Comm_spawn("/bin/true", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(error, text, &length);
+  printf("%s: %s\n", error == MPI_SUCCESS ? "started" : "refused", text);
+  fflush(stdout);
+  MPI_Finalize();
+  return 0;
+}
