@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <vector>
+
+#include "collectives/backends/mpi/launched.h"
 
 namespace hora::collectives {
 
@@ -104,6 +107,12 @@ Result<const BackendDescriptor*> load_backend(const BackendRow& row) {
   const auto known = answers.find(row.id);
   if (known != answers.end()) return known->second;
   return answers.emplace(row.id, load_module(row)).first->second;
+}
+
+bool is_called_for(const BackendRow& row, ErrorText& why_not) {
+  if (row.id != std::string_view("mpi")) return true;
+  return mpi::launcher_variable() != nullptr || mpi::library_in_process() ||
+         why_not.set("%s", mpi::kNotLaunched);
 }
 
 Result<const MeetingPoint*> load_meeting_point(const BackendRow& row) {

@@ -26,6 +26,10 @@ const BackendRow* find_backend_row(std::string_view id);
 // kUnavailable when something that it needs is missing; the text says what. Any thread.
 Result<const BackendDescriptor*> load_backend(const BackendRow& row);
 
+// Whether this process may have a use for the backend; told without loading anything. False:
+// `why_not` says so. What a module brings along may crash, so one without a use is left alone.
+bool is_called_for(const BackendRow& row, ErrorText& why_not);
+
 // How the processes of the launcher that this module knows meet. Errors as load_backend(); kNotFound
 // also when the module knows none.
 Result<const MeetingPoint*> load_meeting_point(const BackendRow& row);

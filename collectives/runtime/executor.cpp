@@ -39,6 +39,8 @@ std::vector<std::int64_t> with_rows(const std::vector<std::int64_t>& shape, std:
 bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, const void* content) {
   for (const BackendRow& row : backend_rows()) {
     if (device == HORA_CPU_DEVICE) break;
+    ErrorText why_not;
+    if (!is_called_for(row, why_not)) continue;
     const auto descriptor = load_backend(row);
     if (!descriptor || (*descriptor)->allocate == nullptr) continue;
     return buffer.allocate_on(**descriptor, device, bytes, content);

@@ -68,6 +68,23 @@ def test_mpi_asked_for_without_a_launcher(mpirun):
     assert "HOROVOD_CPU_OPERATIONS=mpi, but MPI cannot be used: no MPI launcher started this process" in done.stderr
 
 
+def test_a_site_mpi_that_crashes_harms_no_job_without_mpi(horarun, mpirun, tmp_path):
+    """It is loaded for jobs that want it, and for those only."""
+    if not os.path.exists(mpirun.bundle + "/lib/libhora_mpi.so"):
+        pytest.skip("built without MPI")
+    source = tmp_path / "crash.c"
+    symbols = subprocess.run(["nm", "-D", "--undefined-only", mpirun.bundle + "/lib/libhora_mpi.so"], capture_output=True, text=True, check=True).stdout
+    source.write_text("#include <stdlib.h>\n__attribute__((constructor)) static void crash(void) { abort(); }\n" +
+                      "".join(f"long {name};\n" for name in re.findall(r" U ((?:MPI|ompi)_\w+)", symbols)))
+    needed = subprocess.run(["readelf", "-d", mpirun.bundle + "/lib/libhora_mpi.so"], capture_output=True, text=True, check=True).stdout
+    library = tmp_path / re.search(r"\[(libmpi\.so[^]]*)\]", needed)[1]
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    command = ["-np", 2, PYTHON, mpirun.script]
+    done = horarun.run(*command, env={"LD_LIBRARY_PATH": str(tmp_path)}).expect(0)
+    assert done.text.count("sum 3.0") == 2, done
+    done = horarun.run("--cpu-operations", "mpi", *command, env={"LD_LIBRARY_PATH": str(tmp_path)}).expect(128 + 6)
+
+
 def test_two_hosts_with_a_decoy_network(mpirun, hosts):
     """Rank 0's address on the network that leads nowhere is passed over."""
     two = hosts(2, nets=2, decoy=True)

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "collectives/backends/mpi/launched.h"
+
 namespace hora::collectives::mpi {
 
 namespace {
@@ -115,8 +117,7 @@ bool is_launched(ErrorText& seen) {
     return seen.set("an MPICH launcher (PMI-1) started this process, but the library is %s",
                     library_name());
   }
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "PMI_FD"}) {
-    if (std::getenv(name) == nullptr) continue;
+  if (const char* const name = launcher_variable()) {
     seen.set("%s is set", name);
     return true;
   }
@@ -125,9 +126,7 @@ bool is_launched(ErrorText& seen) {
     seen.set("the program has initialised MPI");
     return true;
   }
-  return seen.set(
-      "no MPI launcher started this process (mpirun, srun, horarun --mpi or --pmix would set "
-      "OMPI_COMM_WORLD_SIZE, PMIX_NAMESPACE or PMI_SIZE)");
+  return seen.set("%s", kNotLaunched);
 }
 
 int launched_size() {

@@ -1,0 +1,27 @@
+#include "collectives/backends/mpi/launched.h"
+
+#include <link.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+namespace hora::collectives::mpi {
+
+const char* launcher_variable() noexcept {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "PMI_FD"}) {
+    if (std::getenv(name) != nullptr) return name;
+  }
+  return nullptr;
+}
+
+bool library_in_process() noexcept {
+  return ::dl_iterate_phdr(
+             [](dl_phdr_info* info, std::size_t, void*) {
+               const char* const name = std::strrchr(info->dlpi_name, '/');
+               return name != nullptr && std::strncmp(name, "/libmpi.so", 10) == 0 ? 1 : 0;
+             },
+             nullptr) != 0;
+}
+
+}  // namespace hora::collectives::mpi

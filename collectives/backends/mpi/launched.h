@@ -1,0 +1,16 @@
+// Whether this process belongs to an MPI job, told without MPI: its library is not loaded for jobs
+// that have no use for it, since what a site has installed may be slow to load, or crash.
+#pragma once
+
+namespace hora::collectives::mpi {
+
+// A variable by which an MPI launcher has told the process its place; null: none is set.
+const char* launcher_variable() noexcept;
+// The program has brought an MPI library itself.
+bool library_in_process() noexcept;
+
+inline constexpr const char* kNotLaunched =
+    "no MPI launcher started this process (mpirun, srun, horarun --mpi or --pmix would set "
+    "OMPI_COMM_WORLD_SIZE, PMIX_NAMESPACE or PMI_SIZE)";
+
+}  // namespace hora::collectives::mpi
