@@ -13,10 +13,12 @@
 namespace hora::collectives {
 
 // Where the members of a set on one host meet, to set up what they share. Sets have ids from 0 on.
+inline constexpr std::int32_t kMostHosts = 1 << 15;
 constexpr std::int32_t scope_within(std::int32_t set, std::int32_t host) {
-  constexpr std::int32_t kMostHosts = 1 << 15;
   return -1 - (set * kMostHosts + host);
 }
+// The world itself, or its ranks on one host.
+constexpr bool is_of_world(std::int32_t scope) { return scope <= 0 && scope >= -kMostHosts; }
 
 class Exchanger {
  public:

@@ -28,6 +28,10 @@ class StallInspector {
 
   // What is wrong with the options; empty when nothing is.
   std::string complaint() const;
+  // After how long the job is to end; 0: never.
+  std::chrono::seconds limit() const {
+    return options_.enabled ? options_.shutdown : std::chrono::seconds(0);
+  }
   // When to check again, if anything is waiting then. TimePoint::max(): never.
   TimePoint next_check() const { return next_check_; }
   Report check(const Coordinator& coordinator, TimePoint now);

@@ -21,6 +21,11 @@ namespace {
 constexpr std::chrono::seconds kLeavePatience{15};
 constexpr std::chrono::seconds kAskPatience{2};
 
+std::chrono::seconds stall_limit(const Settings& settings) {
+  return StallInspector({settings.stall_check, settings.stall_warning, settings.stall_shutdown})
+      .limit();
+}
+
 Introduction introduce(const Communicator::Start& start) {
   Introduction introduction;
   introduction.hostname = start.settings.hostname;
@@ -32,6 +37,7 @@ Introduction introduce(const Communicator::Start& start) {
   introduction.parameters = start.settings.parameters;
   introduction.cache_capacity = start.settings.cache_capacity;
   introduction.deterministic = start.settings.deterministic;
+  introduction.stall_limit_s = stall_limit(start.settings).count();
   introduction.hierarchical_allreduce = start.settings.hierarchical_allreduce;
   introduction.hierarchical_allgather = start.settings.hierarchical_allgather;
   return introduction;

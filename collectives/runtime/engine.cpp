@@ -1,6 +1,7 @@
 #include "collectives/runtime/engine.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "collectives/control/messages.h"
 #include "collectives/fusion/fusion_plan.h"
@@ -56,10 +57,7 @@ Status Engine::equip() {
   parameters_ = agreed_settings().parameters;
   exchanger_->define_scope(0, world_ranks());
   HORA_TRY(share_memory());
-  guard_.emplace(channel_->liveness_fds(), [this] {
-    pool_.abort_all();
-    wake();
-  });
+  HORA_TRY(post_guard());
   HORA_TRY(make_set(0, world_ranks()));
   for (const auto& ranks : world_.introductions.front().process_sets) {
     std::vector<std::int32_t> sorted = ranks;
@@ -68,7 +66,43 @@ Status Engine::equip() {
     HORA_TRY(make_set(static_cast<std::int32_t>(sets_.size()), std::move(sorted)));
   }
   start_tuning();
+  log_backends();
   return Ok{};
+}
+
+Status Engine::post_guard() {
+  const auto on_break = [this](const std::vector<int>& silent) { interrupt(silent); };
+  if (stall_limit().count() == 0 || world_.settings.size == 1) {
+    guard_.emplace(channel_->liveness_fds(), on_break);
+    return Ok{};
+  }
+  auto signs = LifeSigns::open(world_.address, world_.settings.rank);
+  if (!signs) os::log_warn("stall", signs.error().message);
+  const Deadline deadline = Clock::now() + world_.settings.start_timeout;
+  auto cards = exchanger_->exchange(0, world_ranks(), {signs ? signs->card() : ""}, deadline);
+  if (!cards) return std::move(cards).error();
+  std::optional<LifeSigns> met;
+  if (signs) {
+    HORA_TRY(signs->meet(*cards));
+    met = std::move(*signs);
+  }
+  guard_.emplace(channel_->liveness_fds(), on_break, std::move(met), stall_limit(),
+                 world_.settings.rank);
+  return Ok{};
+}
+
+// What the job uses, and how, for who wants to know why it is not faster.
+void Engine::log_backends() const {
+  if (!os::log_enabled(os::LogLevel::kDebug)) return;
+  std::string used;
+  for (const std::string& id : pool_.enabled()) used += (used.empty() ? "" : ", ") + id;
+  os::log_debug("backends", "in use: " + used);
+  for (const auto& [id, why] : pool_.left_out()) {
+    os::log_debug("backends", "not " + id + ": " + why);
+  }
+  for (const auto& [id, note] : pool_.notes()) os::log_debug("backends", id + ": " + note);
+  std::istringstream rows(format_table(pool_.table()));
+  for (std::string row; std::getline(rows, row);) os::log_debug("backends", "selected: " + row);
 }
 
 Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
@@ -125,7 +159,10 @@ bool Engine::step(Deadline deadline, bool take) {
   } else {
     deadline = worked ? kNoWait : std::min({deadline, next_stall_check(), express_due()});
   }
+  const bool watched = waits_for_rank_0();
+  if (watched) guard_->step_begins();
   wait_for_messages(deadline);
+  if (watched) guard_->step_ends();
   // What the others had posted before they sent a message comes before it.
   if (look_at_lane() || !inbox_.empty()) worked = true;
   // Whoever submitted this meanwhile has woken nobody but the poll above.
@@ -135,8 +172,20 @@ bool Engine::step(Deadline deadline, bool take) {
   // among the messages behind it.
   while (!ended() && !inbox_.empty()) handle(take_message());
   look_for_stalls();
+  if (stall_limit().count() > 0 && !ended()) {
+    if (const auto who = silent_ranks(); !who.empty()) end_for_silence("waiting", who);
+  }
   if (const auto reason = stop_reason(); reason && !ended()) give_up(*reason);
   return worked;
+}
+
+// Rank 0's own waiting is the stall inspector's business.
+bool Engine::waits_for_rank_0() const {
+  if (coordinator_ || stall_limit().count() == 0) return false;
+  const auto waits = [](const auto& set) {
+    return set.second->pending.size() > 0 || set.second->joining != nullptr;
+  };
+  return express_.operation != nullptr || std::any_of(sets_.begin(), sets_.end(), waits);
 }
 
 Deadline Engine::next_stall_check() const {
@@ -297,6 +346,7 @@ void Engine::run_collective(ProcessSet& set, const std::vector<const Told*>& ste
   std::vector<const Verdict*> verdicts;
   std::vector<OperationPtr> owned;
   std::vector<Operation*> operations;
+  const Verdict& first = *step.front()->verdict;
   verdicts.reserve(step.size());
   owned.reserve(step.size());
   operations.reserve(step.size());
@@ -314,11 +364,17 @@ void Engine::run_collective(ProcessSet& set, const std::vector<const Told*>& ste
     }
   }
   observer_.step_begins(verdicts);
+  guard_->step_begins();
   Execution outcome = execute(set, verdicts, operations, parameters_, observer_.activities());
+  guard_->step_ends();
   observer_.step_ends(verdicts, outcome.kind == Execution::Kind::kDone);
   if (outcome.kind == Execution::Kind::kBroken) {
     for (OperationPtr& operation : owned) {
       if (operation != nullptr) set.add_pending(std::move(operation));
+    }
+    if (const auto who = silent_ranks(); !who.empty()) {
+      const std::string what = action_name(first.agreed.action) + " '" + first.agreed.name + "'";
+      return end_for_silence("in " + what, who);
     }
     return data_plane_failed(std::move(outcome.text));
   }

@@ -90,6 +90,8 @@ class Engine {
 
   bool coordinates() const { return world_.settings.rank == 0; }
   Status equip();
+  Status post_guard();
+  void log_backends() const;
   Status share_memory();
   Status meet_hosts();
   Incoming take_message();
@@ -97,6 +99,10 @@ class Engine {
   bool coordinate();
   bool wait_for_more();
   Deadline next_stall_check() const;
+  bool waits_for_rank_0() const;
+  std::chrono::seconds stall_limit() const {
+    return std::chrono::seconds(agreed_settings().stall_limit_s);
+  }
   void look_for_stalls();
   void carry_out(const std::vector<Told>& list);
   void run_step(const std::vector<const Told*>& step);
@@ -156,6 +162,9 @@ class Engine {
   void wait_for_bad_news(Deadline deadline);
   void give_up(const std::string& text);
   void end_world(const std::string& text);
+  void interrupt(const std::vector<int>& silent);
+  std::vector<int> silent_ranks();
+  void end_for_silence(const std::string& during, const std::vector<int>& silent);
   void fail_everything(const std::string& text);
   void leave_lane();
 
@@ -203,6 +212,7 @@ class Engine {
   SetTable set_table_;
   std::atomic<bool> stopping_{false};
   std::mutex stop_mutex_;
+  std::vector<int> silent_;  // guarded by it: they gave no sign of life during a step
   std::optional<std::string> stop_reason_;
 };
 

@@ -3,6 +3,7 @@
 
 #include "collectives/control/messages.h"
 #include "collectives/runtime/engine.h"
+#include "rendezvous/os/log.h"
 
 namespace hora::collectives {
 
@@ -140,6 +141,32 @@ void Engine::give_up(const std::string& text) {
     static_cast<void>(channel_->flush(0, Clock::now() + kNewsPatience));
   }
   end_world(name_rank(world_.settings.rank) + ": " + text);
+}
+
+// The guard's thread: this rank may be blocked in a collective, which will not end well.
+void Engine::interrupt(const std::vector<int>& silent) {
+  {
+    const std::lock_guard<std::mutex> lock(stop_mutex_);
+    silent_ = silent;
+  }
+  pool_.abort_all();
+  wake();
+}
+
+std::vector<int> Engine::silent_ranks() {
+  const std::lock_guard<std::mutex> lock(stop_mutex_);
+  return silent_;
+}
+
+// No need to ask anybody: the guard has.
+void Engine::end_for_silence(const std::string& during, const std::vector<int>& silent) {
+  std::string text = "stalled " + during + ", the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" +
+                     std::to_string(stall_limit().count()) + ":";
+  for (const int rank : silent) {
+    text += "\n  " + name_rank(rank) + " does not answer; its process is stopped, or its host is";
+  }
+  os::log_error("stall", text);
+  end_world(text);
 }
 
 // The world is unusable, for this reason. Rank 0 tells everybody.

@@ -24,6 +24,7 @@ std::string encode_introduction(const Introduction& introduction) {
   out.integers(to_numbers(introduction.parameters));
   out.integer(introduction.cache_capacity);
   out.integer(introduction.deterministic ? 1 : 0);
+  out.integer(introduction.stall_limit_s);
   out.integer(static_cast<std::int64_t>(introduction.hierarchical_allreduce));
   out.integer(static_cast<std::int64_t>(introduction.hierarchical_allgather));
   return out.take();
@@ -45,6 +46,7 @@ Result<Introduction> decode_introduction(std::string_view bytes) {
   const auto parameters = from_numbers(in.integers<std::int64_t>());
   introduction.cache_capacity = in.integer();
   introduction.deterministic = in.integer() != 0;
+  introduction.stall_limit_s = in.integer();
   introduction.hierarchical_allreduce = static_cast<Choice>(in.integer());
   introduction.hierarchical_allgather = static_cast<Choice>(in.integer());
   if (!in.ok() || !parameters) return make_error(ErrorCode::kFailed, "malformed introduction of a rank");

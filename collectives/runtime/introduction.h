@@ -25,6 +25,7 @@ struct Introduction {
   Parameters parameters;
   std::int64_t cache_capacity = 1024;
   bool deterministic = false;
+  std::int64_t stall_limit_s = 0;  // the ranks show signs of life (guard.h); 0: they do not
   Choice hierarchical_allreduce = Choice::kAuto;
   Choice hierarchical_allgather = Choice::kAuto;
 

@@ -90,7 +90,8 @@ std::string read_all(int fd) {
 
 }  // namespace
 
-std::vector<ProcessResult> run_processes(const WorldOptions& options, const RankBody& body) {
+std::vector<ProcessResult> run_processes(const WorldOptions& options, const RankBody& body,
+                                         int stopped) {
   const auto count = static_cast<std::size_t>(options.size);
   const std::string job = "fork-" + std::to_string(getpid());
   std::vector<Pipe> pipes(count);
@@ -112,6 +113,9 @@ std::vector<ProcessResult> run_processes(const WorldOptions& options, const Rank
   const auto deadline = Clock::now() + std::chrono::minutes(2);
   auto first_death = Clock::time_point{};
   for (std::size_t left = count; left > 0;) {
+    if (left == 1 && stopped >= 0 && children[static_cast<std::size_t>(stopped)] > 0) {
+      ::kill(children[static_cast<std::size_t>(stopped)], SIGKILL);
+    }
     if (Clock::now() > deadline) {
       for (pid_t child : children) {
         if (child > 0) ::kill(child, SIGKILL);

@@ -1,6 +1,8 @@
 """Small operations on several hosts: between the leaders of the hosts, without rank 0."""
+import os
 import pathlib
 import re
+import signal
 
 import pytest
 
@@ -62,3 +64,49 @@ def test_a_cut_between_two_leaders_ends_the_job_everywhere(horarun, hosts, progr
     done = job.finish(timeout=60).expect(0)
     lost = re.findall(r"LOST (.*)", done.text)
     assert len(lost) == 4 and all("rank 2" in each and "rank 3" in each for each in lost), done
+
+
+OPERATIONS = {
+    "allreduce": "hvd.allreduce(large, op=hvd.Sum, name='work')",
+    "allgather": "hvd.allgather(large, name='work')",
+    "broadcast": "hvd.broadcast(large, root_rank=0, name='work')",
+    "alltoall": "hvd.alltoall(large, name='work')",
+    "reducescatter": "hvd.reducescatter(large, op=hvd.Sum, name='work')",
+    "barrier": "hvd.barrier()",
+    "join": "hvd.join()",
+    "small ones in the lane": "step(turn)",
+}
+WORKING = """\
+large = np.ones(3_000_000, dtype=np.float32)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher may see it as soon
+print('PID', rank, os.getpid(), flush=True)
+try:
+    for turn in range(10**9):
+        {operation}
+except HorovodInternalError as error:
+    print('LOST', rank, ' '.join(str(error).split()), flush=True)
+"""
+LONG = pytest.mark.skipif(not os.environ.get("HORA_LONG_TESTS"), reason="HORA_LONG_TESTS=1 (scripts/ci lost-ranks)")
+# By default one of each kind.
+CASES = [pytest.param(way, operation, marks=[] if (way, operation) in (("crash", "allreduce"), ("stop", "small ones in the lane")) else LONG)
+         for way in ("crash", "stop", "cut") for operation in OPERATIONS]
+
+
+@pytest.mark.parametrize("way, operation", CASES)
+def test_a_lost_host_or_a_stopped_leader(horarun, hosts, shared, way, operation):
+    """Rank 2 leads node2, which loses its power, or whose cable is cut, or whose leader's process is stopped."""
+    three = hosts(3)
+    text = PROGRAM[:PROGRAM.index("for turn in range(25)")].replace("import numpy", "import os, signal\nimport numpy", 1)
+    pathlib.Path(shared, "lost.py").write_text(text + WORKING.replace("{operation}", OPERATIONS[operation]))
+    job = horarun.start("-H", three.spec(2), "--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 1,
+                        "--grace", "60s", "--wdir", shared, "python3", "lost.py")
+    pid = int(re.search(r"PID 2 (\d+)", job.read_until("PID", 6))[1])
+    if way == "stop":
+        three.execute(2, "kill", "-STOP", str(pid))
+    else:
+        three.act(way, 2)
+    seen = job.read_until("LOST", 4 if way != "stop" else 5)
+    job.send_signal(signal.SIGKILL)
+    job.finish()
+    told = re.findall(r"LOST (\d) (.*)", seen)
+    assert len(told) >= 4 and all(re.search(r"rank [23]\b", text) for rank, text in told if rank not in "23"), seen
