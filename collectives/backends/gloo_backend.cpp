@@ -91,12 +91,13 @@ class GlooTransport final : public Transport {
 
   bool wait(Ticket ticket, ErrorText& error) noexcept override {
     const auto found = transfers_.find(ticket);
-    if (found == transfers_.end()) return error.set("%s", post_error_.text);
-    if (wait_for(found->second, error)) {
+    if (found != transfers_.end() && wait_for(found->second, error)) {
       transfers_.erase(found);
       return true;
     }
-    // The others must not touch their memory any more: it goes back to its owners.
+    if (found == transfers_.end()) error.set("%s", post_error_.text);
+    // The others must not touch their memory any more: it goes back to its owners. Gloo would go on
+    // sending from it, and end the process when it is gone.
     transfers_.clear();
     return false;
   }
