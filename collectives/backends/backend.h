@@ -22,7 +22,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 1;
+inline constexpr std::uint32_t kBorderVersion = 2;
 
 // Where an error is written: never allocates, always terminated.
 struct ErrorText {
@@ -128,6 +128,8 @@ class Services {
                         ErrorText& error) noexcept = 0;
   // A setting by the name of its environment variable; null when it is not set.
   virtual const char* setting(const char* name) noexcept = 0;
+  // How it works for this set, one sentence each, for people: hora_describe() and the debug log.
+  virtual void note(const char*) noexcept {}
 
  protected:
   ~Services() = default;
@@ -192,6 +194,8 @@ struct BackendDescriptor {
   // memory, may be null. release() may come after every Backend has gone. Any thread.
   void* (*allocate)(std::int32_t device, std::size_t bytes, const void* content) noexcept = nullptr;
   void (*release)(std::int32_t device, void* memory) noexcept = nullptr;
+  // What of it works on this host, for people who ask before there is a job; null: it works or not.
+  void (*host_note)(ErrorText& note) noexcept = nullptr;
 };
 
 // The one symbol that a module exports.

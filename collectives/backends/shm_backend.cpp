@@ -86,7 +86,11 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
 }
 
 constexpr auto kRows = rows_for_all_operations({.across_hosts = 0, .score = 200});
-constexpr BackendDescriptor kDescriptor = backend_descriptor("shm", "Shared memory", kRows, create);
+constexpr BackendDescriptor kDescriptor = [] {
+  BackendDescriptor descriptor = backend_descriptor("shm", "Shared memory", kRows, create);
+  descriptor.host_note = shm::SingleCopy::host_note;
+  return descriptor;
+}();
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 
 #include "collectives/backends/hierarchical_backend.h"
 #include "collectives/backends/registry.h"
@@ -17,6 +18,8 @@ class SetServices final : public Services {
   SetServices(Exchanger* exchanger, const ProcessSet& set, Deadline deadline)
       : exchanger_(exchanger), set_(set), deadline_(deadline) {}
 
+  const std::vector<std::string>& notes() const { return notes_; }
+
   bool exchange(const void* data, std::size_t bytes, bool bytes_to_each,
                 const void* const** received, const std::size_t** lengths,
                 ErrorText& error) noexcept override {
@@ -28,6 +31,13 @@ class SetServices final : public Services {
   }
 
   const char* setting(const char* name) noexcept override { return std::getenv(name); }
+
+  void note(const char* text) noexcept override {
+    try {
+      notes_.emplace_back(text);
+    } catch (const std::bad_alloc&) {  // it is for people, and they have other worries now
+    }
+  }
 
  private:
   bool run(const void* data, std::size_t bytes, bool bytes_to_each, const void* const** received,
@@ -58,6 +68,7 @@ class SetServices final : public Services {
   Exchanger* exchanger_;
   const ProcessSet& set_;
   Deadline deadline_;
+  std::vector<std::string> notes_;
   std::vector<std::string> parts_;
   std::vector<const void*> pointers_;
   std::vector<std::size_t> lengths_;
@@ -81,9 +92,10 @@ std::vector<std::string> usable_backends(const Settings& settings) {
   context.world_size = settings.size;
   context.local_size = settings.local_size;
   for (const BackendRow& row : backend_rows()) {
+    ErrorText why_not;
+    if (!is_called_for(row, why_not)) continue;
     const auto descriptor = load_backend(row);
     if (!descriptor) continue;
-    ErrorText why_not;
     if ((*descriptor)->probe(context, why_not)) usable.emplace_back(row.id);
   }
   return usable;
@@ -283,6 +295,10 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   if (!is_transport) {
     Backend* backend = entry.descriptor->create(context, error);
     if (backend == nullptr) return make_error(ErrorCode::kUnavailable, error.text);
+    if (is_of_world(set.id)) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (const std::string& note : services.notes()) notes_.emplace_back(entry.id, note);
+    }
     return BackendPtr(backend);
   }
   if (entry.transport == nullptr) {
@@ -319,6 +335,11 @@ std::vector<std::string> BackendPool::enabled() const {
 std::vector<std::pair<std::string, std::string>> BackendPool::left_out() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return left_out_;
+}
+
+std::vector<std::pair<std::string, std::string>> BackendPool::notes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return notes_;
 }
 
 void BackendPool::abort_all() {

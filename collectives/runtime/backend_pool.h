@@ -44,6 +44,8 @@ class BackendPool {
   // Agreed backends that are in use, by id; and why others are not. For people.
   std::vector<std::string> enabled() const;
   std::vector<std::pair<std::string, std::string>> left_out() const;
+  // How backends work for the world, by id. For people.
+  std::vector<std::pair<std::string, std::string>> notes() const;
 
   // Interrupts whatever blocks in a backend. Any thread.
   void abort_all();
@@ -76,6 +78,7 @@ class BackendPool {
   std::vector<Transport*> transports_;
   std::vector<std::string> enabled_;
   std::vector<std::pair<std::string, std::string>> left_out_;
+  std::vector<std::pair<std::string, std::string>> notes_;
   bool aborted_ = false;
 };
 

@@ -28,13 +28,23 @@ std::string quoted(std::string_view text) {
 
 std::string boolean(bool value) { return value ? "true" : "false"; }
 
+std::string list(const std::vector<std::string>& items) {
+  std::string text = "[";
+  for (const std::string& each : items) text += (text.size() == 1 ? "" : ",") + quoted(each);
+  return text + "]";
+}
+
 // One backend: built, loadable on this host, and whether this job uses it.
 std::string describe_backend(const BackendRow& row, const Communicator* communicator) {
   const bool built = row.why_not_built == nullptr;
   std::string version;
   std::string why;
   bool usable = false;
-  if (auto descriptor = load_backend(row)) {
+  ErrorText no_use;
+  std::vector<std::string> notes;
+  if (communicator != nullptr && !is_called_for(row, no_use)) {
+    why = no_use.text;
+  } else if (auto descriptor = load_backend(row)) {
     version = (*descriptor)->version();
     ProbeContext context;
     if (communicator != nullptr) {
@@ -44,6 +54,10 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
     ErrorText reason;
     usable = (*descriptor)->probe(context, reason);
     why = reason.text;
+    if (communicator == nullptr && (*descriptor)->host_note != nullptr) {
+      (*descriptor)->host_note(reason);
+      notes.emplace_back(reason.text);
+    }
   } else {
     why = descriptor.error().message;
   }
@@ -54,10 +68,14 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
     for (const auto& [id, reason] : communicator->engine().backends().left_out()) {
       if (id == row.id) why = reason;
     }
+    for (const auto& [id, note] : communicator->engine().backends().notes()) {
+      if (id == row.id) notes.push_back(note);
+    }
   }
   return "{\"id\":" + quoted(row.id) + ",\"built\":" + boolean(built) +
          ",\"usable\":" + boolean(usable) + ",\"enabled\":" + boolean(enabled) +
-         ",\"version\":" + quoted(version) + ",\"why_not\":" + quoted(why) + "}";
+         ",\"version\":" + quoted(version) + ",\"why_not\":" + quoted(why) +
+         ",\"notes\":" + list(notes) + "}";
 }
 
 // Whether small operations need no word from rank 0, or why not; on several hosts, who leads each.

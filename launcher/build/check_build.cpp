@@ -92,7 +92,8 @@ void ask_runtime(BuildFacts& facts) {
   if (!description.contains("error")) {
     for (const json& row : description["backends"]) {
       BackendFact fact = {row.value("loads", false), row.value("usable", false),
-                          row.value("version", ""), row.value("why_not", "")};
+                          row.value("version", ""), row.value("why_not", ""),
+                          row.value("notes", std::vector<std::string>())};
       const std::string id = row.value("id", "");
       // This module looks for its library by itself, so that it loads says little.
       if (id == "nccl" && fact.loads && fact.version.empty()) {

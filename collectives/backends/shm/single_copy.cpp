@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <string>
 
+#include "collectives/backends/shm/read_access.h"
 #include "collectives/backends/shm/reductions.h"
 #include "collectives/memory/futex.h"
 
@@ -47,6 +49,47 @@ bool read_all(pid_t pid, std::vector<iovec>& local, std::vector<iovec>& remote) 
   return true;
 }
 
+// Where the others find something that they know, to see whether they can.
+struct Card {
+  std::int32_t pid;
+  std::int32_t index;
+  const void* address;
+  Standing standing;
+};
+
+// What they are to find there: unlike that of any other process that they might see under this
+// number.
+std::string secret_of(const GroupContext& group, int rank) {
+  return std::string(group.job) + "/" + std::to_string(rank);
+}
+
+void tell(const GroupContext& group, const std::string& note) {
+  group.services->note(note.c_str());
+}
+
+std::string objection_of_setting(const GroupContext& group) {
+  const char* const wanted = group.services->setting("HORA_SHM_SINGLE_COPY");
+  if (wanted != nullptr && *wanted != '\0') {
+    return std::strcmp(wanted, "0") != 0 ? "" : "HORA_SHM_SINGLE_COPY is 0";
+  }
+  // Where ranks share cores, waiting for each other costs more than copying: rings need less of it.
+  if (cores_for(group.local_size)) return {};
+  return "the host has fewer cores than ranks, and the rings wait less (HORA_SHM_SINGLE_COPY=1: "
+         "all "
+         "the same)";
+}
+
+std::string objection_to_reading(const Card& card, const std::string& expected, int rank) {
+  std::string found(expected.size(), '\0');
+  std::vector<iovec> local{{found.data(), found.size()}};
+  std::vector<iovec> remote{{const_cast<void*>(card.address), found.size()}};
+  errno = 0;
+  if (read_all(card.pid, local, remote) && found == expected) return {};
+  const RefusedRead refused{errno, error_reading_self(), ptrace_scope(), own_standing(),
+                            card.standing};
+  return "it may not read the memory of rank " + std::to_string(rank) + ": " + explain(refused);
+}
+
 }  // namespace
 
 // What a rank shows the others.
@@ -64,46 +107,50 @@ SingleCopy::Desk& SingleCopy::desk(int rank) const {
 }
 
 bool SingleCopy::try_out(const GroupContext& group, ErrorText& error) {
-  struct Card {
-    std::int32_t pid;
-    std::int32_t index;
-    const void* address;
-  };
-  // What the others are to find at the address: unlike that of any other process that they might
-  // see under this number.
-  const std::string secret = std::string(group.job) + "/" + std::to_string(group.index);
-  const Card card{static_cast<std::int32_t>(getpid()), group.index, secret.data()};
-  const char* const wanted = group.services->setting("HORA_SHM_SINGLE_COPY");
-  // Where ranks share cores, waiting for each other costs more than copying: rings need less of it.
-  bool good = wanted != nullptr && *wanted != '\0' ? std::strcmp(wanted, "0") != 0
-                                                   : cores_for(group.local_size);
+  const std::string secret = secret_of(group, group.index);
+  Card card{static_cast<std::int32_t>(getpid()), group.index, secret.data(), own_standing()};
   const void* const* received = nullptr;
   const std::size_t* lengths = nullptr;
   if (!group.services->exchange(&card, sizeof card, false, &received, &lengths, error)) {
     return false;
   }
-  std::vector<Card> cards(static_cast<std::size_t>(group.size));
-  for (std::size_t i = 0; i < cards.size(); ++i) {
-    good = good && lengths[i] == sizeof card;
-    if (good) std::memcpy(&cards[i], received[i], sizeof card);
+  std::string objection = objection_of_setting(group);
+  for (int rank = 0; objection.empty() && rank < group.size; ++rank) {
+    Card its;
+    if (lengths[rank] != sizeof its) {
+      objection = "a rank told something else than where its memory is";
+    } else {
+      std::memcpy(&its, received[rank], sizeof its);
+      objection = objection_to_reading(its, secret_of(group, rank), group.ranks[rank]);
+    }
   }
-  for (int rank = 0; good && rank < group.size; ++rank) {
-    const std::string expected = std::string(group.job) + "/" + std::to_string(rank);
-    std::string found(expected.size(), '\0');
-    const Card& its = cards[static_cast<std::size_t>(rank)];
-    std::vector<iovec> local{{found.data(), found.size()}};
-    std::vector<iovec> remote{{const_cast<void*>(its.address), found.size()}};
-    good = read_all(its.pid, local, remote) && found == expected;
+  if (!group.services->exchange(objection.data(), objection.size(), false, &received, &lengths,
+                                error)) {
+    return false;
   }
-  const char mine = good ? 1 : 0;
-  if (!group.services->exchange(&mine, 1, false, &received, &lengths, error)) return false;
   possible_ = true;
-  for (int rank = 0; rank < group.size; ++rank) {
-    possible_ = possible_ && lengths[rank] == 1 && *static_cast<const char*>(received[rank]) == 1;
+  for (int rank = 0; rank < group.size && possible_; ++rank) {
+    if (lengths[rank] == 0) continue;
+    possible_ = false;
+    tell(group, "no single copy: rank " + std::to_string(group.ranks[rank]) + ": " +
+                    std::string(static_cast<const char*>(received[rank]), lengths[rank]));
   }
-  if (possible_) scratch_.resize(static_cast<std::size_t>(block_bytes(group.size) * group.size));
+  if (possible_) {
+    scratch_.resize(static_cast<std::size_t>(block_bytes(group.size) * group.size));
+    tell(group, "single copy: allreduce reads tensors of up to " +
+                    std::to_string(kMostBytes >> 10) + " KiB where they lie (process_vm_readv)");
+  }
   desk(rings_.index()).pid = card.pid;
   return true;
+}
+
+void SingleCopy::host_note(ErrorText& note) noexcept {
+  try {
+    const std::string obstacle = obstacle_here();
+    note.set("%s", obstacle.empty() ? "single copy: processes may read each other's memory"
+                                    : ("no single copy: " + obstacle).c_str());
+  } catch (const std::exception&) {  // no memory to say it with
+  }
 }
 
 bool SingleCopy::suits(const Work& work) const {

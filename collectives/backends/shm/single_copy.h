@@ -18,8 +18,10 @@ class SingleCopy {
   static std::int64_t desk_bytes();
 
   // Collective, once the rings are open: whether every rank can read from every other one. False
-  // with an error only when the ranks cannot talk.
+  // with an error only when the ranks cannot talk. Tells people by a note.
   bool try_out(const GroupContext& group, ErrorText& error);
+  // What a host says to it before there are ranks, for people.
+  static void host_note(ErrorText& note) noexcept;
   bool possible() const { return possible_; }
 
   // Whether the step is of a size and kind for it; the same on all ranks.
