@@ -22,6 +22,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "collectives/backends/backend.h"
+#include "collectives/backends/broken_pipe.h"
 #include "collectives/backends/capabilities.h"
 
 namespace hora::collectives {
@@ -115,6 +116,7 @@ class GlooTransport final : public Transport {
   }
 
   void destroy() noexcept override {
+    const NoBrokenPipe quiet;
     transfers_.clear();
     try {
       mesh_->closeConnections();
@@ -131,6 +133,7 @@ class GlooTransport final : public Transport {
   };
 
   Ticket post(int rank, std::uint64_t tag, void* data, std::size_t bytes, bool is_send) noexcept {
+    const NoBrokenPipe quiet;
     try {
       Transfer transfer{mesh_->createUnboundBuffer(data, bytes), is_send};
       if (is_send) {
@@ -184,6 +187,7 @@ const char* version() noexcept {
 }
 
 Transport* connect(const GroupContext& group, ErrorText& error) noexcept {
+  const NoBrokenPipe quiet;  // Gloo's own thread, which starts here, keeps it
   try {
     gloo::transport::tcp::attr where;
     where.hostname = group.address;

@@ -1,0 +1,37 @@
+// Keeps a library that writes to sockets without MSG_NOSIGNAL from ending the process with SIGPIPE
+// when a peer has gone: the write fails with EPIPE, as the library expects.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+namespace hora::collectives {
+
+// While it lives, for this thread and those that it starts (which keep it).
+class NoBrokenPipe {
+ public:
+  NoBrokenPipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipe() {
+    if (sigismember(&before_, SIGPIPE) == 1) return;
+    // One that this thread has raised waits for it now, and must not be delivered after all.
+    sigset_t waiting;
+    if (sigpending(&waiting) == 0 && sigismember(&waiting, SIGPIPE) == 1) {
+      const timespec at_once{};
+      sigtimedwait(&pipe_, nullptr, &at_once);
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipe(const NoBrokenPipe&) = delete;
+  NoBrokenPipe& operator=(const NoBrokenPipe&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+};
+
+}  // namespace hora::collectives
