@@ -159,10 +159,8 @@ bool Engine::step(Deadline deadline, bool take) {
   } else {
     deadline = worked ? kNoWait : std::min({deadline, next_stall_check(), express_due()});
   }
-  const bool watched = waits_for_rank_0();
-  if (watched) guard_->step_begins();
+  mind_rank_0();
   wait_for_messages(deadline);
-  if (watched) guard_->step_ends();
   // What the others had posted before they sent a message comes before it.
   if (look_at_lane() || !inbox_.empty()) worked = true;
   // Whoever submitted this meanwhile has woken nobody but the poll above.
@@ -176,16 +174,22 @@ bool Engine::step(Deadline deadline, bool take) {
     if (const auto who = silent_ranks(); !who.empty()) end_for_silence("waiting", who);
   }
   if (const auto reason = stop_reason(); reason && !ended()) give_up(*reason);
+  mind_rank_0();
   return worked;
 }
 
-// Rank 0's own waiting is the stall inspector's business.
-bool Engine::waits_for_rank_0() const {
-  if (coordinator_ || stall_limit().count() == 0) return false;
+// The guard is to miss rank 0 as long as this rank wants something of it, wherever whoever drives
+// waits. Rank 0's own waiting is the stall inspector's business.
+void Engine::mind_rank_0() {
+  if (coordinator_ || stall_limit().count() == 0) return;
   const auto waits = [](const auto& set) {
     return set.second->pending.size() > 0 || set.second->joining != nullptr;
   };
-  return express_.operation != nullptr || std::any_of(sets_.begin(), sets_.end(), waits);
+  if (express_.operation != nullptr || std::any_of(sets_.begin(), sets_.end(), waits)) {
+    guard_->step_begins();
+  } else {
+    guard_->step_ends();
+  }
 }
 
 Deadline Engine::next_stall_check() const {

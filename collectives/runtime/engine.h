@@ -99,7 +99,7 @@ class Engine {
   bool coordinate();
   bool wait_for_more();
   Deadline next_stall_check() const;
-  bool waits_for_rank_0() const;
+  void mind_rank_0();
   std::chrono::seconds stall_limit() const {
     return std::chrono::seconds(agreed_settings().stall_limit_s);
   }

@@ -163,7 +163,7 @@ TEST_CASE("a killed rank: in the middle of each operation") {
   for (const hora_operation operation : kOperations) {
     milliseconds = milliseconds % 19 + 3;
     const int victim = milliseconds % 2 == 0 ? 0 : 2;
-    expect_news_of(options, {SIGKILL, victim, milliseconds, operation, 1'000'000});
+    expect_news_of(options, {SIGKILL, victim, milliseconds, operation, 999'999});
   }
 }
 
