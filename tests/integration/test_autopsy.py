@@ -148,7 +148,7 @@ def test_programs_that_are_no_python_have_a_row(horarun):
     job.read_until("ready", 2)
     job.send_signal(signal.SIGQUIT)
     err = read_until(job, "no stacks from")
-    assert "ranks 0,1" in err and " S " in err, err
+    assert "ranks 0,1" in err and len(re.findall(r" sh +[RSD]\b", err)) == 2, err
     job.send_signal(signal.SIGTERM)
     job.finish().expect(143)
 

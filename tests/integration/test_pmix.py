@@ -96,7 +96,8 @@ def test_a_server_that_is_killed_ends_the_job(horarun, hosts, program):
     assert re.search(r"host node2: hora-pmix, which serves PMI to the ranks: it was killed by signal 9 \[E_PMI\]", done.messages), done
     for number in (1, 2):
         # Open MPI's shared memory is the server's to remove.
-        assert [name for name in files_on(two, number) if "vader_segment" not in name or number == 1] == []
+        wait_until(lambda: not [name for name in files_on(two, number) if "vader_segment" not in name or number == 1],
+                   f"host {number} is clean")
     two.execute(2, "sh", "-c", "rm -f /dev/shm/vader_segment.*")
 
 
