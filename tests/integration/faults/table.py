@@ -207,8 +207,8 @@ row(G, "doctor-leftovers", "doctor: processes of a dead job", [["leftover"]], ["
 row(G, "doctor-tmp", "doctor: /tmp is full", [["tmpfs", "/tmp", "size=1m"]], ["doctor", "-H", "SPEC"], 0,
     ["D_TMP_SPACE", "node3"], ["free some space"], "Python and compilers write there.", "Free some space.")
 row(G, "doctor-library", "doctor: a library crashes when it is loaded", [["cut_short", "/usr/lib/x86_64-linux-gnu/libmpi.so.40"]],
-    ["doctor", "-H", "SPEC"], 1, ["D_MPI", "node3", "SIGBUS"], ["fix:"],
-    "A damaged or wrong installation; here half of MPI's library is missing, and every rank would die of it.",
+    ["doctor", "-H", "SPEC"], 0, ["D_MPI", "node3", "SIGBUS"], ["fix:"],
+    "A damaged or wrong installation; here half of MPI's library is missing, and every rank of a job that uses MPI would die of it.",
     "Install it anew; `horarun doctor` loads each library in a process of its own.")
 row(G, "doctor-limits", "doctor: limits of the account are small", [["bashrc", "ulimit -n 512 -u 900 -s 512"]], ["doctor", "-H", "SPEC"], 0,
     ["D_NOFILE", "D_NPROC", "D_STACK", "node3", "512 KiB"], ["limits.conf"], "`ulimit` in a profile, or `/etc/security/limits.conf`.",
