@@ -166,7 +166,7 @@ def test_the_launcher_keeps_its_own_connections_through_a_cut(horarun, cutting):
 
 def test_a_cut_without_the_rights_starts_nothing(horarun, cutting):
     done = subprocess.run(["setpriv", "--bounding-set", "-net_admin", horarun.path, "-H", "localhost:1,node2:1", "--chaos",
-                           "cut:localhost/node2@1s", "echo", "started"], capture_output=True, text=True, timeout=60)
+                           "cut:localhost/node2@1s", "echo", "started"], cwd="/", capture_output=True, text=True, timeout=60)
     assert done.returncode == 125 and "[E_CHAOS]" in done.stderr and "Operation not permitted" in done.stderr, done
     assert "started" not in done.stdout, done
 
