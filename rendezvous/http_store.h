@@ -20,7 +20,7 @@ namespace hora::rendezvous {
 struct HttpStoreOptions {
   std::string host;
   std::uint16_t port = 0;
-  std::string token;  // empty: none
+  std::string token;                    // empty: none
   net::ConnectStream make_stream = {};  // none: HTTP as it is
   // Put in front of every key, with a slash. A key "name" is /root/name at the server,
   // "place/name" is /root%2fplace/name. May be empty when every key has a place.

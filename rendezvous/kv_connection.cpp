@@ -31,9 +31,7 @@ KvConnection::~KvConnection() {
   if (state_ == State::kParked) context_.service.forget(id_);
 }
 
-bool KvConnection::idle() const {
-  return state_ == State::kOpen && !begun() && !has_output();
-}
+bool KvConnection::idle() const { return state_ == State::kOpen && !begun() && !has_output(); }
 
 bool KvConnection::blocked() const {
   return state_ == State::kParked || output_.pending() > context_.options.write_buffer_bytes;

@@ -22,8 +22,8 @@ constexpr std::size_t kReadBytes = 128 * 1024;
 constexpr int kAcceptBatch = 256;
 // How long accepting rests when there is no descriptor left, unless a connection ends before.
 constexpr std::chrono::milliseconds kAcceptRest{100};
-// Connections that are ended at once when room is needed, and how long an idle one must have idled, or
-// one have been at its request's head: one that has just come is about to send it.
+// Connections that are ended at once when room is needed, and how long an idle one must have idled,
+// or one have been at its request's head: one that has just come is about to send it.
 constexpr std::size_t kEvictBatch = 64;
 constexpr std::chrono::seconds kEvictAge{1};
 constexpr std::size_t kMostConnections = 16'384;
@@ -105,7 +105,8 @@ class KvServer::Impl {
     auto listener = net::listen_tcp(wanted);
     if (!listener) return std::move(listener).error().with_context("rendezvous");
     const int fd = listener->get();
-    HORA_TRY(loop_.watch(fd, resting_ ? 0U : std::uint32_t{EPOLLIN}, [this, fd](std::uint32_t) { on_listener(fd); }));
+    HORA_TRY(loop_.watch(fd, resting_ ? 0U : std::uint32_t{EPOLLIN},
+                         [this, fd](std::uint32_t) { on_listener(fd); }));
     listeners_.push_back(std::move(*listener));
     options_.addresses.push_back(wanted);
     return Ok{};
@@ -169,7 +170,8 @@ class KvServer::Impl {
     const KvService::ClientId id = next_id_++;
     auto stream = options_.make_stream ? options_.make_stream(std::move(accepted.fd))
                                        : std::make_unique<net::Stream>(std::move(accepted.fd));
-    auto connection = std::make_unique<KvConnection>(std::move(stream), accepted.peer.address, id, context_);
+    auto connection =
+        std::make_unique<KvConnection>(std::move(stream), accepted.peer.address, id, context_);
     KvConnection& added = *connection;
     connections_.emplace(id, std::move(connection));
     ConnectionFigures& figures = service_.connections();
@@ -207,8 +209,8 @@ class KvServer::Impl {
   }
 
   // Ends the connections that have idled longest. Where none has idled, those that take longest to
-  // say who they are; then those that have waited longest for a key: the newcomer may be the one who
-  // brings it. False when nobody can go.
+  // say who they are; then those that have waited longest for a key: the newcomer may be the one
+  // who brings it. False when nobody can go.
   bool make_room() {
     const auto idle = [this](const KvConnection& connection) {
       return connection.idle() && context_.now >= connection.last_active() + kEvictAge;

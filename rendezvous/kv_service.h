@@ -106,7 +106,9 @@ class KvService {
     std::function<void(std::string_view key, const std::string& value)> on_write;
     bool holds = false;  // a GET waits for its key, without asking to and for ever
   };
-  void watch_scope(std::string scope, ScopeWatch watch) { watches_[std::move(scope)] = std::move(watch); }
+  void watch_scope(std::string scope, ScopeWatch watch) {
+    watches_[std::move(scope)] = std::move(watch);
+  }
   // The reply to those who wait for the key; it is not kept.
   void answer(std::string_view scope, std::string_view key, std::string value);
   void admit_also(const Cidr& network) { access_.allow.push_back(network); }

@@ -83,7 +83,8 @@ void probe_packets(const Endpoint& where, const std::string& word, Json& out) {
   const unsigned length = net::to_sockaddr(where, address);
   const bool v6 = address.ss_family == AF_INET6;
   const os::Fd fd(::socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid() || ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return;
+  if (!fd.valid() || ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+    return;
   const int probe = IP_PMTUDISC_PROBE;  // never in pieces, whatever was learnt before
   if (v6) {
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof probe);
@@ -92,7 +93,8 @@ void probe_packets(const Endpoint& where, const std::string& word, Json& out) {
   }
   int mtu = 0;
   socklen_t size = sizeof mtu;
-  if (::getsockopt(fd.get(), v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &mtu, &size) != 0) {
+  if (::getsockopt(fd.get(), v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &mtu, &size) !=
+      0) {
     return;
   }
   mtu = std::min(mtu, 65'507);
@@ -123,7 +125,8 @@ Result<Json> probe_stream(const Endpoint& where, const std::string& word) {
     const auto began = Clock::now();
     HORA_TRY(net::send_all(fd, {ping.data(), ping.size()}, deadline));
     HORA_TRY(receive_exactly(fd, ping.data(), ping.size(), deadline));
-    best_us = std::min(best_us, std::chrono::duration<double, std::micro>(Clock::now() - began).count());
+    best_us =
+        std::min(best_us, std::chrono::duration<double, std::micro>(Clock::now() - began).count());
   }
   out["rtt_us"] = best_us;
   const std::string chunk(kChunk, 'x');

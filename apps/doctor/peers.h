@@ -1,5 +1,5 @@
-// What a connection between two hosts is worth: does it come about, how long is a round trip, how many
-// bytes pass, how large a packet passes in one piece.
+// What a connection between two hosts is worth: does it come about, how long is a round trip, how
+// many bytes pass, how large a packet passes in one piece.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@
 
 namespace hora::doctor {
 
-// Answers the probes of others, on TCP and UDP ports of the same number, until it goes. Whoever does
-// not know the word gets no answer.
+// Answers the probes of others, on TCP and UDP ports of the same number, until it goes. Whoever
+// does not know the word gets no answer.
 class PeerServer {
  public:
   static Result<std::unique_ptr<PeerServer>> start(const std::string& word);

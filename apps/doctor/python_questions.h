@@ -1,5 +1,5 @@
-// The program that asks a host's Python about itself; it prints one JSON object. Nothing is imported
-// but the standard library, unless its argument is "deep".
+// The program that asks a host's Python about itself; it prints one JSON object. Nothing is
+// imported but the standard library, unless its argument is "deep".
 #pragma once
 
 namespace hora::doctor {

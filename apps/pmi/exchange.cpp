@@ -50,7 +50,8 @@ Result<Exchange> Exchange::from_environment() {
 }
 
 rendezvous::HttpStore Exchange::open() const {
-  return rendezvous::HttpStore({.host = host_, .port = port_, .token = token_, .make_stream = tls::pinned(tls_)});
+  return rendezvous::HttpStore(
+      {.host = host_, .port = port_, .token = token_, .make_stream = tls::pinned(tls_)});
 }
 
 Status Exchange::publish(const std::string& key, const std::string& data) const {

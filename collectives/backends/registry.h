@@ -30,8 +30,8 @@ Result<const BackendDescriptor*> load_backend(const BackendRow& row);
 // `why_not` says so. What a module brings along may crash, so one without a use is left alone.
 bool is_called_for(const BackendRow& row, ErrorText& why_not);
 
-// How the processes of the launcher that this module knows meet. Errors as load_backend(); kNotFound
-// also when the module knows none.
+// How the processes of the launcher that this module knows meet. Errors as load_backend();
+// kNotFound also when the module knows none.
 Result<const MeetingPoint*> load_meeting_point(const BackendRow& row);
 
 // The folder that holds libhora, or the program that it is linked into.

@@ -18,8 +18,8 @@ class TcpChannel final : public ControlChannel {
   TcpChannel();
   // Before the first poll(). `early` is what has been read from the socket already.
   Status add_peer(int rank, os::Fd socket, FrameBuffer early);
-  // A peer of another channel, before its first poll(), under a number of this one. It is told of to
-  // those that were added: so its silence is noticed sooner, and hang_up() leaves it alone.
+  // A peer of another channel, before its first poll(), under a number of this one. It is told of
+  // to those that were added: so its silence is noticed sooner, and hang_up() leaves it alone.
   Status take_peer(TcpChannel& from, int rank, int as);
   // Once: poll() returns when something is written into that pipe.
   void watch_bell(os::Fd reading_end);

@@ -138,7 +138,8 @@ class Gathering {
         return std::move(accepted).error().with_context("accepting a rank");
       }
       if (!accepted->has_value()) return Ok{};
-      if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMostStrangers) turn_one_away();
+      if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMostStrangers)
+        turn_one_away();
       Candidate candidate;
       candidate.socket = std::move((*accepted)->fd);
       candidates_.push_back(std::move(candidate));

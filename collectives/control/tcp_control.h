@@ -30,8 +30,8 @@ struct ControlWorld {
 // A listening socket for the workers, before its address is published.
 Result<os::Fd> open_control_listener(const IpAddress& address);
 
-// Rank 0: waits until every other rank has come and proved itself. kTimedOut names the missing. Twice
-// a second `is_void`, if given, is asked whether some of them will never come (kUnavailable).
+// Rank 0: waits until every other rank has come and proved itself. kTimedOut names the missing.
+// Twice a second `is_void`, if given, is asked whether some of them will never come (kUnavailable).
 Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self, Deadline deadline,
                                     std::function<bool()> is_void = {});
 // Every other rank.

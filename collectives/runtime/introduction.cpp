@@ -49,7 +49,8 @@ Result<Introduction> decode_introduction(std::string_view bytes) {
   introduction.stall_limit_s = in.integer();
   introduction.hierarchical_allreduce = static_cast<Choice>(in.integer());
   introduction.hierarchical_allgather = static_cast<Choice>(in.integer());
-  if (!in.ok() || !parameters) return make_error(ErrorCode::kFailed, "malformed introduction of a rank");
+  if (!in.ok() || !parameters)
+    return make_error(ErrorCode::kFailed, "malformed introduction of a rank");
   introduction.parameters = *parameters;
   return introduction;
 }

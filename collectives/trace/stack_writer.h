@@ -2,7 +2,8 @@
 // processes: the agent sends a signal to each thread, whose handler writes its own stack into the
 // file of the flight recorder (rendezvous/contract/stack_record.h).
 //
-// The handler neither allocates nor locks. It stays for the life of the process, as this library does.
+// The handler neither allocates nor locks. It stays for the life of the process, as this library
+// does.
 #pragma once
 
 #include <string>

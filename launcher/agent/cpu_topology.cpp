@@ -22,7 +22,8 @@ constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
 
 std::vector<unsigned long> current_mask() {
   std::vector<unsigned long> mask(kMostCpus / kWordBits, 0);
-  if (::sched_getaffinity(0, mask.size() * sizeof mask[0], reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
+  if (::sched_getaffinity(0, mask.size() * sizeof mask[0],
+                          reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
     mask.clear();
   }
   return mask;
@@ -72,7 +73,8 @@ AffinityScope::AffinityScope(const std::vector<int>& cpus) {
   before_ = current_mask();
   if (before_.empty()) return;
   std::vector<unsigned long> mask(before_.size(), 0);
-  for (const int cpu : cpus) mask[static_cast<std::size_t>(cpu) / kWordBits] |= 1UL << (cpu % kWordBits);
+  for (const int cpu : cpus)
+    mask[static_cast<std::size_t>(cpu) / kWordBits] |= 1UL << (cpu % kWordBits);
   changed_ = ::sched_setaffinity(0, mask.size() * sizeof mask[0],
                                  reinterpret_cast<const cpu_set_t*>(mask.data())) == 0;
 }

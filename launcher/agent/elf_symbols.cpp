@@ -31,7 +31,8 @@ class ElfFile {
     std::vector<Item> items(count);
     const std::size_t bytes = count * sizeof(Item);
     if (!fd_.valid() || offset > INT64_MAX ||
-        ::pread(fd_.get(), items.data(), bytes, static_cast<off_t>(offset)) != static_cast<ssize_t>(bytes)) {
+        ::pread(fd_.get(), items.data(), bytes, static_cast<off_t>(offset)) !=
+            static_cast<ssize_t>(bytes)) {
       return std::nullopt;
     }
     return items;
@@ -41,7 +42,8 @@ class ElfFile {
     char bytes[kMostNameBytes];
     if (offset > INT64_MAX) return {};
     const ssize_t got = ::pread(fd_.get(), bytes, sizeof bytes, static_cast<off_t>(offset));
-    return got > 0 ? std::string(bytes, ::strnlen(bytes, static_cast<std::size_t>(got))) : std::string();
+    return got > 0 ? std::string(bytes, ::strnlen(bytes, static_cast<std::size_t>(got)))
+                   : std::string();
   }
 
  private:
@@ -73,20 +75,24 @@ std::vector<Wanted> to_addresses(const std::vector<ElfW(Phdr)>& segments,
   return wanted;
 }
 
-void look_through(const ElfFile& file, const ElfW(Shdr)& table, const ElfW(Shdr)& names,
+void look_through(const ElfFile& file, const ElfW(Shdr) & table, const ElfW(Shdr) & names,
                   std::vector<Wanted>& wanted) {
-  const std::uint64_t count = std::min<std::uint64_t>(table.sh_size / sizeof(ElfW(Sym)), kMostSymbols);
+  const std::uint64_t count =
+      std::min<std::uint64_t>(table.sh_size / sizeof(ElfW(Sym)), kMostSymbols);
   for (std::uint64_t first = 0; first < count; first += kSymbolsAtOnce) {
-    const auto some = file.read<ElfW(Sym)>(table.sh_offset + first * sizeof(ElfW(Sym)),
-                                           static_cast<std::size_t>(std::min<std::uint64_t>(kSymbolsAtOnce, count - first)));
+    const auto some = file.read<ElfW(Sym)>(
+        table.sh_offset + first * sizeof(ElfW(Sym)),
+        static_cast<std::size_t>(std::min<std::uint64_t>(kSymbolsAtOnce, count - first)));
     if (!some) return;
     for (const auto& symbol : *some) {
       const int type = ELF64_ST_TYPE(symbol.st_info);
-      if (symbol.st_size == 0 || symbol.st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_GNU_IFUNC)) {
+      if (symbol.st_size == 0 || symbol.st_shndx == SHN_UNDEF ||
+          (type != STT_FUNC && type != STT_GNU_IFUNC)) {
         continue;
       }
-      auto at = std::lower_bound(wanted.begin(), wanted.end(), symbol.st_value,
-                                 [](const Wanted& w, std::uint64_t value) { return w.address < value; });
+      auto at =
+          std::lower_bound(wanted.begin(), wanted.end(), symbol.st_value,
+                           [](const Wanted& w, std::uint64_t value) { return w.address < value; });
       for (; at != wanted.end() && at->address - symbol.st_value < symbol.st_size; ++at) {
         if (at->name_at == 0) at->name_at = names.sh_offset + symbol.st_name;
       }
@@ -120,7 +126,8 @@ std::map<std::uint64_t, std::string> find_elf_symbols(const std::string& path,
   std::map<std::uint64_t, std::string> found;
   for (const Wanted& each : wanted) {
     if (each.name_at == 0) continue;
-    if (std::string name = file.text_at(each.name_at); !name.empty()) found[each.offset] = std::move(name);
+    if (std::string name = file.text_at(each.name_at); !name.empty())
+      found[each.offset] = std::move(name);
   }
   return found;
 }

@@ -1,7 +1,7 @@
 // Which function of an ELF file an address belongs to.
 //
-// Reads only what it needs of the file, in pieces: a library may have hundreds of megabytes, and any
-// bytes are safe to give.
+// Reads only what it needs of the file, in pieces: a library may have hundreds of megabytes, and
+// any bytes are safe to give.
 #pragma once
 
 #include <cstdint>

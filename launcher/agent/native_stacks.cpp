@@ -77,7 +77,8 @@ std::vector<Mapping> code_of(pid_t pid) {
     one.begin = std::strtoull(text.c_str(), &at, 16);
     if (*at != '-') continue;
     one.end = std::strtoull(at + 1, &at, 16);
-    const std::string flags(at, std::min<std::size_t>(5, text.size() - static_cast<std::size_t>(at - text.c_str())));
+    const std::string flags(
+        at, std::min<std::size_t>(5, text.size() - static_cast<std::size_t>(at - text.c_str())));
     if (flags.size() < 5 || flags[3] != 'x') continue;
     one.offset = std::strtoull(at + 5, nullptr, 16);
     const std::size_t path = text.find_first_of("/[");
@@ -118,7 +119,8 @@ std::map<pid_t, std::string> name_all(const std::map<pid_t, Stacks>& stacks,
   for (const auto& [pid, threads] : stacks) {
     std::vector<NativeThread> readable;
     for (const auto& thread : threads) {
-      const std::string name = proc_text("/proc/" + std::to_string(pid) + "/task/" + std::to_string(thread.tid) + "/comm");
+      const std::string name = proc_text("/proc/" + std::to_string(pid) + "/task/" +
+                                         std::to_string(thread.tid) + "/comm");
       NativeThread one{thread.thread_id, std::string(trim(name)), {}};
       for (const std::uint64_t pc : thread.pcs) {
         const Mapping* at = find_mapping(code[pid], pc);
@@ -126,9 +128,11 @@ std::map<pid_t, std::string> name_all(const std::map<pid_t, Stacks>& stacks,
           one.frames.push_back({"", "", pc});
           continue;
         }
-        NativeFrame frame{"", at->path.substr(at->path.rfind('/') + 1), pc - at->begin + at->offset};
+        NativeFrame frame{"", at->path.substr(at->path.rfind('/') + 1),
+                          pc - at->begin + at->offset};
         const auto& known = names[at->path];
-        if (const auto found = known.find(frame.offset); found != known.end()) frame.function = readable_symbol(found->second);
+        if (const auto found = known.find(frame.offset); found != known.end())
+          frame.function = readable_symbol(found->second);
         one.frames.push_back(std::move(frame));
       }
       readable.push_back(std::move(one));
@@ -151,7 +155,9 @@ void NativeStacks::ask(FlightRecords& records, pid_t pid) {
   Asked& asked = asked_[pid];
   asked = {*request, 0};
   for (const pid_t thread : threads_of(pid)) {
-    if (has_signal(proc_text(folder + "/task/" + std::to_string(thread) + "/status"), "SigBlk", signal)) continue;
+    if (has_signal(proc_text(folder + "/task/" + std::to_string(thread) + "/status"), "SigBlk",
+                   signal))
+      continue;
     if (asked.threads == rendezvous::kStackThreads) break;
     if (::syscall(SYS_tgkill, pid, thread, signal) == 0) ++asked.threads;
   }
@@ -170,7 +176,8 @@ void NativeStacks::name(const FlightRecords& records, std::map<pid_t, std::strin
   std::map<pid_t, Stacks> stacks;
   for (const auto& [pid, asked] : asked_) {
     Stacks threads = records.read_stacks(pid, asked.request);
-    std::sort(threads.begin(), threads.end(), [](const auto& a, const auto& b) { return a.tid < b.tid; });
+    std::sort(threads.begin(), threads.end(),
+              [](const auto& a, const auto& b) { return a.tid < b.tid; });
     if (!threads.empty()) stacks[pid] = std::move(threads);
   }
   asked_.clear();
@@ -197,7 +204,8 @@ void NativeStacks::name(const FlightRecords& records, std::map<pid_t, std::strin
     }
     ::_exit(0);
   }
-  if (child_ < 0 || !loop_.watch(pipe_.get(), EPOLLIN, [this](std::uint32_t) { on_readable(); })) return finish();
+  if (child_ < 0 || !loop_.watch(pipe_.get(), EPOLLIN, [this](std::uint32_t) { on_readable(); }))
+    return finish();
   timer_ = loop_.call_at(deadline, [this] {
     timer_ = 0;
     // Its pipe is open, so it lives; whoever waits for the agent's children reaps it.

@@ -26,7 +26,8 @@ std::string whole(const std::string& path) {
 // The number behind "name " at the beginning of a line.
 std::int64_t counter(const std::string& text, std::string_view name) {
   for (const std::string_view line : split(text, '\n')) {
-    if (line.size() > name.size() && line.substr(0, name.size()) == name && line[name.size()] == ' ') {
+    if (line.size() > name.size() && line.substr(0, name.size()) == name &&
+        line[name.size()] == ' ') {
       return parse_int<std::int64_t>(trim(line.substr(name.size()))).value_or(-1);
     }
   }
@@ -46,7 +47,8 @@ std::string own_cgroup() {
 OomWatch::OomWatch()
     : cgroup_(own_cgroup()),
       machine_(counter(whole("/proc/vmstat"), "oom_kill")),
-      cgroup_kills_(cgroup_.empty() ? -1 : counter(whole(cgroup_ + "/memory.events"), "oom_kill")) {}
+      cgroup_kills_(cgroup_.empty() ? -1 : counter(whole(cgroup_ + "/memory.events"), "oom_kill")) {
+}
 
 std::string OomWatch::verdict() const {
   const std::int64_t in_cgroup =
@@ -54,7 +56,8 @@ std::string OomWatch::verdict() const {
   if (in_cgroup > cgroup_kills_) {
     const std::string limit(trim(whole(cgroup_ + "/memory.max")));
     return "the kernel's out-of-memory killer ended a process in this job's cgroup" +
-           (limit.empty() || limit == "max" ? std::string() : ", whose limit is " + limit + " bytes");
+           (limit.empty() || limit == "max" ? std::string()
+                                            : ", whose limit is " + limit + " bytes");
   }
   const std::int64_t on_machine = machine_ < 0 ? -1 : counter(whole("/proc/vmstat"), "oom_kill");
   if (on_machine > machine_) {

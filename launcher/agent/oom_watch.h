@@ -1,5 +1,5 @@
-// Whether the kernel has killed processes for lack of memory since this object was made: its counters,
-// since nobody else tells the one that was killed.
+// Whether the kernel has killed processes for lack of memory since this object was made: its
+// counters, since nobody else tells the one that was killed.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ class OomWatch {
   std::string verdict() const;
 
  private:
-  std::string cgroup_;           // our own cgroup v2 folder; empty: none
-  std::int64_t machine_ = -1;    // -1: cannot be read
+  std::string cgroup_;         // our own cgroup v2 folder; empty: none
+  std::int64_t machine_ = -1;  // -1: cannot be read
   std::int64_t cgroup_kills_ = -1;
 };
 

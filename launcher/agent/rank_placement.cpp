@@ -15,26 +15,30 @@ constexpr std::string_view kThreads = "OMP_NUM_THREADS";
 constexpr std::string_view kDevices = "CUDA_VISIBLE_DEVICES";
 
 // As the ranks would find it: in the order, else in the machine's environment if that is inherited.
-const char* find_variable(const HostOrder& order, const char* const* machine, std::string_view name) {
+const char* find_variable(const HostOrder& order, const char* const* machine,
+                          std::string_view name) {
   for (const auto& [own, value] : order.environment) {
     if (own == name) return value.c_str();
   }
   for (; !order.own_variables.empty() && machine != nullptr && *machine != nullptr; ++machine) {
     const std::string_view entry(*machine);
-    if (entry.size() > name.size() && entry.substr(0, name.size()) == name && entry[name.size()] == '=') {
+    if (entry.size() > name.size() && entry.substr(0, name.size()) == name &&
+        entry[name.size()] == '=') {
       return *machine + name.size() + 1;
     }
   }
   return nullptr;
 }
 
-void limit_threads(HostOrder& order, const char* const* machine, std::size_t cpus, RankPlacement& placement) {
-  if (!order.limit_threads || cpus == 0 || find_variable(order, machine, kThreads) != nullptr) return;
+void limit_threads(HostOrder& order, const char* const* machine, std::size_t cpus,
+                   RankPlacement& placement) {
+  if (!order.limit_threads || cpus == 0 || find_variable(order, machine, kThreads) != nullptr)
+    return;
   const std::string threads = std::to_string(placement.binding.threads);
   order.environment.emplace_back(kThreads, threads);
   placement.notes.push_back(std::string(kThreads) + "=" + threads + " for each of " +
-                            std::to_string(order.ranks.size()) + " ranks on " + std::to_string(cpus) +
-                            " CPUs; set it yourself for another number");
+                            std::to_string(order.ranks.size()) + " ranks on " +
+                            std::to_string(cpus) + " CPUs; set it yourself for another number");
 }
 
 void give_gpus(HostOrder& order, const char* const* machine, RankPlacement& placement) {
@@ -52,10 +56,11 @@ void give_gpus(HostOrder& order, const char* const* machine, RankPlacement& plac
     return;
   }
   for (RankOrder& rank : order.ranks) {
-    const std::string own = plan_gpus(visible, static_cast<int>(order.ranks.size()), rank.local_rank,
-                                      order.gpus_per_rank);
+    const std::string own = plan_gpus(visible, static_cast<int>(order.ranks.size()),
+                                      rank.local_rank, order.gpus_per_rank);
     rank.environment.emplace_back(kDevices, own);
-    placement.notes.push_back("rank " + std::to_string(rank.rank) + ": " + std::string(kDevices) + "=" + own);
+    placement.notes.push_back("rank " + std::to_string(rank.rank) + ": " + std::string(kDevices) +
+                              "=" + own);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "launcher/agent/stack_collector.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -13,6 +12,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
@@ -25,10 +25,8 @@ constexpr std::chrono::milliseconds kLookAgain{25};
 constexpr std::chrono::milliseconds kNaming{500};  // of the patience, for names of native frames
 
 std::string text_of(const std::string& path) {
-  const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  char bytes[4096];
-  const ssize_t got = file.valid() ? ::read(file.get(), bytes, sizeof bytes) : 0;
-  return got > 0 ? std::string(bytes, static_cast<std::size_t>(got)) : std::string();
+  const auto text = os::read_file(path);  // of a process that may be gone by now
+  return text ? *text : std::string();
 }
 
 CollectiveStanding collective_standing(const rendezvous::FlightStanding& flight) {

@@ -1,11 +1,12 @@
-// Asks the processes of the ranks where they stand. A Python that a rank starts connects here by itself
-// (collectives/python/sitecustomize.py) and writes the stacks of all its threads when it gets a
-// certain signal; nobody's rights over other processes are needed. Ranks that use the runtime write
-// native stacks, too (NativeStacks), and tell in which collective they are (FlightRecords). Of
-// processes that do neither the kernel's account is given: state, wait channel, CPU time.
+// Asks the processes of the ranks where they stand. A Python that a rank starts connects here by
+// itself (collectives/python/sitecustomize.py) and writes the stacks of all its threads when it
+// gets a certain signal; nobody's rights over other processes are needed. Ranks that use the
+// runtime write native stacks, too (NativeStacks), and tell in which collective they are
+// (FlightRecords). Of processes that do neither the kernel's account is given: state, wait channel,
+// CPU time.
 //
-// The meeting place is an abstract socket: no file, gone with this process. Only processes of our own
-// user that are descendants of a rank are listened to.
+// The meeting place is an abstract socket: no file, gone with this process. Only processes of our
+// own user that are descendants of a rank are listened to.
 #pragma once
 
 #include <sys/types.h>
@@ -38,7 +39,8 @@ class StackCollector {
   StackCollector(const StackCollector&) = delete;
   StackCollector& operator=(const StackCollector&) = delete;
 
-  // Answers the name of the meeting place, empty when there is none: stacks are a help, no condition.
+  // Answers the name of the meeting place, empty when there is none: stacks are a help, no
+  // condition.
   const std::string& open();
   // The signal that asks; a real-time one that programs leave alone.
   static int signal_number();

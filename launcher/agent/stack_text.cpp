@@ -23,7 +23,9 @@ std::vector<PythonThread> read_python(const std::string& text) {
     if (trim(line).empty()) continue;
     const std::size_t id = line.find("hread 0x");
     if (id != std::string_view::npos && line[0] != ' ') {
-      threads.push_back({std::strtoull(std::string(line.substr(id + 6)).c_str(), nullptr, 16), std::string(line), {}});
+      threads.push_back({std::strtoull(std::string(line.substr(id + 6)).c_str(), nullptr, 16),
+                         std::string(line),
+                         {}});
     } else if (!threads.empty()) {
       threads.back().frames += std::string(line) + "\n";
     }
@@ -31,16 +33,18 @@ std::vector<PythonThread> read_python(const std::string& text) {
   return threads;
 }
 
-bool begins_with(const std::string& text, std::string_view start) { return text.compare(0, start.size(), start) == 0; }
+bool begins_with(const std::string& text, std::string_view start) {
+  return text.compare(0, start.size(), start) == 0;
+}
 
 bool is_interpreter(const NativeFrame& frame) {
   return begins_with(frame.module, "python") || begins_with(frame.module, "libpython");
 }
 
 bool starts_threads(const NativeFrame& frame) {
-  return frame.function == "start_thread" || frame.function == "clone3" || frame.function == "__clone3" ||
-         frame.function == "clone" || frame.function == "__clone" || frame.function == "_start" ||
-         begins_with(frame.function, "__libc_start");
+  return frame.function == "start_thread" || frame.function == "clone3" ||
+         frame.function == "__clone3" || frame.function == "clone" || frame.function == "__clone" ||
+         frame.function == "_start" || begins_with(frame.function, "__libc_start");
 }
 
 std::string frame_text(const NativeFrame& frame) {
@@ -61,7 +65,8 @@ std::string native_text(const NativeThread& thread, bool in_python) {
     if (!frame.function.empty()) named = count;
   }
   std::string text;
-  for (std::size_t i = 0; i < (named > 0 ? named : count); ++i) text += frame_text(thread.frames[i]);
+  for (std::size_t i = 0; i < (named > 0 ? named : count); ++i)
+    text += frame_text(thread.frames[i]);
   return text;
 }
 

@@ -9,8 +9,8 @@
 namespace hora::launcher {
 
 struct NativeFrame {
-  std::string function;  // empty: not known
-  std::string module;    // "libc.so.6"
+  std::string function;      // empty: not known
+  std::string module;        // "libc.so.6"
   std::uint64_t offset = 0;  // in the module's file
 };
 struct NativeThread {
@@ -19,9 +19,9 @@ struct NativeThread {
   std::vector<NativeFrame> frames;  // the innermost first
 };
 
-// A thread's native frames, then its Python ones: the interpreter's own, between these, are left out,
-// and so is what starts a thread. Threads that stand in the same place are told once. Frames of
-// native code begin with "  at ", those of Python are as faulthandler prints them.
+// A thread's native frames, then its Python ones: the interpreter's own, between these, are left
+// out, and so is what starts a thread. Threads that stand in the same place are told once. Frames
+// of native code begin with "  at ", those of Python are as faulthandler prints them.
 std::string merge_stacks(const std::string& python, const std::vector<NativeThread>& threads);
 
 }  // namespace hora::launcher

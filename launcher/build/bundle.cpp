@@ -154,7 +154,8 @@ Result<Installation> find_installation() {
 Result<Installation> with_tls(Installation installation) {
   if (installation.tls_bundle_hash.empty()) {
     return make_error(ErrorCode::kUsage,
-                      "--rendezvous-tls: this Hora was built without OpenSSL (see --check-build --verbose); install "
+                      "--rendezvous-tls: this Hora was built without OpenSSL (see --check-build "
+                      "--verbose); install "
                       "libssl-dev, or its equivalent, and build it again [" +
                           std::string(failure::kMissingFeature) + "]");
   }

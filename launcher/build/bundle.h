@@ -17,14 +17,15 @@ struct Installation {
   std::string bundle_hash;  // empty when this build has no runtime
   std::string bundle_list = "files.json";
   std::string tls_bundle_hash;  // of the bundle with libhora_tls.so; empty: built without OpenSSL
-  std::string least_glibc;  // the oldest glibc that the bundle's libraries run on; may be empty
+  std::string least_glibc;      // the oldest glibc that the bundle's libraries run on; may be empty
 };
 
 // Looks in <directory of the running program>/../share/hora, the same in a build tree and an
 // installed prefix. Errors: kNotFound names what is missing and how to get it.
 Result<Installation> find_installation();
 
-// The same, shipping what --rendezvous-tls needs, too: few jobs do, and it is a third of all the rest.
+// The same, shipping what --rendezvous-tls needs, too: few jobs do, and it is a third of all the
+// rest.
 Result<Installation> with_tls(Installation installation);
 
 // The bundle as the frames that carry it to an agent: kBundle, kData..., kDataEnd. Several

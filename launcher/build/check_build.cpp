@@ -161,11 +161,13 @@ FeatureFact tls_fact(const BuiltFeature& row, const std::string& bundle, Feature
   const auto answer = run_isolated(
       [] {
         const auto loaded = tls::load();
-        const json out = loaded ? json{loaded->path, loaded->version, ""} : json{"", "", loaded.error().message};
+        const json out =
+            loaded ? json{loaded->path, loaded->version, ""} : json{"", "", loaded.error().message};
         return out.dump(-1, ' ', false, json::error_handler_t::replace);
       },
       kLoadLimit);
-  const json fields = answer ? json::parse(*answer, nullptr, false) : json{"", "", answer.error().message};
+  const json fields =
+      answer ? json::parse(*answer, nullptr, false) : json{"", "", answer.error().message};
   fact.path = fields[0];
   fact.version_found = fields[1];
   fact.note = fields[2];

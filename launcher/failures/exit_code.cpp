@@ -80,11 +80,11 @@ Result<std::string> explain_xid(std::string_view text) {
   const XidClass* row = code ? find_xid(*code) : nullptr;
   const std::string catalogue = "NVIDIA's catalogue: " + std::string(kXidCatalogue);
   if (row == nullptr) {
-    return make_error(ErrorCode::kUsage,
-                      "explain: no Xid " + quote(text.substr(digits)) + " is known here; " + catalogue);
+    return make_error(ErrorCode::kUsage, "explain: no Xid " + quote(text.substr(digits)) +
+                                             " is known here; " + catalogue);
   }
-  return "Xid " + std::to_string(row->code) + ": " + std::string(row->meaning) + "\n\nFix:   " +
-         std::string(row->fix) + "\n\n" + catalogue + "\n";
+  return "Xid " + std::to_string(row->code) + ": " + std::string(row->meaning) +
+         "\n\nFix:   " + std::string(row->fix) + "\n\n" + catalogue + "\n";
 }
 
 }  // namespace

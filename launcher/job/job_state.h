@@ -87,8 +87,8 @@ struct OutputClosed {};
 struct ClockTick {};
 
 using Event = std::variant<HostGreeted, HostUnneeded, HostReady, RankEnded, HostFinished,
-                           HostFailed, HostLost, LaunchFailed, HostAdded, HostDismissed, ElasticBegun,
-                           ElasticOver, UserSignal, OutputClosed, ClockTick>;
+                           HostFailed, HostLost, LaunchFailed, HostAdded, HostDismissed,
+                           ElasticBegun, ElasticOver, UserSignal, OutputClosed, ClockTick>;
 
 // --- actions -------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ namespace hora::launcher {
 
 struct JobIdentity {
   std::string job_id;
-  std::string token;  // presented to the rendezvous by the shipped runtime; a secret
+  std::string token;            // presented to the rendezvous by the shipped runtime; a secret
   std::string tls_fingerprint;  // empty: the rendezvous speaks plain HTTP
   int rendezvous_port = 0;
   int master_port = 0;  // free on rank 0's host

@@ -153,9 +153,12 @@ Status read_tls(const OptionValues& values, JobSpec& job) {
   job.rendezvous_tls = values.has("--rendezvous-tls");
   if (!job.rendezvous_tls) return Ok{};
   if (job.runtime == RuntimeKind::kHost) {
-    return usage("--rendezvous-tls is not for --runtime host: Horovod's own workers speak plain HTTP to the rendezvous");
+    return usage(
+        "--rendezvous-tls is not for --runtime host: Horovod's own workers speak plain HTTP to the "
+        "rendezvous");
   }
-  if (job.by_mpirun) return usage("--rendezvous-tls is not for --mpi: its ranks meet by MPI, not at a rendezvous");
+  if (job.by_mpirun)
+    return usage("--rendezvous-tls is not for --mpi: its ranks meet by MPI, not at a rendezvous");
   return Ok{};
 }
 

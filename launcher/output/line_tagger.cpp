@@ -28,8 +28,8 @@ LineTagger::LineTagger(int rank, OutputStream stream, bool with_prefix)
 }
 
 void LineTagger::relabel(int rank) {
-  prefix_ = "[" + std::to_string(rank) +
-            (stream_ == OutputStream::kStderr ? "]<stderr>:" : "]<stdout>:");
+  prefix_ =
+      "[" + std::to_string(rank) + (stream_ == OutputStream::kStderr ? "]<stderr>:" : "]<stdout>:");
 }
 
 void LineTagger::emit(std::string_view bytes, bool ends_segment, std::string_view timestamp,

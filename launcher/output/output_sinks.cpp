@@ -44,7 +44,8 @@ Status OutputSinks::open() {
 Status OutputSinks::open_files(int rank, int label, bool append) {
   if (options_.directory.empty()) return Ok{};
   const std::string directory =
-      options_.directory + "/" + rank_directory(label, std::max(options_.world_size, options_.digits_for));
+      options_.directory + "/" +
+      rank_directory(label, std::max(options_.world_size, options_.digits_for));
   HORA_TRY(make_directories(directory));
   for (const int stream : {1, 2}) {
     Stream& entry = stream_of(0, rank, stream);

@@ -24,7 +24,7 @@ class OutputSinks {
     bool prefix = true;
     bool timestamp = false;  // "Sat Nov 21 02:44:46 2026" before the prefix
     std::string directory;   // empty: console only
-    int digits_for = 0;      // ranks that file names have room for, where that is more than world_size
+    int digits_for = 0;  // ranks that file names have room for, where that is more than world_size
   };
 
   OutputSinks(OutputWriter& writer, Options options);

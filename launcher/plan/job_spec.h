@@ -39,9 +39,10 @@ struct EnvironmentVariable {
 
 // A job whose hosts may come, go and fail: launcher/elastic/.
 struct ElasticSpec {
-  int min_np = 1;  // no epoch begins with fewer ranks, the first one with -np or more
+  int min_np = 1;                // no epoch begins with fewer ranks, the first one with -np or more
   std::optional<int> max_np;     // none: as many as the hosts have slots
-  std::string discovery_script;  // --host-discovery-script, a line for the shell; empty: the hosts are fixed
+  std::string discovery_script;  // --host-discovery-script, a line for the shell; empty: the hosts
+                                 // are fixed
   std::chrono::milliseconds timeout{600'000};  // --elastic-timeout
   std::optional<int> reset_limit;
   std::optional<std::pair<int, int>> cooldown_seconds;  // --blacklist-cooldown-range
@@ -58,10 +59,10 @@ struct JobSpec {
       ship_files;  // --ship: copied into the ranks' working directory's job folder
   RuntimeKind runtime = RuntimeKind::kHora;
   bool rendezvous_tls = false;  // --rendezvous-tls
-  bool by_mpirun = false;    // --mpi
-  std::string pmi;           // --pmi: "pmix", "pmi1"; empty: the ranks are served none
-  std::string mpi_args;      // as typed, words of a shell
-  std::string binding_args;  // likewise; empty: ours
+  bool by_mpirun = false;       // --mpi
+  std::string pmi;              // --pmi: "pmix", "pmi1"; empty: the ranks are served none
+  std::string mpi_args;         // as typed, words of a shell
+  std::string binding_args;     // likewise; empty: ours
 
   TransportKind transport = TransportKind::kAuto;
   SshOptions ssh;

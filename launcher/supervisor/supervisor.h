@@ -168,7 +168,7 @@ class Supervisor {
   int hosts_to_suspend_ = 0;
   int hosts_to_start_ = 0;
   bool flushing_ = false;
-  int console_error_ = 0;  // errno of what nobody could write
+  int console_error_ = 0;       // errno of what nobody could write
   std::string broken_console_;  // "standard output"
   std::unique_ptr<elastic::ElasticRun> elastic_;
   std::vector<ChaosStep> chaos_steps_;

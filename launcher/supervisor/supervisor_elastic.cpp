@@ -230,8 +230,8 @@ Status Supervisor::open_epoch_rendezvous(const NetworkChoice& network) {
     }
     return Ok{};
   }
-  auto meeting =
-      JobRendezvous::start(*loop_, elastic_->state.plan(), network.listen_addresses, access, accept_stream_);
+  auto meeting = JobRendezvous::start(*loop_, elastic_->state.plan(), network.listen_addresses,
+                                      access, accept_stream_);
   if (!meeting) return std::move(meeting).error();
   rendezvous_ = std::move(*meeting);
   identity_.rendezvous_port = rendezvous_->port();
@@ -333,7 +333,8 @@ void Supervisor::break_epoch() {
   const std::string epoch = std::to_string(elastic_->state.epoch());
   rendezvous::KvService& service = rendezvous_->service();
   (void)service.set(rendezvous::scope::kElasticPlace, rendezvous::void_key(epoch), "1");
-  (void)service.set(rendezvous::scope::kControl, "round-" + epoch, std::string(rendezvous::kVoidMeeting));
+  (void)service.set(rendezvous::scope::kControl, "round-" + epoch,
+                    std::string(rendezvous::kVoidMeeting));
   rendezvous_->deliver();
 }
 

@@ -22,7 +22,8 @@ Result<std::unique_ptr<IoThreads>> IoThreads::start(int count) {
     Thread thread;
     thread.loop = *std::move(loop);
     try {
-      thread.thread = std::thread([self = threads.get(), loop = thread.loop.get()] { self->run(*loop); });
+      thread.thread =
+          std::thread([self = threads.get(), loop = thread.loop.get()] { self->run(*loop); });
     } catch (const std::system_error& error) {
       status = errno_error(error.code().value(), "starting a thread");
       break;
@@ -49,7 +50,8 @@ bool IoThreads::stop(std::chrono::milliseconds patience) {
   }
   {
     std::unique_lock lock(mutex_);
-    if (!one_ended_.wait_for(lock, patience, [this] { return ended_ == threads_.size(); })) return false;
+    if (!one_ended_.wait_for(lock, patience, [this] { return ended_ == threads_.size(); }))
+      return false;
   }
   for (auto& thread : threads_) {
     if (thread.thread.joinable()) thread.thread.join();

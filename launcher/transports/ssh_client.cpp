@@ -98,7 +98,8 @@ Status prepare_ssh_library() {
     return make_error(ErrorCode::kFailed, "libssh cannot be initialised");
   }
   // OpenSSL that gets no memory for what it makes once crashes at its first use.
-  if (OSSL_LIB_CTX_get0_global_default != nullptr && OSSL_LIB_CTX_get0_global_default() == nullptr) {
+  if (OSSL_LIB_CTX_get0_global_default != nullptr &&
+      OSSL_LIB_CTX_get0_global_default() == nullptr) {
     return make_error(ErrorCode::kFailed, "OpenSSL cannot be initialised: no memory");
   }
   ready = true;

@@ -32,7 +32,9 @@ Result<std::string> read_config(const std::string& path) {
 }
 
 // Like ssh, which goes on without a configuration that it cannot read; a folder in its place, say.
-std::string text_of(Result<std::string> config) { return config ? *std::move(config) : std::string(); }
+std::string text_of(Result<std::string> config) {
+  return config ? *std::move(config) : std::string();
+}
 
 bool is_file(const std::string& path) {
   struct stat status {};
@@ -149,7 +151,8 @@ std::vector<std::string> SshTargets::include(const std::string& pattern, bool of
   glob_t found{};
   std::vector<std::string> texts;
   if (::glob(path.c_str(), 0, nullptr, &found) == 0) {
-    for (std::size_t i = 0; i < found.gl_pathc; ++i) texts.push_back(text_of(read_config(found.gl_pathv[i])));
+    for (std::size_t i = 0; i < found.gl_pathc; ++i)
+      texts.push_back(text_of(read_config(found.gl_pathv[i])));
   }
   ::globfree(&found);
   return texts;

@@ -28,8 +28,8 @@ constexpr int kMostThreads = 4;
 // The supervisor has the same deadline; the transport knows more about what went wrong, so it
 // speaks a little earlier.
 constexpr std::chrono::milliseconds kSpeakEarlier{150};
-// libssh may wait for a key on a dead file system, or for an ssh-agent that asks its user. The job that is
-// over does not.
+// libssh may wait for a key on a dead file system, or for an ssh-agent that asks its user. The job
+// that is over does not.
 constexpr std::chrono::milliseconds kStopPatience{1'000};
 
 // The supervisor hears of stages as long as it is there.
@@ -145,8 +145,8 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
   options.shell_class = failure::kRemoteShell;
   options.shell_advice =
       "`ssh " + host.name + " /bin/sh -c true` must work without a terminal and without a question";
-  loop.post([&engine, &loop, thread, theirs, options = std::move(options), target = *std::move(target),
-             deadline]() mutable {
+  loop.post([&engine, &loop, thread, theirs, options = std::move(options),
+             target = *std::move(target), deadline]() mutable {
     Engine::Hosts& hosts = engine.hosts[thread];
     auto made = std::make_unique<SshHost>(
         loop, std::move(*theirs), std::move(options), std::move(target),
@@ -162,12 +162,14 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
 SshTransport::~SshTransport() {
   if (!engine_) return;
   engine_->announcements.close();
-  // These two call into the loops from threads of their own. They live until the loops have stopped:
-  // a host may just be asking them something.
+  // These two call into the loops from threads of their own. They live until the loops have
+  // stopped: a host may just be asking them something.
   engine_->resolver.close();
   engine_->payloads.close();
   for (std::size_t i = 0; i < engine_->hosts.size(); ++i) {
-    engine_->threads->loop(static_cast<int>(i)).post([hosts = &engine_->hosts[i]] { hosts->clear(); });
+    engine_->threads->loop(static_cast<int>(i)).post([hosts = &engine_->hosts[i]] {
+      hosts->clear();
+    });
   }
   // The end of the process will take it.
   if (!engine_->threads->stop(kStopPatience)) static_cast<void>(engine_.release());

@@ -6,13 +6,20 @@ namespace hora {
 
 std::string_view error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kUsage: return "usage";
-    case ErrorCode::kUnavailable: return "unavailable";
-    case ErrorCode::kTimedOut: return "timed_out";
-    case ErrorCode::kDenied: return "denied";
-    case ErrorCode::kNotFound: return "not_found";
-    case ErrorCode::kFailed: return "failed";
-    case ErrorCode::kInterrupted: return "interrupted";
+    case ErrorCode::kUsage:
+      return "usage";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kTimedOut:
+      return "timed_out";
+    case ErrorCode::kDenied:
+      return "denied";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kFailed:
+      return "failed";
+    case ErrorCode::kInterrupted:
+      return "interrupted";
   }
   return "failed";
 }
@@ -34,9 +41,13 @@ Error errno_error(int errnum, std::string_view what) {
   switch (errnum) {
     case ENOENT:
     case ENOTDIR:
-    case ESRCH: code = ErrorCode::kNotFound; break;
+    case ESRCH:
+      code = ErrorCode::kNotFound;
+      break;
     case EACCES:
-    case EPERM: code = ErrorCode::kDenied; break;
+    case EPERM:
+      code = ErrorCode::kDenied;
+      break;
     case EAGAIN:
     case ECONNREFUSED:
     case ECONNRESET:
@@ -44,11 +55,18 @@ Error errno_error(int errnum, std::string_view what) {
     case ENFILE:
     case ENOMEM:
     case ENETUNREACH:
-    case EHOSTUNREACH: code = ErrorCode::kUnavailable; break;
-    case ETIMEDOUT: code = ErrorCode::kTimedOut; break;
+    case EHOSTUNREACH:
+      code = ErrorCode::kUnavailable;
+      break;
+    case ETIMEDOUT:
+      code = ErrorCode::kTimedOut;
+      break;
     case EINTR:
-    case ECANCELED: code = ErrorCode::kInterrupted; break;
-    default: break;
+    case ECANCELED:
+      code = ErrorCode::kInterrupted;
+      break;
+    default:
+      break;
   }
   return {code, std::string(what) + ": " + std::generic_category().message(errnum)};
 }

@@ -74,11 +74,11 @@ class [[nodiscard]] Result {
 using Status = Result<Ok>;
 
 // Returns from the enclosing function with the error of `expression`, if it has one.
-#define HORA_TRY(expression)                                 \
-  do {                                                       \
+#define HORA_TRY(expression)                                     \
+  do {                                                           \
     if (auto hora_try_result = (expression); !hora_try_result) { \
-      return std::move(hora_try_result).error();             \
-    }                                                        \
+      return std::move(hora_try_result).error();                 \
+    }                                                            \
   } while (false)
 
 }  // namespace hora

@@ -17,15 +17,15 @@ struct StackSlot {
   std::uint64_t request = 0;
   std::uint32_t tid = 0;
   std::uint32_t frames = 0;
-  std::uint64_t thread_id = 0;  // pthread_self(), which Python shows, too
+  std::uint64_t thread_id = 0;               // pthread_self(), which Python shows, too
   std::uint64_t pcs[kStackFrames + 1] = {};  // the innermost first
 };
 static_assert(sizeof(StackSlot) == 512);
 
 // Zeroed memory is an area that nobody offers yet.
 struct StackArea {
-  std::uint64_t magic = 0;  // the agent's
-  std::atomic<std::int64_t> pid{0};      // of the process whose threads answer the signal
+  std::uint64_t magic = 0;                // the agent's
+  std::atomic<std::int64_t> pid{0};       // of the process whose threads answer the signal
   std::atomic<std::uint64_t> request{0};  // the agent counts up, then sends the signals
   std::atomic<std::uint64_t> taken{0};    // slots given away for it
   char reserved[480] = {};

@@ -44,7 +44,8 @@ inline constexpr std::string_view kMasterPort = "MASTER_PORT";
 // Our own.
 inline constexpr std::string_view kJobId = "HORA_JOB_ID";
 inline constexpr std::string_view kRendezvousToken = "HORA_RENDEZVOUS_TOKEN";  // a secret
-inline constexpr std::string_view kRendezvousTls = "HORA_RENDEZVOUS_TLS";  // a certificate's SHA-256
+inline constexpr std::string_view kRendezvousTls =
+    "HORA_RENDEZVOUS_TLS";  // a certificate's SHA-256
 inline constexpr std::string_view kFlightRecorder = "HORA_FLIGHT_RECORDER";
 // Of an elastic job: this process's number, never used again; the epoch that it is in; whether it
 // knows the state of the training (set by the process itself).

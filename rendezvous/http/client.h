@@ -18,7 +18,7 @@ namespace hora::http {
 struct ClientOptions {
   std::string host;  // "10.0.0.1", "::1", "[::1]", "head.example"
   std::uint16_t port = 0;
-  std::string bearer_token;  // empty: none
+  std::string bearer_token;             // empty: none
   net::ConnectStream make_stream = {};  // none: HTTP as it is
   std::uint64_t max_body_bytes = std::uint64_t{1} << 30;
 };

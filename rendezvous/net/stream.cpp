@@ -53,7 +53,8 @@ Status send_all(Stream& stream, std::string_view bytes, Deadline deadline) {
   return Ok{};
 }
 
-Result<std::size_t> receive_some(Stream& stream, char* buffer, std::size_t size, Deadline deadline) {
+Result<std::size_t> receive_some(Stream& stream, char* buffer, std::size_t size,
+                                 Deadline deadline) {
   for (;;) {
     const ssize_t got = stream.receive(buffer, size);
     if (got >= 0) return static_cast<std::size_t>(got);

@@ -1,5 +1,5 @@
-// A connection's bytes as its user sees them. Here they are the socket's own; rendezvous/tls puts an
-// encrypted stream between. Nothing here waits: the caller polls fd().
+// A connection's bytes as its user sees them. Here they are the socket's own; rendezvous/tls puts
+// an encrypted stream between. Nothing here waits: the caller polls fd().
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,8 @@ namespace hora::net {
 
 class Stream {
  public:
-  // Who reads gives at least so much room: what was received does not stay behind, unseen by poll().
+  // Who reads gives at least so much room: what was received does not stay behind, unseen by
+  // poll().
   static constexpr std::size_t kLeastRoom = 32 * 1024;
 
   explicit Stream(os::Fd fd) : fd_(std::move(fd)) {}
@@ -34,8 +35,8 @@ class Stream {
   // No more will be sent. False: the connection is gone.
   virtual bool shut_down_sending();
 
-  // Bytes that send() took, or the stream's own, wait for room in the socket: it wants to be written to,
-  // and push() to be called then. False: the connection is gone.
+  // Bytes that send() took, or the stream's own, wait for room in the socket: it wants to be
+  // written to, and push() to be called then. False: the connection is gone.
   virtual bool must_push() const { return false; }
   virtual bool push() { return true; }
   // Something has come, of a handshake or a message, and no whole one is there yet.

@@ -1,5 +1,5 @@
-// A thread of the library inside somebody else's program: it takes none of the program's signals, but
-// says where it stands when it is asked (stack_signal.h).
+// A thread of the library inside somebody else's program: it takes none of the program's signals,
+// but says where it stands when it is asked (stack_signal.h).
 #pragma once
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-// The signal by which an agent asks a thread where it stands: real-time, and left alone by programs.
+// The signal by which an agent asks a thread where it stands: real-time, and left alone by
+// programs.
 #pragma once
 
 #include <signal.h>

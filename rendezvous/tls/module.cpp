@@ -1,5 +1,11 @@
-// libhora_tls.so. TLS 1.3 only, no client certificates, no resumption: each connection is a whole handshake.
+// libhora_tls.so. TLS 1.3 only, no client certificates, no resumption: each connection is a whole
+// handshake.
 #include "rendezvous/tls/module.h"
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <new>
 
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
@@ -8,11 +14,6 @@
 #include <openssl/rand.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
-
-#include <cstdio>
-#include <cstring>
-#include <memory>
-#include <new>
 
 namespace {
 
@@ -26,14 +27,17 @@ constexpr std::size_t kDigest = hora::tls::kFingerprintBytes;
 template <auto kFree>
 struct Freed {
   template <typename T>
-  void operator()(T* object) const { kFree(object); }
+  void operator()(T* object) const {
+    kFree(object);
+  }
 };
 using Context = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
 using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 using Ssl = std::unique_ptr<SSL, Freed<SSL_free>>;
 
-// The user's openssl.cnf is about their own programs, and what is freed at exit might be in use by a thread.
+// The user's openssl.cnf is about their own programs, and what is freed at exit might be in use by
+// a thread.
 bool ready() {
   return OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
 }
@@ -127,7 +131,8 @@ int check_pin(X509_STORE_CTX* store, void*) {
   hex(found, shown[0]);
   hex(session->expected, shown[1]);
   std::snprintf(session->error, sizeof session->error,
-                "TLS: the certificate there has the SHA-256 %s, the job's has %s: this is not the job's rendezvous",
+                "TLS: the certificate there has the SHA-256 %s, the job's has %s: this is not the "
+                "job's rendezvous",
                 shown[0], shown[1]);
   X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
   return 0;
@@ -161,7 +166,8 @@ hora_tls_identity* make_identity(const char* name, unsigned char* fingerprint, c
   const Key key(EVP_EC_gen("P-256"));
   if (!key) return failed("making a key");
   const Certificate certificate = make_certificate(key.get(), name);
-  if (!certificate || !fingerprint_of(certificate.get(), fingerprint)) return failed("making a certificate");
+  if (!certificate || !fingerprint_of(certificate.get(), fingerprint))
+    return failed("making a certificate");
   Context context = make_context();
   if (!context || SSL_CTX_use_certificate(context.get(), certificate.get()) != 1 ||
       SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1) {
@@ -200,7 +206,10 @@ void free_session(hora_tls_session* session) {
 
 int feed(hora_tls_session* session, const char* bytes, size_t size) {
   const bool fits = size <= INT32_MAX;
-  return fits && BIO_write(session->from_peer, bytes, static_cast<int>(size)) == static_cast<int>(size) ? 1 : 0;
+  return fits && BIO_write(session->from_peer, bytes, static_cast<int>(size)) ==
+                     static_cast<int>(size)
+             ? 1
+             : 0;
 }
 
 int shake(hora_tls_session* session) {
@@ -236,22 +245,24 @@ size_t take(hora_tls_session* session, char* out, size_t size) {
 }
 
 int in_between(const hora_tls_session* session) {
-  return SSL_is_init_finished(session->ssl.get()) != 1 || SSL_has_pending(session->ssl.get()) == 1 ? 1 : 0;
+  return SSL_is_init_finished(session->ssl.get()) != 1 || SSL_has_pending(session->ssl.get()) == 1
+             ? 1
+             : 0;
 }
 
 const char* error(const hora_tls_session* session) { return session->error; }
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const hora_tls_module* hora_tls_module_entry(void) {
-  static const hora_tls_module module = {
-      kModuleVersion, OpenSSL_version(OPENSSL_VERSION_STRING),
-      make_identity,    free_identity,
-      serve,            connect,
-      free_session,     feed,
-      shake,            read,
-      write,            close,
-      take,             in_between,
-      error};
+extern "C" __attribute__((visibility("default"))) const hora_tls_module* hora_tls_module_entry(
+    void) {
+  static const hora_tls_module module = {kModuleVersion, OpenSSL_version(OPENSSL_VERSION_STRING),
+                                         make_identity,  free_identity,
+                                         serve,          connect,
+                                         free_session,   feed,
+                                         shake,          read,
+                                         write,          close,
+                                         take,           in_between,
+                                         error};
   return &module;
 }

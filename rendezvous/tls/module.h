@@ -1,8 +1,9 @@
-// The border between Hora and libhora_tls.so, the one file that knows OpenSSL: loaded when a job asks for
-// --rendezvous-tls, and never otherwise. Plain functions and data, for either side may have its own C++ runtime.
+// The border between Hora and libhora_tls.so, the one file that knows OpenSSL: loaded when a job
+// asks for --rendezvous-tls, and never otherwise. Plain functions and data, for either side may
+// have its own C++ runtime.
 //
-// A session turns bytes into bytes and touches no socket. What it is handed it takes whole; what it has to
-// say to the peer is fetched by take(). One thread at a time uses a session.
+// A session turns bytes into bytes and touches no socket. What it is handed it takes whole; what it
+// has to say to the peer is fetched by take(). One thread at a time uses a session.
 #pragma once
 
 #include <stddef.h>
@@ -29,8 +30,8 @@ struct hora_tls_module {
   int version;
   const char* library_version;  // "3.0.19"
 
-  // A new key and a certificate for `name`, that nobody but its fingerprint vouches for: the SHA-256 of the
-  // certificate, in DER. Null: `error` says why.
+  // A new key and a certificate for `name`, that nobody but its fingerprint vouches for: the
+  // SHA-256 of the certificate, in DER. Null: `error` says why.
   hora_tls_identity* (*make_identity)(const char* name, unsigned char* fingerprint, char* error);
   void (*free_identity)(hora_tls_identity*);
 

@@ -28,7 +28,8 @@ static_assert(net::Stream::kLeastRoom > kLargestRecord);
 constexpr std::size_t kLargestHello = 4 * 1024;
 constexpr char kHandshakeRecord = 0x16;
 constexpr char kTlsMajor = 0x03;
-// So much is encrypted at one time: what waits in vain for the peer to read costs no more than this.
+// So much is encrypted at one time: what waits in vain for the peer to read costs no more than
+// this.
 constexpr std::size_t kWritten = 64 * 1024;
 
 // --- the module ----------------------------------------------------------------------------------
@@ -37,7 +38,8 @@ int anchor = 0;
 
 std::string own_folder() {
   Dl_info info{};
-  std::string path = ::dladdr(&anchor, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+  std::string path =
+      ::dladdr(&anchor, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
   if (path.find(".so") == std::string::npos) {  // a program may have been found by PATH
     std::array<char, PATH_MAX> program;
     const ssize_t length = ::readlink("/proc/self/exe", program.data(), program.size());
@@ -60,7 +62,8 @@ std::string find_module() {
 Result<const hora_tls_module*> load_module() {
   const std::string path = find_module();
   if (path.empty()) {
-    return make_error(ErrorCode::kNotFound, std::string(kModule) + " is not there: this Hora was built without OpenSSL");
+    return make_error(ErrorCode::kNotFound,
+                      std::string(kModule) + " is not there: this Hora was built without OpenSSL");
   }
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
@@ -84,8 +87,10 @@ Result<const hora_tls_module*> module() {
 
 class Session {
  public:
-  Session(const hora_tls_module& module, hora_tls_session* session) : module_(&module), session_(session) {}
-  Session(Session&& other) noexcept : module_(other.module_), session_(std::exchange(other.session_, nullptr)) {}
+  Session(const hora_tls_module& module, hora_tls_session* session)
+      : module_(&module), session_(session) {}
+  Session(Session&& other) noexcept
+      : module_(other.module_), session_(std::exchange(other.session_, nullptr)) {}
   Session& operator=(Session&& other) noexcept {
     std::swap(module_, other.module_);
     std::swap(session_, other.session_);
@@ -98,7 +103,9 @@ class Session {
   }
 
   explicit operator bool() const { return session_ != nullptr; }
-  bool feed(std::string_view bytes) { return module_->feed(session_, bytes.data(), bytes.size()) == 1; }
+  bool feed(std::string_view bytes) {
+    return module_->feed(session_, bytes.data(), bytes.size()) == 1;
+  }
   int shake() { return module_->shake(session_); }
   long read(char* out, std::size_t size) { return module_->read(session_, out, size); }
   long write(const char* bytes, std::size_t size) { return module_->write(session_, bytes, size); }
@@ -114,7 +121,8 @@ class Session {
 
 class Identity {
  public:
-  Identity(const hora_tls_module& module, hora_tls_identity* identity) : module_(module), identity_(identity) {}
+  Identity(const hora_tls_module& module, hora_tls_identity* identity)
+      : module_(module), identity_(identity) {}
   ~Identity() { module_.free_identity(identity_); }
   Identity(const Identity&) = delete;
   Identity& operator=(const Identity&) = delete;
@@ -129,12 +137,14 @@ class Identity {
 
 // --- the stream ----------------------------------------------------------------------------------
 
-// Both ends. A server's session begins when a whole first message is there: who only opens a connection, or
-// drips, costs no more than without TLS.
+// Both ends. A server's session begins when a whole first message is there: who only opens a
+// connection, or drips, costs no more than without TLS.
 class TlsStream final : public net::Stream {
  public:
   TlsStream(os::Fd fd, std::shared_ptr<const Identity> identity)
-      : Stream(std::move(fd)), identity_(std::move(identity)), session_(identity_->module(), nullptr) {}
+      : Stream(std::move(fd)),
+        identity_(std::move(identity)),
+        session_(identity_->module(), nullptr) {}
   TlsStream(os::Fd fd, Session session) : Stream(std::move(fd)), session_(std::move(session)) {}
   ~TlsStream() override { say_goodbye(); }
 
@@ -212,7 +222,8 @@ bool TlsStream::push() {
 // True when there is a session, which has had all of the bytes.
 bool TlsStream::take_hello(std::string_view bytes) {
   hello_.append(bytes);
-  const bool is_tls = hello_[0] == kHandshakeRecord && (hello_.size() == 1 || hello_[1] == kTlsMajor);
+  const bool is_tls =
+      hello_[0] == kHandshakeRecord && (hello_.size() == 1 || hello_[1] == kTlsMajor);
   if (!is_tls) fail("no TLS was spoken");
   if (!is_tls || hello_.size() < kRecordHeader) return false;
   const std::size_t length = kRecordHeader + static_cast<unsigned char>(hello_[3]) * 256U +
@@ -247,7 +258,8 @@ ssize_t TlsStream::receive(char* buffer, std::size_t size) {
   }
   std::size_t total = 0;
   long got = 0;
-  while ((got = session_.read(buffer + total, size - total)) > 0) total += static_cast<std::size_t>(got);
+  while ((got = session_.read(buffer + total, size - total)) > 0)
+    total += static_cast<std::size_t>(got);
   if (got == kFailed) return fail(session_.error());
   collect();
   if (!push()) return fail("the connection was lost");
@@ -268,7 +280,8 @@ ssize_t TlsStream::send(const iovec* parts, std::size_t count) {
     std::size_t done = 0;
     while (done < wanted) {
       if (!session_) break;
-      const long written = session_.write(static_cast<const char*>(parts[i].iov_base) + done, wanted - done);
+      const long written =
+          session_.write(static_cast<const char*>(parts[i].iov_base) + done, wanted - done);
       if (written == kLater) break;
       if (written < 0) return fail(session_.error());
       done += static_cast<std::size_t>(written);
@@ -310,7 +323,8 @@ Status TlsStream::shake_hands(Deadline deadline) {
     const ssize_t got = Stream::receive(piece.data(), piece.size());
     if (got == 0) {
       // A server that is short of connections does this, too.
-      return make_error(ErrorCode::kUnavailable, "TLS: the server closed the connection during the handshake");
+      return make_error(ErrorCode::kUnavailable,
+                        "TLS: the server closed the connection during the handshake");
     }
     if (got > 0) {
       if (!session_.feed({piece.data(), static_cast<std::size_t>(got)})) {
@@ -324,10 +338,12 @@ Status TlsStream::shake_hands(Deadline deadline) {
   }
 }
 
-Result<std::unique_ptr<net::Stream>> connect_stream(const std::string& fingerprint, os::Fd fd, Deadline deadline) {
+Result<std::unique_ptr<net::Stream>> connect_stream(const std::string& fingerprint, os::Fd fd,
+                                                    Deadline deadline) {
   auto loaded = module();
   if (!loaded) return std::move(loaded).error().with_context("--rendezvous-tls");
-  Session session(**loaded, (*loaded)->connect(reinterpret_cast<const unsigned char*>(fingerprint.data())));
+  Session session(**loaded,
+                  (*loaded)->connect(reinterpret_cast<const unsigned char*>(fingerprint.data())));
   if (!session) return make_error(ErrorCode::kFailed, "TLS: no memory");
   auto stream = std::make_unique<TlsStream>(std::move(fd), std::move(session));
   HORA_TRY(stream->shake_hands(deadline));
@@ -357,7 +373,8 @@ net::ConnectStream pinned(std::string_view fingerprint) {
   const auto bytes = from_hex(fingerprint);
   if (!bytes || bytes->size() != kFingerprintBytes) {
     return [](os::Fd, Deadline) -> Result<std::unique_ptr<net::Stream>> {
-      return make_error(ErrorCode::kUsage, "HORA_RENDEZVOUS_TLS is not the SHA-256 of a certificate");
+      return make_error(ErrorCode::kUsage,
+                        "HORA_RENDEZVOUS_TLS is not the SHA-256 of a certificate");
     };
   }
   return [fingerprint = *bytes](os::Fd fd, Deadline deadline) {

@@ -10,6 +10,7 @@
 namespace hora::collectives::nccl {
 
 // As the libraries export them.
+// clang-format off
 #define HORA_CUDA_FUNCTIONS(X)                                                              \
   X(cuInit)                                                                                 \
   X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)                  \
@@ -24,6 +25,7 @@ namespace hora::collectives::nccl {
       X(ncclCommGetAsyncError) X(ncclGetErrorString) X(ncclGetLastError) X(ncclAllReduce)  \
           X(ncclAllGather) X(ncclBroadcast) X(ncclReduce) X(ncclReduceScatter) X(ncclSend) \
               X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+// clang-format on
 
 #define HORA_MEMBER(name) decltype(&::name) name = nullptr;
 struct Cuda {

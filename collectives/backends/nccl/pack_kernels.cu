@@ -2,11 +2,11 @@
 //
 // Same arithmetic as kernels/kernels.h: integers truncate toward zero and saturate, float16 and
 // bfloat16 are scaled in float32, the others in double.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <climits>
 #include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include "collectives/backends/nccl/pack_kernels.h"
 
@@ -17,8 +17,8 @@ using hora::collectives::nccl::CopyTable;
 template <typename T>
 struct Limits {
   static constexpr bool kSigned = static_cast<T>(-1) < T{0};
-  static constexpr T kMost = kSigned ? static_cast<T>((UINT64_C(1) << (sizeof(T) * 8 - 1)) - 1)
-                                     : static_cast<T>(-1);
+  static constexpr T kMost =
+      kSigned ? static_cast<T>((UINT64_C(1) << (sizeof(T) * 8 - 1)) - 1) : static_cast<T>(-1);
   static constexpr T kLeast = kSigned ? static_cast<T>(-kMost - 1) : T{0};
 };
 
@@ -87,10 +87,10 @@ __device__ void copy(const CopyTable& table, double factor, std::int64_t divisor
 
 }  // namespace
 
-#define HORA_COPY_KERNEL(suffix, type)                                                       \
-  extern "C" __global__ void hora_copy_##suffix(const __grid_constant__ CopyTable table,     \
-                                                double factor, std::int64_t divisor) {       \
-    copy<type>(table, factor, divisor);                                                      \
+#define HORA_COPY_KERNEL(suffix, type)                                                   \
+  extern "C" __global__ void hora_copy_##suffix(const __grid_constant__ CopyTable table, \
+                                                double factor, std::int64_t divisor) {   \
+    copy<type>(table, factor, divisor);                                                  \
   }
 
 HORA_COPY_KERNEL(u8, std::uint8_t)

@@ -1,7 +1,6 @@
 #include "collectives/backends/shm/read_access.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -10,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "rendezvous/os/fd.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::collectives::shm {
 
@@ -98,10 +97,8 @@ int error_reading_self() {
 }
 
 int ptrace_scope() {
-  const os::Fd file(::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC));
-  char text[8] = {};
-  if (!file.valid() || ::read(file.get(), text, sizeof text - 1) <= 0) return -1;
-  return std::atoi(text);
+  const auto text = os::read_file("/proc/sys/kernel/yama/ptrace_scope");
+  return text && !text->empty() ? std::atoi(text->c_str()) : -1;
 }
 
 std::string obstacle_here() {

@@ -56,7 +56,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) != 0) return 0;
   const os::Fd peer(ends[1]);
   {
-    KvConnection connection(std::make_unique<net::Stream>(os::Fd(ends[0])), IpAddress{}, 1, context);
+    KvConnection connection(std::make_unique<net::Stream>(os::Fd(ends[0])), IpAddress{}, 1,
+                            context);
     Fate fate = Fate::kKeep;
     for (std::size_t at = 0; at < stream.size() && fate == Fate::kKeep; at += step) {
       const std::string_view piece = stream.substr(at, step);

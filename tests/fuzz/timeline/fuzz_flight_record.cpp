@@ -1,5 +1,5 @@
-// The page that a rank writes about itself and its agent reads: any bytes give a line of text that a
-// terminal can be given, or nothing.
+// The page that a rank writes about itself and its agent reads: any bytes give a line of text that
+// a terminal can be given, or nothing.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// A rank's timeline, as `horarun timeline merge` reads it: any lines give events that are whole JSON
-// and read back, or an error.
+// A rank's timeline, as `horarun timeline merge` reads it: any lines give events that are whole
+// JSON and read back, or an error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

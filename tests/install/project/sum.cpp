@@ -1,12 +1,12 @@
 // An allgather of rows that differ in number from rank to rank, through the C interface, in C++11.
-#include <hora/hora.h>
-
 #include <cstdint>
 #include <iostream>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <hora/hora.h>
 
 namespace {
 

@@ -1,4 +1,5 @@
-// libnvidia-ml.so.1 of a driver that works, or of one whose kernel part is another: HORA_NVML_DOUBLE=mismatch.
+// libnvidia-ml.so.1 of a driver that works, or of one whose kernel part is another:
+// HORA_NVML_DOUBLE=mismatch.
 #include <cstdio>
 #include <cstdlib>
 
@@ -16,7 +17,8 @@ __attribute__((visibility("default"))) int nvmlInit_v2() {
 
 __attribute__((visibility("default"))) int nvmlShutdown() { return 0; }
 
-__attribute__((visibility("default"))) int nvmlSystemGetDriverVersion(char* version, unsigned length) {
+__attribute__((visibility("default"))) int nvmlSystemGetDriverVersion(char* version,
+                                                                      unsigned length) {
   std::snprintf(version, length, "535.104.05");
   return 0;
 }

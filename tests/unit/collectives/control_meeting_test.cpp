@@ -88,9 +88,9 @@ TEST_CASE("a meeting that cannot be any more is given up before its time") {
   auto listener = open_control_listener(*hora::parse_ip_address("127.0.0.1"));
   REQUIRE(listener);
   int asked = 0;
-  const auto world = gather_workers(std::move(*listener), ControlIdentity{0, 2, "job", "token", ""},
-                                    hora::Clock::now() + std::chrono::hours(1),
-                                    [&asked] { return ++asked == 2; });
+  const auto world =
+      gather_workers(std::move(*listener), ControlIdentity{0, 2, "job", "token", ""},
+                     hora::Clock::now() + std::chrono::hours(1), [&asked] { return ++asked == 2; });
   REQUIRE(!world);
   CHECK(world.error().code == hora::ErrorCode::kUnavailable);
   CHECK(asked == 2);
@@ -184,8 +184,8 @@ TEST_CASE("strangers that take the last descriptor are sent away") {
 TEST_CASE("rank 0 hangs up on what is no rank, and on more than a greeting") {
   Coordinator zero(2);
   for (const std::string& words :
-       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(64, '\0'), std::string("\xff\xff\xff\x7f"),
-        hello(7, 2, std::string(16, 'n')), hello(1, 2, "short"),
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(64, '\0'),
+        std::string("\xff\xff\xff\x7f"), hello(7, 2, std::string(16, 'n')), hello(1, 2, "short"),
         std::string("\x01\x20\x00\x00", 4) + std::string(1 << 20, 'x')}) {
     os::Fd socket = stranger(zero.where);
     (void)net::send_all(socket.get(), words, in(kPatience));  // it may hang up before all is sent

@@ -93,8 +93,7 @@ TEST_CASE("PMI-1: refusals, other answers, silence and the launcher's end are er
 
   std::array<int, 2> ends{};
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  const Status silent =
-      PmiClient(ends[0]).barrier(Clock::now() + std::chrono::milliseconds(20));
+  const Status silent = PmiClient(ends[0]).barrier(Clock::now() + std::chrono::milliseconds(20));
   REQUIRE_FALSE(silent);
   CHECK(silent.error().code == ErrorCode::kTimedOut);
   for (int end : ends) close(end);

@@ -71,7 +71,9 @@ TEST_CASE("a pickle that would do something is refused, and so is what is cut or
 }
 
 TEST_CASE("a pickle that doubles itself or has no bottom is refused at once") {
-  const auto refused = [](const std::string& pickle) { return !parse_worker_contact(in_base64(pickle)); };
+  const auto refused = [](const std::string& pickle) {
+    return !parse_worker_contact(in_base64(pickle));
+  };
   std::string doubling("\x80\x04]q\0", 5);
   for (int i = 0; i < 60; ++i) doubling += std::string("h\0h\0\x86q\0", 7);
   CHECK(refused(doubling + "."));

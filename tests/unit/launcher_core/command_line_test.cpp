@@ -410,9 +410,10 @@ TEST_CASE("Options of elastic jobs") {
   CHECK(least.elastic->min_np == 2);
   CHECK(!least.elastic->max_np);
   CHECK(least.elastic->timeout == std::chrono::seconds(600));
-  const JobSpec all = job_of({"--min-np", "2", "--max-num-proc", "8", "--host-discovery-script", "./d.sh",
-                              "--elastic-timeout", "30", "--reset-limit", "3",
-                              "--blacklist-cooldown-range", "5", "60", "--slots-per-host", "3", "x", "5"});
+  const JobSpec all =
+      job_of({"--min-np", "2", "--max-num-proc", "8", "--host-discovery-script", "./d.sh",
+              "--elastic-timeout", "30", "--reset-limit", "3", "--blacklist-cooldown-range", "5",
+              "60", "--slots-per-host", "3", "x", "5"});
   REQUIRE(all.elastic);
   CHECK(all.num_proc == 2);
   CHECK(all.elastic->max_np == 8);
@@ -426,7 +427,8 @@ TEST_CASE("Options of elastic jobs") {
   CHECK(!job_of({"-np", "2", "--min-np", "1", "--mpi", "x"}).by_mpirun);
 
   CHECK(error_of({"-np", "2", "--min-np", "3", "x"}).find("--min-np 3 is more than -np 2") == 0);
-  CHECK(error_of({"-np", "4", "--min-np", "1", "--max-np", "3", "x"}).find("--max-np 3 is less") == 0);
+  CHECK(error_of({"-np", "4", "--min-np", "1", "--max-np", "3", "x"}).find("--max-np 3 is less") ==
+        0);
   CHECK(error_of({"--host-discovery-script", "d", "x"}).find("-np is missing") == 0);
   CHECK(error_of({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "9", "3", "x"})
             .find("the smaller one first") != std::string::npos);

@@ -48,8 +48,9 @@ TEST_CASE("Codes are explained under every spelling") {
   CHECK(explain("xid79").value().find("Xid 79: the GPU has fallen off the bus") == 0);
   CHECK(explain("Xid 79").value() == explain("xid79").value());
   CHECK_FALSE(explain("xid"));
-  CHECK(explain("xid 9999").error().message.find("no Xid '9999' is known here; NVIDIA's catalogue") !=
-        std::string::npos);
+  CHECK(
+      explain("xid 9999").error().message.find("no Xid '9999' is known here; NVIDIA's catalogue") !=
+      std::string::npos);
   CHECK(explain("ssh-auth").value() == text);
   CHECK(explain("137").value().find("signal 9") != std::string::npos);
   CHECK(explain("127").value().find("does not exist") != std::string::npos);

@@ -102,7 +102,8 @@ TEST_CASE("the place of an elastic worker travels as text") {
   const PlaceQuestion question{17, 3, true};
   CHECK(place_key(question) == "17.3.1");
   CHECK(parse_place_key("17.3.1") == question);
-  for (const char* other : {"", "17", "17.3", "17.3.2", "-1.3.0", "news.3.1", "17.3.1.0", "17.x.1"}) {
+  for (const char* other :
+       {"", "17", "17.3", "17.3.2", "-1.3.0", "news.3.1", "17.3.1.0", "17.x.1"}) {
     CHECK(!parse_place_key(other));
   }
   ElasticPlace place;
@@ -121,7 +122,8 @@ TEST_CASE("the place of an elastic worker travels as text") {
   const auto gone = decode_elastic_place(no_slot_text());
   REQUIRE(gone);
   CHECK(!*gone);
-  for (const char* other : {"", "1,2,3", "2,5,0,2,1,3,4", "2,5,0,2,1,3,x,eth0", "-1,5,0,2,1,3,4,e"}) {
+  for (const char* other :
+       {"", "1,2,3", "2,5,0,2,1,3,4", "2,5,0,2,1,3,x,eth0", "-1,5,0,2,1,3,4,e"}) {
     CHECK(!decode_elastic_place(other));
   }
 }

@@ -1,12 +1,11 @@
 // TLS between a store and its server: who is talked to, who is not, and what strangers can do.
-#include "rendezvous/tls/tls_stream.h"
-
 #include <atomic>
 #include <random>
 #include <thread>
 
 #include "rendezvous/base/hex.h"
 #include "rendezvous/http_store.h"
+#include "rendezvous/tls/tls_stream.h"
 #include "tests/unit/rendezvous/server_fixture.h"
 
 using namespace hora;
@@ -59,7 +58,8 @@ std::string client_hello() {
     REQUIRE(*got > 0);
     hello.append(buffer.data(), *got);
     if (hello.size() >= 5) {
-      length = 5 + static_cast<unsigned char>(hello[3]) * 256U + static_cast<unsigned char>(hello[4]);
+      length =
+          5 + static_cast<unsigned char>(hello[3]) * 256U + static_cast<unsigned char>(hello[4]);
     }
   }
   (*accepted)->fd.reset();
@@ -109,7 +109,8 @@ TEST_CASE("a store and its server talk under TLS") {
   }
   SECTION("one who waits is woken by another") {
     std::thread other([&] {
-      server.await([](KvService& service) { return service.parked_count() == 1; }, "the one who waits");
+      server.await([](KvService& service) { return service.parked_count() == 1; },
+                   "the one who waits");
       HttpStore second = store_of(server.where(), side.fingerprint);
       CHECK(second.set("late", "here", soon()));
     });
@@ -125,7 +126,8 @@ TEST_CASE("a store and its server talk under TLS") {
       clients.emplace_back([&, i] {
         HttpStore own = store_of(server.where(), side.fingerprint);
         const std::string key = "place/" + std::to_string(i);
-        if (own.set(key, std::string(20'000, 'a'), soon()) && own.gather("place", 16, soon())) ++served;
+        if (own.set(key, std::string(20'000, 'a'), soon()) && own.gather("place", 16, soon()))
+          ++served;
       });
     }
     for (std::thread& client : clients) client.join();
@@ -211,7 +213,8 @@ TEST_CASE("who dawdles with a handshake has as long as with a request") {
     CHECK(client.read(1) == "\x16");
     CHECK(closed(client));
   }
-  server.await([](KvService& service) { return service.connections().timed_out == 1; }, "the one who was too slow");
+  server.await([](KvService& service) { return service.connections().timed_out == 1; },
+               "the one who was too slow");
   CHECK(works(server, side.fingerprint));
 }
 
@@ -246,7 +249,8 @@ TEST_CASE("malformed first messages end their connection, and nothing else") {
     std::mt19937 random(42);
     for (int round = 0; round < 200; ++round) {
       std::string wrong = hello;
-      for (int i = 0; i < 4; ++i) wrong[5 + random() % (wrong.size() - 5)] = static_cast<char>(random());
+      for (int i = 0; i < 4; ++i)
+        wrong[5 + random() % (wrong.size() - 5)] = static_cast<char>(random());
       RawClient client(server.where());
       client.try_send(wrong);
       if (round % 2 == 0) client.close();  // else it may still be whole, and is answered

@@ -65,7 +65,8 @@ TEST_CASE("What matters and is not followed is noted, once, and only where it sa
             .not_followed.empty());
   CHECK(read("knownhostscommand /bin/keys %H\nKnownHostsCommand /other\nProxyUseFdpass yes\n", "x")
             .not_followed == Names{"KnownHostsCommand", "ProxyUseFdpass"});
-  CHECK(read("CanonicalizeHostname no\nHost *\n CanonicalizeHostname yes\n", "x").not_followed.empty());
+  CHECK(read("CanonicalizeHostname no\nHost *\n CanonicalizeHostname yes\n", "x")
+            .not_followed.empty());
   CHECK(read("Host y\n CertificateFile ~/cert\n", "x").not_followed.empty());
   CHECK(read("Host y\n CertificateFile ~/cert\n", "y").not_followed == Names{"CertificateFile"});
   CHECK(read("Match exec \"true\"\n User other\n", "x").not_followed == Names{"Match exec"});
