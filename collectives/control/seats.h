@@ -25,7 +25,7 @@ class Seats {
   virtual ~Seats() = default;
 
   virtual std::uint32_t ticket_of(Seat seat) const = 0;
-  // Where there is a core for each rank: looks out for a short while instead of sleeping at once.
+  // Looks out for a short while (memory/futex.h) instead of sleeping at once.
   // True when something has come.
   virtual bool watch() = 0;
   // From now on whatever comes rings this seat's bell. False when something has come already: then

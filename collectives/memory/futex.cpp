@@ -21,6 +21,8 @@ void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Deadline de
   futex(word, FUTEX_WAIT, value, &relative);
 }
 
+void give_way() { sched_yield(); }
+
 void wake_all(std::atomic<std::uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MAX, nullptr); }
 
 bool cores_for(int local_ranks) {

@@ -26,39 +26,77 @@ inline void relax() {
 #endif
 }
 
-// Waits for another core by looking again and again, for a while: longer than it takes to be woken.
+// Lets whoever else waits for this core have it.
+void give_way();
+
+// Waits for another rank by looking again and again, for a while: longer than it takes to be woken.
 // Where that is in vain, because the cores have other work or the other rank has, the while becomes
-// shorter; each success makes it longer again.
+// shorter; each success makes it longer again. A while that is shorter than being woken takes can
+// never succeed among ranks that all sleep: now and then a long one is tried.
+//
+// Where there are fewer cores than ranks, whoever is waited for may need this one: between looks it
+// is given away, and a few looks are all.
 class Spinner {
  public:
-  // Where there are fewer cores than ranks it only looks once.
-  void enable(bool enabled) { patience_ = enabled ? kMost : Patience::zero(); }
+  // `cores`: there is one for each rank.
+  void enable(bool cores) { gives_way_ = !cores; }
 
   // Answers what `condition` said last.
   template <typename Condition>
   bool until(const Condition& condition) {
-    if (condition()) return true;
-    if (patience_ == Patience::zero()) return false;
+    return condition() || (gives_way_ ? give_turns(condition) : look_out(condition));
+  }
+
+ private:
+  template <typename Condition>
+  bool look_out(const Condition& condition) {
     const auto end = Clock::now() + patience_;
     do {
       for (int i = 0; i < 16; ++i) {
-        if (!condition()) {
-          relax();
-          continue;
-        }
+        relax();
+        if (!condition()) continue;
         patience_ = std::min(kMost, 2 * patience_);
+        trial_after_ = kFirstTrial;
         return true;
       }
     } while (Clock::now() < end);
     patience_ = std::max(kLeast, patience_ / 2);
+    if (patience_ == kLeast && trial_is_due()) patience_ = kMost;
     return false;
   }
 
- private:
+  template <typename Condition>
+  bool give_turns(const Condition& condition) {
+    for (int turn = 0; turn < turns_; ++turn) {
+      give_way();
+      if (!condition()) continue;
+      turns_ = std::min(kMostTurns, turns_ + 1);
+      trial_after_ = kFirstTrial;
+      return true;
+    }
+    turns_ = std::max(0, turns_ - kMostTurns / 2);
+    if (turns_ == 0 && trial_is_due()) turns_ = kMostTurns;
+    return false;
+  }
+
+  bool trial_is_due() {
+    if (++short_waits_ < trial_after_) return false;
+    short_waits_ = 0;
+    trial_after_ = std::min(2 * trial_after_, kLastTrial);
+    return true;
+  }
+
   using Patience = std::chrono::nanoseconds;
   static constexpr Patience kMost{50'000};
   static constexpr Patience kLeast{1'000};
-  Patience patience_ = Patience::zero();
+  static constexpr int kMostTurns = 8;
+  static constexpr int kFirstTrial = 16;
+  static constexpr int kLastTrial = 1024;
+  bool gives_way_ = true;
+  Patience patience_ = kMost;
+  int turns_ = kMostTurns;
+  int short_waits_ = 0;            // since the last trial
+  int trial_after_ = kFirstTrial;  // so many of them
 };
 
 }  // namespace hora::collectives

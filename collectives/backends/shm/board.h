@@ -1,8 +1,8 @@
 // How the ranks of a host wait for each other: every rank has counters in shared memory that only
 // it advances, and that the others watch.
 //
-// A waiting rank spins for a while where there is a core for each rank; then, or at once where
-// there is not, it sleeps on a futex. It says what it waits for, so that it is woken once, by the
+// A waiting rank spins for a while where there is a core for each rank, and gives its core away a
+// few times where there is not; then it sleeps on a futex. It says what it waits for, so that it is woken once, by the
 // rank that makes it true.
 #pragma once
 
