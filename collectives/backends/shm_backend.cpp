@@ -12,6 +12,7 @@
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/capabilities.h"
 #include "collectives/backends/shm/movements.h"
+#include "collectives/backends/shm/nodes.h"
 #include "collectives/backends/shm/reductions.h"
 #include "collectives/backends/shm/rings.h"
 #include "collectives/backends/shm/single_copy.h"
@@ -24,10 +25,10 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   // Collective. Null: `error` says why not.
   static Backend* open(const GroupContext& group, ErrorText& error) {
     auto self = std::make_unique<ShmBackend>();
-    if (!self->rings_.open(group, shm::SingleCopy::desk_bytes(), error) ||
-        !self->single_copy_.try_out(group, error)) {
-      return nullptr;
-    }
+    if (!self->rings_.open(group, shm::SingleCopy::desk_bytes(), error)) return nullptr;
+    self->rings_.tell_node(shm::own_node());
+    if (!self->single_copy_.try_out(group, error)) return nullptr;  // the ranks meet in it
+    self->rings_.look_at_nodes(group);
     return self.release();
   }
 

@@ -159,11 +159,14 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
 }  // namespace
 
 Segment::Segment(Segment&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      filled_(other.filled_) {}
 
 Segment& Segment::operator=(Segment&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(filled_, other.filled_);
   return *this;
 }
 
@@ -177,7 +180,7 @@ Result<Segment> Segment::open(std::span<const std::int32_t> ranks, int index, st
   for (Kind kind : {Kind::kAnonymous, Kind::kNamed}) {
     auto data = attempt(kind, ranks, index, bytes, meet, why_not);
     if (!data) return std::move(data).error();
-    if (*data != nullptr) return Segment(*data, bytes);
+    if (*data != nullptr) return Segment(*data, bytes, kind == Kind::kNamed);
   }
   return make_error(ErrorCode::kUnavailable, why_not);
 }
@@ -187,7 +190,7 @@ Result<Segment> Segment::open_private(std::size_t bytes) {
   if (data == MAP_FAILED) {
     return make_error(ErrorCode::kUnavailable, "getting memory: " + reason());
   }
-  return Segment(data, bytes);
+  return Segment(data, bytes, false);
 }
 
 }  // namespace hora::collectives

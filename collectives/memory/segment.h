@@ -34,12 +34,15 @@ class Segment {
 
   void* data() const { return data_; }
   std::size_t size() const { return size_; }
+  // Whether index 0 has made all pages; else each is made when it is first touched.
+  bool filled() const { return filled_; }
 
  private:
-  Segment(void* data, std::size_t size) : data_(data), size_(size) {}
+  Segment(void* data, std::size_t size, bool filled) : data_(data), size_(size), filled_(filled) {}
 
   void* data_ = nullptr;
   std::size_t size_ = 0;
+  bool filled_ = false;
 };
 
 }  // namespace hora::collectives

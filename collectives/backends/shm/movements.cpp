@@ -22,7 +22,7 @@ bool exchange_in_turns(Rings& rings, std::uint64_t turns, const Give& give_porti
     give_portion(turn);
     rings.publish(kGiven, turn);
     for (int step = 0; step < rings.size(); ++step) {
-      const int rank = (rings.index() + step) % rings.size();
+      const int rank = rings.turn_to(step);
       if (!rings.wait_one(kGiven, rank, turn)) return false;
       take_portion(rank, turn);
     }

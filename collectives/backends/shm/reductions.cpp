@@ -83,7 +83,7 @@ bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
     // The chunk's place is free when everybody has reduced what was there.
     if (!rings_.wait_for_place(kReduced, turn)) return false;
     for (int step = 1; step < rings_.size(); ++step) {
-      const Share its = share(turn, (rings_.index() + step) % rings_.size());
+      const Share its = share(turn, rings_.turn_to(step));
       work.give(rings_.chunk(rings_.index(), turn) + (its.begin - begin_of(turn)) * work.width(),
                 its.begin, its.end);
     }
@@ -92,7 +92,7 @@ bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
   };
   const auto take_turn = [&](std::uint64_t turn) {
     for (int step = 1; step < rings_.size(); ++step) {
-      const int rank = (rings_.index() + step) % rings_.size();
+      const int rank = rings_.turn_to(step);
       if (!rings_.wait_one(kReduced, rank, turn)) return false;
       const Share its = share(turn, rank);
       work.take(rings_.part(rank, turn), its.begin, its.end);
@@ -128,7 +128,7 @@ bool Reductions::reducescatter(const Work& work) {
   for (std::uint64_t turn = 0; turn < turns; ++turn) {
     if (!rings_.wait_for_place(kReduced, turn)) return false;
     for (int step = 1; step < rings_.size(); ++step) {
-      const int rank = (rings_.index() + step) % rings_.size();
+      const int rank = rings_.turn_to(step);
       const auto [begin, length] = portion(counts[rank], room, turn);
       const std::int64_t first = starts[static_cast<std::size_t>(rank)] + begin;
       work.give(rings_.chunk(rings_.index(), turn) + rank * rings_.part_bytes(), first,

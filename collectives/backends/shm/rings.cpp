@@ -1,10 +1,14 @@
 #include "collectives/backends/shm/rings.h"
 
+#include <errno.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "collectives/backends/shm/nodes.h"
 #include "collectives/memory/futex.h"
 
 namespace hora::collectives::shm {
@@ -44,7 +48,36 @@ bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& 
   index_ = group.index;
   board_.attach(reinterpret_cast<BoardLine*>(base_address_), group.index, group.size,
                 cores_for(group.local_size));
+  order_ = turning_order(std::vector<int>(static_cast<std::size_t>(group.size), kAnyNode), index_);
   return true;
+}
+
+// In the slot that the second meeting will use: nobody comes there before all have looked.
+void Rings::tell_node(int node) {
+  const std::int32_t told = node;
+  std::memcpy(layout_.small_slot(base_address_, index_, 0), &told, sizeof told);
+}
+
+// A rank writes its own area, and each byte there is read by one other rank or by all: so it lies
+// where its owner computes.
+void Rings::look_at_nodes(const GroupContext& group) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < size(); ++rank) {
+    std::int32_t told = kAnyNode;
+    std::memcpy(&told, layout_.small_slot(base_address_, rank, 0), sizeof told);
+    nodes.push_back(told);
+  }
+  order_ = turning_order(nodes, index_);
+  std::string note = "memory: " + name_nodes(nodes, group.ranks);
+  const int own = nodes[static_cast<std::size_t>(index_)];
+  if (on_several_nodes(nodes) && own != kAnyNode) {
+    const auto bytes = static_cast<std::size_t>(layout_.per_rank());
+    note += place_on_node(layout_.rank_area(base_address_, index_), bytes, own, segment_.filled())
+                ? "; this rank's rings lie on its own"
+                : std::string("; this rank's rings lie where they are first written (mbind: ") +
+                      std::strerror(errno) + ")";
+  }
+  group.services->note(note.c_str());
 }
 
 }  // namespace hora::collectives::shm

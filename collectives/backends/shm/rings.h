@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "collectives/backends/backend.h"
 #include "collectives/backends/shm/board.h"
@@ -23,9 +24,16 @@ class Rings {
  public:
   // Collective. False: `error` says why not.
   bool open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& error);
+  // After it, and before the first operation, each rank tells its memory node (nodes.h); when all
+  // have, each looks. So that costs no round of its own, the caller sees to it that the ranks meet
+  // in between. Without it all is well but for the speed on several nodes.
+  void tell_node(int node);
+  void look_at_nodes(const GroupContext& group);
 
   int index() const { return index_; }
   int size() const { return layout_.size; }
+  // Whom this rank turns to at each step, itself first.
+  int turn_to(int step) const { return order_[static_cast<std::size_t>(step)]; }
   std::int64_t small_bytes() const { return layout_.small_bytes; }
   std::int64_t chunk_bytes() const { return layout_.chunk_bytes; }
   std::int64_t part_bytes() const { return layout_.part_bytes; }
@@ -87,6 +95,7 @@ class Rings {
   Layout layout_;
   char* base_address_ = nullptr;
   int index_ = 0;
+  std::vector<int> order_;
   Board board_;
   std::uint64_t own_[3] = {};
   std::uint64_t base_ = 0;  // turns of all operations so far

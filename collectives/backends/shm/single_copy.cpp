@@ -194,7 +194,7 @@ SingleCopy::Outcome SingleCopy::allreduce(const Work& work, ErrorText& error) {
   }
   if (!reduce_own(work, error) || !rings_.meet()) return Outcome::kFailed;
   for (int step_to = 1; step_to < rings_.size(); ++step_to) {
-    const int rank = (rings_.index() + step_to) % rings_.size();
+    const int rank = rings_.turn_to(step_to);
     const Share its = share_of(rank, rings_.size(), 0, work.count(), work.width());
     if (!read(rank, true, work, its.begin, its.end, nullptr, error)) return Outcome::kFailed;
   }

@@ -13,6 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/backends/shm/movements.h"
+#include "collectives/backends/shm/nodes.h"
+#include "collectives/backends/shm/reductions.h"
 #include "tests/support/catch.h"
 
 using namespace hora::collectives;
@@ -67,11 +70,14 @@ class TableServices final : public Services {
   const char* setting(const char* name) noexcept override {
     return std::string(name) == "HORA_SHM_SINGLE_COPY" ? wanted_ : nullptr;
   }
+  void note(const char* text) noexcept override { notes_ += std::string(text) + "\n"; }
+  const std::string& notes() const { return notes_; }
 
  private:
   Table& table_;
   int rank_;
   const char* wanted_;
+  std::string notes_;
   std::vector<std::string> all_;
   std::vector<const void*> pointers_;
   std::vector<std::size_t> lengths_;
@@ -79,7 +85,9 @@ class TableServices final : public Services {
 
 using Body = std::function<void(shm::Rings&, shm::SingleCopy&)>;
 
-void run(int size, const std::function<const char*(int)>& wanted, const Body& body) {
+// `nodes`: what each rank says of its memory; by default the truth. `notes` is told rank 0's.
+void run(int size, const std::function<const char*(int)>& wanted, const Body& body,
+         const std::vector<int>& nodes = {}, std::string* notes = nullptr) {
   Table table(size);
   std::vector<std::int32_t> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -98,7 +106,10 @@ void run(int size, const std::function<const char*(int)>& wanted, const Body& bo
       shm::SingleCopy single_copy(rings);
       ErrorText error;
       if (!rings.open(group, shm::SingleCopy::desk_bytes(), error)) return;
+      rings.tell_node(nodes.empty() ? shm::own_node() : nodes[static_cast<std::size_t>(rank)]);
       if (!single_copy.try_out(group, error)) return;
+      rings.look_at_nodes(group);
+      if (rank == 0 && notes != nullptr) *notes = services.notes();
       ++opened;
       body(rings, single_copy);
     });
@@ -222,4 +233,57 @@ TEST_CASE("single copy: memory that others cannot read is noticed before anythin
   });
   CHECK(elsewhere == 4);
   CHECK(done == 4);
+}
+
+TEST_CASE("memory nodes: collectives turn to the ranks node by node, and answer the same") {
+  for (const auto& nodes :
+       std::vector<std::vector<int>>{{}, {0, 0, 1, 1}, {0, 1, 0, 1, 0}, {shm::kAnyNode, 0, 0}}) {
+    const int size = nodes.empty() ? 3 : static_cast<int>(nodes.size());
+    std::atomic<int> wrong{0};
+    std::string notes;
+    const auto body = [&](shm::Rings& rings, shm::SingleCopy&) {
+      constexpr std::int64_t kCount = 700'001;
+      const auto value = [](int rank, std::int64_t i) {
+        return static_cast<float>(i % 31 + 100 * rank);
+      };
+      std::vector<float> input(kCount);
+      std::vector<float> output(kCount);
+      for (std::int64_t i = 0; i < kCount; ++i) {
+        input[static_cast<std::size_t>(i)] = value(rings.index(), i);
+      }
+      Piece piece{input.data(), output.data(), kCount};
+      Step step;
+      step.operation = HORA_ALLREDUCE;
+      step.dtype = HORA_FLOAT32;
+      step.pieces = &piece;
+      step.piece_count = 1;
+      shm::Work work;
+      work.assign(step);
+      shm::Reductions reductions(rings);
+      if (!reductions.allreduce_in_turns(work, rings.part_bytes())) ++wrong;
+      for (std::int64_t i = 0; i < kCount; ++i) {
+        const float sum = static_cast<float>(size * (i % 31) + 50 * (size - 1) * size);
+        if (output[static_cast<std::size_t>(i)] != sum) ++wrong;
+      }
+      const std::vector<std::int64_t> counts(static_cast<std::size_t>(size), kCount);
+      std::vector<float> all(static_cast<std::size_t>(size * kCount));
+      piece.output = all.data();
+      step.operation = HORA_ALLGATHER;
+      step.receive_counts = counts.data();
+      work.assign(step);
+      if (!shm::allgather(rings, work)) ++wrong;
+      for (int rank = 0; rank < size; ++rank) {
+        for (std::int64_t i = 0; i < kCount; i += 1001) {
+          if (all[static_cast<std::size_t>(rank * kCount + i)] != value(rank, i)) ++wrong;
+        }
+      }
+    };
+    run(
+        size, [](int) { return "0"; }, body, nodes, &notes);
+    CAPTURE(size, notes);
+    CHECK(wrong == 0);
+    CHECK(notes.find("memory: ") != std::string::npos);
+    const bool rings_moved = notes.find("this rank's rings lie ") != std::string::npos;
+    CHECK(rings_moved == (!nodes.empty() && nodes[0] != shm::kAnyNode));
+  }
 }
