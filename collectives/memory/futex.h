@@ -50,7 +50,7 @@ class Spinner {
  private:
   template <typename Condition>
   bool look_out(const Condition& condition) {
-    const auto end = Clock::now() + patience_;
+    auto end = Deadline::max();
     do {
       for (int i = 0; i < 16; ++i) {
         relax();
@@ -59,7 +59,10 @@ class Spinner {
         trial_after_ = kFirstTrial;
         return true;
       }
-    } while (Clock::now() < end);
+      const auto now = Clock::now();  // after the first looks: it takes as long as some of them
+      if (end == Deadline::max()) end = now + patience_;
+      if (now >= end) break;
+    } while (true);
     patience_ = std::max(kLeast, patience_ / 2);
     if (patience_ == kLeast && trial_is_due()) patience_ = kMost;
     return false;

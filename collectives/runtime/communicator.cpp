@@ -184,26 +184,19 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
   if (requests.empty() || handles == nullptr) {
     return {HORA_INVALID_ARGUMENT, "hora_submit needs at least one request and room for handles"};
   }
+  if (requests.size() == 1) {
+    const auto operation = operation_for(requests.front());
+    return operation ? hand_over({&*operation, 1}, handles) : from_error(operation.error());
+  }
   std::vector<OperationPtr> operations;
   operations.reserve(requests.size());
   for (const hora_request& request : requests) {
-    const auto ranks = engine_->sets().ranks(request.process_set);
-    if (ranks == nullptr) {
-      return {HORA_INVALID_ARGUMENT,
-              "there is no process set " + std::to_string(request.process_set)};
-    }
-    if (std::find(ranks->begin(), ranks->end(), world_->settings.rank) == ranks->end()) {
-      return {HORA_INVALID_ARGUMENT, "rank " + std::to_string(world_->settings.rank) +
-                                         " is not in process set " +
-                                         std::to_string(request.process_set)};
-    }
-    auto operation = check_request(request, *ranks);
+    auto operation = operation_for(request);
     if (!operation) return from_error(operation.error());
     operations.push_back(std::move(*operation));
   }
   const Request& first = operations.front()->request;
   for (const OperationPtr& operation : operations) {
-    if (operations.size() == 1) break;
     if (operation->request.process_set != first.process_set || operation->request.name.empty()) {
       return {HORA_INVALID_ARGUMENT,
               "the operations of a group must be of one process set, and neither barrier nor join"};
@@ -211,6 +204,26 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
     operation->request.group = first.name;
     operation->request.group_size = static_cast<std::int32_t>(operations.size());
   }
+  return hand_over(operations, handles);
+}
+
+Result<OperationPtr> Communicator::operation_for(const hora_request& request) const {
+  const SetTable& sets = engine_->sets();
+  if (request.process_set == HORA_GLOBAL_PROCESS_SET) return check_request(request, sets.world());
+  const auto ranks = sets.ranks(request.process_set);
+  if (ranks == nullptr) {
+    return make_error(ErrorCode::kUsage,
+                      "there is no process set " + std::to_string(request.process_set));
+  }
+  if (std::find(ranks->begin(), ranks->end(), world_->settings.rank) == ranks->end()) {
+    return make_error(ErrorCode::kUsage, "rank " + std::to_string(world_->settings.rank) +
+                                             " is not in process set " +
+                                             std::to_string(request.process_set));
+  }
+  return check_request(request, *ranks);
+}
+
+Outcome Communicator::hand_over(std::span<const OperationPtr> operations, hora_handle* handles) {
   {
     const std::lock_guard<std::mutex> lock(handles_mutex_);
     for (const OperationPtr& operation : operations) {

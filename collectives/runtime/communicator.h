@@ -73,6 +73,8 @@ class Communicator {
  private:
   Communicator() = default;
   Status start_records();
+  Result<OperationPtr> operation_for(const hora_request& request) const;
+  Outcome hand_over(std::span<const OperationPtr> operations, hora_handle* handles);
   Outcome enqueue(std::span<const OperationPtr> operations);
   Outcome run_world_action(Action action, std::vector<std::int64_t> numbers, OperationPtr* done);
   void name_unnamed(Operation& operation);

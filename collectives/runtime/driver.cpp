@@ -120,6 +120,7 @@ void Driver::drive(Operation& operation, Seats& seats, Deadline deadline) {
   drives_.fetch_add(1, std::memory_order_relaxed);
   // The thread sleeps for long; from now on it is to look.
   if (!callers_wait_.exchange(true, std::memory_order_seq_cst)) seats.ring(Seat::kThread);
+  engine_.hasten(operation);
   while (!operation.done() && !engine_.ended()) {
     const std::uint32_t ticket = seats.ticket_of(Seat::kCaller);
     if (engine_.step(kNoWait) || operation.done() || seats.watch()) continue;

@@ -151,6 +151,7 @@ std::string Engine::name_rank(int rank) const {
 bool Engine::step(Deadline deadline, bool take) {
   bool worked = take && take_submissions();
   if (look_at_lane()) worked = true;
+  call_if_late();
   if (coordinator_ && coordinate()) worked = true;
   if (ended()) return true;
   if (!worked && gathering_until_) {  // whoever drives has to be back by then
@@ -297,7 +298,7 @@ void Engine::carry_out(const std::vector<Told>& list) {
   std::vector<const Verdict*> verdicts;
   verdicts.reserve(list.size());
   for (const Told& each : list) verdicts.push_back(each.verdict);
-  observer_.agreed(verdicts);
+  observer_.agreed(verdicts, Clock::now());
   const auto threshold_of = [this](std::int32_t id) {
     // What shares a step depends on when the operations came; where that could change the order in
     // which numbers are added, it must not happen.
@@ -367,11 +368,11 @@ void Engine::run_collective(ProcessSet& set, const std::vector<const Told*>& ste
       return give_up("it never asked for '" + verdict.agreed.name + "', which it is told to run");
     }
   }
-  observer_.step_begins(verdicts);
+  observer_.step_begins(verdicts, Clock::now());
   guard_->step_begins();
   Execution outcome = execute(set, verdicts, operations, parameters_, observer_.activities());
   guard_->step_ends();
-  observer_.step_ends(verdicts, outcome.kind == Execution::Kind::kDone);
+  observer_.step_ends(verdicts, outcome.kind == Execution::Kind::kDone, Clock::now());
   if (outcome.kind == Execution::Kind::kBroken) {
     for (OperationPtr& operation : owned) {
       if (operation != nullptr) set.add_pending(std::move(operation));

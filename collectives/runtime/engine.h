@@ -47,6 +47,9 @@ class Engine {
   // Does what there is to do; when there is nothing, waits for it until the deadline. Answers
   // whether it did something. Unless `take`, what is in the queue stays there.
   bool step(Deadline deadline, bool take = true);
+  // Takes what was submitted. If that is this operation alone, and small, it is through when this
+  // returns, unless another rank lets it wait. Steps are to follow. Where there are seats.
+  void hasten(const Operation& operation);
   // The last step has heard something that only the next one may act on.
   bool unfinished() const { return unfinished_; }
   // When step() is to be called although nothing has come.
@@ -125,7 +128,7 @@ class Engine {
   bool go_express(ProcessSet& world, OperationPtr& operation);
   bool look_at_lane();
   bool go_on_between_hosts(LeaderLane& lane);
-  void call_others(Lane& lane);
+  void call_if_late();
   void tell_posted(const LeaderLane& lane);
   void handle_posted(int rank, std::string_view bytes);
   void handle_call(std::string_view bytes);

@@ -58,12 +58,11 @@ bool Engine::go_express(ProcessSet& world, OperationPtr& operation) {
   if (gathers && !make_room(*operation, rows)) return false;
   express_.gathered = rows;
   operation->asked_as = barrier ? 0 : number;
-  const auto now = Clock::now();
   observer_.taken(operation->request, operation->submitted);
   if (coordinator_) observer_.arrived(0, operation->request);
   give_express(*lane, *operation, world_.settings.rank);
   lane->post(number);
-  express_.call_at = now + kExpressPatience;
+  express_.call_at = operation->submitted + kExpressPatience;
   express_.operation = std::move(operation);
   express_.warned = false;
   return true;
@@ -71,6 +70,16 @@ bool Engine::go_express(ProcessSet& world, OperationPtr& operation) {
 
 Deadline Engine::express_due() const {
   return express_.operation ? express_.call_at : Deadline::max();
+}
+
+void Engine::hasten(const Operation& operation) {
+  const auto in_lane = [&] { return express_.operation.get() == &operation; };
+  if (ended() || !take_submissions() || !in_lane()) return;
+  look_at_lane();
+  if (!in_lane()) return;
+  mind_rank_0();
+  if (channel_->seats()->watch()) look_at_lane();
+  mind_rank_0();
 }
 
 // Does what the lane asks for. Answers whether there was something.
@@ -87,10 +96,7 @@ bool Engine::look_at_lane() {
       lane->post(Lane::kNothing);
     }
     if (leaders != nullptr && !go_on_between_hosts(*leaders)) return true;
-    if (!lane->decided()) {
-      if (express_due() <= Clock::now()) call_others(*lane);
-      return worked;
-    }
+    if (!lane->decided()) return worked;
     OperationPtr operation = std::exchange(express_.operation, nullptr);
     express_.load.reset();
     if (lane->common() != Lane::kNothing) {
@@ -126,8 +132,11 @@ bool Engine::go_on_between_hosts(LeaderLane& lane) {
 }
 
 // So that rank 0 learns who is missing.
-void Engine::call_others(Lane& lane) {
+void Engine::call_if_late() {
+  if (!express_.operation || ended()) return;
   const auto now = Clock::now();
+  if (now < express_.call_at) return;
+  Lane& lane = *channel_->lane();
   express_.call_at = now + kExpressPatience;
   if (LeaderLane* leaders = lane.between_hosts()) {
     if (express_.told < leaders->turn()) tell_posted(*leaders);
@@ -188,7 +197,8 @@ void Engine::come_to_turn(const Request& shutdown) {
   const auto last = static_cast<std::uint64_t>(shutdown.shape.front());
   const Deadline deadline = Clock::now() + kComingPatience;
   const auto bad_news = [](const Incoming& each) { return each.gone; };
-  while (look_at_lane(), leaders.turn() <= last && !ended() && Clock::now() < deadline) {
+  while (look_at_lane(), call_if_late(),
+         leaders.turn() <= last && !ended() && Clock::now() < deadline) {
     if (std::any_of(inbox_.begin(), inbox_.end(), bad_news) || stop_reason()) return;
     wait_for_messages(deadline);
   }
@@ -231,14 +241,15 @@ void Engine::run_express(Lane& lane, const ProcessSet& world, Operation& operati
     coordinator_->asked_by_all(request, operation.submitted);
   }
   const Verdict* verdict = world.cache.verdict_of(operation.asked_as);
-  Verdict made;  // it may have been forgotten in the meantime
+  std::optional<Verdict> made;  // it may have been forgotten in the meantime
   if (verdict == nullptr) {
-    made.agreed = request;
-    verdict = &made;
+    made.emplace().agreed = request;
+    verdict = &*made;
   }
   const Verdict* const step[] = {verdict};
-  observer_.agreed(step);
-  observer_.step_begins(step);
+  const auto now = Clock::now();
+  observer_.agreed(step, now);
+  observer_.step_begins(step, now);
   Activities* const activities = observer_.activities();
   if (activities != nullptr) {
     activities->begin(
@@ -247,7 +258,7 @@ void Engine::run_express(Lane& lane, const ProcessSet& world, Operation& operati
   }
   take_express(lane, operation, express_.gathered, world_.settings.rank);
   if (activities != nullptr) activities->end();
-  observer_.step_ends(step, true);
+  observer_.step_ends(step, true, now);
 }
 
 }  // namespace hora::collectives

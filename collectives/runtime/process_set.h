@@ -57,12 +57,13 @@ struct ProcessSet {
   }
 };
 
-// The sets that exist, for any thread to ask.
+// The sets that exist, for any thread to ask once the world, set 0, is there.
 class SetTable {
  public:
   void add(std::int32_t id, std::vector<std::int32_t> ranks) {
     const std::lock_guard<std::mutex> lock(mutex_);
     sets_[id] = std::make_shared<const std::vector<std::int32_t>>(std::move(ranks));
+    if (id == 0) world_ = sets_[id];
   }
   void remove(std::int32_t id) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -70,6 +71,7 @@ class SetTable {
   }
   using Ranks = std::shared_ptr<const std::vector<std::int32_t>>;
 
+  const std::vector<std::int32_t>& world() const { return *world_; }
   // Null when there is no such set.
   Ranks ranks(std::int32_t id) const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -86,6 +88,7 @@ class SetTable {
  private:
   mutable std::mutex mutex_;
   std::map<std::int32_t, Ranks> sets_;
+  Ranks world_;  // never changes, nor goes
 };
 
 }  // namespace hora::collectives

@@ -111,27 +111,27 @@ void FlightRecorder::taken(const Request& request, Clock::time_point submitted) 
              request);
 }
 
-void FlightRecorder::agreed(std::span<const Verdict* const> verdicts) {
+void FlightRecorder::agreed(std::span<const Verdict* const> verdicts, Clock::time_point now) {
   if (page_ == nullptr) return;
   for (FlightNote& note : page_->asked) {
     if (note.stamp == 0 || note.ended_ns != 0) continue;
     for (const Verdict* verdict : verdicts) {
       if (!is_named(note, verdict->agreed.name)) continue;
-      note.ended_ns = nanoseconds(Clock::now());
+      note.ended_ns = nanoseconds(now);
       break;
     }
   }
 }
 
-void FlightRecorder::step_begins(std::span<const Verdict* const> step) {
+void FlightRecorder::step_begins(std::span<const Verdict* const> step, Clock::time_point now) {
   if (page_ == nullptr || step.empty()) return;
-  write_note(page_->steps[steps_++ % kFlightSteps], stamp_ += 2, nanoseconds(Clock::now()),
-             step.size(), step.front()->agreed);
+  write_note(page_->steps[steps_++ % kFlightSteps], stamp_ += 2, nanoseconds(now), step.size(),
+             step.front()->agreed);
 }
 
-void FlightRecorder::step_ends() {
+void FlightRecorder::step_ends(Clock::time_point now) {
   if (page_ == nullptr || steps_ == 0) return;
-  page_->steps[(steps_ - 1) % kFlightSteps].ended_ns = nanoseconds(Clock::now());
+  page_->steps[(steps_ - 1) % kFlightSteps].ended_ns = nanoseconds(now);
   ++page_->collectives;
 }
 

@@ -28,9 +28,9 @@ class FlightRecorder {
 
   // See Observer. `agreed` for what this rank asked for.
   void taken(const Request& request, Clock::time_point submitted);
-  void agreed(std::span<const Verdict* const> verdicts);
-  void step_begins(std::span<const Verdict* const> step);
-  void step_ends();
+  void agreed(std::span<const Verdict* const> verdicts, Clock::time_point now);
+  void step_begins(std::span<const Verdict* const> step, Clock::time_point now);
+  void step_ends(Clock::time_point now);
   void world_ended();
 
  private:

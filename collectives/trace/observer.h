@@ -22,10 +22,11 @@ class Observer {
   // On rank 0: that rank has asked for it, in words or by a bit of the response cache.
   virtual void arrived(int /*rank*/, const Request&) noexcept {}
   // A round of verdicts has come; the steps that they make are run next.
-  virtual void agreed(std::span<const Verdict* const>) noexcept {}
+  virtual void agreed(std::span<const Verdict* const>, Clock::time_point /*now*/) noexcept {}
   // One step: the operations that run together. `activities` may be told between the two calls.
-  virtual void step_begins(std::span<const Verdict* const>) noexcept {}
-  virtual void step_ends(std::span<const Verdict* const>, bool /*good*/) noexcept {}
+  virtual void step_begins(std::span<const Verdict* const>, Clock::time_point /*now*/) noexcept {}
+  virtual void step_ends(std::span<const Verdict* const>, bool /*good*/,
+                         Clock::time_point /*now*/) noexcept {}
   // No operation will run any more, for this reason.
   virtual void world_ended(std::string_view /*why*/) noexcept {}
 

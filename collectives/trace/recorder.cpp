@@ -48,22 +48,22 @@ void Recorder::arrived(int rank, const Request& request) noexcept {
   tell_timeline([&](Timeline& timeline) { timeline.arrived(rank, request); });
 }
 
-void Recorder::agreed(std::span<const Verdict* const> verdicts) noexcept {
-  flight_.agreed(verdicts);
+void Recorder::agreed(std::span<const Verdict* const> verdicts, Clock::time_point now) noexcept {
+  flight_.agreed(verdicts, now);
   tell_timeline([&](Timeline& timeline) {
     timeline.cycle();
-    const auto now = Clock::now();
     for (const Verdict* verdict : verdicts) timeline.agreed(*verdict, now);
   });
 }
 
-void Recorder::step_begins(std::span<const Verdict* const> step) noexcept {
-  flight_.step_begins(step);
+void Recorder::step_begins(std::span<const Verdict* const> step, Clock::time_point now) noexcept {
+  flight_.step_begins(step, now);
   tell_timeline([&](Timeline& timeline) { timeline.step_begins(step); });
 }
 
-void Recorder::step_ends(std::span<const Verdict* const>, bool good) noexcept {
-  flight_.step_ends();
+void Recorder::step_ends(std::span<const Verdict* const>, bool good,
+                         Clock::time_point now) noexcept {
+  flight_.step_ends(now);
   tell_timeline([&](Timeline& timeline) { timeline.step_ends(good); });
 }
 

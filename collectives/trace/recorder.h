@@ -30,9 +30,10 @@ class Recorder final : public Observer, private Activities {
 
   void taken(const Request& request, Clock::time_point submitted) noexcept override;
   void arrived(int rank, const Request& request) noexcept override;
-  void agreed(std::span<const Verdict* const> verdicts) noexcept override;
-  void step_begins(std::span<const Verdict* const> step) noexcept override;
-  void step_ends(std::span<const Verdict* const> step, bool good) noexcept override;
+  void agreed(std::span<const Verdict* const> verdicts, Clock::time_point now) noexcept override;
+  void step_begins(std::span<const Verdict* const> step, Clock::time_point now) noexcept override;
+  void step_ends(std::span<const Verdict* const> step, bool good,
+                 Clock::time_point now) noexcept override;
   void world_ended(std::string_view why) noexcept override;
   Activities* activities() noexcept override;
 

@@ -82,14 +82,14 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
     const Verdict other = verdict_for("other");
     recorder.taken(other.agreed, Clock::now());
     const Verdict* const news = &other;
-    recorder.agreed({&news, 1});
+    recorder.agreed({&news, 1}, Clock::now());
   }
   CHECK(contains(told(), "had waited for other ranks in allreduce 'grad/7' for 0.0"));
   const Verdict* const news = &first;
-  recorder.agreed({&news, 1});
+  recorder.agreed({&news, 1}, Clock::now());
   const Verdict second = verdict_for("grad/8");
   const Verdict* const step[] = {&first, &second};
-  recorder.step_begins(step);
+  recorder.step_begins(step, Clock::now());
   CHECK(contains(told(5'000'000'000), "was in allreduce 'grad/7' and 1 more for 5.0 s"));
   {
     const auto standing = rendezvous::read_flight(pages.read(1), now_ns() + 5'000'000'000);
@@ -101,7 +101,7 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
     CHECK(standing->operations[0].for_ns >= 5'000'000'000);
     CHECK(standing->last.empty());
   }
-  recorder.step_ends();
+  recorder.step_ends(Clock::now());
   CHECK(rendezvous::read_flight(pages.read(1), now_ns())->last == "allreduce 'grad/7' and 1 more");
   CHECK(contains(told(1'000'000'000),
                  "was in no collective; its last, allreduce 'grad/7' and 1 more, had ended 1.0 s"));
@@ -118,9 +118,9 @@ TEST_CASE("flight recorder: many steps, and names of any length and content") {
     const Verdict verdict = verdict_for("n" + std::to_string(i) + std::string(200, '\x1b'));
     const Verdict* const step[] = {&verdict};
     recorder.taken(verdict.agreed, Clock::now());
-    recorder.agreed(step);
-    recorder.step_begins(step);
-    if (i < 999) recorder.step_ends();
+    recorder.agreed(step, Clock::now());
+    recorder.step_begins(step, Clock::now());
+    if (i < 999) recorder.step_ends(Clock::now());
   }
   const std::string text = rendezvous::describe_flight(pages.read(0), now_ns());
   CHECK(contains(text, "was in allreduce 'n999????"));
@@ -134,7 +134,7 @@ TEST_CASE("flight recorder: a note that was being written is passed over") {
   recorder.joined(1);
   const Verdict verdict = verdict_for("whole");
   const Verdict* const step[] = {&verdict};
-  recorder.step_begins(step);
+  recorder.step_begins(step, Clock::now());
   std::string bytes = pages.read(0);
   FlightPage page;
   std::memcpy(&page, bytes.data(), sizeof page);
@@ -155,8 +155,8 @@ TEST_CASE("flight recorder: what cannot be the agent's file is not touched") {
   const Verdict verdict = verdict_for("x");
   const Verdict* const step[] = {&verdict};
   recorder.taken(verdict.agreed, Clock::now());
-  recorder.step_begins(step);
-  recorder.step_ends();
+  recorder.step_begins(step, Clock::now());
+  recorder.step_ends(Clock::now());
   CHECK_FALSE(rendezvous::flight_rank(pages.read(0)));
 }
 
@@ -172,7 +172,7 @@ TEST_CASE("flight recorder: survives the SIGKILL of its writer") {
     recorder.joined(1);
     const Verdict verdict = verdict_for("last words");
     const Verdict* const step[] = {&verdict};
-    recorder.step_begins(step);
+    recorder.step_begins(step, Clock::now());
     [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
     while (true) ::pause();
   }

@@ -94,13 +94,13 @@ void run_one(Recorder& recorder, const std::string& name) {
   const Verdict* const step[] = {&verdict};
   recorder.taken(verdict.agreed, Clock::now());
   recorder.arrived(0, verdict.agreed);
-  recorder.agreed(step);
-  recorder.step_begins(step);
+  recorder.agreed(step, Clock::now());
+  recorder.step_begins(step, Clock::now());
   if (Activities* activities = recorder.activities()) {
     activities->begin("SHM_ALLREDUCE");
     activities->end();
   }
-  recorder.step_ends(step, true);
+  recorder.step_ends(step, true, Clock::now());
 }
 
 }  // namespace
