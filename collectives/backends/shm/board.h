@@ -2,8 +2,8 @@
 // it advances, and that the others watch.
 //
 // A waiting rank spins for a while where there is a core for each rank, and gives its core away a
-// few times where there is not; then it sleeps on a futex. It says what it waits for, so that it is woken once, by the
-// rank that makes it true.
+// few times where there is not; then it sleeps on a futex. It says what it waits for, so that it is
+// woken once, by the rank that makes it true.
 #pragma once
 
 #include <atomic>

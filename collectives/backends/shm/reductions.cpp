@@ -46,7 +46,7 @@ void Reductions::reduce_part(const Work& work, char* target, std::uint64_t turn,
           };
           work.reduce(target + place, source, rings_.size(), now);
           if (!to_outputs) continue;
-          work.put(static_cast<char*>(piece.output) + (first + done) * width, target + place, now);
+          work.put(piece, first + done, target + place, now);
         }
       });
 }

@@ -48,16 +48,17 @@ class Work {
 
   // Back, to the outputs.
   void take(const char* source, std::int64_t begin, std::int64_t end) const {
-    view_.each(
-        begin, end,
-        [&](const Piece& piece, std::int64_t first, std::int64_t count, std::int64_t offset) {
-          put(static_cast<char*>(piece.output) + first * width_, source + offset * width_, count);
-        });
+    view_.each(begin, end,
+               [&](const Piece& piece, std::int64_t first, std::int64_t count,
+                   std::int64_t offset) { put(piece, first, source + offset * width_, count); });
   }
-  // Elements to an output.
-  void put(char* output, const char* source, std::int64_t count) const {
+  // Elements to an output. Where it is the input, and that has just been read, its lines lie in the
+  // cache: going past them would take twice as long.
+  void put(const Piece& piece, std::int64_t first, const char* source, std::int64_t count) const {
     const auto bytes = static_cast<std::size_t>(count * width_);
-    if (streams_) {
+    char* const output = static_cast<char*>(piece.output) + first * width_;
+    const bool just_read = step_->operation == HORA_ALLREDUCE && piece.input == piece.output;
+    if (streams_ && !just_read) {
       stream_copy(output, source, bytes);
     } else {
       std::memcpy(output, source, bytes);
