@@ -22,7 +22,18 @@ struct alignas(64) ExpressLane::Slot {
 namespace {
 
 constexpr std::size_t kMostRoom = 128 * 1024;
+// Of a tensor, what is fetched ahead.
+constexpr std::size_t kMostAhead = 2048;
 constexpr std::size_t kRoomOfAll = 512 * 1024;
+
+// Asks for a line of the cache to write to, and does not wait for it.
+inline void fetch_to_write(const void* address) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
+#else
+  __builtin_prefetch(address, 1);
+#endif
+}
 
 }  // namespace
 
@@ -53,6 +64,11 @@ ExpressLane::Slot& ExpressLane::slot(int rank, std::uint64_t turn) const {
   char* const slots = memory_ + static_cast<std::size_t>(size_) * sizeof(Line);
   const std::size_t index = 2 * static_cast<std::size_t>(rank) + turn % 2;
   return *reinterpret_cast<Slot*>(slots + index * (sizeof(Slot) + room_));
+}
+
+char* ExpressLane::own_place(std::size_t bytes) {
+  last_bytes_ = bytes <= sizeof(Slot::small) ? 0 : bytes;
+  return place(rank_, bytes);
 }
 
 char* ExpressLane::place(int rank, std::size_t bytes) const {
@@ -97,6 +113,12 @@ void ExpressLane::next() {
   ++turn_;
   posted_ = false;
   seen_ = 0;
+  // The others have read the lines that come next, and would have to give them up while this rank
+  // writes there. The next tensor is likely to be as long as the last one.
+  const char* const own = reinterpret_cast<const char*>(&slot(rank_, turn_));
+  for (std::size_t at = 0; at < sizeof(Slot) + std::min(last_bytes_, kMostAhead); at += 64) {
+    fetch_to_write(own + at);
+  }
 }
 
 void ExpressLane::listen(bool listening) {

@@ -22,7 +22,7 @@ class ExpressLane final : public Lane {
 
   int size() const override { return size_; }
   std::size_t room() const override { return room_; }
-  char* own_place(std::size_t bytes) override { return place(rank_, bytes); }
+  char* own_place(std::size_t bytes) override;
   const char* place_of(int rank, std::size_t bytes) const override { return place(rank, bytes); }
 
   void post(std::uint64_t number) override;
@@ -61,7 +61,8 @@ class ExpressLane final : public Lane {
   std::function<void(int)> ring_;
   std::uint64_t turn_ = 1;
   bool posted_ = false;
-  int seen_ = 0;  // the ranks below have posted in this turn
+  int seen_ = 0;                // the ranks below have posted in this turn
+  std::size_t last_bytes_ = 0;  // of the latest tensor that did not share the line
   bool listening_ = false;
   bool attentive_ = false;
 };
