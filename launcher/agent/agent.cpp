@@ -451,9 +451,8 @@ void Agent::on_heartbeat() {
     link_->forgive_silence();
     return;
   }
-  if (Clock::now() - link_->last_heard() < lease()) return;
-  link_->read_now();  // we may have been stopped ourselves, with heartbeats waiting
-  if (Clock::now() - link_->last_heard() < lease() || link_->ended()) return;
+  // Not now(): we may have been stopped ourselves, with heartbeats waiting.
+  if (loop_->polled_at() - link_->last_heard() < lease()) return;
   on_link_end("the launcher has been silent for longer than the lease");
 }
 

@@ -40,9 +40,6 @@ class LauncherLink {
 
   os::Clock::time_point last_heard() const { return last_heard_; }
   void forgive_silence() { last_heard_ = os::Clock::now(); }
-  // Takes in what has arrived: a process that was itself stopped must read before it judges
-  // silence.
-  void read_now() { read_some(); }
 
  private:
   void read_some();

@@ -94,18 +94,11 @@ Error damaged(const std::string& path, const json::exception& e) {
   return make_error(ErrorCode::kFailed, path + " is damaged: " + e.what());
 }
 
-// What is shipped: the header's files lie at sources[i], below the bundle's directory.
-struct Shipment {
-  BundleHeader header;
-  std::vector<std::string> sources;
-};
-
-Result<Shipment> read_list(const Installation& installation) {
-  const std::string path = installation.share + "/" + installation.bundle_list;
+Result<BundleHeader> read_list(const Installation& installation) {
+  const std::string path = installation.share + "/" + installation.bundle_list + ".json";
   const auto list = read_json(path);
   if (!list) return Error(list.error());
-  Shipment shipment;
-  BundleHeader& header = shipment.header;
+  BundleHeader header;
   header.hash = installation.bundle_hash;
   try {
     for (const json& entry : *list) {
@@ -115,13 +108,12 @@ Result<Shipment> read_list(const Installation& installation) {
       file.mode = entry.at("mode").get<int>();
       file.sha256 = entry.value("sha256", "");
       file.link_target = entry.value("link_target", "");
-      shipment.sources.push_back(entry.value("source", file.path));
       header.files.push_back(std::move(file));
     }
   } catch (const json::exception& e) {
     return damaged(path, e);
   }
-  return shipment;
+  return header;
 }
 
 }  // namespace
@@ -160,30 +152,25 @@ Result<Installation> with_tls(Installation installation) {
                           std::string(failure::kMissingFeature) + "]");
   }
   installation.bundle_hash = installation.tls_bundle_hash;
-  installation.bundle_list = "files-tls.json";
+  installation.bundle_list = "files-tls";
   return installation;
 }
 
 Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation) {
-  const auto shipment = read_list(installation);
-  if (!shipment) return Error(shipment.error()).with_context("packing the runtime");
-  std::string frames;
-  append_frame(frames, FrameType::kBundle, encode(shipment->header));
-  FrameDeflater deflater(frames);
-  for (std::size_t i = 0; i < shipment->sources.size(); ++i) {
-    const BundleFile& file = shipment->header.files[i];
-    if (!file.link_target.empty()) continue;
-    auto bytes = os::read_file(installation.bundle_directory + "/" + shipment->sources[i]);
-    if (!bytes) return std::move(bytes).error().with_context("packing the runtime");
-    if (bytes->size() != file.size_bytes) {
-      return make_error(ErrorCode::kFailed,
-                        "packing the runtime: " + file.path + " has " +
-                            std::to_string(bytes->size()) + " bytes, the manifest says " +
-                            std::to_string(file.size_bytes) + "; build the target 'bundle' again");
-    }
-    HORA_TRY(deflater.add(*bytes));
+  const auto header = read_list(installation);
+  if (!header) return Error(header.error()).with_context("packing the runtime");
+  const auto packed = os::read_file(installation.share + "/" + installation.bundle_list + ".zlib");
+  if (!packed) {
+    return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
+                                                packed.error().message +
+                                                "); build the target 'bundle' or install again");
   }
-  HORA_TRY(deflater.finish());
+  std::string frames;
+  frames.reserve(packed->size() + packed->size() / 64 + kChunk);
+  append_frame(frames, FrameType::kBundle, encode(*header));
+  for (std::size_t at = 0; at < packed->size(); at += kChunk) {
+    append_frame(frames, FrameType::kData, std::string_view(*packed).substr(at, kChunk));
+  }
   append_frame(frames, FrameType::kDataEnd, {});
   return std::make_shared<const std::string>(std::move(frames));
 }

@@ -14,8 +14,8 @@ struct Installation {
   std::string agent_path;
   std::string agent_sha256;
   std::string bundle_directory;
-  std::string bundle_hash;  // empty when this build has no runtime
-  std::string bundle_list = "files.json";
+  std::string bundle_hash;            // empty when this build has no runtime
+  std::string bundle_list = "files";  // .json: what is shipped; .zlib: packed
   std::string tls_bundle_hash;  // of the bundle with libhora_tls.so; empty: built without OpenSSL
   std::string least_glibc;      // the oldest glibc that the bundle's libraries run on; may be empty
 };
@@ -29,7 +29,8 @@ Result<Installation> find_installation();
 Result<Installation> with_tls(Installation installation);
 
 // The bundle as the frames that carry it to an agent: kBundle, kData..., kDataEnd. Several
-// megabytes; made once and shared by all hosts that need it.
+// megabytes; made once and shared by all hosts that need it. The build has compressed them: that
+// takes longer than hosts should wait for, and on a busy machine longer than agents bear silence.
 Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation);
 
 // One of the user's own files as kShipFile, kData..., kDataEnd. Errors name the file.

@@ -38,7 +38,7 @@ void Supervisor::arm_deadline() {
 }
 
 void Supervisor::beat() {
-  const auto now = os::Clock::now();
+  const auto now = loop_->polled_at();  // we may have been stopped ourselves, or busy
   for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
     HostRun& run = hosts_[host];
     if (!run.hello || !run.link->is_open()) continue;

@@ -106,8 +106,7 @@ int EventLoop::next_timeout_ms() const {
 }
 
 void EventLoop::run_due_timers() {
-  const auto now = Clock::now();
-  while (!stopped_ && !timers_.empty() && timers_.begin()->first <= now) {
+  while (!stopped_ && !timers_.empty() && timers_.begin()->first <= polled_at_) {
     TimerHandler handler = std::move(timers_.begin()->second.second);
     timers_.erase(timers_.begin());
     handler();
@@ -133,6 +132,7 @@ Status EventLoop::run() {
       if (errno == EINTR) continue;
       return errno_error(errno, "waiting for events");
     }
+    polled_at_ = Clock::now();
     for (int i = 0; i < count && !stopped_; ++i) {
       const std::uint64_t generation = events[i].data.u64 >> 32;
       if (generation == 0) {

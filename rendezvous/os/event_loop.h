@@ -42,6 +42,11 @@ class EventLoop {
   // Runs `task` on the loop's thread, soon. From any thread, also from the loop's own.
   void post(std::function<void()> task);
 
+  // When it was last asked which descriptors are ready: what is silent has been so until then. All
+  // that was ready is handled before any timer that is due, however long a handler took, or this
+  // process was stopped.
+  Clock::time_point polled_at() const { return polled_at_; }
+
   // Until stop(). An error here is a broken epoll, not a handler's failure.
   Status run();
   void stop();
@@ -60,6 +65,7 @@ class EventLoop {
   Fd epoll_;
   Fd wake_up_;
   bool stopped_ = false;
+  Clock::time_point polled_at_ = Clock::now();
   std::uint64_t next_generation_ = 1;
   std::unordered_map<int, Watch> watches_;
   TimerId next_timer_ = 1;

@@ -1,4 +1,4 @@
-# What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json, files.json}. The layout is the
+# What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json, files.json, files.zlib}. The layout is the
 # same in an installed prefix, so horarun finds all of it beside its own executable.
 
 # hora_bundle(target folder): ships the target's file in the bundle's `folder` (lib or bin), with the

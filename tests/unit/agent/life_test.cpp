@@ -126,10 +126,10 @@ TEST_CASE("the launcher falls silent") {
 
 TEST_CASE("heartbeats keep a job alive") {
   AgentDriver agent;
-  auto order = shell_order("sleep 1; echo lived");
-  order.lease_ms = 300;
+  auto order = shell_order("sleep 2; echo lived");
+  order.lease_ms = 1'000;
   agent.start(order);
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < 25; ++i) {
     agent.send(FrameType::kHeartbeat);
     ::usleep(100'000);
   }

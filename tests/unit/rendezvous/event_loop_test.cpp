@@ -104,6 +104,30 @@ TEST_CASE("a handler reads what came, and sees the end") {
   CHECK(got == "abc|end");
 }
 
+TEST_CASE("a slow handler does not make others look silent: what came is handled before timers") {
+  auto loop = make_loop();
+  Pipe pipe = make_pipe();
+  std::string order;
+  REQUIRE(loop->watch(pipe.read_end.get(), EPOLLIN, [&](std::uint32_t) {
+    order += 'r';
+    loop->unwatch(pipe.read_end.get());
+  }));
+  hora::os::Clock::time_point busy_until;
+  loop->post([&] {
+    loop->call_after(1ms, [&] {
+      order += 't';
+      CHECK(loop->polled_at() >= busy_until);
+      loop->stop();
+    });
+    REQUIRE(::write(pipe.write_end.get(), "x", 1) == 1);
+    busy_until = hora::os::Clock::now() + 3ms;
+    while (hora::os::Clock::now() < busy_until) {
+    }
+  });
+  REQUIRE(loop->run());
+  CHECK(order == "rt");
+}
+
 TEST_CASE("a handler may end another watch whose event is already fetched") {
   auto loop = make_loop();
   std::array<Pipe, 2> pipes = {make_pipe(), make_pipe()};
