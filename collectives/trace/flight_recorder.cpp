@@ -115,8 +115,9 @@ void FlightRecorder::agreed(std::span<const Verdict* const> verdicts, Clock::tim
   if (page_ == nullptr) return;
   for (FlightNote& note : page_->asked) {
     if (note.stamp == 0 || note.ended_ns != 0) continue;
-    for (const Verdict* verdict : verdicts) {
-      if (!is_named(note, verdict->agreed.name)) continue;
+    // What was asked for last is mostly agreed on last, too.
+    for (std::size_t left = verdicts.size(); left > 0; --left) {
+      if (!is_named(note, verdicts[left - 1]->agreed.name)) continue;
       note.ended_ns = nanoseconds(now);
       break;
     }
