@@ -11,6 +11,13 @@
 
 namespace hora::collectives {
 
+namespace {
+
+// The first question is on its way when it is waited for.
+constexpr std::chrono::milliseconds kFirstQuestion{500};
+
+}  // namespace
+
 Result<LifeSigns> LifeSigns::open(const std::string& address, int rank) {
   auto ip = parse_ip_address(address);
   if (!ip) return std::move(ip).error();
@@ -39,12 +46,18 @@ Status LifeSigns::meet(const std::vector<std::string>& cards) {
     if (!endpoint) return std::move(endpoint).error();
     places_[rank] = *endpoint;
   }
-  if (places_.front()) cards.front().copy(secret_.data(), sizeof(Secret));
+  if (!places_.front()) return Ok{};
+  cards.front().copy(secret_.data(), sizeof(Secret));
+  if (rank_ == 0) {
+    ask();
+  } else if (net::wait_readable(fd(), Clock::now() + kFirstQuestion, "rank 0's first question")) {
+    hear(Clock::now(), kNowhere);
+  }
   return Ok{};
 }
 
-void LifeSigns::send(const Endpoint& to) const {
-  const Sign sign{secret_, rank_};
+void LifeSigns::send(const Endpoint& to, std::int32_t waits_in) const {
+  const Sign sign{secret_, rank_, waits_in};
   sockaddr_storage where{};
   const unsigned length = net::to_sockaddr(to, where);
   // One that gets lost is followed by another one.
@@ -55,12 +68,12 @@ void LifeSigns::send(const Endpoint& to) const {
 void LifeSigns::ask() {
   if (rank_ != 0) return;
   for (std::size_t rank = 1; rank < places_.size(); ++rank) {
-    if (places_[rank]) send(*places_[rank]);
+    if (places_[rank]) send(*places_[rank], kNowhere);
   }
 }
 
 // Whoever sends it, the answer goes where rank 0 has said that it is.
-void LifeSigns::hear(Clock::time_point now) {
+void LifeSigns::hear(Clock::time_point now, std::int32_t waits_in) {
   while (true) {
     Sign sign{};
     const ssize_t count = ::recv(socket_.get(), &sign, sizeof sign, MSG_DONTWAIT);
@@ -72,22 +85,30 @@ void LifeSigns::hear(Clock::time_point now) {
     }
     const auto from = static_cast<std::size_t>(sign.rank);
     if (sign.rank < 0 || from >= heard_.size() || (sign.rank == 0) == (rank_ == 0)) continue;
-    heard_[from] = now;
-    if (rank_ != 0 && places_.front()) send(*places_.front());
+    heard_[from] = Heard{now, sign.waits_in};
+    if (rank_ != 0 && places_.front()) send(*places_.front(), waits_in);
   }
 }
 
 std::vector<int> LifeSigns::silent_since(Clock::time_point then) const {
   std::vector<int> silent;
   for (std::size_t rank = 0; rank < heard_.size(); ++rank) {
-    if (heard_[rank] && *heard_[rank] < then) silent.push_back(static_cast<int>(rank));
+    if (heard_[rank] && heard_[rank]->when < then) silent.push_back(static_cast<int>(rank));
   }
   return silent;
 }
 
+std::vector<std::int32_t> LifeSigns::waited_in(Clock::time_point then) const {
+  std::vector<std::int32_t> sets;
+  for (const auto& each : heard_) {
+    if (each && each->when >= then && each->waits_in != kNowhere) sets.push_back(each->waits_in);
+  }
+  return sets;
+}
+
 void LifeSigns::begin_anew(Clock::time_point now) {
   for (auto& each : heard_) {
-    if (each) each = now;
+    if (each) each->when = now;
   }
 }
 

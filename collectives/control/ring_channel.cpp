@@ -108,28 +108,30 @@ void RingChannel::push_backlog(Peer& peer) {
 }
 
 Status RingChannel::flush(int rank, Deadline deadline) {
-  for (Peer& peer : peers_) {
-    if (rank >= 0 && peer.rank != rank) continue;
-    while (true) {
-      const std::uint32_t ticket = ticket_of(seat_);
+  std::vector<Peer*> full;
+  while (true) {
+    const std::uint32_t ticket = ticket_of(seat_);
+    full.clear();
+    for (Peer& peer : peers_) {
+      if ((rank >= 0 && peer.rank != rank) || peer.gone) continue;
       push_backlog(peer);
-      if (peer.backlog.empty()) break;
-      ask_links(early_);
-      if (peer.gone) break;
-      if (Clock::now() >= deadline) {
-        return make_error(ErrorCode::kTimedOut, "rank " + std::to_string(peer.rank) +
-                                                    " does not read its control messages");
-      }
-      // Whatever else comes meanwhile rings the bell, too, and stays where it is.
-      own_->asleep.store(static_cast<std::uint32_t>(seat_), std::memory_order_relaxed);
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-      if (!peer.out.has_room()) {
-        sleep_on(bell(seat_), ticket, std::min(deadline, Clock::now() + kLookOften));
-      }
-      get_up();
+      if (!peer.backlog.empty()) full.push_back(&peer);
     }
+    if (full.empty()) return Ok{};
+    ask_links(early_);
+    if (Clock::now() >= deadline) {
+      return make_error(ErrorCode::kTimedOut, "rank " + std::to_string(full.front()->rank) +
+                                                  " does not read its control messages");
+    }
+    // Whatever else comes meanwhile rings the bell, too, and stays where it is.
+    own_->asleep.store(static_cast<std::uint32_t>(seat_), std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const bool stuck = std::all_of(full.begin(), full.end(), [](const Peer* peer) {
+      return !peer->gone && !peer->out.has_room();
+    });
+    if (stuck) sleep_on(bell(seat_), ticket, std::min(deadline, Clock::now() + kLookOften));
+    get_up();
   }
-  return Ok{};
 }
 
 void RingChannel::read_from(Peer& peer, std::vector<Incoming>& messages) {

@@ -153,20 +153,24 @@ void TcpChannel::send(int rank, std::string_view bytes) {
 }
 
 Status TcpChannel::flush(int rank, Deadline deadline) {
-  for (Peer& peer : peers_) {
-    if (rank >= 0 && peer.rank != rank) continue;
-    while (!peer.out.empty()) {
-      pollfd waiting{peer.socket.get(), POLLOUT, 0};
-      const int ready = ::poll(&waiting, 1, milliseconds_until(deadline));
-      if (ready == 0) {
-        return make_error(ErrorCode::kTimedOut, "rank " + std::to_string(peer.rank) +
-                                                    " does not read its control messages");
-      }
+  std::vector<pollfd> full;
+  while (true) {
+    full.clear();
+    int reader = -1;  // who does not read
+    for (Peer& peer : peers_) {
+      if (rank >= 0 && peer.rank != rank) continue;
       write_to(peer);
+      watch(peer);
+      if (peer.out.empty()) continue;
+      full.push_back({peer.socket.get(), POLLOUT, 0});
+      if (reader < 0) reader = peer.rank;
     }
-    watch(peer);
+    if (full.empty()) return Ok{};
+    if (::poll(full.data(), full.size(), milliseconds_until(deadline)) == 0) {
+      return make_error(ErrorCode::kTimedOut,
+                        "rank " + std::to_string(reader) + " does not read its control messages");
+    }
   }
-  return Ok{};
 }
 
 void TcpChannel::collect(Peer& peer, std::vector<Incoming>& messages) {

@@ -52,6 +52,9 @@ StallInspector::Report StallInspector::check(const Coordinator& coordinator, Tim
     stalled.push_back(std::move(each));
   }
   if (stalled.empty()) return report;
+  for (const Waiting& each : stalled) {
+    report.missing.insert(report.missing.end(), each.missing.begin(), each.missing.end());
+  }
   const std::string text = list_missing(coordinator, stalled, now);
   if (fatal) {
     report.fatal = "stalled for " + whole_seconds(now - stalled.front().since) +

@@ -20,8 +20,9 @@ class StallInspector {
     std::chrono::seconds shutdown{0};  // 0: never; below `warning` it is ignored
   };
   struct Report {
-    std::string warning;  // empty: nothing is worth one
-    std::string fatal;    // not empty: the job is to end, for this reason
+    std::string warning;                // empty: nothing is worth one
+    std::string fatal;                  // not empty: the job is to end, for this reason
+    std::vector<std::int32_t> missing;  // whom the text is about
   };
 
   explicit StallInspector(Options options);

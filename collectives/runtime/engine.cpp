@@ -81,13 +81,12 @@ Status Engine::post_guard() {
   const Deadline deadline = Clock::now() + world_.settings.start_timeout;
   auto cards = exchanger_->exchange(0, world_ranks(), {signs ? signs->card() : ""}, deadline);
   if (!cards) return std::move(cards).error();
-  std::optional<LifeSigns> met;
+  std::optional<Guard::Watch> watch;
   if (signs) {
     HORA_TRY(signs->meet(*cards));
-    met = std::move(*signs);
+    watch = {std::move(*signs), stall_limit(), world_.settings.rank, &set_table_};
   }
-  guard_.emplace(channel_->liveness_fds(), on_break, std::move(met), stall_limit(),
-                 world_.settings.rank);
+  guard_.emplace(channel_->liveness_fds(), on_break, std::move(watch));
   return Ok{};
 }
 
@@ -160,7 +159,7 @@ bool Engine::step(Deadline deadline, bool take) {
   } else {
     deadline = worked ? kNoWait : std::min({deadline, next_stall_check(), express_due()});
   }
-  mind_rank_0();
+  mind_others();
   wait_for_messages(deadline);
   // What the others had posted before they sent a message comes before it.
   if (look_at_lane() || !inbox_.empty()) worked = true;
@@ -175,22 +174,20 @@ bool Engine::step(Deadline deadline, bool take) {
     if (const auto who = silent_ranks(); !who.empty()) end_for_silence("waiting", who);
   }
   if (const auto reason = stop_reason(); reason && !ended()) give_up(*reason);
-  mind_rank_0();
+  mind_others();
   return worked;
 }
 
-// The guard is to miss rank 0 as long as this rank wants something of it, wherever whoever drives
-// waits. Rank 0's own waiting is the stall inspector's business.
-void Engine::mind_rank_0() {
-  if (coordinator_ || stall_limit().count() == 0) return;
+// The guard is to miss the others as long as this rank waits for them, wherever whoever drives
+// sleeps.
+void Engine::mind_others() {
   const auto waits = [](const auto& set) {
     return set.second->pending.size() > 0 || set.second->joining != nullptr;
   };
-  if (express_.operation != nullptr || std::any_of(sets_.begin(), sets_.end(), waits)) {
-    guard_->step_begins();
-  } else {
-    guard_->step_ends();
-  }
+  const auto found = std::find_if(sets_.begin(), sets_.end(), waits);
+  guard_->waits_in(express_.operation != nullptr ? 0
+                   : found != sets_.end()        ? found->first
+                                                 : LifeSigns::kNowhere);
 }
 
 Deadline Engine::next_stall_check() const {
@@ -203,6 +200,12 @@ void Engine::look_for_stalls() {
   const StallInspector::Report report = stalls_.check(*coordinator_, Clock::now());
   if (!report.warning.empty()) os::log_warn("stall", report.warning);
   if (report.fatal.empty()) return;
+  // Of those that are missing some may only be held up by another one.
+  std::vector<int> stopped = guard_->silent();
+  std::erase_if(stopped, [&](int rank) {
+    return std::count(report.missing.begin(), report.missing.end(), rank) == 0;
+  });
+  if (!stopped.empty()) return end_for_silence("waiting", stopped);
   os::log_error("stall", report.fatal);
   end_world(report.fatal);
 }
@@ -369,9 +372,8 @@ void Engine::run_collective(ProcessSet& set, const std::vector<const Told*>& ste
     }
   }
   observer_.step_begins(verdicts, Clock::now());
-  guard_->step_begins();
+  guard_->waits_in(set.id);
   Execution outcome = execute(set, verdicts, operations, parameters_, observer_.activities());
-  guard_->step_ends();
   observer_.step_ends(verdicts, outcome.kind == Execution::Kind::kDone, Clock::now());
   if (outcome.kind == Execution::Kind::kBroken) {
     for (OperationPtr& operation : owned) {

@@ -102,7 +102,7 @@ class Engine {
   bool coordinate();
   bool wait_for_more();
   Deadline next_stall_check() const;
-  void mind_rank_0();
+  void mind_others();
   std::chrono::seconds stall_limit() const {
     return std::chrono::seconds(agreed_settings().stall_limit_s);
   }

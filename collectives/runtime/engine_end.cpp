@@ -126,6 +126,8 @@ void Engine::data_plane_failed(const std::string& text) {
 // A worker: until rank 0 has told what is the matter, or is gone itself.
 void Engine::wait_for_bad_news(Deadline deadline) {
   while (state_ == State::kRunning && Clock::now() < deadline && !stop_reason()) {
+    // Others may have given rank 0 up a little earlier, and this rank has lost them.
+    if (const auto who = silent_ranks(); !who.empty()) return end_for_silence("waiting", who);
     if (inbox_.empty()) wait_for_messages(deadline);
     while (state_ == State::kRunning && !inbox_.empty()) {
       const Incoming each = take_message();

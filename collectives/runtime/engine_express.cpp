@@ -19,6 +19,8 @@ constexpr std::chrono::seconds kComingPatience{5};
 // How many operations go by rank 0, at most, after one that went to the lane in vain. It doubles
 // with each such, and begins anew when one comes through.
 constexpr int kLongestPause = 64;
+// Who is stopped is named by the guard, unless the network lets no signs of life pass.
+constexpr std::chrono::seconds kGuardFirst{3};
 // Barriers are known by their count, everything else by its number in the response cache.
 constexpr std::uint64_t kBarriers = std::uint64_t{1} << 63;
 
@@ -77,9 +79,7 @@ void Engine::hasten(const Operation& operation) {
   if (ended() || !take_submissions() || !in_lane()) return;
   look_at_lane();
   if (!in_lane()) return;
-  mind_rank_0();
   if (channel_->seats()->watch()) look_at_lane();
-  mind_rank_0();
 }
 
 // Does what the lane asks for. Answers whether there was something.
@@ -210,7 +210,7 @@ void Engine::look_for_stopped_ranks(const Lane& lane, Clock::time_point now) {
   const Settings& settings = world_.settings;
   const Operation& operation = *express_.operation;
   const auto waited = std::chrono::floor<std::chrono::seconds>(now - operation.submitted);
-  const bool fatal = settings.stall_shutdown.count() > 0 && waited >= settings.stall_shutdown;
+  const bool fatal = stall_limit().count() > 0 && waited >= stall_limit() + kGuardFirst;
   const bool due = !express_.warned && waited >= settings.stall_warning;
   if (!settings.stall_check || (!fatal && !due)) return;
   const std::string seconds = std::to_string(waited.count()) + " s";
@@ -229,7 +229,7 @@ void Engine::look_for_stopped_ranks(const Lane& lane, Clock::time_point now) {
     return;
   }
   text = "stalled for " + seconds + ", the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" +
-         std::to_string(settings.stall_shutdown.count()) + ":" + text;
+         std::to_string(stall_limit().count()) + ":" + text;
   os::log_error("stall", text);
   end_world(text);
 }

@@ -7,6 +7,12 @@
 
 namespace hora::collectives {
 
+namespace {
+
+constexpr std::chrono::milliseconds kLookOften{250};
+
+}  // namespace
+
 bool Engine::take_submissions() {
   queue_.take(taken_);
   if (taken_.empty()) return false;
@@ -150,8 +156,10 @@ void Engine::announce(std::vector<Told>& list) {
     if (rank == 1 || !same_for_all) bytes = encode_verdicts_for(rank, list);
     if (!bytes.empty()) channel_->send(rank, control_message(ControlMessage::kVerdicts, bytes));
   }
-  // A rank that does not read is slow or stopped, not lost: that shows elsewhere.
-  static_cast<void>(channel_->flush(-1, Deadline::max()));
+  // A rank that does not read is slow, not lost; unless the guard misses it.
+  while (!channel_->flush(-1, Clock::now() + kLookOften) && silent_ranks().empty() &&
+         !stop_reason()) {
+  }
 }
 
 // Rank 0: by which number it is told, if it has one.

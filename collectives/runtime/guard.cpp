@@ -5,6 +5,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "rendezvous/os/quiet_thread.h"
 
 namespace hora::collectives {
@@ -21,16 +23,13 @@ constexpr milliseconds kOverslept{1000};
 
 }  // namespace
 
-Guard::Guard(std::vector<int> fds, OnBreak on_break, std::optional<LifeSigns> signs,
-             milliseconds limit, int rank)
+Guard::Guard(std::vector<int> fds, OnBreak on_break, std::optional<Watch> watch)
     : fds_(std::move(fds)),
       on_break_(std::move(on_break)),
-      signs_(std::move(signs)),
-      limit_(limit),
-      rank_(rank),
+      watch_(std::move(watch)),
       next_look_(Clock::now()),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_(os::start_quiet_thread("hora-guard", [this] { watch(); })) {}
+      thread_(os::start_quiet_thread("hora-guard", [this] { run(); })) {}
 
 void Guard::stop() {
   if (!thread_.joinable()) return;
@@ -39,11 +38,11 @@ void Guard::stop() {
   thread_.join();
 }
 
-void Guard::watch() {
-  std::vector<pollfd> fds{{stop_.get(), POLLIN, 0}, {signs_ ? signs_->fd() : -1, POLLIN, 0}};
+void Guard::run() {
+  std::vector<pollfd> fds{{stop_.get(), POLLIN, 0}, {watch_ ? watch_->signs.fd() : -1, POLLIN, 0}};
   for (int fd : fds_) fds.push_back({fd, POLLRDHUP, 0});
   while (true) {
-    if (::poll(fds.data(), fds.size(), signs_ ? static_cast<int>(kLookEvery.count()) : -1) < 0) {
+    if (::poll(fds.data(), fds.size(), watch_ ? static_cast<int>(kLookEvery.count()) : -1) < 0) {
       if (errno == EINTR) continue;
       return;
     }
@@ -51,9 +50,9 @@ void Guard::watch() {
     for (std::size_t i = 2; i < fds.size(); ++i) {
       if (fds[i].revents != 0) return on_break_({});
     }
-    if (!signs_) continue;
+    if (!watch_) continue;
     const auto now = Clock::now();
-    signs_->hear(now);
+    watch_->signs.hear(now, waits_in_.load(std::memory_order_relaxed));
     if (now < next_look_) continue;
     if (const std::vector<int> silent = look(now); !silent.empty()) return on_break_(silent);
     next_look_ = now + kLookEvery;
@@ -61,14 +60,28 @@ void Guard::watch() {
 }
 
 std::vector<int> Guard::look(Clock::time_point now) {
-  if (now - next_look_ > kOverslept) signs_->begin_anew(now);
-  signs_->ask();
-  const std::int64_t since = step_since_.load();
-  if (since == 0) return {};
-  // Rank 0 minds a step that lasts; the others mind rank 0, whatever they want of it.
-  if (rank_ != 0) return signs_->silent_since(now - limit_ - kAnswerPatience);
-  if (now.time_since_epoch() - Clock::duration(since) < limit_) return {};
-  return signs_->silent_since(now - kAnswerPatience);
+  LifeSigns& signs = watch_->signs;
+  if (now - next_look_ > kOverslept) signs.begin_anew(now);
+  signs.ask();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    silent_ = signs.silent_since(now - kAnswerPatience);
+  }
+  std::vector<int> silent = signs.silent_since(now - watch_->limit - kAnswerPatience);
+  std::erase_if(silent, [&](int rank) { return !is_waited_for(rank, now); });
+  return silent;
+}
+
+// Rank 0 knows in which sets all others wait; those miss rank 0, whatever they wait for.
+bool Guard::is_waited_for(int rank, Clock::time_point now) const {
+  const std::int32_t own = waits_in_.load(std::memory_order_relaxed);
+  if (watch_->rank != 0) return own != LifeSigns::kNowhere;
+  const auto has = [&](std::int32_t set) {
+    const SetTable::Ranks ranks = watch_->sets->ranks(set);
+    return ranks != nullptr && std::count(ranks->begin(), ranks->end(), rank) > 0;
+  };
+  const std::vector<std::int32_t> others = watch_->signs.waited_in(now - kAnswerPatience);
+  return has(own) || std::any_of(others.begin(), others.end(), has);
 }
 
 }  // namespace hora::collectives

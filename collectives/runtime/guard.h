@@ -2,19 +2,21 @@
 // and interrupts it when a peer has gone. Sleeps otherwise.
 //
 // With signs of life it also finds the rank whose process is stopped, or whose host hangs: its
-// connection stays, and the collective waits for it. Each guard answers by itself, whatever its
-// runtime is doing, so a step that is only slow is left alone.
+// connection stays, and others wait for it. Each guard answers by itself, whatever its runtime is
+// doing and whether its rank computes, so who is only slow is left alone.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "collectives/control/life_signs.h"
+#include "collectives/runtime/process_set.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
@@ -23,37 +25,45 @@ namespace hora::collectives {
 class Guard {
  public:
   // Called once at most, on the guard's thread: with no ranks when the other end of a connection is
-  // gone, else with those that gave no sign of life while a step lasted longer than the limit.
+  // gone, else with those that somebody waits for and that have given no sign of life for longer
+  // than the limit.
   using OnBreak = std::function<void(const std::vector<int>& silent)>;
+  struct Watch {
+    LifeSigns signs;
+    std::chrono::milliseconds limit;
+    int rank;
+    const SetTable* sets;
+  };
 
-  // The descriptors must stay open until stop(). Without `signs` there is no limit.
-  Guard(std::vector<int> fds, OnBreak on_break, std::optional<LifeSigns> signs = std::nullopt,
-        std::chrono::milliseconds limit = {}, int rank = 0);
+  // The descriptors must stay open until stop(), and so must the table of sets.
+  Guard(std::vector<int> fds, OnBreak on_break, std::optional<Watch> watch = std::nullopt);
   ~Guard() { stop(); }
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
-  // The thread that drives: what it does now waits for others.
-  void step_begins() {
-    if (signs_) step_since_.store(Clock::now().time_since_epoch().count());
-  }
-  void step_ends() {
-    if (signs_) step_since_.store(0);
+  // The thread that drives: the process set in which it waits for others; LifeSigns::kNowhere.
+  void waits_in(std::int32_t set) { waits_in_.store(set, std::memory_order_relaxed); }
+
+  // Who does not answer at the moment. Any thread.
+  std::vector<int> silent() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return silent_;
   }
 
   // From now on nothing is called. Idempotent.
   void stop();
 
  private:
-  void watch();
+  void run();
   std::vector<int> look(Clock::time_point now);
+  bool is_waited_for(int rank, Clock::time_point now) const;
 
   std::vector<int> fds_;
   OnBreak on_break_;
-  std::optional<LifeSigns> signs_;
-  std::chrono::milliseconds limit_;
-  int rank_;
-  std::atomic<std::int64_t> step_since_{0};  // Clock's count; 0: no step
+  std::optional<Watch> watch_;
+  std::atomic<std::int32_t> waits_in_{LifeSigns::kNowhere};
+  mutable std::mutex mutex_;
+  std::vector<int> silent_;  // guarded by it
   Clock::time_point next_look_;
   os::Fd stop_;
   std::thread thread_;

@@ -1,10 +1,17 @@
-// A rank that dies in the middle of a collective becomes an error on all others, soon, and the
-// error names it.
+// A rank that dies or is stopped in the middle of a collective becomes an error on all others,
+// soon, and the error names it.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <new>
+#include <thread>
 
 #include "calls.h"
 #include "processes.h"
@@ -14,6 +21,8 @@
 using namespace hora;
 using namespace hora::test;
 using collectives::Communicator;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 namespace {
 
@@ -31,15 +40,65 @@ hora_request request_of(hora_operation operation, Tensor& tensor) {
   }
 }
 
+// What the processes of a test tell each other.
+struct Board {
+  std::atomic<pid_t> victim{0};
+  std::atomic<pid_t> other{0};
+  std::atomic<double> struck{0};   // when it was, in seconds of the machine's clock
+  std::atomic<double> noticed{0};  // after how many seconds the last one knew
+
+  static Board& get() {
+    static auto* const board = new (mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
+                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Board;
+    return *board;
+  }
+};
+
+double now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+
 int signal_of_the_strike = 0;
+
+void strike(int) {
+  Board::get().struck = now();
+  kill(getpid(), signal_of_the_strike);
+}
 
 // Whatever it does then.
 void strike_itself_after(int milliseconds, int number) {
   signal_of_the_strike = number;
-  ::signal(SIGALRM, [](int) { kill(getpid(), signal_of_the_strike); });
+  Board::get().victim = getpid();
+  ::signal(SIGALRM, strike);
   itimerval timer{};
   timer.it_value.tv_usec = milliseconds * 1000;
   setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+bool is_stopped(pid_t process) {
+  if (process == 0) return false;
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return text.find(") T ") != std::string::npos;
+}
+
+void wait_until_stopped(const std::atomic<pid_t>& process) {
+  while (!is_stopped(process)) std::this_thread::sleep_for(milliseconds(5));
+}
+
+bool names(const std::string& text, int rank) {
+  return text.find("rank " + std::to_string(rank) + " ") != std::string::npos;
+}
+
+// What the operation was ended by; on the last one to know, it is when that was.
+void expect_that_it_tells_of(Call& call, int victim, int of) {
+  const hora_status status = call.wait();
+  check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
+  for (int rank = 0; rank < of; ++rank) {
+    check(names(call.error(), rank) == (rank == victim), "who is named: " + call.error());
+  }
+  const double after = now() - Board::get().struck;
+  double before = Board::get().noticed;
+  while (before < after && !Board::get().noticed.compare_exchange_weak(before, after)) {
+  }
 }
 
 // Works until the world ends, which must be because of rank `victim`.
@@ -77,9 +136,10 @@ void expect_survivors_to_know(const WorldOptions& options, hora_operation operat
 }
 
 // Backends of the machine's own libraries are there or not; "" is whatever is best.
-bool can_use(const std::string& backend) {
+bool can_use(const std::string& backends) {
   const auto usable = collectives::usable_backends({});
-  return backend.empty() || std::count(usable.begin(), usable.end(), backend) > 0;
+  const std::string first = backends.substr(0, backends.find(','));
+  return first.empty() || std::count(usable.begin(), usable.end(), first) > 0;
 }
 
 }  // namespace
@@ -104,6 +164,36 @@ TEST_CASE("a killed rank: every operation, the coordinator and another one, smal
 
 namespace {
 
+constexpr int kWorld = 3;
+
+// Long enough for ranks that share their cores with others to come in time.
+WorldOptions with_limit(WorldOptions options, int limit = 3) {
+  options.size = std::max(options.size, kWorld);
+  options.adjust = [limit](collectives::Settings& settings) {
+    settings.stall_warning = settings.stall_shutdown = seconds(limit);
+  };
+  return options;
+}
+
+// Runs it; all but the victim have to come to their end. Answers after how many seconds the last
+// one knew.
+double expect_to_survive(const WorldOptions& options, const RankBody& body, int number,
+                         int victim) {
+  Board::get().victim = Board::get().other = 0;
+  Board::get().noticed = 0;
+  const auto results = run_processes(options, body, number == SIGSTOP ? victim : -1);
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    INFO("rank " << rank << ": signal " << results[rank].signal << " " << results[rank].text);
+    if (static_cast<int>(rank) == victim) {
+      CHECK(results[rank].signal == SIGKILL);
+    } else {
+      CHECK(results[rank].exited);
+      CHECK(results[rank].code == 0);
+    }
+  }
+  return Board::get().noticed;
+}
+
 struct Strike {
   int signal;
   int victim;
@@ -113,12 +203,11 @@ struct Strike {
 };
 
 // All others hear of it, and which rank it was, wherever it is struck.
-void expect_news_of(WorldOptions options, const Strike& strike) {
-  if (!can_use(options.backends)) return;
-  options.size = 3;
-  options.adjust = [](collectives::Settings& settings) {
-    settings.stall_warning = settings.stall_shutdown = std::chrono::seconds(1);
-  };
+double expect_news_of(const WorldOptions& options, const Strike& strike, int limit = 3) {
+  if (!can_use(options.backends)) return 0;
+  INFO(options.backends << " " << collectives::operation_name(strike.operation) << " of "
+                        << strike.count << ", signal " << strike.signal << " for rank "
+                        << strike.victim << " after " << strike.milliseconds << " ms");
   const auto body = [&](Communicator& communicator) {
     Tensor tensor(HORA_FLOAT32, {strike.count});
     for (int i = 0;; ++i) {
@@ -126,28 +215,20 @@ void expect_news_of(WorldOptions options, const Strike& strike) {
         strike_itself_after(strike.milliseconds, strike.signal);
       }
       Call call(communicator, request_of(strike.operation, tensor));
-      const hora_status status = call.wait();
-      if (status == HORA_OK) continue;
-      check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
-      const std::string name = "rank " + std::to_string(strike.victim) + " ";
-      check(call.error().find(name) != std::string::npos, "it is not named: " + call.error());
-      return;
+      if (call.wait() != HORA_OK) return expect_that_it_tells_of(call, strike.victim, kWorld);
     }
   };
-  const auto results = run_processes(options, body, strike.signal == SIGSTOP ? strike.victim : -1);
-  for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    INFO(options.backends << " " << collectives::operation_name(strike.operation) << " of "
-                          << strike.count << ", signal " << strike.signal << " for rank "
-                          << strike.victim << " after " << strike.milliseconds << " ms; rank "
-                          << rank << ": signal " << results[rank].signal << " "
-                          << results[rank].text);
-    if (static_cast<int>(rank) == strike.victim) {
-      CHECK(results[rank].signal == SIGKILL);
-    } else {
-      CHECK(results[rank].exited);
-      CHECK(results[rank].code == 0);
-    }
-  }
+  return expect_to_survive(with_limit(options, limit), body, strike.signal, strike.victim);
+}
+
+// The machine's own; on a GPU, or its double, NCCL.
+std::vector<WorldOptions> all_places() {
+  std::vector<WorldOptions> places(3);
+  places[0].backends = test_device() == HORA_CPU_DEVICE ? "shm" : "nccl,shm";
+  places[1].backends = "gloo";
+  places[2].hosts = {"a", "a", "b"};
+  if (test_device() != HORA_CPU_DEVICE) places.resize(1);
+  return places;
 }
 
 constexpr hora_operation kOperations[] = {HORA_ALLREDUCE,    HORA_ALLGATHER, HORA_BROADCAST,
@@ -157,13 +238,13 @@ constexpr hora_operation kOperations[] = {HORA_ALLREDUCE,    HORA_ALLGATHER, HOR
 }  // namespace
 
 TEST_CASE("a killed rank: in the middle of each operation") {
-  WorldOptions options;
-  options.backends = GENERATE("", "gloo");
   int milliseconds = 1;
-  for (const hora_operation operation : kOperations) {
-    milliseconds = milliseconds % 19 + 3;
-    const int victim = milliseconds % 2 == 0 ? 0 : 2;
-    expect_news_of(options, {SIGKILL, victim, milliseconds, operation, 999'999});
+  for (const WorldOptions& options : all_places()) {
+    for (const hora_operation operation : kOperations) {
+      milliseconds = milliseconds % 19 + 3;
+      const int victim = milliseconds % 2 == 0 ? 0 : 2;
+      expect_news_of(options, {SIGKILL, victim, milliseconds, operation, 999'999});
+    }
   }
 }
 
@@ -171,25 +252,107 @@ TEST_CASE("a killed rank: in the middle of each operation") {
 constexpr int kAcquaintance = 500;
 
 TEST_CASE("a stopped rank: it is found while the others are in a collective with it") {
-  WorldOptions options;
-  expect_news_of(options, {SIGSTOP, 2, kAcquaintance, HORA_ALLREDUCE, 3'000'000});
+  expect_news_of(all_places()[0], {SIGSTOP, 2, kAcquaintance, HORA_ALLREDUCE, 3'000'000});
 }
 
 // Each takes some seconds, as long as the others wait for a sign of life.
-TEST_CASE("a stopped rank: each operation, each backend, rank 0 and another one", "[.long]") {
-  WorldOptions options;
-  const std::string over = GENERATE("shm", "gloo", "hosts");
-  options.backends = over == "hosts" ? "" : over;
-  if (over == "hosts") options.hosts = {"a", "a", "b"};
+TEST_CASE("a lost rank: each operation, each backend, rank 0 and another one", "[.long]") {
   int milliseconds = 1;
-  for (const hora_operation operation : kOperations) {
-    for (const int victim : {0, 2}) {
-      for (const std::int64_t count : {3, 3'000'000}) {
-        milliseconds = milliseconds % 19 + 3;
-        expect_news_of(options, {SIGSTOP, victim, kAcquaintance + milliseconds, operation, count});
+  for (const WorldOptions& options : all_places()) {
+    for (const int number : {SIGKILL, SIGSTOP}) {
+      double longest = 0;
+      for (const hora_operation operation : kOperations) {
+        for (const int victim : {0, 2}) {
+          for (const std::int64_t count : {3, 3'000'000}) {
+            milliseconds = milliseconds % 19 + 3;
+            const Strike strike{number, victim, kAcquaintance + milliseconds, operation, count};
+            longest = std::max(longest, expect_news_of(options, strike, 2));
+          }
+        }
       }
+      std::printf("%s: when a rank was %s, the last of the others knew after %.2f s at most\n",
+                  options.backends.empty() ? "several hosts" : options.backends.c_str(),
+                  number == SIGKILL ? "killed" : "stopped", longest);
     }
   }
+}
+
+TEST_CASE("a stopped rank: those that have joined miss it, and none that computes", "[.long]") {
+  if (test_device() != HORA_CPU_DEVICE) return;
+  const int victim = 2;
+  const auto body = [&](Communicator& communicator) {
+    // Longer than a silence may last.
+    if (rank_of(communicator) == victim) std::this_thread::sleep_for(milliseconds(5500));
+    Call(communicator, bare_request(HORA_JOIN)).finish();
+    if (rank_of(communicator) == victim) strike_itself_after(1, SIGSTOP), pause();
+    Call call(communicator, bare_request(HORA_JOIN));
+    expect_that_it_tells_of(call, victim, kWorld);
+  };
+  expect_to_survive(with_limit({}), body, SIGSTOP, victim);
+}
+
+TEST_CASE("a stopped rank: in a set without rank 0, which alone is named", "[.long]") {
+  if (test_device() != HORA_CPU_DEVICE) return;
+  WorldOptions options;
+  options.size = 4;
+  options.process_sets = {{1, 2, 3}, {0}};
+  const int victim = 2;
+  const auto body = [&](Communicator& communicator) {
+    Tensor tensor(HORA_FLOAT32, {1'000'000});
+    hora_request request = reduce_request("work", tensor, tensor);
+    request.process_set = rank_of(communicator) == 0 ? 2 : 1;
+    for (int i = 0;; ++i) {
+      if (i == 3 && rank_of(communicator) == victim) strike_itself_after(kAcquaintance, SIGSTOP);
+      if (rank_of(communicator) == 0) std::this_thread::sleep_for(milliseconds(10));
+      Call call(communicator, request);
+      if (call.wait() != HORA_OK) return expect_that_it_tells_of(call, victim, options.size);
+    }
+  };
+  expect_to_survive(with_limit(options), body, SIGSTOP, victim);
+}
+
+// It has posted, and told rank 0 so, and all others do: by that nobody is missing.
+TEST_CASE("a stopped rank: one that leads its host, while it waits in the lane", "[.long]") {
+  if (test_device() != HORA_CPU_DEVICE || !can_use("gloo")) return;
+  WorldOptions options = with_limit({});
+  options.hosts = {"a", "b", "b"};
+  const int victim = 1;
+  const auto body = [&](Communicator& communicator) {
+    Tensor tensor(HORA_FLOAT32, {10});
+    const hora_request request = reduce_request("work", tensor, tensor);
+    for (int i = 0; i < 20; ++i) Call(communicator, request).finish();
+    std::this_thread::sleep_for(milliseconds(kAcquaintance));
+    Board& board = Board::get();
+    if (rank_of(communicator) == victim) board.victim = getpid();
+    if (rank_of(communicator) == 2) kill(board.other = getpid(), SIGSTOP);
+    if (rank_of(communicator) == 0) wait_until_stopped(board.other);
+    Call call(communicator, request);
+    if (rank_of(communicator) == 0) {
+      std::this_thread::sleep_for(milliseconds(400));  // the time in which the victim tells
+      board.struck = now();
+      kill(board.victim, SIGSTOP);
+      wait_until_stopped(board.victim);
+      kill(board.other, SIGCONT);  // it posts last
+    }
+    expect_that_it_tells_of(call, victim, kWorld);
+  };
+  expect_to_survive(options, body, SIGSTOP, victim);
+}
+
+TEST_CASE("a stopped rank: one that does not read what it is told any more", "[.long]") {
+  if (test_device() != HORA_CPU_DEVICE) return;
+  const int victim = 1;
+  const auto body = [&](Communicator& communicator) {
+    if (rank_of(communicator) == victim) strike_itself_after(kAcquaintance, SIGSTOP);
+    if (rank_of(communicator) != victim) wait_until_stopped(Board::get().victim);
+    Tensor tensor(HORA_FLOAT32, {1});
+    std::vector<Call> calls;  // their verdicts are more than a ring holds
+    for (int i = 0; i < 1500; ++i) {
+      calls.emplace_back(communicator, reduce_request(std::to_string(i).c_str(), tensor, tensor));
+    }
+    expect_that_it_tells_of(calls.back(), victim, kWorld);
+  };
+  expect_to_survive(with_limit({}, 10), body, SIGSTOP, victim);
 }
 
 TEST_CASE("a killed rank: before the first operation, and while the others wait for it") {

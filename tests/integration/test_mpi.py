@@ -1,10 +1,15 @@
 """Ranks that an MPI launcher starts: a plain mpirun without horarun."""
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
+
+import jobs
+from test_leaders import LONG, OPERATIONS
 
 PYTHON = "/usr/bin/python3"
 DEADLINE_S = 90
@@ -20,10 +25,17 @@ class Mpirun:
         self.script = os.path.join(shared, "mpi_ranks.py")
 
     def run(self, *arguments, **variables):
+        return subprocess.run(timeout=DEADLINE_S, text=True, **self.of(arguments, variables))
+
+    def start(self, *arguments, **variables):
+        of = self.of(arguments, variables)
+        return jobs.Running(of.pop("args"), of.pop("env"), of.pop("cwd"), "", **of)
+
+    def of(self, arguments, variables):
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                        "PYTHONPATH": self.bundle + "/python", **variables}
-        return subprocess.run(["mpirun.openmpi", "--oversubscribe", *map(str, arguments)], env=environment, cwd="/",
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+        return {"args": ["mpirun.openmpi", "--oversubscribe", *map(str, arguments)], "env": environment, "cwd": "/",
+                "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
 @pytest.fixture
@@ -58,6 +70,44 @@ def test_one_process_is_a_world_of_one(mpirun):
 def test_a_lost_rank_ends_the_job(mpirun, way, code):
     done = mpirun.run("-np", 3, PYTHON, mpirun.script, way, HOROVOD_CPU_OPERATIONS="mpi")
     assert done.returncode == code, done
+
+
+LOSING = """\
+import os
+import numpy as np
+import hora.numpy as hvd
+from hora.exceptions import HorovodInternalError
+hvd.init()
+def say(*words): os.write(1, (' '.join(map(str, words)) + '\\n').encode())
+large = np.ones(3_000_000, dtype=np.float32)
+say('PID', hvd.rank(), os.getpid(), '.')
+try:
+    while True:
+        {operation}
+except HorovodInternalError as error:
+    say('LOST', hvd.rank(), *str(error).split(), 'END')
+"""
+LOSSES = [pytest.param(way, operation, marks=[] if (way, operation) == ("KILL", "allreduce") else LONG)
+          for way in ("KILL", "STOP") for operation in OPERATIONS if "lane" not in operation]
+
+
+@pytest.mark.parametrize("way, operation", LOSSES)
+def test_a_lost_rank_is_an_error_on_the_others_that_names_it(mpirun, tmp_path, way, operation):
+    """Where mpirun lets them live: by itself it ends them within a second."""
+    script = tmp_path / "losing.py"
+    script.write_text(LOSING.replace("{operation}", OPERATIONS[operation]))
+    job = mpirun.start("--enable-recovery", "-np", 3, PYTHON, script, HOROVOD_CPU_OPERATIONS="mpi",
+                       HOROVOD_STALL_CHECK_TIME_SECONDS="3", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="3")
+    victim = int(re.search(r"PID 2 (\d+) ", job.read_until(" .\n", 3))[1])
+    try:
+        os.kill(victim, signal.Signals["SIG" + way])
+        seen = job.read_until("END", 2)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        job.finish()
+    told = dict(re.findall(r"LOST (\d) (.*)", seen))
+    assert sorted(told) == ["0", "1"] and all("rank 2 (" in text for text in told.values()), seen
 
 
 def test_mpi_asked_for_without_a_launcher(mpirun):

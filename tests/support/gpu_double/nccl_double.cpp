@@ -34,7 +34,8 @@ struct Mail {
 // In shared memory, zeroes at first.
 struct Meeting {
   std::atomic<int> joined;
-  Mail mail[kMostRanks][kMostRanks];  // [from][to]
+  std::atomic<bool> left[kMostRanks];  // by ncclCommDestroy
+  Mail mail[kMostRanks][kMostRanks];   // [from][to]
 };
 
 // Reduce and broadcast are messages here: everything goes through rank 0 of the communicator or the
@@ -54,6 +55,7 @@ struct ncclComm {
   int size = 0;
   std::string name;
   Meeting* meeting = nullptr;
+  int file = -1;  // of the meeting; each rank keeps a byte of it locked as long as it lives
   std::atomic<bool> aborted{false};
   std::atomic<int> running{0};
   std::atomic<bool> ready{false};
@@ -219,6 +221,21 @@ ncclResult_t give(Call call) {
   return ncclSuccess;
 }
 
+bool lock(const ncclComm& self, int command, int rank, struct flock& of) {
+  of.l_type = F_WRLCK;
+  of.l_whence = SEEK_SET;
+  of.l_start = rank;
+  of.l_len = 1;
+  return fcntl(self.file, command, &of) == 0;
+}
+
+// It has died, or has broken off: its connections are closed.
+bool is_gone(const ncclComm& self, int rank) {
+  struct flock found = {};
+  return rank != self.rank && !self.meeting->left[rank] && lock(self, F_OFD_GETLK, rank, found) &&
+         found.l_type == F_UNLCK && !self.meeting->left[rank];
+}
+
 using hora::gpu_double::expect_device_memory;
 
 }  // namespace
@@ -230,6 +247,7 @@ ncclResult_t ncclGetVersion(int* version) {
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {
+  if (result == ncclRemoteError) return "a remote process has exited";
   return result == ncclInvalidUsage ? "invalid usage" : "an error of the double";
 }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
@@ -251,8 +269,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, 
   const int fd = shm_open(id.internal, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0 || ftruncate(fd, sizeof(Meeting)) != 0) return ncclSystemError;
   void* const memory = mmap(nullptr, sizeof(Meeting), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
-  if (memory == MAP_FAILED) return ncclSystemError;
+  struct flock alive = {};
+  self->file = fd;
+  if (memory == MAP_FAILED || !lock(*self, F_OFD_SETLK, rank, alive)) return ncclSystemError;
   self->meeting = static_cast<Meeting*>(memory);
   self->meeting->joined.fetch_add(1);
   *out = self;
@@ -265,6 +284,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t* state) {
     self->ready = true;
   }
   *state = self->ready ? ncclSuccess : ncclInProgress;
+  for (int rank = 0; self->ready && rank < self->size; ++rank) {
+    if (is_gone(*self, rank)) *state = ncclRemoteError;
+  }
   return ncclSuccess;
 }
 
@@ -273,11 +295,15 @@ ncclResult_t ncclCommAbort(ncclComm_t self) {
   while (self->running > 0) sched_yield();
   shm_unlink(self->name.c_str());
   munmap(self->meeting, sizeof(Meeting));
+  close(self->file);
   delete self;
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommDestroy(ncclComm_t self) { return ncclCommAbort(self); }
+ncclResult_t ncclCommDestroy(ncclComm_t self) {
+  self->meeting->left[self->rank] = true;
+  return ncclCommAbort(self);
+}
 
 ncclResult_t ncclGroupStart() {
   ++depth;

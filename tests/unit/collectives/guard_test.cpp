@@ -39,7 +39,7 @@ class News {
   std::optional<std::vector<int>> silent_;
 };
 
-// The ends of some ranks that have met.
+// The ends of some ranks that have met; no network leads to the last one.
 std::vector<std::optional<LifeSigns>> meet(int size) {
   std::vector<std::optional<LifeSigns>> all;
   std::vector<std::string> cards;
@@ -49,6 +49,7 @@ std::vector<std::optional<LifeSigns>> meet(int size) {
     cards.push_back(signs->card());
     all.emplace_back(std::move(*signs));
   }
+  cards.push_back("");
   for (auto& each : all) REQUIRE(each->meet(cards));
   return all;
 }
@@ -56,6 +57,39 @@ std::vector<std::optional<LifeSigns>> meet(int size) {
 constexpr milliseconds kLimit{300};
 constexpr milliseconds kLong = std::chrono::minutes(1);  // for what has to come
 constexpr milliseconds kPastAll{2500};                   // for what must not
+
+// The guards of four ranks of a world of five, with a set 1 of the ranks 2 and 3. The last one is
+// never heard of.
+class Watched {
+ public:
+  Watched() : signs_(meet(4)), news_(signs_.size()), guards_(signs_.size()) {
+    sets_.add(0, {0, 1, 2, 3, 4});
+    sets_.add(1, {2, 3});
+    for (const int rank : {0, 1, 2, 3}) start(rank);
+  }
+  void stop(int rank) { guards_[static_cast<std::size_t>(rank)].reset(); }
+  void waits_in(int rank, std::int32_t set) {
+    guards_[static_cast<std::size_t>(rank)]->waits_in(set);
+  }
+  std::vector<int> silent(int rank) const {
+    return guards_[static_cast<std::size_t>(rank)]->silent();
+  }
+  std::optional<std::vector<int>> news_of(int rank, milliseconds time) {
+    return news_[static_cast<std::size_t>(rank)].within(time);
+  }
+
+ private:
+  void start(int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    guards_[at].emplace(std::vector<int>{}, news_[at].listener(),
+                        Guard::Watch{std::move(*signs_[at]), kLimit, rank, &sets_});
+  }
+
+  std::vector<std::optional<LifeSigns>> signs_;
+  SetTable sets_;
+  std::vector<News> news_;
+  std::vector<std::optional<Guard>> guards_;
+};
 
 }  // namespace
 
@@ -66,8 +100,10 @@ TEST_CASE("guard: the end of a connection, with signs of life and without") {
     const os::Fd own(ends[0]);
     os::Fd other(ends[1]);
     News news;
-    Guard guard({own.get()}, news.listener(), with_signs ? std::move(meet(2)[0]) : std::nullopt,
-                kLimit, 0);
+    SetTable sets;
+    std::optional<Guard::Watch> watch;
+    if (with_signs) watch = {std::move(*meet(2)[0]), kLimit, 0, &sets};
+    Guard guard({own.get()}, news.listener(), std::move(watch));
     other.reset();
     const auto heard = news.within(kLong);
     REQUIRE(heard);
@@ -76,68 +112,66 @@ TEST_CASE("guard: the end of a connection, with signs of life and without") {
 }
 
 TEST_CASE(
-    "guard: who lives is left alone however long a step lasts; who was heard of and is silent is "
-    "named") {
-  auto signs = meet(4);
-  News at_zero, at_one;
-  Guard zero({}, at_zero.listener(), std::move(signs[0]), kLimit, 0);
-  zero.step_begins();
-  Guard one({}, at_one.listener(), std::move(signs[1]), kLimit, 1);
-  one.step_begins();
-  {
-    News at_two;
-    Guard two({}, at_two.listener(), std::move(signs[2]), kLimit, 2);
-    two.step_begins();
-    // Rank 3 has never been heard of.
-    CHECK_FALSE(at_zero.within(kPastAll));
-    CHECK_FALSE(at_one.within(milliseconds(0)));
-    CHECK_FALSE(at_two.within(milliseconds(0)));
-  }
-  const auto heard = at_zero.within(kLong);  // rank 2's guard has gone
+    "guard: who lives is left alone however long others wait for it; who was heard of and is "
+    "silent is named") {
+  Watched ranks;
+  for (const int rank : {0, 1, 3}) ranks.waits_in(rank, 0);  // rank 2 computes
+  CHECK_FALSE(ranks.news_of(0, kPastAll));
+  CHECK_FALSE(ranks.news_of(1, milliseconds(0)));
+  CHECK_FALSE(ranks.news_of(2, milliseconds(0)));
+  ranks.stop(2);
+  const auto heard = ranks.news_of(0, kLong);
   REQUIRE(heard);
   CHECK(*heard == std::vector<int>{2});
-  // Rank 0's has, too: it ends when it has called.
-  const auto missed = at_one.within(kLong);
+  // Rank 0's has gone, too: it ends when it has called.
+  const auto missed = ranks.news_of(1, kLong);
   REQUIRE(missed);
   CHECK(*missed == std::vector<int>{0});
 }
 
-TEST_CASE("guard: silence does not matter while nothing waits") {
-  auto signs = meet(2);
-  News at_zero;
-  Guard zero({}, at_zero.listener(), std::move(signs[0]), kLimit, 0);
-  {
-    News at_one;
-    Guard one({}, at_one.listener(), std::move(signs[1]), kLimit, 1);
-    CHECK_FALSE(at_one.within(milliseconds(600)));
-  }
-  CHECK_FALSE(at_zero.within(kPastAll));
-  zero.step_begins();
-  const auto heard = at_zero.within(kLong);
+TEST_CASE("guard: silence does not matter while nobody waits for the silent") {
+  Watched ranks;
+  ranks.stop(1);
+  ranks.waits_in(3, 1);  // for rank 2, in a set that has not the silent one
+  CHECK_FALSE(ranks.news_of(0, kPastAll));
+  ranks.waits_in(2, 0);
+  const auto heard = ranks.news_of(0, kLong);
   REQUIRE(heard);
   CHECK(*heard == std::vector<int>{1});
 }
 
+TEST_CASE("guard: in a set without rank 0 the one is named that is silent") {
+  Watched ranks;
+  ranks.waits_in(2, 1);
+  ranks.waits_in(3, 1);
+  ranks.stop(3);
+  const auto heard = ranks.news_of(0, kLong);
+  REQUIRE(heard);
+  CHECK(*heard == std::vector<int>{3});
+  CHECK(ranks.silent(0) == std::vector<int>{3});
+}
+
 TEST_CASE("signs of life: a stranger's datagrams are no signs") {
-  auto signs = meet(2);
+  std::vector<LifeSigns> ours, theirs;  // two jobs, of which the other one takes our rank 0 for its
+  for (auto* job : {&ours, &theirs}) {
+    for (const int rank : {0, 1, 2}) {
+      auto signs = LifeSigns::open("127.0.0.1", rank);
+      REQUIRE(signs);
+      job->push_back(std::move(*signs));
+    }
+  }
+  const std::string their_secret = theirs[0].card().substr(0, 8);
+  const std::string our_place = ours[0].card().substr(8);
+  REQUIRE(theirs[0].meet({theirs[0].card(), "", theirs[2].card()}));
+  REQUIRE(theirs[2].meet({their_secret + our_place, "", theirs[2].card()}));
+  REQUIRE(ours[0].meet({ours[0].card(), ours[1].card(), ""}));
+  REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the stranger's datagram"));
   const auto now = Clock::now();
-  auto stranger = LifeSigns::open("127.0.0.1", 1);
-  REQUIRE(stranger);
-  auto zero_of_another_job = LifeSigns::open("127.0.0.1", 0);
-  REQUIRE(zero_of_another_job);
-  // It knows where rank 0 is, and not its secret.
-  const std::string place = signs[0]->card().substr(8);
-  REQUIRE(stranger->meet({std::string(8, 'x') + place, stranger->card()}));
-  REQUIRE(zero_of_another_job->meet({zero_of_another_job->card(), std::string(8, 'x') + place}));
-  zero_of_another_job->ask();
-  REQUIRE(net::wait_readable(signs[0]->fd(), Clock::now() + kLong, "the datagram"));
-  signs[0]->hear(now);
-  CHECK(signs[0]->silent_since(now + kLong).empty());  // nobody was ever heard of
-  signs[0]->ask();
-  REQUIRE(net::wait_readable(signs[1]->fd(), Clock::now() + kLong, "the question"));
-  signs[1]->hear(now);
-  REQUIRE(net::wait_readable(signs[0]->fd(), Clock::now() + kLong, "the answer"));
-  signs[0]->hear(now);
-  CHECK(signs[0]->silent_since(now + kLong) == std::vector<int>{1});
-  CHECK(signs[0]->silent_since(now).empty());
+  ours[0].hear(now, LifeSigns::kNowhere);
+  CHECK(ours[0].silent_since(now + kLong).empty());  // nobody was ever heard of
+  REQUIRE(ours[1].meet({ours[0].card(), ours[1].card(), ""}));
+  REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the answer"));
+  ours[0].hear(now, LifeSigns::kNowhere);
+  CHECK(ours[0].silent_since(now + kLong) == std::vector<int>{1});
+  CHECK(ours[0].silent_since(now).empty());
 }
