@@ -149,6 +149,7 @@ void KvConnection::on_head() {
   minor_version_ = head.minor_version;
   const bool has_body = head.chunked || head.content_length.value_or(0) > 0;
   const auto admission = context_.service.admit(head, peer_, context_.receiving_bytes);
+  known_ = known_ || admission.known;
   if (admission.refusal) {
     // The body is not read: what follows on this connection could not be told from it.
     reply_to(*admission.refusal, keep_alive_ && !has_body);

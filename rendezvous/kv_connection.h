@@ -54,14 +54,18 @@ class KvConnection {
   bool parked() const { return state_ == State::kParked; }
   // Has begun a handshake or a request, and not yet said who it is.
   bool in_head() const { return state_ == State::kOpen && begun() && !reader_.head_done(); }
+  // Has a session, and has not shown yet that it may use the store.
+  bool stranger() const { return !known_ && stream_->has_session(); }
   Clock::time_point message_start() const { return message_start_; }
   Clock::time_point last_active() const { return last_active_; }
   int fd() const { return stream_->fd(); }
   KvService::ClientId id() const { return id_; }
+  const IpAddress& peer() const { return peer_; }
 
-  // The server's own notes: what epoll was told.
+  // The server's own notes: what epoll was told, and whether this is one of its strangers.
   bool watched = false;
   std::uint32_t watched_events = 0;
+  bool among_strangers = false;
 
  private:
   enum class State {
@@ -102,6 +106,7 @@ class KvConnection {
   bool input_pending_ = false;  // seen while parked: stop watching for it
   bool head_only_ = false;      // of the request that is being answered
   bool keep_alive_ = true;
+  bool known_ = false;
   int minor_version_ = 1;
   std::uint64_t charge_ = 0;  // this connection's part of receiving_bytes
   std::uint64_t drained_bytes_ = 0;

@@ -48,18 +48,19 @@ void KvService::begin_round(const std::vector<ScopeSize>& scopes) {
 
 KvService::Admission KvService::admit(const http::RequestHead& head, const IpAddress& peer,
                                       std::uint64_t receiving_bytes) {
+  const bool known = access_.admits(head.authorization, peer);
   const auto refuse = [&](KvReply reply) {
     count_reply(reply.status);
     ++requests_[static_cast<std::size_t>(head.method)];
-    return Admission{.refusal = std::move(reply)};
+    return Admission{.refusal = std::move(reply), .known = known};
   };
   const KvTarget target = parse_kv_target(head.target);
   // Only "is it alive?" is answered to a stranger.
-  if (target.route != Route::kHealth && !access_.admits(head.authorization, peer)) {
+  if (target.route != Route::kHealth && !known) {
     return refuse(access_.token.empty() ? status_only(403) : unauthorized());
   }
   const bool has_body = head.chunked || head.content_length.value_or(0) > 0;
-  if (!has_body) return {};
+  if (!has_body) return {.known = known};
   if (head.method == Method::kOther) return refuse(not_implemented());
   const bool writes = target.route == Route::kValue || target.route == Route::kBatch;
   if (head.method != Method::kPut || !writes) {
@@ -70,7 +71,7 @@ KvService::Admission KvService::admit(const http::RequestHead& head, const IpAdd
   const std::uint64_t length = head.content_length.value_or(0);
   if (length > limits_.value_bytes) return refuse(status_only(413));
   if (length > room) return refuse(status_only(507));
-  return {.body_limit = std::min<std::uint64_t>(limits_.value_bytes, room)};
+  return {.body_limit = std::min<std::uint64_t>(limits_.value_bytes, room), .known = known};
 }
 
 std::optional<KvReply> KvService::handle(ClientId client, const http::RequestHead& head,

@@ -77,6 +77,7 @@ class KvService {
   struct Admission {
     std::optional<KvReply> refusal = {};
     std::uint64_t body_limit = 0;
+    bool known = false;  // has shown that it may use the store
   };
   Admission admit(const http::RequestHead& head, const IpAddress& peer,
                   std::uint64_t receiving_bytes);

@@ -41,6 +41,8 @@ class Stream {
   virtual bool push() { return true; }
   // Something has come, of a handshake or a message, and no whole one is there yet.
   virtual bool in_between() const { return false; }
+  // Keys and buffers are kept for the peer: it costs more than its socket.
+  virtual bool has_session() const { return false; }
   // What went wrong when a call failed with EPROTO; for a person.
   virtual std::string_view trouble() const { return {}; }
 
