@@ -22,7 +22,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 2;
+inline constexpr std::uint32_t kBorderVersion = 3;
 
 // Where an error is written: never allocates, always terminated.
 struct ErrorText {
@@ -93,6 +93,9 @@ class Backend {
   // Makes a blocked execute() return kFailed soon, and every later one too. Any thread, any time.
   virtual void abort() noexcept = 0;
   virtual void destroy() noexcept = 0;
+  // How many operations it lets be under way at once: so many may be pending, and end in any order.
+  // On all ranks they begin in the same order.
+  virtual int most_under_way() const noexcept { return 1; }
 
  protected:
   ~Backend() = default;

@@ -2,7 +2,8 @@
 //
 // Compiled into a module of its own; neither the driver nor NCCL is linked (nccl/libraries.h). Each
 // process set has its communicators, one for each of HOROVOD_NUM_NCCL_STREAMS streams, made when
-// the first tensor shows which device this rank uses.
+// the first tensor shows which device this rank uses. Operations take them in turn, in the order
+// that is the same on all ranks, and so many are under way at once.
 #include <sched.h>
 
 #include <algorithm>
@@ -101,12 +102,16 @@ class NcclBackend final : public Backend {
     }
     gpu_->recycle(found->second.done);
     running_.erase(found);
-    if (progress == Progress::kDone) return Progress::kDone;
+    // A kernel that was broken off has ended, too.
+    if (progress == Progress::kDone && !broken_off_) return Progress::kDone;
+    if (broken_off_) error.set("another operation failed");
     break_off();
     return Progress::kFailed;
   }
 
   void abort() noexcept override { aborted_ = true; }
+
+  int most_under_way() const noexcept override { return static_cast<int>(ids_.size()); }
 
   void destroy() noexcept override {
     if (aborted_) break_off();
@@ -131,6 +136,7 @@ class NcclBackend final : public Backend {
   // Kernels of a broken job wait for peers that are gone; only this ends them.
   void break_off() {
     aborted_ = true;
+    broken_off_ = true;
     for (const auto& each : communicators_) each->break_off();
   }
 
@@ -365,6 +371,7 @@ class NcclBackend final : public Backend {
   std::uint64_t last_ticket_ = 0;
   int lane_ = 0;  // of the step that is being given
   std::atomic<bool> aborted_{false};
+  bool broken_off_ = false;
 };
 
 const char* version() noexcept { return nccl::nccl_version(); }

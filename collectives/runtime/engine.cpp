@@ -5,7 +5,6 @@
 
 #include "collectives/control/messages.h"
 #include "collectives/fusion/fusion_plan.h"
-#include "collectives/runtime/executor.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::collectives {
@@ -152,8 +151,12 @@ bool Engine::step(Deadline deadline, bool take) {
   if (look_at_lane()) worked = true;
   call_if_late();
   if (coordinator_ && coordinate()) worked = true;
+  if (!ended() && look_at_steps()) worked = true;
   if (ended()) return true;
-  if (!worked && gathering_until_) {  // whoever drives has to be back by then
+  if (something_under_way()) {  // its end comes without a message
+    deadline = kNoWait;
+    worked = true;
+  } else if (!worked && gathering_until_) {  // whoever drives has to be back by then
     deadline = *gathering_until_;
     worked = true;
   } else {
@@ -181,6 +184,9 @@ bool Engine::step(Deadline deadline, bool take) {
 // The guard is to miss the others as long as this rank waits for them, wherever whoever drives
 // sleeps.
 void Engine::mind_others() {
+  const auto runs = std::find_if(under_way_.begin(), under_way_.end(),
+                                 [](const auto& step) { return step != nullptr; });
+  if (runs != under_way_.end()) return guard_->waits_in((*runs)->set->id);
   const auto waits = [](const auto& set) {
     return set.second->pending.size() > 0 || set.second->joining != nullptr;
   };
@@ -326,6 +332,10 @@ OperationPtr Engine::take_pending(ProcessSet& set, const Told& each) {
 
 void Engine::run_step(const std::vector<const Told*>& step) {
   const Verdict& first = *step.front()->verdict;
+  const bool alone = first.agreed.action == Action::kShutdown ||
+                     first.agreed.action == Action::kAddProcessSet ||
+                     first.agreed.action == Action::kRemoveProcessSet;
+  if (alone && !wait_for_steps(1)) return;
   if (first.agreed.action == Action::kShutdown) return leave(first);
   const auto found = sets_.find(first.agreed.process_set);
   if (found == sets_.end() || found->second->index < 0) return;  // coordinated only
@@ -348,46 +358,6 @@ void Engine::run_step(const std::vector<const Told*>& step) {
   if (operation == nullptr) return;  // of a group that this rank sees otherwise
   if (!first.numbers.empty()) operation->number = first.numbers.front();
   finish(operation, first.status, first.error);
-}
-
-void Engine::run_collective(ProcessSet& set, const std::vector<const Told*>& step) {
-  std::vector<const Verdict*> verdicts;
-  std::vector<OperationPtr> owned;
-  std::vector<Operation*> operations;
-  const Verdict& first = *step.front()->verdict;
-  verdicts.reserve(step.size());
-  owned.reserve(step.size());
-  operations.reserve(step.size());
-  for (const Told* each : step) {
-    const Verdict& verdict = *each->verdict;
-    verdicts.push_back(&verdict);
-    owned.push_back(take_pending(set, *each));
-    operations.push_back(owned.back().get());
-    const bool joined = std::count(verdict.joined.begin(), verdict.joined.end(), set.index) > 0;
-    if (operations.back() == nullptr && !joined) {
-      for (OperationPtr& operation : owned) {
-        if (operation != nullptr) set.add_pending(std::move(operation));
-      }
-      return give_up("it never asked for '" + verdict.agreed.name + "', which it is told to run");
-    }
-  }
-  observer_.step_begins(verdicts, Clock::now());
-  guard_->waits_in(set.id);
-  Execution outcome = execute(set, verdicts, operations, parameters_, observer_.activities());
-  observer_.step_ends(verdicts, outcome.kind == Execution::Kind::kDone, Clock::now());
-  if (outcome.kind == Execution::Kind::kBroken) {
-    for (OperationPtr& operation : owned) {
-      if (operation != nullptr) set.add_pending(std::move(operation));
-    }
-    if (const auto who = silent_ranks(); !who.empty()) {
-      const std::string what = action_name(first.agreed.action) + " '" + first.agreed.name + "'";
-      return end_for_silence("in " + what, who);
-    }
-    return data_plane_failed(std::move(outcome.text));
-  }
-  const bool good = outcome.kind == Execution::Kind::kDone;
-  if (tuning_ && good) note_reductions(set, verdicts);
-  finish_all(owned, good ? HORA_OK : HORA_UNSUPPORTED, outcome.text);
 }
 
 void Engine::add_set(const Verdict& verdict, const OperationPtr& operation) {

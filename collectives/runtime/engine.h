@@ -22,6 +22,7 @@
 #include "collectives/negotiation/response_cache.h"
 #include "collectives/negotiation/stall_inspector.h"
 #include "collectives/runtime/backend_pool.h"
+#include "collectives/runtime/executor.h"
 #include "collectives/runtime/express.h"
 #include "collectives/runtime/guard.h"
 #include "collectives/runtime/process_set.h"
@@ -109,7 +110,6 @@ class Engine {
   void look_for_stalls();
   void carry_out(const std::vector<Told>& list);
   void run_step(const std::vector<const Told*>& step);
-  void run_collective(ProcessSet& set, const std::vector<const Told*>& step);
   void add_set(const Verdict& verdict, const OperationPtr& operation);
   void remove_set(const Verdict& verdict, const OperationPtr& operation);
   void finish(const OperationPtr& operation, hora_status status, std::string_view text);
@@ -123,6 +123,25 @@ class Engine {
   std::string name_rank(int rank) const;
   std::optional<std::string> stop_reason();
   const Introduction& agreed_settings() const { return world_.introductions.front(); }
+
+  // engine_steps.cpp
+  struct Reduced {
+    std::string name;
+    std::int64_t bytes;
+  };
+  struct UnderWay {
+    ProcessSet* set;
+    std::vector<OperationPtr> operations;  // null where this rank has joined
+    RunningStep run;
+    std::vector<Reduced> reductions;  // to be measured
+  };
+  void run_collective(ProcessSet& set, const std::vector<const Told*>& step);
+  bool something_under_way() const { return under_way_count_ > 0; }
+  bool wait_for_steps(int most);
+  bool look_at_steps();
+  int free_place() const;
+  void end_step(int place, UnderWay& step);
+  void abandon_steps();
 
   // engine_express.cpp
   bool go_express(ProcessSet& world, OperationPtr& operation);
@@ -153,7 +172,8 @@ class Engine {
 
   // engine_tune.cpp
   void start_tuning();
-  void note_reductions(const ProcessSet& set, const std::vector<const Verdict*>& verdicts);
+  static std::vector<Reduced> reductions_of(const ProcessSet& set,
+                                            const std::vector<const Verdict*>& verdicts);
   void add_change(std::vector<Told>& list);
   void change_parameters(const Verdict& verdict);
 
@@ -195,6 +215,8 @@ class Engine {
   std::optional<Coordinator> coordinator_;  // rank 0
   StallInspector stalls_;                   // coordinator
   Express express_;
+  std::vector<std::unique_ptr<UnderWay>> under_way_;  // by place; null: free
+  int under_way_count_ = 0;
   std::atomic<std::uint64_t> express_runs_{0};
   std::string why_no_lane_;
   std::optional<Guard> guard_;

@@ -191,6 +191,7 @@ void Engine::fail_everything(const std::string& text) {
     pool_.abort_all();
   }
   leave_lane();
+  abandon_steps();
   std::vector<OperationPtr> open = queue_.close(text);
   if (express_.operation) open.push_back(std::exchange(express_.operation, nullptr));
   for (auto& [id, set] : sets_) {

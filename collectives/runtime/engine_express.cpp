@@ -249,8 +249,9 @@ void Engine::run_express(Lane& lane, const ProcessSet& world, Operation& operati
   const Verdict* const step[] = {verdict};
   const auto now = Clock::now();
   observer_.agreed(step, now);
-  observer_.step_begins(step, now);
-  Activities* const activities = observer_.activities();
+  const int place = free_place();
+  observer_.step_begins(place, step, now);
+  Activities* const activities = observer_.activities(place);
   if (activities != nullptr) {
     activities->begin(
         activity_name(express_.rows.backend(request), static_cast<hora_operation>(request.action))
@@ -258,7 +259,7 @@ void Engine::run_express(Lane& lane, const ProcessSet& world, Operation& operati
   }
   take_express(lane, operation, express_.gathered, world_.settings.rank);
   if (activities != nullptr) activities->end();
-  observer_.step_ends(step, true, now);
+  observer_.step_ends(place, true, now);
 }
 
 }  // namespace hora::collectives

@@ -30,16 +30,20 @@ void Engine::start_tuning() {
                      agreed.cache_capacity > 0});
 }
 
-void Engine::note_reductions(const ProcessSet& set, const std::vector<const Verdict*>& verdicts) {
+// What of a step is measured, once it has ended.
+std::vector<Engine::Reduced> Engine::reductions_of(const ProcessSet& set,
+                                                   const std::vector<const Verdict*>& verdicts) {
+  std::vector<Reduced> reductions;
   const Request& first = verdicts.front()->agreed;
-  if (set.id != 0 || first.action != Action::kAllreduce || first.reduce_op == HORA_ADASUM) return;
-  const auto now = Clock::now();
+  if (set.id != 0 || first.action != Action::kAllreduce || first.reduce_op == HORA_ADASUM) {
+    return reductions;
+  }
   for (const Verdict* verdict : verdicts) {
     const Request& agreed = verdict->agreed;
-    tuning_->ran(agreed.name,
-                 element_count(agreed.shape) * static_cast<std::int64_t>(dtype_bytes(agreed.dtype)),
-                 now);
+    reductions.push_back({agreed.name, element_count(agreed.shape) *
+                                           static_cast<std::int64_t>(dtype_bytes(agreed.dtype))});
   }
+  return reductions;
 }
 
 // Rank 0: what is told next is told with it, and runs after it.

@@ -12,22 +12,9 @@ namespace hora::collectives {
 
 namespace {
 
-Execution broken(std::string text) { return {Execution::Kind::kBroken, std::move(text)}; }
-
 std::int64_t sum(const std::vector<std::int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), INT64_C(0));
 }
-
-// Everything that a step points to.
-struct Prepared {
-  Step step;
-  std::vector<Piece> pieces;
-  std::vector<std::int64_t> send_counts;
-  std::vector<std::int64_t> receive_counts;
-  std::vector<ResultBuffer> stand_ins;  // for the tensors of a rank that has joined
-  std::int64_t bytes = 0;               // the same on every rank
-  bool by_adasum = false;
-};
 
 std::vector<std::int64_t> with_rows(const std::vector<std::int64_t>& shape, std::int64_t rows) {
   std::vector<std::int64_t> result = shape;
@@ -48,7 +35,7 @@ bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, con
   return device == HORA_CPU_DEVICE && buffer.allocate(bytes);
 }
 
-bool add_elementwise(Prepared& prepared, const Verdict& verdict, const Operation* operation) {
+bool add_elementwise(PreparedStep& prepared, const Verdict& verdict, const Operation* operation) {
   Piece piece;
   piece.count = operation != nullptr ? operation->count : element_count(verdict.agreed.shape);
   const auto bytes = piece.count * static_cast<std::int64_t>(dtype_bytes(verdict.agreed.dtype));
@@ -74,7 +61,7 @@ bool add_elementwise(Prepared& prepared, const Verdict& verdict, const Operation
 }
 
 // Operations whose result the library allocates: `rows` of it on this rank.
-bool add_with_result(Prepared& prepared, Operation& operation, std::int64_t rows) {
+bool add_with_result(PreparedStep& prepared, Operation& operation, std::int64_t rows) {
   const std::int64_t row = row_elements(operation.request.shape);
   const auto width = static_cast<std::int64_t>(dtype_bytes(operation.request.dtype));
   std::int64_t bytes = 0;
@@ -92,7 +79,7 @@ void scale_counts(std::vector<std::int64_t>& rows, std::int64_t row) {
   for (std::int64_t& each : rows) each *= row;
 }
 
-bool prepare_gather(Prepared& prepared, const Verdict& verdict, Operation& operation) {
+bool prepare_gather(PreparedStep& prepared, const Verdict& verdict, Operation& operation) {
   prepared.receive_counts = verdict.numbers;
   const std::int64_t rows = sum(prepared.receive_counts);
   const std::int64_t row = row_elements(operation.request.shape);
@@ -101,7 +88,7 @@ bool prepare_gather(Prepared& prepared, const Verdict& verdict, Operation& opera
   return add_with_result(prepared, operation, rows);
 }
 
-bool prepare_alltoall(Prepared& prepared, const Verdict& verdict, Operation& operation) {
+bool prepare_alltoall(PreparedStep& prepared, const Verdict& verdict, Operation& operation) {
   operation.received_splits = verdict.numbers;
   prepared.send_counts = operation.request.splits;
   prepared.receive_counts = verdict.numbers;
@@ -112,7 +99,7 @@ bool prepare_alltoall(Prepared& prepared, const Verdict& verdict, Operation& ope
   return add_with_result(prepared, operation, rows);
 }
 
-bool prepare_scatter(Prepared& prepared, const ProcessSet& set, Operation& operation) {
+bool prepare_scatter(PreparedStep& prepared, const ProcessSet& set, Operation& operation) {
   const std::vector<std::int64_t>& shape = operation.request.shape;
   prepared.receive_counts = even_rows(shape[0], set.size());
   const std::int64_t mine = prepared.receive_counts[static_cast<std::size_t>(set.index)];
@@ -122,7 +109,8 @@ bool prepare_scatter(Prepared& prepared, const ProcessSet& set, Operation& opera
   return add_with_result(prepared, operation, mine);
 }
 
-bool prepare(Prepared& prepared, const ProcessSet& set, const std::vector<const Verdict*>& verdicts,
+bool prepare(PreparedStep& prepared, const ProcessSet& set,
+             const std::vector<const Verdict*>& verdicts,
              const std::vector<Operation*>& operations) {
   const Request& agreed = verdicts.front()->agreed;
   Step& step = prepared.step;
@@ -169,7 +157,7 @@ bool prepare(Prepared& prepared, const ProcessSet& set, const std::vector<const 
 }
 
 // Its id; nothing when there is none.
-std::optional<std::string> choose_backend(const ProcessSet& set, const Prepared& prepared,
+std::optional<std::string> choose_backend(const ProcessSet& set, const PreparedStep& prepared,
                                           const Parameters& parameters, std::string& why_not) {
   SelectionQuery query;
   // Adasum is made of alltoalls and allgathers.
@@ -187,13 +175,6 @@ std::optional<std::string> choose_backend(const ProcessSet& set, const Prepared&
             std::string(dtype_name(query.dtype)) + (query.gpu ? " on a GPU" : " in host memory") +
             "; hora_describe() and horarun --check-build --verbose tell what is missing";
   return std::nullopt;
-}
-
-bool run_to_end(Backend& backend, const Step& step, ErrorText& error) {
-  std::uint64_t ticket = 0;
-  Progress progress = backend.execute(step, &ticket, error);
-  while (progress == Progress::kPending) progress = backend.poll(ticket, error);
-  return progress == Progress::kDone;
 }
 
 }  // namespace
@@ -219,37 +200,73 @@ std::string activity_name(std::string_view backend, hora_operation operation, bo
   }
 }
 
-Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
-                  const std::vector<Operation*>& operations, const Parameters& parameters,
-                  Activities* activities) {
-  Prepared prepared;
-  if (!prepare(prepared, set, verdicts, operations)) {
-    return broken("not enough memory for the result of " +
-                  action_name(verdicts.front()->agreed.action) + " '" +
-                  verdicts.front()->agreed.name + "'");
+RunningStep::RunningStep(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
+                         const std::vector<Operation*>& operations, const Parameters& parameters)
+    : agreed_(&verdicts.front()->agreed), set_(&set) {
+  if (!prepare(prepared_, set, verdicts, operations)) {
+    end(State::kBroken, "not enough memory for the result of " + what());
+    return;
   }
   std::string why_not;
-  const auto chosen = choose_backend(set, prepared, parameters, why_not);
-  if (!chosen) return {Execution::Kind::kUnsupported, std::move(why_not)};
-  Backend* const backend = set.find_backend(*chosen);
-  prepared.step.activities = activities;
-  prepared.step.small_bytes = parameters.shm_small_bytes;
-  prepared.step.part_bytes = parameters.shm_part_bytes;
-  ErrorText error;
+  auto chosen = choose_backend(set, prepared_, parameters, why_not);
+  if (!chosen) {
+    end(State::kUnsupported, std::move(why_not));
+    return;
+  }
+  backend_id_ = std::move(*chosen);
+  backend_ = set.find_backend(backend_id_);
+  prepared_.step.small_bytes = parameters.shm_small_bytes;
+  prepared_.step.part_bytes = parameters.shm_part_bytes;
+}
+
+int RunningStep::most_under_way() const {
+  return backend_ == nullptr || prepared_.by_adasum ? 1 : backend_->most_under_way();
+}
+
+RunningStep::State RunningStep::begin(Activities* activities) {
+  if (state_ != State::kReady) return state_;
+  Step& step = prepared_.step;
+  step.activities = activities;
   if (activities != nullptr) {
-    const auto operation = static_cast<hora_operation>(prepared.step.operation);
-    const bool by_adasum = prepared.step.reduce_op == HORA_ADASUM;
-    activities->begin(activity_name(*chosen, operation, by_adasum).c_str());
+    activities->begin(activity_name(backend_id_, static_cast<hora_operation>(step.operation),
+                                    step.reduce_op == HORA_ADASUM)
+                          .c_str());
   }
-  const bool good = prepared.by_adasum
-                        ? adasum(*backend, set.index, set.size(), prepared.step, error)
-                        : run_to_end(*backend, prepared.step, error);
-  if (activities != nullptr) activities->end();
-  if (!good) {
-    return broken(action_name(verdicts.front()->agreed.action) + " '" +
-                  verdicts.front()->agreed.name + "': " + error.text);
+  ErrorText error;
+  Progress progress = Progress::kFailed;
+  if (prepared_.by_adasum) {
+    const bool good = adasum(*backend_, set_->index, set_->size(), step, error);
+    progress = good ? Progress::kDone : Progress::kFailed;
+  } else {
+    progress = backend_->execute(step, &ticket_, error);
   }
-  return {};
+  return follow(progress, error);
+}
+
+RunningStep::State RunningStep::look() {
+  if (state_ != State::kUnderWay) return state_;
+  ErrorText error;
+  return follow(backend_->poll(ticket_, error), error);
+}
+
+RunningStep::State RunningStep::follow(Progress progress, const ErrorText& error) {
+  if (progress == Progress::kPending) {
+    if (state_ == State::kReady) what_ = what();
+    agreed_ = nullptr;
+    return state_ = State::kUnderWay;
+  }
+  if (prepared_.step.activities != nullptr) prepared_.step.activities->end();
+  if (progress == Progress::kDone) return state_ = State::kDone;
+  return end(State::kBroken, what() + ": " + error.text);
+}
+
+RunningStep::State RunningStep::end(State state, std::string text) {
+  text_ = std::move(text);
+  return state_ = state;
+}
+
+std::string RunningStep::what() const {
+  return agreed_ == nullptr ? what_ : action_name(agreed_->action) + " '" + agreed_->name + "'";
 }
 
 }  // namespace hora::collectives

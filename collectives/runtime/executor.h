@@ -1,35 +1,77 @@
 // Runs what has been agreed: verdicts with this rank's operations become a Step for a backend.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/autotune/parameters.h"
+#include "collectives/backends/backend.h"
 #include "collectives/negotiation/request.h"
+#include "collectives/runtime/operation.h"
 #include "collectives/runtime/process_set.h"
 
 namespace hora::collectives {
-
-struct Execution {
-  enum class Kind {
-    kDone,         // the operations hold their results
-    kUnsupported,  // agreed on all ranks: no backend can do it. `text` says why
-    kBroken,       // the data plane failed: the world is unusable
-  };
-  Kind kind = Kind::kDone;
-  std::string text;
-};
 
 // "GLOO_ALLREDUCE": what the timeline shows while the backend works.
 std::string activity_name(std::string_view backend, hora_operation operation,
                           bool by_adasum = false);
 
-// The verdicts of one fused step, all OK and alike but for name and shape, and the operation of
-// this rank for each: null where this rank has joined. Blocks until done; `activities` (may be
-// null) is told what is being done meanwhile.
-Execution execute(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
-                  const std::vector<Operation*>& operations, const Parameters& parameters,
-                  Activities* activities);
+// A step, and everything that it points to.
+struct PreparedStep {
+  Step step;
+  std::vector<Piece> pieces;
+  std::vector<std::int64_t> send_counts;
+  std::vector<std::int64_t> receive_counts;
+  std::vector<ResultBuffer> stand_ins;  // for the tensors of a rank that has joined
+  std::int64_t bytes = 0;               // the same on every rank
+  bool by_adasum = false;
+};
+
+// One fused step of this rank, from what has been agreed to its results.
+class RunningStep {
+ public:
+  enum class State {
+    kReady,
+    kUnderWay,     // to be looked after
+    kDone,         // the operations hold their results
+    kUnsupported,  // agreed on all ranks: no backend can do it. text() says why
+    kBroken,       // the data plane failed: the world is unusable. text() says why
+  };
+
+  // The verdicts, all OK and alike but for name and shape, and the operation of this rank for each:
+  // null where this rank has joined. The verdicts are needed until it is under way, set and
+  // operations to the end.
+  RunningStep(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
+              const std::vector<Operation*>& operations, const Parameters& parameters);
+  RunningStep(RunningStep&&) = default;
+  RunningStep& operator=(RunningStep&&) = delete;
+
+  // How many steps may be under way once this one is; 1: it begins when no other one is.
+  int most_under_way() const;
+  // Blocks where the backend does; `activities` (may be null) is told what is being done until the
+  // end.
+  State begin(Activities* activities);
+  State look();
+
+  State state() const { return state_; }
+  const std::string& text() const { return text_; }
+  std::string what() const;  // "allreduce 'x'": for people
+
+ private:
+  State follow(Progress progress, const ErrorText& error);
+  State end(State state, std::string text);
+
+  PreparedStep prepared_;
+  const Request* agreed_;  // the first one's; null once it is under way
+  std::string what_;       // from then on
+  ProcessSet* set_;
+  Backend* backend_ = nullptr;
+  std::string backend_id_;
+  std::uint64_t ticket_ = 0;
+  State state_ = State::kReady;
+  std::string text_;
+};
 
 }  // namespace hora::collectives

@@ -189,8 +189,13 @@ void ChromeFormat::agree(std::uint32_t number, TraceLabel label, std::int64_t ti
   }
 }
 
-void ChromeFormat::start_step(std::string_view numbers, std::int64_t time_ns) {
-  end_step(false, time_ns);  // if its end was lost
+ChromeFormat::Step& ChromeFormat::step(std::uint16_t place) {
+  if (place >= steps_.size()) steps_.resize(place + std::size_t{1});
+  return steps_[place];
+}
+
+void ChromeFormat::start_step(Step& step, std::string_view numbers, std::int64_t time_ns) {
+  end_step(step, false, time_ns);  // if its end was lost
   for (std::size_t at = 0; at + sizeof(std::uint32_t) <= numbers.size();
        at += sizeof(std::uint32_t)) {
     std::uint32_t number = 0;
@@ -198,7 +203,7 @@ void ChromeFormat::start_step(std::string_view numbers, std::int64_t time_ns) {
     Tensor& state = tensor(number);
     if (state.phase != Phase::kAgreed) continue;
     state.phase = Phase::kRunning;
-    running_.push_back(number);
+    step.tensors.push_back(number);
     emit('B', label_text(state.label), number, state.agreed_ns);
     if (time_ns - state.agreed_ns < kShortestWaitNs) continue;
     emit('B', "WAIT_FOR_OTHER_TENSOR_DATA", number, state.agreed_ns);
@@ -206,16 +211,16 @@ void ChromeFormat::start_step(std::string_view numbers, std::int64_t time_ns) {
   }
 }
 
-void ChromeFormat::end_step(bool good, std::int64_t time_ns) {
-  for (const std::uint32_t number : running_) {
-    for (int i = 0; i < open_activities_; ++i) emit_end(number, time_ns);
+void ChromeFormat::end_step(Step& step, bool good, std::int64_t time_ns) {
+  for (const std::uint32_t number : step.tensors) {
+    for (int i = 0; i < step.open_activities; ++i) emit_end(number, time_ns);
     Tensor& state = tensor(number);
     const bool has_output = good && state.label != TraceLabel::kBarrier;
     emit_end(number, time_ns, has_output ? std::string_view(state.outcome) : std::string_view());
     state.phase = Phase::kIdle;
   }
-  running_.clear();
-  open_activities_ = 0;
+  step.tensors.clear();
+  step.open_activities = 0;
 }
 
 void ChromeFormat::consume(const char* bytes) {
@@ -240,18 +245,22 @@ void ChromeFormat::consume(const char* bytes) {
     case TraceKind::kAgreed:
       return agree(record.tensor, static_cast<TraceLabel>(record.value), record.time_ns);
     case TraceKind::kStepBegins:
-      return start_step(payload, record.time_ns);
-    case TraceKind::kActivityBegins:
-      ++open_activities_;
-      for (const std::uint32_t number : running_) emit('B', payload, number, record.time_ns);
+      return start_step(step(record.extra), payload, record.time_ns);
+    case TraceKind::kActivityBegins: {
+      Step& its = step(record.extra);
+      ++its.open_activities;
+      for (const std::uint32_t number : its.tensors) emit('B', payload, number, record.time_ns);
       return;
-    case TraceKind::kActivityEnds:
-      if (open_activities_ == 0) return;  // begun before the recording
-      --open_activities_;
-      for (const std::uint32_t number : running_) emit_end(number, record.time_ns);
+    }
+    case TraceKind::kActivityEnds: {
+      Step& its = step(record.extra);
+      if (its.open_activities == 0) return;  // begun before the recording
+      --its.open_activities;
+      for (const std::uint32_t number : its.tensors) emit_end(number, record.time_ns);
       return;
+    }
     case TraceKind::kStepEnds:
-      return end_step(record.value != 0, record.time_ns);
+      return end_step(step(record.extra), record.value != 0, record.time_ns);
     case TraceKind::kCycle:
       return remark("CYCLE_START", record.time_ns);
     case TraceKind::kLost:

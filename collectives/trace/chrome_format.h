@@ -58,8 +58,13 @@ class ChromeFormat {
   void set_shape(Tensor& tensor, std::uint32_t dtype, std::string_view shape);
   void start_negotiation(std::uint32_t number, TraceLabel label, std::int64_t time_ns);
   void agree(std::uint32_t number, TraceLabel label, std::int64_t time_ns);
-  void start_step(std::string_view numbers, std::int64_t time_ns);
-  void end_step(bool good, std::int64_t time_ns);
+  struct Step {
+    std::vector<std::uint32_t> tensors;  // those that run in it
+    int open_activities = 0;
+  };
+  Step& step(std::uint16_t place);
+  void start_step(Step& step, std::string_view numbers, std::int64_t time_ns);
+  void end_step(Step& step, bool good, std::int64_t time_ns);
 
   // Pieces of an event; the line is given to the sink by finish().
   void open(char phase, std::int64_t time_ns);
@@ -72,9 +77,8 @@ class ChromeFormat {
 
   TraceIdentity identity_;
   EventSink& sink_;
-  std::vector<Tensor> tensors_;         // by number
-  std::vector<std::uint32_t> running_;  // tensors of the step that runs
-  int open_activities_ = 0;
+  std::vector<Tensor> tensors_;  // by number
+  std::vector<Step> steps_;      // by place
   std::int64_t newest_ns_ = 0;
   std::string line_;
 };

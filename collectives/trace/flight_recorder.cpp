@@ -124,15 +124,19 @@ void FlightRecorder::agreed(std::span<const Verdict* const> verdicts, Clock::tim
   }
 }
 
-void FlightRecorder::step_begins(std::span<const Verdict* const> step, Clock::time_point now) {
+void FlightRecorder::step_begins(int place, std::span<const Verdict* const> step,
+                                 Clock::time_point now) {
   if (page_ == nullptr || step.empty()) return;
+  begun_[static_cast<std::size_t>(place) % begun_.size()] = steps_;
   write_note(page_->steps[steps_++ % kFlightSteps], stamp_ += 2, nanoseconds(now), step.size(),
              step.front()->agreed);
 }
 
-void FlightRecorder::step_ends(Clock::time_point now) {
+void FlightRecorder::step_ends(int place, Clock::time_point now) {
   if (page_ == nullptr || steps_ == 0) return;
-  page_->steps[(steps_ - 1) % kFlightSteps].ended_ns = nanoseconds(now);
+  const std::size_t step = begun_[static_cast<std::size_t>(place) % begun_.size()];
+  // Its note may have been taken by a newer one.
+  if (steps_ - step <= kFlightSteps) page_->steps[step % kFlightSteps].ended_ns = nanoseconds(now);
   ++page_->collectives;
 }
 

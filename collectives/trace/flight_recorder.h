@@ -2,6 +2,7 @@
 // it by SIGKILL. Always on; without an agent it does nothing.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -29,8 +30,8 @@ class FlightRecorder {
   // See Observer. `agreed` for what this rank asked for.
   void taken(const Request& request, Clock::time_point submitted);
   void agreed(std::span<const Verdict* const> verdicts, Clock::time_point now);
-  void step_begins(std::span<const Verdict* const> step, Clock::time_point now);
-  void step_ends(Clock::time_point now);
+  void step_begins(int place, std::span<const Verdict* const> step, Clock::time_point now);
+  void step_ends(int place, Clock::time_point now);
   void world_ended();
 
  private:
@@ -40,6 +41,8 @@ class FlightRecorder {
   std::uint64_t stamp_ = 0;
   std::size_t asked_ = 0;  // notes of each kind so far
   std::size_t steps_ = 0;
+  // Of the step in each place: its number among all. More places than these are not told apart.
+  std::array<std::size_t, rendezvous::kFlightSteps> begun_{};
 };
 
 }  // namespace hora::collectives

@@ -23,15 +23,16 @@ class Observer {
   virtual void arrived(int /*rank*/, const Request&) noexcept {}
   // A round of verdicts has come; the steps that they make are run next.
   virtual void agreed(std::span<const Verdict* const>, Clock::time_point /*now*/) noexcept {}
-  // One step: the operations that run together. `activities` may be told between the two calls.
-  virtual void step_begins(std::span<const Verdict* const>, Clock::time_point /*now*/) noexcept {}
-  virtual void step_ends(std::span<const Verdict* const>, bool /*good*/,
-                         Clock::time_point /*now*/) noexcept {}
+  // One step: the operations that run together. Its place is the first, from 0, that no other step
+  // has that is under way; its activities may be told between the two calls.
+  virtual void step_begins(int /*place*/, std::span<const Verdict* const>,
+                           Clock::time_point /*now*/) noexcept {}
+  virtual void step_ends(int /*place*/, bool /*good*/, Clock::time_point /*now*/) noexcept {}
   // No operation will run any more, for this reason.
   virtual void world_ended(std::string_view /*why*/) noexcept {}
 
   // Null when nobody wants to know what a step is doing.
-  virtual Activities* activities() noexcept { return nullptr; }
+  virtual Activities* activities(int /*place*/) noexcept { return nullptr; }
 };
 
 }  // namespace hora::collectives

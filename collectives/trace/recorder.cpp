@@ -56,29 +56,38 @@ void Recorder::agreed(std::span<const Verdict* const> verdicts, Clock::time_poin
   });
 }
 
-void Recorder::step_begins(std::span<const Verdict* const> step, Clock::time_point now) noexcept {
-  flight_.step_begins(step, now);
-  tell_timeline([&](Timeline& timeline) { timeline.step_begins(step); });
+void Recorder::step_begins(int place, std::span<const Verdict* const> step,
+                           Clock::time_point now) noexcept {
+  flight_.step_begins(place, step, now);
+  tell_timeline([&](Timeline& timeline) { timeline.step_begins(place, step); });
 }
 
-void Recorder::step_ends(std::span<const Verdict* const>, bool good,
-                         Clock::time_point now) noexcept {
-  flight_.step_ends(now);
-  tell_timeline([&](Timeline& timeline) { timeline.step_ends(good); });
+void Recorder::step_ends(int place, bool good, Clock::time_point now) noexcept {
+  flight_.step_ends(place, now);
+  tell_timeline([&](Timeline& timeline) { timeline.step_ends(place, good); });
 }
 
 void Recorder::world_ended(std::string_view) noexcept { flight_.world_ended(); }
 
-Activities* Recorder::activities() noexcept {
-  return timeline_.load(std::memory_order_relaxed) == nullptr ? nullptr : this;
+Activities* Recorder::activities(int place) noexcept {
+  if (timeline_.load(std::memory_order_relaxed) == nullptr) return nullptr;
+  const auto at = static_cast<std::size_t>(place);
+  try {
+    while (activities_.size() <= at) {
+      activities_.emplace_back(*this, static_cast<int>(activities_.size()));
+    }
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+  return &activities_[at];
 }
 
-void Recorder::begin(const char* name) noexcept {
-  tell_timeline([&](Timeline& timeline) { timeline.activity_begins(name); });
+void Recorder::StepActivities::begin(const char* name) noexcept {
+  recorder_.tell_timeline([&](Timeline& timeline) { timeline.activity_begins(place_, name); });
 }
 
-void Recorder::end() noexcept {
-  tell_timeline([](Timeline& timeline) { timeline.activity_ends(); });
+void Recorder::StepActivities::end() noexcept {
+  recorder_.tell_timeline([&](Timeline& timeline) { timeline.activity_ends(place_); });
 }
 
 }  // namespace hora::collectives

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -14,7 +15,7 @@
 
 namespace hora::collectives {
 
-class Recorder final : public Observer, private Activities {
+class Recorder final : public Observer {
  public:
   Recorder() = default;
   ~Recorder() override { stop_timeline(); }
@@ -31,19 +32,30 @@ class Recorder final : public Observer, private Activities {
   void taken(const Request& request, Clock::time_point submitted) noexcept override;
   void arrived(int rank, const Request& request) noexcept override;
   void agreed(std::span<const Verdict* const> verdicts, Clock::time_point now) noexcept override;
-  void step_begins(std::span<const Verdict* const> step, Clock::time_point now) noexcept override;
-  void step_ends(std::span<const Verdict* const> step, bool good,
-                 Clock::time_point now) noexcept override;
+  void step_begins(int place, std::span<const Verdict* const> step,
+                   Clock::time_point now) noexcept override;
+  void step_ends(int place, bool good, Clock::time_point now) noexcept override;
   void world_ended(std::string_view why) noexcept override;
-  Activities* activities() noexcept override;
+  Activities* activities(int place) noexcept override;
 
  private:
-  void begin(const char* name) noexcept override;
-  void end() noexcept override;
+  // Of the step in one place.
+  class StepActivities final : public Activities {
+   public:
+    StepActivities(Recorder& recorder, int place) : recorder_(recorder), place_(place) {}
+    void begin(const char* name) noexcept override;
+    void end() noexcept override;
+
+   private:
+    Recorder& recorder_;
+    int place_;
+  };
+
   template <typename Function>
   void tell_timeline(const Function& function) noexcept;
 
   FlightRecorder flight_;
+  std::deque<StepActivities> activities_;  // by place
   std::mutex switching_;
   std::unique_ptr<Timeline> owned_;
   // What the engine's thread uses; it says so in in_use_, and whoever takes it away waits for that.

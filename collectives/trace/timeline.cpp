@@ -216,26 +216,36 @@ void Timeline::agreed(const Verdict& verdict, Clock::time_point now) {
   publish();
 }
 
-void Timeline::step_begins(std::span<const Verdict* const> step) {
+void Timeline::step_begins(int place, std::span<const Verdict* const> step) {
   members_.clear();
   for (const Verdict* verdict : step) members_.push_back(known(verdict->agreed).number);
-  put({.kind = TraceKind::kStepBegins, .time_ns = now_ns()},
+  put({.kind = TraceKind::kStepBegins,
+       .extra = static_cast<std::uint16_t>(place),
+       .time_ns = now_ns()},
       {reinterpret_cast<const char*>(members_.data()), members_.size() * sizeof members_[0]});
   publish();
 }
 
-void Timeline::step_ends(bool good) {
-  put({.kind = TraceKind::kStepEnds, .value = good ? 1u : 0u, .time_ns = now_ns()});
+void Timeline::step_ends(int place, bool good) {
+  put({.kind = TraceKind::kStepEnds,
+       .extra = static_cast<std::uint16_t>(place),
+       .value = good ? 1u : 0u,
+       .time_ns = now_ns()});
   publish();
 }
 
-void Timeline::activity_begins(const char* name) {
-  put({.kind = TraceKind::kActivityBegins, .time_ns = now_ns()}, name);
+void Timeline::activity_begins(int place, const char* name) {
+  put({.kind = TraceKind::kActivityBegins,
+       .extra = static_cast<std::uint16_t>(place),
+       .time_ns = now_ns()},
+      name);
   publish();
 }
 
-void Timeline::activity_ends() {
-  put({.kind = TraceKind::kActivityEnds, .time_ns = now_ns()});
+void Timeline::activity_ends(int place) {
+  put({.kind = TraceKind::kActivityEnds,
+       .extra = static_cast<std::uint16_t>(place),
+       .time_ns = now_ns()});
   publish();
 }
 

@@ -41,10 +41,10 @@ class Timeline {
   void taken(const Request& request, Clock::time_point submitted);
   void arrived(int rank, const Request& request);
   void agreed(const Verdict& verdict, Clock::time_point now);
-  void step_begins(std::span<const Verdict* const> step);
-  void step_ends(bool good);
-  void activity_begins(const char* name);
-  void activity_ends();
+  void step_begins(int place, std::span<const Verdict* const> step);
+  void step_ends(int place, bool good);
+  void activity_begins(int place, const char* name);
+  void activity_ends(int place);
   void cycle();
 
  private:

@@ -8,11 +8,12 @@
 namespace hora::collectives {
 
 enum class TraceKind : std::uint16_t {
-  kTensor,          // payload: the name of tensor number `tensor`, from now on
-  kShape,           // payload: its shape as text; value: its dtype
-  kTaken,           // this rank asks for it; value: TraceLabel
-  kArrived,         // rank `value` asks for it; extra: TraceLabel
-  kAgreed,          // value: TraceLabel, kError when the ranks disagree
+  kTensor,   // payload: the name of tensor number `tensor`, from now on
+  kShape,    // payload: its shape as text; value: its dtype
+  kTaken,    // this rank asks for it; value: TraceLabel
+  kArrived,  // rank `value` asks for it; extra: TraceLabel
+  kAgreed,   // value: TraceLabel, kError when the ranks disagree
+  // extra: the step's place
   kStepBegins,      // payload: the numbers of its tensors (std::uint32_t each)
   kActivityBegins,  // payload: its name
   kActivityEnds,

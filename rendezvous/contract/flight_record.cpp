@@ -50,13 +50,19 @@ std::optional<FlightPage> read_page(std::string_view bytes) {
   return page;
 }
 
-// A note that was being written is passed over, here and below.
-const FlightNote* newest_step(const FlightPage& page) {
+// The one that has lasted longest, else the newest. A note that was being written is passed over,
+// here and below.
+const FlightNote* current_step(const FlightPage& page) {
   const FlightNote* newest = nullptr;
+  const FlightNote* oldest_open = nullptr;
   for (const FlightNote& note : page.steps) {
-    if (is_whole(note) && (newest == nullptr || note.stamp > newest->stamp)) newest = &note;
+    if (!is_whole(note)) continue;
+    if (newest == nullptr || note.stamp > newest->stamp) newest = &note;
+    if (note.ended_ns == 0 && (oldest_open == nullptr || note.stamp < oldest_open->stamp)) {
+      oldest_open = &note;
+    }
   }
-  return newest;
+  return oldest_open != nullptr ? oldest_open : newest;
 }
 
 const FlightNote* oldest_unanswered(const FlightPage& page) {
@@ -117,7 +123,7 @@ std::string describe_flight(std::string_view bytes, std::int64_t now_ns) {
     return "was meeting the other ranks for " + time_since(page->since_ns, now_ns);
   }
   if (!page || page->state != FlightState::kRunning) return {};
-  const FlightNote* step = newest_step(*page);
+  const FlightNote* step = current_step(*page);
   if (step != nullptr && step->ended_ns == 0) {
     return "was in " + operation_text(*step) + " for " + time_since(step->began_ns, now_ns);
   }

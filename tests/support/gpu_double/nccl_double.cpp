@@ -192,8 +192,11 @@ void broadcast(ncclComm& self, const void* from, void* to, std::size_t bytes, in
   if (to != from) std::memmove(to, from, bytes);
 }
 
+std::atomic<int> started_calls{0};
+
 ncclResult_t start(Call call) {
   ncclComm& self = *call.communicator;
+  ++started_calls;
   ++self.running;
   hora::gpu_double::enqueue(call.stream, [&self, call = std::move(call)] {
     if (call.work) {
@@ -241,6 +244,9 @@ using hora::gpu_double::expect_device_memory;
 }  // namespace
 
 extern "C" {
+
+// Of this process; for tests.
+int hora_double_started() { return started_calls; }
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = NCCL_VERSION_CODE;

@@ -89,7 +89,7 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
   recorder.agreed({&news, 1}, Clock::now());
   const Verdict second = verdict_for("grad/8");
   const Verdict* const step[] = {&first, &second};
-  recorder.step_begins(step, Clock::now());
+  recorder.step_begins(0, step, Clock::now());
   CHECK(contains(told(5'000'000'000), "was in allreduce 'grad/7' and 1 more for 5.0 s"));
   {
     const auto standing = rendezvous::read_flight(pages.read(1), now_ns() + 5'000'000'000);
@@ -101,7 +101,7 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
     CHECK(standing->operations[0].for_ns >= 5'000'000'000);
     CHECK(standing->last.empty());
   }
-  recorder.step_ends(Clock::now());
+  recorder.step_ends(0, Clock::now());
   CHECK(rendezvous::read_flight(pages.read(1), now_ns())->last == "allreduce 'grad/7' and 1 more");
   CHECK(contains(told(1'000'000'000),
                  "was in no collective; its last, allreduce 'grad/7' and 1 more, had ended 1.0 s"));
@@ -119,12 +119,43 @@ TEST_CASE("flight recorder: many steps, and names of any length and content") {
     const Verdict* const step[] = {&verdict};
     recorder.taken(verdict.agreed, Clock::now());
     recorder.agreed(step, Clock::now());
-    recorder.step_begins(step, Clock::now());
-    if (i < 999) recorder.step_ends(Clock::now());
+    recorder.step_begins(0, step, Clock::now());
+    if (i < 999) recorder.step_ends(0, Clock::now());
   }
   const std::string text = rendezvous::describe_flight(pages.read(0), now_ns());
   CHECK(contains(text, "was in allreduce 'n999????"));
   CHECK(text.size() < 140);
+}
+
+TEST_CASE("flight recorder: of several steps under way, the one that has lasted longest") {
+  Pages pages(1);
+  FlightRecorder recorder;
+  recorder.open(pages.path(), 0, 0);
+  recorder.joined(1);
+  const auto told = [&] { return rendezvous::describe_flight(pages.read(0), now_ns()); };
+  const auto begin = [&](int place, const std::string& name) {
+    const Verdict verdict = verdict_for(name);
+    const Verdict* const step[] = {&verdict};
+    recorder.step_begins(place, step, Clock::now());
+  };
+  begin(0, "first");
+  begin(1, "second");
+  recorder.step_ends(1, Clock::now());
+  CHECK(contains(told(), "was in allreduce 'first'"));
+  begin(1, "third");
+  recorder.step_ends(0, Clock::now());
+  CHECK(contains(told(), "was in allreduce 'third'"));
+  CHECK(rendezvous::read_flight(pages.read(0), now_ns())->operations.size() == 1);
+  recorder.step_ends(1, Clock::now());
+  CHECK(contains(told(), "was in no collective; its last, allreduce 'third'"));
+  // Steps that have ended since take the note of one that lasts: its end touches none of theirs.
+  begin(0, "long");
+  for (std::size_t i = 0; i < rendezvous::kFlightSteps; ++i) {
+    begin(1, "short");
+    if (i + 1 < rendezvous::kFlightSteps) recorder.step_ends(1, Clock::now());
+  }
+  recorder.step_ends(0, Clock::now());
+  CHECK(contains(told(), "was in allreduce 'short'"));
 }
 
 TEST_CASE("flight recorder: a note that was being written is passed over") {
@@ -134,7 +165,7 @@ TEST_CASE("flight recorder: a note that was being written is passed over") {
   recorder.joined(1);
   const Verdict verdict = verdict_for("whole");
   const Verdict* const step[] = {&verdict};
-  recorder.step_begins(step, Clock::now());
+  recorder.step_begins(0, step, Clock::now());
   std::string bytes = pages.read(0);
   FlightPage page;
   std::memcpy(&page, bytes.data(), sizeof page);
@@ -155,8 +186,8 @@ TEST_CASE("flight recorder: what cannot be the agent's file is not touched") {
   const Verdict verdict = verdict_for("x");
   const Verdict* const step[] = {&verdict};
   recorder.taken(verdict.agreed, Clock::now());
-  recorder.step_begins(step, Clock::now());
-  recorder.step_ends(Clock::now());
+  recorder.step_begins(0, step, Clock::now());
+  recorder.step_ends(0, Clock::now());
   CHECK_FALSE(rendezvous::flight_rank(pages.read(0)));
 }
 
@@ -172,7 +203,7 @@ TEST_CASE("flight recorder: survives the SIGKILL of its writer") {
     recorder.joined(1);
     const Verdict verdict = verdict_for("last words");
     const Verdict* const step[] = {&verdict};
-    recorder.step_begins(step, Clock::now());
+    recorder.step_begins(0, step, Clock::now());
     [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
     while (true) ::pause();
   }

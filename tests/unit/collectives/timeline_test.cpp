@@ -95,12 +95,12 @@ void run_one(Recorder& recorder, const std::string& name) {
   recorder.taken(verdict.agreed, Clock::now());
   recorder.arrived(0, verdict.agreed);
   recorder.agreed(step, Clock::now());
-  recorder.step_begins(step, Clock::now());
-  if (Activities* activities = recorder.activities()) {
+  recorder.step_begins(0, step, Clock::now());
+  if (Activities* activities = recorder.activities(0)) {
     activities->begin("SHM_ALLREDUCE");
     activities->end();
   }
-  recorder.step_ends(step, true, Clock::now());
+  recorder.step_ends(0, true, Clock::now());
 }
 
 }  // namespace
@@ -261,6 +261,36 @@ TEST_CASE("chrome format: a recording that begins in the middle has no end witho
   CHECK(out.lines.empty());
 }
 
+TEST_CASE("chrome format: steps that are under way at once are told apart by their places") {
+  Lines out;
+  ChromeFormat format({}, out);
+  const auto give = [&](TraceRecord head, std::string_view payload = {}) {
+    format.consume(record(head, payload).c_str());
+  };
+  for (std::uint32_t tensor : {1u, 2u}) {
+    give({.kind = TraceKind::kTaken, .tensor = tensor});
+    give({.kind = TraceKind::kAgreed, .tensor = tensor});
+  }
+  out.lines.clear();
+  give({.kind = TraceKind::kStepBegins, .extra = 0}, numbers({1}));
+  give({.kind = TraceKind::kActivityBegins, .extra = 0}, "FIRST");
+  give({.kind = TraceKind::kStepBegins, .extra = 1}, numbers({2}));
+  give({.kind = TraceKind::kActivityBegins, .extra = 1}, "SECOND");
+  give({.kind = TraceKind::kActivityEnds, .extra = 0});
+  give({.kind = TraceKind::kStepEnds, .extra = 0, .value = 1});
+  give({.kind = TraceKind::kStepEnds, .extra = 1, .value = 1});
+  std::string phases[3];
+  for (const std::string& line : out.lines) {
+    const int pid = line.find("\"pid\":1") != std::string::npos ? 1 : 2;
+    const std::size_t name = line.find("\"name\":\"");
+    phases[pid] += line.find("\"ph\":\"E\"") != std::string::npos
+                       ? std::string("end ")
+                       : line.substr(name + 8, line.find('"', name + 8) - name - 8) + " ";
+  }
+  CHECK(phases[1] == "ALLREDUCE FIRST end end ");
+  CHECK(phases[2] == "ALLREDUCE SECOND end end ");
+}
+
 TEST_CASE("chrome format: a mismatch and an activity that failed are closed") {
   Lines out;
   ChromeFormat format({}, out);
@@ -297,7 +327,7 @@ TEST_CASE("timeline: what happened between start and stop is in the file, and no
   TemporaryFile file;
   Recorder recorder;
   run_one(recorder, "before");
-  CHECK(recorder.activities() == nullptr);
+  CHECK(recorder.activities(0) == nullptr);
   REQUIRE(recorder.start_timeline({.path = file.path(), .identity = {}}));
   for (int i = 0; i < 100; ++i) run_one(recorder, "tensor." + std::to_string(i % 10));
   recorder.stop_timeline();
