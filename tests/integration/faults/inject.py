@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 import jobs  # noqa: E402
+from extra_sshd import ExtraSshd  # noqa: E402
 
 BAD = 3
 PASSWD = "/etc/passwd"
@@ -64,11 +65,9 @@ class Injector:
         self.ssh_config(f"UserKnownHostsFile {known}")
 
     def sshd(self, *lines, port=2231):
-        names = "".join(f"/^{line.split()[0]} /d;" for line in lines)
-        text = "".join(line + "\n" for line in [*lines, f"PidFile /run/sshd{port}.pid"])
-        self.hosts.execute(BAD, "sh", "-c", f"sed '{names}/^PidFile /d' /run/host/sshd_config >/run/sshd{port}; cat >>/run/sshd{port}; "
-                           f"/usr/sbin/sshd -f /run/sshd{port} -p {port}", input=text)
-        self.undo.append(lambda: self.on(BAD, f"kill $(cat /run/sshd{port}.pid)", check=False))
+        extra = ExtraSshd(self.hosts, BAD)
+        self.undo.append(extra.stop)
+        extra.start(port, *lines)
         self.ssh_config(f"Port {port}", "StrictHostKeyChecking accept-new", f"UserKnownHostsFile {self.tmp}/known")
 
     def sshd_strict_modes(self):

@@ -1,12 +1,11 @@
 import os
-import socket
 import sys
-import time
 
 import pytest
 
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..")]
 import probe as probe_module  # noqa: E402
+from extra_sshd import ExtraSshd  # noqa: E402
 
 BUILD = os.environ.get("HORA_BUILD") or os.path.join(os.path.dirname(__file__), "..", "..", "..", "build", "release")
 
@@ -60,37 +59,15 @@ def mounts(two):
     made.clear()
 
 
-class ExtraSshd:
-    """A second sshd on a host, with settings of its own."""
-
-    def __init__(self, hosts, k):
-        self.hosts, self.k, self.started = hosts, k, []
-
-    def __call__(self, port, **settings):
-        drop = "".join(f"/^{name} /d;" for name in [*settings, "PidFile"])
-        lines = "".join(f"{name} {value}\n" for name, value in settings.items()) + f"PidFile /run/sshd{port}.pid\n"
-        self.hosts.execute(self.k, "sh", "-c", f"sed '{drop}' /run/host/sshd_config >/run/sshd{port} && "
-                           f"cat >>/run/sshd{port} && /usr/sbin/sshd -f /run/sshd{port} -p {port}", input=lines)
-        self.started.append(port)
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection((self.hosts.address(self.k), port), timeout=5).close()
-                return ["--port", port]
-            except OSError:
-                assert time.monotonic() < deadline, f"no sshd on port {port}"
-                time.sleep(0.02)
-
-    def stop(self):
-        for port in self.started:
-            self.hosts.execute(self.k, "sh", "-c", f"kill $(cat /run/sshd{port}.pid)", check=False)
-
-
 @pytest.fixture
 def sshd(two):
     """sshd(2222, MaxStartups=2) on host 1: the flags that lead there."""
     extra = ExtraSshd(two, 1)
-    yield extra
+
+    def start(port, **settings):
+        extra.start(port, *(f"{name} {value}" for name, value in settings.items()))
+        return ["--port", port]
+    yield start
     extra.stop()
 
 
