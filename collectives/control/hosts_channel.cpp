@@ -71,8 +71,7 @@ void HostsChannel::sort(std::vector<Incoming> came, std::vector<Incoming>& messa
     }
     const int host = each.rank - kFirstLeader;
     if (each.gone) {
-      lane_->fail("the connection to rank " + std::to_string(lane_->plan().leader_of(host)) +
-                  ", which leads its host, has ended: " + each.bytes);
+      lane_->lost_leader(host, std::move(each.bytes));
     } else {
       lane_->arrived(host, std::move(each.bytes));
     }

@@ -105,4 +105,11 @@ bool LeaderLane::go_on(LeaderExchange::Load* load) {
   return true;
 }
 
+void LeaderLane::lost_leader(int host, std::string how) {
+  const int rank = plan_.leader_of(host);
+  fail("the connection to rank " + std::to_string(rank) +
+       ", which leads its host, has ended: " + how);
+  if (!lost_) lost_ = LostLeader{rank, std::move(how)};
+}
+
 }  // namespace hora::collectives

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,6 +75,14 @@ class LeaderLane final : public Lane {
   void fail(std::string why) {
     if (failure_.empty()) failure_ = std::move(why);
   }
+  // The connection to that host's leader has ended.
+  struct LostLeader {
+    int rank;
+    std::string how;
+  };
+  void lost_leader(int host, std::string how);
+  // The first of them.
+  const std::optional<LostLeader>& lost() const { return lost_; }
 
  private:
   struct Release;
@@ -91,6 +100,7 @@ class LeaderLane final : public Lane {
   std::uint64_t called_ = 0;         // the latest turn in which rank 0 has called
   std::vector<std::uint64_t> told_;  // rank 0: by rank, the latest turn it has posted in
   std::string failure_;
+  std::optional<LostLeader> lost_;
   bool attentive_ = false;
 };
 

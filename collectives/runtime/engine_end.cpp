@@ -99,6 +99,12 @@ void Engine::look_for_evidence(Deadline deadline) {
       }
     }
   }
+  // A leader's second connection to this rank may have ended seconds before its first does.
+  if (const LeaderLane* const leaders =
+          channel_->lane() ? channel_->lane()->between_hosts() : nullptr;
+      !blame_.certain() && leaders != nullptr && leaders->lost()) {
+    blame_.lost(leaders->lost()->rank, leaders->lost()->how);
+  }
   const auto cause = blame_.cause();
   if (!cause) return;
   end_world(name_rank(cause->rank) + (cause->lost ? " is gone: " : ": ") + cause->text);

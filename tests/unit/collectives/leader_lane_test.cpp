@@ -251,10 +251,13 @@ TEST_CASE("leader lane: rank 0 calls, and hears who has posted") {
 TEST_CASE("leader lane: a connection that has ended is news") {
   Host host(1);
   CHECK_FALSE(host[0].news());
-  host[0].fail("gone");
+  CHECK_FALSE(host[0].lost());
+  host[0].lost_leader(0, "gone");
   host[0].fail("something else");
   CHECK(host[0].news());
-  CHECK(host[0].failure() == "gone");
+  CHECK(host[0].failure() == "the connection to rank 0, which leads its host, has ended: gone");
+  REQUIRE(host[0].lost());
+  CHECK(host[0].lost()->rank == 0);
   host[0].set_attentive(false);
   CHECK_FALSE(host[0].news());
 }
