@@ -184,6 +184,7 @@ bool Engine::step(Deadline deadline, bool take) {
 // The guard is to miss the others as long as this rank waits for them, wherever whoever drives
 // sleeps.
 void Engine::mind_others() {
+  if (!guard_->watches()) return;
   const auto runs = std::find_if(under_way_.begin(), under_way_.end(),
                                  [](const auto& step) { return step != nullptr; });
   if (runs != under_way_.end()) return guard_->waits_in((*runs)->set->id);

@@ -41,6 +41,8 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
+  // Whether it misses anybody; else it need not be told who is waited for.
+  bool watches() const { return watch_.has_value(); }
   // The thread that drives: the process set in which it waits for others; LifeSigns::kNowhere.
   void waits_in(std::int32_t set) { waits_in_.store(set, std::memory_order_relaxed); }
 

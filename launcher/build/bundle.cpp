@@ -78,13 +78,19 @@ Result<std::string> own_directory() {
   return program.substr(0, program.rfind('/'));
 }
 
-Result<json> read_json(const std::string& path) {
-  const auto text = os::read_file(path);
-  if (!text) {
+Result<std::string> read_part(const std::string& path) {
+  auto bytes = os::read_file(path);
+  if (!bytes) {
     return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
-                                                text.error().message +
+                                                bytes.error().message +
                                                 "); build the target 'bundle' or install again");
   }
+  return bytes;
+}
+
+Result<json> read_json(const std::string& path) {
+  const auto text = read_part(path);
+  if (!text) return Error(text.error());
   json value = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return make_error(ErrorCode::kFailed, path + " is damaged: no JSON");
   return value;
@@ -159,12 +165,8 @@ Result<Installation> with_tls(Installation installation) {
 Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& installation) {
   const auto header = read_list(installation);
   if (!header) return Error(header.error()).with_context("packing the runtime");
-  const auto packed = os::read_file(installation.share + "/" + installation.bundle_list + ".zlib");
-  if (!packed) {
-    return make_error(ErrorCode::kNotFound, "this installation is incomplete (" +
-                                                packed.error().message +
-                                                "); build the target 'bundle' or install again");
-  }
+  const auto packed = read_part(installation.share + "/" + installation.bundle_list + ".zlib");
+  if (!packed) return Error(packed.error());
   std::string frames;
   frames.reserve(packed->size() + packed->size() / 64 + kChunk);
   append_frame(frames, FrameType::kBundle, encode(*header));
