@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "launcher/process/process_table.h"
 #include "tests/support/agent_driver.h"
@@ -155,18 +156,25 @@ TEST_CASE("what ranks leave behind is ended with the job") {
 
 TEST_CASE("a left process that is about to end is not killed") {
   AgentDriver agent;
-  agent.run(shell_order("(trap '' TERM; sleep 0.05; echo last words) & exit 0"));
+  auto order = shell_order("(trap '' TERM; sleep 0.05; echo last words) & exit 0");
+  order.grace_ms = 2'000;
+  agent.run(order);
   CHECK(agent.output[{0, 1}] == "last words\n");
   CHECK(agent.goodbye->killed == 0);
 }
 
 TEST_CASE("an exit is told while another process still holds the rank's output") {
+  TemporaryDirectory directory;
+  const std::string go_on = directory / "go-on";
   AgentDriver agent;
-  auto order = shell_order("(sleep 0.15; echo later) & echo now; exit 5");
+  auto order = shell_order("(trap '' TERM; until [ -e " + go_on +
+                           " ]; do sleep 0.02; done; echo later) & echo now; exit 5");
+  order.grace_ms = 2'000;
   agent.start(order);
   agent.wait_for(FrameType::kExit);
   CHECK(agent.exits.at(0).exit_code == 5);
   CHECK(agent.output[{0, 1}] == "now\n");
+  REQUIRE(std::ofstream(go_on));
   agent.wait_for_goodbye();
   CHECK(agent.output[{0, 1}] == "now\nlater\n");
   CHECK(agent.output_ends.size() == 2);
