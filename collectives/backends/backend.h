@@ -22,11 +22,12 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 3;
+inline constexpr std::uint32_t kBorderVersion = 4;
 
 // Where an error is written: never allocates, always terminated.
 struct ErrorText {
   char text[768] = {};
+  bool own = false;  // it began in this rank, as far as its library knows: no other one went first
 
   // Answers false, so that a failing function can `return error.set(...)`.
   __attribute__((format(printf, 2, 3))) bool set(const char* format, ...) {

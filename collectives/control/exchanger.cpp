@@ -25,7 +25,7 @@ bool is_kind(const Incoming& message, ControlMessage kind) {
 
 bool ends_the_world(const Incoming& message) {
   return message.gone || is_kind(message, ControlMessage::kAbort) ||
-         is_kind(message, ControlMessage::kBroken);
+         is_kind(message, ControlMessage::kBroken) || is_kind(message, ControlMessage::kFailed);
 }
 
 }  // namespace

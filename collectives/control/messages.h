@@ -14,6 +14,7 @@ enum class ControlMessage : std::uint8_t {
   kBroken = 18,    // text: this rank's data plane failed; the world is unusable
   kFinished = 19,  // everything up to the shutdown verdict is done here
   kPosted = 20,    // turn: this rank has posted in the lane, and waits for others
+  kFailed = 21,    // text: as kBroken, and it began in this rank
   // coordinator to worker
   kVerdicts = 32,        // item_list.h, of verdicts
   kExchangeResult = 33,  // scope, number, parts by set index

@@ -86,9 +86,16 @@ void RingChannel::call(BellLine& line) const {
 
 void RingChannel::send(int rank, std::string_view bytes) {
   Peer* peer = find(rank);
-  if (peer == nullptr || peer->gone) return;
+  if (peer == nullptr) return;
   append_frame(peer->backlog, bytes);
   push_backlog(*peer);
+  // It may have hung up, and still reads: what there is no room for then stays away.
+  if (peer->gone) drop_backlog(*peer);
+}
+
+void RingChannel::drop_backlog(Peer& peer) {
+  peer.backlog.clear();
+  peer.sent = 0;
 }
 
 void RingChannel::push_backlog(Peer& peer) {
@@ -103,8 +110,7 @@ void RingChannel::push_backlog(Peer& peer) {
     peer.out.want_room();
     told = true;
   }
-  peer.backlog.clear();
-  peer.sent = 0;
+  drop_backlog(peer);
 }
 
 Status RingChannel::flush(int rank, Deadline deadline) {
@@ -153,8 +159,7 @@ void RingChannel::ask_links(std::vector<Incoming>& messages) {
     }
     read_from(*peer, messages);
     peer->gone = true;
-    peer->backlog.clear();
-    peer->sent = 0;
+    drop_backlog(*peer);
     somebody_is_gone_ = true;
     messages.push_back(std::move(each));
   }

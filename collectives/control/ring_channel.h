@@ -73,6 +73,7 @@ class RingChannel final : public ControlChannel, public Seats {
   Peer* find(int rank);
   void call(BellLine& line) const;
   void push_backlog(Peer& peer);
+  static void drop_backlog(Peer& peer);
   void read_from(Peer& peer, std::vector<Incoming>& messages);
   void ask_links(std::vector<Incoming>& messages);
   bool something_came();

@@ -294,6 +294,7 @@ void Engine::handle(Incoming incoming) {
     case ControlMessage::kCall:
       return handle_call(payload);
     case ControlMessage::kBroken:
+    case ControlMessage::kFailed:
     case ControlMessage::kAbort:
       return handle_bad_news(incoming);
     case ControlMessage::kFinished:

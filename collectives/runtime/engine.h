@@ -180,8 +180,9 @@ class Engine {
   // engine_end.cpp
   void leave(const Verdict& verdict);
   void handle_bad_news(const Incoming& incoming);
+  void note_evidence(const Incoming& incoming);
   void look_for_evidence(Deadline deadline);
-  void data_plane_failed(const std::string& text);
+  void data_plane_failed(const std::string& text, bool own = false);
   void wait_for_bad_news(Deadline deadline);
   void give_up(const std::string& text);
   void end_world(const std::string& text);

@@ -24,7 +24,8 @@ constexpr seconds kLingerPatience{2};
 
 bool is_bad_news(const Incoming& incoming) {
   const ControlMessage kind = kind_of(incoming.bytes);
-  return incoming.gone || kind == ControlMessage::kAbort || kind == ControlMessage::kBroken;
+  return incoming.gone || kind == ControlMessage::kAbort || kind == ControlMessage::kBroken ||
+         kind == ControlMessage::kFailed;
 }
 
 }  // namespace
@@ -76,12 +77,14 @@ void Engine::handle_bad_news(const Incoming& incoming) {
     if (!incoming.gone) return end_world(incoming.bytes.substr(1));
     return end_world(name_rank(incoming.rank) + " is gone: " + incoming.bytes);
   }
-  if (incoming.gone) {
-    blame_.lost(incoming.rank, incoming.bytes);
-  } else {
-    blame_.complained(incoming.rank, incoming.bytes.substr(1));
-  }
+  note_evidence(incoming);
   look_for_evidence(Clock::now() + kEvidencePatience);
+}
+
+void Engine::note_evidence(const Incoming& incoming) {
+  if (incoming.gone) return blame_.lost(incoming.rank, incoming.bytes);
+  const bool own = kind_of(incoming.bytes) == ControlMessage::kFailed;
+  blame_.complained(incoming.rank, incoming.bytes.substr(1), own);
 }
 
 // Rank 0: somebody cannot go on. Ends the world, when it is certain which rank was lost, or else at
@@ -91,12 +94,7 @@ void Engine::look_for_evidence(Deadline deadline) {
     if (inbox_.empty()) wait_for_messages(deadline);
     while (!inbox_.empty()) {
       const Incoming each = take_message();
-      if (!is_bad_news(each)) continue;
-      if (each.gone) {
-        blame_.lost(each.rank, each.bytes);
-      } else {
-        blame_.complained(each.rank, each.bytes.substr(1));
-      }
+      if (is_bad_news(each)) note_evidence(each);
     }
   }
   // A leader's second connection to this rank may have ended seconds before its first does.
@@ -111,17 +109,18 @@ void Engine::look_for_evidence(Deadline deadline) {
 }
 
 // The data plane often notices first that a peer is gone, but cannot tell which one began. The
-// control plane can.
-void Engine::data_plane_failed(const std::string& text) {
+// control plane can. `own`: nobody else began, so there is no news to wait for.
+void Engine::data_plane_failed(const std::string& text, bool own) {
   if (state_ != State::kRunning) return;
   leave_lane();
   if (coordinator_) {
-    blame_.complained(0, text);
+    blame_.complained(0, text, own);
     return look_for_evidence(Clock::now() + kNewsPatience + kEvidencePatience);
   }
-  wait_for_bad_news(Clock::now() + kNewsPatience);
+  if (!own) wait_for_bad_news(Clock::now() + kNewsPatience);
   if (state_ != State::kRunning) return;
-  channel_->send(0, control_message(ControlMessage::kBroken, text));
+  const ControlMessage kind = own ? ControlMessage::kFailed : ControlMessage::kBroken;
+  channel_->send(0, control_message(kind, text));
   static_cast<void>(channel_->flush(0, Clock::now() + kNewsPatience));
   // Rank 0 may be blocked in the same operation: this interrupts it.
   channel_->hang_up();

@@ -204,6 +204,7 @@ RunningStep::RunningStep(ProcessSet& set, const std::vector<const Verdict*>& ver
                          const std::vector<Operation*>& operations, const Parameters& parameters)
     : agreed_(&verdicts.front()->agreed), set_(&set) {
   if (!prepare(prepared_, set, verdicts, operations)) {
+    own_failure_ = true;
     end(State::kBroken, "not enough memory for the result of " + what());
     return;
   }
@@ -257,6 +258,7 @@ RunningStep::State RunningStep::follow(Progress progress, const ErrorText& error
   }
   if (prepared_.step.activities != nullptr) prepared_.step.activities->end();
   if (progress == Progress::kDone) return state_ = State::kDone;
+  own_failure_ = error.own;
   return end(State::kBroken, what() + ": " + error.text);
 }
 

@@ -57,7 +57,8 @@ class RunningStep {
 
   State state() const { return state_; }
   const std::string& text() const { return text_; }
-  std::string what() const;  // "allreduce 'x'": for people
+  bool own_failure() const { return own_failure_; }  // kBroken: it began in this rank
+  std::string what() const;                          // "allreduce 'x'": for people
 
  private:
   State follow(Progress progress, const ErrorText& error);
@@ -72,6 +73,7 @@ class RunningStep {
   std::uint64_t ticket_ = 0;
   State state_ = State::kReady;
   std::string text_;
+  bool own_failure_ = false;
 };
 
 }  // namespace hora::collectives

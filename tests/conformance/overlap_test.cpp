@@ -232,3 +232,35 @@ TEST_CASE("overlap: a rank that dies ends all that are under way, by name") {
     CHECK(results[static_cast<std::size_t>(rank)].seconds < 30);  // a hang
   }
 }
+
+// The process lives, the GPU's work does not go on, and nobody is told unless NCCL is asked.
+TEST_CASE("overlap: an error that NCCL tells of when it is asked ends what is under way") {
+  const auto results = run_processes(world_with("2"), [](Communicator& communicator) {
+    const bool breaks = rank_of(communicator) == 1;
+    const bool holds = rank_of(communicator) == 2;
+    Reduction warm_up(communicator, "warm-up", 1, 0, nullptr);
+    warm_up.finish(kWorld);
+    SharedCounter over(communicator);
+    std::optional<Gate> gate;
+    if (holds) gate.emplace();
+    const int before = started();
+    Reduction held(communicator, "held", 1000, 0, holds ? &*gate : nullptr);
+    wait_until_started(before + 1);
+    if (breaks) find<void (*)()>("libnccl.so.2", "hora_double_break")();
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (holds && over.value() == 0 && std::chrono::steady_clock::now() < deadline) sched_yield();
+    gate.reset();
+    const hora_status status = held.call->wait();
+    if (breaks) ++over.value();
+    check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
+    for (const char* const part : {"rank 1 (", "NCCL: an error of the double"}) {
+      check(held.call->error().find(part) != std::string::npos, held.call->error());
+    }
+  });
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    INFO("rank " << rank << ": " << results[rank].text);
+    CHECK(results[rank].exited);
+    CHECK(results[rank].code == 0);
+    CHECK(results[rank].seconds < 30);  // a hang
+  }
+}

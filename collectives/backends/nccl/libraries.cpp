@@ -94,6 +94,7 @@ bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error
   const char* text = nullptr;
   cuda.cuGetErrorName(result, &name);
   cuda.cuGetErrorString(result, &text);
+  error.own = true;
   return error.set("%s: %s (%s)", call, text == nullptr ? "unknown error" : text,
                    name == nullptr ? "?" : name);
 }
@@ -102,6 +103,7 @@ bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t c
            ErrorText& error) {
   if (result == ncclSuccess || result == ncclInProgress) return true;
   const char* const detail = nccl.ncclGetLastError(communicator);
+  error.own = result != ncclRemoteError;
   return error.set("%s: %s%s%s", call, nccl.ncclGetErrorString(result),
                    detail == nullptr || *detail == '\0' ? "" : ": ",
                    detail == nullptr ? "" : detail);

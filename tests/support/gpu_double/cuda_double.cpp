@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -253,8 +254,11 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   if (std::strncmp(name, nccl::kCopyKernel, std::strlen(nccl::kCopyKernel)) != 0) {
     return CUDA_ERROR_NOT_FOUND;
   }
-  *function = reinterpret_cast<CUfunction>(
-      new std::string(name + std::strlen(nccl::kCopyKernel)));  // as long as the process
+  static auto* const functions = new std::set<std::string>;  // as long as the process
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const std::string& known = *functions->insert(name + std::strlen(nccl::kCopyKernel)).first;
+  *function = reinterpret_cast<CUfunction>(const_cast<std::string*>(&known));
   return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned copies, unsigned, unsigned,

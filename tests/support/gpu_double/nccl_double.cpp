@@ -193,6 +193,7 @@ void broadcast(ncclComm& self, const void* from, void* to, std::size_t bytes, in
 }
 
 std::atomic<int> started_calls{0};
+std::atomic<bool> broken{false};
 
 ncclResult_t start(Call call) {
   ncclComm& self = *call.communicator;
@@ -247,6 +248,8 @@ extern "C" {
 
 // Of this process; for tests.
 int hora_double_started() { return started_calls; }
+// From now on its communicators say, when they are asked, that something has failed.
+void hora_double_break() { broken = true; }
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = NCCL_VERSION_CODE;
@@ -293,6 +296,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t* state) {
   for (int rank = 0; self->ready && rank < self->size; ++rank) {
     if (is_gone(*self, rank)) *state = ncclRemoteError;
   }
+  if (self->ready && broken) *state = ncclSystemError;
   return ncclSuccess;
 }
 

@@ -36,6 +36,18 @@ TEST_CASE("blame: the first of several") {
   CHECK_FALSE(complaints.certain());
 }
 
+TEST_CASE("blame: who knows that it began outweighs who only noticed") {
+  Blame blame;
+  blame.complained(0, "a peer has gone");
+  blame.complained(2, "out of memory", true);
+  blame.complained(1, "out of memory, too", true);
+  CHECK(blame.cause()->rank == 2);
+  CHECK(blame.cause()->text == "out of memory");
+  CHECK_FALSE(blame.certain());
+  blame.lost(3, "closed");
+  CHECK(blame.cause()->rank == 3);
+}
+
 TEST_CASE("blame: a rank that gives up after it has complained is not the one that was lost") {
   Blame blame;
   blame.complained(1, "its neighbour hung up");

@@ -24,12 +24,21 @@ TEST_CASE("what cannot be read is an error that names it") {
 }
 
 TEST_CASE("a process that has ended meanwhile") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  os::Fd reader(ends[0]);
+  os::Fd writer(ends[1]);
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(0);
+  if (child == 0) {
+    char byte = 0;
+    ::close(ends[1]);
+    ::_exit(::read(ends[0], &byte, 1) == 0 ? 0 : 1);
+  }
   REQUIRE(child > 0);
   const std::string path = "/proc/" + std::to_string(child) + "/environ";
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   REQUIRE(file.valid());
+  writer.reset();
   REQUIRE(::waitpid(child, nullptr, 0) == child);
   const auto environment = os::read_to_end(file.get(), path);
   CHECK((!environment || environment->empty()));
