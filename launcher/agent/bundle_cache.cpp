@@ -42,6 +42,15 @@ bool is_hash(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+// An entry is made with mode 0700 and given its name by us. One that somebody else put there, while
+// the cache was open to others, could still be changed behind our look at it.
+bool is_ours_alone(int entry) {
+  constexpr mode_t kOthersWrite = 022;
+  struct stat info {};
+  return ::fstat(entry, &info) == 0 && info.st_uid == ::geteuid() &&
+         (info.st_mode & kOthersWrite) == 0;
+}
+
 bool is_whole(int entry, const BundleHeader& header) {
   return std::all_of(header.files.begin(), header.files.end(), [entry](const BundleFile& file) {
     struct stat info {};
@@ -94,7 +103,7 @@ std::optional<std::string> BundleCache::find(const std::string& hash) const {
   if (!is_hash(hash)) return std::nullopt;
   os::Fd entry(
       ::openat(directory_.get(), hash.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!entry.valid()) return std::nullopt;
+  if (!entry.valid() || !is_ours_alone(entry.get())) return std::nullopt;
   const os::Fd manifest(::openat(entry.get(), kManifest, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!manifest.valid()) return std::nullopt;
   const auto text = os::read_to_end(manifest.get(), kManifest, kLargestManifest);

@@ -22,6 +22,10 @@ Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int de
       const auto known = std::find_if(hosts.begin(), hosts.end(), [&host](const Host& other) {
         return other.name == host.name;
       });
+      if (known == hosts.end() && hosts.size() == kMostDiscovered) {
+        return make_error(ErrorCode::kUsage,
+                          place + ": more than " + std::to_string(kMostDiscovered) + " hosts");
+      }
       if (known == hosts.end()) {
         hosts.push_back(std::move(host));
       } else if (*known != host) {

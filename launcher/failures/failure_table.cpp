@@ -107,7 +107,8 @@ constexpr FailureClass kClasses[] = {
      "No rank had written anything for --stall-after, and --on-stall kill was given.",
      "Read the stacks above the message: most ranks wait for the one that stands elsewhere."},
     {failure::kReport, kExitLauncher, "the report could not be written",
-     "The file of --report cannot be made or its disk is full.",
+     "The file of --report cannot be made, its disk is full, or nobody reads from the pipe that it "
+     "is.",
      "Name another file."},
     {failure::kHostLost, kExitLauncher, "a host was lost while ranks ran on it",
      "The connection ended, or nothing was heard for the time of --lease: the host crashed, was "

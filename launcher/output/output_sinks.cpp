@@ -50,8 +50,13 @@ Status OutputSinks::open_files(int rank, int label, bool append) {
   for (const int stream : {1, 2}) {
     Stream& entry = stream_of(0, rank, stream);
     entry.path = directory + (stream == 2 ? "/stderr" : "/stdout");
-    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC);
+    // A pipe whose reader has not come would be waited for, by the thread that must not wait.
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (append ? O_APPEND : O_TRUNC);
     entry.file = os::Fd(::open(entry.path.c_str(), flags, 0666));
+    if (!entry.file.valid() && errno == ENXIO) {
+      return make_error(ErrorCode::kUsage, "--output-filename: " + entry.path +
+                                               " is a pipe that nobody reads, or no file");
+    }
     if (!entry.file.valid()) {
       return errno_error(errno, "--output-filename: opening " + entry.path);
     }

@@ -1,6 +1,7 @@
 #include "launcher/report/job_recorder.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -10,15 +11,30 @@
 #include <ctime>
 
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/random.h"
 
 namespace hora::launcher {
 
 namespace {
 
+// A reader that has stopped reading must not keep us from ending.
+Status wait_for_reader(int fd, const std::string& path) {
+  constexpr int kPatienceMs = 5'000;
+  pollfd reader{fd, POLLOUT, 0};
+  const int ready = ::poll(&reader, 1, kPatienceMs);
+  if (ready > 0 || (ready < 0 && errno == EINTR)) return Ok{};
+  return make_error(ErrorCode::kTimedOut, "writing " + path + ": nobody has read from it for " +
+                                              std::to_string(kPatienceMs / 1000) + " s");
+}
+
 Status write_all(int fd, const std::string& text, const std::string& path) {
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t wrote = ::write(fd, text.data() + done, text.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0 && errno == EAGAIN) {
+      HORA_TRY(wait_for_reader(fd, path));
+      continue;
+    }
     if (wrote < 0) return errno_error(errno, "writing " + path);
     done += static_cast<std::size_t>(wrote);
   }
@@ -35,7 +51,6 @@ bool is_device(const std::string& path) {
 Status write_into(const std::string& text, const std::string& path) {
   const os::Fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.valid()) return errno_error(errno, "opening " + path);
-  ::fcntl(file.get(), F_SETFL, 0);  // it was not to wait for a reader, but now there is one
   return write_all(file.get(), text, path);
 }
 
@@ -47,12 +62,14 @@ std::string behind_links(const std::string& path) {
   return real;
 }
 
-// A file is there as a whole or not at all.
+// A file is there as a whole or not at all. Its folder may be everybody's, as /tmp is: what others
+// have put there is neither followed nor written to.
 Status write_beside(const std::string& text, const std::string& name, mode_t mode) {
   if (is_device(name)) return write_into(text, name);
   const std::string path = behind_links(name);
-  const std::string beside = path + "." + std::to_string(::getpid());
-  const os::Fd file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  const std::string beside = path + "." + os::random_token().substr(0, 16);
+  const os::Fd file(
+      ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!file.valid()) return errno_error(errno, "making " + path);
   Status wrote = write_all(file.get(), text, path);
   if (wrote && ::rename(beside.c_str(), path.c_str()) != 0)

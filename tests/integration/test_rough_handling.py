@@ -1,4 +1,5 @@
 """Streams, files and accounts that are not what they should be."""
+import fcntl
 import json
 import os
 import pathlib
@@ -79,6 +80,43 @@ def test_a_report_goes_through_links_and_into_devices(horarun, tmp_path):
     os.mknod(tmp_path / "null.json", 0o666 | stat.S_IFCHR, os.makedev(1, 3)) if os.geteuid() == 0 else pytest.skip("root")
     horarun.run("--report", str(tmp_path / "null.json"), "-np", "1", "true").expect()
     assert stat.S_ISCHR(os.stat(tmp_path / "null.json").st_mode)
+
+
+def test_a_report_follows_nobody_in_a_folder_of_everybody(horarun, tmp_path):
+    """Others may guess the name under which it is written, and have put a link or a file of theirs there."""
+    (tmp_path / "victim").write_text("precious")
+    done = subprocess.run(["sh", "-c", 'ln -s victim "$1.$$"; exec "$0" --report "$1" -np 1 true', horarun.path, "report.json"],
+                          capture_output=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0 and json.loads((tmp_path / "report.json").read_text())["schema"] == 1, done
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_report_pipe_that_is_not_read_to_its_end(horarun, tmp_path):
+    """Its reader is there and reads nothing: the job's end does not wait for it."""
+    pipe = str(tmp_path / "pipe.json")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        done = horarun.run("--report", pipe, "-np", "1", "true", "x" * 10_000).expect(0)
+    finally:
+        os.close(reader)
+    assert "nobody has read from it" in done.messages and "[E_REPORT]" in done.messages, done
+
+
+def test_an_output_file_that_is_a_pipe(horarun, tmp_path):
+    """Nobody reads it: that is told, and not waited for. Somebody does: he gets the rank's lines."""
+    (tmp_path / "rank.0").mkdir()
+    pipe = str(tmp_path / "rank.0" / "stdout")
+    os.mkfifo(pipe)
+    done = horarun.run("--output-filename", tmp_path, "-np", "1", "touch", tmp_path / "ran").expect(2)
+    assert f"{pipe} is a pipe that nobody reads" in done.messages and not (tmp_path / "ran").exists(), done
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        horarun.run("--output-filename", tmp_path, "-np", "1", "echo", "ok").expect(0)
+        assert os.read(reader, 100) == b"[0]<stdout>:ok\n"
+    finally:
+        os.close(reader)
 
 
 @pytest.mark.parametrize("make,what", [(os.mkfifo, "is no file"), (os.mkdir, "is a folder")])

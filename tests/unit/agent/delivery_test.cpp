@@ -260,7 +260,7 @@ TEST_CASE("two launchers race") {
   }
 }
 
-TEST_CASE("an entry that has lost a file is replaced") {
+TEST_CASE("an entry that is not whole, or not ours alone, is replaced") {
   CacheScene scene;
   const PackedBundle bundle = small_bundle();
   const std::string entry = scene.cache + "/" + bundle.header.hash;
@@ -275,6 +275,13 @@ TEST_CASE("an entry that has lost a file is replaced") {
   SECTION("it is a plain file") {
     fs::remove_all(entry);
     write_file(entry, "?");
+  }
+  SECTION("it is another user's") {
+    if (::geteuid() != 0) return;
+    REQUIRE(::chown(entry.c_str(), 12345, 12345) == 0);
+  }
+  SECTION("others may write to it") {
+    fs::permissions(entry, fs::perms::others_write, fs::perm_options::add);
   }
   AgentDriver agent(scene.arguments(bundle.header.hash));
   CHECK(!agent.hello().have_bundle);

@@ -1,5 +1,7 @@
 #include "launcher/elastic/discovered_hosts.h"
 
+#include <string>
+
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -36,6 +38,16 @@ TEST_CASE("a line that comes twice counts once") {
   CHECK(listed("a:2\nb:1\na:2\n") == "a:2,b:1");
   CHECK(complaint("a:2\nb:1\na:3\n")
             .find("line 3: host a was listed as 'a:2' before, now as 'a:3'") == 0);
+}
+
+TEST_CASE("hosts without end are an error, not a launcher without time") {
+  std::string lines;
+  for (int i = 1; i <= 5'000; ++i) lines += "h" + std::to_string(i) + "\n";
+  CHECK(complaint(lines) == "line 4097: more than 4096 hosts");
+  CHECK(complaint("a\nn[1-60000]\n") == "line 2: more than 4096 hosts");
+  lines.resize(lines.find("h4097\n"));
+  CHECK(listed(lines).size() > 4096 * 6);
+  CHECK(complaint(lines + "b\n") == "line 4097: more than 4096 hosts");
 }
 
 TEST_CASE("what is no host is told with its line") {
