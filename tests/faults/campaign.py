@@ -322,7 +322,7 @@ def main():
     wanted = os.environ.get("HORA_FAULT", "")
     if not conftest.hosts_tool.in_world():
         sys.exit("no test hosts here: run through scripts/ci faults, as root")
-    for number in (signal.SIGINT, signal.SIGQUIT):
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # a shell's background jobs, and theirs, ignore these
     folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
     os.chmod(folder, 0o755)
