@@ -102,13 +102,16 @@ def test_a_lost_host_or_a_stopped_leader(horarun, hosts, shared, way, operation,
     pathlib.Path(shared, "lost.py").write_text(text + WORKING.replace("{operation}", OPERATIONS[operation]))
     job = horarun.start("-H", three.spec(2), "--stall-check-warning-time-seconds", 2, "--stall-check-shutdown-time-seconds", 2,
                         *options, "--grace", "60s", "--wdir", shared, "python3", "lost.py")
-    pid = int(re.search(r"PID 2 (\d+)", job.read_until("PID", 6))[1])
+    begun = job.read_until("PID", 6)
+    pids = [int(re.search(rf"PID {rank} (\d+)", begun)[1]) for rank in range(6)]
     struck = time.monotonic()
     if way == "stop":
-        three.execute(2, "kill", "-STOP", str(pid))
+        three.execute(2, "kill", "-STOP", str(pids[2]))
     else:
         three.act(way, 2)
     seen = job.read_until("LOST", 4 if way != "stop" else 5)
+    for rank in (0, 1, 4, 5):  # they do not obey, and MPI cannot end where a rank was lost
+        three.execute(rank // 2 + 1, "kill", "-9", str(pids[rank]), check=False)
     job.send_signal(signal.SIGKILL)
     job.finish()
     told = re.findall(r"LOST ([0145]) (\S+) (.*)", seen)
