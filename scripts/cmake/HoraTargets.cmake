@@ -14,6 +14,12 @@ if(HORA_SANITIZE)
 endif()
 if(HORA_FUZZ)
   target_compile_options(hora_settings INTERFACE -fsanitize=fuzzer-no-link)
+  add_custom_target(fuzzers)  # all of them, and nothing else
+endif()
+# Seconds. The thread sanitizer makes threads that hand each other much several times slower.
+set(hora_test_timeout 300)
+if(HORA_SANITIZE)
+  set(hora_test_timeout 1500)
 endif()
 target_compile_definitions(hora_settings INTERFACE
   HORA_VERSION="${PROJECT_VERSION}" HORA_WITH_SSH=$<BOOL:${HORA_HAVE_SSH}>)
@@ -37,7 +43,7 @@ function(hora_add_unit_test name)
   # The test's own code need not be fast: this halves the time to compile it.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
   add_test(NAME ${name} COMMAND ${name} --durations no)
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${hora_test_timeout})
 endfunction()
 
 # hora_add_fuzzer(name SOURCES fuzz_x.cpp LINK target): a libFuzzer program under HORA_FUZZ; always
@@ -47,6 +53,7 @@ function(hora_add_fuzzer name)
   if(HORA_FUZZ)
     add_executable(${name} ${ARG_SOURCES})
     target_link_libraries(${name} PRIVATE hora_settings ${ARG_LINK} -fsanitize=fuzzer)
+    add_dependencies(fuzzers ${name})
   else()
     add_executable(${name}_replay ${ARG_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay_main.cpp)
     target_link_libraries(${name}_replay PRIVATE hora_settings ${ARG_LINK})

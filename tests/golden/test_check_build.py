@@ -23,8 +23,8 @@ def installation(tmp_path):
 
 
 def facts(installation):
-    # What is broken may crash the child that loads it; the address sanitizer would say so here.
-    env = {**os.environ, "ASAN_OPTIONS": "handle_sigbus=0:handle_segv=0"}
+    # What is broken may crash the child that loads it; a sanitizer would say so here.
+    env = {**os.environ, **{f"{sanitizer}_OPTIONS": "handle_sigbus=0:handle_segv=0" for sanitizer in ("ASAN", "TSAN")}}
     printed = subprocess.run([installation / "bin/horarun", "--check-build", "--json"], check=True,
                              timeout=120, capture_output=True, text=True, env=env)
     assert printed.stderr == ""
