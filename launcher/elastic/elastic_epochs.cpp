@@ -142,9 +142,8 @@ void ElasticState::take_seats(Plan plan, Actions& actions) {
     }
   }
   for (const auto& [place, id] : living) {
-    const bool sits = std::any_of(seats_.begin(), seats_.end(),
-                                  [&](const Seat& seat) { return seat.worker == id; });
-    if (!sits) dismissed_.push_back(id);
+    const auto is_its = [worker = id](const Seat& seat) { return seat.worker == worker; };
+    if (std::none_of(seats_.begin(), seats_.end(), is_its)) dismissed_.push_back(id);
   }
   phase_ = Phase::kPreparing;
   phase_deadline_ = TimePoint::max();  // set when the clock is looked at

@@ -194,6 +194,12 @@ class Run:
         until = schedules.LEASE_S if started else schedules.START_S
         return until + schedules.GRACE_S + 3 + SLACK_S
 
+    def may_go_on(self):
+        """An sshd that ends before it has said who it is counts as busy, and is asked again."""
+        victim = self.name(self.schedule.victim)
+        asked_again = any(e["event"] == "stage" and e["host"] == victim and "another try" in e["detail"] for e in self.job.events())
+        return self.schedule.fault in schedules.MAY_GO_ON or (self.schedule.fault == "session kill" and asked_again)
+
     def live(self):
         self.reach_point()
         was_over = self.job.ended()
@@ -202,13 +208,13 @@ class Run:
         fault = self.schedule.fault
         ends = self.schedule.program not in schedules.ENDLESS
         lasting = self.striker.heal_at is not None and fault in ("launcher stop", "agent stop")
-        if self.hit and (fault not in schedules.MAY_GO_ON or ends):
+        if self.hit and (not self.may_go_on() or ends):
             over = self.wait_for_end(self.patience() + (25 if fault == "launcher stop" else 0))
         else:
             over = self.wait_for_end(26 + self.patience() if lasting else self.schedule.heal_ms / 1000 + 1)
         self.asked = not over
         if not over:
-            if self.hit and fault not in schedules.MAY_GO_ON:
+            if self.hit and not self.may_go_on():
                 self.broken.append(f"the launcher did not return within {self.patience()} s")
             self.striker.heal()
             strike.send(self.job.pid, signal.SIGINT)
