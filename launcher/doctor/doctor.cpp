@@ -31,7 +31,8 @@ Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environm
       installation_(std::move(installation)),
       environment_(std::move(environment)),
       start_(os::Clock::now()),
-      display_(start_, !spec_.json && !spec_.verbose) {
+      display_(start_, !spec_.json && !spec_.verbose,
+               [](const std::string& text) { std::fputs(text.c_str(), stderr); }) {
   examination_.deep = deep;
   examination_.least_glibc = runtime_is_ours_ ? installation_.least_glibc : "";
   spec_.runtime = RuntimeKind::kHora;

@@ -38,7 +38,7 @@ void EventLog::emit(std::string_view name, std::initializer_list<Field> fields) 
   }
   const std::string text =
       line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  if (enabled_) std::fwrite(text.data(), 1, text.size(), stderr);
+  if (enabled_) write_(text);
   if (!keep_) return;
   constexpr std::size_t kMost = 2000;
   if (kept_.size() == kMost) kept_.pop_front();

@@ -1,9 +1,10 @@
-// --json: what happens to a job as JSON lines on stderr, for programs.
+// --json: what happens to a job as JSON lines, for programs.
 // docs/reference/events.md lists the events; "schema" changes when one of them does.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -18,8 +19,9 @@ class EventLog {
   using Value = std::variant<std::string, std::int64_t, bool>;
   using Field = std::pair<std::string_view, Value>;
 
-  // `enabled`: they are written. `keep`: the newest are kept, too, for the record of the job.
-  EventLog(bool enabled, bool keep) : enabled_(enabled), keep_(keep) {}
+  // `enabled`: `write` gets each line. `keep`: the newest are kept, too, for the record of the job.
+  EventLog(bool enabled, bool keep, std::function<void(std::string)> write)
+      : enabled_(enabled), keep_(keep), write_(std::move(write)) {}
 
   bool enabled() const { return enabled_; }
   std::vector<std::string> kept() const { return {kept_.begin(), kept_.end()}; }
@@ -30,6 +32,7 @@ class EventLog {
  private:
   bool enabled_;
   bool keep_;
+  std::function<void(std::string)> write_;
   std::deque<std::string> kept_;
 };
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 namespace hora::launcher {
 
@@ -19,13 +20,10 @@ bool is_terminal() {
   return ::isatty(STDERR_FILENO) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
 }
 
-void write(const std::string& text) {
-  [[maybe_unused]] const ssize_t wrote = ::write(STDERR_FILENO, text.data(), text.size());
-}
-
 }  // namespace
 
-LiveLine::LiveLine(bool wanted) : enabled_(wanted && is_terminal()) {}
+LiveLine::LiveLine(bool wanted, std::function<void(std::string)> write)
+    : write_(std::move(write)), enabled_(wanted && is_terminal()) {}
 
 std::size_t LiveLine::width() const {
   winsize size{};
@@ -36,13 +34,13 @@ std::size_t LiveLine::width() const {
 void LiveLine::show(const std::string& text) {
   if (!enabled_ || width() < kLeastWidth) return;
   shown_ = true;
-  write("\r" + text + "\033[K");
+  write_("\r" + text + "\033[K");
 }
 
 void LiveLine::clear() {
   if (!shown_) return;
   shown_ = false;
-  write("\r\033[K");
+  write_("\r\033[K");
 }
 
 }  // namespace hora::launcher

@@ -2,6 +2,7 @@
 // Nothing at all is written elsewhere.
 #pragma once
 
+#include <functional>
 #include <string>
 
 namespace hora::launcher {
@@ -9,7 +10,7 @@ namespace hora::launcher {
 class LiveLine {
  public:
   // `wanted`: the user has not asked for JSON or a log instead.
-  explicit LiveLine(bool wanted);
+  LiveLine(bool wanted, std::function<void(std::string)> write);
   ~LiveLine() { clear(); }
   LiveLine(const LiveLine&) = delete;
   LiveLine& operator=(const LiveLine&) = delete;
@@ -20,6 +21,7 @@ class LiveLine {
   void clear();
 
  private:
+  std::function<void(std::string)> write_;
   bool enabled_;
   bool shown_ = false;
 };

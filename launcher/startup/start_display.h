@@ -1,8 +1,10 @@
 // Keeps the start board and shows it: one living line on a terminal, at most ten times a second.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/startup/live_line.h"
@@ -13,7 +15,9 @@ namespace hora::launcher {
 
 class StartDisplay {
  public:
-  StartDisplay(os::Clock::time_point start, bool wanted) : board_(start), line_(wanted) {}
+  // `write` gets what is to be on standard error.
+  StartDisplay(os::Clock::time_point start, bool wanted, std::function<void(std::string)> write)
+      : board_(start), line_(wanted, std::move(write)) {}
 
   void begin(os::EventLoop& loop, std::vector<std::string> names);
   void reach(int host, Stage stage, std::string_view detail = {});

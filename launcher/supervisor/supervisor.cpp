@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "launcher/agent/host_facts.h"
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/job/locality.h"
-#include "launcher/report/rank_bill.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/tls/tls_stream.h"
@@ -42,13 +40,16 @@ Supervisor::Supervisor(JobSpec spec, Installation installation, EnvironmentList 
       installation_(std::move(installation)),
       environment_(std::move(environment)),
       packed_(pack_ship_files()),
-      display_(timings_.start(), !spec_.json && !spec_.verbose),
-      events_(spec_.json, !spec_.report_file.empty()) {}
+      display_(timings_.start(), !spec_.json && !spec_.verbose,
+               [this](std::string text) { say(std::move(text)); }),
+      events_(spec_.json, !spec_.report_file.empty(),
+              [this](std::string line) { say(std::move(line)); }) {}
 
 // Links go before the transports that pump them, everything before the loop.
 Supervisor::~Supervisor() {
   hosts_.clear();
   connector_.reset();
+  os::set_log_sink({});
 }
 
 Result<int> Supervisor::run() {
@@ -62,18 +63,7 @@ Result<int> Supervisor::run() {
   beat();
   arm_deadline();
   HORA_TRY(loop_->run());
-  display_.stop();
-  print_outcome();
-  if (spec_.timings) {
-    std::fputs((timings_.text() + display_.board().waterfall() +
-                resource_bill(state_->outcome().exits, plan_.hosts))
-                   .c_str(),
-               stderr);
-  }
-  const int code = state_->outcome().exit_code();
-  // The last output may turn out to be lost when the ranks have succeeded already.
-  if (code == 0 && console_error_ != 0) return lost_output_code();
-  return code;
+  return exit_code_;
 }
 
 Status Supervisor::set_up() {
@@ -83,6 +73,8 @@ Status Supervisor::set_up() {
   auto signals = Signals::watch(*loop_, [this](int signal) { on_signal(signal); });
   if (!signals) return std::move(signals).error();
   signals_ = std::move(*signals);
+  console_.emplace(*loop_, STDERR_FILENO);  // behind them: its thread must not take any
+  os::set_log_sink([this](std::string line) { console_->say(std::move(line)); });
   make_autopsy();
   identity_.job_id = os::random_token();
   identity_.token = os::random_token();
@@ -348,7 +340,7 @@ void Supervisor::tell_placement(const std::string& note) {
   const bool asked = spec_.bind == "core" || spec_.bind == "numa" || !spec_.gpus_per_rank.empty();
   if (!asked || spec_.verbose || events_.enabled()) return os::log_info(kComponent, note);
   display_.hide();
-  std::fprintf(stderr, "horarun: %s\n", note.c_str());
+  say("horarun: " + note + "\n");
 }
 
 // Of ranks that use the runtime: how far they are in meeting each other. Later it says that they
@@ -404,7 +396,7 @@ void Supervisor::on_gpu_fault(int host, const std::string& payload) {
                              {"rank", std::int64_t{seen.fault.rank}},
                              {"pid", seen.fault.pid},
                              {"message", gpu_fault_text(seen)}});
-  if (!events_.enabled()) std::fprintf(stderr, "horarun: %s\n", gpu_fault_text(seen).c_str());
+  if (!events_.enabled()) say("horarun: " + gpu_fault_text(seen) + "\n");
 }
 
 void Supervisor::on_agent_failure(int host, const std::string& payload) {

@@ -16,6 +16,7 @@
 #include "launcher/job/job_state.h"
 #include "launcher/job/orders.h"
 #include "launcher/network/network_choice.h"
+#include "launcher/output/console.h"
 #include "launcher/output/job_streams.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/job_spec.h"
@@ -107,9 +108,12 @@ class Supervisor {
   HostNetwork own_network() const;
   void on_console_broken(int fd, int errnum);
   std::string name_of(int host) const;
+  void say(std::string text);  // on standard error
+  void leave();
+  void stop_waiting_for_readers();
   void print_outcome();
   JobReport record(std::string text) const;
-  int lost_output_code() const;
+  int lost_output_code();
   void make_autopsy();
 
   // --chaos: supervisor_chaos.cpp.
@@ -150,6 +154,7 @@ class Supervisor {
   net::AcceptStream accept_stream_;  // of --rendezvous-tls
 
   std::unique_ptr<os::EventLoop> loop_;
+  std::optional<Console> console_;
   std::unique_ptr<Signals> signals_;
   std::unique_ptr<Autopsy> autopsy_;
   bool last_autopsy_made_ = false;       // that of --timeout
@@ -168,6 +173,8 @@ class Supervisor {
   int hosts_to_suspend_ = 0;
   int hosts_to_start_ = 0;
   bool flushing_ = false;
+  bool leaving_ = false;
+  int exit_code_ = 0;
   int console_error_ = 0;       // errno of what nobody could write
   std::string broken_console_;  // "standard output"
   std::unique_ptr<elastic::ElasticRun> elastic_;

@@ -182,8 +182,8 @@ void Supervisor::finish() {
   timings_.mark("all ranks ended");
   flushing_ = true;
   // By way of the loop: the end may come before it runs.
-  if (!streams_) return loop_->post([this] { loop_->stop(); });
-  streams_->finish([this] { loop_->stop(); });
+  if (!streams_) return loop_->post([this] { leave(); });
+  streams_->finish([this] { leave(); });
 }
 
 }  // namespace hora::launcher

@@ -1,6 +1,5 @@
 // --chaos: what a Supervisor does to its ranks on purpose.
 #include <algorithm>
-#include <cstdio>
 
 #include "launcher/job/cut_order.h"
 #include "launcher/report/outcome_text.h"
@@ -51,7 +50,7 @@ void Supervisor::strike(const ChaosStep& step, os::Clock::time_point start) {
                            {"at_ms", std::int64_t{strike.at.count()}}});
   }
   if (!events_.enabled()) {
-    std::fprintf(stderr, "horarun: chaos: %s\n", strike_text(strike).c_str());
+    say("horarun: chaos: " + strike_text(strike) + "\n");
   }
   chaos_strikes_.push_back(std::move(strike));
 }

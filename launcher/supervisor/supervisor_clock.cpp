@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
@@ -61,7 +60,7 @@ void Supervisor::on_signal(int signal) {
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
-      if (flushing_) return loop_->stop();  // the reader does not read: do not wait for it
+      if (flushing_) return stop_waiting_for_readers();
       return feed(UserSignal{signal});
     case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
       if (state_->ending()) return feed(UserSignal{signal});
@@ -87,7 +86,7 @@ void Supervisor::show_start() {
       start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_));
   display_.hide();
   events_.emit("autopsy", {{"text", text}});
-  if (!events_.enabled()) std::fprintf(stderr, "horarun: %s", text.c_str());
+  if (!events_.enabled()) say("horarun: " + text);
 }
 
 // Ctrl-Z: first the ranks stop, on all hosts, then we do.

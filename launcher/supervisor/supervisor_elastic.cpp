@@ -1,7 +1,6 @@
 // How a Supervisor obeys an ElasticState: agents are connected, epochs prepared and begun, workers
 // told, while the job runs.
 #include <algorithm>
-#include <cstdio>
 #include <random>
 
 #include "launcher/agent/host_facts.h"
@@ -160,7 +159,7 @@ void Supervisor::perform(const elastic::ElasticAction& action) {
   } else if (const auto* told = std::get_if<elastic::Tell>(&action)) {
     events_.emit("elastic", {{"message", told->text}, {"warning", told->is_warning}});
     if (!events_.enabled() && (told->is_warning || spec_.verbose)) {
-      std::fprintf(stderr, "horarun: %s\n", told->text.c_str());
+      say("horarun: " + told->text + "\n");
     }
   } else if (std::holds_alternative<elastic::EndJob>(action)) {
     feed(ElasticOver{elastic_->state.cause()});

@@ -2,17 +2,24 @@
 #include <signal.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <utility>
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/proof.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/outcome_text.h"
+#include "launcher/report/rank_bill.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
+
+namespace {
+
+constexpr Milliseconds kLastWords{300};  // for whoever does read
+
+}  // namespace
 
 void Supervisor::make_autopsy() {
   Autopsy::Handlers handlers;
@@ -26,7 +33,7 @@ void Supervisor::make_autopsy() {
   handlers.tell = [this](const std::string& text) {
     display_.hide();
     events_.emit("autopsy", {{"text", text}});
-    if (!events_.enabled()) std::fprintf(stderr, "horarun: %s", text.c_str());
+    if (!events_.enabled()) say("horarun: " + text);
   };
   autopsy_ = std::make_unique<Autopsy>(*loop_, std::move(handlers));
 }
@@ -39,7 +46,7 @@ void Supervisor::watch_for_stall() {
                                 std::to_string(spec_.stall_after.count() / 1000) + " s";
     display_.hide();
     events_.emit("stall", {{"silent_ms", std::int64_t{spec_.stall_after.count()}}});
-    if (!events_.enabled()) std::fprintf(stderr, "horarun: %s (--stall-after)\n", silence.c_str());
+    if (!events_.enabled()) say("horarun: " + silence + " (--stall-after)\n");
     if (spec_.on_stall == StallPolicy::kWarn) return;
     autopsy_->begin("stall", [this, silence] {
       if (spec_.on_stall != StallPolicy::kKill) return;
@@ -49,11 +56,35 @@ void Supervisor::watch_for_stall() {
   });
 }
 
-int Supervisor::lost_output_code() const {
+void Supervisor::say(std::string text) {
+  if (console_) console_->say(std::move(text));
+}
+
+// The last that is said, when the ranks' output is written or given up.
+void Supervisor::leave() {
+  if (std::exchange(leaving_, true)) return;
+  display_.stop();
+  print_outcome();
+  if (spec_.timings) {
+    say(timings_.text() + display_.board().waterfall() +
+        resource_bill(state_->outcome().exits, plan_.hosts));
+  }
+  exit_code_ = state_->outcome().exit_code();
+  // The last output may turn out to be lost when the ranks have succeeded already.
+  if (exit_code_ == 0 && console_error_ != 0) exit_code_ = lost_output_code();
+  console_->flush([this] { loop_->stop(); });
+}
+
+// Ctrl-C when the job is over: what is not read now is not waited for.
+void Supervisor::stop_waiting_for_readers() {
+  leave();
+  loop_->call_after(kLastWords, [this] { loop_->stop(); });
+}
+
+int Supervisor::lost_output_code() {
   if (console_error_ == EPIPE) return kExitSignalBase + SIGPIPE;
-  std::fprintf(stderr, "horarun: %s [%s]\n",
-               errno_error(console_error_, "writing to " + broken_console_).message.c_str(),
-               failure::kOutput.data());
+  say("horarun: " + errno_error(console_error_, "writing to " + broken_console_).message + " [" +
+      std::string(failure::kOutput) + "]\n");
   return kExitLauncher;
 }
 
@@ -92,9 +123,7 @@ void Supervisor::print_outcome() {
                            {"exit_code", std::int64_t{outcome.exit_code()}},
                            {"code", code},
                            {"message", text}});
-  if (!events_.enabled() && !text.empty()) {
-    std::fprintf(stderr, "horarun: %s", text.c_str());
-  }
+  if (!events_.enabled() && !text.empty()) say("horarun: " + text);
   if (spec_.report_file.empty()) return;
   if (const auto wrote = write_report(record(text), spec_.report_file); !wrote) {
     os::log_error("horarun", "--report: " + wrote.error().message + " [" +

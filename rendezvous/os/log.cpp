@@ -44,6 +44,16 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
+// Those of spdlog's own sink.
+constexpr std::array<std::string_view, 6> kColours = {
+    "\033[37m", "\033[36m", "\033[32m", "\033[33m\033[1m", "\033[31m\033[1m", ""};
+
+std::string level_word(LogLevel level) {
+  std::string word(log_level_name(level));
+  if (!colour_wanted(STDERR_FILENO)) return word;
+  return std::string(kColours[static_cast<std::size_t>(level)]) + word + "\033[m";
+}
+
 struct Output {
   std::mutex mutex;
   LogSink sink;
@@ -89,13 +99,10 @@ void log(LogLevel level, std::string_view component, std::string_view message) {
   if (!log_enabled(level)) return;
   Output& out = output();
   std::lock_guard lock(out.mutex);
-  if (out.sink) {
-    out.sink(level, component, message);
-    return;
-  }
   std::string line;
   line.reserve(component.size() + 2 + message.size());
   line.append(component).append(": ").append(message);
+  if (out.sink) return out.sink(level_word(level) + " " + line + "\n");
   // A full disk or a closed stderr must not end the job; spdlog reports it once and goes on.
   out.logger->log(to_spdlog(level), line);
 }

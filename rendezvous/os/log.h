@@ -41,9 +41,9 @@ inline void log_error(std::string_view component, std::string_view message) {
   log(LogLevel::kError, component, message);
 }
 
-// Lines go to `sink` instead of stderr (an agent's travel to the launcher); an empty sink brings
-// stderr back. Called under a lock: it must not log.
-using LogSink = std::function<void(LogLevel, std::string_view component, std::string_view message)>;
+// Lines go to `sink` as they would go to stderr, instead (the launcher must not wait for whoever
+// reads that); an empty sink brings stderr back. Called under a lock: it must not log.
+using LogSink = std::function<void(std::string line)>;
 void set_log_sink(LogSink sink);
 
 // Whether lines on a file descriptor may be coloured: a terminal that is not dumb, and no

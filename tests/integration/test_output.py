@@ -1,4 +1,5 @@
 """Every byte of every rank arrives, once, in order, in whole lines, at the pace of the reader."""
+import fcntl
 import importlib.util
 import os
 import re
@@ -138,6 +139,23 @@ def test_a_slow_reader_costs_no_memory(horarun):
     assert peak < 64 << 20, f"{peak >> 20} MiB"
     job.send_signal(signal.SIGTERM)
     job.finish()
+
+
+def test_standard_error_that_nobody_reads(horarun):
+    """Not even what horarun itself has to say there keeps it from its hosts, and from its user's signals."""
+    reader, writer = os.pipe()
+    try:
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        job = horarun.start("-np", 20, "--json", "--verbose", "sh", "-c", "echo up; sleep 1000", stderr=writer)
+        job.read_until("up", 20)
+        for done in range(2):  # the second one says that nobody is going to read
+            job.send_signal(signal.SIGINT)
+            jobs.wait_until(lambda: not job.survivors(), "the ranks to end")
+        assert job.finish().code == 128 + signal.SIGINT
+    finally:
+        os.close(writer)
+        with os.fdopen(reader, "rb") as said:
+            assert said.read().count(b"\n") > 10
 
 
 def test_all_of_it_arrives_in_the_end(horarun):

@@ -1,5 +1,6 @@
 """Nothing that lets one into a job is where others can see it."""
 import os
+import signal
 import subprocess
 import time
 import uuid
@@ -95,6 +96,23 @@ def test_another_user_sees_neither_environment_nor_memory_of_a_rank(horarun, sha
                 assert token.encode() not in shown.stdout, (process, name)
                 assert b"Permission denied" in shown.stderr, (process, name, shown)
     run_and_look(horarun, shared, ["-np", 1], 0, look)
+
+
+def test_stack_traces_of_another_user_are_not_taken(horarun):
+    """The name of the agent's socket is random, but /proc/net/unix shows it to all: who connects is asked for."""
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    job = horarun.start("-np", 1, "sh", "-c", "echo at $HORA_STACKS; sleep 1000")
+    name = job.read_until("\n").split()[-1]
+    with open("/proc/net/unix") as sockets:
+        assert f"@{name}\n" in sockets.read()
+    connect = ("import socket, sys; link = socket.socket(socket.AF_UNIX); link.connect('\\0' + sys.argv[1]); link.settimeout(20)\n"
+               "try: print(link.recv(1) == b'')\nexcept ConnectionResetError: print(True)")
+    stranger = subprocess.run([PYTHON, "-S", "-c", connect, name], user=65534, group=65534, extra_groups=[], cwd="/",
+                              capture_output=True, text=True, timeout=60)
+    assert stranger.stdout == "True\n", stranger
+    job.send_signal(signal.SIGTERM)
+    job.finish().expect(128 + 15)
 
 
 def test_a_dry_run_shows_no_token(horarun):

@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "launcher/output/console.h"
 #include "rendezvous/os/fd.h"
 #include "tests/support/catch.h"
 
@@ -96,4 +97,29 @@ TEST_CASE("a reader that never reads does not keep the writer from ending") {
   REQUIRE(::read(pipe.reader.get(), &byte, 1) == 1);
   writer.reset();  // would hang here
   SUCCEED();
+}
+
+TEST_CASE("a console holds so much for its reader and no more, and tells what is missing") {
+  auto loop = std::move(*os::EventLoop::create());
+  Pipe pipe;
+  Console console(*loop, pipe.writer.get());
+  const std::string message(1 << 20, 'x');
+  for (int i = 0; i < 20; ++i) console.say(message);  // nobody reads yet
+  std::string got;
+  std::thread reader([&] {
+    char chunk[65536];
+    while (got.find("end\n") == std::string::npos) {
+      const ssize_t n = ::read(pipe.reader.get(), chunk, sizeof chunk);
+      if (n <= 0) break;
+      got.append(chunk, static_cast<std::size_t>(n));
+    }
+  });
+  console.flush([&] {
+    console.say("end\n");
+    console.flush([&] { loop->stop(); });
+  });
+  REQUIRE(loop->run());
+  reader.join();
+  CHECK(got.size() < Console::kMostHeld + 200);
+  CHECK(got.find("warn horarun: 4 messages are missing") == Console::kMostHeld);
 }

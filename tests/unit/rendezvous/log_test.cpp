@@ -83,13 +83,10 @@ TEST_CASE("a line goes to stderr, without colour where there is no terminal") {
 TEST_CASE("a sink gets the lines instead") {
   RestoreLog restore;
   std::vector<std::string> lines;
-  set_log_sink([&](LogLevel level, std::string_view component, std::string_view message) {
-    lines.push_back(std::string(log_level_name(level)) + "/" + std::string(component) + "/" +
-                    std::string(message));
-  });
+  set_log_sink([&](std::string line) { lines.push_back(std::move(line)); });
   log_info("a", "below the level");
   log_warn("a", "b");
-  CHECK(lines == std::vector<std::string>{"warn/a/b"});
+  CHECK(lines == std::vector<std::string>{"warn a: b\n"});
   set_log_level(LogLevel::kOff);
   log_error("a", "off");
   CHECK(lines.size() == 1);

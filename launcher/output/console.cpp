@@ -1,0 +1,31 @@
+#include "launcher/output/console.h"
+
+namespace hora::launcher {
+
+// A full disk or a reader that has gone ends no job for the sake of our own words.
+Console::Console(os::EventLoop& loop, int fd)
+    : fd_(fd),
+      writer_(loop, {[this](int, std::size_t bytes) {
+                       std::lock_guard lock(mutex_);
+                       held_ -= bytes;
+                     },
+                     [](int, int) {}}) {}
+
+void Console::say(std::string text) {
+  if (text.empty()) return;
+  std::lock_guard lock(mutex_);
+  if (held_ + text.size() > kMostHeld) {
+    ++lost_;
+    return;
+  }
+  if (lost_ > 0) {
+    text.insert(0, "warn horarun: " + std::to_string(lost_) +
+                       " messages are missing here, which nobody had read in time\n");
+    lost_ = 0;
+  }
+  const std::size_t size = text.size();
+  held_ += size;
+  writer_.write(fd_, std::move(text), 0, size);
+}
+
+}  // namespace hora::launcher

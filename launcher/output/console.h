@@ -1,0 +1,36 @@
+// What horarun itself says on standard error while a job runs: messages, events, the log, the line
+// of the start. In the order in which it was said, and without waiting for the reader: a terminal
+// under Ctrl-S, or a pipe that nobody reads, keeps neither heartbeats nor signals waiting.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "launcher/output/output_writer.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+class Console {
+ public:
+  // What waits for the reader at most. What is said beyond that is lost, which is told later.
+  static constexpr std::size_t kMostHeld = 16u << 20;
+
+  // What is still held when it ends is lost: flush() first.
+  explicit Console(os::EventLoop& loop, int fd);
+
+  void say(std::string text);  // from any thread
+  // Calls `done` on the loop's thread when all that was said before is written.
+  void flush(std::function<void()> done) { writer_.flush(std::move(done)); }
+
+ private:
+  int fd_;
+  std::mutex mutex_;
+  std::size_t held_ = 0;
+  std::size_t lost_ = 0;
+  OutputWriter writer_;
+};
+
+}  // namespace hora::launcher
