@@ -13,14 +13,14 @@ constexpr std::size_t kLeastValue = 6;  // shorter ones are words of every text
 constexpr std::size_t kLeastKey = 12;   // behind a maker's beginning
 
 constexpr std::array kSecretWords = {
-    std::string_view("token"),        std::string_view("passwd"),
-    std::string_view("password"),     std::string_view("passphrase"),
-    std::string_view("secret"),       std::string_view("api-key"),
-    std::string_view("api_key"),      std::string_view("apikey"),
-    std::string_view("access_key"),   std::string_view("access-key"),
-    std::string_view("private_key"),  std::string_view("private-key"),
-    std::string_view("credential"),   std::string_view("cookie"),
-    std::string_view("authorization")};
+    std::string_view("token"),         std::string_view("passwd"),
+    std::string_view("password"),      std::string_view("passphrase"),
+    std::string_view("secret"),        std::string_view("api-key"),
+    std::string_view("api_key"),       std::string_view("apikey"),
+    std::string_view("access_key"),    std::string_view("access-key"),
+    std::string_view("private_key"),   std::string_view("private-key"),
+    std::string_view("credential"),    std::string_view("cookie"),
+    std::string_view("authorization"), std::string_view("hora_run_key")};
 constexpr std::array kMakers = {
     std::string_view("ghp_"),        std::string_view("gho_"),   std::string_view("ghs_"),
     std::string_view("github_pat_"), std::string_view("glpat-"), std::string_view("hf_"),

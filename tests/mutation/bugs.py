@@ -1,5 +1,5 @@
 """Bugs, put into a copy of the code one at a time: (name, file, what stands there once, what is put there,
-the unit tests that must notice). tests/mutation/check.py applies them."""
+the tests that must notice). tests/mutation/check.py applies them."""
 
 STATE, PUMP, JOB = "launcher/job/job_state.cpp", "launcher/agent/output_pump.cpp", "launcher/agent/host_job.cpp"
 KV, LINE, FRAME = "rendezvous/kv_service.cpp", "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
@@ -86,3 +86,57 @@ BUGS = [
     ("a mismatch is not seen", COORD, "entry.mismatch = describe_mismatch(entry.first_rank, entry.first, rank, request);", "", "collectives_test"),
     ("a request counts twice", COORD, "if (entry.has_arrived[at]) return;", "", "collectives_test"),
 ]
+
+# The defences of docs/security.md, one taken away at a time: its attack test must notice.
+SECRETS, HOSTILE, TLS = "integration/security/test_secrets.py", "integration/security/test_hostile_host.py", "integration/security/test_tls.py"
+ACTIONS, END = "launcher/supervisor/supervisor_actions.cpp", "launcher/supervisor/supervisor_end.cpp"
+WIRE, CHANNEL, DESK = "launcher/elastic/horovod_wire.cpp", "collectives/python/hora/channel.py", "collectives/python/hora/launch.py"
+REFUSALS, STREAMS, SERVER = "launcher/transports/ssh_refusals.cpp", "launcher/output/job_streams.cpp", "rendezvous/kv_server.cpp"
+
+BUGS += [(f"security: {name}", *rest) for name, *rest in [
+    ("the token is logged", ACTIONS, "std::to_string(identity_.rendezvous_port));", "std::to_string(identity_.rendezvous_port) + identity_.token);", SECRETS + "::test_the_token_is_in_no_command_line_log_or_report"),
+    ("the token is in the report", END, "report.job_id = identity_.job_id;", "report.job_id = identity_.token;", SECRETS + "::test_the_token_is_in_no_command_line_log_or_report"),
+    ("the token is in an event", END, '{{"job_id", identity_.job_id},', '{{"job_id", identity_.token},', SECRETS + "::test_the_token_is_in_no_command_line_log_or_report"),
+    ("the token is in a command line", "launcher/job/orders.cpp", "order.argv = spec.command;", "order.argv = spec.command;\n    order.argv.push_back(identity.token);", SECRETS + "::test_the_token_is_in_no_command_line_log_or_report"),
+    ("all jobs have one token", "launcher/supervisor/supervisor.cpp", "identity_.token = os::random_token();", 'identity_.token = std::string(32, \'7\');', SECRETS + "::test_two_jobs_have_two_tokens"),
+    ("the token of another job travels", "launcher/plan/worker_environment.cpp", "rendezvous::is_job_variable(name) || is_secret_of_ours(name) ||", "", SECRETS),
+    ("the job's folder is open to others", "launcher/agent/job_directory.cpp", "::mkdir(path.c_str(), 0700)", "::mkdir(path.c_str(), 0755)", SECRETS + "::test_what_a_job_leaves_or_holds_is_its_users_alone"),
+    ("shared memory is open to others", "collectives/memory/segment.cpp", "O_CREAT | O_EXCL | O_CLOEXEC, 0600)", "O_CREAT | O_EXCL | O_CLOEXEC, 0666)", SECRETS + "::test_what_a_job_leaves_or_holds_is_its_users_alone"),
+    ("a prepared cache that is a link is filled", BOOT, 'if [ -L \\"$_d\\" ]; then return 1; fi;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),
+    ("a prepared cache of another user's is filled", BOOT, '[ -O \\"$_d\\" ] || return 1;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),
+    ("a cache that others may replace is filled", BOOT, '_p || return 1;', ":;", "transports_bootstrap_test"),
+    ("a cache that others may replace is started from", BOOT, '{ _p && exec', '{ exec', "transports_bootstrap_test"),
+    ("an agent that was changed on its way is used", "launcher/transports/agent_link.cpp", "message->agent_sha256 != options_.image.sha256)", "false)", "transports_link_test integration/ssh/test_cache.py::test_an_agent_that_is_not_what_was_sent_is_refused"),
+    ("a bundle that has lost a file is used", CACHE, "|| !is_whole(entry.get(), *header)) return", ") return", "agent_delivery_test"),
+    ("links of a bundle lead out", "launcher/agent/safe_path.cpp", 'if (--depth < 0) return refused(path, "links outside");', "--depth;", "agent_delivery_test"),
+    ("links of a bundle are followed", "launcher/agent/file_unpacker.cpp", "O_EXCL | O_NOFOLLOW | O_CLOEXEC", "O_CLOEXEC", "agent_delivery_test"),
+    ("a changed host key is taken", REFUSALS, "    case Verdict::kChanged:\n", "    case Verdict::kChanged:\n      return std::nullopt;\n", "integration/ssh/test_connect.py::test_changed_host_key"),
+    ("an unknown host key is taken", REFUSALS, "if (target.checking != HostKeyChecking::kYes) return std::nullopt;", "return std::nullopt;", "integration/ssh/test_connect.py::test_unknown_host_key"),
+    ("the rendezvous asks for no token", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "return true;", "integration/security/test_rendezvous.py::test_without_the_token_there_is_nothing_to_get"),
+    ("the token is asked for behind the body", CONN, "reply_to(*admission.refusal, keep_alive_ && !has_body);", "reply_to(*admission.refusal, keep_alive_);", "rendezvous_server_test"),
+    ("bodies of any length are kept", "rendezvous/kv_connection.cpp", "reader_.allow_body(admission.body_limit);", "reader_.allow_body(UINT64_MAX);", "rendezvous_server_test"),
+    ("who idles makes no room", SERVER, "std::vector<KvConnection*> leaving = oldest(idle);", "std::vector<KvConnection*> leaving;", "rendezvous_server_test"),
+    ("who drips a head makes no room", SERVER, "if (leaving.empty()) leaving = oldest(slow);", "", "rendezvous_server_test"),
+    ("any certificate is the job's", "rendezvous/tls/module.cpp", "if (CRYPTO_memcmp(found, session->expected, kDigest) == 0) return 1;", "return 1;", TLS + "::test_another_certificate_is_refused_by_name"),
+    ("a first message of TLS may be long", "rendezvous/tls/tls_stream.cpp", "kLargestHello = 4 * 1024;", "kLargestHello = 64 * 1024;", "rendezvous_tls_test"),
+    ("sessions of strangers have no limit", SERVER, "strangers_.size() > options_.max_strangers", "false", "rendezvous_tls_test"),
+    ("the oldest stranger goes, wherever from", "rendezvous/kv_strangers.cpp", "if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();", "", "rendezvous_tls_test rendezvous_server_test rendezvous_service_test"),
+    ("rank 0's door has no limit", DOOR, "if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMostStrangers)\n        turn_one_away();", "", "collectives_test"),
+    ("a pickle may be nested without end", WIRE, "kDeepest = 16;", "kDeepest = 1u << 30;", "elastic_test"),
+    ("a pickle may cost what it likes", WIRE, "return spent_ <= kMostWork;", "return true;", "elastic_test"),
+    ("the key of hora.run is not looked at", CHANNEL, "if not hmac.compare_digest(code, self._code(self._theirs, self._received, body)):", "if False:", "python/test_run.py::test_strangers_get_nothing"),
+    ("messages of hora.run may come again", CHANNEL, "head = side + _LENGTH.pack(number) + _LENGTH.pack(len(body))", "head = side + _LENGTH.pack(len(body))", "python/test_run.py::test_messages_cannot_be_replayed_or_changed"),
+    ("messages of hora.run may be sent back", CHANNEL, '(b"server", b"worker") if is_server else (b"worker", b"server")', '(b"worker", b"worker")', "python/test_run.py::test_messages_cannot_be_replayed_or_changed"),
+    ("strangers may announce long messages to hora.run", CHANNEL, "limit = _MAX_MESSAGE if self._received else 64", "limit = _MAX_MESSAGE", "python/test_run.py::test_strangers_get_nothing"),
+    ("the desk of hora.run has no limit", DESK, "            if crowded:\n", "            if False:\n", "python/test_run.py::test_a_crowd_of_silent_strangers_keeps_no_rank_out"),
+    ("a host's exit of another's rank is believed", "launcher/supervisor/supervisor.cpp", "if (!streams_->is_rank_of(host, exit->rank)) {", "if (false) {", HOSTILE + "::test_a_lying_host"),
+    ("a host's output of another's rank is believed", STREAMS, "if (!is_rank_of(host, rank)) {", "if (false) {", HOSTILE + "::test_a_lying_host"),
+    ("a host's output has no credit", STREAMS, "if (held > kMostHeld) {", "if (false) {", HOSTILE + "::test_a_liar_cannot_make_the_launcher_hold_its_output"),
+    ("a host's goodbye without exits is believed", STATE, "(ended_there || e.missing_exits > 0)", "(ended_there)", HOSTILE + "::test_a_lying_host"),
+    ("an agent takes orders that cannot be", "launcher/agent/order_check.cpp", "if (rank.rank < 0 || !ranks.insert(rank.rank).second) {", "if (false) {", "agent_life_test"),
+    ("an agent takes a second order", "launcher/agent/agent.cpp", 'if (job_) return fail_protocol("a second order");', "", "agent_life_test"),
+    ("another user's stack traces are taken", "launcher/agent/stack_collector.cpp", "who.uid != ::geteuid()", "false", SECRETS + "::test_stack_traces_of_another_user_are_not_taken"),
+    ("probes answer with one word", "launcher/agent/prober.cpp", "nonce_(os::random_token())", "nonce_(std::string(32, 'n'))", "agent_probe_test"),
+    ("an agent leaves its cgroup", "apps/agent/main.cpp", '(void)!::chdir("/");', '(void)!::chdir("/");\n  for (const char* out : {"/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/cgroup.procs"}) {\n    if (std::FILE* file = std::fopen(out, "w")) std::fputs("0", file), std::fclose(file);\n  }', "integration/security/test_limits.py"),
+    ("ranks get more descriptors than they had", "launcher/agent/prepared_job.cpp", "request.open_files_limit = open_files_limit_;", "", "agent_surroundings_test"),
+]]

@@ -257,7 +257,8 @@ def test_strangers_get_nothing():
                 with pytest.raises((channel.ChannelError, OSError)):
                     channel.Channel(connection, key, is_server=False, timeout=10)
         with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
-            connection.sendall(b"\xff" * 4096)
+            # A long message: refused as soon as it is announced, and not waited for (30 s).
+            connection.sendall(bytes(32) + (1 << 20).to_bytes(8, "little"))
             with contextlib.suppress(ConnectionResetError):
                 while connection.recv(4096):
                     pass
@@ -297,7 +298,8 @@ def test_a_crowd_of_silent_strangers_keeps_no_rank_out(files):
             assert link.receive() == b"payload"
             link.send(launch.encode_outcome(b"E", 0, b"text"))
             assert link.receive() == b"seen"
-        # The first of them was sent away: its nonce, then the end.
+        # The first of them was sent away: its nonce, then the end, long before its time of 30 s is over.
+        crowd[0].settimeout(10)
         with contextlib.suppress(ConnectionResetError):
             while crowd[0].recv(4096):
                 pass
@@ -308,7 +310,8 @@ def test_a_crowd_of_silent_strangers_keeps_no_rank_out(files):
             each.close()
 
 
-def test_messages_cannot_be_replayed_or_changed():
+@pytest.mark.parametrize("attack", ["again", "changed", "another order", "sent back"])
+def test_messages_cannot_be_replayed_or_changed(attack):
     left, right = socket.socketpair()
     key = b"k" * 32
     sides = {}
@@ -317,21 +320,27 @@ def test_messages_cannot_be_replayed_or_changed():
     thread.start()
     worker = channel.Channel(right, key, is_server=False)
     thread.join()
-    worker._socket = Recorder(right)
-    worker.send(b"first")
-    assert sides["server"].receive() == b"first"
-    right.sendall(b"".join(worker._socket.sent))  # the same bytes again
+    server = sides["server"]
+    first, second = said_by(worker, b"first"), said_by(worker, b"second")
+    if attack == "again":
+        right.sendall(first)
+        assert server.receive() == b"first"
+    right.sendall({"again": first, "changed": first[:-1] + b"T", "another order": second,
+                   "sent back": said_by(server, b"first")}[attack])
     with pytest.raises(channel.ChannelError):
-        sides["server"].receive()
+        server.receive()
     left.close()
     right.close()
 
 
-class Recorder:
-    def __init__(self, inner):
-        self.inner = inner
-        self.sent = []
+def said_by(side, body):
+    """The bytes that it would send, which are not sent."""
+    class Recorder:
+        sent = b""
 
-    def sendall(self, data):
-        self.sent.append(bytes(data))
-        self.inner.sendall(data)
+        def sendall(self, data):
+            self.sent += data
+    connection, side._socket = side._socket, Recorder()
+    side.send(body)
+    said, side._socket = side._socket.sent, connection
+    return said

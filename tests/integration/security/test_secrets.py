@@ -121,9 +121,12 @@ def test_a_dry_run_shows_no_token(horarun):
     assert "of-another-job" not in done.text + done.messages
 
 
-def test_a_job_within_a_job_does_not_get_the_outer_token(horarun):
-    done = horarun.run("-np", 1, "sh", "-c", "test \"$HORA_RENDEZVOUS_TOKEN\" != stolen", env={"HORA_RENDEZVOUS_TOKEN": "stolen"})
-    done.expect(0)
+@pytest.mark.parametrize("runtime", ["hora", "host"])
+def test_a_job_within_a_job_does_not_get_the_outer_token(horarun, runtime):
+    """A job of its own runtime has a token that takes the other's place. One of the host's has none."""
+    done = horarun.run("-np", 1, "--runtime", runtime, "env",
+                       env={name: "stolen" for name in ("HORA_RENDEZVOUS_TOKEN", "HORA_ANY_SECRET", "_HOROVOD_SECRET_KEY")})
+    assert "stolen" not in done.expect(0).text and "HOROVOD_RANK=0" in done.text, done
 
 
 def test_what_a_job_leaves_or_holds_is_its_users_alone(horarun, hosts, shared, tmp_path):

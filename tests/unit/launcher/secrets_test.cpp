@@ -19,6 +19,7 @@ TEST_CASE("secrets: what looks like one is blanked, what stands beside it stays"
   CHECK(clean("got Bearer a.b.c") == "got Bearer ***");
   CHECK(clean("https://me:pw@h/x and https://h/x@y") == "https://me:***@h/x and https://h/x@y");
   CHECK(clean("key ghp_0123456789abcdef!") == "key ***!");
+  CHECK(clean("HORA_RUN_KEY=0123456789abcdef") == "HORA_RUN_KEY=***");
   CHECK(clean("whisk-eyJ and sk-short") == "whisk-eyJ and sk-short");
   CHECK(clean("-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\nend") ==
         "-----BEGIN RSA PRIVATE KEY-----***-----END RSA PRIVATE KEY-----\nend");
