@@ -1,7 +1,9 @@
 #include "launcher/agent/job_directory.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <utility>
@@ -12,11 +14,22 @@
 
 namespace hora::launcher {
 
+namespace {
+
+bool lets_programs_run(const std::string& directory) {
+  struct statvfs system {};
+  return ::statvfs(directory.c_str(), &system) == 0 && (system.f_flag & ST_NOEXEC) == 0;
+}
+
+}  // namespace
+
 Result<JobDirectory> JobDirectory::create(std::function<Status(const std::string&)> announce) {
   std::vector<std::string> parents;
   const char* temporary = std::getenv("TMPDIR");
   if (temporary != nullptr && temporary[0] == '/') parents.emplace_back(temporary);
   parents.insert(parents.end(), {"/tmp", "/var/tmp", "/dev/shm"});
+  // A shipped program is to run: /tmp is often mounted noexec. Where all are, data may still come.
+  std::stable_partition(parents.begin(), parents.end(), lets_programs_run);
   const std::string name = "/hora-job-" + os::random_token().substr(0, 16);
   std::string reasons;
   for (const std::string& parent : parents) {

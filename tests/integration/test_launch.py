@@ -133,6 +133,20 @@ def test_noexec_home_falls_back(horarun, hosts):
         two.execute(1, "mount", "-o", "remount,exec", "/root")
 
 
+def test_a_shipped_program_runs_where_tmp_is_noexec(horarun, hosts, tmp_path):
+    one = hosts(2)
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\npwd\n")
+    program.chmod(0o755)
+    one.execute(1, "mount", "-t", "tmpfs", "-o", "noexec,mode=1777", "tmpfs", "/tmp")
+    try:
+        done = horarun.run("-H", "node1:1", "--ship", program, "./program").expect(0)
+        assert done.ranks()[0][0].startswith("/var/tmp/hora-job-"), done
+        assert "hora-job" not in one.execute(1, "ls", "/var/tmp", "/tmp", "/dev/shm")
+    finally:
+        one.execute(1, "umount", "-l", "/tmp")
+
+
 def test_damaged_cache_entry_is_replaced(horarun, hosts):
     two = hosts(2)
     horarun.run("-H", "node1:1", "true").expect(0)

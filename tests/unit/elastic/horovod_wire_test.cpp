@@ -1,6 +1,10 @@
 // The pickles were made by CPython, protocols 3 to 5.
 #include "launcher/elastic/horovod_wire.h"
 
+#include <pthread.h>
+
+#include <functional>
+
 #include "tests/support/catch.h"
 
 using namespace hora::launcher::elastic;
@@ -41,6 +45,27 @@ std::string in_base64(const std::string& bytes) {
   return text;
 }
 
+// Of what is nested deeply, each level would cost a part of it.
+bool on_a_small_stack(const std::function<bool()>& task) {
+  struct Run {
+    const std::function<bool()>& task;
+    bool answer;
+  } run{task, false};
+  pthread_attr_t small;
+  REQUIRE(::pthread_attr_init(&small) == 0);
+  REQUIRE(::pthread_attr_setstacksize(&small, 256 * 1024) == 0);
+  pthread_t thread;
+  const auto main = [](void* given) -> void* {
+    auto& run = *static_cast<Run*>(given);
+    run.answer = run.task();
+    return nullptr;
+  };
+  REQUIRE(::pthread_create(&thread, &small, main, &run) == 0);
+  ::pthread_join(thread, nullptr);
+  ::pthread_attr_destroy(&small);
+  return run.answer;
+}
+
 }  // namespace
 
 TEST_CASE("a worker's contact is read from any version of pickles") {
@@ -77,7 +102,7 @@ TEST_CASE("a pickle that doubles itself or has no bottom is refused at once") {
   std::string doubling("\x80\x04]q\0", 5);
   for (int i = 0; i < 60; ++i) doubling += std::string("h\0h\0\x86q\0", 7);
   CHECK(refused(doubling + "."));
-  CHECK(refused("\x80\x04)" + std::string(90'000, '\x85') + "."));
+  CHECK(on_a_small_stack([&] { return refused("\x80\x04)" + std::string(90'000, '\x85') + "."); }));
   std::string long_words("\x80\x04X\0\0\x10\0", 7);
   long_words += std::string(1u << 20, 'w') + std::string("q\0", 2);
   for (int i = 0; i < 40'000; ++i) long_words += std::string("h\0", 2);
