@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -96,6 +97,9 @@ std::string objection_to_reading(const Card& card, const std::string& expected, 
 struct alignas(64) SingleCopy::Desk {
   std::int32_t pid;
   std::int32_t readable;  // its tensors of this operation
+  // Not 0: it has failed, and its caller has its tensors back. What is read of it from then on may
+  // be anything.
+  std::atomic<std::uint32_t> given_up;
   const char* inputs[kMostPieces];
   const char* outputs[kMostPieces];
 };
@@ -192,14 +196,30 @@ SingleCopy::Outcome SingleCopy::allreduce(const Work& work, ErrorText& error) {
     // Everybody sees the same, and shows nothing new before everybody has come to the next meeting.
     if (desk(rank).readable == 0) return Outcome::kElsewhere;
   }
-  if (!reduce_own(work, error) || !rings_.meet()) return Outcome::kFailed;
+  if (read_and_reduce(work, error)) return Outcome::kDone;
+  own.given_up.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return Outcome::kFailed;
+}
+
+bool SingleCopy::read_and_reduce(const Work& work, ErrorText& error) {
+  if (!reduce_own(work, error) || !rings_.meet()) return false;
   for (int step_to = 1; step_to < rings_.size(); ++step_to) {
     const int rank = rings_.turn_to(step_to);
     const Share its = share_of(rank, rings_.size(), 0, work.count(), work.width());
-    if (!read(rank, true, work, its.begin, its.end, nullptr, error)) return Outcome::kFailed;
+    if (!read(rank, true, work, its.begin, its.end, nullptr, error)) return false;
   }
-  // From here on this rank's caller may do with its tensors what it likes.
-  return rings_.meet() ? Outcome::kDone : Outcome::kFailed;
+  // A rank that is through may be told to break off while it waits here for one that still reads.
+  // Once all have met, each caller may do with its tensors what it likes.
+  return nobody_has_given_up() && rings_.meet();
+}
+
+bool SingleCopy::nobody_has_given_up() const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int rank = 0; rank < rings_.size(); ++rank) {
+    if (desk(rank).given_up.load(std::memory_order_relaxed) != 0) return false;
+  }
+  return true;
 }
 
 // Elements [begin, end) of another rank's inputs into `target`, or of its outputs into ours.

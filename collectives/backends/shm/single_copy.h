@@ -36,6 +36,8 @@ class SingleCopy {
 
   Desk& desk(int rank) const;
   bool can_be_read(const Work& work) const;
+  bool read_and_reduce(const Work& work, ErrorText& error);
+  bool nobody_has_given_up() const;
   bool reduce_own(const Work& work, ErrorText& error);
   bool read(int rank, bool outputs, const Work& work, std::int64_t begin, std::int64_t end,
             char* target, ErrorText& error);
