@@ -1,10 +1,14 @@
 // hora.h, over one Communicator per process. No exception leaves this file.
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
 #include <string>
 
@@ -23,6 +27,10 @@ std::mutex life_mutex;  // one of init, shutdown, reset at a time
 std::shared_mutex current_mutex;
 std::shared_ptr<Communicator> current_communicator;
 int generation = 0;
+
+// This process was forked from one that had joined a job. The runtime's threads are not here, and
+// its connections and shared memory are the parent's: none of it is touched, not even at the end.
+std::atomic<bool> forked_from_a_rank{false};
 
 thread_local std::string last_error;
 thread_local std::string described;
@@ -44,7 +52,20 @@ hora_status fail(hora_status status, std::string text) {
 }
 
 hora_status not_initialized() {
+  if (forked_from_a_rank) {
+    return fail(HORA_NOT_INITIALIZED,
+                "this process was forked from a rank of the job; collectives work in the rank "
+                "itself, not in a child that it forks");
+  }
   return fail(HORA_NOT_INITIALIZED, "hora_init has not been called, or hora_shutdown has");
+}
+
+// A time that no clock can tell is as good as none.
+hora::Deadline deadline_after(std::int64_t timeout_ms) {
+  const auto now = hora::Clock::now();
+  const auto most = std::chrono::floor<std::chrono::milliseconds>(hora::Deadline::max() - now);
+  const bool for_ever = timeout_ms < 0 || timeout_ms >= most.count();
+  return for_ever ? hora::Deadline::max() : now + std::chrono::milliseconds(timeout_ms);
 }
 
 hora_status report(const Outcome& outcome) { return fail(outcome.status, outcome.text); }
@@ -110,6 +131,7 @@ void stop() {
 // A program that ends without hora_shutdown still says goodbye to the others.
 void stop_at_exit() {
   try {
+    if (forked_from_a_rank) return;
     const std::lock_guard<std::mutex> lock(life_mutex);
     stop();
   } catch (const std::exception&) {
@@ -117,9 +139,22 @@ void stop_at_exit() {
   }
 }
 
-void register_exit() {
-  static const int registered = std::atexit(stop_at_exit);
-  static_cast<void>(registered);
+void before_fork() { current_mutex.lock(); }
+void after_fork_in_parent() { current_mutex.unlock(); }
+void after_fork_in_child() {
+  // Its owner was a thread of another number.
+  new (&current_mutex) std::shared_mutex;
+  if (current_communicator == nullptr) return;
+  forked_from_a_rank = true;
+  static auto* const of_the_parent = new std::shared_ptr<Communicator>;  // is never destroyed
+  std::swap(*of_the_parent, current_communicator);
+}
+
+void register_handlers() {
+  static const int at_exit = std::atexit(stop_at_exit);
+  static const int at_fork = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  static_cast<void>(at_exit);
+  static_cast<void>(at_fork);
 }
 
 }  // namespace
@@ -128,15 +163,17 @@ extern "C" {
 
 hora_status hora_init(const hora_options* options) {
   return guarded([&] {
+    if (forked_from_a_rank) return not_initialized();
     const std::lock_guard<std::mutex> lock(life_mutex);
     if (current() != nullptr) return HORA_OK;
-    register_exit();
+    register_handlers();
     return start(options);
   });
 }
 
 hora_status hora_shutdown(void) {
   return guarded([] {
+    if (forked_from_a_rank) return HORA_OK;
     const std::lock_guard<std::mutex> lock(life_mutex);
     stop();
     return HORA_OK;
@@ -145,6 +182,7 @@ hora_status hora_shutdown(void) {
 
 hora_status hora_reset(void) {
   return guarded([] {
+    if (forked_from_a_rank) return not_initialized();
     const std::lock_guard<std::mutex> lock(life_mutex);
     stop();
     return start(nullptr);
@@ -254,10 +292,7 @@ hora_status hora_wait(hora_handle handle, int64_t timeout_ms) {
     const OperationPtr operation = communicator->find(handle);
     if (operation == nullptr) return fail(HORA_INVALID_ARGUMENT, "unknown handle");
     if (!operation->done()) {
-      const auto deadline = timeout_ms < 0
-                                ? hora::Deadline::max()
-                                : hora::Clock::now() + std::chrono::milliseconds(timeout_ms);
-      if (!communicator->wait(*operation, deadline)) {
+      if (!communicator->wait(*operation, deadline_after(timeout_ms))) {
         return fail(HORA_TIMED_OUT, "waited " + std::to_string(timeout_ms) + " ms for '" +
                                         operation->request.name + "'; it is still in flight");
       }

@@ -1,6 +1,7 @@
 #include "collectives/backends/mpi/session.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,7 @@ struct State {
   std::mutex mutex;
   bool started = false;
   bool ours = false;  // we called MPI_Init
+  pid_t process = 0;  // which called it; a child that it forks has nothing of MPI
   int thread_level = MPI_THREAD_SINGLE;
   MPI_Comm world = MPI_COMM_NULL;
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -57,6 +59,7 @@ bool initialise(ErrorText& error) {
     const int code = MPI_Init_thread(nullptr, nullptr, wanted, &state.thread_level);
     if (!check(code, "MPI_Init_thread", error)) return false;
     state.ours = true;
+    state.process = getpid();
   }
   if (state.thread_level < MPI_THREAD_SERIALIZED) {
     return error.set(
@@ -73,7 +76,7 @@ bool initialise(ErrorText& error) {
 // Runs after every handler of atexit(), libhora's included, so the last communicator has gone. A
 // process of an MPI job that ends without MPI_Finalize would be taken for a crash.
 __attribute__((destructor)) void finish() {
-  if (!state.ours || given_up) return;
+  if (!state.ours || given_up || state.process != getpid()) return;
   int finalized = 0;
   if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
   if (state.world != MPI_COMM_NULL) MPI_Comm_free(&state.world);

@@ -1,0 +1,85 @@
+// hora.h as programs misuse it. A world of one, each in a process of its own.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hora/hora.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+constexpr unsigned kPatience = 60;  // seconds; a hang
+
+// What exit() was told in a child that does this. One that hangs is ended by a signal.
+int exit_code_of(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kPatience);
+    exit(body());  // with all that a program does at its end
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+hora_handle begin_sum(std::vector<float>& data) {
+  const auto count = static_cast<std::int64_t>(data.size());
+  hora_request request{};
+  request.struct_size = sizeof request;
+  request.operation = HORA_ALLREDUCE;
+  request.name = "sum";
+  request.input.data = data.data();
+  request.input.shape = &count;
+  request.input.ndim = 1;
+  request.input.dtype = HORA_FLOAT32;
+  request.input.device = HORA_CPU_DEVICE;
+  request.output = request.input;
+  request.reduce_op = HORA_SUM;
+  request.prescale = request.postscale = 1;
+  hora_handle handle = 0;
+  return hora_submit(&request, 1, &handle) == HORA_OK ? handle : 0;
+}
+
+bool says(const std::string& part) {
+  return std::string(hora_last_error()).find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("hora.h: a forked child is no rank, and ends without a word to the others") {
+  const int code = exit_code_of([] {
+    std::vector<float> data(10, 1);
+    if (hora_init(nullptr) != HORA_OK) return 1;
+    const int of_child = exit_code_of([&] {
+      alarm(5);  // the runtime itself would wait for longer
+      if (hora_is_initialized() != 0 || hora_rank() != -1) return 2;
+      if (begin_sum(data) != 0 || !says("forked")) return 3;
+      if (hora_init(nullptr) != HORA_NOT_INITIALIZED || !says("forked")) return 4;
+      return hora_shutdown() == HORA_OK ? 0 : 5;
+    });
+    if (of_child != 0) return 10 + of_child;
+    return hora_wait(begin_sum(data), -1) == HORA_OK ? 0 : 6;
+  });
+  CHECK(code == 0);
+}
+
+TEST_CASE("hora.h: who forks before it joins a job leaves its child free to do so") {
+  CHECK(exit_code_of([] {
+          const auto joins = [] { return hora_init(nullptr) == HORA_OK ? 0 : 1; };
+          if (const int of_child = exit_code_of(joins); of_child != 0) return of_child;
+          return joins();
+        }) == 0);
+}
+
+TEST_CASE("hora.h: to wait for longer than clocks can tell is to wait for ever") {
+  CHECK(exit_code_of([] {
+          std::vector<float> data(std::size_t{16} << 20, 1);  // it is not done at once
+          if (hora_init(nullptr) != HORA_OK) return 1;
+          return hora_wait(begin_sum(data), INT64_MAX) == HORA_OK ? 0 : 2;
+        }) == 0);
+}
