@@ -3,10 +3,18 @@
 #pragma once
 
 #include <exception>
+#include <new>
 
 #include "collectives/backends/backend.h"
 
 namespace hora::collectives {
+
+// What is thrown while a step is done begins in this rank.
+inline void tell_of(const std::exception& failure, ErrorText& error) {
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
+  error.own = true;
+  error.set("%s", memory ? "not enough memory" : failure.what());
+}
 
 // Calls the handler's function for the step's operation: allreduce(step, error), ...
 template <typename Handler>
@@ -38,7 +46,7 @@ class BlockingBackend : public Backend {
     try {
       return static_cast<Derived*>(this)->run(step, error) ? Progress::kDone : Progress::kFailed;
     } catch (const std::exception& failure) {
-      error.set("%s", failure.what());
+      tell_of(failure, error);
       return Progress::kFailed;
     }
   }

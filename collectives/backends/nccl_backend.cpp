@@ -82,7 +82,7 @@ class NcclBackend final : public Backend {
           Running{lane_, done, std::make_unique<Activity>(step, activity_name(step.operation)), 0});
       return Progress::kPending;
     } catch (const std::exception& failure) {
-      error.set("%s", failure.what());
+      tell_of(failure, error);
       return Progress::kFailed;
     }
   }

@@ -24,8 +24,7 @@ bool is_kind(const Incoming& message, ControlMessage kind) {
 }
 
 bool ends_the_world(const Incoming& message) {
-  return message.gone || is_kind(message, ControlMessage::kAbort) ||
-         is_kind(message, ControlMessage::kBroken) || is_kind(message, ControlMessage::kFailed);
+  return message.gone || ends_the_world(kind_of(message.bytes));
 }
 
 }  // namespace

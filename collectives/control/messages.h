@@ -24,6 +24,12 @@ enum class ControlMessage : std::uint8_t {
   kCall = 37,            // turn: somebody waits in the lane; post there
 };
 
+// Who sends it, or whom rank 0 tells it, cannot go on.
+inline bool ends_the_world(ControlMessage kind) {
+  return kind == ControlMessage::kBroken || kind == ControlMessage::kFailed ||
+         kind == ControlMessage::kAbort;
+}
+
 inline std::string control_message(ControlMessage kind, std::string_view payload = {}) {
   std::string bytes(1, static_cast<char>(kind));
   bytes += payload;

@@ -12,13 +12,37 @@ namespace hora::collectives {
 
 namespace {
 
+// What a rank brings to a round of the creation of a backend.
+enum class Brings : char { kData = 'd', kSuccess = 's', kObjection = 'o' };
+
+// Others may wait within a library for a rank that has failed, and give up after as long as any
+// rank waits here.
+constexpr std::chrono::seconds kLibraryPatience{5};
+
 // exchange() for a backend that is being created for one set.
+//
+// A rank may fail before it comes to a round in which the others wait for its data, and none of
+// them knows how many rounds the others have to come. So it brings its objection to the round that
+// is next, and with that the creation has ended, for all and at the same round; if all goes well it
+// ends when all bring their success.
 class SetServices final : public Services {
  public:
-  SetServices(Exchanger* exchanger, const ProcessSet& set, Deadline deadline)
-      : exchanger_(exchanger), set_(set), deadline_(deadline) {}
+  SetServices(Exchanger* exchanger, const ProcessSet& set, std::chrono::milliseconds patience)
+      : exchanger_(exchanger), set_(set), patience_(patience) {}
 
   const std::vector<std::string>& notes() const { return notes_; }
+
+  // The last round; `mine` says why this rank failed, or nothing. The first objection, the same on
+  // all ranks of the set; empty: all well. An error when the ranks cannot talk.
+  Result<std::string> conclude(const std::string& mine) {
+    if (objection_.empty() && !broken_) {
+      const Brings what = mine.empty() ? Brings::kSuccess : Brings::kObjection;
+      patience_ += kLibraryPatience;
+      static_cast<void>(meet(what, {std::string(1, static_cast<char>(what)) + mine}));
+    }
+    if (broken_) return *broken_;
+    return objection_;
+  }
 
   bool exchange(const void* data, std::size_t bytes, bool bytes_to_each,
                 const void* const** received, const std::size_t** lengths,
@@ -45,30 +69,53 @@ class SetServices final : public Services {
     const auto* start = static_cast<const char*>(data);
     std::vector<std::string> parts;
     for (std::size_t i = 0; i < (bytes_to_each ? set_.ranks.size() : 1); ++i) {
-      parts.emplace_back(start + i * bytes, bytes);
+      parts.emplace_back(1, static_cast<char>(Brings::kData)).append(start + i * bytes, bytes);
     }
-    if (exchanger_ == nullptr) {
-      parts_ = std::move(parts);
-    } else {
-      auto result = exchanger_->exchange(set_.id, set_.ranks, parts, deadline_);
-      if (!result) return error.set("%s", result.error().message.c_str());
-      parts_ = std::move(*result);
+    if (!meet(Brings::kData, std::move(parts))) {
+      return error.set("%s", broken_ ? broken_->message.c_str() : objection_.c_str());
     }
     pointers_.clear();
     lengths_.clear();
     for (const std::string& part : parts_) {
-      pointers_.push_back(part.data());
-      lengths_.push_back(part.size());
+      pointers_.push_back(part.data() + 1);
+      lengths_.push_back(part.size() - 1);
     }
     *received = pointers_.data();
     *lengths = lengths_.data();
     return true;
   }
 
+  // One round, to which this rank brings `what`. False: the creation has ended.
+  bool meet(Brings what, std::vector<std::string> parts) {
+    if (exchanger_ == nullptr) {
+      parts_ = std::move(parts);
+    } else {
+      auto result = exchanger_->exchange(set_.id, set_.ranks, parts, Clock::now() + patience_);
+      if (!result) broken_ = std::move(result).error();
+      if (broken_) return false;
+      parts_ = std::move(*result);
+    }
+    objection_ = find_objection(what);
+    return objection_.empty();
+  }
+
+  std::string find_objection(Brings expected) const {
+    std::string out_of_step;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const auto brought = parts_[i].empty() ? Brings{} : static_cast<Brings>(parts_[i].front());
+      const std::string rank = "rank " + std::to_string(set_.ranks[i]) + ": ";
+      if (brought == Brings::kObjection) return rank + parts_[i].substr(1);
+      if (brought != expected) out_of_step = rank + "it is not where the others are";
+    }
+    return out_of_step;
+  }
+
   Exchanger* exchanger_;
   const ProcessSet& set_;
-  Deadline deadline_;
+  std::chrono::milliseconds patience_;
   std::vector<std::string> notes_;
+  std::string objection_;
+  std::optional<Error> broken_;
   std::vector<std::string> parts_;
   std::vector<const void*> pointers_;
   std::vector<std::size_t> lengths_;
@@ -77,11 +124,17 @@ class SetServices final : public Services {
 // More than a transport alone, less than a library that knows the hosts by itself.
 constexpr std::int32_t kHierarchicalScore = 120;
 
-// What this rank tells the others of its attempt: why it failed, or nothing, and `backend` is made.
-std::string objection_to(Result<BackendPtr> created, BackendPtr& backend) {
-  if (!created) return created.error().message.empty() ? "failed" : created.error().message;
-  backend = std::move(*created);
-  return {};
+std::string reason_of(const ErrorText& error) {
+  return *error.text == '\0' ? "failed" : error.text;
+}
+
+// What this rank tells the others of an attempt: why it failed, or nothing, and `backend` is made.
+// An error when the ranks cannot talk.
+Result<std::string> objection_to(Result<BackendPtr> created, BackendPtr& backend) {
+  if (created) backend = std::move(*created);
+  if (created) return std::string();
+  if (created.error().code == ErrorCode::kUnavailable) return created.error().message;
+  return std::move(created).error();
 }
 
 }  // namespace
@@ -151,7 +204,8 @@ bool BackendPool::wanted_for(const Entry& entry, const ProcessSet& set) const {
   return false;
 }
 
-// All ranks say whether it went well; the first that did not gives the reason. Empty: all well.
+// All ranks of the world say what they know of the attempt of some: its first objection, which
+// names its rank. Empty: all well.
 Result<std::string> BackendPool::first_objection(const std::string& mine) {
   if (exchanger_ == nullptr) return mine;
   std::vector<std::int32_t> all;
@@ -159,33 +213,42 @@ Result<std::string> BackendPool::first_objection(const std::string& mine) {
   const Deadline deadline = Clock::now() + world_.settings.start_timeout;
   auto votes = exchanger_->exchange(0, all, {mine}, deadline);
   if (!votes) return std::move(votes).error();
-  for (std::size_t rank = 0; rank < votes->size(); ++rank) {
-    if (!(*votes)[rank].empty()) return "rank " + std::to_string(rank) + ": " + (*votes)[rank];
-  }
-  return std::string();
+  const auto objects = [](const std::string& vote) { return !vote.empty(); };
+  const auto first = std::find_if(votes->begin(), votes->end(), objects);
+  return first == votes->end() ? std::string() : *first;
 }
 
 Status BackendPool::equip(ProcessSet& set) {
+  Status equipped = make_backends(set);
+  if (!equipped) strip(set);  // the set goes with its error, and what it has is not to be aborted
+  return equipped;
+}
+
+Status BackendPool::make_backends(ProcessSet& set) {
   bool changed = true;
   set.table.clear();
-  while (changed) {  // dropping one may make another one useful
+  std::vector<const Entry*> made;  // for this set; ranks that are not in it count, too
+  while (changed) {                // dropping one may make another one useful
     changed = false;
     for (Entry& entry : entries_) {
-      if (entry.dropped || set.find_backend(entry.id) != nullptr || !wanted_for(entry, set)) {
+      if (entry.dropped || std::count(made.begin(), made.end(), &entry) > 0 ||
+          !wanted_for(entry, set)) {
         continue;
       }
-      std::string mine;
+      Result<std::string> mine{std::string()};
       BackendPtr backend;
       if (set.index >= 0 || entry.descriptor->connect != nullptr) {
         mine = objection_to(create(entry, set), backend);
+        if (!mine) return std::move(mine).error();
       }
-      auto objection = first_objection(mine);
+      auto objection = first_objection(*mine);
       if (!objection) return std::move(objection).error();
       if (!objection->empty()) {
         drop(entry, *objection);
         changed = true;
         break;
       }
+      made.push_back(&entry);
       if (backend != nullptr) keep(set, entry.id, std::move(backend));
     }
   }
@@ -225,12 +288,13 @@ Status BackendPool::compose(ProcessSet& set) {
   for (const auto& [host, ranks] : members) {
     exchanger_->define_scope(scope_within(set.id, host), ranks);
   }
-  std::string mine;
+  Result<std::string> mine{std::string()};
   BackendPtr backend;
   if (set.index >= 0) {
     mine = objection_to(create_composed(*within, *between->transport, set, plan), backend);
+    if (!mine) return std::move(mine).error();
   }
-  auto objection = first_objection(mine);
+  auto objection = first_objection(*mine);
   if (!objection) return std::move(objection).error();
   for (const auto& [host, ranks] : members) exchanger_->forget_scope(scope_within(set.id, host));
   if (!objection->empty()) {
@@ -271,8 +335,7 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   for (int rank = 0; rank < world_.settings.size; ++rank) all.ranks.push_back(rank);
   all.index = world_.settings.rank;
   const ProcessSet& members = is_transport ? all : set;
-  const Deadline deadline = Clock::now() + world_.settings.start_timeout;
-  SetServices services(exchanger_, members, deadline);
+  SetServices services(exchanger_, members, world_.settings.start_timeout);
   std::vector<std::int32_t> hosts;
   for (std::int32_t rank : members.ranks) {
     hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
@@ -292,18 +355,28 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   context.job = world_.settings.job_id.c_str();
   context.services = &services;
   ErrorText error;
+  const auto conclude = [&](bool good) -> Status {
+    auto objection = services.conclude(good ? std::string() : reason_of(error));
+    if (!objection) return std::move(objection).error();
+    if (objection->empty()) return Ok{};
+    return make_error(ErrorCode::kUnavailable, std::move(*objection));
+  };
   if (!is_transport) {
-    Backend* backend = entry.descriptor->create(context, error);
-    if (backend == nullptr) return make_error(ErrorCode::kUnavailable, error.text);
+    BackendPtr backend(entry.descriptor->create(context, error));
+    HORA_TRY(conclude(backend != nullptr));
     if (is_of_world(set.id)) {
       const std::lock_guard<std::mutex> lock(mutex_);
       for (const std::string& note : services.notes()) notes_.emplace_back(entry.id, note);
     }
-    return BackendPtr(backend);
+    return backend;
   }
   if (entry.transport == nullptr) {
-    entry.transport = entry.descriptor->connect(context, error);
-    if (entry.transport == nullptr) return make_error(ErrorCode::kUnavailable, error.text);
+    Transport* const transport = entry.descriptor->connect(context, error);
+    if (Status all_well = conclude(transport != nullptr); !all_well) {
+      if (transport != nullptr) transport->destroy();
+      return std::move(all_well).error();
+    }
+    entry.transport = transport;
     const std::lock_guard<std::mutex> lock(mutex_);
     transports_.push_back(entry.transport);
     if (aborted_) entry.transport->abort();
@@ -340,6 +413,11 @@ std::vector<std::pair<std::string, std::string>> BackendPool::left_out() const {
 std::vector<std::pair<std::string, std::string>> BackendPool::notes() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return notes_;
+}
+
+bool BackendPool::aborted() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return aborted_;
 }
 
 void BackendPool::abort_all() {

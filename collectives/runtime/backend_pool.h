@@ -49,6 +49,8 @@ class BackendPool {
 
   // Interrupts whatever blocks in a backend. Any thread.
   void abort_all();
+  // What fails from now on may have been broken off.
+  bool aborted() const;
 
  private:
   struct Entry {
@@ -58,6 +60,7 @@ class BackendPool {
     bool dropped = false;
   };
 
+  Status make_backends(ProcessSet& set);
   Result<BackendPtr> create(Entry& entry, const ProcessSet& set);
   // Out of one backend within hosts and a transport between them, where the set can gain by it.
   Status compose(ProcessSet& set);

@@ -116,7 +116,9 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   }
   self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->recorder_);
   HORA_TRY(self->engine_->set_up());
-  HORA_TRY(self->start_records());
+  if (const Status records = self->start_records(); !records) {
+    return self->engine_->fail_to_join(records.error());
+  }
   self->recorder_.flight().joined(self->own_process_sets());
   self->driver_ = std::make_unique<Driver>(*self->engine_);
   self->thread_ = os::start_quiet_thread("hora-runtime", [communicator = self.get()] {

@@ -113,7 +113,7 @@ bool Driver::wait_for(Operation& operation, Deadline deadline) {
   return done;
 }
 
-void Driver::drive(Operation& operation, Seats& seats, Deadline deadline) {
+void Driver::drive(Operation& operation, Seats& seats, Deadline deadline) noexcept {
   caller_drives_.store(true, std::memory_order_seq_cst);
   seats.get_up();
   seats.sit(Seat::kCaller);

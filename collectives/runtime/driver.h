@@ -30,7 +30,9 @@ class Driver {
  private:
   void run_in_turns();
   bool may_take();
-  void drive(Operation& operation, Seats& seats, Deadline deadline);
+  // What the engine throws (it has no memory for its own lists) ends the process, as on the thread:
+  // the others hear of it at once, and no caller goes on with half of a step.
+  void drive(Operation& operation, Seats& seats, Deadline deadline) noexcept;
 
   Engine& engine_;
   std::mutex driving_;

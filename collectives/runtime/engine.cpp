@@ -46,10 +46,14 @@ Engine::~Engine() {
 Status Engine::set_up() {
   const Status equipped = equip();
   if (equipped || world_.settings.size == 1) return equipped;
-  // The others learn why they wait in vain; and it may be that this rank did.
-  data_plane_failed(equipped.error().message);
+  return fail_to_join(equipped.error());
+}
+
+// The others learn why they wait in vain; and it may be that this rank did.
+Error Engine::fail_to_join(const Error& error) {
+  data_plane_failed(error);
   linger();
-  return make_error(equipped.error().code, end_text_);
+  return make_error(error.code, end_text_);
 }
 
 Status Engine::equip() {
@@ -369,7 +373,7 @@ void Engine::add_set(const Verdict& verdict, const OperationPtr& operation) {
   if (Lane* lane = channel_->lane()) lane->set_attentive(false);
   const Status made = make_set(id, ranks);
   if (Lane* lane = channel_->lane()) lane->set_attentive(true);
-  if (!made) return data_plane_failed("adding a process set: " + made.error().message);
+  if (!made) return data_plane_failed(made.error().with_context("adding a process set"));
   if (operation == nullptr) return;
   operation->number = id;
   finish(operation, HORA_OK, {});

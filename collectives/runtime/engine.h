@@ -43,6 +43,9 @@ class Engine {
   // Collective: backends for the world and for the static process sets. Before run(). When it fails
   // the world has ended, on all ranks.
   Status set_up();
+  // What is to be done together before step() has failed: ends the world. Answers why, as all are
+  // told.
+  Error fail_to_join(const Error& error);
   // For what the ranks tell each other before step().
   Exchanger& exchanger() { return *exchanger_; }
   // Does what there is to do; when there is nothing, waits for it until the deadline. Answers
@@ -179,10 +182,12 @@ class Engine {
 
   // engine_end.cpp
   void leave(const Verdict& verdict);
+  void leave_without(const Incoming& incoming);
   void handle_bad_news(const Incoming& incoming);
   void note_evidence(const Incoming& incoming);
   void look_for_evidence(Deadline deadline);
-  void data_plane_failed(const std::string& text, bool own = false);
+  void data_plane_failed(const std::string& text, Origin origin = Origin::kUnknown);
+  void data_plane_failed(const Error& error);
   void wait_for_bad_news(Deadline deadline);
   void give_up(const std::string& text);
   void end_world(const std::string& text);

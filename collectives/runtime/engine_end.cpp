@@ -23,9 +23,7 @@ constexpr milliseconds kEvidencePatience{1000};
 constexpr seconds kLingerPatience{2};
 
 bool is_bad_news(const Incoming& incoming) {
-  const ControlMessage kind = kind_of(incoming.bytes);
-  return incoming.gone || kind == ControlMessage::kAbort || kind == ControlMessage::kBroken ||
-         kind == ControlMessage::kFailed;
+  return incoming.gone || ends_the_world(kind_of(incoming.bytes));
 }
 
 }  // namespace
@@ -49,16 +47,17 @@ void Engine::leave(const Verdict& verdict) {
   const auto all_finished = [&] {
     return coordinator_ ? std::count(finished_.begin(), finished_.end(), 0) == 0 : closed;
   };
-  while (!all_finished() && Clock::now() < deadline) {
-    for (const Incoming& each : channel_->poll(deadline)) {
-      if (coordinator_ && (each.gone || kind_of(each.bytes) == ControlMessage::kFinished)) {
-        finished_[static_cast<std::size_t>(each.rank)] = 1;
-      }
-      if (!coordinator_ && (each.gone || kind_of(each.bytes) == ControlMessage::kClose)) {
+  while (!all_finished() && Clock::now() < deadline && !stop_reason()) {
+    if (inbox_.empty()) wait_for_messages(deadline);
+    while (!inbox_.empty() && state_ == State::kLeaving) {
+      const Incoming each = take_message();
+      if (coordinator_) {
+        leave_without(each);
+      } else if (each.gone || kind_of(each.bytes) == ControlMessage::kClose) {
         closed = true;
       }
     }
-    if (stop_reason()) break;
+    if (state_ == State::kEnded) return;
   }
   if (coordinator_) {
     for (int rank = 1; rank < world_.settings.size; ++rank) {
@@ -67,6 +66,19 @@ void Engine::leave(const Verdict& verdict) {
     static_cast<void>(channel_->flush(-1, Clock::now() + seconds(1)));
   }
   channel_->hang_up();
+}
+
+// Rank 0, leaving: a rank has finished. One that fails at what was agreed before, or is lost, holds
+// up those that do it with it: they are to know.
+void Engine::leave_without(const Incoming& incoming) {
+  char& finished = finished_[static_cast<std::size_t>(incoming.rank)];
+  if (is_bad_news(incoming) && !finished) {
+    note_evidence(incoming);
+    look_for_evidence(Clock::now() + kEvidencePatience);
+    state_ = State::kEnded;
+  } else if (kind_of(incoming.bytes) == ControlMessage::kFinished) {
+    finished = 1;
+  }
 }
 
 // What this rank learns about the end from others. Rank 0's word is final, and so is the end of its
@@ -84,7 +96,8 @@ void Engine::handle_bad_news(const Incoming& incoming) {
 void Engine::note_evidence(const Incoming& incoming) {
   if (incoming.gone) return blame_.lost(incoming.rank, incoming.bytes);
   const bool own = kind_of(incoming.bytes) == ControlMessage::kFailed;
-  blame_.complained(incoming.rank, incoming.bytes.substr(1), own);
+  blame_.complained(incoming.rank, incoming.bytes.substr(1),
+                    own ? Origin::kHere : Origin::kUnknown);
 }
 
 // Rank 0: somebody cannot go on. Ends the world, when it is certain which rank was lost, or else at
@@ -109,14 +122,15 @@ void Engine::look_for_evidence(Deadline deadline) {
 }
 
 // The data plane often notices first that a peer is gone, but cannot tell which one began. The
-// control plane can. `own`: nobody else began, so there is no news to wait for.
-void Engine::data_plane_failed(const std::string& text, bool own) {
+// control plane can. Where it began here there is no news to wait for.
+void Engine::data_plane_failed(const std::string& text, Origin origin) {
   if (state_ != State::kRunning) return;
   leave_lane();
   if (coordinator_) {
-    blame_.complained(0, text, own);
+    blame_.complained(0, text, origin);
     return look_for_evidence(Clock::now() + kNewsPatience + kEvidencePatience);
   }
+  const bool own = origin == Origin::kHere;
   if (!own) wait_for_bad_news(Clock::now() + kNewsPatience);
   if (state_ != State::kRunning) return;
   const ControlMessage kind = own ? ControlMessage::kFailed : ControlMessage::kBroken;
@@ -126,6 +140,12 @@ void Engine::data_plane_failed(const std::string& text, bool own) {
   channel_->hang_up();
   wait_for_bad_news(Clock::now() + kAnswerPatience);
   if (state_ == State::kRunning) end_world(name_rank(world_.settings.rank) + ": " + text);
+}
+
+// What the ranks set up together did not come about.
+void Engine::data_plane_failed(const Error& error) {
+  const bool broken_off = error.code == ErrorCode::kInterrupted;
+  data_plane_failed(error.message, broken_off ? Origin::kElsewhere : Origin::kUnknown);
 }
 
 // A worker: until rank 0 has told what is the matter, or is gone itself.

@@ -196,7 +196,9 @@ void Engine::come_to_turn(const Request& shutdown) {
   LeaderLane& leaders = *lane->between_hosts();
   const auto last = static_cast<std::uint64_t>(shutdown.shape.front());
   const Deadline deadline = Clock::now() + kComingPatience;
-  const auto bad_news = [](const Incoming& each) { return each.gone; };
+  const auto bad_news = [](const Incoming& each) {
+    return each.gone || ends_the_world(kind_of(each.bytes));
+  };
   while (look_at_lane(), call_if_late(),
          leaders.turn() <= last && !ended() && Clock::now() < deadline) {
     if (std::any_of(inbox_.begin(), inbox_.end(), bad_news) || stop_reason()) return;

@@ -91,7 +91,9 @@ void Engine::end_step(int place, UnderWay& step) {
     if (const auto who = silent_ranks(); !who.empty()) {
       return end_for_silence("in " + step.run.what(), who);
     }
-    return data_plane_failed(step.run.text(), step.run.own_failure());
+    return data_plane_failed(step.run.text(), step.run.own_failure() ? Origin::kHere
+                                              : pool_.aborted()      ? Origin::kElsewhere
+                                                                     : Origin::kUnknown);
   }
   if (tuning_ && good) {
     const auto now = Clock::now();

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "collectives/algorithms/adasum.h"
+#include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/registry.h"
 #include "collectives/kernels/kernels.h"
 
@@ -177,6 +178,17 @@ std::optional<std::string> choose_backend(const ProcessSet& set, const PreparedS
   return std::nullopt;
 }
 
+// Its copies of the tensors may be too large.
+Progress run_adasum(Backend& backend, const ProcessSet& set, const Step& step, ErrorText& error) {
+  try {
+    const bool good = adasum(backend, set.index, set.size(), step, error);
+    return good ? Progress::kDone : Progress::kFailed;
+  } catch (const std::exception& failure) {
+    tell_of(failure, error);
+    return Progress::kFailed;
+  }
+}
+
 }  // namespace
 
 std::string activity_name(std::string_view backend, hora_operation operation, bool by_adasum) {
@@ -203,7 +215,12 @@ std::string activity_name(std::string_view backend, hora_operation operation, bo
 RunningStep::RunningStep(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
                          const std::vector<Operation*>& operations, const Parameters& parameters)
     : agreed_(&verdicts.front()->agreed), set_(&set) {
-  if (!prepare(prepared_, set, verdicts, operations)) {
+  bool enough_memory = false;
+  try {
+    enough_memory = prepare(prepared_, set, verdicts, operations);
+  } catch (const std::bad_alloc&) {  // not even for the lists
+  }
+  if (!enough_memory) {
     own_failure_ = true;
     end(State::kBroken, "not enough memory for the result of " + what());
     return;
@@ -236,8 +253,7 @@ RunningStep::State RunningStep::begin(Activities* activities) {
   ErrorText error;
   Progress progress = Progress::kFailed;
   if (prepared_.by_adasum) {
-    const bool good = adasum(*backend_, set_->index, set_->size(), step, error);
-    progress = good ? Progress::kDone : Progress::kFailed;
+    progress = run_adasum(*backend_, *set_, step, error);
   } else {
     progress = backend_->execute(step, &ticket_, error);
   }

@@ -3,6 +3,7 @@
 #include "tests/support/catch.h"
 
 using hora::collectives::Blame;
+using hora::collectives::Origin;
 
 TEST_CASE("blame: nothing is known at first") {
   const Blame blame;
@@ -39,13 +40,21 @@ TEST_CASE("blame: the first of several") {
 TEST_CASE("blame: who knows that it began outweighs who only noticed") {
   Blame blame;
   blame.complained(0, "a peer has gone");
-  blame.complained(2, "out of memory", true);
-  blame.complained(1, "out of memory, too", true);
+  blame.complained(2, "out of memory", Origin::kHere);
+  blame.complained(1, "out of memory, too", Origin::kHere);
   CHECK(blame.cause()->rank == 2);
   CHECK(blame.cause()->text == "out of memory");
   CHECK_FALSE(blame.certain());
   blame.lost(3, "closed");
   CHECK(blame.cause()->rank == 3);
+}
+
+TEST_CASE("blame: who was told to break off is not the one that began") {
+  Blame blame;
+  blame.complained(0, "the job is ending", Origin::kElsewhere);
+  CHECK(blame.cause()->rank == 0);
+  blame.complained(1, "a peer has gone");
+  CHECK(blame.cause()->rank == 1);
 }
 
 TEST_CASE("blame: a rank that gives up after it has complained is not the one that was lost") {

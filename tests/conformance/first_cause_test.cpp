@@ -1,0 +1,309 @@
+// What begins in one rank ends the job on all of them, soon, and all are told the same: that rank,
+// and what it says itself. Nothing that was read too late passes for a result.
+//
+// What fails, and when, is put in the place of allocations and of the system's calls.
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "calls.h"
+#include "processes.h"
+#include "tensors.h"
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::test;
+using collectives::Communicator;
+using std::chrono::milliseconds;
+
+namespace {
+
+// Of this process: allocations of so many bytes fail. But first, if there is something: it is told
+// there, which becomes 1, and waits until it is more.
+std::atomic<std::size_t> refused_from{SIZE_MAX};
+std::atomic<std::atomic<int>*> refusing{nullptr};
+
+bool refuses(std::size_t size) {
+  if (size < refused_from) return false;
+  if (std::atomic<int>* const stage = refusing.exchange(nullptr)) {
+    *stage = 1;
+    while (*stage == 1) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(300));  // for what comes of it
+  }
+  return true;
+}
+
+// Of this process: it cannot wait for connections any more.
+std::atomic<bool> refuses_to_listen{false};
+
+// Of this process: what it does after it has read from another rank's memory, and before.
+struct Reading {
+  pid_t from = 0;
+  std::atomic<int> times{0};
+  void (*before)(int time) = nullptr;
+  void (*after)(int time) = nullptr;
+};
+Reading reading;
+
+// Of this process: how often it has sent something, and when it dies instead.
+std::atomic<int> sent{0};
+std::atomic<int> dies_at{INT_MAX};
+
+}  // namespace
+
+extern "C" ssize_t send(int socket, const void* data, std::size_t bytes, int flags) {
+  if (++sent == dies_at) kill(getpid(), SIGKILL);
+  return syscall(SYS_sendto, socket, data, bytes, flags, nullptr, 0);
+}
+
+extern "C" ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long locals,
+                                    const iovec* remote, unsigned long remotes,
+                                    unsigned long flags) noexcept {
+  const int time = pid == reading.from ? ++reading.times : 0;
+  if (time > 0 && reading.before != nullptr) reading.before(time);
+  const ssize_t count = syscall(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
+  if (time > 0 && reading.after != nullptr) reading.after(time);
+  return count;
+}
+
+extern "C" int listen(int socket, int backlog) noexcept {
+  if (!refuses_to_listen) return static_cast<int>(syscall(SYS_listen, socket, backlog));
+  errno = EMFILE;
+  return -1;
+}
+
+void* operator new(std::size_t size) {
+  void* const memory = refuses(size) ? nullptr : std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return refuses(size) ? nullptr : std::malloc(size);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+constexpr int kWorld = 4;
+constexpr int kVictim = 1;
+
+// The calls of all ranks end like this.
+void expect_end(Call& call, const std::vector<std::string>& parts) {
+  const hora_status status = call.wait();
+  check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
+  for (const std::string& part : parts) {
+    check(call.error().find(part) != std::string::npos, call.error() + " -- lacks " + part);
+  }
+}
+
+void expect_all_to_know(const WorldOptions& options, const RankBody& body) {
+  const auto results = run_processes(options, body);
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    INFO("rank " << rank << ": signal " << results[rank].signal << " " << results[rank].text);
+    CHECK(results[rank].exited);
+    CHECK(results[rank].code == 0);
+    CHECK(results[rank].seconds < 30);  // a hang; otherwise it takes a second or two
+  }
+}
+
+bool has_gloo() {
+  const auto usable = collectives::usable_backends({});
+  return std::count(usable.begin(), usable.end(), "gloo") > 0;
+}
+
+std::vector<WorldOptions> all_places() {
+  std::vector<WorldOptions> places(3);
+  places[0].backends = "shm";
+  places[1].backends = "gloo";
+  places[2].hosts = {"a", "a", "b", "b"};
+  for (WorldOptions& options : places) options.size = kWorld;
+  if (!has_gloo()) places.resize(1);
+  return places;
+}
+
+}  // namespace
+
+TEST_CASE("first cause: no memory for adasum's copies") {
+  for (const WorldOptions& options : all_places()) {
+    INFO(options.backends);
+    expect_all_to_know(options, [](Communicator& communicator) {
+      Tensor tensor(HORA_FLOAT32, {1'000'000});
+      Call(communicator, reduce_request("warm-up", tensor, tensor, HORA_ADASUM)).finish();
+      if (rank_of(communicator) == kVictim) refused_from = 1'500'000;
+      Call call(communicator, reduce_request("work", tensor, tensor, HORA_ADASUM));
+      expect_end(call, {"rank 1 (", "allreduce 'work'", "memory"});
+    });
+  }
+}
+
+TEST_CASE("first cause: no memory to pack tensors") {
+  for (const WorldOptions& options : all_places()) {
+    INFO(options.backends);
+    if (options.backends != "gloo") continue;
+    expect_all_to_know(options, [](Communicator& communicator) {
+      Tensor warm(HORA_FLOAT32, {1});
+      Call(communicator, reduce_request("warm-up", warm, warm)).finish();
+      Tensor a(HORA_FLOAT32, {1'000'000}), b(HORA_FLOAT32, {1'000'000});
+      if (rank_of(communicator) == kVictim) refused_from = 1'500'000;
+      Call call(communicator, {reduce_request("a", a, a), reduce_request("b", b, b)});
+      expect_end(call, {"rank 1 (", "allreduce 'a'", "memory"});
+    });
+  }
+}
+
+// The others wait for its addresses by then.
+TEST_CASE("first cause: a backend that cannot be set up on one rank is left out, and all go on") {
+  if (!has_gloo()) return;
+  WorldOptions options;
+  options.size = kWorld;
+  options.hosts = {"a", "a", "b", "b"};
+  options.backends = "gloo,shm";
+  options.adjust = [](collectives::Settings& settings) {
+    refuses_to_listen = settings.rank == kVictim;
+  };
+  expect_all_to_know(options, [](Communicator& communicator) {
+    const auto left_out = communicator.engine().backends().left_out();
+    check(left_out.size() == 1 && left_out[0].first == "gloo", "it is not left out");
+    check(left_out[0].second.starts_with("rank 1: "), "why not gloo: " + left_out[0].second);
+    Tensor tensor(HORA_FLOAT32, {1'000'000});
+    Call call(communicator, reduce_request("no backend", tensor, tensor));
+    check(call.wait() == HORA_UNSUPPORTED, "all: " + call.error());
+    std::int32_t set = 0;
+    check(communicator.add_process_set({2, 3}, &set).status == HORA_OK, "no set");
+    if (rank_of(communicator) < 2) return;
+    hora_request request = reduce_request("on one host", tensor, tensor);
+    request.process_set = set;
+    Call(communicator, request).finish();
+  });
+}
+
+TEST_CASE("first cause: a rank fails while rank 0, that has no part in it, shuts down") {
+  WorldOptions options;
+  options.size = 3;
+  options.process_sets = {{1, 2}};
+  expect_all_to_know(options, [](Communicator& communicator) {
+    SharedCounter stage(communicator);
+    Tensor tensor(HORA_FLOAT32, {1'000'000});
+    Call(communicator, reduce_request("warm-up", tensor, tensor)).finish();
+    if (rank_of(communicator) == 0) {
+      while (stage.value() == 0) std::this_thread::sleep_for(milliseconds(1));
+      stage.value() = 2;
+      return communicator.leave();
+    }
+    if (rank_of(communicator) == kVictim) {
+      refusing = &stage.value();
+      refused_from = 1'500'000;
+    }
+    hora_request request = reduce_request("work", tensor, tensor, HORA_ADASUM);
+    request.process_set = 1;
+    Call call(communicator, request);
+    expect_end(call, {"rank 1 (", "allreduce 'work'", "memory"});
+  });
+}
+
+// What the ranks of the next test tell each other.
+struct Stage {
+  std::atomic<pid_t> pids[3];
+  std::atomic<bool> reads{false};        // rank 1, of rank 0's results
+  std::atomic<bool> overwritten{false};  // rank 0's tensor
+
+  static Stage& get() {
+    static auto* const stage = new (mmap(nullptr, sizeof(Stage), PROT_READ | PROT_WRITE,
+                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Stage;
+    return *stage;
+  }
+};
+
+void wait_for(const std::atomic<bool>& flag) {
+  while (!flag) std::this_thread::sleep_for(milliseconds(1));
+}
+
+// Rank 1 is slow to read what rank 0 has reduced. Rank 2, which is through, dies; rank 0 is told
+// so, and its caller has its tensor back.
+TEST_CASE("first cause: a tensor that its rank has back is in no other rank's result") {
+  WorldOptions options;
+  options.size = 3;
+  options.backends = "shm";
+  Stage& stage = Stage::get();
+  setenv("HORA_SHM_SINGLE_COPY", "1", 1);
+  const auto results = run_processes(options, [&](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    // Too much for what everybody gives at once, and each share is read at once.
+    constexpr std::int64_t kCount = 30'000;
+    Tensor tensor(HORA_FLOAT32, {kCount});
+    fill(tensor, rank);
+    stage.pids[rank] = getpid();
+    Call(communicator, bare_request(HORA_BARRIER)).finish();
+    // The first time it reads its share of the input, the second time the other one's results.
+    if (rank == 1) {
+      reading.before = [](int time) {
+        if (time != 2) return;
+        Stage::get().reads = true;
+        wait_for(Stage::get().overwritten);
+      };
+      reading.from = stage.pids[0];
+    } else if (rank == 2) {
+      reading.after = [](int time) {
+        if (time != 2) return;
+        std::thread([] {
+          wait_for(Stage::get().reads);
+          std::this_thread::sleep_for(milliseconds(100));  // it tells that it is through
+          kill(getpid(), SIGKILL);
+        }).detach();
+      };
+      reading.from = stage.pids[1];
+    }
+    Call call(communicator, reduce_request("work", tensor, tensor));
+    const hora_status status = call.wait();
+    if (rank == 0) {
+      check(status == HORA_ABORTED, "rank 0 was not told");
+      for (std::int64_t k = 0; k < kCount; ++k) tensor.set(k, -1);
+      stage.overwritten = true;
+    }
+    for (std::int64_t k = 0; k < kCount && status == HORA_OK; ++k) {
+      check(tensor.get(k) == reduced(HORA_FLOAT32, HORA_SUM, {0, 1, 2}, k), "a wrong sum");
+    }
+  });
+  unsetenv("HORA_SHM_SINGLE_COPY");
+  CHECK(results[0].text == "");
+  CHECK(results[1].text == "");
+  CHECK(results[2].signal == SIGKILL);
+}
+
+// The last of what several hosts' ranks do to join is to compare their clocks, in six messages of
+// each; before that they make what reduces within hosts and between them, out of what is there.
+TEST_CASE("first cause: a rank that dies while all join") {
+  if (!has_gloo()) return;
+  WorldOptions options;
+  options.size = 3;
+  options.hosts = {"a", "b", "b"};
+  auto* const sent_to_join = new (mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                                       MAP_SHARED | MAP_ANONYMOUS, -1, 0)) std::atomic<int>{0};
+  expect_all_to_know(options, [&](Communicator& communicator) {
+    if (rank_of(communicator) == kVictim) *sent_to_join = sent.load();
+    Call(communicator, bare_request(HORA_BARRIER)).finish();
+  });
+  for (const int before_the_end : {3, 8}) {
+    INFO(before_the_end << " messages before the end");
+    options.adjust = [&](collectives::Settings& settings) {
+      if (settings.rank == kVictim) dies_at = *sent_to_join - before_the_end;
+    };
+    const auto results = run_processes(options, [](Communicator&) {});
+    CHECK(results[kVictim].signal == SIGKILL);
+    for (const std::size_t rank : {0u, 2u}) {
+      INFO("rank " << rank << ": signal " << results[rank].signal << " " << results[rank].text);
+      CHECK(results[rank].text.find("rank 1 (b) is gone") != std::string::npos);
+    }
+  }
+}
