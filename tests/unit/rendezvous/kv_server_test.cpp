@@ -180,6 +180,11 @@ TEST_CASE("a refused body is neither read nor does it hide the refusal") {
   sender.join();
   CHECK(reply.find("HTTP/1.1 413 ") == 0);
   CHECK(reply.find("Connection: close\r\n") != std::string::npos);
+  // One that does not say how long it is going to be.
+  RawClient chunked(server.where());
+  chunked.try_send("PUT /s/k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
+                   std::string(2'000, 'x') + "\r\n0\r\n\r\n");
+  CHECK(chunked.read_all().find("HTTP/1.1 413 ") == 0);
   CHECK(ask(server, request("GET", "/s/k")) == Reply{404, ""});
 }
 
