@@ -385,6 +385,14 @@ TEST_CASE("malformed first messages end their connection, and nothing else") {
     client.try_send(std::string("\x16\x03\x01\xff\xff", 5) + std::string(70'000, 'a'));
     CHECK(closed(client));
   }
+  SECTION("one that says it will be, which is not waited for") {
+    auto options = with(side.accept);
+    options.request_timeout = std::chrono::minutes(10);
+    RunningServer patient(std::move(options));
+    RawClient client(patient.where());
+    client.send(std::string("\x16\x03\x01\x10\x00", 5));
+    CHECK(closed(client));
+  }
   SECTION("one with wrong bytes") {
     std::mt19937 random(42);
     for (int round = 0; round < 200; ++round) {
