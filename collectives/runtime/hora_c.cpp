@@ -30,7 +30,12 @@ int generation = 0;
 
 // This process was forked from one that had joined a job. The runtime's threads are not here, and
 // its connections and shared memory are the parent's: none of it is touched, not even at the end.
+// What rank the parent is may be asked (a data loader's workers do).
 std::atomic<bool> forked_from_a_rank{false};
+std::shared_ptr<Communicator>& of_the_parent() {
+  static auto* const parent = new std::shared_ptr<Communicator>;  // never destroyed
+  return *parent;
+}
 
 thread_local std::string last_error;
 thread_local std::string described;
@@ -84,6 +89,13 @@ template <typename Function>
 int ask(Function&& function) {
   const auto communicator = current();
   return communicator == nullptr ? -1 : function(*communicator);
+}
+
+// For what does not change as long as there is a world.
+template <typename Function>
+int ask_place(Function&& function) {
+  if (forked_from_a_rank) return function(*of_the_parent());
+  return ask(std::forward<Function>(function));
 }
 
 hora_status start(const hora_options* options) {
@@ -146,8 +158,7 @@ void after_fork_in_child() {
   new (&current_mutex) std::shared_mutex;
   if (current_communicator == nullptr) return;
   forked_from_a_rank = true;
-  static auto* const of_the_parent = new std::shared_ptr<Communicator>;  // is never destroyed
-  std::swap(*of_the_parent, current_communicator);
+  std::swap(of_the_parent(), current_communicator);
 }
 
 void register_handlers() {
@@ -203,7 +214,7 @@ hora_status hora_await_news(int64_t timeout_ms, int32_t* changes) {
   });
 }
 
-int hora_is_initialized(void) { return current() != nullptr ? 1 : 0; }
+int hora_is_initialized(void) { return forked_from_a_rank || current() != nullptr ? 1 : 0; }
 
 const char* hora_last_error(void) { return last_error.c_str(); }
 
@@ -237,25 +248,25 @@ const char* hora_version(void) { return HORA_VERSION; }
 int hora_abi_version(void) { return HORA_ABI_VERSION; }
 
 int hora_rank(void) {
-  return ask([](Communicator& c) { return c.world().settings.rank; });
+  return ask_place([](Communicator& c) { return c.world().settings.rank; });
 }
 int hora_size(void) {
-  return ask([](Communicator& c) { return c.world().settings.size; });
+  return ask_place([](Communicator& c) { return c.world().settings.size; });
 }
 int hora_local_rank(void) {
-  return ask([](Communicator& c) { return c.world().settings.local_rank; });
+  return ask_place([](Communicator& c) { return c.world().settings.local_rank; });
 }
 int hora_local_size(void) {
-  return ask([](Communicator& c) { return c.world().settings.local_size; });
+  return ask_place([](Communicator& c) { return c.world().settings.local_size; });
 }
 int hora_cross_rank(void) {
-  return ask([](Communicator& c) { return c.world().settings.cross_rank; });
+  return ask_place([](Communicator& c) { return c.world().settings.cross_rank; });
 }
 int hora_cross_size(void) {
-  return ask([](Communicator& c) { return c.world().settings.cross_size; });
+  return ask_place([](Communicator& c) { return c.world().settings.cross_size; });
 }
 int hora_is_homogeneous(void) {
-  return ask([](Communicator& c) { return c.is_homogeneous() ? 1 : 0; });
+  return ask_place([](Communicator& c) { return c.is_homogeneous() ? 1 : 0; });
 }
 
 hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle* handles) {

@@ -10,7 +10,7 @@
  *
  * Threads: every function may be called from any thread, except that hora_init, hora_shutdown and
  * hora_reset must not run at the same time as each other.
- * After fork() without exec the library must not be used in the child.
+ * After fork() without exec the child may ask for the topology; everything else is an error there.
  *
  * Compatibility: structs that callers fill begin with struct_size = sizeof(the struct). Fields are
  * only ever added at the end. Enumerators keep their values.

@@ -135,28 +135,31 @@ def _forked_child():
     """After fork the library's threads are gone and its sockets belong to the parent."""
     global _library
     if _library is not None:
-        _library = _ForkedLibrary()
+        _library = _ForkedLibrary(_library)
 
 
 os.register_at_fork(after_in_child=_forked_child)
 
 
 class _ForkedLibrary:
-    """Stands in for the library in a forked child (a data loader's worker): asking for anything
-    is a clear error, freeing what the parent made is a no-op."""
+    """Stands in for the library in a forked child (a data loader's worker): it may ask which rank
+    its parent is; anything else is a clear error, freeing what the parent made is a no-op."""
 
     path = None
+    _OF_THE_PARENT = ("is_initialized", "rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous")
+
+    def __init__(self, library):
+        self._library = library
 
     def release(self, handle):
         return None
-
-    def is_initialized(self):
-        return 0
 
     def shutdown(self):
         return OK
 
     def __getattr__(self, name):
+        if name in self._OF_THE_PARENT:
+            return getattr(self._library, name)
         raise exceptions.NotInitializedError(
             "this process was forked from a rank of the job; collectives work in the rank itself, "
             "not in a child that it forks (start children with the spawn method to use them there)")

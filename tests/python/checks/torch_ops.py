@@ -468,13 +468,15 @@ def check_threads():
     assert not failures, failures
 
 
-def check_forked_child_is_refused():
+def check_forked_child_may_ask_for_its_rank_alone():
     import os
 
+    place = hvd.rank(), hvd.size(), hvd.local_rank()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
+            assert hvd.is_initialized() and (hvd.rank(), hvd.size(), hvd.local_rank()) == place
             hvd.allreduce(torch.ones(1))
             answer = b"worked"
         except hvd.HorovodInternalError as error:
