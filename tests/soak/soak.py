@@ -150,7 +150,8 @@ while True:
 def beats(horarun, seconds):
     """A heartbeat goes both ways every quarter of the lease, and a line comes from each rank."""
     lease_ms = 1000  # the shortest
-    job = horarun.start("-np", 4, "--lease", f"{lease_ms}ms", PYTHON, "-S", "-c", TICKS.format(pause=lease_ms / 4000), stderr=subprocess.DEVNULL)
+    messages = tempfile.TemporaryFile()
+    job = horarun.start("-np", 4, "--lease", f"{lease_ms}ms", PYTHON, "-S", "-c", TICKS.format(pause=lease_ms / 4000), stderr=messages)
     job.read_until("ready", 4)
     figures = lambda: [(status_of(pid, "VmRSS"), len(os.listdir(f"/proc/{pid}/fd"))) for pid in (job.pid, *sorted(a.pid for a in jobs.agents()))]
     began = time.monotonic()
@@ -163,6 +164,9 @@ def beats(horarun, seconds):
     last = figures() if alive else []
     job.send_signal(signal.SIGTERM)
     job.finish()
+    if not alive:
+        messages.seek(0)
+        print(messages.read().decode(errors="replace"), flush=True)
     beats = int(passed * 4000 / lease_ms)
     print(f"beats: {beats} heartbeats each way (those of {beats * 2.5 / 3600:.1f} h at the usual lease) and {lines} lines in {passed:.0f} s: "
           f"{'alive' if alive else 'ENDED'}; KiB and descriptors of launcher, keeper, agent {first} -> {last}", flush=True)
