@@ -3,6 +3,7 @@ import importlib.machinery
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,11 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 import jobs  # noqa: E402
+
+# A shell's background jobs, and theirs, ignore these; what is started here is to be told by them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGQUIT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
 
 REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 HOSTS_TOOL = os.path.join(REPOSITORY, "tests", "support", "hosts")
