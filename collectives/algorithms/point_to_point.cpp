@@ -52,7 +52,13 @@ char* PointToPoint::scratch(std::int64_t bytes) {
 bool PointToPoint::wait(Transport::Ticket ticket, const char* doing, int peer, ErrorText& error) {
   ErrorText reason;
   if (transport_.wait(ticket, reason)) return true;
+  error.own = reason.own;
   return error.set("%s rank %d: %s", doing, ranks_[static_cast<std::size_t>(peer)], reason.text);
+}
+
+void PointToPoint::give_up() noexcept {
+  ErrorText ignored;
+  transport_.wait(0, ignored);
 }
 
 bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_bytes,
@@ -70,9 +76,8 @@ bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_byt
     out = transport_.post_send(ranks_[to], tag_base_ | sent_[to]++, send,
                                static_cast<std::size_t>(send_bytes));
   }
-  const bool received = receive_bytes == 0 || wait(in, "receiving from", receive_from, error);
-  const bool sent = send_bytes == 0 || wait(out, "sending to", send_to, error);
-  return received && sent;
+  if (receive_bytes > 0 && !wait(in, "receiving from", receive_from, error)) return false;
+  return send_bytes == 0 || wait(out, "sending to", send_to, error);
 }
 
 bool PointToPoint::send(int to, const void* data, std::int64_t bytes, ErrorText& error) {

@@ -45,6 +45,9 @@ class PointToPoint {
                 const std::int64_t* receive_bytes, ErrorText& error);
   bool barrier(ErrorText& error);
 
+  // After an exception: nothing touches the memory of what it interrupted any more.
+  void give_up() noexcept;
+
  private:
   struct Reduction {
     hora_dtype dtype;

@@ -106,13 +106,14 @@ class Backend {
 // between the two. Posting never blocks for the peer. Both sides agree on the size.
 class Transport {
  public:
-  using Ticket = std::uint64_t;  // 0: the post failed; wait() tells why
+  using Ticket = std::uint64_t;  // 0: the post failed, and the next wait() tells why
 
   virtual Ticket post_send(int rank, std::uint64_t tag, const void* data,
                            std::size_t bytes) noexcept = 0;
   virtual Ticket post_receive(int rank, std::uint64_t tag, void* data,
                               std::size_t bytes) noexcept = 0;
   // Until the transfer is done and its memory free for reuse. Each ticket is waited for once.
+  // False, always for 0 and after any failure: there are no transfers any more, all memory is free.
   virtual bool wait(Ticket ticket, ErrorText& error) noexcept = 0;
   virtual void abort() noexcept = 0;
   virtual void destroy() noexcept = 0;

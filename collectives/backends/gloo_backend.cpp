@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -92,11 +93,12 @@ class GlooTransport final : public Transport {
 
   bool wait(Ticket ticket, ErrorText& error) noexcept override {
     const auto found = transfers_.find(ticket);
-    if (found != transfers_.end() && wait_for(found->second, error)) {
+    if (!failed_ && found != transfers_.end() && wait_for(found->second, failure_)) {
       transfers_.erase(found);
       return true;
     }
-    if (found == transfers_.end()) error.set("%s", post_error_.text);
+    failed_ = true;
+    error = failure_;
     // The others must not touch their memory any more: it goes back to its owners. Gloo would go on
     // sending from it, and end the process when it is gone.
     transfers_.clear();
@@ -144,10 +146,14 @@ class GlooTransport final : public Transport {
       const Ticket ticket = ++last_ticket_;
       transfers_.emplace(ticket, std::move(transfer));
       return ticket;
+    } catch (const std::bad_alloc&) {
+      if (!failed_) failure_.set("not enough memory");
+      failure_.own = failure_.own || !failed_;
     } catch (const std::exception& failure) {
-      post_error_.set("%s", failure.what());
-      return 0;
+      if (!failed_) failure_.set("%s", failure.what());
     }
+    failed_ = true;
+    return 0;
   }
 
   bool wait_for(Transfer& transfer, ErrorText& error) noexcept {
@@ -172,7 +178,8 @@ class GlooTransport final : public Transport {
   std::shared_ptr<Mesh> mesh_;
   std::map<Ticket, Transfer> transfers_;
   Ticket last_ticket_ = 0;
-  ErrorText post_error_;
+  bool failed_ = false;
+  ErrorText failure_;  // the first one
 
   std::mutex mutex_;  // guards the two below
   gloo::transport::UnboundBuffer* waiting_ = nullptr;

@@ -27,9 +27,14 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
   }
 
   bool run(const Step& step, ErrorText& error) {
-    return step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
-           : step.operation == HORA_ALLGATHER ? allgather(step, error)
-                                              : error.set("no such operation");
+    try {
+      return step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
+             : step.operation == HORA_ALLGATHER ? allgather(step, error)
+                                                : error.set("no such operation");
+    } catch (...) {
+      if (between_) between_->give_up();
+      throw;
+    }
   }
   void abort() noexcept override {
     if (local_ != nullptr) local_->abort();

@@ -19,7 +19,14 @@ class TransportBackend final : public BlockingBackend<TransportBackend> {
 
   void abort() noexcept override { transport_.abort(); }
 
-  bool run(const Step& step, ErrorText& error) { return run_operation(*this, step, error); }
+  bool run(const Step& step, ErrorText& error) {
+    try {
+      return run_operation(*this, step, error);
+    } catch (...) {
+      algorithms_.give_up();
+      throw;
+    }
+  }
 
   bool allreduce(const Step& step, ErrorText& error) {
     if (step.piece_count == 1) {

@@ -100,6 +100,7 @@ Result<std::vector<std::string>> Exchanger::exchange(std::int32_t scope,
         return make_error(ErrorCode::kInterrupted, "the job is ending");
       }
     }
+    if (broken_off_()) return make_error(ErrorCode::kInterrupted, "the job is ending");
     for (Incoming& message : channel_->poll(deadline)) {
       if (handle(message)) continue;
       deferred_.push_back(std::move(message));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -25,11 +26,13 @@ class Exchanger {
   Exchanger(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}
   // Between two exchanges.
   void use(ControlChannel& channel) { channel_ = &channel; }
+  // An exchange ends when this says so, which it is asked after each wake-up of the channel.
+  void break_off_when(std::function<bool()> broken_off) { broken_off_ = std::move(broken_off); }
 
   // Gives parts[i] to the rank of set index i (one part: the same to all), answers theirs by set
   // index. `members` are global ranks, this one among them; every member calls this equally often.
   // Other messages that arrive meanwhile are kept for take_deferred(). kInterrupted when the world
-  // ends: the news of it is among the deferred.
+  // ends (the news of it is among the deferred), or when it is broken off.
   Result<std::vector<std::string>> exchange(std::int32_t scope,
                                             const std::vector<std::int32_t>& members,
                                             const std::vector<std::string>& parts,
@@ -53,6 +56,7 @@ class Exchanger {
   void contribute(const Key& key, int rank, std::vector<std::string> parts);
 
   ControlChannel* channel_;
+  std::function<bool()> broken_off_ = [] { return false; };
   int rank_;
   std::map<std::int32_t, std::vector<std::int32_t>> scopes_;
   std::map<std::int32_t, std::uint64_t> next_number_;

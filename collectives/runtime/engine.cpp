@@ -30,6 +30,7 @@ Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Obse
       pool_(world, &*exchanger_),
       stalls_({world.settings.stall_check, world.settings.stall_warning,
                world.settings.stall_shutdown}) {
+  exchanger_->break_off_when([this] { return !silent_ranks().empty(); });
   if (coordinates()) {
     coordinator_.emplace(world.settings.size);
     finished_.assign(static_cast<std::size_t>(world.settings.size), 0);
@@ -373,8 +374,9 @@ void Engine::add_set(const Verdict& verdict, const OperationPtr& operation) {
   if (Lane* lane = channel_->lane()) lane->set_attentive(false);
   const Status made = make_set(id, ranks);
   if (Lane* lane = channel_->lane()) lane->set_attentive(true);
-  if (!made) return data_plane_failed(made.error().with_context("adding a process set"));
+  if (!made) data_plane_failed(made.error().with_context("adding a process set"));
   if (operation == nullptr) return;
+  if (!made) return finish(operation, HORA_ABORTED, end_text_);
   operation->number = id;
   finish(operation, HORA_OK, {});
 }

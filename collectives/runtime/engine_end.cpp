@@ -144,6 +144,9 @@ void Engine::data_plane_failed(const std::string& text, Origin origin) {
 
 // What the ranks set up together did not come about.
 void Engine::data_plane_failed(const Error& error) {
+  if (const auto who = silent_ranks(); !who.empty() && state_ == State::kRunning) {
+    return end_for_silence("setting up", who);
+  }
   const bool broken_off = error.code == ErrorCode::kInterrupted;
   data_plane_failed(error.message, broken_off ? Origin::kElsewhere : Origin::kUnknown);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -33,7 +34,14 @@ namespace {
 std::atomic<std::size_t> refused_from{SIZE_MAX};
 std::atomic<std::atomic<int>*> refusing{nullptr};
 
+// Of this process: the thread that asks for so many bytes is refused one allocation, so many later.
+constexpr std::size_t kRingBuffers = 2'000'000;
+std::atomic<int> refused_later{0};
+thread_local int until_refused = 0;
+
 bool refuses(std::size_t size) {
+  if (until_refused > 0 && --until_refused == 0) return true;
+  if (size >= kRingBuffers && refused_later > 0) until_refused = refused_later.exchange(0);
   if (size < refused_from) return false;
   if (std::atomic<int>* const stage = refusing.exchange(nullptr)) {
     *stage = 1;
@@ -45,6 +53,9 @@ bool refuses(std::size_t size) {
 
 // Of this process: it cannot wait for connections any more.
 std::atomic<bool> refuses_to_listen{false};
+
+// Of this process: the signal that it gets when it makes shared memory.
+std::atomic<int> struck_by{0};
 
 // Of this process: what it does after it has read from another rank's memory, and before.
 struct Reading {
@@ -74,6 +85,11 @@ extern "C" ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long
   const ssize_t count = syscall(SYS_process_vm_readv, pid, local, locals, remote, remotes, flags);
   if (time > 0 && reading.after != nullptr) reading.after(time);
   return count;
+}
+
+extern "C" int memfd_create(const char* name, unsigned flags) noexcept {
+  if (const int signal = struck_by.exchange(0)) kill(getpid(), signal);
+  return static_cast<int>(syscall(SYS_memfd_create, name, flags));
 }
 
 extern "C" int listen(int socket, int backlog) noexcept {
@@ -160,6 +176,35 @@ TEST_CASE("first cause: no memory to pack tensors") {
       expect_end(call, {"rank 1 (", "allreduce 'a'", "memory"});
     });
   }
+}
+
+// What a rank that fails has given to Gloo by then, it takes back, and says so at once.
+TEST_CASE("first cause: no memory in the middle of a ring of transfers") {
+  if (!has_gloo()) return;
+  WorldOptions options;
+  options.size = 3;
+  options.backends = "gloo";
+  expect_all_to_know(options, [](Communicator& communicator) {
+    constexpr std::int64_t kCount = 100'000;
+    Tensor tensor(HORA_FLOAT32, {kCount});
+    const int rank = rank_of(communicator);
+    fill(tensor, rank);
+    Call(communicator, bare_request(HORA_BARRIER)).finish();
+    if (rank == kVictim) refused_later = 12;
+    Call call(communicator, reduce_request("work", tensor, tensor));
+    const hora_status status = call.wait();
+    if (status == HORA_OK) {
+      check(rank != kVictim, "nothing was refused");
+      for (std::int64_t k = 0; k < kCount; ++k) {
+        check(tensor.get(k) == reduced(HORA_FLOAT32, HORA_SUM, {0, 1, 2}, k), "a wrong sum");
+      }
+      return;
+    }
+    for (std::int64_t k = 0; k < kCount; ++k) tensor.set(k, -1);
+    expect_end(call, {"rank 1 (", "allreduce 'work'", "memory"});
+    if (rank == kVictim) std::this_thread::sleep_for(milliseconds(100));  // for what is under way
+    for (std::int64_t k = 0; k < kCount; ++k) check(tensor.get(k) == -1, "it was written to");
+  });
 }
 
 // The others wait for its addresses by then.
@@ -306,4 +351,80 @@ TEST_CASE("first cause: a rank that dies while all join") {
       CHECK(results[rank].text.find("rank 1 (b) is gone") != std::string::npos);
     }
   }
+}
+
+namespace {
+
+// It makes the memory of a new set, for which another member waits, and for both the other ranks.
+void lose_a_rank_while_all_add_a_set(int signal) {
+  WorldOptions options;
+  options.size = kWorld;
+  options.adjust = [&](collectives::Settings& settings) {
+    if (signal != SIGSTOP) return;
+    settings.stall_warning = std::chrono::seconds(1);
+    settings.stall_shutdown = std::chrono::seconds(1);
+  };
+  const auto results = run_processes(
+      options,
+      [&](Communicator& communicator) {
+        Call(communicator, bare_request(HORA_BARRIER)).finish();
+        if (rank_of(communicator) == kVictim) struck_by = signal;
+        std::int32_t set = 0;
+        const auto outcome = communicator.add_process_set({1, 2}, &set);
+        check(outcome.status == HORA_ABORTED, "it was added");
+        check(outcome.text.find("rank 1 (") != std::string::npos, outcome.text);
+      },
+      kVictim);
+  for (int rank = 0; rank < kWorld; ++rank) {
+    const ProcessResult& result = results[static_cast<std::size_t>(rank)];
+    INFO("rank " << rank << ": signal " << result.signal << " " << result.text);
+    if (rank == kVictim) {
+      CHECK(result.signal == SIGKILL);
+    } else {
+      CHECK((result.exited && result.code == 0));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("first cause: a rank that dies while all add a process set") {
+  lose_a_rank_while_all_add_a_set(SIGKILL);
+}
+
+TEST_CASE("first cause: a rank that is stopped while all add a process set", "[.long]") {
+  lose_a_rank_while_all_add_a_set(SIGSTOP);
+}
+
+// Its pages of shared memory run out: that set is without, and all others are as they were.
+TEST_CASE("first cause: no room for a later set's shared memory on one rank") {
+  if (!has_gloo()) return;
+  WorldOptions options;
+  options.size = kWorld;
+  expect_all_to_know(options, [](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    Tensor tensor(HORA_FLOAT32, {100'000});
+    Call(communicator, reduce_request("warm-up", tensor, tensor)).finish();
+    if (rank == kVictim) {
+      signal(SIGXFSZ, SIG_IGN);
+      const rlimit little{1 << 20, 1 << 20};
+      check(setrlimit(RLIMIT_FSIZE, &little) == 0, "setrlimit");
+    }
+    for (int round = 0; round < 2; ++round) {
+      std::int32_t set = 0;
+      const auto outcome = communicator.add_process_set({1, 2}, &set);
+      check(outcome.status == HORA_OK, outcome.text);
+      fill(tensor, rank);
+      hora_request request = reduce_request("in the set", tensor, tensor);
+      request.process_set = set;
+      if (rank == 1 || rank == 2) {
+        Call(communicator, request).finish();
+        check(tensor.get(3) == reduced(HORA_FLOAT32, HORA_SUM, {1, 2}, 3), "a wrong sum");
+      }
+      fill(tensor, rank);
+      Call(communicator, reduce_request("in the world", tensor, tensor)).finish();
+      check(tensor.get(3) == reduced(HORA_FLOAT32, HORA_SUM, {0, 1, 2, 3}, 3), "a wrong sum");
+      check(communicator.remove_process_set(set).status == HORA_OK, "not removed");
+    }
+  });
 }
