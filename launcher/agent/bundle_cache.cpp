@@ -185,10 +185,10 @@ BundleCache::Arrival::~Arrival() { discard(); }
 void BundleCache::Arrival::discard() {
   unpacker_.reset();
   if (temporary_.empty()) return;
-  (void)remove_tree(cache_.entry_path(temporary_));
+  lock_.reset();  // its descriptor may be the one that the removal needs
+  const bool removed = remove_tree(cache_.entry_path(temporary_)).has_value();
   temporary_.clear();
-  lock_.reset();
-  (void)announce_("");
+  if (removed) (void)announce_("");  // else the keeper tries, with descriptors of its own
 }
 
 Status BundleCache::Arrival::write_manifest() {

@@ -68,7 +68,10 @@ class Keeper {
       // or stuck.
       if (give_up_ && Clock::now() >= *give_up_) ::kill(agent_, SIGKILL);
     }
-    if (share_.finished == 1) return WIFEXITED(agent_status_) ? WEXITSTATUS(agent_status_) : 0;
+    if (share_.finished == 1) {
+      remove_announced();
+      return WIFEXITED(agent_status_) ? WEXITSTATUS(agent_status_) : 0;
+    }
     clean_up();
     return kExitAgentLost;
   }
@@ -99,6 +102,11 @@ class Keeper {
     scope.mark = share_.mark;
     kill_strays(scope, share_.cgroup, kSweepPatience);
     if (share_.cgroup[0] != '\0') remove_cgroup(share_.cgroup);
+    remove_announced();
+  }
+
+  // What the agent has made and not removed.
+  void remove_announced() {
     if (share_.job_directory[0] != '\0') (void)remove_tree(share_.job_directory);
     if (share_.unfinished_entry[0] != '\0') (void)remove_tree(share_.unfinished_entry);
   }

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -220,6 +221,25 @@ TEST_CASE("the agent is killed in the middle of a transfer") {
   }
   REQUIRE(names_in(scene.cache).size() == 1);
   ::kill(agent.agent(), SIGKILL);
+  REQUIRE(agent.reap_keeper());
+  CHECK(names_in(scene.cache).empty());
+}
+
+TEST_CASE("an agent without descriptors leaves its unfinished entry to the keeper") {
+  CacheScene scene;
+  const PackedBundle bundle = small_bundle();
+  AgentDriver agent(scene.arguments(bundle.header.hash));
+  agent.hello();
+  agent.send(FrameType::kBundle, encode(bundle.header));
+  agent.send(FrameType::kData, std::string_view(bundle.data).substr(0, 200'000));
+  for (int i = 0; i < 2'000; ++i) {
+    if (fs::exists(scene.cache) && !names_in(scene.cache).empty()) break;
+    ::usleep(1'000);
+  }
+  REQUIRE(names_in(scene.cache).size() == 1);
+  const rlimit none{0, 0};
+  REQUIRE(::prlimit(agent.agent(), RLIMIT_NOFILE, &none, nullptr) == 0);
+  agent.close();
   REQUIRE(agent.reap_keeper());
   CHECK(names_in(scene.cache).empty());
 }
