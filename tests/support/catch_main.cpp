@@ -8,8 +8,8 @@
 // Gloo is not built with the sanitizer. The destructor of its buffers waits until the last owner of
 // a shared_ptr has let go (gloo/common/memory.h), which orders what it does behind what its own
 // thread did; the sanitizer sees the destruction and not the wait, and then what becomes of the
-// memory that was received into or sent. Shown by tests of lost ranks: elsewhere an operation has ended
-// before its buffer goes.
+// memory that was received into or sent. Shown by tests of lost ranks: elsewhere an operation has
+// ended before its buffer goes.
 extern "C" const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() {
   return "race:gloo::transport::tcp::UnboundBuffer::~UnboundBuffer\n"
