@@ -23,6 +23,7 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include "collectives/backends/backend.h"
+#include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/broken_pipe.h"
 #include "collectives/backends/capabilities.h"
 
@@ -146,9 +147,8 @@ class GlooTransport final : public Transport {
       const Ticket ticket = ++last_ticket_;
       transfers_.emplace(ticket, std::move(transfer));
       return ticket;
-    } catch (const std::bad_alloc&) {
-      if (!failed_) failure_.set("not enough memory");
-      failure_.own = failure_.own || !failed_;
+    } catch (const std::bad_alloc& failure) {
+      if (!failed_) tell_of(failure, failure_);
     } catch (const std::exception& failure) {
       if (!failed_) failure_.set("%s", failure.what());
     }
