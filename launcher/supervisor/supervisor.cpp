@@ -339,8 +339,7 @@ void Supervisor::on_started(int host, const std::string& payload) {
 void Supervisor::tell_placement(const std::string& note) {
   const bool asked = spec_.bind == "core" || spec_.bind == "numa" || !spec_.gpus_per_rank.empty();
   if (!asked || spec_.verbose || events_.enabled()) return os::log_info(kComponent, note);
-  display_.hide();
-  say("horarun: " + note + "\n");
+  tell(note + "\n");
 }
 
 // Of ranks that use the runtime: how far they are in meeting each other. Later it says that they
@@ -389,14 +388,13 @@ void Supervisor::on_gpu_fault(int host, const std::string& payload) {
   if (!fault) return protocol_error(host, fault.error());
   gpu_faults_.push_back({name_of(host), std::move(*fault)});
   const HostGpuFault& seen = gpu_faults_.back();
-  display_.hide();
   events_.emit("gpu_fault", {{"host", seen.host},
                              {"device", seen.fault.device},
                              {"xid", std::int64_t{seen.fault.xid}},
                              {"rank", std::int64_t{seen.fault.rank}},
                              {"pid", seen.fault.pid},
                              {"message", gpu_fault_text(seen)}});
-  if (!events_.enabled()) say("horarun: " + gpu_fault_text(seen) + "\n");
+  tell(gpu_fault_text(seen) + "\n");
 }
 
 void Supervisor::on_agent_failure(int host, const std::string& payload) {

@@ -108,7 +108,8 @@ class Supervisor {
   HostNetwork own_network() const;
   void on_console_broken(int fd, int errnum);
   std::string name_of(int host) const;
-  void say(std::string text);  // on standard error
+  void say(std::string text);          // on standard error
+  void tell(const std::string& text);  // a person; a program is told by an event
   void leave();
   void stop_waiting_for_readers();
   void print_outcome();

@@ -35,7 +35,6 @@ void Supervisor::strike(const ChaosStep& step, os::Clock::time_point start) {
   strike.sent =
       link && link->is_open() && (step.is_cut() || state_->outcome().exits.count(step.rank) == 0);
   if (strike.sent) send_strike(step, *link);
-  display_.hide();
   if (step.is_cut()) {
     events_.emit("chaos_cut", {{"host", strike.host},
                                {"peer", strike.peer},
@@ -49,9 +48,7 @@ void Supervisor::strike(const ChaosStep& step, os::Clock::time_point start) {
                            {"sent", strike.sent},
                            {"at_ms", std::int64_t{strike.at.count()}}});
   }
-  if (!events_.enabled()) {
-    say("horarun: chaos: " + strike_text(strike) + "\n");
-  }
+  tell("chaos: " + strike_text(strike) + "\n");
   chaos_strikes_.push_back(std::move(strike));
 }
 

@@ -84,9 +84,8 @@ void Supervisor::show_start() {
   const std::string text =
       "where the start stands (SIGQUIT)\n" +
       start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_));
-  display_.hide();
   events_.emit("autopsy", {{"text", text}});
-  if (!events_.enabled()) say("horarun: " + text);
+  tell(text);
 }
 
 // Ctrl-Z: first the ranks stop, on all hosts, then we do.

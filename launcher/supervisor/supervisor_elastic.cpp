@@ -158,9 +158,7 @@ void Supervisor::perform(const elastic::ElasticAction& action) {
     notify_workers(news->change);
   } else if (const auto* told = std::get_if<elastic::Tell>(&action)) {
     events_.emit("elastic", {{"message", told->text}, {"warning", told->is_warning}});
-    if (!events_.enabled() && (told->is_warning || spec_.verbose)) {
-      say("horarun: " + told->text + "\n");
-    }
+    if (told->is_warning || spec_.verbose) tell(told->text + "\n");
   } else if (std::holds_alternative<elastic::EndJob>(action)) {
     feed(ElasticOver{elastic_->state.cause()});
   }

@@ -31,9 +31,8 @@ void Supervisor::make_autopsy() {
   };
   handlers.hosts = [this]() -> const std::vector<HostPlan>& { return plan_.hosts; };
   handlers.tell = [this](const std::string& text) {
-    display_.hide();
     events_.emit("autopsy", {{"text", text}});
-    if (!events_.enabled()) say("horarun: " + text);
+    tell(text);
   };
   autopsy_ = std::make_unique<Autopsy>(*loop_, std::move(handlers));
 }
@@ -44,9 +43,8 @@ void Supervisor::watch_for_stall() {
     if (state_->ending()) return;
     const std::string silence = "no rank has written anything or ended a collective for " +
                                 std::to_string(spec_.stall_after.count() / 1000) + " s";
-    display_.hide();
     events_.emit("stall", {{"silent_ms", std::int64_t{spec_.stall_after.count()}}});
-    if (!events_.enabled()) say("horarun: " + silence + " (--stall-after)\n");
+    tell(silence + " (--stall-after)\n");
     if (spec_.on_stall == StallPolicy::kWarn) return;
     autopsy_->begin("stall", [this, silence] {
       if (spec_.on_stall != StallPolicy::kKill) return;
@@ -58,6 +56,11 @@ void Supervisor::watch_for_stall() {
 
 void Supervisor::say(std::string text) {
   if (console_) console_->say(std::move(text));
+}
+
+void Supervisor::tell(const std::string& text) {
+  display_.hide();
+  if (!events_.enabled()) say("horarun: " + text);
 }
 
 // The last that is said, when the ranks' output is written or given up.
@@ -123,7 +126,7 @@ void Supervisor::print_outcome() {
                            {"exit_code", std::int64_t{outcome.exit_code()}},
                            {"code", code},
                            {"message", text}});
-  if (!events_.enabled() && !text.empty()) say("horarun: " + text);
+  if (!text.empty()) tell(text);
   if (spec_.report_file.empty()) return;
   if (const auto wrote = write_report(record(text), spec_.report_file); !wrote) {
     os::log_error("horarun", "--report: " + wrote.error().message + " [" +
