@@ -22,7 +22,8 @@ std::int64_t bytes_of(const Verdict& verdict) {
          static_cast<std::int64_t>(dtype_bytes(verdict.agreed.dtype));
 }
 
-// Actions that change what the others mean: nothing moves past them.
+// Actions that change what the others mean: nothing of their set moves past them, and past those of
+// the world nothing at all. Of another set's, a rank may not have heard.
 bool is_fence(const Verdict& verdict) {
   switch (verdict.agreed.action) {
     case Action::kAllreduce:
@@ -49,7 +50,12 @@ std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Verdict* const
   std::vector<Open> open;
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     const Verdict& verdict = *verdicts[i];
-    if (is_fence(verdict)) open.clear();
+    if (is_fence(verdict)) {
+      const std::int32_t fenced = verdict.agreed.process_set;
+      std::erase_if(open, [&](const Open& each) {
+        return fenced == 0 || verdicts[each.sample]->agreed.process_set == fenced;
+      });
+    }
     const std::int64_t threshold_bytes =
         can_fuse(verdict) ? threshold_of(verdict.agreed.process_set) : 0;
     if (threshold_bytes <= 0) {

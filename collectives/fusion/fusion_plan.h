@@ -1,5 +1,6 @@
 // Which verdicts run as one step.  [pure]
-// The same verdicts give the same plan on every rank.
+// The same verdicts give the same plan on every rank. A rank that is not told the verdicts of some
+// sets plans those of all other sets as if it were.
 #pragma once
 
 #include <cstddef>

@@ -114,6 +114,12 @@ void Coordinator::ready_alone_or_in_group(Set& set, const std::string& key) {
   Entry& entry = set.entries.at(key);
   if (entry.order != 0) return;  // already ready: the last rank has joined since
   entry.order = ++next_order_;
+  // Now: they are back once all have joined, which may be before it is told.
+  for (std::size_t i = 0; i < set.joined.size(); ++i) {
+    if (set.joined[i] && !entry.has_arrived[i]) {
+      entry.joined.push_back(static_cast<std::int32_t>(i));
+    }
+  }
   if (entry.torn) {
     set.broken_groups[entry.first.group] = entry.mismatch;
     set.broken_groups[entry.other_group] = entry.mismatch;
@@ -199,15 +205,11 @@ std::string unsupported_with_joined(const Request& request) {
 
 }  // namespace
 
-Verdict Coordinator::conclude(Set& set, std::int32_t id, Entry entry) {
+Verdict Coordinator::conclude(std::int32_t id, Entry entry) {
   Verdict verdict;
   verdict.agreed = std::move(entry.first);
   verdict.agreed.process_set = id;
-  for (std::size_t i = 0; i < set.joined.size(); ++i) {
-    if (set.joined[i] && !entry.has_arrived[i]) {
-      verdict.joined.push_back(static_cast<std::int32_t>(i));
-    }
-  }
+  verdict.joined = std::move(entry.joined);
   if (entry.mismatch.empty() && !verdict.joined.empty()) {
     entry.mismatch = unsupported_with_joined(verdict.agreed);
   }
@@ -296,7 +298,7 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
     for (const std::string& key : std::exchange(set.ready, {})) {
       auto node = set.entries.extract(key);
       const std::uint64_t order = node.mapped().order;
-      auto verdict = std::make_unique<Verdict>(conclude(set, id, std::move(node.mapped())));
+      auto verdict = std::make_unique<Verdict>(conclude(id, std::move(node.mapped())));
       ready.push_back({0, nullptr, std::move(verdict), order});
     }
   }

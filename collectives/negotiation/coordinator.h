@@ -91,6 +91,7 @@ class Coordinator {
     std::vector<std::int64_t> rows;                 // allgather: dim 0 by set index
     std::vector<std::vector<std::int64_t>> splits;  // alltoall, by set index
     int last_rank = -1;                             // global rank that came last
+    std::vector<std::int32_t> joined;               // instead of asking, when it became ready
     std::string mismatch;                           // the first one found
     bool torn = false;                              // the ranks put it in different groups
     std::string other_group;                        // the other one, if it was not "alone"
@@ -144,7 +145,7 @@ class Coordinator {
   void add_in_full(Set& set, int rank, Request request, TimePoint now);
   void spell_out(Set& set, const Count& count);
   void spell_all_out(Set& set);
-  Verdict conclude(Set& set, std::int32_t id, Entry entry);
+  Verdict conclude(std::int32_t id, Entry entry);
   void conclude_world_action(Verdict& verdict);
   bool set_in_use(const std::vector<std::int32_t>& ranks) const;
 

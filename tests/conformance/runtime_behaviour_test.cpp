@@ -2,6 +2,7 @@
 // groups, join, and an end from any state.
 #include <atomic>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -245,6 +246,37 @@ TEST_CASE("process sets: static and dynamic, side by side") {
   });
 }
 
+// Rank 0 hears of a set's barrier although it has no part in it, rank 1 does not.
+TEST_CASE("process sets: a barrier of some ranks between tensors that share a step") {
+  WorldOptions options = world_of(4);
+  options.process_sets = {{2, 3}};
+  run_all(options, [](Communicator& communicator) {
+    constexpr int kTensors = 8;
+    const int rank = rank_of(communicator);
+    hora_request barrier = bare_request(HORA_BARRIER);
+    barrier.process_set = 1;
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::unique_ptr<Tensor>> tensors;
+      std::vector<std::unique_ptr<Call>> calls;
+      for (int i = 0; i < kTensors; ++i) {
+        tensors.push_back(std::make_unique<Tensor>(HORA_INT32, std::vector<std::int64_t>{i + 1}));
+        fill(*tensors.back(), rank, round + i);
+        const std::string name = "between." + std::to_string(i);
+        calls.push_back(std::make_unique<Call>(
+            communicator, reduce_request(name.c_str(), *tensors.back(), *tensors.back())));
+        if (rank >= 2) calls.push_back(std::make_unique<Call>(communicator, barrier));
+      }
+      for (const auto& call : calls) call->finish();
+      for (int i = 0; i < kTensors; ++i) {
+        for (std::int64_t k = 0; k <= i; ++k) {
+          const double expected = reduced(HORA_INT32, HORA_SUM, {0, 1, 2, 3}, round + i + k);
+          check(tensors[static_cast<std::size_t>(i)]->get(k) == expected, "a wrong sum");
+        }
+      }
+    }
+  });
+}
+
 TEST_CASE("static process sets that cannot be end init on all ranks") {
   WorldOptions options = world_of(2);
   options.process_sets = {{0, 0}};
@@ -282,6 +314,27 @@ TEST_CASE("join: uneven work; the joined ranks contribute nothing to any reducti
     joined.finish();
     check(joined.operation()->number == 2, "the last rank to join");
     reduce("again", HORA_SUM, {0, 1, 2});
+  });
+}
+
+TEST_CASE("join: with operations under way") {
+  run_all(world_of(3), [](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    for (int round = 0; round < 50; ++round) {
+      const int least = round % 3;  // ranks below have nothing to do but to join
+      Tensor tensor(HORA_INT32, {9});
+      fill(tensor, rank, round);
+      std::optional<Call> call;
+      if (rank >= least) call.emplace(communicator, reduce_request("under way", tensor, tensor));
+      Call(communicator, bare_request(HORA_JOIN)).finish();
+      if (!call) continue;
+      call->finish();
+      std::vector<int> at_work;
+      for (int each = least; each < 3; ++each) at_work.push_back(each);
+      for (std::int64_t k = 0; k < 9; ++k) {
+        check(tensor.get(k) == reduced(HORA_INT32, HORA_SUM, at_work, round + k), "a wrong sum");
+      }
+    }
   });
 }
 

@@ -285,6 +285,26 @@ TEST_CASE("join: an operation that the joined rank had asked for still counts it
   CHECK(verdicts[0].joined.empty());
 }
 
+// What was started before it and is not waited for yet.
+TEST_CASE("join: the last one completes what others asked for, and they contribute nothing") {
+  Coordinator coordinator(3);
+  Request join;
+  join.action = Action::kJoin;
+  coordinator.add(0, reduce("mine"), kNow);
+  coordinator.add(1, join, kNow);
+  coordinator.add(2, reduce("ours"), kNow);
+  coordinator.add(0, reduce("ours"), kNow);
+  coordinator.add(0, join, kNow);
+  coordinator.add(2, join, kNow);
+  const auto verdicts = take_ready(coordinator);
+  REQUIRE(verdicts.size() == 3);
+  CHECK(verdicts[0].agreed.name == "ours");
+  CHECK(verdicts[0].joined == std::vector<std::int32_t>{1});
+  CHECK(verdicts[1].agreed.name == "mine");
+  CHECK(verdicts[1].joined == std::vector<std::int32_t>{1, 2});
+  CHECK(verdicts[2].agreed.action == Action::kJoin);
+}
+
 TEST_CASE("process sets: added and removed by all ranks of the world") {
   Coordinator coordinator(2);
   Request add;

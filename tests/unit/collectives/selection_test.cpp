@@ -114,6 +114,21 @@ TEST_CASE("fusion: like with like, up to the threshold, nothing past a fence") {
   CHECK(fused({reduce(1), scaled, joined, reduce(1)}, 1000) == Plan{{0, 3}, {1}, {2}});
 }
 
+// Each rank plans what it is told: rank 0 everything, the others what their sets do.
+TEST_CASE("fusion: a fence of a set is none for ranks that do not see it") {
+  using Plan = std::vector<std::vector<std::size_t>>;
+  const Verdict in_world = reduce(1);
+  Verdict in_set = reduce(1);
+  in_set.agreed.process_set = 1;
+  Verdict barrier;
+  barrier.agreed.process_set = 1;
+  CHECK(fused({in_world, barrier, in_world}, 1000) == Plan{{0, 2}, {1}});
+  CHECK(fused({in_set, barrier, in_set}, 1000) == Plan{{0}, {1}, {2}});
+  barrier.agreed.process_set = 0;
+  CHECK(fused({in_set, in_world, barrier, in_world, in_set}, 1000) ==
+        Plan{{0}, {1}, {2}, {3}, {4}});
+}
+
 TEST_CASE("settings: a world of one without variables, a place with them") {
   const auto alone = settings_of({});
   REQUIRE(alone);
