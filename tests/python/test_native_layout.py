@@ -91,9 +91,9 @@ def test_both_ways_to_submit_pack_alike(facts, monkeypatch, ndim, name):
     shape = tuple(range(1, ndim + 1))
     seen = packed(None, monkeypatch)
     arguments = (_native.BROADCAST, name, 111, shape, dtypes.INT16, 3, 222, 4, 5, 6, 0.5, 2.5)
-    assert _native.submit_one(*arguments, 999, 8) == 77
+    assert _native.submit_one(*arguments, 999, 8, None) == 77
     first = dict(seen)
-    assert _native.submit([_native.Request(*arguments, None, 999, 8)]) == (77,)
+    assert _native.submit([_native.Request(*arguments, None, 999, 8)], None) == (77,)
     at = {field: facts["request." + field] for field in FIELDS}
     for field in ("struct_size", "operation", "process_set", "reduce_op", "root_rank", "priority"):
         values = [struct.unpack_from("i", each["bytes"], at[field])[0] for each in (first, seen)]

@@ -212,6 +212,11 @@ class _Scratch:
         self.address = ctypes.addressof(self._pin)
 
 
+# (native handles, what they need) of operations that were submitted while a signal's handler raised:
+# their caller will never know of them.
+interrupted = []
+
+
 # Spare scratch buffers. A list, not a thread-local: append and pop are atomic, and a signal
 # handler that communicates gets a buffer of its own.
 _spare = [_Scratch(1024)]
@@ -235,7 +240,7 @@ def _not_numbers(name, process_set, reduce_op, root, priority, prescale, postsca
 
 
 def submit_one(operation, name, address, shape, dtype, device, output, process_set, reduce_op,
-               root, prescale, postscale, stream, priority):
+               root, prescale, postscale, stream, priority, kept):
     """submit() for the most frequent case, without splits: answers one native handle."""
     ndim = len(shape)
     encoded = name.encode()
@@ -243,7 +248,7 @@ def submit_one(operation, name, address, shape, dtype, device, output, process_s
     if ndim > 8 or end >= 1024 or b"\0" in encoded:
         (handle,) = submit([Request(
             operation, name, address, shape, dtype, device, output, process_set, reduce_op, root,
-            prescale, postscale, None, stream, priority)])
+            prescale, postscale, None, stream, priority)], kept)
         return handle
     try:
         scratch = _spare.pop()
@@ -266,19 +271,26 @@ def submit_one(operation, name, address, shape, dtype, device, output, process_s
     buffer[_SINGLE_NAME:end] = encoded
     buffer[end] = 0
     native = _library or library()
-    status = native.submit(base + 8, 1, base)
-    if status != OK:
-        text = native.last_error().decode(errors="replace")
-        _spare.append(scratch)
-        raise failure(status, text)
-    handle = _HANDLE.unpack_from(buffer)[0]
+    handle = 0
+    try:
+        status = native.submit(base + 8, 1, base)
+        if status == OK:
+            handle = _HANDLE.unpack_from(buffer)[0]
+            _spare.append(scratch)
+            return handle
+    except BaseException:
+        handle = handle or _HANDLE.unpack_from(buffer)[0]
+        if handle:
+            interrupted.append(((handle,), kept))
+        raise
+    text = native.last_error().decode(errors="replace")
     _spare.append(scratch)
-    return handle
+    raise failure(status, text)
 
 
-def submit(requests):
+def submit(requests, kept):
     """Hands the requests to the library, all or none; answers their native handles. More than
-    one make a group, which runs together."""
+    one make a group, which runs together. `kept` is what must outlive them."""
     count = len(requests)
     names = [request.name.encode() if request.name is not None else b"" for request in requests]
     if any(b"\0" in name for name in names):
@@ -297,6 +309,7 @@ def submit(requests):
         scratch = _Scratch(2 * needed)
     buffer, base = scratch.buffer, scratch.address
     # handles | requests | per request: shape, splits | names
+    buffer[: count * 8] = bytes(count * 8)
     offset = count * (_REQUEST_SIZE + 8)
     at = count * 8
     name_at = needed - sum(map(len, names)) - count
@@ -339,17 +352,21 @@ def submit(requests):
                                request.priority, request.prescale, request.postscale) from None
         at += _REQUEST_SIZE
     native = _library or library()
-    status = native.submit(base + 8 * count, count, base)
-    if status != OK:
-        text = native.last_error().decode(errors="replace")
-        _spare.append(scratch)
-        raise failure(status, text)
-    if count == 1:
-        handles = _INT64[1].unpack_from(buffer)
-    else:
-        handles = struct.unpack_from(f"@{count}q", buffer)
+    handles = ()
+    try:
+        status = native.submit(base + 8 * count, count, base)
+        if status == OK:
+            handles = struct.unpack_from(f"@{count}q", buffer)
+            _spare.append(scratch)
+            return handles
+    except BaseException:
+        handles = handles or struct.unpack_from(f"@{count}q", buffer)
+        if all(handles):
+            interrupted.append((handles, kept))
+        raise
+    text = native.last_error().decode(errors="replace")
     _spare.append(scratch)
-    return handles
+    raise failure(status, text)
 
 
 # --- waiting -----------------------------------------------------------------------------------

@@ -78,6 +78,10 @@ class Pending:
             results = self.after(results)
         return results if self.grouped else results[0]
 
+    def __del__(self):
+        if self.natives and _orphans is not None:  # a signal's handler raised on its way
+            _orphans.append(self)
+
     def abandon(self, text):
         """The job was left: nothing touches the tensors any more."""
         library = _native.library()
@@ -116,8 +120,17 @@ def let_go(pending):
     _orphans.append(pending)
 
 
+def _adopt():
+    """Takes over what was submitted while a signal's handler raised."""
+    while _native.interrupted:
+        natives, kept = _native.interrupted.pop()
+        let_go(Pending(natives, kept, None, None, True, None))
+
+
 def sweep():
     """Frees what was let go and is done by now."""
+    if _native.interrupted:
+        _adopt()
     if not _orphans:
         return
     for pending in list(_orphans):
@@ -183,6 +196,7 @@ def wait_for(handle, seconds):
 
 def in_flight_count():
     """Operations that were started and not yet synchronized."""
+    _adopt()
     return len(_in_flight) + len(_orphans)
 
 
@@ -198,6 +212,7 @@ def settle():
 
 def abort_all(text):
     """After the job was left: what is still in flight fails with this text."""
+    _adopt()
     for pending in list(_in_flight.values()) + _orphans:
         if isinstance(pending, Pending) and pending.aborted is None:
             pending.abandon(text)
@@ -229,7 +244,7 @@ def start_control(operation, name, process_set):
     """join or barrier: no tensor."""
     _native.check_initialized(name)
     natives = _native.submit(
-        [_native.Request(operation, None, process_set=set_id_of(process_set))])
+        [_native.Request(operation, None, process_set=set_id_of(process_set))], None)
     return Pending(natives, None, [None], None, False, None)
 
 

@@ -103,7 +103,7 @@ class TensorOps:
         try:
             status = _native.wait(native)
         except BaseException:
-            operations.let_go(Pending((native,), (source, output), [None], None, False, None))
+            _native.interrupted.append(((native,), (source, output)))
             raise
         library = _native.library()
         if status != _native.OK:
@@ -134,7 +134,8 @@ class TensorOps:
         operations.sweep()
         return _native.submit_one(
             operation, operations.operation_name(kind, name, set_id), address, shape, dtype, device,
-            output_address, set_id, op, root, prescale, postscale, stream, priority), source, output
+            output_address, set_id, op, root, prescale, postscale, stream, priority,
+            (source, output)), source, output
 
     def broadcast(self, tensors, root_rank, name, process_set, in_place=False, grouped=False,
                   priority=0):
@@ -151,9 +152,17 @@ class TensorOps:
             native, source, output = self._submit_single(
                 operation, kind, tensor, name, process_set, in_place, priority, op, root,
                 prescale, postscale)
-            copies = [(tensor, source)] if in_place and source is not tensor else None
-            return Pending((native,), (source, output), (tensor if in_place else output,), None,
-                           False, self._copying_back(copies))
+            pending = None
+            try:
+                pending = Pending((native,), (source, output), (tensor if in_place else output,),
+                                  None, False, None)
+                if in_place and source is not tensor:
+                    pending.after = self._copying_back([(tensor, source)])
+                return pending
+            except BaseException:
+                if pending is None:
+                    _native.interrupted.append(((native,), (source, output)))
+                raise
         framework = self.framework
         set_id = set_id_of(process_set)
         names = self._names(kind, name, set_id, len(tensors), True)
@@ -248,8 +257,9 @@ class TensorOps:
 
     def _start(self, requests, kept, outputs, fetch, grouped, copies):
         operations.sweep()
-        natives = _native.submit(requests)
-        return Pending(natives, kept, outputs, fetch, grouped, self._copying_back(copies))
+        pending = Pending((), kept, outputs, fetch, grouped, self._copying_back(copies))
+        pending.natives = _native.submit(requests, kept)
+        return pending
 
     def _copying_back(self, copies):
         """What is done with the results of operations in place on tensors that are not dense."""

@@ -1,0 +1,3 @@
+from support.check_jobs import checks_as_tests
+
+test, test_job_ends_well = checks_as_tests("interrupted.py", ranks=(2,))
