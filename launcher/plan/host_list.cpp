@@ -17,6 +17,8 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 255;
+// One for each rank of the largest job, as in the node files of batch systems. Each costs time.
+constexpr int kMostMentions = 1'000'000;
 constexpr std::string_view kExpectedHost = "expected a host, such as node1:4";
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -73,6 +75,9 @@ class HostCollector {
  public:
   // Answers what is wrong with naming this host here, or nothing.
   std::optional<std::string> add(Host host) {
+    if (++mentions_ > kMostMentions) {
+      return "hosts are listed more than " + std::to_string(kMostMentions) + " times";
+    }
     const auto literal = canonical_ipv6(host.name);
     const auto [place, is_new] =
         places_.try_emplace(literal ? *literal : lower_case(host.name), hosts_.size());
@@ -108,6 +113,7 @@ class HostCollector {
 
   std::vector<Host> hosts_;
   std::unordered_map<std::string, std::size_t> places_;
+  int mentions_ = 0;
 };
 
 // Reads hosts from one line. Every function answers false after it has set the error.

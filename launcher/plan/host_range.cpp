@@ -22,6 +22,7 @@ struct Part {
 };
 
 constexpr std::size_t kMaxDigits = 18;
+constexpr std::size_t kMostParts = 16;  // a name has one or two; each is a pass over all names
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -50,6 +51,7 @@ class Expander {
       if (problem_) return;
       count_names(part.spans);
     }
+    if (parts_.size() == kMostParts) return fail(open_, "too many ranges in one name");
     parts_.push_back(std::move(part));
   }
 

@@ -202,6 +202,16 @@ TEST_CASE("What is printed is read back") {
   }
 }
 
+TEST_CASE("What names hosts without measure is refused before it costs time") {
+  std::string ranges, mentions;
+  for (int i = 0; i < 17; ++i) ranges += "a[1]";
+  CHECK(list_of(ranges.substr(4)).front().name == "a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1");
+  CHECK(list_error(ranges).find("too many ranges in one name") != std::string::npos);
+  for (int i = 0; i < 11; ++i) mentions += "a[1-99999],";
+  CHECK(list_error(mentions + "a").find("hosts are listed more than 1000000 times") !=
+        std::string::npos);
+}
+
 TEST_CASE("Any bytes give hosts or a message") {
   std::mt19937 random(7);
   const std::string bytes = "ab1:,@[]-. \t\r\n#=slots\xEF\xBB\xBF\x00~";
