@@ -4,12 +4,11 @@
 #include "launcher/elastic/elastic_state.h"
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/text/duration.h"
 
 namespace hora::launcher::elastic {
 
 namespace {
-
-std::string seconds_text(Milliseconds time) { return std::to_string(time.count() / 1000) + " s"; }
 
 Cause launch_cause(std::string_view code, std::string message) {
   Cause cause;
@@ -72,7 +71,7 @@ void ElasticState::advance_waiting(TimePoint now, Actions& actions) {
   }
   if (now >= phase_deadline_) {
     finish(launch_cause(failure::kElasticTimeout, shortage(threshold(), now) + " within " +
-                                                      seconds_text(options_.elastic_timeout) +
+                                                      format_duration(options_.elastic_timeout) +
                                                       " (--elastic-timeout)"),
            actions);
   }
@@ -252,7 +251,7 @@ void ElasticState::advance_broken(TimePoint now, Actions& actions) {
       if (worker(seat.worker).phase != WorkerPhase::kRunning) continue;
       const std::string why = "rank " + std::to_string(worker(seat.worker).rank) +
                               " neither ended nor came to the next epoch within " +
-                              seconds_text(options_.elastic_timeout) + " (--elastic-timeout)";
+                              format_duration(options_.elastic_timeout) + " (--elastic-timeout)";
       Cause cause = launch_cause(failure::kElasticTimeout, why);
       cause.kind = Cause::Kind::kHost;
       cause.host = seat.life;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launcher/elastic/discovered_hosts.h"
+#include "launcher/text/duration.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::elastic {
@@ -19,11 +20,11 @@ constexpr std::size_t kShownComplaint = 400;
 constexpr std::chrono::milliseconds kLookAgain{20};  // where the kernel does not tell of an end
 
 // The script's shell dies with a launcher that is killed by force; what it had started would not.
-// So a reader of our pipe stays in its process group for as long as it runs, and ends the group
-// when the pipe closes. SIGPIPE is the signal that no shell reports.
+// So a reader of our pipe is in its process group and ends the group when the pipe closes. After
+// the script's own end we do.
 constexpr const char* kGuarded =
     "exec 3<&0 </dev/null; { read -r never; kill -KILL 0; } <&3 3<&- >/dev/null 2>&1 & "
-    "exec 3<&-; /bin/sh -c \"$1\"; ended=$?; kill -PIPE $!; exit $ended";
+    "exec 3<&-; /bin/sh -c \"$1\"";
 
 }  // namespace
 
@@ -57,7 +58,7 @@ void HostDiscovery::run() {
   child_.emplace(std::move(*started));
   deadline_ = loop_.call_after(options_.patience, [this] {
     deadline_ = 0;
-    conclude("it did not end within " + std::to_string(options_.patience.count() / 1000) + " s");
+    conclude("it did not end within " + format_duration(options_.patience));
   });
   const auto watch = [this](os::Fd& pipe, std::string& text) {
     return loop_.watch(pipe.get(), EPOLLIN,
@@ -88,10 +89,11 @@ void HostDiscovery::read(os::Fd& pipe, std::string& text) {
   }
 }
 
-// What it left in the background may hold its pipes open: its own end is what counts.
+// What it left in the background may hold its pipes open: its own end is what counts, and ends
+// that.
 void HostDiscovery::look() {
   look_ = 0;
-  const auto status = child_->try_wait();
+  const auto status = child_->ended();
   if (!status) {
     if (child_->ended_fd() < 0) look_ = loop_.call_after(kLookAgain, [this] { look(); });
     return;

@@ -134,6 +134,15 @@ std::optional<int> PipedChild::try_wait() {
   return status_;
 }
 
+std::optional<int> PipedChild::ended() const {
+  if (status_ || pid_ < 0) return status_;
+  siginfo_t info{};
+  const int looked = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+  if (looked != 0) return errno == EINTR ? std::nullopt : std::optional(255);  // as in try_wait
+  if (info.si_pid == 0) return std::nullopt;
+  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+}
+
 void PipedChild::ask_to_end() {
   if (pid_ > 0 && !status_) ::kill(-pid_, SIGTERM);
 }
@@ -143,7 +152,7 @@ void PipedChild::end() {
   stdout_fd.reset();
   stderr_fd.reset();
   if (pid_ < 0) return;
-  if (!try_wait()) {
+  if (!status_) {  // until it is reaped nobody else's group has its number
     ::kill(-pid_, SIGKILL);
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }

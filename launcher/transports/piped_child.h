@@ -1,5 +1,6 @@
-// A child process with its stdin, stdout and stderr in our hands. Destruction kills it; whoever
-// wants it to end in order closes its stdin and waits before.
+// A child process with its stdin, stdout and stderr in our hands. Destruction kills it, unless it
+// was reaped, and all of its process group; whoever wants it to end in order closes its stdin and
+// waits before.
 #pragma once
 
 #include <sys/types.h>
@@ -30,6 +31,8 @@ class PipedChild {
   int ended_fd() const { return pidfd_.get(); }
   // How it ended, when it has: 0..255, or 128 + signal. Reaps it.
   std::optional<int> try_wait();
+  // The same without reaping it: what it has left behind in its process group still ends with us.
+  std::optional<int> ended() const;
   void ask_to_end();  // SIGTERM to its process group
 
  private:
