@@ -40,10 +40,12 @@ std::vector<std::string> agent_arguments(const AgentImage& image) {
 class LocalTransport : public Transport {
  public:
   explicit LocalTransport(StageObserver observer) : observer_(std::move(observer)) {}
-  ~LocalTransport() override { reap_agents(); }
+  ~LocalTransport() override { reap_agents(kReapPatience); }
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point) override {
+    reap_agents(
+        {});  // the hosts of a long job may come and go: who has gone is not kept till its end
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
       return errno_error(errno, "making a socketpair for the agent on " + host.name);
@@ -76,8 +78,8 @@ class LocalTransport : public Transport {
   }
 
  private:
-  void reap_agents() {
-    const auto deadline = Clock::now() + kReapPatience;
+  void reap_agents(std::chrono::milliseconds patience) {
+    const auto deadline = Clock::now() + patience;
     std::lock_guard lock(mutex_);
     while (true) {
       agents_.erase(std::remove_if(agents_.begin(), agents_.end(),

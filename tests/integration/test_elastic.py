@@ -3,6 +3,7 @@ learned in the end is what one process alone would have learned (programs/elasti
 import os
 import re
 import signal
+import subprocess
 import uuid
 
 import pytest
@@ -171,8 +172,44 @@ def test_too_few_hosts_are_left(horarun, shared, hosts):
 def test_discovery_that_never_worked(horarun):
     finished = horarun.run("-np", 1, "--host-discovery-script", "echo no luck >&2; exit 3", "true").expect(125)
     assert "E_DISCOVERY" in finished.messages and "no luck" in finished.messages
-    finished = horarun.run("-np", 1, "--host-discovery-script", "exec sleep 1000", "--elastic-timeout", 2, "true")
-    assert "did not end within 1 s" in finished.expect(125).messages
+    finished = horarun.run("-np", 1, "--host-discovery-script", "exec sleep 1000", "--elastic-timeout", 1, "true")
+    assert "did not end within 500ms" in finished.expect(125).messages
+
+
+def test_what_a_discovery_script_leaves_in_the_background_ends_with_it(horarun, shared):
+    """One such program each second would be many in the end."""
+    runs = f"{shared}/runs.{uuid.uuid4().hex[:8]}"
+    job = horarun.start("-np", 1, "--host-discovery-script", f"sleep 1000 & echo $! >> {runs}; echo localhost", "cat", stdin=subprocess.PIPE)
+    jobs.wait_until(lambda: os.path.exists(runs) and len(open(runs, encoding="utf-8").readlines()) >= 3, "the script to run three times")
+    with open(runs, encoding="utf-8") as file:
+        earlier = [int(line) for line in file][:2]
+    assert not {process.pid for process in job.survivors()} & set(earlier)
+    job.finish(b"").expect(0)
+    jobs.expect_nothing_left(job)
+
+
+def state_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone"
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [int(child) for child in file.read().split()]
+
+
+@pytest.mark.skipif("HORA_LONG_TESTS" not in os.environ, reason="scripts/ci elastic runs it")
+def test_agents_of_hosts_that_come_and_go_are_not_kept(horarun, shared):
+    """Another name of this machine is listed at every second run only."""
+    runs = f"{shared}/runs.{uuid.uuid4().hex[:8]}"
+    script = f'echo x >> {runs}; echo localhost; [ $(($(wc -l < {runs}) % 2)) = 1 ] || echo 127.0.0.1'
+    job = horarun.start("-np", 1, "--host-discovery-script", script, "cat", stdin=subprocess.PIPE)
+    jobs.wait_until(lambda: os.path.exists(runs) and os.path.getsize(runs) >= 2 * 9, "the script to run nine times")
+    assert [state_of(child) for child in children_of(job.pid)].count("Z") <= 2
+    job.finish(b"").expect(0)
 
 
 def test_what_a_discovery_script_started_ends_with_a_killed_launcher(horarun, shared):
