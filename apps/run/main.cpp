@@ -24,6 +24,7 @@
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/out_of_means.h"
 #include "rendezvous/os/thread_stacks.h"
+#include "rendezvous/os/whole_file.h"
 #include "rendezvous/serve.h"
 
 extern char** environ;
@@ -118,7 +119,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     return shown ? *shown : complain(shown.error());
   }
   if (!spec.report_file.empty()) {
-    if (const auto good = check_writable(spec.report_file); !good) {
+    if (const auto good = os::check_writable(spec.report_file); !good) {
       return complain(make_error(ErrorCode::kUsage, "--report: " + good.error().message));
     }
   }
@@ -230,7 +231,7 @@ int execute(const BundleReport& command) {
   auto record = read_text_file(command.record);
   if (!record) return complain(make_error(ErrorCode::kUsage, record.error().message));
   parts.record = std::move(*record);
-  if (const auto good = check_writable(command.output); !good) {
+  if (const auto good = os::check_writable(command.output); !good) {
     return complain(good.error().with_context("-o"));
   }
   auto hosts = hosts_of_record(parts.record);

@@ -8,10 +8,7 @@
 
 namespace hora::launcher {
 
-// Whether a file of that name could be written, asked before a job begins.
-Status check_writable(const std::string& path);
-
-// JSON or a page, by the file's name. Written beside and renamed: never half a report.
+// JSON or a page, by the file's name; never half a report.
 Status write_report(const JobReport& report, const std::string& path);
 
 // The same for a text that only its owner may read.

@@ -8,6 +8,40 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kDeepest = 32;  // ours have two levels; what copies and writes JSON has a stack
+
+bool is_too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_text = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_text && c == '\\') {
+      ++at;
+    } else if (c == '"') {
+      in_text = !in_text;
+    } else if (!in_text && (c == '{' || c == '[')) {
+      if (++depth > kDeepest) return true;
+    } else if (!in_text && (c == '}' || c == ']')) {
+      --depth;
+    }
+  }
+  return false;
+}
+
+// Something else than an object when the text is none.
+Json parse(std::string_view text) {
+  return is_too_deep(text) ? Json() : Json::parse(text, nullptr, false);
+}
+
+// From `zero_ns` to `start_ns`, in microseconds. The numbers are the files', and may be any.
+double distance_us(std::int64_t start_ns, std::int64_t zero_ns) {
+  std::int64_t distance = 0;
+  if (!__builtin_sub_overflow(start_ns, zero_ns, &distance)) {
+    return static_cast<double>(distance) / 1000.0;
+  }
+  return (static_cast<double>(start_ns) - static_cast<double>(zero_ns)) / 1000.0;
+}
+
 std::string text_of(const Json& event, const char* name) {
   const auto found = event.find(name);
   return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -46,7 +80,7 @@ std::string_view timeline_event(std::string_view line) {
 }
 
 std::optional<TimelineSource> read_timeline_source(std::string_view event) {
-  const Json json = Json::parse(event, nullptr, false);
+  const Json json = parse(event);
   if (!json.is_object() || text_of(json, "name") != "hora") return std::nullopt;
   const auto arguments = json.find("args");
   if (arguments == json.end() || !arguments->is_object()) return std::nullopt;
@@ -55,15 +89,17 @@ std::optional<TimelineSource> read_timeline_source(std::string_view event) {
     return found != arguments->end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
   };
   TimelineSource source;
-  source.rank = static_cast<int>(number("rank"));
+  if (__builtin_add_overflow(number("rank"), 0, &source.rank) ||
+      __builtin_sub_overflow(number("start_ns"), number("clock_offset_ns"), &source.start_ns)) {
+    return std::nullopt;
+  }
   source.hostname = text_of(*arguments, "hostname");
-  source.start_ns = number("start_ns") - number("clock_offset_ns");
   return source;
 }
 
 Result<std::optional<std::string>> merged_event(std::string_view text, const TimelineSource& source,
                                                 std::int64_t zero_ns) {
-  Json event = Json::parse(text, nullptr, false);
+  Json event = parse(text);
   if (!event.is_object()) return make_error(ErrorCode::kFailed, "it is no JSON object");
   const auto process = event.find("pid");
   const bool of_tensor = process != event.end();
@@ -76,7 +112,7 @@ Result<std::optional<std::string>> merged_event(std::string_view text, const Tim
   }
   const auto time = event.find("ts");
   if (time == event.end() || !time->is_number()) return std::optional<std::string>();
-  *time = time->get<double>() + static_cast<double>(source.start_ns - zero_ns) / 1000.0;
+  *time = time->get<double>() + distance_us(source.start_ns, zero_ns);
   event["pid"] = source.rank;
   if (of_tensor) event["tid"] = tensor;
   if (text_of(event, "s") == "g") event["s"] = "p";  // of the rank, not of the whole picture

@@ -10,19 +10,32 @@
 #include <map>
 
 #include "launcher/timeline/timeline_lines.h"
+#include "rendezvous/os/whole_file.h"
 
 namespace hora::launcher {
 
 namespace {
 
 constexpr int kHeadLines = 16;
+constexpr std::size_t kAtOnce = 1 << 20;
 
 struct Input {
   std::string path;
   TimelineSource source;
 };
 
+// Files are read twice, the second time when all heads are known.
+Status check_readable_twice(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno_error(errno, "opening " + path);
+  if (S_ISREG(info.st_mode)) return Ok{};
+  return make_error(ErrorCode::kUsage, path + " is a " +
+                                           (S_ISDIR(info.st_mode) ? "folder" : "pipe or a device") +
+                                           "; timelines are merged from files");
+}
+
 Result<Input> look_at(const std::string& path) {
+  HORA_TRY(check_readable_twice(path));
   std::ifstream in(path);
   if (!in) return errno_error(errno, "opening " + path);
   std::string line;
@@ -63,10 +76,11 @@ Result<std::vector<Input>> look_at_all(const std::vector<std::string>& paths,
   return inputs;
 }
 
-Status add(const Input& input, std::int64_t zero_ns, std::ofstream& out, std::uint64_t& events) {
+Status add(const Input& input, std::int64_t zero_ns, os::WholeFile& out, std::uint64_t& events) {
   std::ifstream in(input.path);
   if (!in) return errno_error(errno, "opening " + input.path);
   std::string line;
+  std::string text;
   for (std::uint64_t number = 1; std::getline(in, line); ++number) {
     const std::string_view event = timeline_event(line);
     if (event.empty()) continue;
@@ -77,9 +91,12 @@ Status add(const Input& input, std::int64_t zero_ns, std::ofstream& out, std::ui
                                                 merged.error().message);
     }
     if (!*merged) continue;
-    out << (events++ == 0 ? "" : ",\n") << **merged;
+    text += (events++ == 0 ? "" : ",\n") + **merged;
+    if (text.size() < kAtOnce) continue;
+    HORA_TRY(out.write(text));
+    text.clear();
   }
-  return Ok{};
+  return out.write(text);
 }
 
 }  // namespace
@@ -90,14 +107,13 @@ Result<std::string> merge_timelines(const std::vector<std::string>& paths,
   if (!inputs) return std::move(inputs).error();
   std::int64_t zero_ns = INT64_MAX;
   for (const Input& input : *inputs) zero_ns = std::min(zero_ns, input.source.start_ns);
-  std::ofstream out(output, std::ios::trunc);
-  if (!out) return errno_error(errno, "opening " + output);
-  out << "[\n";
+  auto out = os::WholeFile::make(output, 0666);
+  if (!out) return std::move(out).error();
+  HORA_TRY(out->write("[\n"));
   std::uint64_t events = 0;
-  for (const Input& input : *inputs) HORA_TRY(add(input, zero_ns, out, events));
-  out << "\n]\n";
-  out.close();
-  if (!out) return errno_error(errno, "writing " + output);
+  for (const Input& input : *inputs) HORA_TRY(add(input, zero_ns, *out, events));
+  HORA_TRY(out->write("\n]\n"));
+  HORA_TRY(out->finish());
   return output + ": " + std::to_string(events) + " events of " + std::to_string(inputs->size()) +
          (inputs->size() == 1 ? " rank\n" : " ranks\n");
 }

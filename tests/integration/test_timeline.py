@@ -1,5 +1,6 @@
 """The trace of a job: of rank 0, of every rank, of a rank that was killed, and all of them as one."""
 import json
+import os
 import sys
 
 import pytest
@@ -78,6 +79,35 @@ def test_every_rank_writes_and_merge_makes_one(run, horarun, tmp_path):
     assert "both of rank 0" in again.messages, again
     onto = horarun.run("timeline", "merge", paths[0], "-o", paths[0]).expect(2)
     assert "one of the files to merge" in onto.messages, onto
+
+
+def head(rank):
+    return json.dumps({"name": "hora", "ph": "M", "pid": 0, "args": {"rank": rank, "hostname": "h", "start_ns": 1000}})
+
+
+def test_a_malformed_file_leaves_what_was_there(horarun, tmp_path):
+    """Half a picture is none, and the one of the last time stays."""
+    (tmp_path / "good.json").write_text("[\n" + head(0) + ',\n{"name":"y","ph":"X","ts":2,"pid":0}\n]\n')
+    deep = '{"name":"y","ts":1,"args":{"a":' + "[" * 200_000 + "]" * 200_000 + "}}"
+    (tmp_path / "all.json").write_text("precious")
+    for wrong in ('{"broken"', deep):
+        (tmp_path / "bad.json").write_text("[\n" + head(1) + ",\n" + wrong + ',\n{"name":"z","ts":3}\n]\n')
+        done = horarun.run("timeline", "merge", tmp_path / "good.json", tmp_path / "bad.json", "-o", tmp_path / "all.json").expect(125)
+        assert "bad.json, line 3: it is no JSON object" in done.messages, done
+        assert (tmp_path / "all.json").read_text() == "precious"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["all.json", "bad.json", "good.json"]
+    horarun.run("timeline", "merge", tmp_path / "good.json", "-o", tmp_path / "all.json").expect(0)
+    assert len(json.loads((tmp_path / "all.json").read_text())) == 2
+    printed = horarun.run("timeline", "merge", tmp_path / "good.json", "-o", "/dev/stdout").expect(0)
+    assert len(json.loads(printed.text.rpartition("]")[0] + "]")) == 2
+
+
+@pytest.mark.parametrize("name,what", [("pipe", "is a pipe or a device"), ("/dev/null", "is a pipe or a device"), (".", "is a folder")])
+def test_only_files_are_merged(horarun, tmp_path, name, what):
+    """Each is read twice: a pipe gave a picture without events, and success."""
+    os.mkfifo(tmp_path / "pipe")
+    done = horarun.run("timeline", "merge", tmp_path / name, "-o", tmp_path / "all.json", timeout=20).expect(2)
+    assert what in done.messages and not (tmp_path / "all.json").exists(), done
 
 
 def test_a_killed_rank_leaves_a_readable_file(run, tmp_path):

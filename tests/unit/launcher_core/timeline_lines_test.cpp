@@ -1,5 +1,7 @@
 #include "launcher/timeline/timeline_lines.h"
 
+#include <cstdint>
+
 #include "tests/support/catch.h"
 
 namespace hora::launcher {
@@ -46,6 +48,32 @@ TEST_CASE("Ranks become processes, tensors threads, times one clock") {
         R"({"ph":"M","name":"thread_name","pid":3,"tid":7,"args":{"name":"w \"1\""}})");
   CHECK(merged(R"({"ph":"M","name":"process_sort_index","pid":7,"args":{"sort_index":7}})") ==
         R"({"ph":"M","name":"thread_sort_index","pid":3,"tid":7,"args":{"sort_index":7}})");
+}
+
+TEST_CASE("A head whose numbers are none of a rank's is no head") {
+  const auto head = [](const std::string& numbers) {
+    return read_timeline_source(R"({"ph":"M","name":"hora","args":{)" + numbers + "}}");
+  };
+  CHECK(head(R"("rank":1)"));
+  CHECK_FALSE(head(R"("rank":4294967296)"));
+  CHECK_FALSE(head(R"("rank":1,"start_ns":-9223372036854775808,"clock_offset_ns":1)"));
+}
+
+TEST_CASE("Times that are too far apart for a number of nanoseconds are still in order") {
+  const TimelineSource late{0, "", INT64_MAX};
+  const auto event = merged_event(R"({"ph":"B","ts":0})", late, INT64_MIN);
+  REQUIRE(event);
+  CHECK(event->value_or("").find(R"("ts":1.844674407)") != std::string::npos);
+}
+
+TEST_CASE("An event that is nested deeper than a stack could bear is an error") {
+  const std::string deep = R"({"ph":"M","name":"x","ts":1,"args":{"a":)" +
+                           std::string(200'000, '[') + std::string(200'000, ']') + "}}";
+  const auto source = read_timeline_source(kHead);
+  CHECK_FALSE(merged_event(deep, *source, 0));
+  CHECK_FALSE(read_timeline_source(deep));
+  CHECK(merged(R"({"ph":"i","ts":6000,"name":"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\"[[["})")
+            .find("nothing") == std::string::npos);
 }
 
 TEST_CASE("A line that was cut off is an error, not an event") {
