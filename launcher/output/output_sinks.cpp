@@ -24,6 +24,37 @@ Status make_directories(const std::string& path) {
   return Ok{};
 }
 
+// In a folder that others may write to, or that is another user's, a link may be theirs, and lead
+// to a file of ours.
+Result<int> flag_against_links(int folder, const std::string& path) {
+  struct stat info {};
+  if (::fstat(folder, &info) != 0) return errno_error(errno, "--output-filename: " + path);
+  const bool is_ours = info.st_uid == ::geteuid() || info.st_uid == 0;
+  return is_ours && (info.st_mode & S_IWOTH) == 0 ? 0 : O_NOFOLLOW;
+}
+
+Result<os::Fd> open_below(int folder, const std::string& folder_path, const std::string& name,
+                          int flags) {
+  const auto no_links = flag_against_links(folder, folder_path);
+  if (!no_links) return no_links.error();
+  os::Fd opened(::openat(folder, name.c_str(), flags | *no_links | O_CLOEXEC, 0666));
+  if (opened.valid()) return opened;
+  const int problem = errno;
+  const std::string path = folder_path + "/" + name;
+  struct stat info {};
+  if (*no_links != 0 && ::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISLNK(info.st_mode)) {
+    return make_error(
+        ErrorCode::kUsage,
+        "--output-filename: " + path + " is a link, in a folder where others may have put it");
+  }
+  if (problem == ENXIO) {
+    return make_error(ErrorCode::kUsage,
+                      "--output-filename: " + path + " is a pipe that nobody reads, or no file");
+  }
+  return errno_error(problem, "--output-filename: opening " + path);
+}
+
 }  // namespace
 
 std::string rank_directory(int rank, int world_size) {
@@ -43,23 +74,23 @@ Status OutputSinks::open() {
 
 Status OutputSinks::open_files(int rank, int label, bool append) {
   if (options_.directory.empty()) return Ok{};
-  const std::string directory =
-      options_.directory + "/" +
+  const std::string name =
       rank_directory(label, std::max(options_.world_size, options_.digits_for));
+  const std::string directory = options_.directory + "/" + name;
   HORA_TRY(make_directories(directory));
+  const os::Fd whole(::open(options_.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!whole.valid()) return errno_error(errno, "--output-filename: opening " + options_.directory);
+  const auto of_rank = open_below(whole.get(), options_.directory, name, O_RDONLY | O_DIRECTORY);
+  if (!of_rank) return of_rank.error();
   for (const int stream : {1, 2}) {
     Stream& entry = stream_of(0, rank, stream);
-    entry.path = directory + (stream == 2 ? "/stderr" : "/stdout");
+    const std::string file = stream == 2 ? "stderr" : "stdout";
+    entry.path = directory + "/" + file;
     // A pipe whose reader has not come would be waited for, by the thread that must not wait.
-    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (append ? O_APPEND : O_TRUNC);
-    entry.file = os::Fd(::open(entry.path.c_str(), flags, 0666));
-    if (!entry.file.valid() && errno == ENXIO) {
-      return make_error(ErrorCode::kUsage, "--output-filename: " + entry.path +
-                                               " is a pipe that nobody reads, or no file");
-    }
-    if (!entry.file.valid()) {
-      return errno_error(errno, "--output-filename: opening " + entry.path);
-    }
+    const int flags = O_WRONLY | O_CREAT | O_NONBLOCK | (append ? O_APPEND : O_TRUNC);
+    auto opened = open_below(of_rank->get(), directory, file, flags);
+    if (!opened) return std::move(opened).error();
+    entry.file = *std::move(opened);
   }
   return Ok{};
 }

@@ -81,6 +81,28 @@ def test_files_that_cannot_be_made(horarun, tmp_path):
     assert "file" in done.messages and not (tmp_path / "started").exists(), done
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("link", ["rank.0", "rank.0/stdout"])
+@pytest.mark.parametrize("owner,mode", [(65534, 0o755), (0, 0o777)])
+def test_files_follow_nobody_in_a_folder_of_others(horarun, tmp_path, link, owner, mode):
+    """Another user has made the folder, or may write to it, and has put a link to a file of ours there."""
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "stdout").write_text("precious")
+    place = tmp_path / "theirs" / link
+    place.parent.mkdir(parents=True)
+    for folder in {tmp_path / "theirs", place.parent}:
+        os.chown(folder, owner, owner)
+        folder.chmod(mode)
+    place.symlink_to(tmp_path / "ours" / ("stdout" if link.endswith("stdout") else ""))
+    done = horarun.run("--output-filename", tmp_path / "theirs", "-np", "1", "touch", tmp_path / "ran").expect(2)
+    assert f"{place} is a link, in a folder where others may have put it" in done.messages, done
+    assert (tmp_path / "ours" / "stdout").read_text() == "precious" and not (tmp_path / "ran").exists()
+    place.parent.chmod(0o755)
+    os.chown(place.parent, 0, 0)
+    horarun.run("--output-filename", tmp_path / "theirs", "-np", "1", "echo", "ok").expect(0)  # one's own link is followed
+    assert (tmp_path / "ours" / "stdout").read_text() == "[0]<stdout>:ok\n"
+
+
 def test_streams_are_kept_apart(horarun):
     done = horarun.run("-np", 2, "sh", "-c", "echo out; echo err >&2").expect(0)
     assert untag(done.out) == {0: b"out\n", 1: b"out\n"}
