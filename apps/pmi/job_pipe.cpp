@@ -71,8 +71,9 @@ bool tell_abort(int rank, int exit_code) {
 }
 
 bool tell_note(const std::string& text) {
+  const std::string told = text.substr(0, launcher::kMostPmiNote);
   return write_all(launcher::u32_payload(launcher::kPmiNote) +
-                   launcher::u32_payload(static_cast<std::uint32_t>(text.size())) + text);
+                   launcher::u32_payload(static_cast<std::uint32_t>(told.size())) + told);
 }
 
 std::optional<Exchange> exchange_of(const launcher::PmiJob& job, launcher::PmiReply& reply) {

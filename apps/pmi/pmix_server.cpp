@@ -38,6 +38,8 @@ struct Server {
 // What Open MPI ends with by itself (MPI_ERR_SPAWN).
 constexpr int kSpawnRefused = 50;
 
+constexpr std::size_t kMostProgram = 200;  // of the name that is told; the rank gives any
+
 Server* the_server = nullptr;
 
 const PmiHost& own_host(const PmiJob& job) {
@@ -145,7 +147,8 @@ pmix_status_t on_job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t
 // which ask together with this one, then wait for new ones for ever: such a job is ended.
 pmix_status_t on_spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
                        const pmix_app_t* apps, std::size_t count, pmix_spawn_cbfunc_t, void*) {
-  const std::string program = count > 0 && apps[0].cmd != nullptr ? apps[0].cmd : "a program";
+  std::string program = count > 0 && apps[0].cmd != nullptr ? apps[0].cmd : "a program";
+  if (program.size() > kMostProgram) program = program.substr(0, kMostProgram) + "...";
   static bool told = false;  // the library calls back from one thread
   if (!std::exchange(told, true)) {
     tell_note(

@@ -21,7 +21,6 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMostReply = 16 << 20;
-constexpr std::size_t kMostNote = 2048;
 constexpr std::size_t kMostLastWords = 2048;
 
 // The program reads it first of all, so this does not block for long; when it cannot start, the
@@ -134,7 +133,7 @@ bool PmiServer::read_record() {
     events_.on_abort(static_cast<int>(what), static_cast<int>(number));
     return true;
   }
-  if (number > kMostNote) {
+  if (number > kMostPmiNote) {
     fail("it says something else than a PMI server does");
     return false;
   }

@@ -3,10 +3,12 @@
 // people, which follows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace hora::launcher {
 
 inline constexpr std::uint32_t kPmiNote = UINT32_MAX;
+inline constexpr std::size_t kMostPmiNote = 2048;  // bytes of the sentence
 
 }  // namespace hora::launcher

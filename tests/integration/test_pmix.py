@@ -144,6 +144,12 @@ def test_spawning_ends_a_job_whose_other_ranks_would_wait_for_ever(horarun, spaw
     assert files_here() == before
 
 
+def test_the_name_of_a_program_to_be_started_may_be_long(horarun, spawning):
+    done = horarun.run("-np", 1, "--pmix", spawning, "return", "/" + "x" * 3000).expect(0)
+    assert lines(done) == ["refused: MPI_ERR_SPAWN: could not spawn processes"], done
+    assert "rank 0 asked for /" + "x" * 199 + "... to be started (MPI_Comm_spawn)" in done.messages, done
+
+
 PYTHON_RANK = """\
 import numpy as np, hora, hora.numpy as hvd
 hvd.init()
