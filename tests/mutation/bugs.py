@@ -137,6 +137,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("an agent takes a second order", "launcher/agent/agent.cpp", 'if (job_) return fail_protocol("a second order");', "", "agent_life_test"),
     ("another user's stack traces are taken", "launcher/agent/stack_collector.cpp", "who.uid != ::geteuid()", "false", SECRETS + "::test_stack_traces_of_another_user_are_not_taken"),
     ("probes answer with one word", "launcher/agent/prober.cpp", "nonce_(os::random_token())", "nonce_(std::string(32, 'n'))", "agent_probe_test"),
+    ("output is written through links of others", "launcher/output/output_sinks.cpp", "? 0 : O_NOFOLLOW", "? 0 : 0", "integration/test_output.py::test_files_follow_nobody_in_a_folder_of_others"),
     ("an agent leaves its cgroup", "apps/agent/main.cpp", '(void)!::chdir("/");', '(void)!::chdir("/");\n  for (const char* out : {"/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/cgroup.procs"}) {\n    if (std::FILE* file = std::fopen(out, "w")) std::fputs("0", file), std::fclose(file);\n  }', "integration/security/test_limits.py"),
     ("ranks get more descriptors than they had", "launcher/agent/prepared_job.cpp", "request.open_files_limit = open_files_limit_;", "", "agent_surroundings_test"),
 ]]
