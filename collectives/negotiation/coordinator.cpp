@@ -59,7 +59,7 @@ Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& re
     if (entry.mismatch.empty()) {
       entry.mismatch = describe_mismatch(entry.first_rank, entry.first, rank, request);
     }
-    if (request.group != entry.first.group) {
+    if (request.group != entry.first.group || request.group_size != entry.first.group_size) {
       entry.torn = true;
       if (!request.group.empty()) entry.other_group = request.group;
     }
@@ -192,9 +192,26 @@ void Coordinator::join(Set& set, std::int32_t id, int rank) {
 
 namespace {
 
+// What a rank that has joined brings is scaled as what the others bring.
+bool scale_spares_identity(const Request& request) {
+  switch (request.reduce_op) {
+    case HORA_PRODUCT:
+      return request.prescale == 1.0;
+    case HORA_MIN:
+    case HORA_MAX:
+      return request.prescale > 0;
+    default:
+      return true;
+  }
+}
+
 std::string unsupported_with_joined(const Request& request) {
   switch (request.action) {
     case Action::kAllreduce:
+      if (scale_spares_identity(request)) return {};
+      return action_name(request.action) + " '" + request.name + "': a " +
+             std::string(reduce_op_name(request.reduce_op)) +
+             " of tensors with this prescale factor cannot be made while a rank has joined";
     case Action::kBarrier:
       return {};
     default:

@@ -218,6 +218,21 @@ TEST_CASE("groups: all or none") {
     CHECK(verdicts[0].status == HORA_MISMATCH);
     CHECK(verdicts[1].error == verdicts[0].error);
   }
+  SECTION("nobody waits for a member that only some ranks have put into the group") {
+    const int first = GENERATE(0, 1);
+    for (const int rank : {first, 1 - first}) {
+      const int size = rank == 0 ? 3 : 2;
+      coordinator.add(rank, member("x", "x", size), kNow);
+      coordinator.add(rank, member("y", "x", size), kNow);
+      if (rank == 0) coordinator.add(rank, member("z", "x", size), kNow);
+    }
+    const auto verdicts = take_ready(coordinator);
+    CHECK(verdicts.size() == 3);
+    for (const Verdict& each : verdicts) {
+      CHECK_THAT(each.error, Contains("group of 3") && Contains("group of 2"));
+    }
+    CHECK_FALSE(coordinator.anything_waiting());
+  }
   SECTION("ranks that disagree about the group get an error for all of it") {
     coordinator.add(0, reduce("x"), kNow);
     coordinator.add(1, member("x", "x", 2), kNow);
@@ -283,6 +298,33 @@ TEST_CASE("join: an operation that the joined rank had asked for still counts it
   const auto verdicts = take_ready(coordinator);
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts[0].joined.empty());
+}
+
+// They give what changes nothing; once it is scaled, it may.
+TEST_CASE("join: what the joined ranks give changes nothing, or is refused") {
+  const auto error_of = [](hora_reduce_op op, double prescale) {
+    Coordinator coordinator(2);
+    Request join;
+    join.action = Action::kJoin;
+    coordinator.add(1, join, kNow);
+    Request request = reduce("x");
+    request.reduce_op = op;
+    request.prescale = prescale;
+    coordinator.add(0, request, kNow);
+    const auto verdicts = take_ready(coordinator);
+    REQUIRE(verdicts.size() == 1);
+    CHECK((verdicts[0].status == HORA_MISMATCH) == !verdicts[0].error.empty());
+    return verdicts[0].error;
+  };
+  CHECK(error_of(HORA_SUM, -2).empty());
+  CHECK(error_of(HORA_AVERAGE, 0).empty());
+  CHECK(error_of(HORA_PRODUCT, 1).empty());
+  CHECK_THAT(error_of(HORA_PRODUCT, 2), Contains("'x': a product of tensors with this prescale"));
+  for (const hora_reduce_op op : {HORA_MIN, HORA_MAX}) {
+    CHECK(error_of(op, 0.5).empty());
+    CHECK_THAT(error_of(op, 0), Contains("prescale"));
+    CHECK_THAT(error_of(op, -1), Contains("prescale"));
+  }
 }
 
 // What was started before it and is not waited for yet.
