@@ -161,12 +161,13 @@ bool probe(const ProbeContext& context, ErrorText& why_not) noexcept {
   return true;
 }
 
-// This rank's number in MPI's world, for every rank of the set by its index.
+// This rank's number in MPI's world, for every rank of the set by its index. Who could not
+// initialise MPI does not come, and all are told why, before they wait for each other within MPI.
 bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorText& error) {
   int size = 0;
   int mine = 0;
-  if (!mpi::check(MPI_Comm_size(mpi::world(), &size), "MPI_Comm_size", error) ||
-      !mpi::check(MPI_Comm_rank(mpi::world(), &mine), "MPI_Comm_rank", error)) {
+  if (!mpi::check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size", error) ||
+      !mpi::check(MPI_Comm_rank(MPI_COMM_WORLD, &mine), "MPI_Comm_rank", error)) {
     return false;
   }
   if (size != group.world_size) {
@@ -202,7 +203,10 @@ MPI_Comm make_communicator(const std::vector<int>& ranks, int set, ErrorText& er
 Backend* create(const GroupContext& group, ErrorText& error) noexcept {
   try {
     std::vector<int> ranks;
-    if (!mpi::start(error) || !mpi::make_datatypes(error) || !exchange_ranks(group, ranks, error)) {
+    if (!mpi::initialise(error) || !mpi::make_datatypes(error) ||
+        !exchange_ranks(group, ranks, error) ||
+        !mpi::start(std::chrono::steady_clock::now() + std::chrono::milliseconds(group.timeout_ms),
+                    error)) {
       return nullptr;
     }
     mpi::set_ranks_on_host(group.local_size);

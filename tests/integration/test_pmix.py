@@ -51,6 +51,28 @@ def test_here(horarun, program):
     assert files_here() == before
 
 
+UNEVEN = """\
+import ctypes, os
+single, multiple = 0, 3
+level = single if os.environ['HOROVOD_RANK'] == '1' else multiple
+ctypes.CDLL('libmpi.so.40', ctypes.RTLD_GLOBAL).MPI_Init_thread(None, None, level, ctypes.byref(ctypes.c_int()))
+import numpy, hora
+import hora.numpy as hvd
+hvd.init()
+total = hvd.allreduce(numpy.full(10, hvd.rank() + 1.0), op=hvd.Sum)
+used = [each['id'] for each in hora.basics.describe()['backends'] if each['enabled']]
+os.write(1, f'sum {total[9]} by {used}\\n'.encode())
+"""
+
+
+def test_mpi_that_one_rank_cannot_use_is_left_out_on_all(horarun, program, tmp_path):
+    """The others do not wait for it within MPI."""
+    script = tmp_path / "uneven.py"
+    script.write_text(UNEVEN)
+    done = horarun.run("-np", 3, "--pmix", "/usr/bin/python3", script, env={"HORA_BACKENDS": "mpi,gloo"}).expect(0)
+    assert lines(done) == ["sum 6.0 by ['gloo']"] * 3, done
+
+
 def test_two_hosts_with_a_decoy_network(horarun, hosts, program):
     """The network that leads nowhere, on which Open MPI hangs by itself, is not used."""
     two = hosts(2, nets=2, decoy=True)

@@ -7,7 +7,7 @@
 
 namespace hora::collectives::mpi {
 
-// After start(). Makes what MPI does not have, once.
+// After initialise(). Makes what MPI does not have, once.
 bool make_datatypes(ErrorText& error);
 MPI_Datatype datatype_of(hora_dtype dtype);
 // MPI_OP_NULL: there is no such reduction (ADASUM).

@@ -12,6 +12,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
+Deadline deadline_after(std::int64_t timeout_ms) {
+  return std::chrono::steady_clock::now() + milliseconds(timeout_ms);
+}
+
 // Nobody can break off a meeting but its deadline.
 const std::atomic<bool> kNever{false};
 
@@ -19,20 +23,20 @@ bool is_launched_by_mpi(ErrorText& text) noexcept { return is_launched(text); }
 
 bool gather(const void* data, std::size_t bytes, void* received, std::int64_t timeout_ms,
             ErrorText& error) noexcept {
-  if (!start(error)) return false;
+  const Deadline deadline = deadline_after(timeout_ms);
+  if (!start(deadline, error)) return false;
   if (bytes > INT_MAX) return error.set("too much to exchange");
   MPI_Request request = MPI_REQUEST_NULL;
   const int count = static_cast<int>(bytes);
   const int code =
       MPI_Iallgather(data, count, MPI_BYTE, received, count, MPI_BYTE, world(), &request);
   return check(code, "MPI_Iallgather", error) &&
-         wait(request, kNever, std::chrono::steady_clock::now() + milliseconds(timeout_ms),
-              "MPI_Iallgather", error);
+         wait(request, kNever, deadline, "MPI_Iallgather", error);
 }
 
 bool find_place(LauncherPlace& place, ErrorText& error) {
   constexpr std::int64_t kPatienceMs = 60'000;
-  if (!start(error)) return false;
+  if (!start(deadline_after(kPatienceMs), error)) return false;
   if (!check(MPI_Comm_rank(world(), &place.rank), "MPI_Comm_rank", error) ||
       !check(MPI_Comm_size(world(), &place.size), "MPI_Comm_size", error)) {
     return false;

@@ -44,7 +44,7 @@ bool is_on(const char* name) {
   return value != nullptr && std::atoi(value) > 0;
 }
 
-bool initialise(ErrorText& error) {
+bool initialise_once(ErrorText& error) {
   int flag = 0;
   if (!check(MPI_Finalized(&flag), "MPI_Finalized", error)) return false;
   if (flag != 0) return error.set("this process has called MPI_Finalize already");
@@ -67,7 +67,17 @@ bool initialise(ErrorText& error) {
         "MPI_THREAD_MULTIPLE (mpi4py does), or leave it to Hora",
         level_name(state.thread_level));
   }
-  if (!check(MPI_Comm_dup(MPI_COMM_WORLD, &state.world), "MPI_Comm_dup", error)) return false;
+  return true;
+}
+
+// A process that cannot come lets the others wait, but not for ever.
+bool make_world(Deadline deadline, ErrorText& error) {
+  static const std::atomic<bool> never{false};
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (!check(MPI_Comm_idup(MPI_COMM_WORLD, &state.world, &request), "MPI_Comm_idup", error) ||
+      !wait(request, never, deadline, "MPI_Comm_idup", error)) {
+    return false;
+  }
   // Errors come back as codes on everything that is made from this communicator.
   return check(MPI_Comm_set_errhandler(state.world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
                error);
@@ -139,17 +149,21 @@ int launched_size() {
   return 0;
 }
 
-bool start(ErrorText& error) {
+bool initialise(ErrorText& error) {
   const std::lock_guard<std::mutex> lock(state.mutex);
   if (given_up) {
     return error.set(
         "a job of this process was broken off in the middle of an MPI operation: MPI "
         "cannot be used again, start the process anew");
   }
-  if (state.started) return true;
+  return state.started || initialise_once(error);
+}
+
+bool start(Deadline deadline, ErrorText& error) {
   if (!initialise(error)) return false;
-  state.started = true;
-  return true;
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  state.started = state.started || make_world(deadline, error);
+  return state.started;
 }
 
 MPI_Comm world() { return state.world; }

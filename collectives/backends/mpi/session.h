@@ -19,15 +19,17 @@ bool is_launched(ErrorText& seen);
 // How many processes the launcher's variables speak of; 0: they do not say.
 int launched_size();
 
+using Deadline = std::chrono::steady_clock::time_point;
+
 // MPI initialised, with the thread support that the runtime needs. Any number of calls.
-bool start(ErrorText& error);
-// A communicator of all processes that no one else uses. After start().
+bool initialise(ErrorText& error);
+// And a communicator of all processes that no one else uses: world(). Where they have no world yet
+// all processes are to come here, until the deadline.
+bool start(Deadline deadline, ErrorText& error);
 MPI_Comm world();
 // "Open MPI v4.1.4"; version() tells the thread support as well, after start().
 const char* library_name();
 const char* version();
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 // Until the request is done, `aborted` is set, or the deadline has passed. A request that is given
 // up stays with MPI, which may still use its memory when it is called again: MPI is then not used
