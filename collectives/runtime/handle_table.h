@@ -1,6 +1,8 @@
 // The operations that callers hold handles of.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -12,13 +14,24 @@
 namespace hora::collectives {
 
 // A handle is a place in the table and how often the place had been given away before, so that an
-// old handle is not taken for a new one.
+// old handle is not taken for a new one: nor is one of the world before this.
 class HandleTable {
  public:
+  HandleTable() = default;
+  HandleTable(const HandleTable&) = delete;
+  HandleTable& operator=(const HandleTable&) = delete;
+  ~HandleTable() {
+    std::uint64_t next = begin_;
+    for (const Place& place : places_) next = std::max(next, place.turn + 1);
+    std::uint64_t known = next_begin_.load();
+    while (known < next && !next_begin_.compare_exchange_weak(known, next)) {
+    }
+  }
+
   hora_handle add(OperationPtr operation) {
     if (idle_.empty()) {
       idle_.push_back(places_.size());
-      places_.emplace_back();
+      places_.emplace_back().turn = begin_;
     }
     const std::size_t at = idle_.back();
     idle_.pop_back();
@@ -55,6 +68,9 @@ class HandleTable {
     return place.operation != nullptr && place.turn == bits >> kPlaceBits ? at : SIZE_MAX;
   }
 
+  inline static std::atomic<std::uint64_t> next_begin_{0};  // no handle so far has this turn
+
+  const std::uint64_t begin_ = next_begin_.load();
   std::vector<Place> places_;
   std::vector<std::size_t> idle_;
 };

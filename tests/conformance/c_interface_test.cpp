@@ -85,3 +85,16 @@ TEST_CASE("hora.h: to wait for longer than clocks can tell is to wait for ever")
           return hora_wait(begin_sum(data), INT64_MAX) == HORA_OK ? 0 : 2;
         }) == 0);
 }
+
+TEST_CASE("hora.h: a handle of a world that was left is none of the next one") {
+  CHECK(exit_code_of([] {
+          std::vector<float> data(10, 1);
+          if (hora_init(nullptr) != HORA_OK) return 1;
+          const hora_handle old = begin_sum(data);
+          if (hora_wait(old, -1) != HORA_OK || hora_reset() != HORA_OK) return 2;
+          const hora_handle fresh = begin_sum(data);
+          if (hora_wait(old, -1) != HORA_INVALID_ARGUMENT || !says("unknown handle")) return 3;
+          hora_release(old);
+          return hora_wait(fresh, -1) == HORA_OK ? 0 : 4;
+        }) == 0);
+}
