@@ -26,7 +26,7 @@ def is_pytest(test):
 
 
 def targets_of(tests):
-    return sorted({target for test in tests for target in (("horarun", "bundle", "hora-transport-probe") if is_pytest(test) else (test,))})
+    return sorted({target for test in tests for target in (("horarun", "bundle", "hora-transport-probe", "hora-double-agent") if is_pytest(test) else (test,))})
 
 
 def fails(copy, build, test):
