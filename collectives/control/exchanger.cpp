@@ -1,11 +1,19 @@
 #include "collectives/control/exchanger.h"
 
+#include <algorithm>
+#include <iterator>
+#include <set>
+
 #include "collectives/control/messages.h"
 #include "collectives/negotiation/wire.h"
 
 namespace hora::collectives {
 
 namespace {
+
+// By so much the others are more patient than rank 0, which may begin to wait a little later and
+// wait for a library first (backend_pool.cpp).
+constexpr std::chrono::seconds kRankZeroFirst{10};
 
 std::string encode(ControlMessage kind, std::int32_t scope, std::uint64_t number,
                    const std::vector<std::string>& parts) {
@@ -78,6 +86,22 @@ void Exchanger::contribute(const Key& key, int rank, std::vector<std::string> pa
   rounds_.erase(key);
 }
 
+std::vector<int> Exchanger::missing() const {
+  std::set<int> awaited;
+  std::set<int> waiting;
+  for (const auto& [key, round] : rounds_) {
+    const auto scope = scopes_.find(key.first);
+    if (scope == scopes_.end()) continue;
+    for (const std::int32_t rank : scope->second) {
+      (round.given.count(rank) != 0 ? waiting : awaited).insert(rank);
+    }
+  }
+  std::vector<int> missing;
+  std::set_difference(awaited.begin(), awaited.end(), waiting.begin(), waiting.end(),
+                      std::back_inserter(missing));
+  return missing;
+}
+
 Result<std::vector<std::string>> Exchanger::exchange(std::int32_t scope,
                                                      const std::vector<std::int32_t>& members,
                                                      const std::vector<std::string>& parts,
@@ -89,8 +113,17 @@ Result<std::vector<std::string>> Exchanger::exchange(std::int32_t scope,
   } else {
     channel_->send(0, encode(ControlMessage::kExchange, key.first, key.second, parts));
   }
+  const auto start = Clock::now();
+  const bool tells = rank_ == 0 && tell_of_late_ && late_after_ < deadline - start;
+  Deadline late = tells ? start + late_after_ : Deadline::max();
+  if (rank_ != 0) deadline += kRankZeroFirst;
   while (results_.count(key) == 0) {
-    if (Clock::now() >= deadline) {
+    const auto now = Clock::now();
+    if (now >= late) {
+      late = Deadline::max();
+      tell_of_late_(missing());
+    }
+    if (now >= deadline) {
       return make_error(ErrorCode::kTimedOut, "waited for the other ranks to set up");
     }
     // A result that came together with the news of the end is a result: this rank may do what it
@@ -101,7 +134,7 @@ Result<std::vector<std::string>> Exchanger::exchange(std::int32_t scope,
       }
     }
     if (broken_off_()) return make_error(ErrorCode::kInterrupted, "the job is ending");
-    for (Incoming& message : channel_->poll(deadline)) {
+    for (Incoming& message : channel_->poll(std::min(deadline, late))) {
       if (handle(message)) continue;
       deferred_.push_back(std::move(message));
     }

@@ -24,6 +24,14 @@ constexpr bool is_of_world(std::int32_t scope) { return scope <= 0 && scope >= -
 class Exchanger {
  public:
   Exchanger(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}
+  // Rank 0, when it has waited so long in one exchange: is told who is missing.
+  void tell_of_late(Clock::duration after, std::function<void(const std::vector<int>&)> tell) {
+    late_after_ = after;
+    tell_of_late_ = std::move(tell);
+  }
+  // Rank 0: who others wait for. A rank that waits in an exchange is only held up.
+  std::vector<int> missing() const;
+
   // Between two exchanges.
   void use(ControlChannel& channel) { channel_ = &channel; }
   // An exchange ends when this says so, which it is asked after each wake-up of the channel.
@@ -32,7 +40,8 @@ class Exchanger {
   // Gives parts[i] to the rank of set index i (one part: the same to all), answers theirs by set
   // index. `members` are global ranks, this one among them; every member calls this equally often.
   // Other messages that arrive meanwhile are kept for take_deferred(). kInterrupted when the world
-  // ends (the news of it is among the deferred), or when it is broken off.
+  // ends (the news of it is among the deferred), or when it is broken off. Rank 0, which can tell
+  // who is missing, gives up first.
   Result<std::vector<std::string>> exchange(std::int32_t scope,
                                             const std::vector<std::int32_t>& members,
                                             const std::vector<std::string>& parts,
@@ -57,6 +66,8 @@ class Exchanger {
 
   ControlChannel* channel_;
   std::function<bool()> broken_off_ = [] { return false; };
+  Clock::duration late_after_ = Clock::duration::max();
+  std::function<void(const std::vector<int>&)> tell_of_late_;
   int rank_;
   std::map<std::int32_t, std::vector<std::int32_t>> scopes_;
   std::map<std::int32_t, std::uint64_t> next_number_;

@@ -31,6 +31,7 @@ Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Obse
       stalls_({world.settings.stall_check, world.settings.stall_warning,
                world.settings.stall_shutdown}) {
   exchanger_->break_off_when([this] { return !silent_ranks().empty(); });
+  look_for_late_ranks();
   if (coordinates()) {
     coordinator_.emplace(world.settings.size);
     finished_.assign(static_cast<std::size_t>(world.settings.size), 0);

@@ -193,6 +193,8 @@ class Engine {
   void end_world(const std::string& text);
   void interrupt(const std::vector<int>& silent);
   std::vector<int> silent_ranks();
+  void look_for_late_ranks();
+  std::string list_missing(const std::vector<int>& missing) const;
   void end_for_silence(const std::string& during, const std::vector<int>& silent);
   void fail_everything(const std::string& text);
   void leave_lane();

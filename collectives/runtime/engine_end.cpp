@@ -147,8 +147,46 @@ void Engine::data_plane_failed(const Error& error) {
   if (const auto who = silent_ranks(); !who.empty() && state_ == State::kRunning) {
     return end_for_silence("setting up", who);
   }
+  if (error.code == ErrorCode::kTimedOut && state_ == State::kRunning) {
+    // Who knows who is missing is rank 0. It gives up first, so another one misses rank 0 itself.
+    leave_lane();
+    if (!coordinator_) wait_for_bad_news(Clock::now() + kNewsPatience);
+    if (state_ != State::kRunning) return;
+    const auto limit = std::chrono::duration_cast<seconds>(world_.settings.start_timeout);
+    const std::string text =
+        error.message + " for " + std::to_string(limit.count()) +
+        " s, the limit (HOROVOD_GLOO_TIMEOUT_SECONDS):" +
+        list_missing(coordinator_ ? exchanger_->missing() : std::vector<int>{0});
+    if (!coordinator_) {
+      channel_->send(0, control_message(ControlMessage::kBroken, text));
+      static_cast<void>(channel_->flush(0, Clock::now() + kNewsPatience));
+    }
+    return end_world(text);
+  }
   const bool broken_off = error.code == ErrorCode::kInterrupted;
   data_plane_failed(error.message, broken_off ? Origin::kElsewhere : Origin::kUnknown);
+}
+
+std::string Engine::list_missing(const std::vector<int>& missing) const {
+  std::string text;
+  for (const int rank : missing) {
+    text += "\n  " + name_rank(rank) + " does not come; its process is stopped or hangs";
+  }
+  return text;
+}
+
+// While the ranks set something up together nobody looks for stalls but whoever waits.
+void Engine::look_for_late_ranks() {
+  const Settings& settings = world_.settings;
+  if (!settings.stall_check) return;
+  const auto half = std::chrono::duration_cast<Clock::duration>(settings.start_timeout) / 2;
+  const auto after = std::min<Clock::duration>(settings.stall_warning, half);
+  exchanger_->tell_of_late(after, [this, after](const std::vector<int>& missing) {
+    const auto waited = std::chrono::duration_cast<seconds>(after).count();
+    os::log_warn("stall",
+                 "some ranks have waited for " + std::to_string(waited) +
+                     " s for others, to set up something together:" + list_missing(missing));
+  });
 }
 
 // A worker: until rank 0 has told what is the matter, or is gone itself.

@@ -2,10 +2,13 @@
 // and what it says itself. Nothing that was read too late passes for a result.
 //
 // What fails, and when, is put in the place of allocations and of the system's calls.
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -14,6 +17,7 @@
 #include <atomic>
 #include <climits>
 #include <cstdlib>
+#include <map>
 #include <new>
 #include <thread>
 
@@ -356,29 +360,35 @@ TEST_CASE("first cause: a rank that dies while all join") {
 namespace {
 
 // It makes the memory of a new set, for which another member waits, and for both the other ranks.
-void lose_a_rank_while_all_add_a_set(int signal) {
+void lose_a_rank_while_all_add_a_set(int victim, int signal, std::chrono::seconds limit) {
   WorldOptions options;
   options.size = kWorld;
   options.adjust = [&](collectives::Settings& settings) {
-    if (signal != SIGSTOP) return;
-    settings.stall_warning = std::chrono::seconds(1);
-    settings.stall_shutdown = std::chrono::seconds(1);
+    if (signal == SIGSTOP) settings.start_timeout = std::chrono::seconds(5);
+    if (limit == std::chrono::seconds(0)) return;
+    settings.stall_warning = limit;
+    settings.stall_shutdown = limit;
   };
   const auto results = run_processes(
       options,
       [&](Communicator& communicator) {
         Call(communicator, bare_request(HORA_BARRIER)).finish();
-        if (rank_of(communicator) == kVictim) struck_by = signal;
+        if (rank_of(communicator) == victim) struck_by = signal;
         std::int32_t set = 0;
-        const auto outcome = communicator.add_process_set({1, 2}, &set);
+        const auto outcome = communicator.add_process_set({victim, victim + 1}, &set);
         check(outcome.status == HORA_ABORTED, "it was added");
-        check(outcome.text.find("rank 1 (") != std::string::npos, outcome.text);
+        const std::string lost = "rank " + std::to_string(victim) + " (";
+        check(outcome.text.find(lost) != std::string::npos, outcome.text);
+        for (int other = 0; other < kWorld; ++other) {
+          const std::string its = "rank " + std::to_string(other) + " (";
+          check(other == victim || outcome.text.find(its) == std::string::npos, outcome.text);
+        }
       },
-      kVictim);
+      victim);
   for (int rank = 0; rank < kWorld; ++rank) {
     const ProcessResult& result = results[static_cast<std::size_t>(rank)];
     INFO("rank " << rank << ": signal " << result.signal << " " << result.text);
-    if (rank == kVictim) {
+    if (rank == victim) {
       CHECK(result.signal == SIGKILL);
     } else {
       CHECK((result.exited && result.code == 0));
@@ -389,11 +399,100 @@ void lose_a_rank_while_all_add_a_set(int signal) {
 }  // namespace
 
 TEST_CASE("first cause: a rank that dies while all add a process set") {
-  lose_a_rank_while_all_add_a_set(SIGKILL);
+  lose_a_rank_while_all_add_a_set(kVictim, SIGKILL, std::chrono::seconds(0));
 }
 
 TEST_CASE("first cause: a rank that is stopped while all add a process set", "[.long]") {
-  lose_a_rank_while_all_add_a_set(SIGSTOP);
+  lose_a_rank_while_all_add_a_set(kVictim, SIGSTOP, std::chrono::seconds(1));
+}
+
+// Nobody misses it but those who wait for it, for as long as they may.
+TEST_CASE("first cause: a rank that is stopped while all add a process set, without a limit") {
+  lose_a_rank_while_all_add_a_set(kVictim, SIGSTOP, std::chrono::seconds(0));
+}
+
+TEST_CASE("first cause: rank 0 is stopped while all add a process set", "[.long]") {
+  lose_a_rank_while_all_add_a_set(0, SIGSTOP, std::chrono::seconds(0));
+}
+
+namespace {
+
+// The TCP connections of this process, by the two ports of each.
+std::map<std::pair<int, int>, int> own_connections() {
+  std::map<std::pair<int, int>, int> found;
+  const auto port_of = [](int fd, auto name) {
+    sockaddr_in address{};
+    socklen_t length = sizeof address;
+    if (name(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+    return address.sin_family == AF_INET ? static_cast<int>(ntohs(address.sin_port)) : 0;
+  };
+  for (int fd = 0; fd < 1024; ++fd) {
+    const std::pair<int, int> ports(port_of(fd, getsockname), port_of(fd, getpeername));
+    if (ports.first != 0 && ports.second != 0) found[ports] = fd;
+  }
+  return found;
+}
+
+struct Ports {
+  std::atomic<int> of_rank_2[1024];
+
+  static Ports& get() {
+    static auto* const ports = new (mmap(nullptr, sizeof(Ports), PROT_READ | PROT_WRITE,
+                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Ports;
+    return *ports;
+  }
+};
+
+// In the middle of transfers: an end of file for the other side, or a reset for both.
+void break_connection(int fd, bool reset) {
+  std::this_thread::sleep_for(milliseconds(100));
+  sockaddr nowhere{};
+  nowhere.sa_family = AF_UNSPEC;
+  check((reset ? connect(fd, &nowhere, sizeof nowhere) : shutdown(fd, SHUT_RDWR)) == 0, "break");
+}
+
+}  // namespace
+
+// All processes live, and so do all other connections.
+TEST_CASE("first cause: one connection of Gloo's breaks", "[.long]") {
+  if (!has_gloo()) return;
+  const bool reset = GENERATE(false, true);
+  INFO("reset: " << reset);
+  WorldOptions options;
+  options.size = 3;
+  options.backends = "gloo";
+  Ports& ports = Ports::get();
+  expect_all_to_know(options, [&](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    Tensor tensor(HORA_FLOAT32, {3'000'000});
+    Call(communicator, reduce_request("work", tensor, tensor)).finish();
+    if (rank == 2) {
+      std::size_t at = 0;
+      for (auto& port : ports.of_rank_2) port = 0;
+      for (const auto& [pair, fd] : own_connections()) ports.of_rank_2[at++] = pair.first;
+    }
+    Call(communicator, reduce_request("work", tensor, tensor)).finish();
+    std::thread striker;
+    if (rank == 1) {
+      int between = -1;
+      for (const auto& [pair, fd] : own_connections()) {
+        if (std::count(ports.of_rank_2, ports.of_rank_2 + 1024, pair.second) > 0) between = fd;
+      }
+      check(between >= 0, "no connection of Gloo's");
+      striker = std::thread(break_connection, between, reset);
+    }
+    hora_status status = HORA_OK;
+    std::string text;
+    while (status == HORA_OK) {
+      Call call(communicator, reduce_request("work", tensor, tensor));
+      status = call.wait();
+      text = call.error();
+    }
+    if (striker.joinable()) striker.join();
+    check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
+    const auto has = [&](const char* part) { return text.find(part) != std::string::npos; };
+    check((has("rank 1 (") && has("rank 2:")) || (has("rank 2 (") && has("rank 1:")), text);
+  });
 }
 
 // Its pages of shared memory run out: that set is without, and all others are as they were.
