@@ -56,6 +56,10 @@ bool PointToPoint::wait(Transport::Ticket ticket, const char* doing, int peer, E
   return error.set("%s rank %d: %s", doing, ranks_[static_cast<std::size_t>(peer)], reason.text);
 }
 
+bool PointToPoint::sent(const std::vector<Transport::Ticket>& sends, int peer, ErrorText& error) {
+  return sends.empty() || sends.back() != 0 || wait(0, "sending to", peer, error);
+}
+
 void PointToPoint::give_up() noexcept {
   ErrorText ignored;
   transport_.wait(0, ignored);
@@ -76,6 +80,8 @@ bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_byt
     out = transport_.post_send(ranks_[to], tag_base_ | sent_[to]++, send,
                                static_cast<std::size_t>(send_bytes));
   }
+  // What could not be posted is told by whatever is waited for next.
+  if (send_bytes > 0 && out == 0) return wait(out, "sending to", send_to, error);
   if (receive_bytes > 0 && !wait(in, "receiving from", receive_from, error)) return false;
   return send_bytes == 0 || wait(out, "sending to", send_to, error);
 }
@@ -184,7 +190,7 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
   for (const Segment& segment : part(index_ - 1)) pass_on(segment);
   bool good = true;
   for (std::size_t i = 0; i < incoming.size() && good; ++i) {
-    good = wait(receives[i % kWindow], "receiving from", left, error);
+    good = sent(sends, right, error) && wait(receives[i % kWindow], "receiving from", left, error);
     if (!good) break;
     char* mine = data + incoming[i].offset;
     reduction.function(mine, buffers + static_cast<std::int64_t>(i % kWindow) * segment_bytes, mine,
@@ -229,7 +235,8 @@ bool PointToPoint::ring_gather(char* data, const std::vector<std::int64_t>& offs
   for (const Segment& segment : part(index_)) pass_on(segment);
   bool good = true;
   for (const Incoming& each : incoming) {
-    good = good && wait(each.ticket, "receiving from", static_cast<int>(left), error);
+    good = good && sent(sends, static_cast<int>(right), error) &&
+           wait(each.ticket, "receiving from", static_cast<int>(left), error);
     if (good && each.forward) pass_on(each.segment);
   }
   for (Transport::Ticket ticket : sends) {

@@ -65,6 +65,8 @@ class PointToPoint {
   bool send(int to, const void* data, std::int64_t bytes, ErrorText& error);
   bool receive(int from, void* data, std::int64_t bytes, ErrorText& error);
   bool wait(Transport::Ticket ticket, const char* doing, int peer, ErrorText& error);
+  // Whether the last send could be posted: else the next wait would tell that of another peer.
+  bool sent(const std::vector<Transport::Ticket>& sends, int peer, ErrorText& error);
   char* scratch(std::int64_t bytes);
 
   Transport& transport_;
