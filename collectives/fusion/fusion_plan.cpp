@@ -22,21 +22,6 @@ std::int64_t bytes_of(const Verdict& verdict) {
          static_cast<std::int64_t>(dtype_bytes(verdict.agreed.dtype));
 }
 
-// Actions that change what the others mean: nothing of their set moves past them, and past those of
-// the world nothing at all. Of another set's, a rank may not have heard.
-bool is_fence(const Verdict& verdict) {
-  switch (verdict.agreed.action) {
-    case Action::kAllreduce:
-    case Action::kAllgather:
-    case Action::kBroadcast:
-    case Action::kAlltoall:
-    case Action::kReducescatter:
-      return false;
-    default:
-      return true;
-  }
-}
-
 }  // namespace
 
 std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Verdict* const> verdicts,
@@ -50,7 +35,9 @@ std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Verdict* const
   std::vector<Open> open;
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     const Verdict& verdict = *verdicts[i];
-    if (is_fence(verdict)) {
+    // Nothing of a set moves past what changes the meaning of its others, and past that of the
+    // world nothing at all. Of another set's, a rank may not have heard.
+    if (!moves_tensors(verdict.agreed.action)) {
       const std::int32_t fenced = verdict.agreed.process_set;
       std::erase_if(open, [&](const Open& each) {
         return fenced == 0 || verdicts[each.sample]->agreed.process_set == fenced;

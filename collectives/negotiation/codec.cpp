@@ -33,7 +33,7 @@ bool is_action(std::uint64_t value) {
 
 }  // namespace
 
-std::string action_name(Action action) {
+std::string_view action_name(Action action) {
   switch (action) {
     case Action::kAddProcessSet:
       return "adding a process set";
@@ -44,7 +44,24 @@ std::string action_name(Action action) {
     case Action::kTune:
       return "change of parameters";
     default:
-      return std::string(operation_name(static_cast<hora_operation>(action)));
+      return operation_name(static_cast<hora_operation>(action));
+  }
+}
+
+std::string title_of(Action action, std::string_view name) {
+  return std::string(action_name(action)).append(" '").append(name).append("'");
+}
+
+bool moves_tensors(Action action) {
+  switch (action) {
+    case Action::kAllreduce:
+    case Action::kAllgather:
+    case Action::kBroadcast:
+    case Action::kAlltoall:
+    case Action::kReducescatter:
+      return true;
+    default:
+      return false;
   }
 }
 

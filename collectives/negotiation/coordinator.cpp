@@ -215,8 +215,7 @@ std::string unsupported_with_joined(const Request& request) {
     case Action::kBarrier:
       return {};
     default:
-      return action_name(request.action) + " '" + request.name +
-             "' cannot run while a rank has joined";
+      return title_of(request.action, request.name) + " cannot run while a rank has joined";
   }
 }
 

@@ -42,9 +42,9 @@ struct Sides {
 
   std::string differ(std::string_view what, const std::string& my_value,
                      const std::string& their_value) const {
-    return action_name(mine.action) + " '" + mine.name + "': " + std::string(what) +
-           " differs: rank " + std::to_string(my_rank) + " has " + my_value + ", rank " +
-           std::to_string(their_rank) + " has " + their_value;
+    return title_of(mine.action, mine.name) + ": " + std::string(what) + " differs: rank " +
+           std::to_string(my_rank) + " has " + my_value + ", rank " + std::to_string(their_rank) +
+           " has " + their_value;
   }
 };
 
@@ -91,8 +91,8 @@ std::string describe_mismatch(int my_rank, const Request& mine, int their_rank,
   const Sides sides{my_rank, their_rank, mine};
   if (mine.action != theirs.action) {
     return "'" + mine.name + "': the operation differs: rank " + std::to_string(my_rank) + " has " +
-           action_name(mine.action) + ", rank " + std::to_string(their_rank) + " has " +
-           action_name(theirs.action);
+           std::string(action_name(mine.action)) + ", rank " + std::to_string(their_rank) +
+           " has " + std::string(action_name(theirs.action));
   }
   if (mine.action == Action::kAddProcessSet || mine.action == Action::kRemoveProcessSet) {
     if (mine.shape == theirs.shape) return {};

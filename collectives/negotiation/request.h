@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/types.h"
@@ -24,7 +25,10 @@ enum class Action : std::int32_t {
   kTune = 103,              // nobody asks; numbers = the parameters from here on
 };
 
-std::string action_name(Action action);
+std::string_view action_name(Action action);
+std::string title_of(Action action, std::string_view name);  // "allreduce 'loss'"
+// A collective with tensors, beside what waits for all, changes sets or ends.
+bool moves_tensors(Action action);
 
 // One rank's wish. Fields that an action does not use keep their defaults.
 struct Request {

@@ -7,17 +7,8 @@ namespace hora::collectives {
 namespace {
 
 bool is_cacheable(const Verdict& verdict) {
-  if (verdict.status != HORA_OK || !verdict.joined.empty()) return false;
-  switch (verdict.agreed.action) {
-    case Action::kAllreduce:
-    case Action::kAllgather:
-    case Action::kBroadcast:
-    case Action::kAlltoall:
-    case Action::kReducescatter:
-      return true;
-    default:
-      return false;
-  }
+  return verdict.status == HORA_OK && verdict.joined.empty() &&
+         moves_tensors(verdict.agreed.action);
 }
 
 }  // namespace

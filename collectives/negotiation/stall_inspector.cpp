@@ -83,7 +83,7 @@ std::string StallInspector::list_missing(const Coordinator& coordinator,
     for (std::size_t i = 0; i < missing.size() && i < kNamesShown; ++i) {
       const Waiting& each = *missing[i];
       if (i > 0) text += ", ";
-      text += action_name(each.action) + " '" + each.name + "'";
+      text += title_of(each.action, each.name);
       if (each.process_set != 0) {
         text += " of process set " + std::to_string(each.process_set);
       }
@@ -93,7 +93,7 @@ std::string StallInspector::list_missing(const Coordinator& coordinator,
     }
     text += " for " + whole_seconds(now - missing.front()->since);
     if (const auto* last = coordinator.last_asked(rank)) {
-      text += "; it last submitted " + action_name(last->action) + " '" + last->name + "', " +
+      text += "; it last submitted " + title_of(last->action, last->name) + ", " +
               whole_seconds(now - last->when) + " ago";
     } else {
       text += "; it has submitted nothing yet";

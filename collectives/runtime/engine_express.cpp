@@ -220,8 +220,8 @@ void Engine::look_for_stopped_ranks(const Lane& lane, Clock::time_point now) {
   for (int rank = 0; rank < lane.size(); ++rank) {
     if (lane.has_posted(rank)) continue;
     text += "\n  rank " + std::to_string(rank) + " is missing in " +
-            action_name(operation.request.action) + " '" + operation.request.name + "' for " +
-            seconds + "; it does not answer";
+            title_of(operation.request.action, operation.request.name) + " for " + seconds +
+            "; it does not answer";
   }
   if (text.empty()) return;  // it has just come
   express_.warned = true;

@@ -284,7 +284,7 @@ RunningStep::State RunningStep::end(State state, std::string text) {
 }
 
 std::string RunningStep::what() const {
-  return agreed_ == nullptr ? what_ : action_name(agreed_->action) + " '" + agreed_->name + "'";
+  return agreed_ == nullptr ? what_ : title_of(agreed_->action, agreed_->name);
 }
 
 }  // namespace hora::collectives

@@ -73,7 +73,11 @@ hora::Deadline deadline_after(std::int64_t timeout_ms) {
   return for_ever ? hora::Deadline::max() : now + std::chrono::milliseconds(timeout_ms);
 }
 
-hora_status report(const Outcome& outcome) { return fail(outcome.status, outcome.text); }
+// `text` is copied only where there is something to tell.
+hora_status report(hora_status status, const std::string& text) {
+  return status == HORA_OK ? HORA_OK : fail(status, text);
+}
+hora_status report(const Outcome& outcome) { return report(outcome.status, outcome.text); }
 
 template <typename Function>
 hora_status guarded(Function&& function) {
@@ -308,7 +312,7 @@ hora_status hora_wait(hora_handle handle, int64_t timeout_ms) {
                                         operation->request.name + "'; it is still in flight");
       }
     }
-    return fail(operation->status, operation->error);
+    return report(operation->status, operation->error);
   });
 }
 
