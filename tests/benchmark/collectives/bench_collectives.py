@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Allreduce of float32 beside Open MPI, Gloo and torch.distributed's gloo.  Called by ./run.
 
-  sizes    4 B to 64 MiB on this machine
+  sizes    4 B to 256 MiB on this machine
   sets     many tensors in flight: ResNet-50's 161 gradients, and 1,000 of 4 KiB beside one of the same bytes
   hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s
 
 Peers take turns, round by round; a figure is the median over the rounds of the slowest rank's median.
-A ratio says how many times as long the peer takes: above 1 we are faster.
+A ratio says how many times as long the peer takes: above 1 we are faster. torch.distributed reduces in place, and is held
+against ours that does.
 """
 import argparse
 import json
@@ -19,8 +20,10 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "..", "..", "support", "hosts")
-SIZES = [4, 64, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+SIZES = [4, 64, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20]
 DEBIAN_PYTHON = "/usr/bin/python3"
+IN_PLACE = "hora in place"
+HELD_AGAINST = {"torch gloo": IN_PLACE}  # the others: hora
 FRAME_PAYLOAD = 1448 / 1514  # of an Ethernet frame: what is left for the data of TCP with time stamps
 
 sys.path.insert(0, os.path.join(HERE, "..", "python"))
@@ -61,7 +64,7 @@ class Peers:
     def __init__(self, build, timeout, only):
         self.build, self.timeout = build, timeout
         self.bin = os.path.join(build, "bin")
-        have = {"hora": True,
+        have = {"hora": True, IN_PLACE: True,
                 "open mpi": os.access(os.path.join(self.bin, "set_mpi"), os.X_OK) and shutil.which("mpirun"),
                 "gloo": os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK),
                 "torch gloo": run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None}
@@ -75,8 +78,9 @@ class Peers:
 
     def sizes(self, name, place):
         """size -> microseconds"""
-        if name == "hora":
+        if name in ("hora", IN_PLACE):
             text, why = run(self.horarun(place, "hora-perf", "allreduce", "--sizes", ",".join(map(str, SIZES)),
+                                         *(["--in-place"] if name == IN_PLACE else []),
                                          "--seconds", "0.3", "--csv", "--no-check"), self.timeout)
             if text is None:
                 return None, why
@@ -124,9 +128,13 @@ def times(ratio):
     return f"{ratio:.2f}" if ratio < 1 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
 
 
+def is_ours(name):
+    return name in ("hora", IN_PLACE)
+
+
 def print_table(first, names, rows, last=None):
     """rows: (label, {name: [microseconds of each round]}); last: a title and a function of the label and our time."""
-    heads = [first] + [head for name in names for head in ([name] if name == "hora" else [name, "x"])]
+    heads = [first] + [head for name in names for head in ([name] if is_ours(name) else [name, "x"])]
     print("| " + " | ".join(heads + ([last[0]] if last else [])) + " |")
     print("|---" * (len(heads) + bool(last)) + "|")
     for label, found in rows:
@@ -134,8 +142,9 @@ def print_table(first, names, rows, last=None):
         ours, cells = middle.get("hora"), [label]
         for name in names:
             cells.append(figure(middle[name]) if name in middle else "-")
-            if name != "hora":
-                cells.append(times(middle[name] / ours) if name in middle and ours else "-")
+            if not is_ours(name):
+                beside = middle.get(HELD_AGAINST.get(name), ours)
+                cells.append(times(middle[name] / beside) if name in middle and beside else "-")
         if last:
             cells.append(last[1](label, ours) if ours else "-")
         print("| " + " | ".join(cells) + " |", flush=True)
@@ -159,7 +168,8 @@ def measure_sizes(peers, place, rounds, record):
 def sizes(peers, options, record):
     for np in options.np:
         found = measure_sizes(peers, Place(np), options.rounds, record)
-        print(f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora\n")
+        print(f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora "
+              "(torch: as hora in place)\n")
         print_table("bytes", peers.names, [(name_of(size), found[size]) for size in SIZES])
         if options.plot:
             draw(peers, np, found, options.plot)
@@ -194,7 +204,7 @@ def sets(peers, options, record):
         gradients.append(count)
     chosen = {"ResNet-50's gradients (161 tensors, 102 MB)": (",".join(map(str, gradients)), 15),
               "1,000 x 4 KiB": ("1000x1024", 50), "1 x 4,000 KiB": ("1x1024000", 50)}
-    names = [name for name in peers.names if name != "gloo"]
+    names = [name for name in peers.names if name not in ("gloo", IN_PLACE)]
     for np in options.np:
         found = {label: {name: [] for name in names} for label in chosen}
         for _ in range(options.rounds):
@@ -226,7 +236,7 @@ def hosts(peers, options, record):
         finally:
             subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
         print(f"\nallreduce of float32 on {count} hosts, one rank each, links of {options.rate} Mbit/s: microseconds;\n"
-              "x: how many times as long as hora; wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n")
+              "x: how many times as long as hora (torch: as hora in place); wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n")
         size_of = {name_of(size): size for size in SIZES}
         print_table("bytes", peers.names, [(name_of(size), found[size]) for size in SIZES],
                     ("wire", lambda label, ours: f"{bound(size_of[label], ours):.0%}"))
