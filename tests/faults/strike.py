@@ -19,6 +19,12 @@ def parent_of(pid):
     return int(fields[1]) if fields and fields[0] not in (b"Z", b"X") else 0
 
 
+def began(pid):
+    """In ticks since the machine did; 0 when it is gone."""
+    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[19]) if fields else 0
+
+
 def is_agent(pid):
     return re.search(rb"/hora-agent$|/hora/agent-[0-9a-f]+$|/hora-\d+/agent-[0-9a-f]+$", read(f"/proc/{pid}/cmdline").split(b"\0")[0]) is not None
 
@@ -103,8 +109,10 @@ class Striker:
         if subject == "keeper":
             return self.agents()[0]
         if subject == "session":
+            since = began(self.job.pid)  # that of the run before may still be ending
             for pid in self.processes():
-                if read(f"/proc/{pid}/cmdline").startswith(b"sshd: ") and b"listener" not in read(f"/proc/{pid}/cmdline"):
+                command = read(f"/proc/{pid}/cmdline")
+                if command.startswith(b"sshd: ") and b"listener" not in command and began(pid) >= since:
                     return pid
             return 0
         ranks = self.ranks()
