@@ -209,7 +209,7 @@ std::string unsupported_with_joined(const Request& request) {
   switch (request.action) {
     case Action::kAllreduce:
       if (scale_spares_identity(request)) return {};
-      return action_name(request.action) + " '" + request.name + "': a " +
+      return title_of(request.action, request.name) + ": a " +
              std::string(reduce_op_name(request.reduce_op)) +
              " of tensors with this prescale factor cannot be made while a rank has joined";
     case Action::kBarrier:
