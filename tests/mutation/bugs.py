@@ -101,7 +101,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("all jobs have one token", "launcher/supervisor/supervisor.cpp", "identity_.token = os::random_token();", 'identity_.token = std::string(32, \'7\');', SECRETS + "::test_two_jobs_have_two_tokens"),
     ("the token of another job travels", "launcher/plan/worker_environment.cpp", "rendezvous::is_job_variable(name) || is_secret_of_ours(name) ||", "", SECRETS),
     ("the job's folder is open to others", "launcher/agent/job_directory.cpp", "::mkdir(path.c_str(), 0700)", "::mkdir(path.c_str(), 0755)", SECRETS + "::test_what_a_job_leaves_or_holds_is_its_users_alone"),
-    ("shared memory is open to others", "collectives/memory/segment.cpp", "O_CREAT | O_EXCL | O_CLOEXEC, 0600)", "O_CREAT | O_EXCL | O_CLOEXEC, 0666)", SECRETS + "::test_what_a_job_leaves_or_holds_is_its_users_alone"),
+    ("shared memory is open to others", "collectives/memory/segment.cpp", "O_CREAT | O_EXCL | O_CLOEXEC, 0600)", "O_CREAT | O_EXCL | O_CLOEXEC, 0666)", "collectives_test"),
     ("a prepared cache that is a link is filled", BOOT, 'if [ -L \\"$_d\\" ]; then return 1; fi;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),
     ("a prepared cache of another user's is filled", BOOT, '[ -O \\"$_d\\" ] || return 1;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),
     ("a cache that others may replace is filled", BOOT, '_p || return 1;', ":;", "transports_bootstrap_test"),
