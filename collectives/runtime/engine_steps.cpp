@@ -99,7 +99,10 @@ void Engine::end_step(int place, UnderWay& step) {
     const auto now = Clock::now();
     for (const Reduced& each : step.reductions) tuning_->ran(each.name, each.bytes, now);
   }
-  finish_all(step.operations, good ? HORA_OK : HORA_UNSUPPORTED, step.run.text());
+  if (good) return finish_all(step.operations, HORA_OK, {});
+  std::string text = step.run.text();
+  for (const auto& [id, why] : pool_.left_out()) text += "\n  " + id + " was left out: " + why;
+  finish_all(step.operations, HORA_UNSUPPORTED, text);
 }
 
 // The world has ended, and the backends know: what is under way ends soon, and its results are

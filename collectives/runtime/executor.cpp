@@ -172,7 +172,7 @@ std::optional<std::string> choose_backend(const ProcessSet& set, const PreparedS
   query.hierarchical = query.operation != HORA_ALLREDUCE || parameters.hierarchical_allreduce;
   auto id = select_backend(set.table, query);
   if (id) return id;
-  why_not = "no backend in use can do an " + std::string(operation_name(query.operation)) + " of " +
+  why_not = "no backend in use can run " + std::string(operation_name(query.operation)) + " of " +
             std::string(dtype_name(query.dtype)) + (query.gpu ? " on a GPU" : " in host memory") +
             "; hora_describe() and horarun --check-build --verbose tell what is missing";
   return std::nullopt;
