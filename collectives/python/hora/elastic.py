@@ -44,9 +44,12 @@ class State:
         rate, say."""
         self._reset_callbacks.extend(callbacks)
 
-    def on_reset(self):
-        """The ranks met again: forgets older news, then reset() and the callbacks."""
+    def forget_news(self):
+        """The ranks are about to meet again: what was heard until now is of the past then."""
         self._host_messages = queue.Queue()
+
+    def on_reset(self):
+        """The ranks met again: reset(), then the callbacks."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -214,6 +217,14 @@ def reset_job():
     basics.init()
 
 
+def _all_skip(skip_sync):
+    """Whether no rank needs the state of the others. A rank whose hosts only left does not, by itself;
+    but meanwhile another may have lost a peer, and gone back to its last commit, or have come."""
+    if not basics.is_initialized() or basics.size() == 1:
+        return skip_sync
+    return all(objects.allgather_object(skip_sync, "elastic_skip_sync"))
+
+
 def run_fn(func, reset, translate=None):
     """func(state, ...) as a function that survives changes of the ranks. `reset` makes the ranks
     meet again. `translate` may turn a framework's own error into one of ours, or answer None."""
@@ -224,7 +235,7 @@ def run_fn(func, reset, translate=None):
         _news.attach(state)
         while True:
             try:
-                if not skip_sync:
+                if not _all_skip(skip_sync):
                     state.sync()
                 os.environ["HORA_KNOWS_STATE"] = "1"  # the launcher asks, by hora_reset()
                 return func(state, *args, **kwargs)
@@ -238,6 +249,7 @@ def run_fn(func, reset, translate=None):
                     raise
                 state.restore()
                 skip_sync = False
+            state.forget_news()
             reset()
             state.on_reset()
 

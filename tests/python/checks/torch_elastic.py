@@ -1,8 +1,11 @@
 """Elastic state and sampler, in a job whose ranks stay."""
 
+import os
+
 import torch
 
 import horovod.torch as hvd
+from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError
 from support.expect import agree, raises
 
@@ -93,6 +96,107 @@ def check_run_goes_on_after_new_hosts():
     state.check_host_updates()
 
 
+def check_all_sync_where_one_has_to():
+    """A lost peer may come between the hosts' news of one rank and of another: where one rank went back
+    to its last commit, the others do not go on without it."""
+    for told_alike in (False, True):
+        calls = []
+
+        @hvd.elastic.run
+        def train(state):
+            calls.append(state.step)
+            if len(calls) == 1:
+                state.step = 10 + hvd.rank()
+                if hvd.rank() == 0 and not told_alike:
+                    raise HorovodInternalError("as if a peer was lost")
+                raise hvd.HostsUpdatedInterrupt(skip_sync=True)
+            return state.step
+
+        step = train(hvd.elastic.TorchState(step=0))
+        assert step == (10 + hvd.rank() if told_alike else 0), (told_alike, step)
+
+
+def check_news_while_the_ranks_meet():
+    """What is heard of the epoch that begins is not forgotten with what was heard of the one before."""
+    calls, resets = [], []
+    state = hvd.elastic.TorchState(step=0)
+
+    def meet():
+        resets.append(1)
+        hvd.shutdown()
+        hvd.init()
+        if len(resets) == 1:
+            state.on_hosts_updated(7, 2)
+
+    def train(state):
+        calls.append(1)
+        if len(calls) == 1:
+            state.on_hosts_updated(3, 2)  # of the epoch that ends
+            raise HorovodInternalError("as if a peer was lost")
+        state.check_host_updates()
+
+    run_fn(train, meet)(state)
+    assert (len(calls), len(resets)) == (3, 2), (calls, resets)
+
+
+def check_an_optimizer_is_made_without_the_others():
+    """A rank that comes into an elastic job makes its own when the others have long made theirs."""
+    os.environ["HOROVOD_ELASTIC"] = "1"
+    try:
+        model = model_of(0)
+        parameters = list(model.named_parameters())
+        if hvd.rank() == 0:
+            parameters.reverse()  # whatever the order
+            hvd.allreduce(torch.ones(1), name="meanwhile")
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([value for _, value in parameters], lr=0.1), parameters, groups=1)
+        if hvd.rank() != 0:
+            hvd.allreduce(torch.ones(1), name="meanwhile")
+    finally:
+        del os.environ["HOROVOD_ELASTIC"]
+    model(torch.full((1, 3), hvd.rank() + 1.0)).sum().backward()
+    optimizer.step()
+    agree(hvd.allgather_object, model.weight.tolist())
+
+
+def check_a_lone_rank_that_is_joined():
+    """An optimizer that was made in a world of one does with its step what those of later ranks do."""
+    place = {f"HOROVOD_{name}": os.environ[f"HOROVOD_{name}"]
+             for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")}
+    model = model_of(0)
+
+    def made():
+        os.environ["HOROVOD_ELASTIC"] = "1"
+        try:
+            return hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Adasum)
+        finally:
+            del os.environ["HOROVOD_ELASTIC"]
+
+    hvd.shutdown()
+    try:
+        os.environ.update({name: str(int(name.endswith("SIZE"))) for name in place})
+        hvd.init()
+        if hvd_rank == 0:
+            optimizer = made()
+            before = model.bias.detach().clone()
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            assert torch.allclose(model.bias, before - 0.1)
+            optimizer.zero_grad()
+        hvd.shutdown()
+    finally:
+        os.environ.update(place)
+    hvd.init()
+    if hvd_rank != 0:
+        optimizer = made()
+    assert hvd.size() == hvd_size
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    agree(hvd.allgather_object, model.weight.tolist())
+
+
 def check_a_script_that_goes_on_counting_batches():
     """After a reset the batches of the rest may be numbered from 0 or from where they were."""
     data = list(range(8 * hvd.size()))
@@ -170,4 +274,4 @@ def check_shutdown_and_init_again():
 
 
 hvd.init()
-hvd_size = hvd.size()
+hvd_size, hvd_rank = hvd.size(), hvd.rank()

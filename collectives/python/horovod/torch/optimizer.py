@@ -168,15 +168,22 @@ def _name_parameters(optimizer, named_parameters):
     return names
 
 
+def _in_elastic_job():
+    return os.environ.get("HOROVOD_ELASTIC") == "1"
+
+
 def _make_groups(parameters, names, groups, process_set, member):
     """Lists of parameters that are reduced together; an empty list when nothing was asked."""
     if groups is None:
         return []
     if isinstance(groups, int):
-        # The order in which rank 0 lists them holds for all: chunks must be the same everywhere.
+        # Chunks must be the same everywhere: the order in which rank 0 lists them holds for all. In an
+        # elastic job a rank that has come cannot ask for it: the others made their optimizers long ago.
         parameter_of = {names[parameter]: parameter for parameter in parameters}
         order = [names[parameter] for parameter in parameters]
-        if member and process_set.size() > 1:
+        if _in_elastic_job():
+            order.sort(key=str)
+        elif member and process_set.size() > 1:
             root = process_set.ranks[0] if process_set.ranks else 0
             order = objects.broadcast_object(order, root, "gradient_groups", process_set)
         return grouping.split_list([parameter_of[name] for name in order], groups)
@@ -212,9 +219,9 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     if process_set.included() is None:
         raise ValueError(f"{process_set} is not registered: pass it to init(process_sets=[...]), "
                          "or to add_process_set()")
-    member = process_set.included() and (
-        process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")
-    adasum = op == Adasum and size() > 1
+    # One that is alone in an elastic job may be joined by others.
+    member = process_set.included() and (process_set.size() > 1 or _in_elastic_job())
+    adasum = op == Adasum and (size() > 1 or _in_elastic_job())
     group_lists = _make_groups(trained, names, groups, process_set, member)
     active = member and not adasum
     takes_sparse_only = isinstance(optimizer, torch.optim.SparseAdam)
