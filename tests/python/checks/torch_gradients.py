@@ -213,8 +213,11 @@ def check_sync_batch_norm():
         ours.eval()
         close(ours(mine), plain(everything)[start:end])
     if hvd.size() > 1:  # older releases cannot normalise halves on a CPU
-        half = hvd.SyncBatchNorm(2)(torch.randn(4, 2, 3).half())
+        layer = hvd.SyncBatchNorm(2)
+        half = layer(torch.randn(4, 2, 3).half())
         assert half.dtype == torch.float16
+        half.backward(torch.full_like(half, 1e4))
+        close(layer.bias.grad, torch.full((2,), 12 * 1e4))  # more than a float16 can be
     no_affine = hvd.SyncBatchNorm(2, affine=False, track_running_stats=False)
     no_affine(torch.randn(4, 2, requires_grad=True)).sum().backward()
     raises(ValueError, hvd.SyncBatchNorm(2), torch.randn(4))

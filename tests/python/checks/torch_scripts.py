@@ -133,18 +133,26 @@ def check_layers_that_are_unfrozen():
 
 def check_layers_that_are_frozen():
     """What needs no gradient any more is not changed, as by a plain optimizer."""
-    model = two_layers()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5),
-        named_parameters=model.named_parameters())
-    take_step(optimizer, model, own_rows())
-    optimizer.zero_grad(set_to_none=True)
-    for parameter in model[0].parameters():
-        parameter.requires_grad = False
-    before = weights(model[0])
-    take_step(optimizer, model, own_rows(1))
-    assert torch.equal(before, weights(model[0]))
-    agreed(model)
+    for groups in (None, 1, "layers"):
+        model, alone = two_layers(), two_layers()
+        optimizers = [torch.optim.SGD(each.parameters(), lr=0.1, weight_decay=0.5) for each in (model, alone)]
+        optimizer = hvd.DistributedOptimizer(
+            optimizers[0], named_parameters=model.named_parameters(),
+            groups=[list(layer.parameters()) for layer in model if list(layer.parameters())]
+            if groups == "layers" else groups)
+        for step in range(3):
+            if step == 1:
+                optimizer.zero_grad(set_to_none=True)
+                optimizers[1].zero_grad(set_to_none=True)
+                for each in (model, alone):
+                    for parameter in each[0].parameters():
+                        parameter.requires_grad = False
+                before = weights(model[0])
+            take_step(optimizer, model, own_rows(step))
+            take_step(optimizers[1], alone, all_rows(step))
+        assert torch.equal(before, weights(model[0])), groups
+        assert torch.allclose(weights(model), weights(alone)), groups
+        agreed(model)
 
 
 def check_layers_that_are_added():

@@ -126,9 +126,12 @@ class Reduction:
         return finish
 
     def _submit_group(self, index):
-        gradients = [self._gradient_to_submit(parameter) for parameter in self.groups[index]]
+        parameters = [parameter for parameter in self.groups[index] if parameter.requires_grad]
+        if not parameters:
+            return lambda: None
+        gradients = [self._gradient_to_submit(parameter) for parameter in parameters]
         if any(gradient.is_sparse for gradient in gradients):
-            finishes = [self._submit(parameter) for parameter in self.groups[index]]
+            finishes = [self._submit(parameter) for parameter in parameters]
             return lambda: [finish() for finish in finishes]
         compressed = [self.compression.compress(gradient) for gradient in gradients]
         name = f"group{index}." + str(self.names.get(self.groups[index][0]))

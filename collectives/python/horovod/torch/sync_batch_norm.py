@@ -74,7 +74,7 @@ class _Normalize(torch.autograd.Function):
         if bias is not None:
             output = output + _per_channel(bias.to(dtype), values)
         ctx.save_for_backward(normal, inverse, weight, count)
-        ctx.has_bias = bias is not None
+        ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.mark_non_differentiable(mean, variance, count)
         return output.to(input.dtype), mean, variance, count
 
@@ -86,7 +86,8 @@ class _Normalize(torch.autograd.Function):
         sum_gradient = wide.sum(dim=axes)
         sum_product = (wide * normal).sum(dim=axes)
         grad_weight = sum_product.to(weight.dtype) if weight is not None else None
-        grad_bias = sum_gradient.to(gradient.dtype) if ctx.has_bias else None
+        # Not of the gradient's own type: a sum over a batch may be too large for float16.
+        grad_bias = None if ctx.bias_dtype is None else sum_gradient.to(ctx.bias_dtype)
         grad_input = None
         if ctx.needs_input_grad[0]:
             first = allreduce_async(sum_gradient, op=Sum, name="sync_batch_norm.sum_dy")
