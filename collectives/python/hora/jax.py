@@ -108,8 +108,12 @@ def _needs_rows(value, kind):
 
 def _allgather(values, name, process_set, grouped):
     members = process_set.size()
+    compiled = False  # then all ranks have equally many rows
 
     def forward(*inputs):
+        nonlocal compiled
+        compiled = any(map(is_traced, inputs))
+
         def begin(*arrays):
             yield ops.allgather(arrays, name, process_set, grouped=grouped)
 
@@ -118,16 +122,14 @@ def _allgather(values, name, process_set, grouped):
     def backward(inputs, outputs, cotangents):
         reduced = _allreduce(
             cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, grouped)
-        own = []
-        for value, output, each in zip(inputs, outputs, reduced):
-            start = process_set.rank() * value.shape[0]
-            if not is_traced(each) and output.shape[0] != members * value.shape[0]:
-                extents = batches.run(lambda: iter([ops.allgather(
-                    [np.array([value.shape[0]], np.int64)], _sub_name(name, "extents"),
-                    process_set)]))[0]
-                start = int(extents[: process_set.rank()].sum())
-            own.append(each[start: start + value.shape[0]])
-        return own
+        rows = np.array([value.shape[0] for value in inputs], np.int64)
+        starts = process_set.rank() * rows
+        if not compiled:  # the number of all rows does not tell how many each rank has
+            (extents,) = batches.run(lambda: iter([ops.allgather(
+                [rows[np.newaxis]], _sub_name(name, "extents"), process_set)]))
+            starts = extents[: process_set.rank()].sum(axis=0)
+        return [each[start: start + count]
+                for each, start, count in zip(reduced, starts.tolist(), rows.tolist())]
 
     return differentiable(forward, backward)(*values)
 

@@ -151,6 +151,19 @@ def check_gradient_of_allgather():
     gradient = jax.grad(lambda x: (hvd.allgather(x) ** 2 * weights).sum())(tensors[rank])
     start = rank * (rank + 1) // 2
     close(gradient, 2 * (rank + 1) * weights[start: start + rank + 1])
+    # One that has as many rows as all have on average does not know by that how many the others have.
+    rows = [1] + [2] * (size - 2) + [3] if size > 2 else [1] * size
+    start = sum(rows[:rank])
+    weights = jnp.arange(float(sum(rows)))
+
+    def loss(x):
+        return (hvd.allgather(x) ** 3 * weights).sum()
+
+    mine = jnp.full(rows[rank], rank + 1.0)
+    own_weights = weights[start: start + rows[rank]]
+    close(jax.grad(loss)(mine), 3 * (rank + 1) ** 2 * own_weights)
+    second = jax.grad(lambda x: jax.grad(loss)(x).sum())(mine)
+    close(second, 6 * (rank + 1) * own_weights / size)
     same = jax.jit(jax.grad(lambda x: (hvd.allgather(x) ** 2).sum()))(jnp.full(2, rank + 1.0))
     close(same, np.full(2, 2 * (rank + 1.0)))
 
