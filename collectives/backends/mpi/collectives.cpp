@@ -35,7 +35,8 @@ bool in_parts(std::int64_t count, Part&& part) {
 
 Collectives::~Collectives() {
   int finalized = 0;
-  if (is_given_up() || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  if (aborted_ || is_given_up() || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
+    return;
   MPI_Comm_free(&communicator_);
 }
 

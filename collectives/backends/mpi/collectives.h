@@ -17,14 +17,19 @@ class Collectives {
  public:
   // Owns `communicator`.
   Collectives(MPI_Comm communicator, int index, int size)
-      : communicator_(communicator), index_(index), size_(size) {}
+      : communicator_(communicator), index_(index), size_(size) {
+    set_broken_off(false);
+  }
   ~Collectives();
   Collectives(const Collectives&) = delete;
   Collectives& operator=(const Collectives&) = delete;
 
   int index() const { return index_; }
   int size() const { return size_; }
-  void abort() { aborted_ = true; }
+  void abort() {
+    aborted_ = true;
+    set_broken_off(true);
+  }
 
   // Counts are elements of `type`. input may be output.
   bool allreduce(const void* input, void* output, std::int64_t count, MPI_Datatype type, MPI_Op op,

@@ -28,6 +28,7 @@ struct State {
 };
 State state;
 std::atomic<bool> given_up{false};
+std::atomic<bool> broken_off{false};
 std::atomic<int> ranks_on_host{1};
 
 constexpr const char* kLevelNames[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED",
@@ -86,7 +87,7 @@ bool make_world(Deadline deadline, ErrorText& error) {
 // Runs after every handler of atexit(), libhora's included, so the last communicator has gone. A
 // process of an MPI job that ends without MPI_Finalize would be taken for a crash.
 __attribute__((destructor)) void finish() {
-  if (!state.ours || given_up || state.process != getpid()) return;
+  if (!state.ours || given_up || broken_off || state.process != getpid()) return;
   int finalized = 0;
   if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
   if (state.world != MPI_COMM_NULL) MPI_Comm_free(&state.world);
@@ -205,6 +206,8 @@ bool wait(MPI_Request& request, const std::atomic<bool>& aborted, Deadline deadl
 }
 
 bool is_given_up() { return given_up; }
+
+void set_broken_off(bool broken) { broken_off = broken; }
 
 void set_ranks_on_host(int count) { ranks_on_host = count; }
 

@@ -38,6 +38,10 @@ bool wait(MPI_Request& request, const std::atomic<bool>& aborted, Deadline deadl
           const char* what, ErrorText& error);
 bool is_given_up();
 
+// Whether ranks work together over MPI, or did until their world was broken off: then some may be
+// gone, and MPI is not finalised at the end, which would wait for them.
+void set_broken_off(bool broken);
+
 // Between the ranks of a host and this one's cores: whether waiting may keep a core busy.
 void set_ranks_on_host(int count);
 
