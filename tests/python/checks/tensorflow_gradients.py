@@ -221,6 +221,24 @@ def check_tape():
            gradient_predivide_factor=2.0)
 
 
+def check_two_tapes_in_one_function():
+    """As a generator and its critic: both sets of gradients are under way together."""
+    first, second = two_layers(), two_layers(1)
+    step = batches(1)[0]
+
+    @tf.function
+    def compute(x, y):
+        with tf.GradientTape() as one, tf.GradientTape() as other:
+            losses = loss_of(first, x, y), loss_of(second, x, y)
+        tapes = [hvd.DistributedGradientTape(tape) for tape in (one, other)]
+        return tapes[0].gradient(losses[0], first), tapes[1].gradient(losses[1], second)
+
+    for _ in range(10):
+        for actual, parameters in zip(compute(*own(step)), (first, second)):
+            for each, wanted in zip(actual, whole_gradients(parameters, step)):
+                close(each, wanted, 1e-5)
+
+
 def check_tape_as_context_and_structures():
     parameters = two_layers()
     step = batches(1)[0]
@@ -467,6 +485,50 @@ def check_elastic_hears_errors_of_graphs():
         assert isinstance(ours, hvd.HorovodInternalError) and not ours.recoverable, repr(ours)
         return
     raise AssertionError("no error")
+
+
+def check_a_graph_outlives_its_ranks():
+    """In an elastic job a function that was traced for some ranks is run by others."""
+    place = {f"HOROVOD_{name}": os.environ[f"HOROVOD_{name}"]
+             for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")}
+    size, table = hvd.size(), tf.Variable(tf.ones((3, 2)))
+
+    @tf.function
+    def compute(rows):
+        with tf.GradientTape(persistent=True) as plain:
+            sparse = tf.reduce_sum(tf.gather(table, rows))
+            gathered = tf.reduce_sum(hvd.allgather(table, name="table") * 3.0)
+            spread = tf.reduce_sum(hvd.broadcast(table, 0, name="spread"))
+        tape = hvd.DistributedGradientTape(plain)
+        reduced = tf.convert_to_tensor(tape.gradient(sparse, table))
+        lone = tf.convert_to_tensor(hvd.allreduce(plain.gradient(sparse, table), name="lone"))
+        return reduced, lone, plain.gradient(gathered, table), plain.gradient(spread, table), \
+            hvd.alltoall(tf.range(4 * size), name="even")
+
+    def run():
+        return [numbers.numpy() for numbers in compute(tf.constant([0, 0]))]
+
+    os.environ["HOROVOD_ELASTIC"] = "1"
+    try:
+        for each in run()[:2]:
+            close(each, [[2, 2], [0, 0], [0, 0]])
+    finally:
+        del os.environ["HOROVOD_ELASTIC"]
+    hvd.shutdown()
+    try:
+        os.environ.update({name: str(int(name.endswith("SIZE"))) for name in place})
+        hvd.init()
+        reduced, lone, gathered, spread, even = run()
+        hvd.shutdown()
+    finally:
+        os.environ.update(place)
+    hvd.init()
+    assert hvd.size() == size
+    for each in (reduced, lone):
+        close(each, [[2, 2], [0, 0], [0, 0]])
+    close(gathered, np.full((3, 2), 3.0))
+    close(spread, np.ones((3, 2)))
+    close(even, np.arange(4 * size))
 
 
 def check_elastic_job_of_one_step():

@@ -7,6 +7,8 @@ of one graph overlap that way, and no node holds up a start that another rank ne
 passed without a copy on the CPU.
 """
 
+import weakref
+
 import numpy as np
 import tensorflow as tf
 
@@ -94,6 +96,19 @@ def _wait_elsewhere(site, started):
     options.autotune.enabled = False
     options.experimental_optimization.apply_default_optimizations = False
     return tf.data.Dataset.get_single_element(waited.with_options(options))
+
+
+_prefixes = weakref.WeakKeyDictionary()  # graph -> {prefix: how often it has been asked for}
+
+
+def numbered_prefix(prefix):
+    """The prefix for the names of gradients that are reduced together; with a number behind it where the
+    graph under construction has some of that prefix before: of another tape, another optimizer."""
+    if tf.executing_eagerly():
+        return prefix  # one after the other
+    counts = _prefixes.setdefault(tf.compat.v1.get_default_graph(), {})
+    counts[prefix] = counts.get(prefix, 0) + 1
+    return prefix if counts[prefix] == 1 else f"{prefix}_{counts[prefix]}"
 
 
 def unique_name(name):

@@ -12,7 +12,7 @@ from hora.aligned_arrays import ops
 
 from horovod.tensorflow import execution
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.mpi_ops import Average, Sum
+from horovod.tensorflow.mpi_ops import Average, Sum, place_now
 
 # In how many parts the gradients of a graph start.
 _PARTS = 4
@@ -40,11 +40,11 @@ class GradientReducer(reducer.GradientReducer):
         return gradient
 
     def scaled_local(self, gradient):
-        factor = 1.0 / self.process_set.size()
+        members = place_now(self.process_set.size)
         if isinstance(gradient, tf.IndexedSlices):
-            return tf.IndexedSlices(gradient.values * tf.cast(factor, gradient.values.dtype),
+            return tf.IndexedSlices(gradient.values / tf.cast(members, gradient.values.dtype),
                                     gradient.indices, gradient.dense_shape)
-        return gradient * tf.cast(factor, gradient.dtype)
+        return gradient / tf.cast(members, gradient.dtype)
 
     @tf.autograph.experimental.do_not_convert
     def reduce(self, gradients, variables=None):
@@ -58,9 +58,10 @@ class GradientReducer(reducer.GradientReducer):
         if sparse and self.op not in (Average, Sum):
             raise NotImplementedError("sparse gradients (IndexedSlices) can be reduced with "
                                       "Average and Sum only; pass sparse_as_dense=True")
-        units = [_Sparse(self, index, gradients[index]) for index in sparse]
+        prefix = execution.numbered_prefix(self.prefix)
+        units = [_Sparse(self, f"{prefix}.{index}", index, gradients[index]) for index in sparse]
         units += [
-            _Dense(self, unit, [gradients[index] for index in unit])
+            _Dense(self, f"{prefix}.{unit[0]}", unit, [gradients[index] for index in unit])
             for unit in self.units([i for i in chosen if i not in set(sparse)], variables)]
         units.sort(key=lambda unit: -max(unit.positions))
         parts, dtypes, shapes = [], [], []
@@ -92,8 +93,9 @@ def _beginner(units):
 class _Dense:
     """Dense gradients that run as one group, or alone."""
 
-    def __init__(self, reducer, positions, gradients):
+    def __init__(self, reducer, name, positions, gradients):
         self.reducer = reducer
+        self.name = name
         self.positions = positions
         compressed = [reducer.compression.compress(gradient) for gradient in gradients]
         self.tensors = [wire for wire, _ in compressed]
@@ -104,8 +106,8 @@ class _Dense:
     def begin(self, arrays):
         reducer = self.reducer
         yield ops.allreduce(
-            arrays, f"{reducer.prefix}.{self.positions[0]}", reducer.op, reducer.prescale,
-            reducer.postscale, reducer.process_set, grouped=len(arrays) > 1)
+            arrays, self.name, reducer.op, reducer.prescale, reducer.postscale,
+            reducer.process_set, grouped=len(arrays) > 1)
 
     def take(self, outputs, results):
         for position, wire, context in zip(self.positions, outputs, self.contexts):
@@ -115,8 +117,9 @@ class _Dense:
 class _Sparse:
     """IndexedSlices: the rows of all ranks one after the other; whoever applies them adds up."""
 
-    def __init__(self, reducer, position, gradient):
+    def __init__(self, reducer, name, position, gradient):
         self.reducer = reducer
+        self.name = name
         self.positions = [position]
         self.gradient = gradient
         wire, self.context = reducer.compression.compress(gradient.values)
@@ -126,15 +129,13 @@ class _Sparse:
                        for tensor in self.tensors]
 
     def begin(self, arrays):
-        reducer = self.reducer
         for array, part in zip(arrays, ("values", "indices")):
-            yield ops.allgather((array,), f"{reducer.prefix}.{self.positions[0]}.{part}",
-                                reducer.process_set)
+            yield ops.allgather((array,), f"{self.name}.{part}", self.reducer.process_set)
 
     def take(self, outputs, results):
         values, indices = outputs
         values = self.reducer.compression.decompress(values, self.context)
         if self.reducer.op == Average:
-            values = values / tf.cast(self.reducer.process_set.size(), values.dtype)
+            values = values / tf.cast(place_now(self.reducer.process_set.size), values.dtype)
         results[self.positions[0]] = tf.IndexedSlices(
             values, indices, self.gradient.dense_shape)

@@ -4,6 +4,7 @@
 a graph a name is made of the tensor's own.
 """
 
+import os
 import re
 
 import tensorflow as tf
@@ -61,6 +62,14 @@ def _own_name(tensor):
 
 def _sub_name(name, suffix):
     return None if name is None else f"{name}_{suffix}"
+
+
+def place_now(function):
+    """What size(), rank() or the like of a set answers: in a graph of an elastic job an operation that asks
+    when the graph runs, since the graph outlives the ranks that it was made with."""
+    if tf.executing_eagerly() or os.environ.get("HOROVOD_ELASTIC") != "1":
+        return function()
+    return _query(function, "HorovodPlace")
 
 
 def _zip_specs(tensors):
@@ -170,7 +179,7 @@ def _allgather_tensors(tensors, name, process_set, grouped):
                 [extents[tf.newaxis]], _sub_name(grad_name, "extents"), process_set, False)
             averaged = _allreduce_tensors(
                 upstream, grad_name, Average, 1.0, 1.0, process_set, grouped)
-            starts = tf.reduce_sum(everywhere[: process_set.rank()], axis=0)
+            starts = tf.reduce_sum(everywhere[: place_now(process_set.rank)], axis=0)
             return [mean[starts[index]: starts[index] + extents[index]]
                     for index, mean in enumerate(averaged)]
 
@@ -218,7 +227,8 @@ def broadcast(tensor, root_rank, name=None, ignore_name_scope=False,
         def gradient(dy):
             (mean,) = _allreduce_tensors(
                 [dy], _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
-            return mean if rank() == root_rank else tf.zeros_like(mean)
+            is_root = tf.equal(place_now(rank), root_rank)
+            return tf.where(is_root, mean, tf.zeros_like(mean))
 
         return outputs[0], gradient
 
@@ -274,8 +284,9 @@ def alltoall(tensor, splits=None, name=None, ignore_name_scope=False,
     name = _graph_name("Alltoall", name, tensor, ignore_name_scope)
     if splits is not None:
         return _alltoall(tensor, tf.cast(splits, tf.int32), name, process_set)
-    members = process_set.size()
-    if tensor.shape.rank and tensor.shape[0] is not None and tensor.shape[0] % members:
+    members = place_now(process_set.size)
+    if isinstance(members, int) and tensor.shape.rank and tensor.shape[0] is not None \
+            and tensor.shape[0] % members:
         raise ValueError(f"alltoall without splits: the first dimension of the shape "
                          f"{tensor.shape} must be a multiple of {members}")
     if tensor.shape.rank == 0:
@@ -298,10 +309,11 @@ def _reducescatter_tensors(tensors, name, op, prescale, postscale, process_set, 
                                 [_rows_unknown(each.shape) for each in inputs])
 
         def gradient(*upstream):
-            factor = prescale * postscale * (process_set.size() if op == Sum else 1)
+            copies = place_now(process_set.size) if op == Sum else 1
             gathered = _allgather_tensors(
                 upstream, _sub_name(name, "grad"), process_set, grouped)
-            return [each * tf.cast(factor, each.dtype) for each in gathered]
+            return [each * tf.cast(prescale * postscale, each.dtype) * tf.cast(copies, each.dtype)
+                    for each in gathered]
 
         return outputs, gradient
 

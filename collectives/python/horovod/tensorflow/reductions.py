@@ -22,7 +22,7 @@ def _sparse_allreduce(slices, op, name, process_set, prescale, postscale):
     indices = mpi_ops.allgather(
         slices.indices, name and f"{name}.indices", process_set=process_set)
     if op == Average:
-        values = values / tf.cast(process_set.size(), values.dtype)
+        values = values / tf.cast(mpi_ops.place_now(process_set.size), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 

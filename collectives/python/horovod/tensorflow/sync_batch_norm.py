@@ -2,8 +2,11 @@
 
 import tensorflow as tf
 
+from hora.process_sets import global_process_set
+from hora.reducer import is_needed
+
 from horovod._keras.backends import is_keras2
-from horovod.tensorflow.mpi_ops import Sum, allreduce_dense, size
+from horovod.tensorflow.mpi_ops import Sum, allreduce_dense
 
 
 def _global_moments(inputs, axes):
@@ -43,7 +46,7 @@ def make_class(keras):
         if keras2:
 
             def _calculate_mean_and_var(self, inputs, reduction_axes, keep_dims, mask=None):
-                if size() == 1:
+                if not is_needed(global_process_set):
                     return super()._calculate_mean_and_var(
                         inputs, reduction_axes, keep_dims, mask)
                 _refuse_mask(mask)
@@ -57,7 +60,7 @@ def make_class(keras):
         else:
 
             def _moments(self, inputs, mask):
-                if size() == 1:
+                if not is_needed(global_process_set):
                     return super()._moments(inputs, mask)
                 _refuse_mask(mask)
                 return _global_moments(inputs, self._reduction_axes)
