@@ -411,6 +411,7 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
     const Nccl* const library = driver == nullptr ? nullptr : nccl::nccl(error);
     std::vector<ncclUniqueId> ids;
     if (library == nullptr || !exchange_ids(group, *library, ids, error)) return nullptr;
+    nccl::expect_place(group.local_rank);
     return new NcclBackend(*driver, *library, std::move(ids), group.index, group.size,
                            std::chrono::milliseconds(group.timeout_ms));
   } catch (const std::exception& failure) {

@@ -9,7 +9,9 @@ namespace hora::collectives::nccl {
 
 namespace {
 
-std::atomic<std::int32_t> last_device{0};
+constexpr std::int32_t kNone = -1;
+std::atomic<std::int32_t> last_device{kNone};
+std::atomic<std::int32_t> place_on_host{0};
 
 // The device's primary context, current in this thread. It stays retained: the process's framework
 // and the backend use it, too.
@@ -18,7 +20,7 @@ class OnDevice {
   OnDevice(const Cuda& cuda, std::int32_t device) : cuda_(cuda) {
     CUdevice handle = 0;
     CUcontext context = nullptr;
-    if (device == kOwnDevice) device = last_device;
+    if (device == kOwnDevice) device = own_device();
     good_ = cuda_.cuDeviceGet(&handle, device) == CUDA_SUCCESS &&
             cuda_.cuDevicePrimaryCtxRetain(&context, handle) == CUDA_SUCCESS &&
             cuda_.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
@@ -40,7 +42,16 @@ class OnDevice {
 
 void use_device(std::int32_t device) noexcept { last_device = device; }
 
-std::int32_t own_device() noexcept { return last_device; }
+void expect_place(std::int32_t local_rank) noexcept { place_on_host = local_rank; }
+
+std::int32_t own_device() noexcept {
+  if (const std::int32_t used = last_device; used != kNone) return used;
+  ErrorText why_not;
+  const Cuda* const driver = cuda(why_not);
+  int count = 0;
+  if (driver == nullptr || driver->cuDeviceGetCount(&count) != CUDA_SUCCESS || count < 1) return 0;
+  return place_on_host % count;
+}
 
 void* allocate(std::int32_t device, std::size_t bytes, const void* content) noexcept {
   ErrorText why_not;

@@ -8,6 +8,8 @@ namespace hora::collectives::nccl {
 
 // What kOwnDevice means from now on.
 void use_device(std::int32_t device) noexcept;
+// What it means before any is used: each rank of the host has one in turn.
+void expect_place(std::int32_t local_rank) noexcept;
 std::int32_t own_device() noexcept;
 
 // Null: no driver, no such device, or no memory left. `content` may be null.

@@ -53,6 +53,13 @@ def check_the_backend():
     assert any(each["id"] == "nccl" and each["usable"] for each in backends), backends
 
 
+def check_a_rank_that_joins_before_its_first_tensor():
+    """It takes part with nothing, on the device that is its own: two ranks on one are refused by NCCL."""
+    if hvd.rank() == 0:
+        assert torch.equal(on_host(hvd.allreduce(on_device(own()), name="alone", op=hvd.Sum)), own())
+    hvd.join()
+
+
 def check_operations_wait_for_the_current_stream():
     """Nothing reads a tensor before the work that makes it is done, whatever the other streams do."""
     size = hvd.size()

@@ -1,5 +1,5 @@
 """A double of torch.cuda for machines without a GPU, on the double of the CUDA driver that lies in
-tests/support/gpu_double: tensors in its memory that say they are on cuda:0, and its streams.
+tests/support/gpu_double: tensors in its memory that say they are on this rank's device, and its streams.
 
 What runs on a stream is what run() puts there; PyTorch's own operations happen at once, in the
 host's memory. Memory that nobody has any more is overwritten, so that who still reads it reads rubbish.
@@ -7,10 +7,13 @@ host's memory. Memory that nobody has any more is overwritten, so that who still
 
 import contextlib
 import ctypes
+import os
 
 import torch
 
-DEVICE = torch.device("cuda", 0)
+# Each rank its own, as far as there are some.
+DEVICE = torch.device("cuda", int(os.environ.get("HOROVOD_LOCAL_RANK", 0)) % int(
+    os.environ.get("HORA_DOUBLE_DEVICES", 1)))
 RUBBISH = 0xEE
 
 _driver = ctypes.CDLL("libcuda.so.1")
@@ -27,7 +30,7 @@ def _call(name, *arguments):
 def open_device():
     context = ctypes.c_void_p()
     _call("cuInit", 0)
-    _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    _call("cuDevicePrimaryCtxRetain", ctypes.byref(context), DEVICE.index)
     _call("cuCtxPushCurrent_v2", context)
 
 

@@ -1,4 +1,5 @@
 // A double of the CUDA driver; see README.md.
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -79,8 +80,9 @@ using EventPtr = std::shared_ptr<Event>;
 
 std::mutex memory_mutex;
 std::map<std::uintptr_t, std::size_t> memory;  // start, bytes
-thread_local int contexts = 0;
-int fake_context = 0;
+constexpr int kMostDevices = 16;
+thread_local std::vector<int> contexts;  // devices; the current one last
+int fake_contexts[kMostDevices] = {};
 
 Stream& default_stream() {
   static Stream* const stream = new Stream;  // lives as long as the process
@@ -91,7 +93,7 @@ Stream& of(CUstream stream) {
 }
 EventPtr& of(CUevent event) { return *reinterpret_cast<EventPtr*>(event); }
 
-CUresult need_context() { return contexts > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
+CUresult need_context() { return contexts.empty() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
 
 hora_dtype dtype_of(const std::string& suffix) {
   const std::map<std::string, hora_dtype> known = {
@@ -113,6 +115,13 @@ CUresult allocate(CUdeviceptr* place, std::size_t bytes) {
 }
 
 }  // namespace
+
+int hora::gpu_double::current_device() { return contexts.empty() ? -1 : contexts.back(); }
+
+int hora::gpu_double::device_count() {
+  const char* const wanted = std::getenv("HORA_DOUBLE_DEVICES");
+  return wanted == nullptr ? 1 : std::clamp(std::atoi(wanted), 1, kMostDevices);
+}
 
 void hora::gpu_double::enqueue(CUstream stream, std::function<void()> work) {
   of(stream).push(std::move(work));
@@ -144,23 +153,24 @@ CUresult cuDriverGetVersion(int* version) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = hora::gpu_double::device_count();
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   *device = ordinal;
-  return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  const bool known = ordinal >= 0 && ordinal < hora::gpu_double::device_count();
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
-  *context = reinterpret_cast<CUcontext>(&fake_context);
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  *context = reinterpret_cast<CUcontext>(&fake_contexts[device]);
   return CUDA_SUCCESS;
 }
-CUresult cuCtxPushCurrent_v2(CUcontext) {
-  ++contexts;
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  contexts.push_back(static_cast<int>(reinterpret_cast<int*>(context) - fake_contexts));
   return CUDA_SUCCESS;
 }
 CUresult cuCtxPopCurrent_v2(CUcontext*) {
-  --contexts;
+  contexts.pop_back();
   return CUDA_SUCCESS;
 }
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned, int) {
@@ -247,7 +257,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   // What nvcc writes begins so.
   const unsigned char magic[] = {0x50, 0xed, 0x55, 0xba};
   if (std::memcmp(image, magic, sizeof magic) != 0) return CUDA_ERROR_INVALID_IMAGE;
-  *module = reinterpret_cast<CUmodule>(&fake_context);
+  *module = reinterpret_cast<CUmodule>(&fake_contexts[0]);
   return CUDA_SUCCESS;
 }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {

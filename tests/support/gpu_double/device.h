@@ -15,4 +15,9 @@ __attribute__((visibility("default"))) void expect_device_memory(const void* dat
                                                                  std::size_t bytes,
                                                                  const char* what);
 
+// The ordinal of the device whose context is current in this thread; -1 when none is.
+__attribute__((visibility("default"))) int current_device();
+// HORA_DOUBLE_DEVICES; 1 unless told.
+__attribute__((visibility("default"))) int device_count();
+
 }  // namespace hora::gpu_double

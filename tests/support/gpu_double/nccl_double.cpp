@@ -35,7 +35,8 @@ struct Mail {
 struct Meeting {
   std::atomic<int> joined;
   std::atomic<bool> left[kMostRanks];  // by ncclCommDestroy
-  Mail mail[kMostRanks][kMostRanks];   // [from][to]
+  std::atomic<int> device[kMostRanks];
+  Mail mail[kMostRanks][kMostRanks];  // [from][to]
 };
 
 // Reduce and broadcast are messages here: everything goes through rank 0 of the communicator or the
@@ -240,6 +241,16 @@ bool is_gone(const ncclComm& self, int rank) {
          found.l_type == F_UNLCK && !self.meeting->left[rank];
 }
 
+// Where there are several, two ranks on one are a mistake, as they are to NCCL.
+bool shares_its_device(const ncclComm& self) {
+  bool shares = false;
+  for (int rank = 0; rank < self.size && hora::gpu_double::device_count() > 1; ++rank) {
+    shares = shares ||
+             (rank != self.rank && self.meeting->device[rank] == self.meeting->device[self.rank]);
+  }
+  return shares;
+}
+
 using hora::gpu_double::expect_device_memory;
 
 }  // namespace
@@ -282,6 +293,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int size, ncclUniqueId id, 
   self->file = fd;
   if (memory == MAP_FAILED || !lock(*self, F_OFD_SETLK, rank, alive)) return ncclSystemError;
   self->meeting = static_cast<Meeting*>(memory);
+  self->meeting->device[rank] = hora::gpu_double::current_device();
   self->meeting->joined.fetch_add(1);
   *out = self;
   return ncclInProgress;
@@ -297,6 +309,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t self, ncclResult_t* state) {
     if (is_gone(*self, rank)) *state = ncclRemoteError;
   }
   if (self->ready && broken) *state = ncclSystemError;
+  if (self->ready && shares_its_device(*self)) *state = ncclInvalidUsage;
   return ncclSuccess;
 }
 
