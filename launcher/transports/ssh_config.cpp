@@ -10,6 +10,8 @@ namespace hora::launcher {
 namespace {
 
 constexpr int kMaxIncludeDepth = 16;
+// In all: files that include each other more than once are 2, 4, 8 ... texts at each depth.
+constexpr int kMaxIncluded = 1024;
 
 constexpr UnfollowedKeyword kUnfollowed[] = {
     {"KnownHostsCommand", "none", "the host keys that it would name are not known here"},
@@ -207,7 +209,10 @@ void read_at_depth(std::string_view text, const SshConfigQuery& query,
     } else if (line.keyword == "include") {
       if (depth >= kMaxIncludeDepth || !include) continue;
       for (const std::string& pattern : line.words) {
+        if (config.too_many_included) return;
         for (const std::string& included : include(pattern)) {
+          if (++config.included > kMaxIncluded) config.too_many_included = true;
+          if (config.too_many_included) return;
           read_at_depth(included, query, include, config, depth + 1);
         }
       }

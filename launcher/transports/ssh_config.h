@@ -50,6 +50,8 @@ struct SshConfig {
   std::optional<std::string> preferred_authentications;
   std::vector<std::string> seen;          // keywords of that table whose first value counts
   std::vector<std::string> not_followed;  // what stands there and has no effect, as in the table
+  int included = 0;                       // files that Include has led to so far
+  bool too_many_included = false;         // an Include without end: the rest was not read
   friend bool operator==(const SshConfig&, const SshConfig&) = default;
 };
 

@@ -169,6 +169,10 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
       user_config_, query, [this](const auto& p) { return include(p, true); }, config);
   read_ssh_config(
       system_config_, query, [this](const auto& p) { return include(p, false); }, config);
+  if (config.too_many_included) {
+    return make_error(ErrorCode::kUsage,
+                      "ssh config: Include leads to too many files; does one include itself?");
+  }
 
   SshTarget target;
   target.name = host.name;

@@ -252,6 +252,13 @@ def test_a_config_without_end_is_an_error(horarun):
     assert done.code == 125 and "/dev/zero is larger than" in done.messages, done
 
 
+def test_configs_that_include_each_other_are_an_error(horarun, tmp_path):
+    path = tmp_path / "config"
+    path.write_text(f"Include {path}\n" * 3)
+    done = horarun.run("-np", 1, "-H", "somewhere.invalid", "--ssh-config-file", path, "true")
+    assert done.code == 125 and "Include leads to too many files" in done.messages, done
+
+
 def test_unknown_user(probe, two):
     assert "nobody-there" in probe("nobody-there@node1").failure("E_SSH_AUTH")
 

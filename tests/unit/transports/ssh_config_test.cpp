@@ -118,6 +118,25 @@ TEST_CASE("Include reads other files in place, at most so deep") {
   CHECK(depth == 16);
 }
 
+TEST_CASE("Files that include each other again and again are given up") {
+  int read = 0;
+  const SshConfigIncluder twice = [&](const std::string&) {
+    ++read;
+    return std::vector<std::string>(2, "Include again again\nPort 7\n");
+  };
+  SshConfig config;
+  read_ssh_config("Include again\nPort 8\n", {"b", "", ""}, twice, config);
+  CHECK(config.too_many_included);
+  CHECK(read <= 1024);
+
+  SshConfig many;
+  read_ssh_config(
+      "Include *\n", {"b", "", ""},
+      [](const std::string&) { return std::vector<std::string>(1000, "Port 7\n"); }, many);
+  CHECK(!many.too_many_included);
+  CHECK(many.port == 7);
+}
+
 TEST_CASE("proxies, known hosts and the rest") {
   const auto config = read(
       "ProxyCommand ssh -W \"%h:%p\" gate # not a comment\nProxyJump other\n"
