@@ -14,6 +14,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/contract/worker_env.h"
 
 namespace hora::launcher {
@@ -172,7 +173,19 @@ RankNotStarted PreparedJob::describe(const SpawnOutcome& outcome,
     }
     if (outcome.errnum == ENOENT) {
       // It was there a moment ago: the script's interpreter or the ELF loader is what is missing.
-      return {text + ": its interpreter is not there", kNotFound};
+      const auto interpreter = named_interpreter(program, working_directory_.get());
+      if (!interpreter || interpreter->empty()) {
+        return {text + ": its interpreter is not there", kNotFound};
+      }
+      text += ": its interpreter " + quote(*interpreter) + " is not there";
+      if (interpreter->back() == '\r') {
+        text += ": the line ends in a carriage return, as those of Windows do";
+      }
+      return {std::move(text), kNotFound};
+    }
+    if (outcome.errnum == ENOEXEC && named_interpreter(program, working_directory_.get()) == "") {
+      return {text + ": its #! line names no interpreter, or is longer than the kernel reads",
+              kCannotExecute};
     }
   }
   return {text + ": " + std::strerror(outcome.errnum), kCannotExecute};

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -31,6 +30,19 @@ Error describe(int errnum, std::string_view name) {
     return make_error(ErrorCode::kNotFound, what + ": " + std::strerror(errnum));
   }
   return make_error(ErrorCode::kDenied, what + ": " + std::strerror(errnum));
+}
+
+// What the kernel looks at to tell what a file is (BINPRM_BUF_SIZE).
+constexpr std::size_t kKernelReads = 256;
+
+std::optional<std::string> beginning_of(const std::string& path, int directory_fd) {
+  os::Fd file(::openat(directory_fd, path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return std::nullopt;
+  std::string head(kKernelReads, '\0');
+  const ssize_t got = ::read(file.get(), head.data(), head.size());
+  if (got < 0) return std::nullopt;
+  head.resize(static_cast<std::size_t>(got));
+  return head;
 }
 
 }  // namespace
@@ -61,14 +73,20 @@ Result<std::string> find_program(std::string_view name, std::string_view path_va
 }
 
 bool is_plain_script(const std::string& path, int directory_fd) {
-  os::Fd file(::openat(directory_fd, path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return false;
-  std::array<char, 256> head;
-  const ssize_t got = ::read(file.get(), head.data(), head.size());
-  if (got < 0) return false;
-  const std::string_view bytes(head.data(), static_cast<std::size_t>(got));
+  const auto head = beginning_of(path, directory_fd);
   // A binary of another machine has a NUL soon; text does not.
-  return bytes.substr(0, 2) != "#!" && bytes.find('\0') == std::string_view::npos;
+  return head && head->rfind("#!", 0) != 0 && head->find('\0') == std::string::npos;
+}
+
+std::optional<std::string> named_interpreter(const std::string& path, int directory_fd) {
+  const auto head = beginning_of(path, directory_fd);
+  if (!head || head->rfind("#!", 0) != 0) return std::nullopt;
+  const std::size_t begin = head->find_first_not_of(" \t", 2);
+  if (begin == std::string::npos) return "";
+  const std::size_t end = head->find_first_of(std::string_view(" \t\n\0", 4), begin);
+  // Without any end the name may be cut off, unless it is the file that ends.
+  if (end == std::string::npos && head->size() >= kKernelReads) return "";
+  return head->substr(begin, end == std::string::npos ? end : end - begin);
 }
 
 }  // namespace hora::launcher

@@ -2,6 +2,7 @@
 // program is one clear answer.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,5 +17,9 @@ Result<std::string> find_program(std::string_view name, std::string_view path_va
 
 // True when the file at `path` is a script without "#!", which shells run by /bin/sh.
 bool is_plain_script(const std::string& path, int directory_fd);
+
+// What a script names behind "#!", as far as the kernel reads that line; nothing when the file at
+// `path` does not begin with "#!", empty when that line names nothing or has no end there.
+std::optional<std::string> named_interpreter(const std::string& path, int directory_fd);
 
 }  // namespace hora::launcher

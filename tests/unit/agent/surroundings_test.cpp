@@ -231,20 +231,38 @@ TEST_CASE("a script without an interpreter line runs in a shell") {
 TEST_CASE("a binary of another machine, a missing interpreter") {
   TemporaryDirectory directory;
   int code = 126;
+  std::string words;
   SECTION("binary") {
     write_file(directory / "x", std::string("\x7f"
                                             "ELF\0\0\0\0garbage",
                                             16));
   }
   SECTION("interpreter") {
-    write_file(directory / "x", "#!/no/such/interpreter\n");
+    write_file(directory / "x", "#! /no/such/interpreter -x\n");
     code = 127;
+    words = "its interpreter '/no/such/interpreter' is not there";
+  }
+  SECTION("interpreter, in a file of Windows") {
+    write_file(directory / "x", "#!/bin/sh\r\necho hi\r\n");
+    code = 127;
+    words = "carriage return";
+  }
+  SECTION("interpreter of a name that the kernel does not read to its end") {
+    write_file(directory / "x", "#!/" + std::string(300, 'a') + "\n");
+    words = "longer than the kernel reads";
+  }
+  SECTION("no interpreter behind the mark of one") {
+    write_file(directory / "x", "#!\n");
+    words = "names no interpreter";
   }
   fs::permissions(directory / "x", fs::perms::owner_all);
   AgentDriver agent;
   agent.run(make_order({directory / "x"}));
   CHECK(agent.exits.at(0).exit_code == code);
-  CHECK(!agent.exits.at(0).spawn_error.empty());
+  const std::string& error = agent.exits.at(0).spawn_error;
+  CHECK(!error.empty());
+  INFO(error);
+  CHECK(error.find(words) != std::string::npos);
 }
 
 TEST_CASE("a rank has three descriptors, default signals, and a session of its own") {
