@@ -492,6 +492,13 @@ void SshHost::on_deadline() {
   switch (state_) {
     case State::kQueued:
     case State::kBackOff:
+      if (attempts_ > 0 && !target_.proxy.empty() && busy_words_.empty()) {
+        return fail(failure::kConnect,
+                    "the proxy command ended " + std::to_string(attempts_) +
+                        " times without a word from it or from a server",
+                    "does ProxyCommand (ProxyJump) work by hand? An sshd behind it may be too busy "
+                    "(MaxStartups)");
+      }
       if (attempts_ > 0) {
         return fail(failure::kSshBusy,
                     "the server was too busy " + std::to_string(attempts_) + " times" +

@@ -404,6 +404,12 @@ def test_a_proxy_that_fails(probe, two, config):
     assert "no way" in probe("node1", "--config", path).failure("E_CONNECT")
 
 
+def test_a_proxy_that_ends_without_a_word(probe, two, config):
+    path = config("Host node1", "ProxyCommand false")
+    message = probe("node1", "--config", path, "--deadline-ms", 2500).failure("E_CONNECT")
+    assert "the proxy command ended" in message and "ProxyCommand" in message
+
+
 @pytest.mark.parametrize("line", ["PubkeyAuthentication no", "PreferredAuthentications password,keyboard-interactive"])
 def test_a_config_that_rules_out_keys(probe, two, config, line):
     assert line in probe("node1", "--config", config(line)).failure("E_SSH_AUTH")
