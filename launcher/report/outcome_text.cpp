@@ -67,7 +67,7 @@ std::string how_it_ended(const RankExit& exit) {
 
 // Of a program that could not be started: its class, and what to do.
 std::string start_advice(const RankExit& exit) {
-  const bool interpreter = exit.spawn_error.find("interpreter") != std::string::npos;
+  const bool interpreter = exit.spawn_error.find(": its interpreter ") != std::string::npos;
   // "executing /x/y: ..." is of the program, "creating a process: ..." of the host.
   const bool executing = exit.spawn_error.find("executing") != std::string::npos;
   const std::string_view code = interpreter             ? failure::kInterpreter

@@ -47,6 +47,20 @@ def test_program_not_found(horarun):
     assert "no-such-program-anywhere" in done.messages, done
 
 
+@pytest.mark.parametrize("line, code, words", [
+    (None, 127, "E_PROGRAM_NOT_FOUND"),
+    ("#!/no/such/program", 127, "E_INTERPRETER"),
+    ("#!/bin/sh\r", 127, "E_INTERPRETER"),
+    ("#!/" + "a" * 300, 126, "E_NOT_EXECUTABLE")], ids=["nothing", "missing", "windows", "endless"])
+def test_a_program_that_is_called_interpreter(horarun, tmp_path, line, code, words):
+    """What it is called is no reason for what is said of it."""
+    script = tmp_path / "interpreter"
+    if line:
+        script.write_text(line + "\necho hi\n")
+        script.chmod(0o755)
+    assert words in horarun.run("-np", 1, script).expect(code).messages
+
+
 def test_program_that_cannot_be_executed(horarun, shared):
     path = os.path.join(shared, "not-executable")
     with open(path, "w") as file:
