@@ -8,8 +8,8 @@
 #define WARM_UP 5
 #define SECONDS 0.3
 
-static const long kSizes[] = {4,      64,      1024,    16384,    65536,
-                              262144, 1048576, 4194304, 16777216, 67108864, 268435456};
+static const long kSizes[] = {4,       64,      1024,     16384,    65536,    262144,
+                              1048576, 4194304, 16777216, 67108864, 268435456};
 #define SIZE_COUNT (sizeof kSizes / sizeof kSizes[0])
 
 static inline double now_us(void) {
