@@ -32,6 +32,8 @@ class State:
     bcast_object(obj) gives rank 0's object to all; get_rank() is this process's rank.
     """
 
+    _meeting = False  # of the ranks, by run_fn()
+
     def __init__(self, bcast_object, get_rank):
         self._bcast_object = bcast_object
         self._rank = get_rank
@@ -44,12 +46,17 @@ class State:
         rate, say."""
         self._reset_callbacks.extend(callbacks)
 
-    def forget_news(self):
-        """The ranks are about to meet again: what was heard until now is of the past then."""
+    def begin_meeting(self):
+        """The ranks are about to meet again: what was heard until now is of the past then, what
+        comes from now on is not."""
         self._host_messages = queue.Queue()
+        self._meeting = True
 
     def on_reset(self):
-        """The ranks met again: reset(), then the callbacks."""
+        """The ranks met again: forgets the news from before, then reset() and the callbacks."""
+        if not self._meeting:
+            self._host_messages = queue.Queue()
+        self._meeting = False
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -249,7 +256,8 @@ def run_fn(func, reset, translate=None):
                     raise
                 state.restore()
                 skip_sync = False
-            state.forget_news()
+            if isinstance(state, State):
+                state.begin_meeting()
             reset()
             state.on_reset()
 
