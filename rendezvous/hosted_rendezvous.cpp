@@ -1,6 +1,6 @@
 #include "rendezvous/hosted_rendezvous.h"
 
-#include "rendezvous/os/quiet_thread.h"
+#include "rendezvous/os/service_thread.h"
 
 namespace hora::rendezvous {
 
@@ -18,7 +18,7 @@ Result<std::unique_ptr<HostedRendezvous>> HostedRendezvous::start(
   auto server = KvServer::start(*self->loop_, *self->service_, std::move(options));
   if (!server) return std::move(server).error();
   self->server_ = std::move(*server);
-  self->thread_ = os::start_quiet_thread("hora-meeting", [loop = self->loop_.get()] {
+  self->thread_ = os::start_service_thread("hora-rendezvous", [loop = self->loop_.get()] {
     // A broken epoll shows as ranks that do not come, which the others report.
     static_cast<void>(loop->run());
   });

@@ -55,7 +55,7 @@ class KvConnection {
   // Has begun a handshake or a request, and not yet said who it is.
   bool in_head() const { return state_ == State::kOpen && begun() && !reader_.head_done(); }
   // Has a session, and has not shown yet that it may use the store.
-  bool stranger() const { return !known_ && stream_->has_session(); }
+  bool unauthenticated() const { return !known_ && stream_->has_session(); }
   Clock::time_point message_start() const { return message_start_; }
   Clock::time_point last_active() const { return last_active_; }
   int fd() const { return stream_->fd(); }
@@ -65,7 +65,7 @@ class KvConnection {
   // The server's own notes: what epoll was told, and whether this is one of its strangers.
   bool watched = false;
   std::uint32_t watched_events = 0;
-  bool among_strangers = false;
+  bool among_unauthenticated = false;
 
  private:
   enum class State {

@@ -9,8 +9,8 @@
 
 #include "rendezvous/http/writer.h"
 #include "rendezvous/kv_connection.h"
-#include "rendezvous/kv_strangers.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/unauthenticated_peers.h"
 
 namespace hora::rendezvous {
 
@@ -180,42 +180,42 @@ class KvServer::Impl {
     figures.open = connections_.size();
     // The request is often there already: one that also closes needs no watch at all.
     settle(added, added.on_events(EPOLLIN));
-    send_strangers_away();
+    evict_unauthenticated();
   }
 
   void on_connection(KvConnection& connection, std::uint32_t events) {
     begin_event();
     settle(connection, connection.on_events(events));
-    send_strangers_away();
+    evict_unauthenticated();
     end_event();
   }
 
   // Destroys the connection, or has it watched for what it wants now.
   void settle(KvConnection& connection, Fate fate) {
     if (fate == Fate::kKeep && watch(connection)) {
-      note_stranger(connection, connection.stranger());
+      note_unauthenticated(connection, connection.unauthenticated());
       return;
     }
-    note_stranger(connection, false);
+    note_unauthenticated(connection, false);
     if (connection.watched) loop_.unwatch(connection.fd());
     connections_.erase(connection.id());
     service_.connections().open = connections_.size();
     if (resting_) resume_accepting();
   }
 
-  void note_stranger(KvConnection& connection, bool is_one) {
-    if (std::exchange(connection.among_strangers, is_one) == is_one) return;
+  void note_unauthenticated(KvConnection& connection, bool is_one) {
+    if (std::exchange(connection.among_unauthenticated, is_one) == is_one) return;
     if (is_one) {
-      strangers_.add(connection.id(), connection.peer());
+      unauthenticated_.add(connection.id(), connection.peer());
     } else {
-      strangers_.remove(connection.id(), connection.peer());
+      unauthenticated_.remove(connection.id(), connection.peer());
     }
   }
 
   // A session costs some 50 KB: without this, anybody could have one for each connection.
-  void send_strangers_away() {
-    while (strangers_.size() > options_.max_strangers) {
-      settle(*connections_.at(*strangers_.first_to_go()), Fate::kClose);
+  void evict_unauthenticated() {
+    while (unauthenticated_.size() > options_.max_unauthenticated) {
+      settle(*connections_.at(*unauthenticated_.first_to_go()), Fate::kClose);
       ++service_.connections().evicted;
     }
   }
@@ -318,7 +318,7 @@ class KvServer::Impl {
   std::vector<os::Fd> listeners_;
   KvConnectionContext context_;
   std::unordered_map<KvService::ClientId, std::unique_ptr<KvConnection>> connections_;
-  Strangers strangers_;
+  UnauthenticatedPeers unauthenticated_;
   KvService::ClientId next_id_ = 1;
   std::time_t date_second_ = -1;
   os::EventLoop::TimerId sweep_timer_ = 0;

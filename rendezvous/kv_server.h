@@ -22,9 +22,9 @@ struct KvServerOptions {
   net::AcceptStream make_stream = {};  // none: HTTP as it is
   // 0: what the limit of open files leaves, at most 16,384.
   std::size_t max_connections = 0;
-  // With sessions, and not known yet; beyond that some are sent away (kv_strangers.h). So each has
-  // the time of as many handshakes to say who it is, which is some half a second.
-  std::size_t max_strangers = 2'048;
+  // With sessions, and not known yet; beyond that some are sent away (unauthenticated_peers.h). So
+  // each has the time of as many handshakes to say who it is, which is some half a second.
+  std::size_t max_unauthenticated = 2'048;
   http::ReadLimits read_limits;
   // A request's head must be there so soon after its first byte; its body as long after that as
   // its length takes at `least_rate`.

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "launcher/agent/agent.h"
-#include "launcher/agent/keeper.h"
 #include "launcher/agent/own_image.h"
-#include "rendezvous/os/out_of_means.h"
+#include "launcher/agent/shim.h"
+#include "rendezvous/os/out_of_resources.h"
 
 #ifndef SYS_close_range
 #define SYS_close_range 436
@@ -89,7 +89,7 @@ void settle_signals() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  hora::os::end_when_out_of_means("hora-agent", kNoStream);
+  hora::os::exit_when_out_of_resources("hora-agent", kNoStream);
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     std::printf("hora-agent %s\n", HORA_VERSION);
     return 0;
@@ -112,10 +112,10 @@ int main(int argc, char** argv) {
       good = value(options.local_bundle);
     } else if (argument == "--probe") {
       options.probe = true;
-    } else if (argument == "--keeper-margin-ms") {
+    } else if (argument == "--shim-margin-ms") {
       std::string text;
       good = value(text) && !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-      options.keeper_margin_ms = std::atoi(text.c_str());
+      options.shim_margin_ms = std::atoi(text.c_str());
     } else if (argument == "--report-sha") {
       options.report_sha = true;
     } else {
@@ -137,8 +137,8 @@ int main(int argc, char** argv) {
   // Away from the terminal's Ctrl-C, and no mount kept busy. A session leader stays what it is.
   (void)::setsid();
   (void)!::chdir("/");
-  return hora::launcher::run_with_keeper(
-      [&options](hora::launcher::KeeperShare& share, hora::os::Fd keeper_alive) {
-        return run_agent(options, share, std::move(keeper_alive));
+  return hora::launcher::run_with_shim(
+      [&options](hora::launcher::ShimState& share, hora::os::Fd shim_alive) {
+        return run_agent(options, share, std::move(shim_alive));
       });
 }

@@ -1,7 +1,7 @@
 // hora-doctor: runs on a host for `horarun doctor`, which starts it there and reads what it prints.
 //
 //   on stdout, one JSON object a line: {"port"}, {"machine", "leftovers"}, {"software"},
-//   {"trials"}, and an answer to each line on stdin:
+//   {"selftests"}, and an answer to each line on stdin:
 //     clock                             {"clock_ns"}
 //     probe ID PORT WORD ADDRESS...     {"probe": ID, "address", ...} by the first address that
 //     answers;
@@ -24,8 +24,8 @@
 
 #include "facts.h"
 #include "peers.h"
+#include "selftests.h"
 #include "software.h"
-#include "trials.h"
 
 namespace {
 
@@ -90,7 +90,7 @@ Json answer_world(std::istringstream& words, std::chrono::milliseconds patience)
 }  // namespace
 
 int main() {
-  const std::string secret = variable("HORA_DOCTOR_WORD");
+  const std::string secret = variable("HORA_DOCTOR_NONCE");
   if (secret.empty()) {
     std::fputs("hora-doctor is started by 'horarun doctor'\n", stderr);
     return 2;
@@ -118,10 +118,11 @@ int main() {
     software["software"] = hora::doctor::software_facts(deep, deep ? kDeepPatience : patience);
     print(software);
     const Json& python = software["software"]["python"];
-    Json trials;
-    trials["trials"] = hora::doctor::gpu_trials(python.value("nccl", Json::array()), patience);
-    if (ranks > 0) trials["trials"].update(runtime.get());
-    print(trials);
+    Json selftests;
+    selftests["selftests"] =
+        hora::doctor::gpu_selftests(python.value("nccl", Json::array()), patience);
+    if (ranks > 0) selftests["selftests"].update(runtime.get());
+    print(selftests);
   });
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);

@@ -39,11 +39,11 @@ Status receive_exactly(int fd, char* bytes, std::size_t size, Clock::time_point 
   return Ok{};
 }
 
-// The word, pings that are answered, then a burst until the end of input, whose bytes are counted.
-void serve_one(os::Fd peer, const std::string& word) {
+// The nonce, pings that are answered, then a burst until the end of input, whose bytes are counted.
+void serve_one(os::Fd peer, const std::string& nonce) {
   const auto deadline = Clock::now() + kPatience;
-  std::string said(word.size(), '\0');
-  if (!receive_exactly(peer.get(), said.data(), said.size(), deadline) || said != word) return;
+  std::string said(nonce.size(), '\0');
+  if (!receive_exactly(peer.get(), said.data(), said.size(), deadline) || said != nonce) return;
   std::array<char, kPing> ping;
   for (int i = 0; i < kPings; ++i) {
     if (!receive_exactly(peer.get(), ping.data(), ping.size(), deadline) ||
@@ -63,8 +63,8 @@ void serve_one(os::Fd peer, const std::string& word) {
 }
 
 // Does a packet of so many bytes, headers included, get there and back as a short answer?
-bool packet_passes(int fd, const std::string& word, int size, int overhead) {
-  std::string packet = word;
+bool packet_passes(int fd, const std::string& nonce, int size, int overhead) {
+  std::string packet = nonce;
   packet.resize(static_cast<std::size_t>(size - overhead), 'x');
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (::send(fd, packet.data(), packet.size(), MSG_NOSIGNAL) < 0) return false;
@@ -78,7 +78,7 @@ bool packet_passes(int fd, const std::string& word, int size, int overhead) {
   return false;
 }
 
-void probe_packets(const Endpoint& where, const std::string& word, Json& out) {
+void probe_packets(const Endpoint& where, const std::string& nonce, Json& out) {
   sockaddr_storage address{};
   const unsigned length = net::to_sockaddr(where, address);
   const bool v6 = address.ss_family == AF_INET6;
@@ -100,10 +100,10 @@ void probe_packets(const Endpoint& where, const std::string& word, Json& out) {
   mtu = std::min(mtu, 65'507);
   const int overhead = v6 ? 48 : 28;
   out["mtu"] = mtu;
-  if (!packet_passes(fd.get(), word, 256, overhead)) return;  // UDP does not pass at all
+  if (!packet_passes(fd.get(), nonce, 256, overhead)) return;  // UDP does not pass at all
   for (const int candidate : {mtu, 8192, 1500, 1450, 1400, 1280, 576}) {
     if (candidate > mtu) continue;
-    if (packet_passes(fd.get(), word, candidate, overhead)) {
+    if (packet_passes(fd.get(), nonce, candidate, overhead)) {
       out["path_mtu"] = candidate;
       return;
     }
@@ -111,14 +111,14 @@ void probe_packets(const Endpoint& where, const std::string& word, Json& out) {
   out["path_mtu"] = 256;
 }
 
-Result<Json> probe_stream(const Endpoint& where, const std::string& word) {
+Result<Json> probe_stream(const Endpoint& where, const std::string& nonce) {
   const auto deadline = Clock::now() + kPatience;
   auto socket = net::connect_tcp(where, Clock::now() + kConnectPatience);
   if (!socket) return std::move(socket).error();
   const int fd = socket->get();
   Json out;
   if (const auto own = net::local_endpoint(fd)) out["source"] = format_address(own->address);
-  HORA_TRY(net::send_all(fd, word, deadline));
+  HORA_TRY(net::send_all(fd, nonce, deadline));
   double best_us = 1e12;
   std::array<char, kPing> ping{};
   for (int i = 0; i < kPings; ++i) {
@@ -171,12 +171,12 @@ Result<std::pair<os::Fd, os::Fd>> listen_on_both(int& port) {
 
 }  // namespace
 
-Result<std::unique_ptr<PeerServer>> PeerServer::start(const std::string& word) {
+Result<std::unique_ptr<PeerServer>> PeerServer::start(const std::string& nonce) {
   int port = 0;
   auto both = listen_on_both(port);
   if (!both) return std::move(both).error();
   std::unique_ptr<PeerServer> server(
-      new PeerServer(std::move(both->first), std::move(both->second), port, word));
+      new PeerServer(std::move(both->first), std::move(both->second), port, nonce));
   server->tcp_thread_ = std::thread([raw = server.get()] { raw->serve_tcp(); });
   server->udp_thread_ = std::thread([raw = server.get()] { raw->serve_udp(); });
   return server;
@@ -197,8 +197,8 @@ void PeerServer::serve_tcp() {
     if (stopping_) return;
     auto peer = net::accept_tcp(tcp_.get());
     if (peer && *peer) {
-      std::thread([fd = std::move((*peer)->fd), word = word_]() mutable {
-        serve_one(std::move(fd), word);
+      std::thread([fd = std::move((*peer)->fd), nonce = nonce_]() mutable {
+        serve_one(std::move(fd), nonce);
       }).detach();
     }
   }
@@ -213,8 +213,8 @@ void PeerServer::serve_udp() {
     socklen_t length = sizeof from;
     const ssize_t got = ::recvfrom(udp_.get(), packet.data(), packet.size(), MSG_DONTWAIT,
                                    reinterpret_cast<sockaddr*>(&from), &length);
-    if (got < static_cast<ssize_t>(word_.size()) ||
-        std::string_view(packet.data(), word_.size()) != word_) {
+    if (got < static_cast<ssize_t>(nonce_.size()) ||
+        std::string_view(packet.data(), nonce_.size()) != nonce_) {
       continue;
     }
     const auto size = static_cast<std::uint32_t>(got);
@@ -223,14 +223,14 @@ void PeerServer::serve_udp() {
   }
 }
 
-Json probe_peer(const Endpoint& where, const std::string& word) {
-  auto measured = probe_stream(where, word);
+Json probe_peer(const Endpoint& where, const std::string& nonce) {
+  auto measured = probe_stream(where, nonce);
   if (!measured) {
     Json out;
     out["error"] = measured.error().message;
     return out;
   }
-  probe_packets(where, word, *measured);
+  probe_packets(where, nonce, *measured);
   return *measured;
 }
 

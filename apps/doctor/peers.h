@@ -15,10 +15,10 @@
 namespace hora::doctor {
 
 // Answers the probes of others, on TCP and UDP ports of the same number, until it goes. Whoever
-// does not know the word gets no answer.
+// does not know the nonce gets no answer.
 class PeerServer {
  public:
-  static Result<std::unique_ptr<PeerServer>> start(const std::string& word);
+  static Result<std::unique_ptr<PeerServer>> start(const std::string& nonce);
   ~PeerServer();
   PeerServer(const PeerServer&) = delete;
   PeerServer& operator=(const PeerServer&) = delete;
@@ -26,19 +26,19 @@ class PeerServer {
   int port() const { return port_; }
 
  private:
-  PeerServer(os::Fd tcp, os::Fd udp, int port, std::string word)
-      : tcp_(std::move(tcp)), udp_(std::move(udp)), port_(port), word_(std::move(word)) {}
+  PeerServer(os::Fd tcp, os::Fd udp, int port, std::string nonce)
+      : tcp_(std::move(tcp)), udp_(std::move(udp)), port_(port), nonce_(std::move(nonce)) {}
   void serve_tcp();
   void serve_udp();
 
   os::Fd tcp_, udp_;
   int port_;
-  std::string word_;
+  std::string nonce_;
   std::atomic<bool> stopping_{false};
   std::thread tcp_thread_, udp_thread_;
 };
 
 // {"rtt_us", "mbit_s", "mtu", "path_mtu", "source"} or {"error"}.
-Json probe_peer(const Endpoint& where, const std::string& word);
+Json probe_peer(const Endpoint& where, const std::string& nonce);
 
 }  // namespace hora::doctor

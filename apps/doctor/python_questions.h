@@ -36,17 +36,17 @@ for folder in folders:
         out["nccl"] += sorted(glob.glob(os.path.join(folder, pattern)))
 if sys.argv[-1] == "deep":
     out["imports"] = {}
-    TRIALS = {"numpy": "import numpy; assert numpy.ones(4).sum() == 4",
+    SELFTESTS = {"numpy": "import numpy; assert numpy.ones(4).sum() == 4",
               "torch": "import torch; assert float(torch.ones(4).sum()) == 4;"
                        "torch.cuda.is_available() and torch.ones(4, device='cuda').sum().item()",
               "tensorflow": "import tensorflow as tf; assert float(tf.reduce_sum(tf.ones(4))) == 4",
               "jax": "import jax.numpy as jnp; assert float(jnp.ones(4).sum()) == 4"}
-    for name, trial in TRIALS.items():
+    for name, selftest in SELFTESTS.items():
         if name not in out["packages"]:
             continue
         began = time.time()
         try:
-            exec(trial, {})
+            exec(selftest, {})
             out["imports"][name] = {"seconds": round(time.time() - began, 3)}
         except BaseException as error:
             out["imports"][name] = {"error": "%s: %s" % (type(error).__name__, str(error)[:300])}

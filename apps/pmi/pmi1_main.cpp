@@ -13,8 +13,8 @@
 #include <mutex>
 #include <thread>
 
-#include "apps/pmi/desk.h"
 #include "apps/pmi/job_pipe.h"
+#include "apps/pmi/pmi1_protocol.h"
 #include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/fd.h"
 
@@ -33,7 +33,7 @@ struct Client {
 class Server {
  public:
   Server(const launcher::PmiJob& job, std::optional<Exchange> exchange)
-      : job_(job), exchange_(std::move(exchange)), desk_(job) {}
+      : job_(job), exchange_(std::move(exchange)), protocol_(job) {}
 
   launcher::PmiReply open();
   void run();
@@ -49,7 +49,7 @@ class Server {
 
   const launcher::PmiJob& job_;
   std::optional<Exchange> exchange_;
-  Desk desk_;
+  Pmi1Protocol protocol_;
   os::Fd listener_;
   os::Fd exchanged_;  // read end: a byte for each exchange that has ended
   os::Fd tell_exchanged_;
@@ -132,8 +132,8 @@ bool Server::handle_line(Client& client, const std::string& line) {
   if (client.rank < 0) return std::sscanf(line.c_str(), "rank=%d", &client.rank) == 1;
   // The rank waits to be ended.
   if (const auto code = abort_code(line)) return tell_abort(client.rank, *code);
-  tell(client, desk_.handle(client.rank, line));
-  if (desk_.all_here()) begin_exchange();
+  tell(client, protocol_.handle(client.rank, line));
+  if (protocol_.all_here()) begin_exchange();
   return true;
 }
 
@@ -148,7 +148,7 @@ void Server::begin_exchange() {
   std::vector<int> hosts;
   for (std::size_t i = 0; i < job_.hosts.size(); ++i) hosts.push_back(static_cast<int>(i));
   const std::string place = "hora_pmi1_barrier_" + std::to_string(barriers_++);
-  std::thread([this, place, hosts, mine = desk_.take_news()] {
+  std::thread([this, place, hosts, mine = protocol_.take_updates()] {
     auto all = exchange_->gather(place, job_.own_host, hosts, mine);
     const std::lock_guard<std::mutex> lock(mutex_);
     news_ = std::move(all);
@@ -168,11 +168,11 @@ void Server::end_exchange() {
 }
 
 void Server::end_barrier(std::string_view news) {
-  if (!desk_.add_news(news)) {
+  if (!protocol_.add_updates(news)) {
     std::fprintf(stderr, "another host's hora-pmi1 sent something else than keys\n");
     _exit(1);
   }
-  const std::string line = desk_.end_barrier();
+  const std::string line = protocol_.end_barrier();
   for (Client& client : clients_) tell(client, line);
 }
 

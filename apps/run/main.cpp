@@ -21,10 +21,10 @@
 #include "launcher/supervisor/mpi_engine.h"
 #include "launcher/supervisor/supervisor.h"
 #include "launcher/timeline/timeline_merge.h"
+#include "rendezvous/os/atomic_file.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/out_of_means.h"
+#include "rendezvous/os/out_of_resources.h"
 #include "rendezvous/os/thread_stacks.h"
-#include "rendezvous/os/whole_file.h"
 #include "rendezvous/serve.h"
 
 extern char** environ;
@@ -276,7 +276,7 @@ int main(int argc, char** argv) {
   // A file at its limit (ulimit -f) is told like a full disk, by what write() says of it.
   ::signal(SIGXFSZ, SIG_IGN);
   os::give_threads_stacks();
-  os::end_when_out_of_means("horarun", kExitLauncher);
+  os::exit_when_out_of_resources("horarun", kExitLauncher);
   const auto command =
       parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file});
   if (!command) return complain(command.error());

@@ -32,9 +32,9 @@ std::vector<std::int64_t> offsets_of(const std::int64_t* sizes, int count, std::
 
 }  // namespace
 
-PointToPoint::PointToPoint(Transport& transport, std::vector<std::int32_t> ranks, int index,
+PointToPoint::PointToPoint(PeerLinks& links, std::vector<std::int32_t> ranks, int index,
                            std::uint32_t tag_base, Options options)
-    : transport_(transport),
+    : links_(links),
       ranks_(std::move(ranks)),
       index_(index),
       tag_base_(static_cast<std::uint64_t>(tag_base) << 40),
@@ -49,20 +49,20 @@ char* PointToPoint::scratch(std::int64_t bytes) {
   return scratch_.data();
 }
 
-bool PointToPoint::wait(Transport::Ticket ticket, const char* doing, int peer, ErrorText& error) {
+bool PointToPoint::wait(PeerLinks::Ticket ticket, const char* doing, int peer, ErrorText& error) {
   ErrorText reason;
-  if (transport_.wait(ticket, reason)) return true;
+  if (links_.wait(ticket, reason)) return true;
   error.own = reason.own;
   return error.set("%s rank %d: %s", doing, ranks_[static_cast<std::size_t>(peer)], reason.text);
 }
 
-bool PointToPoint::sent(const std::vector<Transport::Ticket>& sends, int peer, ErrorText& error) {
+bool PointToPoint::sent(const std::vector<PeerLinks::Ticket>& sends, int peer, ErrorText& error) {
   return sends.empty() || sends.back() != 0 || wait(0, "sending to", peer, error);
 }
 
 void PointToPoint::give_up() noexcept {
   ErrorText ignored;
-  transport_.wait(0, ignored);
+  links_.wait(0, ignored);
 }
 
 bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_bytes,
@@ -70,15 +70,15 @@ bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_byt
                             ErrorText& error) {
   const auto to = static_cast<std::size_t>(send_to);
   const auto from = static_cast<std::size_t>(receive_from);
-  Transport::Ticket in = 0;
-  Transport::Ticket out = 0;
+  PeerLinks::Ticket in = 0;
+  PeerLinks::Ticket out = 0;
   if (receive_bytes > 0) {
-    in = transport_.post_receive(ranks_[from], tag_base_ | received_[from]++, receive,
-                                 static_cast<std::size_t>(receive_bytes));
+    in = links_.post_receive(ranks_[from], tag_base_ | received_[from]++, receive,
+                             static_cast<std::size_t>(receive_bytes));
   }
   if (send_bytes > 0) {
-    out = transport_.post_send(ranks_[to], tag_base_ | sent_[to]++, send,
-                               static_cast<std::size_t>(send_bytes));
+    out = links_.post_send(ranks_[to], tag_base_ | sent_[to]++, send,
+                           static_cast<std::size_t>(send_bytes));
   }
   // What could not be posted is told by whatever is waited for next.
   if (send_bytes > 0 && out == 0) return wait(out, "sending to", send_to, error);
@@ -162,12 +162,12 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
     const auto at = static_cast<std::size_t>((chunk % n + n) % n);
     return cut(offsets[at], offsets[at + 1] - offsets[at], segment_bytes);
   };
-  std::vector<Transport::Ticket> sends;
+  std::vector<PeerLinks::Ticket> sends;
   const auto pass_on = [&](const Segment& segment) {
-    sends.push_back(transport_.post_send(ranks_[static_cast<std::size_t>(right)],
-                                         tag_base_ | sent_[static_cast<std::size_t>(right)]++,
-                                         data + segment.offset,
-                                         static_cast<std::size_t>(segment.bytes)));
+    sends.push_back(links_.post_send(ranks_[static_cast<std::size_t>(right)],
+                                     tag_base_ | sent_[static_cast<std::size_t>(right)]++,
+                                     data + segment.offset,
+                                     static_cast<std::size_t>(segment.bytes)));
   };
   std::vector<Segment> incoming;
   std::vector<bool> last_hop;
@@ -178,13 +178,13 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
     }
   }
   char* const buffers = scratch(static_cast<std::int64_t>(kWindow) * segment_bytes);
-  Transport::Ticket receives[kWindow] = {};
+  PeerLinks::Ticket receives[kWindow] = {};
   const auto post = [&](std::size_t i) {
     receives[i % kWindow] =
-        transport_.post_receive(ranks_[static_cast<std::size_t>(left)],
-                                tag_base_ | received_[static_cast<std::size_t>(left)]++,
-                                buffers + static_cast<std::int64_t>(i % kWindow) * segment_bytes,
-                                static_cast<std::size_t>(incoming[i].bytes));
+        links_.post_receive(ranks_[static_cast<std::size_t>(left)],
+                            tag_base_ | received_[static_cast<std::size_t>(left)]++,
+                            buffers + static_cast<std::int64_t>(i % kWindow) * segment_bytes,
+                            static_cast<std::size_t>(incoming[i].bytes));
   };
   for (std::size_t i = 0; i < incoming.size() && i < kWindow; ++i) post(i);
   for (const Segment& segment : part(index_ - 1)) pass_on(segment);
@@ -198,7 +198,7 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
     if (i + kWindow < incoming.size()) post(i + kWindow);
     if (!last_hop[i]) pass_on(incoming[i]);
   }
-  for (Transport::Ticket ticket : sends) good = good && wait(ticket, "sending to", right, error);
+  for (PeerLinks::Ticket ticket : sends) good = good && wait(ticket, "sending to", right, error);
   return good;
 }
 
@@ -212,24 +212,24 @@ bool PointToPoint::ring_gather(char* data, const std::vector<std::int64_t>& offs
     const auto at = static_cast<std::size_t>((chunk % n + n) % n);
     return cut(offsets[at], offsets[at + 1] - offsets[at], options_.segment_bytes);
   };
-  std::vector<Transport::Ticket> sends;
+  std::vector<PeerLinks::Ticket> sends;
   const auto pass_on = [&](const Segment& segment) {
-    sends.push_back(transport_.post_send(ranks_[right], tag_base_ | sent_[right]++,
-                                         data + segment.offset,
-                                         static_cast<std::size_t>(segment.bytes)));
+    sends.push_back(links_.post_send(ranks_[right], tag_base_ | sent_[right]++,
+                                     data + segment.offset,
+                                     static_cast<std::size_t>(segment.bytes)));
   };
   struct Incoming {
     Segment segment;
     bool forward;
-    Transport::Ticket ticket;
+    PeerLinks::Ticket ticket;
   };
   std::vector<Incoming> incoming;
   for (int hop = 0; hop < n - 1; ++hop) {
     for (const Segment& segment : part(index_ - hop - 1)) {
-      incoming.push_back({segment, hop < n - 2,
-                          transport_.post_receive(ranks_[left], tag_base_ | received_[left]++,
-                                                  data + segment.offset,
-                                                  static_cast<std::size_t>(segment.bytes))});
+      incoming.push_back(
+          {segment, hop < n - 2,
+           links_.post_receive(ranks_[left], tag_base_ | received_[left]++, data + segment.offset,
+                               static_cast<std::size_t>(segment.bytes))});
     }
   }
   for (const Segment& segment : part(index_)) pass_on(segment);
@@ -239,7 +239,7 @@ bool PointToPoint::ring_gather(char* data, const std::vector<std::int64_t>& offs
            wait(each.ticket, "receiving from", static_cast<int>(left), error);
     if (good && each.forward) pass_on(each.segment);
   }
-  for (Transport::Ticket ticket : sends) {
+  for (PeerLinks::Ticket ticket : sends) {
     good = good && wait(ticket, "sending to", static_cast<int>(right), error);
   }
   return good;

@@ -1,4 +1,4 @@
-// Collectives made of messages between ranks, over any Transport. No knowledge of sockets; tested
+// Collectives made of messages between ranks, over any PeerLinks. No knowledge of sockets; tested
 // over memory.
 //
 // All results are bit-equal on all ranks: every element is reduced in one order, whoever computes
@@ -13,7 +13,7 @@
 
 namespace hora::collectives {
 
-// The ranks of a process set over a transport of the world. Owned by one thread at a time.
+// The ranks of a process set over a links of the world. Owned by one thread at a time.
 class PointToPoint {
  public:
   struct Options {
@@ -24,9 +24,9 @@ class PointToPoint {
     std::int64_t segment_bytes = 512 * 1024;
   };
 
-  // `tag_base` keeps the sets that share a transport apart (the set's id).
-  PointToPoint(Transport& transport, std::vector<std::int32_t> ranks, int index,
-               std::uint32_t tag_base, Options options);
+  // `tag_base` keeps the sets that share a links apart (the set's id).
+  PointToPoint(PeerLinks& links, std::vector<std::int32_t> ranks, int index, std::uint32_t tag_base,
+               Options options);
 
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }
@@ -64,12 +64,12 @@ class PointToPoint {
                 void* receive, std::int64_t receive_bytes, ErrorText& error);
   bool send(int to, const void* data, std::int64_t bytes, ErrorText& error);
   bool receive(int from, void* data, std::int64_t bytes, ErrorText& error);
-  bool wait(Transport::Ticket ticket, const char* doing, int peer, ErrorText& error);
+  bool wait(PeerLinks::Ticket ticket, const char* doing, int peer, ErrorText& error);
   // Whether the last send could be posted: else the next wait would tell that of another peer.
-  bool sent(const std::vector<Transport::Ticket>& sends, int peer, ErrorText& error);
+  bool sent(const std::vector<PeerLinks::Ticket>& sends, int peer, ErrorText& error);
   char* scratch(std::int64_t bytes);
 
-  Transport& transport_;
+  PeerLinks& links_;
   std::vector<std::int32_t> ranks_;
   int index_;
   std::uint64_t tag_base_;

@@ -1,4 +1,4 @@
-// What may be changed while a job runs, the same on every rank from the same verdict on.  [pure]
+// What may be changed while a job runs, the same on every rank from the same response on.  [pure]
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 //
 // A backend implements one of two interfaces:
 //   Backend    whole collectives on a process set                    self, shm, mpi, nccl
-//   Transport  bytes from rank to rank; the runtime's own algorithms
+//   PeerLinks  bytes from rank to rank; the runtime's own algorithms
 //              (collectives/algorithms) make collectives of them     gloo
 //
 // All functions are called by one thread at a time, but abort(), which may come from any thread.
@@ -104,7 +104,7 @@ class Backend {
 
 // Bytes between two ranks, each transfer named by a tag that is unique among those in flight
 // between the two. Posting never blocks for the peer. Both sides agree on the size.
-class Transport {
+class PeerLinks {
  public:
   using Ticket = std::uint64_t;  // 0: the post failed, and the next wait() tells why
 
@@ -119,7 +119,7 @@ class Transport {
   virtual void destroy() noexcept = 0;
 
  protected:
-  ~Transport() = default;
+  ~PeerLinks() = default;
 };
 
 // What the runtime does for a backend while it is being created. Collective: every rank of the set
@@ -194,7 +194,7 @@ struct BackendDescriptor {
   std::int32_t row_count;
   // Exactly one of the two.
   Backend* (*create)(const GroupContext& context, ErrorText& error) noexcept;
-  Transport* (*connect)(const GroupContext& context, ErrorText& error) noexcept;
+  PeerLinks* (*connect)(const GroupContext& context, ErrorText& error) noexcept;
   // Memory of a device for results, and back; null for a backend of host memory. `content`, in host
   // memory, may be null. release() may come after every Backend has gone. Any thread.
   void* (*allocate)(std::int32_t device, std::size_t bytes, const void* content) noexcept = nullptr;

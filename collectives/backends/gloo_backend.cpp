@@ -1,4 +1,4 @@
-// Transport over the Gloo library: TCP between any two ranks of the world.
+// PeerLinks over the Gloo library: TCP between any two ranks of the world.
 //
 // Compiled into a module of its own, since Gloo brings its own shared libraries and C++ runtime.
 // Only Gloo's connections and buffers are used; the algorithms are the runtime's. Gloo's exceptions
@@ -78,9 +78,9 @@ class Mesh : public gloo::Context {
   }
 };
 
-class GlooTransport final : public Transport {
+class GlooLinks final : public PeerLinks {
  public:
-  explicit GlooTransport(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
+  explicit GlooLinks(std::shared_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}
 
   Ticket post_send(int rank, std::uint64_t tag, const void* data,
                    std::size_t bytes) noexcept override {
@@ -193,7 +193,7 @@ const char* version() noexcept {
   return text.c_str();
 }
 
-Transport* connect(const GroupContext& group, ErrorText& error) noexcept {
+PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const NoBrokenPipe quiet;  // Gloo's own thread, which starts here, keeps it
   try {
     gloo::transport::tcp::attr where;
@@ -201,7 +201,7 @@ Transport* connect(const GroupContext& group, ErrorText& error) noexcept {
     auto device = gloo::transport::tcp::CreateDevice(where);
     auto mesh = std::make_shared<Mesh>(group.rank, group.world_size);
     if (!mesh->connect(std::move(device), group, error)) return nullptr;
-    return new GlooTransport(std::move(mesh));
+    return new GlooLinks(std::move(mesh));
   } catch (const std::exception& failure) {
     error.set("connecting the ranks by Gloo over %s: %s", group.address, failure.what());
     return nullptr;

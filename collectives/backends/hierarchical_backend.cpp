@@ -18,10 +18,10 @@ constexpr std::int64_t kSmallBytes = 16 * 1024;
 
 class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
  public:
-  HierarchicalBackend(Hierarchy plan, Backend* local, Transport& transport, std::int32_t set)
-      : plan_(std::move(plan)), local_(local), transport_(transport) {
+  HierarchicalBackend(Hierarchy plan, Backend* local, PeerLinks& links, std::int32_t set)
+      : plan_(std::move(plan)), local_(local), links_(links) {
     if (plan_.driving) {
-      between_.emplace(transport, plan_.peers, plan_.host_index,
+      between_.emplace(links, plan_.peers, plan_.host_index,
                        kHierarchyTag | static_cast<std::uint32_t>(set), PointToPoint::Options{});
     }
   }
@@ -38,7 +38,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
   }
   void abort() noexcept override {
     if (local_ != nullptr) local_->abort();
-    transport_.abort();
+    links_.abort();
   }
   void destroy() noexcept override {
     if (local_ != nullptr) local_->destroy();
@@ -246,7 +246,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
 
   Hierarchy plan_;
   Backend* local_;
-  Transport& transport_;
+  PeerLinks& links_;
   std::optional<PointToPoint> between_;  // of a driver
   std::vector<char> part_;
   FusionBuffer packed_;
@@ -254,9 +254,9 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
 
 }  // namespace
 
-Backend* make_hierarchical_backend(Hierarchy plan, Backend* local, Transport& transport,
+Backend* make_hierarchical_backend(Hierarchy plan, Backend* local, PeerLinks& links,
                                    std::int32_t set) {
-  return new HierarchicalBackend(std::move(plan), local, transport, set);
+  return new HierarchicalBackend(std::move(plan), local, links, set);
 }
 
 }  // namespace hora::collectives

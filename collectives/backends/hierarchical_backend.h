@@ -18,8 +18,8 @@ namespace hora::collectives {
 inline constexpr std::uint32_t kHierarchyTag = 1u << 22;
 
 // `local`: of the members on this host, or null when this rank is alone there; it belongs to the
-// result. `transport` outlives it. `set`: its id. destroy() deletes it.
-Backend* make_hierarchical_backend(Hierarchy plan, Backend* local, Transport& transport,
+// result. `links` outlives it. `set`: its id. destroy() deletes it.
+Backend* make_hierarchical_backend(Hierarchy plan, Backend* local, PeerLinks& links,
                                    std::int32_t set);
 
 }  // namespace hora::collectives

@@ -2,7 +2,7 @@
 //
 // Compiled into a module of its own, linked to the MPI that the build machine has; a host needs the
 // same one (libmpi.so.40 for Open MPI, libmpi.so.12 for MPICH). Works in processes that an MPI
-// launcher has started; there it also lets them meet without a rendezvous (mpi/meeting.h).
+// launcher has started; there it also lets them meet without a rendezvous (mpi/mpi_bootstrap.h).
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -16,7 +16,7 @@
 #include "collectives/backends/fusion_buffer.h"
 #include "collectives/backends/mpi/collectives.h"
 #include "collectives/backends/mpi/datatypes.h"
-#include "collectives/backends/mpi/meeting.h"
+#include "collectives/backends/mpi/mpi_bootstrap.h"
 #include "collectives/backends/mpi/session.h"
 #include "collectives/kernels/kernels.h"
 
@@ -232,7 +232,7 @@ hora_backend_descriptor() {
   return &hora::collectives::kDescriptor;
 }
 
-extern "C" __attribute__((visibility("default"))) const hora::collectives::MeetingPoint*
-hora_meeting_point() {
-  return &hora::collectives::mpi::meeting_point();
+extern "C" __attribute__((visibility("default"))) const hora::collectives::LauncherBootstrap*
+hora_launcher_bootstrap() {
+  return &hora::collectives::mpi::launcher_bootstrap();
 }

@@ -115,17 +115,16 @@ bool is_called_for(const BackendRow& row, ErrorText& why_not) {
          why_not.set("%s", mpi::kNotLaunched);
 }
 
-Result<const MeetingPoint*> load_meeting_point(const BackendRow& row) {
+Result<const LauncherBootstrap*> load_launcher_bootstrap(const BackendRow& row) {
   auto descriptor = load_backend(row);
   if (!descriptor) return std::move(descriptor).error();
   // The descriptor lies in the module.
   Dl_info info{};
   void* module =
       dladdr(*descriptor, &info) == 0 ? nullptr : dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-  const auto entry =
-      module == nullptr
-          ? nullptr
-          : reinterpret_cast<MeetingEntryPoint>(dlsym(module, HORA_MEETING_ENTRY_POINT));
+  const auto entry = module == nullptr ? nullptr
+                                       : reinterpret_cast<LauncherBootstrapEntryPoint>(
+                                             dlsym(module, HORA_BOOTSTRAP_ENTRY_POINT));
   if (entry == nullptr) {
     return make_error(ErrorCode::kNotFound, std::string(row.id) + " knows no launcher");
   }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "collectives/backends/backend.h"
-#include "collectives/backends/meeting_point.h"
+#include "collectives/backends/launcher_bootstrap.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {
@@ -32,7 +32,7 @@ bool is_called_for(const BackendRow& row, ErrorText& why_not);
 
 // How the processes of the launcher that this module knows meet. Errors as load_backend();
 // kNotFound also when the module knows none.
-Result<const MeetingPoint*> load_meeting_point(const BackendRow& row);
+Result<const LauncherBootstrap*> load_launcher_bootstrap(const BackendRow& row);
 
 // The folder that holds libhora, or the program that it is linked into.
 std::string library_folder();

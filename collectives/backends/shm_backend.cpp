@@ -57,7 +57,7 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   bool broadcast(const Step&, ErrorText&) { return shm::broadcast(rings_, work_); }
   bool alltoall(const Step&, ErrorText&) { return shm::alltoall(rings_, work_); }
   bool reducescatter(const Step&, ErrorText&) { return reductions_.reducescatter(work_); }
-  bool barrier(const Step&, ErrorText&) { return rings_.meet(); }
+  bool barrier(const Step&, ErrorText&) { return rings_.barrier(); }
 
  private:
   // What the step asks for, as far as there is room for it.

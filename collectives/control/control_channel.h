@@ -1,15 +1,15 @@
 // Messages between the coordinator (rank 0 of the world) and every other rank, in order, and the
 // news that a rank is gone. Used by the thread that drives the runtime; wake() by any thread.
 //
-// Some channels let two threads take turns to drive (seats() is not null): see seats.h.
+// Some channels let two threads take turns to drive (waiters() is not null): see waiters.h.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "collectives/control/lane.h"
-#include "collectives/control/seats.h"
+#include "collectives/control/fast_path.h"
+#include "collectives/control/waiters.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 
@@ -45,9 +45,9 @@ class ControlChannel {
   // The descriptors on which the end of a peer shows (POLLRDHUP). Owned by the channel.
   virtual std::vector<int> liveness_fds() const = 0;
   // Null where only one thread can wait for messages.
-  virtual Seats* seats() { return nullptr; }
+  virtual Waiters* waiters() { return nullptr; }
   // Null where there is none. poll() returns for its news, too.
-  virtual Lane* lane() { return nullptr; }
+  virtual FastPath* fast_path() { return nullptr; }
   // Null where it is not made of connections alone.
   virtual TcpChannel* sockets() { return nullptr; }
 };

@@ -29,7 +29,7 @@ int wait_for(pollfd* fds, nfds_t count, Deadline deadline) {
 }  // namespace
 
 std::size_t HostsChannel::memory_bytes(const LeaderPlan& plan) {
-  return plan.here().size() * sizeof(Sleeper) + LeaderLane::memory_bytes(plan);
+  return plan.here().size() * sizeof(Sleeper) + LeaderFastPath::memory_bytes(plan);
 }
 
 HostsChannel::HostsChannel(HostsParts parts)
@@ -38,14 +38,14 @@ HostsChannel::HostsChannel(HostsParts parts)
       segment_(std::move(parts.segment)),
       sleepers_(static_cast<Sleeper*>(segment_.data())),
       place_(parts.plan.place),
-      bells_(std::move(parts.bells)),
-      thread_bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      doorbells_(std::move(parts.doorbells)),
+      thread_doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       duty_(epoll_create1(EPOLL_CLOEXEC)) {
   spinner_.enable(parts.spin);
-  lane_.emplace(
-      std::move(parts.plan), sleepers_ + bells_.size(), [this](int place) { call(place); },
+  fast_path_.emplace(
+      std::move(parts.plan), sleepers_ + doorbells_.size(), [this](int place) { call(place); },
       [this](int host, std::string_view bytes) { links_->send(leader_peer(host), bytes); });
-  links_->watch_bell(std::move(parts.bell));
+  links_->watch_doorbell(std::move(parts.doorbell));
   epoll_event event{};
   event.events = EPOLLIN;
   epoll_ctl(duty_.get(), EPOLL_CTL_ADD, links_->waiting_fd(), &event);
@@ -60,7 +60,7 @@ void HostsChannel::call(int place) const {
   if (asleep.exchange(0, std::memory_order_acq_rel) == 0) return;
   // EAGAIN: the pipe is full of rings already. EPIPE cannot come: our end is for reading, too.
   [[maybe_unused]] const ssize_t ignored =
-      ::write(bells_[static_cast<std::size_t>(place)].get(), "!", 1);
+      ::write(doorbells_[static_cast<std::size_t>(place)].get(), "!", 1);
 }
 
 void HostsChannel::sort(std::vector<Incoming> came, std::vector<Incoming>& messages) {
@@ -71,9 +71,9 @@ void HostsChannel::sort(std::vector<Incoming> came, std::vector<Incoming>& messa
     }
     const int host = each.rank - kFirstLeader;
     if (each.gone) {
-      lane_->lost_leader(host, std::move(each.bytes));
+      fast_path_->lost_leader(host, std::move(each.bytes));
     } else {
-      lane_->arrived(host, std::move(each.bytes));
+      fast_path_->arrived(host, std::move(each.bytes));
     }
   }
 }
@@ -84,10 +84,11 @@ std::vector<Incoming> HostsChannel::poll(Deadline deadline) {
     const bool woken =
         woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_acq_rel);
     sort(links_->poll(kNoWait), messages);
-    if (woken || !messages.empty() || deadline == kNoWait || lane_->news()) return messages;
+    if (woken || !messages.empty() || deadline == kNoWait || fast_path_->has_work())
+      return messages;
     if (Clock::now() >= deadline) return messages;
-    if (!watch() && lie_down(seat_)) sleep(seat_, 0, deadline);
-    get_up();
+    if (!watch() && park(waiter_)) sleep(waiter_, 0, deadline);
+    unpark();
   }
 }
 
@@ -97,55 +98,55 @@ void HostsChannel::wake() {
 }
 
 bool HostsChannel::something_came() {
-  return lane_->news() || woken_.load(std::memory_order_acquire);
+  return fast_path_->has_work() || woken_.load(std::memory_order_acquire);
 }
 
-bool HostsChannel::sockets_have_news() const {
+bool HostsChannel::sockets_are_readable() const {
   pollfd sockets{links_->waiting_fd(), POLLIN, 0};
   return ::poll(&sockets, 1, 0) > 0;
 }
 
 bool HostsChannel::watch() {
-  return spinner_.until([this] { return something_came() || sockets_have_news(); });
+  return spinner_.until([this] { return something_came() || sockets_are_readable(); });
 }
 
-bool HostsChannel::lie_down(Seat) {
+bool HostsChannel::park(Waiter) {
   std::atomic<std::uint32_t>& asleep = sleepers_[place_].asleep;
   asleep.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!something_came()) return true;
-  get_up();
+  unpark();
   return false;
 }
 
-void HostsChannel::get_up() { sleepers_[place_].asleep.store(0, std::memory_order_relaxed); }
+void HostsChannel::unpark() { sleepers_[place_].asleep.store(0, std::memory_order_relaxed); }
 
 // The caller looks at the sockets while it sits; the thread, by way of duty_, when nobody else
 // does.
-void HostsChannel::sleep(Seat seat, std::uint32_t, Deadline deadline) {
-  if (seat == Seat::kCaller) {
+void HostsChannel::sleep(Waiter waiter, std::uint32_t, Deadline deadline) {
+  if (waiter == Waiter::kCaller) {
     pollfd sockets{links_->waiting_fd(), POLLIN, 0};
     wait_for(&sockets, 1, deadline);
     return;
   }
-  pollfd both[2] = {{thread_bell_.get(), POLLIN, 0}, {duty_.get(), POLLIN, 0}};
+  pollfd both[2] = {{thread_doorbell_.get(), POLLIN, 0}, {duty_.get(), POLLIN, 0}};
   wait_for(both, 2, deadline);
   if (both[0].revents == 0) return;
   std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t ignored = ::read(thread_bell_.get(), &count, sizeof count);
+  [[maybe_unused]] const ssize_t ignored = ::read(thread_doorbell_.get(), &count, sizeof count);
 }
 
-void HostsChannel::ring(Seat seat) {
-  if (seat == Seat::kCaller) return links_->wake();
+void HostsChannel::ring(Waiter waiter) {
+  if (waiter == Waiter::kCaller) return links_->wake();
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t ignored = ::write(thread_bell_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t ignored = ::write(thread_doorbell_.get(), &one, sizeof one);
 }
 
-void HostsChannel::sit(Seat seat) {
-  if (seat == seat_) return;
-  seat_ = seat;
+void HostsChannel::set_driver(Waiter waiter) {
+  if (waiter == waiter_) return;
+  waiter_ = waiter;
   epoll_event event{};
-  if (seat == Seat::kThread) event.events = EPOLLIN;
+  if (waiter == Waiter::kThread) event.events = EPOLLIN;
   epoll_ctl(duty_.get(), EPOLL_CTL_MOD, links_->waiting_fd(), &event);
 }
 

@@ -41,7 +41,7 @@ bool LeaderExchange::can_go_on() const {
   return found != inbox_.end() && !found->second.empty();
 }
 
-bool LeaderExchange::go_on(Load* load) {
+bool LeaderExchange::go_on(Payload* load) {
   if (!brought_ && number_ != 0) load->bring();
   brought_ = true;
   for (; step_ < steps_.size(); ++step_, sent_ = false) {

@@ -1,5 +1,6 @@
-// How the leaders of several hosts agree on one turn of the lane, and pass on what their hosts have
-// brought: the steps of leader_plan.h, each a message. The messages come and go elsewhere.  [pure]
+// How the leaders of several hosts agree on one turn of the fast path, and pass on what their hosts
+// have brought: the steps of leader_plan.h, each a message. The messages come and go elsewhere.
+// [pure]
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace hora::collectives {
 class LeaderExchange {
  public:
   // What is passed on beside the number, while all have brought the same one.
-  class Load {
+  class Payload {
    public:
     // Before the first step, and after the last one.
     virtual void bring() = 0;
@@ -28,7 +29,7 @@ class LeaderExchange {
     virtual bool take(const LeaderStep& step, std::string_view bytes) = 0;
 
    protected:
-    ~Load() = default;
+    ~Payload() = default;
   };
 
   LeaderExchange(std::vector<LeaderStep> steps, std::function<void(int, std::string_view)> send)
@@ -46,7 +47,7 @@ class LeaderExchange {
   bool can_go_on() const;
   // As far as it goes. `load` is the same for all of a turn, and not touched when the number is 0.
   // False: a message made no sense.
-  bool go_on(Load* load);
+  bool go_on(Payload* load);
   // Of the exchange that ended last: what all have brought; 0 when they differ.
   std::uint64_t number() const { return number_; }
 

@@ -13,18 +13,18 @@ constexpr std::chrono::milliseconds kLookAtLinks{1000};
 constexpr std::chrono::milliseconds kLookOften{20};
 
 std::size_t lines_bytes(int size) {
-  return (static_cast<std::size_t>(size) * sizeof(BellLine) + 4095) / 4096 * 4096;
+  return (static_cast<std::size_t>(size) * sizeof(DoorbellLine) + 4095) / 4096 * 4096;
 }
 
 }  // namespace
 
 std::size_t RingLayout::bytes() const {
   return lines_bytes(size) + 2 * static_cast<std::size_t>(size) * sizeof(ByteRing::Memory) +
-         ExpressLane::memory_bytes(size);
+         ShmFastPath::memory_bytes(size);
 }
 
-BellLine* RingLayout::bell(void* base, int rank) const {
-  return static_cast<BellLine*>(base) + rank;
+DoorbellLine* RingLayout::doorbell(void* base, int rank) const {
+  return static_cast<DoorbellLine*>(base) + rank;
 }
 
 ByteRing::Memory* RingLayout::to_worker(void* base, int rank) const {
@@ -36,7 +36,7 @@ ByteRing::Memory* RingLayout::to_coordinator(void* base, int rank) const {
   return to_worker(base, rank) + 1;
 }
 
-void* RingLayout::lane(void* base) const { return to_worker(base, size); }
+void* RingLayout::fast_path(void* base) const { return to_worker(base, size); }
 
 RingChannel::RingChannel(std::unique_ptr<ControlChannel> links, Segment segment, int rank, int size,
                          bool spin)
@@ -44,14 +44,15 @@ RingChannel::RingChannel(std::unique_ptr<ControlChannel> links, Segment segment,
   spinner_.enable(spin);
   const RingLayout layout{size};
   void* const base = segment_.data();
-  own_ = layout.bell(base, rank);
-  lane_.attach(layout.lane(base), rank, size,
-               [this, bells = layout.bell(base, 0)](int other) { call(bells[other]); });
+  own_ = layout.doorbell(base, rank);
+  fast_path_.attach(
+      layout.fast_path(base), rank, size,
+      [this, doorbells = layout.doorbell(base, 0)](int other) { call(doorbells[other]); });
   for (int other = 0; other < size; ++other) {
     if (other == rank || (rank != 0 && other != 0)) continue;
     Peer peer;
     peer.rank = other;
-    peer.bell = layout.bell(base, other);
+    peer.doorbell = layout.doorbell(base, other);
     const int worker = rank == 0 ? other : rank;
     peer.in.attach(rank == 0 ? layout.to_coordinator(base, worker)
                              : layout.to_worker(base, worker));
@@ -68,20 +69,20 @@ RingChannel::Peer* RingChannel::find(int rank) {
   return nullptr;
 }
 
-std::atomic<std::uint32_t>& RingChannel::bell(Seat seat) const {
-  return own_->bells[static_cast<std::uint32_t>(seat) - 1];
+std::atomic<std::uint32_t>& RingChannel::doorbell(Waiter waiter) const {
+  return own_->doorbells[static_cast<std::uint32_t>(waiter) - 1];
 }
 
 // Wakes the rank if it sleeps. Either it sees what was written before, when it looks once more
 // before it sleeps, or we see that it sleeps.
-void RingChannel::call(BellLine& line) const {
+void RingChannel::call(DoorbellLine& line) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (line.asleep.load(std::memory_order_relaxed) == 0) return;
-  const std::uint32_t seat = line.asleep.exchange(0, std::memory_order_acq_rel);
-  if (seat == 0) return;
-  std::atomic<std::uint32_t>& bell = line.bells[(seat - 1) % 2];
-  bell.fetch_add(1, std::memory_order_acq_rel);
-  wake_all(bell);
+  const std::uint32_t waiter = line.asleep.exchange(0, std::memory_order_acq_rel);
+  if (waiter == 0) return;
+  std::atomic<std::uint32_t>& doorbell = line.doorbells[(waiter - 1) % 2];
+  doorbell.fetch_add(1, std::memory_order_acq_rel);
+  wake_all(doorbell);
 }
 
 void RingChannel::send(int rank, std::string_view bytes) {
@@ -103,7 +104,7 @@ void RingChannel::push_backlog(Peer& peer) {
   for (bool told = false;;) {
     const std::size_t count = peer.out.write(std::string_view(peer.backlog).substr(peer.sent));
     peer.sent += count;
-    if (count > 0) call(*peer.bell);
+    if (count > 0) call(*peer.doorbell);
     if (peer.sent == peer.backlog.size()) break;
     if (told) return;
     // Once more after saying so: the reader may have made room just before.
@@ -116,7 +117,7 @@ void RingChannel::push_backlog(Peer& peer) {
 Status RingChannel::flush(int rank, Deadline deadline) {
   std::vector<Peer*> full;
   while (true) {
-    const std::uint32_t ticket = ticket_of(seat_);
+    const std::uint32_t ticket = ticket_of(waiter_);
     full.clear();
     for (Peer& peer : peers_) {
       if ((rank >= 0 && peer.rank != rank) || peer.gone) continue;
@@ -129,21 +130,21 @@ Status RingChannel::flush(int rank, Deadline deadline) {
       return make_error(ErrorCode::kTimedOut, "rank " + std::to_string(full.front()->rank) +
                                                   " does not read its control messages");
     }
-    // Whatever else comes meanwhile rings the bell, too, and stays where it is.
-    own_->asleep.store(static_cast<std::uint32_t>(seat_), std::memory_order_relaxed);
+    // Whatever else comes meanwhile rings the doorbell, too, and stays where it is.
+    own_->asleep.store(static_cast<std::uint32_t>(waiter_), std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const bool stuck = std::all_of(full.begin(), full.end(), [](const Peer* peer) {
       return !peer->gone && !peer->out.has_room();
     });
-    if (stuck) sleep_on(bell(seat_), ticket, std::min(deadline, Clock::now() + kLookOften));
-    get_up();
+    if (stuck) sleep_on(doorbell(waiter_), ticket, std::min(deadline, Clock::now() + kLookOften));
+    unpark();
   }
 }
 
 void RingChannel::read_from(Peer& peer, std::vector<Incoming>& messages) {
   if (peer.in.empty()) return;
   peer.in.read([&](std::string_view bytes) { peer.frames.append(bytes); });
-  if (peer.in.take_writer_waits()) call(*peer.bell);
+  if (peer.in.take_writer_waits()) call(*peer.doorbell);
   while (std::optional<std::string> message = peer.frames.next()) {
     messages.push_back({peer.rank, false, std::move(*message)});
   }
@@ -168,7 +169,7 @@ void RingChannel::ask_links(std::vector<Incoming>& messages) {
 std::vector<Incoming> RingChannel::poll(Deadline deadline) {
   std::vector<Incoming> messages = std::exchange(early_, {});
   while (true) {
-    const std::uint32_t ticket = ticket_of(seat_);
+    const std::uint32_t ticket = ticket_of(waiter_);
     const bool woken =
         woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_acq_rel);
     for (Peer& peer : peers_) {
@@ -176,12 +177,12 @@ std::vector<Incoming> RingChannel::poll(Deadline deadline) {
       push_backlog(peer);
     }
     if (woken) ask_links(messages);
-    if (woken || !messages.empty() || deadline == kNoWait || lane_.news()) return messages;
+    if (woken || !messages.empty() || deadline == kNoWait || fast_path_.has_work()) return messages;
     const auto now = Clock::now();
     if (now >= deadline) return messages;
     const Deadline look = next_look(deadline);
-    if (!watch() && lie_down(seat_)) sleep(seat_, ticket, look);
-    get_up();
+    if (!watch() && park(waiter_)) sleep(waiter_, ticket, look);
+    unpark();
     if (Clock::now() >= look) ask_links(messages);
   }
 }
@@ -196,37 +197,38 @@ void RingChannel::wake() {
 }
 
 bool RingChannel::something_came() {
-  if (lane_.news() || woken_.load(std::memory_order_acquire) || !early_.empty()) return true;
+  if (fast_path_.has_work() || woken_.load(std::memory_order_acquire) || !early_.empty())
+    return true;
   return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
     return !peer.in.empty() || (!peer.backlog.empty() && peer.out.has_room());
   });
 }
 
-std::uint32_t RingChannel::ticket_of(Seat seat) const {
-  return bell(seat).load(std::memory_order_acquire);
+std::uint32_t RingChannel::ticket_of(Waiter waiter) const {
+  return doorbell(waiter).load(std::memory_order_acquire);
 }
 
 bool RingChannel::watch() {
   return spinner_.until([this] { return something_came(); });
 }
 
-bool RingChannel::lie_down(Seat seat) {
-  own_->asleep.store(static_cast<std::uint32_t>(seat), std::memory_order_relaxed);
+bool RingChannel::park(Waiter waiter) {
+  own_->asleep.store(static_cast<std::uint32_t>(waiter), std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!something_came()) return true;
-  get_up();
+  unpark();
   return false;
 }
 
-void RingChannel::get_up() { own_->asleep.store(0, std::memory_order_relaxed); }
+void RingChannel::unpark() { own_->asleep.store(0, std::memory_order_relaxed); }
 
-void RingChannel::sleep(Seat seat, std::uint32_t ticket, Deadline deadline) {
-  if (ticket_of(seat) == ticket) sleep_on(bell(seat), ticket, deadline);
+void RingChannel::sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) {
+  if (ticket_of(waiter) == ticket) sleep_on(doorbell(waiter), ticket, deadline);
 }
 
-void RingChannel::ring(Seat seat) {
-  bell(seat).fetch_add(1, std::memory_order_acq_rel);
-  wake_all(bell(seat));
+void RingChannel::ring(Waiter waiter) {
+  doorbell(waiter).fetch_add(1, std::memory_order_acq_rel);
+  wake_all(doorbell(waiter));
 }
 
 }  // namespace hora::collectives

@@ -9,31 +9,31 @@
 #include <vector>
 
 #include "collectives/control/control_channel.h"
-#include "collectives/control/express_lane.h"
 #include "collectives/control/frame_buffer.h"
+#include "collectives/control/shm_fast_path.h"
 #include "collectives/memory/byte_ring.h"
 #include "collectives/memory/futex.h"
 #include "collectives/memory/segment.h"
 
 namespace hora::collectives {
 
-// One rank's bells, in shared memory.
-struct alignas(128) BellLine {
-  std::atomic<std::uint32_t> asleep;  // 0: awake; else the Seat whose bell is to be rung
-  std::atomic<std::uint32_t> bells[2];
+// One rank's doorbells, in shared memory.
+struct alignas(128) DoorbellLine {
+  std::atomic<std::uint32_t> asleep;  // 0: awake; else the Waiter whose doorbell is to be rung
+  std::atomic<std::uint32_t> doorbells[2];
 };
 
 // Where everything lies in the segment; the same on every rank.
 struct RingLayout {
   int size = 1;
   std::size_t bytes() const;
-  BellLine* bell(void* base, int rank) const;
+  DoorbellLine* doorbell(void* base, int rank) const;
   ByteRing::Memory* to_worker(void* base, int rank) const;
   ByteRing::Memory* to_coordinator(void* base, int rank) const;
-  void* lane(void* base) const;
+  void* fast_path(void* base) const;
 };
 
-class RingChannel final : public ControlChannel, public Seats {
+class RingChannel final : public ControlChannel, public Waiters {
  public:
   // `links`: the star among all ranks of the world, nothing in flight. `spin`: there is a core for
   // each rank.
@@ -46,21 +46,21 @@ class RingChannel final : public ControlChannel, public Seats {
   void wake() override;
   void hang_up() override { links_->hang_up(); }
   std::vector<int> liveness_fds() const override { return links_->liveness_fds(); }
-  Seats* seats() override { return this; }
-  Lane* lane() override { return &lane_; }
+  Waiters* waiters() override { return this; }
+  FastPath* fast_path() override { return &fast_path_; }
 
-  std::uint32_t ticket_of(Seat seat) const override;
+  std::uint32_t ticket_of(Waiter waiter) const override;
   bool watch() override;
-  bool lie_down(Seat seat) override;
-  void get_up() override;
-  void sleep(Seat seat, std::uint32_t ticket, Deadline deadline) override;
-  void ring(Seat seat) override;
-  void sit(Seat seat) override { seat_ = seat; }
+  bool park(Waiter waiter) override;
+  void unpark() override;
+  void sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) override;
+  void ring(Waiter waiter) override;
+  void set_driver(Waiter waiter) override { waiter_ = waiter; }
 
  private:
   struct Peer {
     int rank = 0;
-    BellLine* bell = nullptr;
+    DoorbellLine* doorbell = nullptr;
     ByteRing in;
     ByteRing out;
     FrameBuffer frames;
@@ -71,25 +71,25 @@ class RingChannel final : public ControlChannel, public Seats {
   };
 
   Peer* find(int rank);
-  void call(BellLine& line) const;
+  void call(DoorbellLine& line) const;
   void push_backlog(Peer& peer);
   static void drop_backlog(Peer& peer);
   void read_from(Peer& peer, std::vector<Incoming>& messages);
   void ask_links(std::vector<Incoming>& messages);
   bool something_came();
   Deadline next_look(Deadline deadline) const;
-  std::atomic<std::uint32_t>& bell(Seat seat) const;
+  std::atomic<std::uint32_t>& doorbell(Waiter waiter) const;
 
   std::unique_ptr<ControlChannel> links_;
   Segment segment_;
   Spinner spinner_;
-  BellLine* own_;
-  ExpressLane lane_;
+  DoorbellLine* own_;
+  ShmFastPath fast_path_;
   std::vector<Peer> peers_;
   std::vector<Incoming> early_;  // what the links brought besides ends
   std::atomic<bool> woken_{false};
   bool somebody_is_gone_ = false;
-  Seat seat_ = Seat::kThread;
+  Waiter waiter_ = Waiter::kThread;
 };
 
 }  // namespace hora::collectives

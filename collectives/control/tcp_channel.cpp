@@ -17,7 +17,7 @@ namespace hora::collectives {
 namespace {
 
 constexpr std::uint32_t kWakeUp = 0xFFFFFFFFu;
-constexpr std::uint32_t kBell = 0xFFFFFFFEu;
+constexpr std::uint32_t kDoorbell = 0xFFFFFFFEu;
 
 // Rounded up: a wait must not end before its deadline.
 int milliseconds_until(Deadline deadline) {
@@ -76,12 +76,12 @@ Status TcpChannel::take_peer(TcpChannel& from, int rank, int as) {
   return Ok{};
 }
 
-void TcpChannel::watch_bell(os::Fd reading_end) {
-  bell_ = std::move(reading_end);
+void TcpChannel::watch_doorbell(os::Fd reading_end) {
+  doorbell_ = std::move(reading_end);
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u32 = kBell;
-  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, bell_.get(), &event);
+  event.data.u32 = kDoorbell;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, doorbell_.get(), &event);
 }
 
 TcpChannel::Peer* TcpChannel::find(int rank) {
@@ -198,9 +198,9 @@ std::vector<Incoming> TcpChannel::poll(Deadline deadline) {
       }
       continue;
     }
-    if (index == kBell) {
+    if (index == kDoorbell) {
       char rings[64];
-      [[maybe_unused]] const ssize_t ignored = ::read(bell_.get(), rings, sizeof rings);
+      [[maybe_unused]] const ssize_t ignored = ::read(doorbell_.get(), rings, sizeof rings);
       continue;
     }
     Peer& peer = peers_[index];

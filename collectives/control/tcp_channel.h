@@ -22,7 +22,7 @@ class TcpChannel final : public ControlChannel {
   // to those that were added: so its silence is noticed sooner, and hang_up() leaves it alone.
   Status take_peer(TcpChannel& from, int rank, int as);
   // Once: poll() returns when something is written into that pipe.
-  void watch_bell(os::Fd reading_end);
+  void watch_doorbell(os::Fd reading_end);
   // Readable when poll() has something to do.
   int waiting_fd() const { return epoll_.get(); }
 
@@ -59,7 +59,7 @@ class TcpChannel final : public ControlChannel {
   std::vector<Peer> peers_;
   os::Fd epoll_;
   os::Fd wake_up_;
-  os::Fd bell_;
+  os::Fd doorbell_;
 };
 
 }  // namespace hora::collectives

@@ -18,7 +18,7 @@ namespace hora::collectives {
 namespace {
 
 // worker: HELLO version job rank size nonce          coordinator: CHALLENGE nonce proof
-// worker: PROOF proof introduction                   coordinator: WELCOME all introductions
+// worker: PROOF proof rank_info                   coordinator: WELCOME all rank_infos
 // Either side may answer REFUSED text instead and hang up.
 enum MessageKind : std::uint8_t { kHello = 1, kChallenge, kProof, kWelcome, kRefused };
 
@@ -29,7 +29,7 @@ constexpr std::uint32_t kLargestHello = 4096;  // from whoever connects
 constexpr std::uint32_t kLargestProof = 1 << 20;
 // Connections that may be on their way beside those of the ranks: strangers can take no more of our
 // memory and descriptors.
-constexpr std::size_t kMostStrangers = 256;
+constexpr std::size_t kMaxUnauthenticated = 256;
 
 std::string refusal(std::string_view text) {
   WireWriter out;
@@ -71,8 +71,8 @@ class Gathering {
 
  private:
   Result<ControlWorld> gather(Deadline deadline) {
-    world_.introductions.assign(static_cast<std::size_t>(self_.size), {});
-    world_.introductions[0] = self_.introduction;
+    world_.rank_infos.assign(static_cast<std::size_t>(self_.size), {});
+    world_.rank_infos[0] = self_.rank_info;
     auto channel = std::make_unique<TcpChannel>();
     while (count_ < self_.size - 1) {
       HORA_TRY(wait(deadline));
@@ -84,7 +84,7 @@ class Gathering {
     }
     WireWriter welcome;
     welcome.u8(kWelcome);
-    for (const std::string& each : world_.introductions) welcome.text(each);
+    for (const std::string& each : world_.rank_infos) welcome.text(each);
     const std::string bytes = welcome.take();
     for (int rank = 1; rank < self_.size; ++rank) {
       Candidate& candidate = joined_[static_cast<std::size_t>(rank)];
@@ -138,7 +138,7 @@ class Gathering {
         return std::move(accepted).error().with_context("accepting a rank");
       }
       if (!accepted->has_value()) return Ok{};
-      if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMostStrangers)
+      if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMaxUnauthenticated)
         turn_one_away();
       Candidate candidate;
       candidate.socket = std::move((*accepted)->fd);
@@ -246,7 +246,7 @@ class Gathering {
     WireReader in(bytes);
     const bool proof = in.u8() == kProof;
     const std::string given = in.text();
-    std::string introduction = in.text();
+    std::string rank_info = in.text();
     const std::string expected = handshake_proof(self_.token, "worker", candidate.worker_nonce,
                                                  candidate.own_nonce, candidate.rank);
     if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {
@@ -256,7 +256,7 @@ class Gathering {
     if (joined_[at].socket.valid()) {
       return refuse(candidate, "another process is rank " + std::to_string(at) + " already");
     }
-    world_.introductions[at] = std::move(introduction);
+    world_.rank_infos[at] = std::move(rank_info);
     joined_[at] = std::move(candidate);
     candidate.over = true;
     ++count_;
@@ -342,7 +342,7 @@ Result<ControlWorld> converse(Conversation& talk, const ControlIdentity& self) {
   WireWriter proof;
   proof.u8(kProof);
   proof.text(handshake_proof(self.token, "worker", nonce, their_nonce, self.rank));
-  proof.text(self.introduction);
+  proof.text(self.rank_info);
   HORA_TRY(talk.say(proof.take()));
 
   auto welcome = talk.hear();
@@ -350,7 +350,7 @@ Result<ControlWorld> converse(Conversation& talk, const ControlIdentity& self) {
   in = expect(*welcome, kWelcome);
   if (!in) return std::move(in).error();
   ControlWorld world;
-  for (int rank = 0; rank < self.size; ++rank) world.introductions.push_back(in->text());
+  for (int rank = 0; rank < self.size; ++rank) world.rank_infos.push_back(in->text());
   if (!in->ok()) return make_error(ErrorCode::kFailed, "rank 0 sent a malformed welcome");
   return world;
 }

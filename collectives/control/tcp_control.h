@@ -18,13 +18,13 @@ struct ControlIdentity {
   int rank = 0;
   int size = 1;
   std::string job;
-  std::string token;         // a secret; may be empty
-  std::string introduction;  // what the others are to know of this rank, opaque here
+  std::string token;      // a secret; may be empty
+  std::string rank_info;  // what the others are to know of this rank, opaque here
 };
 
 struct ControlWorld {
   std::unique_ptr<ControlChannel> channel;
-  std::vector<std::string> introductions;  // by rank
+  std::vector<std::string> rank_infos;  // by rank
 };
 
 // A listening socket for the workers, before its address is published.

@@ -109,7 +109,7 @@ Result<void*> find(Kind kind, std::size_t bytes, const Offer& offer) {
 // One way of sharing, tried by all ranks together. The mapping, or null and why not, the same on
 // all ranks; an error when the ranks cannot even talk.
 Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index, std::size_t bytes,
-                      const Meeting& meet, std::string& why_not) {
+                      const Allgather& allgather, std::string& why_not) {
   Offer offer;
   os::Fd fd;
   Result<void*> data = static_cast<void*>(nullptr);
@@ -124,7 +124,7 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
   const auto forget = [&] {
     if (data && *data != nullptr) munmap(*data, bytes);
   };
-  auto offers = meet({reinterpret_cast<const char*>(&offer), sizeof offer});
+  auto offers = allgather({reinterpret_cast<const char*>(&offer), sizeof offer});
   if (offers && offers->front().size() == sizeof offer) {
     std::memcpy(&offer, offers->front().data(), sizeof offer);
   } else if (offers) {
@@ -135,7 +135,7 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
     data = find(kind, bytes, offer);
     if (!data) mine = data.error().message;
   }
-  auto outcomes = offers ? meet(mine) : std::move(offers);
+  auto outcomes = offers ? allgather(mine) : std::move(offers);
   clean_up();
   if (!outcomes) {
     forget();
@@ -149,7 +149,7 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
   }
   // Everybody has looked at the nonce. Nobody uses the memory before it is gone: one more round.
   if (index == 0) std::memset(*data, 0, sizeof offer.nonce);
-  if (auto last = meet(""); !last) {
+  if (auto last = allgather(""); !last) {
     forget();
     return std::move(last).error();
   }
@@ -175,10 +175,10 @@ Segment::~Segment() {
 }
 
 Result<Segment> Segment::open(std::span<const std::int32_t> ranks, int index, std::size_t bytes,
-                              const Meeting& meet) {
+                              const Allgather& allgather) {
   std::string why_not;
   for (Kind kind : {Kind::kAnonymous, Kind::kNamed}) {
-    auto data = attempt(kind, ranks, index, bytes, meet, why_not);
+    auto data = attempt(kind, ranks, index, bytes, allgather, why_not);
     if (!data) return std::move(data).error();
     if (*data != nullptr) return Segment(*data, bytes, kind == Kind::kNamed);
   }

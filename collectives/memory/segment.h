@@ -13,7 +13,7 @@
 namespace hora::collectives {
 
 // Gives a text to every rank of a group and answers theirs, by index. Collective.
-using Meeting = std::function<Result<std::vector<std::string>>(const std::string&)>;
+using Allgather = std::function<Result<std::vector<std::string>>(const std::string&)>;
 
 class Segment {
  public:
@@ -28,7 +28,7 @@ class Segment {
   // without a name in any file system when this returns. An error on all ranks when one of them
   // cannot.
   static Result<Segment> open(std::span<const std::int32_t> ranks, int index, std::size_t bytes,
-                              const Meeting& meet);
+                              const Allgather& allgather);
   // For one process alone.
   static Result<Segment> open_private(std::size_t bytes);
 

@@ -118,31 +118,31 @@ bool decode_request(WireReader& in, Request& request) {
   return in.ok();
 }
 
-void encode_verdict(WireWriter& out, const Verdict& verdict, int receiver) {
-  out.u8(static_cast<std::uint8_t>(verdict.status));
-  if (verdict.status != HORA_OK) out.text(verdict.error);
-  encode_request(out, verdict.agreed);
-  if (verdict.all_splits.empty()) {
-    out.integers(verdict.numbers);
+void encode_response(WireWriter& out, const Response& response, int receiver) {
+  out.u8(static_cast<std::uint8_t>(response.status));
+  if (response.status != HORA_OK) out.text(response.error);
+  encode_request(out, response.agreed);
+  if (response.all_splits.empty()) {
+    out.integers(response.numbers);
   } else {
     std::size_t size = 1;
-    while (size * size < verdict.all_splits.size()) ++size;
+    while (size * size < response.all_splits.size()) ++size;
     out.varint(size);
     for (std::size_t sender = 0; sender < size; ++sender) {
-      out.integer(verdict.all_splits[sender * size + static_cast<std::size_t>(receiver)]);
+      out.integer(response.all_splits[sender * size + static_cast<std::size_t>(receiver)]);
     }
   }
-  out.integers(verdict.joined);
+  out.integers(response.joined);
 }
 
-bool decode_verdict(WireReader& in, Verdict& verdict) {
+bool decode_response(WireReader& in, Response& response) {
   const std::uint8_t status = in.u8();
   if (status > HORA_INTERNAL) return false;
-  verdict.status = static_cast<hora_status>(status);
-  if (verdict.status != HORA_OK) verdict.error = in.text();
-  if (!decode_request(in, verdict.agreed)) return false;
-  verdict.numbers = in.integers<std::int64_t>();
-  verdict.joined = in.integers<std::int32_t>();
+  response.status = static_cast<hora_status>(status);
+  if (response.status != HORA_OK) response.error = in.text();
+  if (!decode_request(in, response.agreed)) return false;
+  response.numbers = in.integers<std::int64_t>();
+  response.joined = in.integers<std::int32_t>();
   return in.ok();
 }
 

@@ -14,7 +14,7 @@ void encode_request(WireWriter& out, const Request& request);
 bool decode_request(WireReader& in, Request& request);
 
 // `receiver` is the set index of the rank that the bytes are for (it decides an alltoall's column).
-void encode_verdict(WireWriter& out, const Verdict& verdict, int receiver);
-bool decode_verdict(WireReader& in, Verdict& verdict);
+void encode_response(WireWriter& out, const Response& response, int receiver);
+bool decode_response(WireReader& in, Response& response);
 
 }  // namespace hora::collectives

@@ -70,10 +70,10 @@ Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& re
 void Coordinator::add(int rank, Request request, TimePoint now) {
   last_asked_[static_cast<std::size_t>(rank)].note(request, now);
   if (request.action == Action::kShutdown) {
-    Verdict verdict;
-    verdict.agreed = std::move(request);
-    verdict.numbers = {rank};
-    immediate_.push_back(std::move(verdict));
+    Response response;
+    response.agreed = std::move(request);
+    response.numbers = {rank};
+    immediate_.push_back(std::move(response));
     return;
   }
   const auto found = sets_.find(request.process_set);
@@ -181,11 +181,11 @@ void Coordinator::join(Set& set, std::int32_t id, int rank) {
   std::sort(complete.begin(), complete.end());
   for (const auto& [unused, key] : complete) arrive(set, key);
   if (set.joined_count < static_cast<int>(set.ranks.size())) return;
-  Verdict verdict;
-  verdict.agreed.action = Action::kJoin;
-  verdict.agreed.process_set = id;
-  verdict.numbers = {rank};
-  immediate_.push_back(std::move(verdict));
+  Response response;
+  response.agreed.action = Action::kJoin;
+  response.agreed.process_set = id;
+  response.numbers = {rank};
+  immediate_.push_back(std::move(response));
   std::fill(set.joined.begin(), set.joined.end(), 0);
   set.joined_count = 0;
 }
@@ -221,29 +221,29 @@ std::string unsupported_with_joined(const Request& request) {
 
 }  // namespace
 
-Verdict Coordinator::conclude(std::int32_t id, Entry entry) {
-  Verdict verdict;
-  verdict.agreed = std::move(entry.first);
-  verdict.agreed.process_set = id;
-  verdict.joined = std::move(entry.joined);
-  if (entry.mismatch.empty() && !verdict.joined.empty()) {
-    entry.mismatch = unsupported_with_joined(verdict.agreed);
+Response Coordinator::conclude(std::int32_t id, Entry entry) {
+  Response response;
+  response.agreed = std::move(entry.first);
+  response.agreed.process_set = id;
+  response.joined = std::move(entry.joined);
+  if (entry.mismatch.empty() && !response.joined.empty()) {
+    entry.mismatch = unsupported_with_joined(response.agreed);
   }
   if (!entry.mismatch.empty()) {
-    verdict.status = HORA_MISMATCH;
-    verdict.error = std::move(entry.mismatch);
-    return verdict;
+    response.status = HORA_MISMATCH;
+    response.error = std::move(entry.mismatch);
+    return response;
   }
-  verdict.numbers = std::move(entry.rows);
+  response.numbers = std::move(entry.rows);
   for (const auto& splits : entry.splits) {
-    verdict.all_splits.insert(verdict.all_splits.end(), splits.begin(), splits.end());
+    response.all_splits.insert(response.all_splits.end(), splits.begin(), splits.end());
   }
-  verdict.agreed.splits.clear();
-  if (verdict.agreed.action == Action::kAddProcessSet ||
-      verdict.agreed.action == Action::kRemoveProcessSet) {
-    conclude_world_action(verdict);
+  response.agreed.splits.clear();
+  if (response.agreed.action == Action::kAddProcessSet ||
+      response.agreed.action == Action::kRemoveProcessSet) {
+    conclude_world_action(response);
   }
-  return verdict;
+  return response;
 }
 
 bool Coordinator::set_in_use(const std::vector<std::int32_t>& ranks) const {
@@ -251,19 +251,19 @@ bool Coordinator::set_in_use(const std::vector<std::int32_t>& ranks) const {
                      [&](const auto& each) { return each.second.ranks == ranks; });
 }
 
-void Coordinator::conclude_world_action(Verdict& verdict) {
-  if (verdict.agreed.action == Action::kRemoveProcessSet) {
-    sets_.erase(static_cast<std::int32_t>(verdict.agreed.shape.at(0)));
+void Coordinator::conclude_world_action(Response& response) {
+  if (response.agreed.action == Action::kRemoveProcessSet) {
+    sets_.erase(static_cast<std::int32_t>(response.agreed.shape.at(0)));
     return;
   }
-  std::vector<std::int32_t> ranks(verdict.agreed.shape.begin(), verdict.agreed.shape.end());
+  std::vector<std::int32_t> ranks(response.agreed.shape.begin(), response.agreed.shape.end());
   if (set_in_use(ranks)) {
-    verdict.status = HORA_INVALID_ARGUMENT;
-    verdict.error =
-        "a process set of the ranks " + format_shape(verdict.agreed.shape) + " exists already";
+    response.status = HORA_INVALID_ARGUMENT;
+    response.error =
+        "a process set of the ranks " + format_shape(response.agreed.shape) + " exists already";
     return;
   }
-  verdict.numbers = {add_set(std::move(ranks))};
+  response.numbers = {add_set(std::move(ranks))};
 }
 
 std::optional<Coordinator::TimePoint> Coordinator::wait_for_more(TimePoint now,
@@ -283,7 +283,7 @@ std::optional<Coordinator::TimePoint> Coordinator::wait_for_more(TimePoint now,
       bytes += tensor_bytes(entry.first);
     }
     for (const std::uint64_t number : set.ready_counts) {
-      const Verdict& known = *find_count(set.counts, number)->known;
+      const Response& known = *find_count(set.counts, number)->known;
       if (known.agreed.action != Action::kAllreduce) return std::nullopt;
       bytes += tensor_bytes(known.agreed);
     }
@@ -303,7 +303,7 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
   for (const auto& [id, set] : sets_) ids.push_back(id);
   for (std::int32_t id : ids) {
     const auto found = sets_.find(id);
-    if (found == sets_.end()) continue;  // a removal among the world's verdicts
+    if (found == sets_.end()) continue;  // a removal among the world's responses
     Set& set = found->second;
     end_broken_groups(set);
     for (const std::uint64_t number : set.ready_counts) {
@@ -314,20 +314,20 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
     for (const std::string& key : std::exchange(set.ready, {})) {
       auto node = set.entries.extract(key);
       const std::uint64_t order = node.mapped().order;
-      auto verdict = std::make_unique<Verdict>(conclude(id, std::move(node.mapped())));
-      ready.push_back({0, nullptr, std::move(verdict), order});
+      auto response = std::make_unique<Response>(conclude(id, std::move(node.mapped())));
+      ready.push_back({0, nullptr, std::move(response), order});
     }
   }
   const auto before = [](const Ready& a, const Ready& b) {
-    const int left = a.verdict().agreed.priority;
-    const int right = b.verdict().agreed.priority;
+    const int left = a.response().agreed.priority;
+    const int right = b.response().agreed.priority;
     return left != right ? left > right : a.order < b.order;
   };
   if (!std::is_sorted(ready.begin(), ready.end(), before)) {
     std::stable_sort(ready.begin(), ready.end(), before);
   }
-  for (Verdict& verdict : std::exchange(immediate_, {})) {
-    ready.push_back({0, nullptr, std::make_unique<Verdict>(std::move(verdict)), 0});
+  for (Response& response : std::exchange(immediate_, {})) {
+    ready.push_back({0, nullptr, std::make_unique<Response>(std::move(response)), 0});
   }
   return ready;
 }

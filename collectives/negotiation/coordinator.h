@@ -1,7 +1,7 @@
-// The table of who has asked for what. One rank of the world keeps it for all; the verdicts that it
-// gives are executed by every rank of the set in the order given.
+// The table of who has asked for what. One rank of the world keeps it for all; the responses that
+// it gives are executed by every rank of the set in the order given.
 //
-// Pure: messages in, verdicts out. Time comes in as an argument.
+// Pure: messages in, responses out. Time comes in as an argument.
 #pragma once
 
 #include <chrono>
@@ -34,7 +34,7 @@ class Coordinator {
   // The same, by the number under which `known` was agreed on before. While all ranks ask by it
   // they are only counted: they cannot disagree. False when the rank had no part in `known`.
   // `known` stays where it is until spell_out().
-  bool add_known(int rank, std::uint64_t number, const Verdict& known, TimePoint now);
+  bool add_known(int rank, std::uint64_t number, const Response& known, TimePoint now);
   // The number is to mean nothing from now on, or somebody asks for the same name in full, which is
   // to be added next: whoever has asked by the number has asked in full.
   void spell_out(std::int32_t set, std::uint64_t number);
@@ -42,11 +42,11 @@ class Coordinator {
   // What has become ready, and under which number it was asked for; 0: not by all under one.
   struct Ready {
     std::uint64_t number = 0;
-    const Verdict* known = nullptr;  // of the number
-    std::unique_ptr<Verdict> made;   // without one
+    const Response* known = nullptr;  // of the number
+    std::unique_ptr<Response> made;   // without one
     std::uint64_t order = 0;
 
-    const Verdict& verdict() const { return known != nullptr ? *known : *made; }
+    const Response& response() const { return known != nullptr ? *known : *made; }
   };
   // Since the last call, larger priorities first, otherwise in the order in which it became ready.
   std::vector<Ready> take_ready();
@@ -99,7 +99,7 @@ class Coordinator {
   // Who has asked for what by its number.
   struct Count {
     std::uint64_t number = 0;
-    const Verdict* known = nullptr;
+    const Response* known = nullptr;
     TimePoint since;
     std::uint64_t order = 0;  // 0: not ready
     int arrived = 0;
@@ -145,8 +145,8 @@ class Coordinator {
   void add_in_full(Set& set, int rank, Request request, TimePoint now);
   void spell_out(Set& set, const Count& count);
   void spell_all_out(Set& set);
-  Verdict conclude(std::int32_t id, Entry entry);
-  void conclude_world_action(Verdict& verdict);
+  Response conclude(std::int32_t id, Entry entry);
+  void conclude_world_action(Response& response);
   bool set_in_use(const std::vector<std::int32_t>& ranks) const;
 
   int world_size_;
@@ -154,7 +154,7 @@ class Coordinator {
   std::int32_t next_set_ = 1;
   std::uint64_t next_order_ = 0;
   std::optional<TimePoint> waiting_since_;  // wait_for_more() first said so
-  std::vector<Verdict> immediate_;          // verdicts that need no counting
+  std::vector<Response> immediate_;         // responses that need no counting
   std::vector<Asked> last_asked_;           // by rank; no name: nothing yet
   Asked last_of_all_;
 };

@@ -25,7 +25,7 @@ bool Coordinator::Count::has(std::size_t index) const {
   return (word >> (index % 64) & 1) != 0;
 }
 
-bool Coordinator::add_known(int rank, std::uint64_t number, const Verdict& known, TimePoint now) {
+bool Coordinator::add_known(int rank, std::uint64_t number, const Response& known, TimePoint now) {
   const auto found = sets_.find(known.agreed.process_set);
   if (found == sets_.end()) return true;  // removed, which ended it on its rank
   Set& set = found->second;

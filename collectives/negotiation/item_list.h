@@ -1,4 +1,4 @@
-// A message that lists requests or verdicts, some in full and some by the number that the response
+// A message that lists requests or responses, some in full and some by the number that the response
 // cache gave them. Numbers that follow each other cost a bit or a byte each.  [pure]
 #pragma once
 

@@ -51,14 +51,14 @@ struct Request {
 };
 
 // What all ranks of a set do next, in this order on each of them.
-struct Verdict {
+struct Response {
   hora_status status = HORA_OK;  // HORA_OK: run it. Otherwise the operation ends with this
   std::string error;             // why, naming both sides; empty when HORA_OK
 
   // What was agreed. name, action and process_set find the rank's own request.
   Request agreed;
   // allgather: rows of each rank of the set. alltoall: rows from each rank to the receiver of this
-  // verdict. join: the global rank that came last. add process set: the new id. shutdown: who
+  // response. join: the global rank that came last. add process set: the new id. shutdown: who
   // asked, -1 for several.
   std::vector<std::int64_t> numbers;
   // Set indices of the ranks that have joined: they contribute the identity.
@@ -66,7 +66,7 @@ struct Verdict {
   // alltoall, on the coordinator only: the splits of all ranks, row-major [sender][receiver].
   std::vector<std::int64_t> all_splits;
 
-  friend bool operator==(const Verdict&, const Verdict&) = default;
+  friend bool operator==(const Response&, const Response&) = default;
 };
 
 }  // namespace hora::collectives

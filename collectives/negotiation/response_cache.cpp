@@ -6,9 +6,9 @@ namespace hora::collectives {
 
 namespace {
 
-bool is_cacheable(const Verdict& verdict) {
-  return verdict.status == HORA_OK && verdict.joined.empty() &&
-         moves_tensors(verdict.agreed.action);
+bool is_cacheable(const Response& response) {
+  return response.status == HORA_OK && response.joined.empty() &&
+         moves_tensors(response.agreed.action);
 }
 
 }  // namespace
@@ -28,10 +28,10 @@ CacheId ResponseCache::find(const Request& request, CacheId likely) const {
   return entry != nullptr && entry->takes_part && entry->mine == request ? entry->id : 0;
 }
 
-CacheId ResponseCache::find(const Verdict& verdict) const {
-  if (!is_cacheable(verdict)) return 0;
-  const Entry* entry = by_name(verdict.agreed.name);
-  return entry != nullptr && entry->verdict == verdict ? entry->id : 0;
+CacheId ResponseCache::find(const Response& response) const {
+  if (!is_cacheable(response)) return 0;
+  const Entry* entry = by_name(response.agreed.name);
+  return entry != nullptr && entry->response == response ? entry->id : 0;
 }
 
 CacheId ResponseCache::number_of(const std::string& name) const {
@@ -39,9 +39,9 @@ CacheId ResponseCache::number_of(const std::string& name) const {
   return entry == nullptr ? 0 : entry->id;
 }
 
-const Verdict* ResponseCache::verdict_of(CacheId id) const {
+const Response* ResponseCache::response_of(CacheId id) const {
   const Place* place = by_id(id);
-  return place == nullptr ? nullptr : &(*place)->verdict;
+  return place == nullptr ? nullptr : &(*place)->response;
 }
 
 void ResponseCache::learn_again(CacheId id, const Request* mine) {
@@ -51,38 +51,38 @@ void ResponseCache::learn_again(CacheId id, const Request* mine) {
   if (mine != nullptr) entries_.front().mine = *mine;
 }
 
-void ResponseCache::learn(const Verdict& verdict, const Request* mine,
+void ResponseCache::learn(const Response& response, const Request* mine,
                           const Forgetting& forgetting) {
-  if (capacity_ == 0 || !is_cacheable(verdict)) return;
-  if (const auto before = names_.find(verdict.agreed.name); before != names_.end()) {
+  if (capacity_ == 0 || !is_cacheable(response)) return;
+  if (const auto before = names_.find(response.agreed.name); before != names_.end()) {
     forget(before->second, forgetting);
   }
-  entries_.push_front({next_id_++, verdict, mine == nullptr ? Request{} : *mine, mine != nullptr});
-  names_[verdict.agreed.name] = entries_.begin();
+  entries_.push_front({next_id_++, response, mine == nullptr ? Request{} : *mine, mine != nullptr});
+  names_[response.agreed.name] = entries_.begin();
   ids_.insert(entries_.front().id, entries_.begin());
   if (entries_.size() > capacity_) forget(std::prev(entries_.end()), forgetting);
 }
 
 void ResponseCache::forget(Place place, const Forgetting& forgetting) {
   if (forgetting) forgetting(place->id);
-  names_.erase(place->verdict.agreed.name);
+  names_.erase(place->response.agreed.name);
   ids_.take(place->id, [&](const Place& each) { return each == place; });
   forgotten_.splice(forgotten_.begin(), entries_, place);
 }
 
-std::optional<Request> request_of(const Verdict& verdict, int index) {
+std::optional<Request> request_of(const Response& response, int index) {
   if (index < 0) return std::nullopt;
   const auto at = static_cast<std::size_t>(index);
-  Request request = verdict.agreed;
+  Request request = response.agreed;
   if (request.action == Action::kAllgather) {
-    if (at >= verdict.numbers.size() || request.shape.empty()) return std::nullopt;
-    request.shape[0] = verdict.numbers[at];
+    if (at >= response.numbers.size() || request.shape.empty()) return std::nullopt;
+    request.shape[0] = response.numbers[at];
   }
   if (request.action == Action::kAlltoall) {
     std::size_t size = 1;
-    while (size * size < verdict.all_splits.size()) ++size;
+    while (size * size < response.all_splits.size()) ++size;
     if (at >= size || request.shape.empty()) return std::nullopt;
-    const auto row = verdict.all_splits.begin() + static_cast<std::ptrdiff_t>(at * size);
+    const auto row = response.all_splits.begin() + static_cast<std::ptrdiff_t>(at * size);
     request.splits.assign(row, row + static_cast<std::ptrdiff_t>(size));
     request.shape[0] = 0;
     for (std::int64_t rows : request.splits) request.shape[0] += rows;

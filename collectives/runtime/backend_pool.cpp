@@ -5,8 +5,8 @@
 #include <new>
 
 #include "collectives/backends/hierarchical_backend.h"
+#include "collectives/backends/peer_links_backend.h"
 #include "collectives/backends/registry.h"
-#include "collectives/backends/transport_backend.h"
 
 namespace hora::collectives {
 
@@ -27,8 +27,8 @@ constexpr std::chrono::seconds kLibraryPatience{5};
 // ends when all bring their success.
 class SetServices final : public Services {
  public:
-  SetServices(Exchanger* exchanger, const ProcessSet& set, std::chrono::milliseconds patience)
-      : exchanger_(exchanger), set_(set), patience_(patience) {}
+  SetServices(OobAllgather* oob, const ProcessSet& set, std::chrono::milliseconds patience)
+      : oob_(oob), set_(set), patience_(patience) {}
 
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -38,7 +38,7 @@ class SetServices final : public Services {
     if (objection_.empty() && !broken_) {
       const Brings what = mine.empty() ? Brings::kSuccess : Brings::kObjection;
       patience_ += kLibraryPatience;
-      static_cast<void>(meet(what, {std::string(1, static_cast<char>(what)) + mine}));
+      static_cast<void>(allgather(what, {std::string(1, static_cast<char>(what)) + mine}));
     }
     if (broken_) return *broken_;
     return objection_;
@@ -71,7 +71,7 @@ class SetServices final : public Services {
     for (std::size_t i = 0; i < (bytes_to_each ? set_.ranks.size() : 1); ++i) {
       parts.emplace_back(1, static_cast<char>(Brings::kData)).append(start + i * bytes, bytes);
     }
-    if (!meet(Brings::kData, std::move(parts))) {
+    if (!allgather(Brings::kData, std::move(parts))) {
       return error.set("%s", broken_ ? broken_->message.c_str() : objection_.c_str());
     }
     pointers_.clear();
@@ -86,11 +86,11 @@ class SetServices final : public Services {
   }
 
   // One round, to which this rank brings `what`. False: the creation has ended.
-  bool meet(Brings what, std::vector<std::string> parts) {
-    if (exchanger_ == nullptr) {
+  bool allgather(Brings what, std::vector<std::string> parts) {
+    if (oob_ == nullptr) {
       parts_ = std::move(parts);
     } else {
-      auto result = exchanger_->exchange(set_.id, set_.ranks, parts, Clock::now() + patience_);
+      auto result = oob_->exchange(set_.id, set_.ranks, parts, Clock::now() + patience_);
       if (!result) broken_ = std::move(result).error();
       if (broken_) return false;
       parts_ = std::move(*result);
@@ -110,7 +110,7 @@ class SetServices final : public Services {
     return out_of_step;
   }
 
-  Exchanger* exchanger_;
+  OobAllgather* oob_;
   const ProcessSet& set_;
   std::chrono::milliseconds patience_;
   std::vector<std::string> notes_;
@@ -121,7 +121,7 @@ class SetServices final : public Services {
   std::vector<std::size_t> lengths_;
 };
 
-// More than a transport alone, less than a library that knows the hosts by itself.
+// More than a links alone, less than a library that knows the hosts by itself.
 constexpr std::int32_t kHierarchicalScore = 120;
 
 std::string reason_of(const ErrorText& error) {
@@ -154,10 +154,9 @@ std::vector<std::string> usable_backends(const Settings& settings) {
   return usable;
 }
 
-BackendPool::BackendPool(const World& world, Exchanger* exchanger)
-    : world_(world), exchanger_(exchanger) {
+BackendPool::BackendPool(const World& world, OobAllgather* oob) : world_(world), oob_(oob) {
   std::vector<std::vector<std::string>> usable;
-  for (const Introduction& each : world.introductions) usable.push_back(each.backends);
+  for (const RankInfo& each : world.rank_infos) usable.push_back(each.backends);
   for (const std::string& id : agree_on_backends(usable, world.settings.backends)) {
     const BackendRow* row = find_backend_row(id);
     if (row == nullptr) continue;
@@ -169,7 +168,7 @@ BackendPool::BackendPool(const World& world, Exchanger* exchanger)
 
 BackendPool::~BackendPool() {
   for (Entry& entry : entries_) {
-    if (entry.transport != nullptr) entry.transport->destroy();
+    if (entry.links != nullptr) entry.links->destroy();
   }
 }
 
@@ -207,21 +206,21 @@ bool BackendPool::wanted_for(const Entry& entry, const ProcessSet& set) const {
 // All ranks of the world say what they know of the attempt of some: its first objection, which
 // names its rank. Empty: all well.
 Result<std::string> BackendPool::first_objection(const std::string& mine) {
-  if (exchanger_ == nullptr) return mine;
+  if (oob_ == nullptr) return mine;
   std::vector<std::int32_t> all;
   for (int rank = 0; rank < world_.settings.size; ++rank) all.push_back(rank);
   const Deadline deadline = Clock::now() + world_.settings.start_timeout;
-  auto votes = exchanger_->exchange(0, all, {mine}, deadline);
+  auto votes = oob_->exchange(0, all, {mine}, deadline);
   if (!votes) return std::move(votes).error();
   const auto objects = [](const std::string& vote) { return !vote.empty(); };
   const auto first = std::find_if(votes->begin(), votes->end(), objects);
   return first == votes->end() ? std::string() : *first;
 }
 
-Status BackendPool::equip(ProcessSet& set) {
-  Status equipped = make_backends(set);
-  if (!equipped) strip(set);  // the set goes with its error, and what it has is not to be aborted
-  return equipped;
+Status BackendPool::create_backends(ProcessSet& set) {
+  Status created = make_backends(set);
+  if (!created) destroy_backends(set);  // the set goes with its error, and what it has is not to be aborted
+  return created;
 }
 
 Status BackendPool::make_backends(ProcessSet& set) {
@@ -267,14 +266,14 @@ void BackendPool::keep(ProcessSet& set, const std::string& id, BackendPtr backen
 }
 
 Status BackendPool::compose(ProcessSet& set) {
-  const Introduction& agreed = world_.introductions.front();
+  const RankInfo& agreed = world_.rank_infos.front();
   std::vector<std::int32_t> hosts;
   for (std::int32_t rank : set.ranks) hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
   Entry* within = nullptr;
   Entry* between = nullptr;
   for (Entry& entry : entries_) {
     if (!entry.dropped && entry.id == "shm") within = &entry;
-    if (!entry.dropped && entry.transport != nullptr) between = &entry;
+    if (!entry.dropped && entry.links != nullptr) between = &entry;
   }
   const Hierarchy plan = plan_hierarchy(set.ranks, hosts, std::max(set.index, 0));
   const bool allreduce = agreed.hierarchical_allreduce != Choice::kOff;
@@ -286,17 +285,17 @@ Status BackendPool::compose(ProcessSet& set) {
   std::map<std::int32_t, std::vector<std::int32_t>> members;
   for (std::size_t i = 0; i < hosts.size(); ++i) members[hosts[i]].push_back(set.ranks[i]);
   for (const auto& [host, ranks] : members) {
-    exchanger_->define_scope(scope_within(set.id, host), ranks);
+    oob_->define_scope(scope_within(set.id, host), ranks);
   }
   Result<std::string> mine{std::string()};
   BackendPtr backend;
   if (set.index >= 0) {
-    mine = objection_to(create_composed(*within, *between->transport, set, plan), backend);
+    mine = objection_to(create_composed(*within, *between->links, set, plan), backend);
     if (!mine) return std::move(mine).error();
   }
   auto objection = first_objection(*mine);
   if (!objection) return std::move(objection).error();
-  for (const auto& [host, ranks] : members) exchanger_->forget_scope(scope_within(set.id, host));
+  for (const auto& [host, ranks] : members) oob_->forget_scope(scope_within(set.id, host));
   if (!objection->empty()) {
     const std::lock_guard<std::mutex> lock(mutex_);
     left_out_.emplace_back(kHierarchical, *objection);
@@ -314,7 +313,7 @@ Status BackendPool::compose(ProcessSet& set) {
   return Ok{};
 }
 
-Result<BackendPtr> BackendPool::create_composed(Entry& within, Transport& between,
+Result<BackendPtr> BackendPool::create_composed(Entry& within, PeerLinks& between,
                                                 const ProcessSet& set, const Hierarchy& plan) {
   Backend* local = nullptr;
   if (plan.local.size() > 1) {
@@ -331,11 +330,11 @@ Result<BackendPtr> BackendPool::create_composed(Entry& within, Transport& betwee
 
 Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   const bool is_transport = entry.descriptor->connect != nullptr;
-  ProcessSet all;  // a transport connects the whole world, once
+  ProcessSet all;  // a links connects the whole world, once
   for (int rank = 0; rank < world_.settings.size; ++rank) all.ranks.push_back(rank);
   all.index = world_.settings.rank;
   const ProcessSet& members = is_transport ? all : set;
-  SetServices services(exchanger_, members, world_.settings.start_timeout);
+  SetServices services(oob_, members, world_.settings.start_timeout);
   std::vector<std::int32_t> hosts;
   for (std::int32_t rank : members.ranks) {
     hosts.push_back(world_.hosts[static_cast<std::size_t>(rank)]);
@@ -370,19 +369,19 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
     }
     return backend;
   }
-  if (entry.transport == nullptr) {
-    Transport* const transport = entry.descriptor->connect(context, error);
-    if (Status all_well = conclude(transport != nullptr); !all_well) {
-      if (transport != nullptr) transport->destroy();
+  if (entry.links == nullptr) {
+    PeerLinks* const links = entry.descriptor->connect(context, error);
+    if (Status all_well = conclude(links != nullptr); !all_well) {
+      if (links != nullptr) links->destroy();
       return std::move(all_well).error();
     }
-    entry.transport = transport;
+    entry.links = links;
     const std::lock_guard<std::mutex> lock(mutex_);
-    transports_.push_back(entry.transport);
-    if (aborted_) entry.transport->abort();
+    links_.push_back(entry.links);
+    if (aborted_) entry.links->abort();
   }
   if (set.index < 0) return BackendPtr();
-  return BackendPtr(make_transport_backend(*entry.transport, set.ranks, set.index, set.id, {}));
+  return BackendPtr(make_peer_links_backend(*entry.links, set.ranks, set.index, set.id, {}));
 }
 
 void BackendPool::drop(Entry& entry, std::string why) {
@@ -392,7 +391,7 @@ void BackendPool::drop(Entry& entry, std::string why) {
   left_out_.emplace_back(entry.id, std::move(why));
 }
 
-void BackendPool::strip(ProcessSet& set) {
+void BackendPool::destroy_backends(ProcessSet& set) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [id, backend] : set.backends) std::erase(live_, backend.get());
@@ -424,7 +423,7 @@ void BackendPool::abort_all() {
   const std::lock_guard<std::mutex> lock(mutex_);
   aborted_ = true;
   for (Backend* backend : live_) backend->abort();
-  for (Transport* transport : transports_) transport->abort();
+  for (PeerLinks* links : links_) links->abort();
 }
 
 }  // namespace hora::collectives

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "collectives/backends/hierarchy.h"
-#include "collectives/control/exchanger.h"
-#include "collectives/runtime/introduction.h"
+#include "collectives/control/oob_allgather.h"
 #include "collectives/runtime/process_set.h"
+#include "collectives/runtime/rank_info.h"
 #include "collectives/runtime/settings.h"
 #include "collectives/selection/select.h"
 
@@ -22,23 +22,23 @@ std::vector<std::string> usable_backends(const Settings& settings);
 // Where this process is in the world; fixed after the ranks have met.
 struct World {
   Settings settings;
-  std::vector<Introduction> introductions;  // by rank
-  std::vector<std::int32_t> hosts;          // host number by rank
-  std::string address;                      // own, numeric, towards the other hosts
+  std::vector<RankInfo> rank_infos;  // by rank
+  std::vector<std::int32_t> hosts;   // host number by rank
+  std::string address;               // own, numeric, towards the other hosts
 };
 
 class BackendPool {
  public:
-  // `exchanger` may be null in a world of one.
-  BackendPool(const World& world, Exchanger* exchanger);
+  // `oob` may be null in a world of one.
+  BackendPool(const World& world, OobAllgather* oob);
   ~BackendPool();
   BackendPool(const BackendPool&) = delete;
   BackendPool& operator=(const BackendPool&) = delete;
 
   // Collective over the world, also for ranks that are not members. A backend that cannot be made
   // on one rank is left out on all of them. An error when none is left for a set.
-  Status equip(ProcessSet& set);
-  void strip(ProcessSet& set);
+  Status create_backends(ProcessSet& set);
+  void destroy_backends(ProcessSet& set);
 
   const SelectionTable& table() const { return table_; }
   // Agreed backends that are in use, by id; and why others are not. For people.
@@ -56,15 +56,15 @@ class BackendPool {
   struct Entry {
     std::string id;
     const BackendDescriptor* descriptor = nullptr;
-    Transport* transport = nullptr;  // of the world, once connected
+    PeerLinks* links = nullptr;  // of the world, once connected
     bool dropped = false;
   };
 
   Status make_backends(ProcessSet& set);
   Result<BackendPtr> create(Entry& entry, const ProcessSet& set);
-  // Out of one backend within hosts and a transport between them, where the set can gain by it.
+  // Out of one backend within hosts and a links between them, where the set can gain by it.
   Status compose(ProcessSet& set);
-  Result<BackendPtr> create_composed(Entry& within, Transport& between, const ProcessSet& set,
+  Result<BackendPtr> create_composed(Entry& within, PeerLinks& between, const ProcessSet& set,
                                      const Hierarchy& plan);
   void keep(ProcessSet& set, const std::string& id, BackendPtr backend);
   Result<std::string> first_objection(const std::string& mine);
@@ -73,12 +73,12 @@ class BackendPool {
   void rebuild_table();
 
   const World& world_;
-  Exchanger* exchanger_;
+  OobAllgather* oob_;
   std::vector<Entry> entries_;
   SelectionTable table_;
   mutable std::mutex mutex_;    // guards what follows
   std::vector<Backend*> live_;  // to abort
-  std::vector<Transport*> transports_;
+  std::vector<PeerLinks*> links_;
   std::vector<std::string> enabled_;
   std::vector<std::pair<std::string, std::string>> left_out_;
   std::vector<std::pair<std::string, std::string>> notes_;

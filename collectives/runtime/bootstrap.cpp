@@ -32,7 +32,7 @@ Result<std::string> address_by_route(const Settings& settings) {
 Result<std::string> find_own_address(Settings& settings) {
   if (settings.rendezvous_address.empty() && !process_variable(rendezvous::env::kSize)) {
     const std::string launcher = find_other_launcher(process_variable);
-    if (!launcher.empty()) return meet_by_launcher(settings, launcher);
+    if (!launcher.empty()) return bootstrap_by_launcher(settings, launcher);
   }
   if (settings.size == 1) return std::string();
   return settings.interface.empty() ? address_by_route(settings)

@@ -11,7 +11,7 @@
 #include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/quiet_thread.h"
+#include "rendezvous/os/service_thread.h"
 
 namespace hora::collectives {
 
@@ -26,21 +26,21 @@ std::chrono::seconds stall_limit(const Settings& settings) {
       .limit();
 }
 
-Introduction introduce(const Communicator::Start& start) {
-  Introduction introduction;
-  introduction.hostname = start.settings.hostname;
-  introduction.machine = start.machine.empty() ? machine_identity() : start.machine;
-  introduction.local_rank = start.settings.local_rank;
-  introduction.local_size = start.settings.local_size;
-  introduction.backends = usable_backends(start.settings);
-  introduction.process_sets = start.process_sets;
-  introduction.parameters = start.settings.parameters;
-  introduction.cache_capacity = start.settings.cache_capacity;
-  introduction.deterministic = start.settings.deterministic;
-  introduction.stall_limit_s = stall_limit(start.settings).count();
-  introduction.hierarchical_allreduce = start.settings.hierarchical_allreduce;
-  introduction.hierarchical_allgather = start.settings.hierarchical_allgather;
-  return introduction;
+RankInfo own_rank_info(const Communicator::Start& start) {
+  RankInfo rank_info;
+  rank_info.hostname = start.settings.hostname;
+  rank_info.machine = start.machine.empty() ? machine_identity() : start.machine;
+  rank_info.local_rank = start.settings.local_rank;
+  rank_info.local_size = start.settings.local_size;
+  rank_info.backends = usable_backends(start.settings);
+  rank_info.process_sets = start.process_sets;
+  rank_info.parameters = start.settings.parameters;
+  rank_info.cache_capacity = start.settings.cache_capacity;
+  rank_info.deterministic = start.settings.deterministic;
+  rank_info.stall_limit_s = stall_limit(start.settings).count();
+  rank_info.hierarchical_allreduce = start.settings.hierarchical_allreduce;
+  rank_info.hierarchical_allgather = start.settings.hierarchical_allgather;
+  return rank_info;
 }
 
 Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
@@ -65,7 +65,7 @@ Result<ControlWorld> meet_as_worker(const Communicator::Start& start, const Cont
   if (!published) {
     return std::move(published).error().with_context("waiting for rank 0 to start");
   }
-  if (*published == rendezvous::kVoidMeeting) {
+  if (*published == rendezvous::kVoidEpoch) {
     return make_error(ErrorCode::kUnavailable, "some of the ranks were lost before all had met");
   }
   auto coordinator = parse_endpoint(*published);
@@ -73,12 +73,12 @@ Result<ControlWorld> meet_as_worker(const Communicator::Start& start, const Cont
   return join_coordinator(*coordinator, self, deadline);
 }
 
-Result<ControlWorld> meet(const Communicator::Start& start, const Introduction& introduction) {
+Result<ControlWorld> bootstrap_world(const Communicator::Start& start, const RankInfo& rank_info) {
   const Settings& settings = start.settings;
   ControlIdentity self{settings.rank, settings.size, settings.job_id, settings.rendezvous_token,
-                       encode_introduction(introduction)};
+                       encode_rank_info(rank_info)};
   if (settings.size == 1) {
-    return ControlWorld{std::make_unique<TcpChannel>(), {self.introduction}};
+    return ControlWorld{std::make_unique<TcpChannel>(), {self.rank_info}};
   }
   const Deadline deadline = Clock::now() + settings.start_timeout;
   return settings.rank == 0 ? meet_as_coordinator(start, self, deadline)
@@ -99,19 +99,19 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   self->recorder_.flight().open(settings.flight_recorder, settings.local_rank,
                                 settings.worker < 0 ? settings.rank : settings.worker);
   offer_stacks(settings.flight_recorder, settings.local_rank);
-  auto control = meet(start, introduce(start));
+  auto control = bootstrap_world(start, own_rank_info(start));
   if (!control) return std::move(control).error();
   self->world_ = std::make_unique<World>();
   World& world = *self->world_;
   world.settings = std::move(start.settings);
   world.address = std::move(start.address);
-  for (const std::string& bytes : control->introductions) {
-    auto introduction = decode_introduction(bytes);
-    if (!introduction) return std::move(introduction).error();
-    world.introductions.push_back(std::move(*introduction));
+  for (const std::string& bytes : control->rank_infos) {
+    auto rank_info = decode_rank_info(bytes);
+    if (!rank_info) return std::move(rank_info).error();
+    world.rank_infos.push_back(std::move(*rank_info));
   }
-  world.hosts = number_hosts(world.introductions);
-  if (std::string problem = check_process_sets(world.introductions); !problem.empty()) {
+  world.hosts = number_hosts(world.rank_infos);
+  if (std::string problem = check_process_sets(world.rank_infos); !problem.empty()) {
     return make_error(ErrorCode::kUsage, std::move(problem));
   }
   self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->recorder_);
@@ -121,7 +121,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   }
   self->recorder_.flight().joined(self->own_process_sets());
   self->driver_ = std::make_unique<Driver>(*self->engine_);
-  self->thread_ = os::start_quiet_thread("hora-runtime", [communicator = self.get()] {
+  self->thread_ = os::start_service_thread("hora-runtime", [communicator = self.get()] {
     communicator->driver_->run();
     communicator->ended_.store(true, std::memory_order_release);
     communicator->ended_.notify_all();
@@ -131,7 +131,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
 
 Status Communicator::start_records() {
   const Settings& settings = world_->settings;
-  auto clock = measure_clock_offset(engine_->exchanger(), *world_);
+  auto clock = measure_clock_offset(engine_->oob(), *world_);
   if (!clock) return std::move(clock).error();
   clock_ = *clock;
   if (settings.timeline.empty() || settings.timeline == "DYNAMIC") return Ok{};

@@ -80,9 +80,9 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
 
 // Whether small operations need no word from rank 0, or why not; on several hosts, who leads each.
 std::string describe_lane(const Engine& engine, int rank) {
-  const Lane* const lane = engine.lane();
-  std::string text = ",\"express_lane\":" + boolean(lane != nullptr) +
-                     ",\"why_no_express_lane\":" + quoted(engine.why_no_lane());
+  const FastPath* const fast_path = engine.fast_path();
+  std::string text = ",\"fast_path\":" + boolean(fast_path != nullptr) +
+                     ",\"why_no_fast_path\":" + quoted(engine.why_no_fast_path());
   const LeaderPlan* const plan = engine.leaders();
   if (plan == nullptr) return text;
   text += ",\"leads_its_host\":" + boolean(plan->leader_of(plan->host) == rank) + ",\"leaders\":[";
@@ -113,7 +113,7 @@ std::string describe(const Communicator* communicator) {
             ",\"address\":" + quoted(communicator->world().address) +
             ",\"fusion_threshold_bytes\":" +
             std::to_string(settings.parameters.fusion_threshold_bytes) +
-            ",\"express_operations\":" + std::to_string(communicator->engine().express_runs()) +
+            ",\"fast_path_operations\":" + std::to_string(communicator->engine().fast_path_runs()) +
             describe_lane(communicator->engine(), settings.rank) +
             ",\"selection\":" + quoted(format_table(communicator->engine().backends().table()));
   }

@@ -18,7 +18,7 @@ constexpr int kIdleLooks = 50;
 }  // namespace
 
 void Driver::run() {
-  if (engine_.seats() != nullptr) run_in_turns();
+  if (engine_.waiters() != nullptr) run_in_turns();
   while (!engine_.ended()) {
     const std::lock_guard<std::mutex> lock(driving_);
     engine_.step(Deadline::max());
@@ -31,20 +31,20 @@ void Driver::run_in_turns() {
   std::uint32_t drives = 0;
   int idle_looks = 0;
   Deadline next_look = Clock::now() + kLookAtLinks;
-  while (Seats* seats = engine_.seats()) {
-    const std::uint32_t ticket = seats->ticket_of(Seat::kThread);
+  while (Waiters* waiters = engine_.waiters()) {
+    const std::uint32_t ticket = waiters->ticket_of(Waiter::kThread);
     Deadline due = Deadline::max();
     if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
-      seats->get_up();
-      seats->sit(Seat::kThread);
+      waiters->unpark();
+      waiters->set_driver(Waiter::kThread);
       bool worked = false;
       while (!engine_.ended() &&
-             (engine_.step(kNoWait, may_take()) || (worked && seats->watch()))) {
+             (engine_.step(kNoWait, may_take()) || (worked && waiters->watch()))) {
         worked = true;
       }
       if (engine_.ended()) return;
-      if (!seats->lie_down(Seat::kThread)) continue;
-      due = engine_.express_due();
+      if (!waiters->park(Waiter::kThread)) continue;
+      due = engine_.fast_path_due();
     }
     const bool looking = callers_wait_.load(std::memory_order_seq_cst);
     if (looking && idle_looks >= kIdleLooks) {
@@ -54,8 +54,8 @@ void Driver::run_in_turns() {
     }
     const auto now = Clock::now();
     const bool looks_soon = looking && idle_looks < kIdleLooks;
-    seats->sleep(Seat::kThread, ticket,
-                 std::min(due, looks_soon ? now + kLookForSubmissions : next_look));
+    waiters->sleep(Waiter::kThread, ticket,
+                   std::min(due, looks_soon ? now + kLookForSubmissions : next_look));
     thread_dozes_.store(false, std::memory_order_seq_cst);
     const std::uint32_t before = std::exchange(drives, drives_.load(std::memory_order_relaxed));
     idle_looks = before == drives && !engine_.queue().oldest() ? idle_looks + 1 : 0;
@@ -95,8 +95,8 @@ void Driver::submitted(bool first, bool alone) {
 
 bool Driver::wait_for(Operation& operation, Deadline deadline) {
   if (operation.done()) return true;
-  Seats* const seats = engine_.seats();
-  if (seats == nullptr) return operation.wait(deadline);
+  Waiters* const waiters = engine_.waiters();
+  if (waiters == nullptr) return operation.wait(deadline);
   if (deadline != Deadline::max() && Clock::now() >= deadline) {
     // It only looks, and does not wait: the thread has to work.
     if (callers_wait_.exchange(false, std::memory_order_seq_cst)) engine_.wake();
@@ -104,7 +104,7 @@ bool Driver::wait_for(Operation& operation, Deadline deadline) {
   }
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
-    drive(operation, *seats, deadline);
+    drive(operation, *waiters, deadline);
   } else {
     engine_.wake();  // who drives may have left in the queue what this caller waits for
   }
@@ -113,37 +113,38 @@ bool Driver::wait_for(Operation& operation, Deadline deadline) {
   return done;
 }
 
-void Driver::drive(Operation& operation, Seats& seats, Deadline deadline) noexcept {
+void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) noexcept {
   caller_drives_.store(true, std::memory_order_seq_cst);
-  seats.get_up();
-  seats.sit(Seat::kCaller);
+  waiters.unpark();
+  waiters.set_driver(Waiter::kCaller);
   drives_.fetch_add(1, std::memory_order_relaxed);
   // The thread sleeps for long; from now on it is to look.
-  if (!callers_wait_.exchange(true, std::memory_order_seq_cst)) seats.ring(Seat::kThread);
-  engine_.hasten(operation);
+  if (!callers_wait_.exchange(true, std::memory_order_seq_cst)) waiters.ring(Waiter::kThread);
+  engine_.progress_inline(operation);
   while (!operation.done() && !engine_.ended()) {
-    const std::uint32_t ticket = seats.ticket_of(Seat::kCaller);
-    if (engine_.step(kNoWait) || operation.done() || seats.watch()) continue;
+    const std::uint32_t ticket = waiters.ticket_of(Waiter::kCaller);
+    if (engine_.step(kNoWait) || operation.done() || waiters.watch()) continue;
     const Deadline next_look = Clock::now() + kLookAtLinks;
-    if (seats.lie_down(Seat::kCaller)) {
-      seats.sleep(Seat::kCaller, ticket, std::min({deadline, next_look, engine_.express_due()}));
+    if (waiters.park(Waiter::kCaller)) {
+      waiters.sleep(Waiter::kCaller, ticket,
+                    std::min({deadline, next_look, engine_.fast_path_due()}));
     }
-    seats.get_up();
+    waiters.unpark();
     const auto now = Clock::now();
     if (now >= deadline) break;
     if (now >= next_look) engine_.wake();
   }
   // Leaves nothing undone, since nobody else is awake.
   caller_drives_.store(false, std::memory_order_seq_cst);
-  seats.sit(Seat::kThread);
-  while (!engine_.ended() && (engine_.unfinished() || !seats.lie_down(Seat::kThread))) {
+  waiters.set_driver(Waiter::kThread);
+  while (!engine_.ended() && (engine_.unfinished() || !waiters.park(Waiter::kThread))) {
     engine_.step(kNoWait);
   }
   // What came into the queue meanwhile may have woken nobody but this caller; and what another one
-  // has in the lane falls due.
+  // has in the fast path falls due.
   if (engine_.ended() || engine_.queue().something_waits() ||
-      engine_.express_due() != Deadline::max()) {
-    seats.ring(Seat::kThread);
+      engine_.fast_path_due() != Deadline::max()) {
+    waiters.ring(Waiter::kThread);
   }
 }
 

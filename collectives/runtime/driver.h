@@ -32,7 +32,7 @@ class Driver {
   bool may_take();
   // What the engine throws (it has no memory for its own lists) ends the process, as on the thread:
   // the others hear of it at once, and no caller goes on with half of a step.
-  void drive(Operation& operation, Seats& seats, Deadline deadline) noexcept;
+  void drive(Operation& operation, Waiters& waiters, Deadline deadline) noexcept;
 
   Engine& engine_;
   std::mutex driving_;

@@ -20,7 +20,7 @@ namespace env = rendezvous::env;
 struct Present {
   std::mutex mutex;
   std::map<std::string, std::string, std::less<>> variables;  // that differ from the environment's
-  int news = 0;                                               // heard in this epoch
+  int host_updates = 0;                                       // heard in this epoch
 };
 Present& present() {
   static Present& one = *new Present;
@@ -52,7 +52,7 @@ void move_to(const rendezvous::ElasticPlace& place) {
   }
   variables[std::string(env::kRound)] = std::to_string(place.epoch);
   if (!place.interface.empty()) variables[std::string(env::kGlooInterface)] = place.interface;
-  present().news = 0;
+  present().host_updates = 0;
 }
 
 }  // namespace
@@ -88,20 +88,21 @@ Result<bool> take_next_place() {
   return true;
 }
 
-Result<int> await_news(std::chrono::milliseconds patience) {
+Result<int> wait_host_update(std::chrono::milliseconds patience) {
   const int epoch = number_of(env::kRound);
   int number = 0;
   {
     const std::lock_guard<std::mutex> lock(present().mutex);
-    number = present().news + 1;
+    number = present().host_updates + 1;
   }
   auto store = rendezvous_store();
-  auto text = store.wait(key_of(rendezvous::news_key(epoch, number)), Clock::now() + patience);
+  auto text =
+      store.wait(key_of(rendezvous::host_update_key(epoch, number)), Clock::now() + patience);
   if (!text && text.error().code == ErrorCode::kTimedOut) return 0;
   if (!text) return std::move(text).error().with_context("waiting for news of hosts");
   if (epoch != number_of(env::kRound)) return 0;  // of an epoch that is over
   const std::lock_guard<std::mutex> lock(present().mutex);
-  present().news = number;
+  present().host_updates = number;
   return parse_int<int>(*text).value_or(0);
 }
 

@@ -23,6 +23,6 @@ Result<bool> take_next_place();
 
 // Blocks until the launcher has news of hosts in this epoch, at most `patience`. 0: none; else
 // bits: 1 some have gone, 2 some have come.
-Result<int> await_news(std::chrono::milliseconds patience);
+Result<int> wait_host_update(std::chrono::milliseconds patience);
 
 }  // namespace hora::collectives

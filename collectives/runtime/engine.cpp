@@ -26,11 +26,11 @@ Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Obse
     : world_(world),
       observer_(observer),
       channel_(std::move(channel)),
-      exchanger_(std::in_place, *channel_, world.settings.rank),
-      pool_(world, &*exchanger_),
+      oob_(std::in_place, *channel_, world.settings.rank),
+      pool_(world, &*oob_),
       stalls_({world.settings.stall_check, world.settings.stall_warning,
                world.settings.stall_shutdown}) {
-  exchanger_->break_off_when([this] { return !silent_ranks().empty(); });
+  oob_->break_off_when([this] { return !silent_ranks().empty(); });
   look_for_late_ranks();
   if (coordinates()) {
     coordinator_.emplace(world.settings.size);
@@ -41,14 +41,14 @@ Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Obse
 }
 
 Engine::~Engine() {
-  guard_.reset();
-  for (auto& [id, set] : sets_) pool_.strip(*set);
+  watchdog_.reset();
+  for (auto& [id, set] : sets_) pool_.destroy_backends(*set);
 }
 
 Status Engine::set_up() {
-  const Status equipped = equip();
-  if (equipped || world_.settings.size == 1) return equipped;
-  return fail_to_join(equipped.error());
+  const Status created = create_backends();
+  if (created || world_.settings.size == 1) return created;
+  return fail_to_join(created.error());
 }
 
 // The others learn why they wait in vain; and it may be that this rank did.
@@ -58,13 +58,13 @@ Error Engine::fail_to_join(const Error& error) {
   return make_error(error.code, end_text_);
 }
 
-Status Engine::equip() {
+Status Engine::create_backends() {
   parameters_ = agreed_settings().parameters;
-  exchanger_->define_scope(0, world_ranks());
+  oob_->define_scope(0, world_ranks());
   HORA_TRY(share_memory());
-  HORA_TRY(post_guard());
+  HORA_TRY(start_watchdog());
   HORA_TRY(make_set(0, world_ranks()));
-  for (const auto& ranks : world_.introductions.front().process_sets) {
+  for (const auto& ranks : world_.rank_infos.front().process_sets) {
     std::vector<std::int32_t> sorted = ranks;
     std::sort(sorted.begin(), sorted.end());
     if (coordinator_) coordinator_->add_set(sorted);
@@ -75,23 +75,23 @@ Status Engine::equip() {
   return Ok{};
 }
 
-Status Engine::post_guard() {
+Status Engine::start_watchdog() {
   const auto on_break = [this](const std::vector<int>& silent) { interrupt(silent); };
   if (stall_limit().count() == 0 || world_.settings.size == 1) {
-    guard_.emplace(channel_->liveness_fds(), on_break);
+    watchdog_.emplace(channel_->liveness_fds(), on_break);
     return Ok{};
   }
-  auto signs = LifeSigns::open(world_.address, world_.settings.rank);
+  auto signs = Heartbeat::open(world_.address, world_.settings.rank);
   if (!signs) os::log_warn("stall", signs.error().message);
   const Deadline deadline = Clock::now() + world_.settings.start_timeout;
-  auto cards = exchanger_->exchange(0, world_ranks(), {signs ? signs->card() : ""}, deadline);
+  auto cards = oob_->exchange(0, world_ranks(), {signs ? signs->card() : ""}, deadline);
   if (!cards) return std::move(cards).error();
-  std::optional<Guard::Watch> watch;
+  std::optional<Watchdog::Watch> watch;
   if (signs) {
-    HORA_TRY(signs->meet(*cards));
+    HORA_TRY(signs->bootstrap(*cards));
     watch = {std::move(*signs), stall_limit(), world_.settings.rank, &set_table_};
   }
-  guard_.emplace(channel_->liveness_fds(), on_break, std::move(watch));
+  watchdog_.emplace(channel_->liveness_fds(), on_break, std::move(watch));
   return Ok{};
 }
 
@@ -120,18 +120,18 @@ Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
   set->one_host = std::all_of(set->ranks.begin(), set->ranks.end(), [&](std::int32_t rank) {
     return host(rank) == host(set->ranks.front());
   });
-  exchanger_->define_scope(id, set->ranks);
-  HORA_TRY(pool_.equip(*set));
+  oob_->define_scope(id, set->ranks);
+  HORA_TRY(pool_.create_backends(*set));
   set->keeps_order = std::all_of(set->backends.begin(), set->backends.end(),
                                  [](const auto& each) { return is_own_backend(each.first); });
-  if (Lane* lane = channel_->lane(); id == 0 && lane != nullptr) {
-    express_.rows = ExpressRows(*set, world_.hosts, lane->room());
+  if (FastPath* fast_path = channel_->fast_path(); id == 0 && fast_path != nullptr) {
+    fast_path_.rows = FastPathTable(*set, world_.hosts, fast_path->room());
   }
   set_table_.add(id, set->ranks);
   sets_[id] = std::move(set);
   const std::vector<std::string> enabled = pool_.enabled();
   const bool any_thread = std::all_of(enabled.begin(), enabled.end(), any_thread_may_call);
-  seats_.store(any_thread ? channel_->seats() : nullptr, std::memory_order_release);
+  waiters_.store(any_thread ? channel_->waiters() : nullptr, std::memory_order_release);
   return Ok{};
 }
 
@@ -149,12 +149,12 @@ void Engine::stop_now(std::string reason) {
 
 std::string Engine::name_rank(int rank) const {
   return "rank " + std::to_string(rank) + " (" +
-         world_.introductions[static_cast<std::size_t>(rank)].hostname + ")";
+         world_.rank_infos[static_cast<std::size_t>(rank)].hostname + ")";
 }
 
 bool Engine::step(Deadline deadline, bool take) {
   bool worked = take && take_submissions();
-  if (look_at_lane()) worked = true;
+  if (poll_fast_path()) worked = true;
   call_if_late();
   if (coordinator_ && coordinate()) worked = true;
   if (!ended() && look_at_steps()) worked = true;
@@ -166,12 +166,12 @@ bool Engine::step(Deadline deadline, bool take) {
     deadline = *gathering_until_;
     worked = true;
   } else {
-    deadline = worked ? kNoWait : std::min({deadline, next_stall_check(), express_due()});
+    deadline = worked ? kNoWait : std::min({deadline, next_stall_check(), fast_path_due()});
   }
-  mind_others();
+  update_watchdog();
   wait_for_messages(deadline);
   // What the others had posted before they sent a message comes before it.
-  if (look_at_lane() || !inbox_.empty()) worked = true;
+  if (poll_fast_path() || !inbox_.empty()) worked = true;
   // Whoever submitted this meanwhile has woken nobody but the poll above.
   if (take && queue_.something_waits()) worked = true;
   unfinished_ = !inbox_.empty();
@@ -183,24 +183,24 @@ bool Engine::step(Deadline deadline, bool take) {
     if (const auto who = silent_ranks(); !who.empty()) end_for_silence("waiting", who);
   }
   if (const auto reason = stop_reason(); reason && !ended()) give_up(*reason);
-  mind_others();
+  update_watchdog();
   return worked;
 }
 
-// The guard is to miss the others as long as this rank waits for them, wherever whoever drives
+// The watchdog is to miss the others as long as this rank waits for them, wherever whoever drives
 // sleeps.
-void Engine::mind_others() {
-  if (!guard_->watches()) return;
+void Engine::update_watchdog() {
+  if (!watchdog_->watches()) return;
   const auto runs = std::find_if(under_way_.begin(), under_way_.end(),
                                  [](const auto& step) { return step != nullptr; });
-  if (runs != under_way_.end()) return guard_->waits_in((*runs)->set->id);
+  if (runs != under_way_.end()) return watchdog_->waits_in((*runs)->set->id);
   const auto waits = [](const auto& set) {
     return set.second->pending.size() > 0 || set.second->joining != nullptr;
   };
   const auto found = std::find_if(sets_.begin(), sets_.end(), waits);
-  guard_->waits_in(express_.operation != nullptr ? 0
-                   : found != sets_.end()        ? found->first
-                                                 : LifeSigns::kNowhere);
+  watchdog_->waits_in(fast_path_.operation != nullptr ? 0
+                      : found != sets_.end()          ? found->first
+                                                      : Heartbeat::kNowhere);
 }
 
 Deadline Engine::next_stall_check() const {
@@ -214,7 +214,7 @@ void Engine::look_for_stalls() {
   if (!report.warning.empty()) os::log_warn("stall", report.warning);
   if (report.fatal.empty()) return;
   // Of those that are missing some may only be held up by another one.
-  std::vector<int> stopped = guard_->silent();
+  std::vector<int> stopped = watchdog_->silent();
   std::erase_if(stopped, [&](int rank) {
     return std::count(report.missing.begin(), report.missing.end(), rank) == 0;
   });
@@ -236,7 +236,7 @@ Incoming Engine::take_message() {
 }
 
 void Engine::wait_for_messages(Deadline deadline) {
-  std::vector<Incoming> deferred = exchanger_->take_deferred();
+  std::vector<Incoming> deferred = oob_->take_deferred();
   if (!deferred.empty()) deadline = kNoWait;
   for (Incoming& each : channel_->poll(deadline)) deferred.push_back(std::move(each));
   for (Incoming& each : deferred) {
@@ -261,38 +261,38 @@ bool Engine::coordinate() {
   std::vector<Coordinator::Ready> ready = coordinator_->take_ready();
   if (ready.empty()) return false;
   for (auto& [id, set] : sets_) set->cache.let_go();
-  std::vector<Told> list;
+  std::vector<AgreedOp> list;
   list.reserve(ready.size() + 1);
   for (Coordinator::Ready& each : ready) {
-    list.push_back(told(each.known, std::move(each.made), each.number));
+    list.push_back(agreed_op(each.known, std::move(each.made), each.number));
   }
   if (tuning_) add_change(list);
   announce(list);
-  for (Told& each : list) take_own_column(each);
+  for (AgreedOp& each : list) take_own_column(each);
   carry_out(list);
   return true;
 }
 
-Engine::Told Engine::told(const Verdict* known, std::unique_ptr<Verdict> made,
-                          CacheId number) const {
-  const Verdict* const verdict = known != nullptr ? known : made.get();
-  const Request& agreed = verdict->agreed;
+Engine::AgreedOp Engine::agreed_op(const Response* known, std::unique_ptr<Response> made,
+                                   CacheId number) const {
+  const Response* const response = known != nullptr ? known : made.get();
+  const Request& agreed = response->agreed;
   const std::uint64_t hash = name_hash(agreed.process_set, agreed.name);
   const auto set = sets_.find(agreed.process_set);
   const Operation* const mine =
       set == sets_.end() ? nullptr : set->second->find_pending(hash, agreed.name);
-  return {verdict, std::move(made), number, hash, mine};
+  return {response, std::move(made), number, hash, mine};
 }
 
 void Engine::handle(Incoming incoming) {
-  if (incoming.gone) return handle_bad_news(incoming);
-  if (exchanger_->handle(incoming)) return;
+  if (incoming.gone) return handle_failure_notice(incoming);
+  if (oob_->handle(incoming)) return;
   const std::string_view payload = std::string_view(incoming.bytes).substr(1);
   switch (kind_of(incoming.bytes)) {
     case ControlMessage::kRequests:
       return handle_requests(incoming.rank, payload);
-    case ControlMessage::kVerdicts:
-      return handle_verdicts(payload);
+    case ControlMessage::kResponses:
+      return handle_responses(payload);
     case ControlMessage::kInFull:
       return ask_in_full(payload);
     case ControlMessage::kPosted:
@@ -302,7 +302,7 @@ void Engine::handle(Incoming incoming) {
     case ControlMessage::kBroken:
     case ControlMessage::kFailed:
     case ControlMessage::kAbort:
-      return handle_bad_news(incoming);
+      return handle_failure_notice(incoming);
     case ControlMessage::kFinished:
       if (coordinator_) finished_[static_cast<std::size_t>(incoming.rank)] = 1;
       return;
@@ -311,11 +311,11 @@ void Engine::handle(Incoming incoming) {
   }
 }
 
-void Engine::carry_out(const std::vector<Told>& list) {
-  std::vector<const Verdict*> verdicts;
-  verdicts.reserve(list.size());
-  for (const Told& each : list) verdicts.push_back(each.verdict);
-  observer_.agreed(verdicts, Clock::now());
+void Engine::carry_out(const std::vector<AgreedOp>& list) {
+  std::vector<const Response*> responses;
+  responses.reserve(list.size());
+  for (const AgreedOp& each : list) responses.push_back(each.response);
+  observer_.agreed(responses, Clock::now());
   const auto threshold_of = [this](std::int32_t id) {
     // What shares a step depends on when the operations came; where that could change the order in
     // which numbers are added, it must not happen.
@@ -324,8 +324,8 @@ void Engine::carry_out(const std::vector<Told>& list) {
         !agreed_settings().deterministic || (set != sets_.end() && set->second->keeps_order);
     return may_fuse ? parameters_.fusion_threshold_bytes : 0;
   };
-  std::vector<const Told*> chosen;
-  for (const auto& step : plan_fusion(verdicts, threshold_of)) {
+  std::vector<const AgreedOp*> chosen;
+  for (const auto& step : plan_fusion(responses, threshold_of)) {
     if (state_ != State::kRunning) return;
     chosen.clear();
     for (std::size_t index : step) chosen.push_back(&list[index]);
@@ -333,13 +333,13 @@ void Engine::carry_out(const std::vector<Told>& list) {
   }
 }
 
-OperationPtr Engine::take_pending(ProcessSet& set, const Told& each) {
-  if (each.verdict->agreed.action == Action::kJoin) return std::exchange(set.joining, nullptr);
+OperationPtr Engine::take_pending(ProcessSet& set, const AgreedOp& each) {
+  if (each.response->agreed.action == Action::kJoin) return std::exchange(set.joining, nullptr);
   return each.mine == nullptr ? nullptr : set.take_pending(*each.mine);
 }
 
-void Engine::run_step(const std::vector<const Told*>& step) {
-  const Verdict& first = *step.front()->verdict;
+void Engine::run_step(const std::vector<const AgreedOp*>& step) {
+  const Response& first = *step.front()->response;
   const bool alone = first.agreed.action == Action::kShutdown ||
                      first.agreed.action == Action::kAddProcessSet ||
                      first.agreed.action == Action::kRemoveProcessSet;
@@ -368,13 +368,13 @@ void Engine::run_step(const std::vector<const Told*>& step) {
   finish(operation, first.status, first.error);
 }
 
-void Engine::add_set(const Verdict& verdict, const OperationPtr& operation) {
-  const auto id = static_cast<std::int32_t>(verdict.numbers.at(0));
-  const std::vector<std::int32_t> ranks(verdict.agreed.shape.begin(), verdict.agreed.shape.end());
+void Engine::add_set(const Response& response, const OperationPtr& operation) {
+  const auto id = static_cast<std::int32_t>(response.numbers.at(0));
+  const std::vector<std::int32_t> ranks(response.agreed.shape.begin(), response.agreed.shape.end());
   // Making it takes messages, which nobody but this waits for.
-  if (Lane* lane = channel_->lane()) lane->set_attentive(false);
+  if (FastPath* fast_path = channel_->fast_path()) fast_path->set_attentive(false);
   const Status made = make_set(id, ranks);
-  if (Lane* lane = channel_->lane()) lane->set_attentive(true);
+  if (FastPath* fast_path = channel_->fast_path()) fast_path->set_attentive(true);
   if (!made) data_plane_failed(made.error().with_context("adding a process set"));
   if (operation == nullptr) return;
   if (!made) return finish(operation, HORA_ABORTED, end_text_);
@@ -382,16 +382,16 @@ void Engine::add_set(const Verdict& verdict, const OperationPtr& operation) {
   finish(operation, HORA_OK, {});
 }
 
-void Engine::remove_set(const Verdict& verdict, const OperationPtr& operation) {
-  const auto id = static_cast<std::int32_t>(verdict.agreed.shape.at(0));
+void Engine::remove_set(const Response& response, const OperationPtr& operation) {
+  const auto id = static_cast<std::int32_t>(response.agreed.shape.at(0));
   const auto found = sets_.find(id);
   if (found != sets_.end()) {
     ProcessSet& set = *found->second;
     set_table_.remove(id);
     finish_all(set.pending.take_all(), HORA_ABORTED, "the process set was removed");
     if (set.joining) finish(set.joining, HORA_ABORTED, "the process set was removed");
-    pool_.strip(set);
-    exchanger_->forget_scope(id);
+    pool_.destroy_backends(set);
+    oob_->forget_scope(id);
     sets_.erase(found);
   }
   if (operation != nullptr) finish(operation, HORA_OK, {});

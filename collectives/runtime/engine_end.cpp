@@ -16,13 +16,13 @@ using std::chrono::seconds;
 constexpr seconds kLeavingPatience{10};
 // How long a rank whose data plane failed waits to be told why before it complains, and then for
 // the answer, which rank 0 gives as soon as it has waited kEvidencePatience itself.
-constexpr milliseconds kNewsPatience{1000};
+constexpr milliseconds kHostUpdatePatience{1000};
 constexpr seconds kAnswerPatience{10};
 constexpr milliseconds kEvidencePatience{1000};
 // How long connections are kept for what the kernel has not delivered yet.
 constexpr seconds kLingerPatience{2};
 
-bool is_bad_news(const Incoming& incoming) {
+bool is_failure_notice(const Incoming& incoming) {
   return incoming.gone || ends_the_world(kind_of(incoming.bytes));
 }
 
@@ -30,13 +30,13 @@ bool is_bad_news(const Incoming& incoming) {
 
 // A rank has asked for the end: all leave together. Everything agreed before has been run here;
 // connections stay open until it has been run everywhere.
-void Engine::leave(const Verdict& verdict) {
-  const auto who = static_cast<int>(verdict.numbers.at(0));
-  come_to_turn(verdict.agreed);
+void Engine::leave(const Response& response) {
+  const auto who = static_cast<int>(response.numbers.at(0));
+  catch_up(response.agreed);
   if (ended()) return;
   state_ = State::kLeaving;
-  guard_->stop();
-  leave_lane();
+  watchdog_->stop();
+  leave_fast_path();
   fail_everything(name_rank(who) + " has shut down");
   const Deadline deadline = Clock::now() + kLeavingPatience;
   if (!coordinator_) {
@@ -72,7 +72,7 @@ void Engine::leave(const Verdict& verdict) {
 // up those that do it with it: they are to know.
 void Engine::leave_without(const Incoming& incoming) {
   char& finished = finished_[static_cast<std::size_t>(incoming.rank)];
-  if (is_bad_news(incoming) && !finished) {
+  if (is_failure_notice(incoming) && !finished) {
     note_evidence(incoming);
     look_for_evidence(Clock::now() + kEvidencePatience);
     state_ = State::kEnded;
@@ -83,8 +83,8 @@ void Engine::leave_without(const Incoming& incoming) {
 
 // What this rank learns about the end from others. Rank 0's word is final, and so is the end of its
 // connection. Rank 0 itself weighs what it sees and hears.
-void Engine::handle_bad_news(const Incoming& incoming) {
-  leave_lane();
+void Engine::handle_failure_notice(const Incoming& incoming) {
+  leave_fast_path();
   if (!coordinator_) {
     if (!incoming.gone) return end_world(incoming.bytes.substr(1));
     return end_world(name_rank(incoming.rank) + " is gone: " + incoming.bytes);
@@ -94,29 +94,29 @@ void Engine::handle_bad_news(const Incoming& incoming) {
 }
 
 void Engine::note_evidence(const Incoming& incoming) {
-  if (incoming.gone) return blame_.lost(incoming.rank, incoming.bytes);
+  if (incoming.gone) return root_cause_.lost(incoming.rank, incoming.bytes);
   const bool own = kind_of(incoming.bytes) == ControlMessage::kFailed;
-  blame_.complained(incoming.rank, incoming.bytes.substr(1),
-                    own ? Origin::kHere : Origin::kUnknown);
+  root_cause_.complained(incoming.rank, incoming.bytes.substr(1),
+                         own ? Origin::kHere : Origin::kUnknown);
 }
 
 // Rank 0: somebody cannot go on. Ends the world, when it is certain which rank was lost, or else at
 // the deadline.
 void Engine::look_for_evidence(Deadline deadline) {
-  while (!blame_.certain() && Clock::now() < deadline && !stop_reason()) {
+  while (!root_cause_.certain() && Clock::now() < deadline && !stop_reason()) {
     if (inbox_.empty()) wait_for_messages(deadline);
     while (!inbox_.empty()) {
       const Incoming each = take_message();
-      if (is_bad_news(each)) note_evidence(each);
+      if (is_failure_notice(each)) note_evidence(each);
     }
   }
   // A leader's second connection to this rank may have ended seconds before its first does.
-  if (const LeaderLane* const leaders =
-          channel_->lane() ? channel_->lane()->between_hosts() : nullptr;
-      !blame_.certain() && leaders != nullptr && leaders->lost()) {
-    blame_.lost(leaders->lost()->rank, leaders->lost()->how);
+  if (const LeaderFastPath* const leaders =
+          channel_->fast_path() ? channel_->fast_path()->between_hosts() : nullptr;
+      !root_cause_.certain() && leaders != nullptr && leaders->lost()) {
+    root_cause_.lost(leaders->lost()->rank, leaders->lost()->how);
   }
-  const auto cause = blame_.cause();
+  const auto cause = root_cause_.cause();
   if (!cause) return;
   end_world(name_rank(cause->rank) + (cause->lost ? " is gone: " : ": ") + cause->text);
 }
@@ -125,20 +125,20 @@ void Engine::look_for_evidence(Deadline deadline) {
 // control plane can. Where it began here there is no news to wait for.
 void Engine::data_plane_failed(const std::string& text, Origin origin) {
   if (state_ != State::kRunning) return;
-  leave_lane();
+  leave_fast_path();
   if (coordinator_) {
-    blame_.complained(0, text, origin);
-    return look_for_evidence(Clock::now() + kNewsPatience + kEvidencePatience);
+    root_cause_.complained(0, text, origin);
+    return look_for_evidence(Clock::now() + kHostUpdatePatience + kEvidencePatience);
   }
   const bool own = origin == Origin::kHere;
-  if (!own) wait_for_bad_news(Clock::now() + kNewsPatience);
+  if (!own) wait_for_failure_notice(Clock::now() + kHostUpdatePatience);
   if (state_ != State::kRunning) return;
   const ControlMessage kind = own ? ControlMessage::kFailed : ControlMessage::kBroken;
   channel_->send(0, control_message(kind, text));
-  static_cast<void>(channel_->flush(0, Clock::now() + kNewsPatience));
+  static_cast<void>(channel_->flush(0, Clock::now() + kHostUpdatePatience));
   // Rank 0 may be blocked in the same operation: this interrupts it.
   channel_->hang_up();
-  wait_for_bad_news(Clock::now() + kAnswerPatience);
+  wait_for_failure_notice(Clock::now() + kAnswerPatience);
   if (state_ == State::kRunning) end_world(name_rank(world_.settings.rank) + ": " + text);
 }
 
@@ -149,17 +149,16 @@ void Engine::data_plane_failed(const Error& error) {
   }
   if (error.code == ErrorCode::kTimedOut && state_ == State::kRunning) {
     // Who knows who is missing is rank 0. It gives up first, so another one misses rank 0 itself.
-    leave_lane();
-    if (!coordinator_) wait_for_bad_news(Clock::now() + kNewsPatience);
+    leave_fast_path();
+    if (!coordinator_) wait_for_failure_notice(Clock::now() + kHostUpdatePatience);
     if (state_ != State::kRunning) return;
     const auto limit = std::chrono::duration_cast<seconds>(world_.settings.start_timeout);
-    const std::string text =
-        error.message + " for " + std::to_string(limit.count()) +
-        " s, the limit (HOROVOD_GLOO_TIMEOUT_SECONDS):" +
-        list_missing(coordinator_ ? exchanger_->missing() : std::vector<int>{0});
+    const std::string text = error.message + " for " + std::to_string(limit.count()) +
+                             " s, the limit (HOROVOD_GLOO_TIMEOUT_SECONDS):" +
+                             list_missing(coordinator_ ? oob_->missing() : std::vector<int>{0});
     if (!coordinator_) {
       channel_->send(0, control_message(ControlMessage::kBroken, text));
-      static_cast<void>(channel_->flush(0, Clock::now() + kNewsPatience));
+      static_cast<void>(channel_->flush(0, Clock::now() + kHostUpdatePatience));
     }
     return end_world(text);
   }
@@ -181,7 +180,7 @@ void Engine::look_for_late_ranks() {
   if (!settings.stall_check) return;
   const auto half = std::chrono::duration_cast<Clock::duration>(settings.start_timeout) / 2;
   const auto after = std::min<Clock::duration>(settings.stall_warning, half);
-  exchanger_->tell_of_late(after, [this, after](const std::vector<int>& missing) {
+  oob_->tell_of_late(after, [this, after](const std::vector<int>& missing) {
     const auto waited = std::chrono::duration_cast<seconds>(after).count();
     os::log_warn("stall",
                  "some ranks have waited for " + std::to_string(waited) +
@@ -190,14 +189,14 @@ void Engine::look_for_late_ranks() {
 }
 
 // A worker: until rank 0 has told what is the matter, or is gone itself.
-void Engine::wait_for_bad_news(Deadline deadline) {
+void Engine::wait_for_failure_notice(Deadline deadline) {
   while (state_ == State::kRunning && Clock::now() < deadline && !stop_reason()) {
     // Others may have given rank 0 up a little earlier, and this rank has lost them.
     if (const auto who = silent_ranks(); !who.empty()) return end_for_silence("waiting", who);
     if (inbox_.empty()) wait_for_messages(deadline);
     while (state_ == State::kRunning && !inbox_.empty()) {
       const Incoming each = take_message();
-      if (is_bad_news(each)) handle_bad_news(each);
+      if (is_failure_notice(each)) handle_failure_notice(each);
     }
   }
 }
@@ -206,12 +205,12 @@ void Engine::wait_for_bad_news(Deadline deadline) {
 void Engine::give_up(const std::string& text) {
   if (!coordinator_) {
     channel_->send(0, control_message(ControlMessage::kBroken, text));
-    static_cast<void>(channel_->flush(0, Clock::now() + kNewsPatience));
+    static_cast<void>(channel_->flush(0, Clock::now() + kHostUpdatePatience));
   }
   end_world(name_rank(world_.settings.rank) + ": " + text);
 }
 
-// The guard's thread: this rank may be blocked in a collective, which will not end well.
+// The watchdog's thread: this rank may be blocked in a collective, which will not end well.
 void Engine::interrupt(const std::vector<int>& silent) {
   {
     const std::lock_guard<std::mutex> lock(stop_mutex_);
@@ -226,7 +225,7 @@ std::vector<int> Engine::silent_ranks() {
   return silent_;
 }
 
-// No need to ask anybody: the guard has.
+// No need to ask anybody: the watchdog has.
 void Engine::end_for_silence(const std::string& during, const std::vector<int>& silent) {
   std::string text = "stalled " + during + ", the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" +
                      std::to_string(stall_limit().count()) + ":";
@@ -256,10 +255,10 @@ void Engine::fail_everything(const std::string& text) {
     observer_.world_ended(text);
     pool_.abort_all();
   }
-  leave_lane();
+  leave_fast_path();
   abandon_steps();
   std::vector<OperationPtr> open = queue_.close(text);
-  if (express_.operation) open.push_back(std::exchange(express_.operation, nullptr));
+  if (fast_path_.operation) open.push_back(std::exchange(fast_path_.operation, nullptr));
   for (auto& [id, set] : sets_) {
     for (OperationPtr& operation : set->pending.take_all()) open.push_back(std::move(operation));
     if (set->joining) open.push_back(std::exchange(set->joining, nullptr));
@@ -267,9 +266,9 @@ void Engine::fail_everything(const std::string& text) {
   finish_all(open, HORA_ABORTED, text);
 }
 
-// The world ends one way or the other: what the lane brings wakes nobody any more.
-void Engine::leave_lane() {
-  if (Lane* lane = channel_->lane()) lane->set_attentive(false);
+// The world ends one way or the other: what the fast path brings wakes nobody any more.
+void Engine::leave_fast_path() {
+  if (FastPath* fast_path = channel_->fast_path()) fast_path->set_attentive(false);
 }
 
 // After a world that broke, rank 0 reads until the others have hung up: a connection that is closed

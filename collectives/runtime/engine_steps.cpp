@@ -10,34 +10,34 @@
 
 namespace hora::collectives {
 
-void Engine::run_collective(ProcessSet& set, const std::vector<const Told*>& step) {
-  std::vector<const Verdict*> verdicts;
+void Engine::run_collective(ProcessSet& set, const std::vector<const AgreedOp*>& step) {
+  std::vector<const Response*> responses;
   std::vector<OperationPtr> owned;
   std::vector<Operation*> operations;
-  verdicts.reserve(step.size());
+  responses.reserve(step.size());
   owned.reserve(step.size());
   operations.reserve(step.size());
-  for (const Told* each : step) {
-    const Verdict& verdict = *each->verdict;
-    verdicts.push_back(&verdict);
+  for (const AgreedOp* each : step) {
+    const Response& response = *each->response;
+    responses.push_back(&response);
     owned.push_back(take_pending(set, *each));
     operations.push_back(owned.back().get());
-    const bool joined = std::count(verdict.joined.begin(), verdict.joined.end(), set.index) > 0;
+    const bool joined = std::count(response.joined.begin(), response.joined.end(), set.index) > 0;
     if (operations.back() == nullptr && !joined) {
       for (OperationPtr& operation : owned) {
         if (operation != nullptr) set.add_pending(std::move(operation));
       }
-      return give_up("it never asked for '" + verdict.agreed.name + "', which it is told to run");
+      return give_up("it never asked for '" + response.agreed.name + "', which it is told to run");
     }
   }
-  UnderWay fresh{&set, std::move(owned), {set, verdicts, operations, parameters_}, {}};
+  UnderWay fresh{&set, std::move(owned), {set, responses, operations, parameters_}, {}};
   if (!wait_for_steps(fresh.run.most_under_way())) {
     return finish_all(fresh.operations, HORA_ABORTED, end_text_);
   }
-  if (tuning_) fresh.reductions = reductions_of(set, verdicts);
+  if (tuning_) fresh.reductions = reductions_of(set, responses);
   const int place = free_place();
-  observer_.step_begins(place, verdicts, Clock::now());
-  guard_->waits_in(set.id);
+  observer_.step_begins(place, responses, Clock::now());
+  watchdog_->waits_in(set.id);
   if (fresh.run.begin(observer_.activities(place)) != RunningStep::State::kUnderWay) {
     return end_step(place, fresh);
   }
@@ -58,7 +58,7 @@ int Engine::free_place() const {
 // Waits until fewer steps than `most` are under way. False: the world has ended meanwhile.
 bool Engine::wait_for_steps(int most) {
   while (!ended() && under_way_count_ >= most) {
-    mind_others();
+    update_watchdog();
     look_at_steps();
   }
   return !ended();

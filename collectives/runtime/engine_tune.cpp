@@ -1,4 +1,4 @@
-// Autotuning: rank 0 measures and decides, a verdict tells all ranks, and each changes its
+// Autotuning: rank 0 measures and decides, a response tells all ranks, and each changes its
 // parameters at that place of the list.
 #include <algorithm>
 
@@ -12,7 +12,7 @@ void Engine::start_tuning() {
   const Settings& settings = world_.settings;
   if (!coordinates() || !settings.autotune || settings.size == 1) return;
   const ProcessSet& world = *sets_.at(0);
-  const Introduction& agreed = agreed_settings();
+  const RankInfo& agreed = agreed_settings();
   // The order in which numbers are added must not depend on what was measured.
   const bool order_may_change = !agreed.deterministic || world.keeps_order;
   const bool composed = world.find_backend(kHierarchical) != nullptr;
@@ -32,14 +32,14 @@ void Engine::start_tuning() {
 
 // What of a step is measured, once it has ended.
 std::vector<Engine::Reduced> Engine::reductions_of(const ProcessSet& set,
-                                                   const std::vector<const Verdict*>& verdicts) {
+                                                   const std::vector<const Response*>& responses) {
   std::vector<Reduced> reductions;
-  const Request& first = verdicts.front()->agreed;
+  const Request& first = responses.front()->agreed;
   if (set.id != 0 || first.action != Action::kAllreduce || first.reduce_op == HORA_ADASUM) {
     return reductions;
   }
-  for (const Verdict* verdict : verdicts) {
-    const Request& agreed = verdict->agreed;
+  for (const Response* response : responses) {
+    const Request& agreed = response->agreed;
     reductions.push_back({agreed.name, element_count(agreed.shape) *
                                            static_cast<std::int64_t>(dtype_bytes(agreed.dtype))});
   }
@@ -47,21 +47,21 @@ std::vector<Engine::Reduced> Engine::reductions_of(const ProcessSet& set,
 }
 
 // Rank 0: what is told next is told with it, and runs after it.
-void Engine::add_change(std::vector<Told>& list) {
+void Engine::add_change(std::vector<AgreedOp>& list) {
   const auto change = tuning_->take_change();
   if (!change) {
     if (tuning_->finished()) tuning_.reset();
     return;
   }
-  auto verdict = std::make_unique<Verdict>();
-  verdict->agreed.action = Action::kTune;
-  verdict->agreed.name = "hora.tune";
-  verdict->numbers = to_numbers(*change);
-  list.insert(list.begin(), told(nullptr, std::move(verdict), 0));
+  auto response = std::make_unique<Response>();
+  response->agreed.action = Action::kTune;
+  response->agreed.name = "hora.tune";
+  response->numbers = to_numbers(*change);
+  list.insert(list.begin(), agreed_op(nullptr, std::move(response), 0));
 }
 
-void Engine::change_parameters(const Verdict& verdict) {
-  const auto parameters = from_numbers(verdict.numbers);
+void Engine::change_parameters(const Response& response) {
+  const auto parameters = from_numbers(response.numbers);
   if (!parameters) return give_up("rank 0 sent malformed parameters");
   parameters_ = *parameters;
   if (tuning_) tuning_->changed(Clock::now());

@@ -36,10 +36,10 @@ bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, con
   return device == HORA_CPU_DEVICE && buffer.allocate(bytes);
 }
 
-bool add_elementwise(PreparedStep& prepared, const Verdict& verdict, const Operation* operation) {
+bool add_elementwise(PreparedStep& prepared, const Response& response, const Operation* operation) {
   Piece piece;
-  piece.count = operation != nullptr ? operation->count : element_count(verdict.agreed.shape);
-  const auto bytes = piece.count * static_cast<std::int64_t>(dtype_bytes(verdict.agreed.dtype));
+  piece.count = operation != nullptr ? operation->count : element_count(response.agreed.shape);
+  const auto bytes = piece.count * static_cast<std::int64_t>(dtype_bytes(response.agreed.dtype));
   prepared.bytes += bytes;
   if (operation != nullptr) {
     piece.input = operation->input;
@@ -48,8 +48,8 @@ bool add_elementwise(PreparedStep& prepared, const Verdict& verdict, const Opera
   } else {
     ResultBuffer stand_in;
     if (!stand_in.allocate(bytes)) return false;
-    fill_identity(stand_in.data(), piece.count, verdict.agreed.dtype, verdict.agreed.reduce_op);
-    if (verdict.agreed.device != HORA_CPU_DEVICE) {
+    fill_identity(stand_in.data(), piece.count, response.agreed.dtype, response.agreed.reduce_op);
+    if (response.agreed.device != HORA_CPU_DEVICE) {
       const ResultBuffer content = std::move(stand_in);
       if (!allocate(stand_in, kOwnDevice, bytes, content.data())) return false;
     }
@@ -80,8 +80,8 @@ void scale_counts(std::vector<std::int64_t>& rows, std::int64_t row) {
   for (std::int64_t& each : rows) each *= row;
 }
 
-bool prepare_gather(PreparedStep& prepared, const Verdict& verdict, Operation& operation) {
-  prepared.receive_counts = verdict.numbers;
+bool prepare_gather(PreparedStep& prepared, const Response& response, Operation& operation) {
+  prepared.receive_counts = response.numbers;
   const std::int64_t rows = sum(prepared.receive_counts);
   const std::int64_t row = row_elements(operation.request.shape);
   scale_counts(prepared.receive_counts, row);
@@ -89,10 +89,10 @@ bool prepare_gather(PreparedStep& prepared, const Verdict& verdict, Operation& o
   return add_with_result(prepared, operation, rows);
 }
 
-bool prepare_alltoall(PreparedStep& prepared, const Verdict& verdict, Operation& operation) {
-  operation.received_splits = verdict.numbers;
+bool prepare_alltoall(PreparedStep& prepared, const Response& response, Operation& operation) {
+  operation.received_splits = response.numbers;
   prepared.send_counts = operation.request.splits;
-  prepared.receive_counts = verdict.numbers;
+  prepared.receive_counts = response.numbers;
   const std::int64_t rows = sum(prepared.receive_counts);
   const std::int64_t row = row_elements(operation.request.shape);
   scale_counts(prepared.send_counts, row);
@@ -111,9 +111,9 @@ bool prepare_scatter(PreparedStep& prepared, const ProcessSet& set, Operation& o
 }
 
 bool prepare(PreparedStep& prepared, const ProcessSet& set,
-             const std::vector<const Verdict*>& verdicts,
+             const std::vector<const Response*>& responses,
              const std::vector<Operation*>& operations) {
-  const Request& agreed = verdicts.front()->agreed;
+  const Request& agreed = responses.front()->agreed;
   Step& step = prepared.step;
   step.operation = static_cast<std::int32_t>(agreed.action);
   step.dtype = agreed.dtype;
@@ -126,15 +126,15 @@ bool prepare(PreparedStep& prepared, const ProcessSet& set,
   switch (agreed.action) {
     case Action::kAllreduce:
     case Action::kBroadcast:
-      for (std::size_t i = 0; i < verdicts.size(); ++i) {
-        good = good && add_elementwise(prepared, *verdicts[i], operations[i]);
+      for (std::size_t i = 0; i < responses.size(); ++i) {
+        good = good && add_elementwise(prepared, *responses[i], operations[i]);
       }
       break;
     case Action::kAllgather:
-      good = prepare_gather(prepared, *verdicts[0], *operations[0]);
+      good = prepare_gather(prepared, *responses[0], *operations[0]);
       break;
     case Action::kAlltoall:
-      good = prepare_alltoall(prepared, *verdicts[0], *operations[0]);
+      good = prepare_alltoall(prepared, *responses[0], *operations[0]);
       break;
     case Action::kReducescatter:
       good = prepare_scatter(prepared, set, *operations[0]);
@@ -212,12 +212,12 @@ std::string activity_name(std::string_view backend, hora_operation operation, bo
   }
 }
 
-RunningStep::RunningStep(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
+RunningStep::RunningStep(ProcessSet& set, const std::vector<const Response*>& responses,
                          const std::vector<Operation*>& operations, const Parameters& parameters)
-    : agreed_(&verdicts.front()->agreed), set_(&set) {
+    : agreed_(&responses.front()->agreed), set_(&set) {
   bool enough_memory = false;
   try {
-    enough_memory = prepare(prepared_, set, verdicts, operations);
+    enough_memory = prepare(prepared_, set, responses, operations);
   } catch (const std::bad_alloc&) {  // not even for the lists
   }
   if (!enough_memory) {

@@ -1,4 +1,4 @@
-// Runs what has been agreed: verdicts with this rank's operations become a Step for a backend.
+// Runs what has been agreed: responses with this rank's operations become a Step for a backend.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +40,10 @@ class RunningStep {
     kBroken,       // the data plane failed: the world is unusable. text() says why
   };
 
-  // The verdicts, all OK and alike but for name and shape, and the operation of this rank for each:
-  // null where this rank has joined. The verdicts are needed until it is under way, set and
+  // The responses, all OK and alike but for name and shape, and the operation of this rank for
+  // each: null where this rank has joined. The responses are needed until it is under way, set and
   // operations to the end.
-  RunningStep(ProcessSet& set, const std::vector<const Verdict*>& verdicts,
+  RunningStep(ProcessSet& set, const std::vector<const Response*>& responses,
               const std::vector<Operation*>& operations, const Parameters& parameters);
   RunningStep(RunningStep&&) = default;
   RunningStep& operator=(RunningStep&&) = delete;

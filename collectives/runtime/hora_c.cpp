@@ -204,14 +204,15 @@ hora_status hora_reset(void) {
   });
 }
 
-hora_status hora_await_news(int64_t timeout_ms, int32_t* changes) {
+hora_status hora_wait_host_update(int64_t timeout_ms, int32_t* changes) {
   return guarded([&] {
     if (changes == nullptr || timeout_ms < 0) {
-      return fail(HORA_INVALID_ARGUMENT, "hora_await_news needs a time and a place for its answer");
+      return fail(HORA_INVALID_ARGUMENT,
+                  "hora_wait_host_update needs a time and a place for its answer");
     }
     *changes = 0;
     if (!in_elastic_job()) return fail(HORA_UNSUPPORTED, "this is no worker of an elastic job");
-    const auto news = await_news(std::chrono::milliseconds(timeout_ms));
+    const auto news = wait_host_update(std::chrono::milliseconds(timeout_ms));
     if (!news) return fail(HORA_ABORTED, news.error().message);
     *changes = *news;
     return HORA_OK;

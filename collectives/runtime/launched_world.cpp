@@ -10,7 +10,7 @@
 
 #include "collectives/backends/registry.h"
 #include "collectives/runtime/own_address.h"
-#include "collectives/runtime/pmi_meeting.h"
+#include "collectives/runtime/pmi_bootstrap.h"
 #include "rendezvous/hosted_rendezvous.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/socket.h"
@@ -35,9 +35,10 @@ int number_of(const Variables& variables, std::string_view name) {
 }
 
 // Where the processes of a launcher meet, seen from one of them.
-class Meeting {
+class BootstrapOverLauncher {
  public:
-  Meeting(const MeetingPoint& point, Settings& settings) : point_(point), settings_(settings) {}
+  BootstrapOverLauncher(const LauncherBootstrap& point, Settings& settings)
+      : point_(point), settings_(settings) {}
 
   Result<std::string> run() {
     HORA_TRY(find_place());
@@ -186,7 +187,7 @@ class Meeting {
     return most->first;
   }
 
-  const MeetingPoint& point_;
+  const LauncherBootstrap& point_;
   Settings& settings_;
   std::vector<Endpoint> endpoints_;
 };
@@ -205,14 +206,14 @@ std::string find_other_launcher(const Variables& variables) {
   return {};
 }
 
-Result<std::string> meet_by_launcher(Settings& settings, const std::string& launcher) {
-  const auto mpi = load_meeting_point(*find_backend_row("mpi"));
+Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string& launcher) {
+  const auto mpi = load_launcher_bootstrap(*find_backend_row("mpi"));
   ErrorText why_not;
-  if (mpi && (*mpi)->is_launched(why_not)) return Meeting(**mpi, settings).run();
+  if (mpi && (*mpi)->is_launched(why_not)) return BootstrapOverLauncher(**mpi, settings).run();
   // MPICH's launchers can be spoken to without any MPI library.
   ErrorText no_pmi;
-  const MeetingPoint& pmi = pmi_meeting_point();
-  if (pmi.is_launched(no_pmi)) return Meeting(pmi, settings).run();
+  const LauncherBootstrap& pmi = pmi_launcher_bootstrap();
+  if (pmi.is_launched(no_pmi)) return BootstrapOverLauncher(pmi, settings).run();
   return make_error(ErrorCode::kUnavailable,
                     launcher + " says that an MPI launcher started this process, but " +
                         (mpi ? std::string(why_not.text)

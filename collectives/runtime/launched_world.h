@@ -15,6 +15,6 @@ std::string find_other_launcher(const Variables& variables);
 // Collective over the processes of the launcher. Fills rank, sizes, rendezvous, token and job id
 // into `settings` and answers this host's own address for the others; "" in a world of one. Rank 0
 // serves the rendezvous until its process ends or meets again.
-Result<std::string> meet_by_launcher(Settings& settings, const std::string& launcher);
+Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string& launcher);
 
 }  // namespace hora::collectives

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "collectives/autotune/autotuner.h"
-#include "collectives/runtime/introduction.h"
+#include "collectives/runtime/rank_info.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {

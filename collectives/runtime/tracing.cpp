@@ -28,7 +28,7 @@ std::optional<std::string> own_timeline_path(const std::string& path, int rank) 
 }
 
 // In each round everybody tells when it spoke, and when it heard the round before.
-Result<ClockOffset> measure_clock_offset(Exchanger& exchanger, const World& world) {
+Result<ClockOffset> measure_clock_offset(OobAllgather& oob, const World& world) {
   ClockOffset clock;
   const auto& hosts = world.hosts;
   if (std::all_of(hosts.begin(), hosts.end(), [&](auto host) { return host == hosts[0]; })) {
@@ -44,7 +44,7 @@ Result<ClockOffset> measure_clock_offset(Exchanger& exchanger, const World& worl
     WireWriter mine;
     mine.integer(sent);
     mine.integer(heard_before);
-    auto parts = exchanger.exchange(0, all, {mine.take()}, deadline);
+    auto parts = oob.exchange(0, all, {mine.take()}, deadline);
     const std::int64_t heard = now_ns();
     if (!parts) return std::move(parts).error().with_context("comparing the hosts' clocks");
     WireReader zero(parts->front());

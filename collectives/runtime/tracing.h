@@ -16,7 +16,7 @@ std::optional<std::string> own_timeline_path(const std::string& path, int rank);
 
 // Collective over the world, before it runs. Nothing travels when all ranks share a host, and with
 // it a clock.
-Result<ClockOffset> measure_clock_offset(Exchanger& exchanger, const World& world);
+Result<ClockOffset> measure_clock_offset(OobAllgather& oob, const World& world);
 
 Timeline::Options timeline_options(const World& world, const ClockOffset& clock, std::string path,
                                    bool mark_cycles);

@@ -17,8 +17,8 @@ constexpr double kMiB = 1 << 20;
 
 }  // namespace
 
-void Tuning::open_log(const std::string& path, TuningSurroundings surroundings) {
-  surroundings_ = surroundings;
+void Tuning::open_log(const std::string& path, TuningInputs inputs) {
+  inputs_ = inputs;
   if (path.empty()) return;
   file_.open(path, std::ios::trunc);
   if (!file_) {
@@ -38,8 +38,8 @@ void Tuning::ran(const std::string& name, std::int64_t bytes, Autotuner::TimePoi
 void Tuning::log(const Autotuner::Trial& trial) {
   if (!file_.is_open()) return;
   const Parameters& parameters = trial.parameters;
-  file_ << (surroundings_.composed && parameters.hierarchical_allreduce) << ','
-        << surroundings_.hierarchical_allgather << ",0," << surroundings_.cache_enabled << ','
+  file_ << (inputs_.composed && parameters.hierarchical_allreduce) << ','
+        << inputs_.hierarchical_allgather << ",0," << inputs_.cache_enabled << ','
         << static_cast<double>(parameters.cycle_time_us) / 1000 << ','
         << static_cast<double>(parameters.fusion_threshold_bytes) / kMiB << ',' << trial.score
         << ',' << parameters.shm_small_bytes << ',' << parameters.shm_part_bytes << '\n'

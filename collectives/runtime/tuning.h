@@ -9,7 +9,7 @@
 namespace hora::collectives {
 
 // What a line of the log says besides the parameters.
-struct TuningSurroundings {
+struct TuningInputs {
   bool hierarchical_allgather = false;
   bool composed = false;  // the world can do hierarchical allreduces
   bool cache_enabled = false;
@@ -22,7 +22,7 @@ class Tuning {
 
   // Made anew; empty: none. One that cannot be written is told in the log of the library, and the
   // search goes on.
-  void open_log(const std::string& path, TuningSurroundings surroundings);
+  void open_log(const std::string& path, TuningInputs inputs);
 
   void ran(const std::string& name, std::int64_t bytes, Autotuner::TimePoint now);
   std::optional<Parameters> take_change() { return tuner_.take_change(); }
@@ -33,7 +33,7 @@ class Tuning {
   void log(const Autotuner::Trial& trial);
 
   Autotuner tuner_;
-  TuningSurroundings surroundings_;
+  TuningInputs inputs_;
   std::ofstream file_;
 };
 

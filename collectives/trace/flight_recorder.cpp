@@ -81,7 +81,7 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
   for (FlightNote& note : page_->asked) note.stamp = 0;
   for (FlightNote& note : page_->steps) note.stamp = 0;
   page_->rank = rank;
-  enter(FlightState::kMeeting);
+  enter(FlightState::kJoining);
 }
 
 void FlightRecorder::enter(FlightState state) {
@@ -111,20 +111,20 @@ void FlightRecorder::taken(const Request& request, Clock::time_point submitted) 
              request);
 }
 
-void FlightRecorder::agreed(std::span<const Verdict* const> verdicts, Clock::time_point now) {
+void FlightRecorder::agreed(std::span<const Response* const> responses, Clock::time_point now) {
   if (page_ == nullptr) return;
   for (FlightNote& note : page_->asked) {
     if (note.stamp == 0 || note.ended_ns != 0) continue;
     // What was asked for last is mostly agreed on last, too.
-    for (std::size_t left = verdicts.size(); left > 0; --left) {
-      if (!is_named(note, verdicts[left - 1]->agreed.name)) continue;
+    for (std::size_t left = responses.size(); left > 0; --left) {
+      if (!is_named(note, responses[left - 1]->agreed.name)) continue;
       note.ended_ns = nanoseconds(now);
       break;
     }
   }
 }
 
-void FlightRecorder::step_begins(int place, std::span<const Verdict* const> step,
+void FlightRecorder::step_begins(int place, std::span<const Response* const> step,
                                  Clock::time_point now) {
   if (page_ == nullptr || step.empty()) return;
   begun_[static_cast<std::size_t>(place) % begun_.size()] = steps_;

@@ -29,8 +29,8 @@ class FlightRecorder {
 
   // See Observer. `agreed` for what this rank asked for.
   void taken(const Request& request, Clock::time_point submitted);
-  void agreed(std::span<const Verdict* const> verdicts, Clock::time_point now);
-  void step_begins(int place, std::span<const Verdict* const> step, Clock::time_point now);
+  void agreed(std::span<const Response* const> responses, Clock::time_point now);
+  void step_begins(int place, std::span<const Response* const> step, Clock::time_point now);
   void step_ends(int place, Clock::time_point now);
   void world_ended();
 

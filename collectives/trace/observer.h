@@ -21,11 +21,11 @@ class Observer {
   virtual void taken(const Request&, Clock::time_point /*submitted*/) noexcept {}
   // On rank 0: that rank has asked for it, in words or by a bit of the response cache.
   virtual void arrived(int /*rank*/, const Request&) noexcept {}
-  // A round of verdicts has come; the steps that they make are run next.
-  virtual void agreed(std::span<const Verdict* const>, Clock::time_point /*now*/) noexcept {}
+  // A round of responses has come; the steps that they make are run next.
+  virtual void agreed(std::span<const Response* const>, Clock::time_point /*now*/) noexcept {}
   // One step: the operations that run together. Its place is the first, from 0, that no other step
   // has that is under way; its activities may be told between the two calls.
-  virtual void step_begins(int /*place*/, std::span<const Verdict* const>,
+  virtual void step_begins(int /*place*/, std::span<const Response* const>,
                            Clock::time_point /*now*/) noexcept {}
   virtual void step_ends(int /*place*/, bool /*good*/, Clock::time_point /*now*/) noexcept {}
   // No operation will run any more, for this reason.

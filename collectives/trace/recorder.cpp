@@ -48,15 +48,15 @@ void Recorder::arrived(int rank, const Request& request) noexcept {
   tell_timeline([&](Timeline& timeline) { timeline.arrived(rank, request); });
 }
 
-void Recorder::agreed(std::span<const Verdict* const> verdicts, Clock::time_point now) noexcept {
-  flight_.agreed(verdicts, now);
+void Recorder::agreed(std::span<const Response* const> responses, Clock::time_point now) noexcept {
+  flight_.agreed(responses, now);
   tell_timeline([&](Timeline& timeline) {
     timeline.cycle();
-    for (const Verdict* verdict : verdicts) timeline.agreed(*verdict, now);
+    for (const Response* response : responses) timeline.agreed(*response, now);
   });
 }
 
-void Recorder::step_begins(int place, std::span<const Verdict* const> step,
+void Recorder::step_begins(int place, std::span<const Response* const> step,
                            Clock::time_point now) noexcept {
   flight_.step_begins(place, step, now);
   tell_timeline([&](Timeline& timeline) { timeline.step_begins(place, step); });

@@ -31,8 +31,8 @@ class Recorder final : public Observer {
 
   void taken(const Request& request, Clock::time_point submitted) noexcept override;
   void arrived(int rank, const Request& request) noexcept override;
-  void agreed(std::span<const Verdict* const> verdicts, Clock::time_point now) noexcept override;
-  void step_begins(int place, std::span<const Verdict* const> step,
+  void agreed(std::span<const Response* const> responses, Clock::time_point now) noexcept override;
+  void step_begins(int place, std::span<const Response* const> step,
                    Clock::time_point now) noexcept override;
   void step_ends(int place, bool good, Clock::time_point now) noexcept override;
   void world_ended(std::string_view why) noexcept override;

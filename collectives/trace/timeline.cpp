@@ -9,7 +9,7 @@
 
 #include "collectives/types.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/quiet_thread.h"
+#include "rendezvous/os/service_thread.h"
 
 namespace hora::collectives {
 
@@ -88,7 +88,7 @@ Timeline::Timeline(TraceFile file, Options options)
       file_(std::move(file)),
       identity_(std::move(options.identity)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_(os::start_quiet_thread("hora-timeline", [this] { write_until_told(); })) {}
+      thread_(os::start_service_thread("hora-timeline", [this] { write_until_told(); })) {}
 
 Timeline::~Timeline() {
   stopping_.store(true, std::memory_order_release);
@@ -203,12 +203,12 @@ void Timeline::arrived(int rank, const Request& request) {
   publish();
 }
 
-void Timeline::agreed(const Verdict& verdict, Clock::time_point now) {
-  if (!is_shown(verdict.agreed)) return;
-  Known& tensor = known(verdict.agreed);
+void Timeline::agreed(const Response& response, Clock::time_point now) {
+  if (!is_shown(response.agreed)) return;
+  Known& tensor = known(response.agreed);
   if (!std::exchange(tensor.recording, false)) return;
   const TraceLabel label =
-      verdict.status == HORA_OK ? label_of(verdict.agreed) : TraceLabel::kError;
+      response.status == HORA_OK ? label_of(response.agreed) : TraceLabel::kError;
   put({.kind = TraceKind::kAgreed,
        .tensor = tensor.number,
        .value = static_cast<std::uint32_t>(label),
@@ -216,9 +216,9 @@ void Timeline::agreed(const Verdict& verdict, Clock::time_point now) {
   publish();
 }
 
-void Timeline::step_begins(int place, std::span<const Verdict* const> step) {
+void Timeline::step_begins(int place, std::span<const Response* const> step) {
   members_.clear();
-  for (const Verdict* verdict : step) members_.push_back(known(verdict->agreed).number);
+  for (const Response* response : step) members_.push_back(known(response->agreed).number);
   put({.kind = TraceKind::kStepBegins,
        .extra = static_cast<std::uint16_t>(place),
        .time_ns = now_ns()},

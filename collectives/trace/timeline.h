@@ -40,8 +40,8 @@ class Timeline {
   // Of one thread at a time. See Observer.
   void taken(const Request& request, Clock::time_point submitted);
   void arrived(int rank, const Request& request);
-  void agreed(const Verdict& verdict, Clock::time_point now);
-  void step_begins(int place, std::span<const Verdict* const> step);
+  void agreed(const Response& response, Clock::time_point now);
+  void step_begins(int place, std::span<const Response* const> step);
   void step_ends(int place, bool good);
   void activity_begins(int place, const char* name);
   void activity_ends(int place);

@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 
-#include "launcher/agent/deliveries.h"
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/host_job.h"
 #include "launcher/agent/launcher_link.h"
@@ -20,6 +19,7 @@
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
 #include "launcher/agent/stack_collector.h"
+#include "launcher/agent/staging.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/event_loop.h"
@@ -43,15 +43,15 @@ constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does n
 
 class Agent {
  public:
-  Agent(const AgentOptions& options, KeeperShare& share, os::Fd keeper_alive)
-      : options_(options), share_(share), keeper_alive_(std::move(keeper_alive)) {}
+  Agent(const AgentOptions& options, ShimState& share, os::Fd shim_alive)
+      : options_(options), share_(share), shim_alive_(std::move(shim_alive)) {}
 
   int run();
 
  private:
   Status open();
   Status watch_signals();
-  Status watch_keeper();
+  Status watch_shim();
   void greet();
 
   void on_frame(Frame frame);
@@ -81,11 +81,11 @@ class Agent {
   }
 
   const AgentOptions& options_;
-  KeeperShare& share_;
-  os::Fd keeper_alive_;
+  ShimState& share_;
+  os::Fd shim_alive_;
   std::unique_ptr<os::EventLoop> loop_;
   std::unique_ptr<LauncherLink> link_;
-  std::unique_ptr<Deliveries> deliveries_;
+  std::unique_ptr<Staging> staging_;
   std::unique_ptr<ProbeListener> probe_listener_;
   std::unique_ptr<Prober> prober_;
   std::unique_ptr<StackCollector> stacks_;
@@ -110,8 +110,8 @@ int Agent::run() {
   loop_ = std::move(*loop);
   host_ = host_name();
   link_ = std::make_unique<LauncherLink>(*loop_, STDIN_FILENO, STDOUT_FILENO);
-  deliveries_ =
-      std::make_unique<Deliveries>(host_, options_.cache_directory, options_.local_bundle, share_);
+  staging_ =
+      std::make_unique<Staging>(host_, options_.cache_directory, options_.local_bundle, share_);
   if (const Status opened = open(); !opened) {
     // The stream may still carry the reason; the exit code tells it in any case.
     const Failure failure{std::string(failure::kAgent),
@@ -126,7 +126,7 @@ int Agent::run() {
   greet();
   // The launcher may have gone while it was being greeted; a loop that runs later knows no stop.
   if (!done_) {
-    if (const Status ran = loop_->run(); !ran) return 125;  // the keeper cleans up
+    if (const Status ran = loop_->run(); !ran) return 125;  // the shim cleans up
   }
   share_.finished = 1;
   return 0;
@@ -134,7 +134,7 @@ int Agent::run() {
 
 Status Agent::open() {
   HORA_TRY(watch_signals());
-  HORA_TRY(watch_keeper());
+  HORA_TRY(watch_shim());
   HORA_TRY(link_->open({[this](Frame frame) { on_frame(std::move(frame)); },
                         [this](std::string why) { on_link_end(why); }}));
   loop_->call_after(kHeartbeatBeforeOrder, [this] { on_heartbeat(); });
@@ -150,10 +150,10 @@ Status Agent::watch_signals() {
   return loop_->watch(signals_.get(), EPOLLIN, [this](std::uint32_t) { on_signals(); });
 }
 
-Status Agent::watch_keeper() {
-  return loop_->watch(keeper_alive_.get(), EPOLLIN, [this](std::uint32_t) {
-    loop_->unwatch(keeper_alive_.get());
-    fail({std::string(failure::kAgent), "the agent's keeper on host " + host_ + " was killed", ""});
+Status Agent::watch_shim() {
+  return loop_->watch(shim_alive_.get(), EPOLLIN, [this](std::uint32_t) {
+    loop_->unwatch(shim_alive_.get());
+    fail({std::string(failure::kAgent), "the agent's shim on host " + host_ + " was killed", ""});
   });
 }
 
@@ -161,7 +161,7 @@ void Agent::greet() {
   Hello hello = describe_machine();
   hello.version = HORA_VERSION;
   hello.pid = ::getpid();
-  hello.have_bundle = deliveries_->have_bundle(options_.bundle_hash);
+  hello.have_bundle = staging_->have_bundle(options_.bundle_hash);
   hello.cache_directory = options_.cache_directory;
   if (const char* connection = ::getenv("SSH_CONNECTION")) hello.ssh_connection = connection;
   if (options_.report_sha) {
@@ -280,16 +280,16 @@ void Agent::on_delivery(const Frame& frame) {
   std::optional<Failure> failure;
   switch (frame.type) {
     case FrameType::kBundle:
-      failure = deliveries_->on_bundle(frame.payload);
+      failure = staging_->on_bundle(frame.payload);
       break;
     case FrameType::kShipFile:
-      failure = deliveries_->on_ship_file(frame.payload);
+      failure = staging_->on_ship_file(frame.payload);
       break;
     case FrameType::kData:
-      failure = deliveries_->on_data(frame.payload);
+      failure = staging_->on_data(frame.payload);
       break;
     default:
-      failure = deliveries_->on_data_end();
+      failure = staging_->on_data_end();
       break;
   }
   if (failure) fail(std::move(*failure));
@@ -309,22 +309,22 @@ void Agent::on_probe(std::string_view payload) {
 
 void Agent::on_order(std::string_view payload) {
   if (job_) return fail_protocol("a second order");
-  if (deliveries_->in_progress()) return fail_protocol("an order within a delivery");
+  if (staging_->in_progress()) return fail_protocol("an order within a delivery");
   auto order = decode_host_order(payload);
   if (!order) return fail_protocol(order.error().message);
   if (const Status sound = check_order(*order); !sound) return fail_protocol(sound.error().message);
   probe_listener_.reset();
   if (order->ship_directory) {
     // Files came before; without any, the folder is made now.
-    if (const auto directory = deliveries_->job_directory(); !directory) {
+    if (const auto directory = staging_->job_directory(); !directory) {
       return fail(
           {std::string(failure::kShip), directory.error().message + " (host " + host_ + ")", ""});
     }
   }
   JobPlace place;
   place.host = host_;
-  place.bundle_root = deliveries_->bundle_root();
-  place.job_directory = deliveries_->job_directory_if_any();
+  place.bundle_root = staging_->bundle_root();
+  place.job_directory = staging_->job_directory_if_any();
   place.mark = share_.mark;
   stacks_ = std::make_unique<StackCollector>(*loop_);
   place.stacks_place = stacks_->open();
@@ -341,7 +341,7 @@ void Agent::on_order(std::string_view payload) {
         {std::string(failure::kAgent), opened.error().message + " (host " + host_ + ")", ""});
   }
   if (!prepare_cuts()) return;
-  share_.patience_ms = static_cast<int>(grace().count()) + options_.keeper_margin_ms;
+  share_.patience_ms = static_cast<int>(grace().count()) + options_.shim_margin_ms;
   if (job_->order().pmi.empty()) {
     link_->send(FrameType::kReady);
   } else {
@@ -383,7 +383,7 @@ void Agent::serve_pmi() {
               : "it needs the PMIx library of that host, libpmix.so.2: install it "
                 "(Debian, Ubuntu: libpmix2), or name its folder in LD_LIBRARY_PATH"});
   };
-  auto directory = deliveries_->job_directory();
+  auto directory = staging_->job_directory();
   if (!directory) return failed(directory.error().message);
   const Status started = job_->serve_pmi(
       *directory, [this] { link_->send(FrameType::kReady); },
@@ -486,7 +486,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   reserved_port_.holder.reset();
   prober_.reset();
   probe_listener_.reset();
-  deliveries_->clean_up();
+  staging_->clean_up();
   link_->send(FrameType::kGoodbye, encode(goodbye));
   if (link_->ended() || link_->all_sent()) return leave();
   link_->set_on_all_sent([this] { leave(); });
@@ -505,8 +505,8 @@ void Agent::warn(std::string message) {
 
 }  // namespace
 
-int run_agent(const AgentOptions& options, KeeperShare& share, os::Fd keeper_alive) {
-  return Agent(options, share, std::move(keeper_alive)).run();
+int run_agent(const AgentOptions& options, ShimState& share, os::Fd shim_alive) {
+  return Agent(options, share, std::move(shim_alive)).run();
 }
 
 }  // namespace hora::launcher

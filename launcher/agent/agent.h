@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "launcher/agent/keeper.h"
+#include "launcher/agent/shim.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -15,12 +15,12 @@ struct AgentOptions {
   bool probe = false;           // answer probes of other hosts
   bool report_sha = false;      // SHA-256 of the own executable in Hello
   std::string own_sha256;       // known already; else it is computed when it is asked for
-  // Beyond the grace: when the launcher is gone and the agent does nothing, the keeper steps in.
-  int keeper_margin_ms = 10'000;
+  // Beyond the grace: when the launcher is gone and the agent does nothing, the shim steps in.
+  int shim_margin_ms = 10'000;
 };
 
 // Speaks the protocol on standard input and output until the job is over and the host is clean.
 // The result is the process's exit code; what went wrong was told in the stream.
-int run_agent(const AgentOptions& options, KeeperShare& share, os::Fd keeper_alive);
+int run_agent(const AgentOptions& options, ShimState& share, os::Fd shim_alive);
 
 }  // namespace hora::launcher

@@ -113,7 +113,7 @@ std::optional<std::string> BundleCache::find(const std::string& hash) const {
   return entry_path(hash);
 }
 
-// Of agents that were killed together with their keeper, or lost power.
+// Of agents that were killed together with their shim, or lost power.
 void BundleCache::remove_abandoned() const {
   os::Fd listing(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* stream = listing.valid() ? ::fdopendir(listing.get()) : nullptr;
@@ -188,7 +188,7 @@ void BundleCache::Arrival::discard() {
   lock_.reset();  // its descriptor may be the one that the removal needs
   const bool removed = remove_tree(cache_.entry_path(temporary_)).has_value();
   temporary_.clear();
-  if (removed) (void)announce_("");  // else the keeper tries, with descriptors of its own
+  if (removed) (void)announce_("");  // else the shim tries, with descriptors of its own
 }
 
 Status BundleCache::Arrival::write_manifest() {

@@ -101,7 +101,7 @@ FlightRecords::Progress FlightRecords::progress() const {
       continue;
     }
     ++progress.meeting;
-    if (state != FlightState::kMeeting || collectives > 0) ++progress.joined;
+    if (state != FlightState::kJoining || collectives > 0) ++progress.joined;
     if (collectives > 0) ++progress.worked;
     progress.collectives += collectives;
   }

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "rendezvous/os/no_room.h"
+#include "rendezvous/os/would_block.h"
 
 namespace hora::launcher {
 
@@ -57,7 +57,7 @@ void LauncherLink::flush() {
                                   out_.size() - out_position_);  // SIGPIPE is blocked
     if (wrote < 0) {
       if (errno == EINTR) continue;
-      if (os::no_room_now(errno)) break;
+      if (os::would_block(errno)) break;
       end(std::string("writing to the launcher: ") + std::strerror(errno));
       return;
     }

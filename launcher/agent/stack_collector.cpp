@@ -33,7 +33,7 @@ CollectiveStanding collective_standing(const rendezvous::FlightStanding& flight)
   using rendezvous::FlightState;
   constexpr std::int64_t kMillisecond = 1'000'000;
   CollectiveStanding standing;
-  standing.state = flight.state == FlightState::kMeeting   ? "meeting"
+  standing.state = flight.state == FlightState::kJoining   ? "joining"
                    : flight.state == FlightState::kRunning ? "joined"
                                                            : "left";
   standing.for_ms = flight.for_ns / kMillisecond;

@@ -165,7 +165,7 @@ HostOrder Doctor::order_for(int host) const {
   order.environment = forwarded_environment(environment_, spec_, local_[host]);
   const int ranks = runtime_is_ours_ ? std::max(examination_.hosts[host].slots, 1) : 0;
   order.environment = with_variables(
-      order.environment, {{"HORA_DOCTOR_WORD", patients_[host].word},
+      order.environment, {{"HORA_DOCTOR_NONCE", patients_[host].word},
                           {"HORA_DOCTOR_DEEP", examination_.deep ? "1" : "0"},
                           {"HORA_DOCTOR_PATIENCE_MS", std::to_string(patience().count())},
                           {"HORA_DOCTOR_RANKS", std::to_string(ranks)},
@@ -208,8 +208,8 @@ void Doctor::on_line(int host, const Json& line) {
     seen.leftovers = line.value("leftovers", Json::array());
   } else if (line.contains("software")) {
     seen.software = line["software"];
-  } else if (line.contains("trials")) {
-    seen.trials = line["trials"];
+  } else if (line.contains("selftests")) {
+    seen.selftests = line["selftests"];
   } else if (line.contains("world")) {
     if (world_) world_->on_answer(host, line["world"]);
     return;
@@ -251,7 +251,7 @@ void Doctor::give_up(int host, Failure failure) {
 
 bool Doctor::examined(int host) const {
   const HostExamination& seen = examination_.hosts[host];
-  return !seen.machine.is_null() && !seen.software.is_null() && !seen.trials.is_null();
+  return !seen.machine.is_null() && !seen.software.is_null() && !seen.selftests.is_null();
 }
 
 std::chrono::milliseconds Doctor::patience() const {
@@ -346,7 +346,7 @@ void Doctor::on_deadline() {
     if (seen.machine.is_null()) seen.unanswered.push_back("what kind of machine it is");
     if (seen.software.is_null()) {
       seen.unanswered.push_back("which software it has");
-    } else if (seen.trials.is_null()) {
+    } else if (seen.selftests.is_null()) {
       seen.unanswered.push_back("whether its libraries work");
     }
   }

@@ -84,7 +84,7 @@ void Doctor::begin_world() {
   std::vector<CommonWorld::Member> members;
   for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
     const HostExamination& seen = examination_.hosts[host];
-    const Json& alone = member(seen.trials, "alone");
+    const Json& alone = member(seen.selftests, "alone");
     if (patients_[host].over || !alone.is_object() || alone.contains("error")) continue;
     members.push_back({host, seen.name, &*seen.hello, !local_[host]});
   }

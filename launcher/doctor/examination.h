@@ -19,11 +19,11 @@ struct HostExamination {
   int slots = 0;                   // of the host list; 0: none were named
   std::optional<Failure> failure;  // it was not reached, or its agent failed
   std::optional<Hello> hello;
-  Json machine, software, leftovers, trials;  // what hora-doctor printed there; null until then
-  std::map<int, Json> peers;                  // by index of the other host: its answers to probes
-  std::optional<double> clock_offset_ms;      // its clock minus ours
-  double clock_error_ms = 0;                  // at most so far from the truth
-  std::vector<std::string> unanswered;        // what it did not answer in time
+  Json machine, software, leftovers, selftests;  // what hora-doctor printed there; null until then
+  std::map<int, Json> peers;              // by index of the other host: its answers to probes
+  std::optional<double> clock_offset_ms;  // its clock minus ours
+  double clock_error_ms = 0;              // at most so far from the truth
+  std::vector<std::string> unanswered;    // what it did not answer in time
 };
 
 struct Examination {

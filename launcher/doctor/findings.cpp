@@ -358,7 +358,7 @@ std::vector<Finding> find_problems(const Examination& examination) {
     }
   };
   take(host_findings(examination));
-  take(trial_findings(examination));
+  take(selftest_findings(examination));
   take(set_findings(examination));
   take(known_problem_findings(examination));
   std::stable_sort(merged.begin(), merged.end(),

@@ -20,7 +20,7 @@ Json better_of(const Json& first, Json second);
 // All of that, clocks, and what differs.
 std::vector<Finding> set_findings(const Examination& examination);
 // What libraries did when they were loaded and used, on each host and by all of them.
-std::vector<Finding> trial_findings(const Examination& examination);
+std::vector<Finding> selftest_findings(const Examination& examination);
 // Every host has reached the others that it was told to try.
 bool all_routes_work(const Examination& examination);
 // Combinations that are known to be bad (docs/known-problems).

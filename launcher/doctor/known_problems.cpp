@@ -20,9 +20,9 @@ std::string text_of(const Json& value) {
 }
 
 // Those of the copies that could be loaded, each once.
-Json nccl_versions(const Json& trials) {
+Json nccl_versions(const Json& selftests) {
   Json versions = Json::array();
-  const Json& copies = member(trials, "nccl_copies");
+  const Json& copies = member(selftests, "nccl_copies");
   for (const Json& copy : copies.is_array() ? copies : Json::array()) {
     const Json& version = member(copy, "version");
     if (!version.is_string()) continue;
@@ -36,8 +36,8 @@ Json nccl_versions(const Json& trials) {
 Json facts_of(const HostExamination& host) {
   Json facts = host.machine;
   for (const auto& [name, value] : host.software.items()) facts[name] = value;
-  facts["trials"] = host.trials;
-  facts["nccl"]["versions"] = nccl_versions(host.trials);
+  facts["selftests"] = host.selftests;
+  facts["nccl"]["versions"] = nccl_versions(host.selftests);
   if (!facts.contains("python") || !facts["python"].is_object()) return facts;
   Json nccl = Json::array();
   const Json& packages = member(facts, "python.packages");

@@ -149,7 +149,7 @@ std::string report_json(const Examination& examination, const std::vector<Findin
     item["machine"] = host.machine;
     item["software"] = host.software;
     item["leftovers"] = host.leftovers;
-    item["trials"] = host.trials;
+    item["selftests"] = host.selftests;
     item["peers"] = Json::array();
     for (const auto& [index, answer] : host.peers) {
       Json peer = answer;

@@ -148,7 +148,7 @@ std::vector<Finding> set_findings(const Examination& examination) {
         [&](const HostExamination& host) {
           return member(trait.of == Trait::Of::kMachine    ? host.machine
                         : trait.of == Trait::Of::kSoftware ? host.software
-                                                           : host.trials,
+                                                           : host.selftests,
                         trait.path);
         },
         out);

@@ -97,12 +97,12 @@ void ElasticState::connect_needed(TimePoint now, Actions& actions) {
     left -= slots;
     int here = 0;
     while (here < slots && living.count({host.name, here}) > 0) ++here;
-    if (here == slots || life_on(host.name, LifePhase::kIdle) ||
-        life_on(host.name, LifePhase::kConnecting)) {
+    if (here == slots || incarnation_on(host.name, IncarnationPhase::kIdle) ||
+        incarnation_on(host.name, IncarnationPhase::kConnecting)) {
       continue;
     }
-    const LifeId id = life_count();
-    lives_.push_back({host, LifePhase::kConnecting, now + options_.start_timeout});
+    const IncarnationId id = incarnation_count();
+    incarnations_.push_back({host, IncarnationPhase::kConnecting, now + options_.start_timeout});
     actions.emplace_back(Connect{id, host});
   }
 }
@@ -121,20 +121,20 @@ void ElasticState::take_seats(Plan plan, Actions& actions) {
   }
   plan_ = std::move(plan);
   seats_.clear();
-  new_lives_.clear();
+  new_incarnations_.clear();
   dismissed_.clear();
   for (const HostPlan& host : plan_.hosts) {
     for (const Slot& slot : host.slots) {
       const auto survivor = living.find({host.host.name, slot.local_rank});
       if (survivor != living.end()) {
-        seats_.push_back({survivor->second, worker(survivor->second).life, false});
+        seats_.push_back({survivor->second, worker(survivor->second).incarnation, false});
         continue;
       }
-      LifeId id = life_on(host.host.name, LifePhase::kOrdered).value_or(-1);
+      IncarnationId id = incarnation_on(host.host.name, IncarnationPhase::kOrdered).value_or(-1);
       if (id < 0) {
-        id = *life_on(host.host.name, LifePhase::kIdle);
-        life(id).phase = LifePhase::kOrdered;
-        new_lives_.push_back(id);
+        id = *incarnation_on(host.host.name, IncarnationPhase::kIdle);
+        incarnation(id).phase = IncarnationPhase::kOrdered;
+        new_incarnations_.push_back(id);
       }
       workers_.push_back({id, slot.local_rank, slot.rank, WorkerPhase::kOrdered, epoch_ == 0, {}});
       seats_.push_back({worker_count() - 1, id, true});
@@ -146,15 +146,15 @@ void ElasticState::take_seats(Plan plan, Actions& actions) {
   }
   phase_ = Phase::kPreparing;
   phase_deadline_ = TimePoint::max();  // set when the clock is looked at
-  if (!new_lives_.empty()) actions.emplace_back(PrepareEpoch{});
+  if (!new_incarnations_.empty()) actions.emplace_back(PrepareEpoch{});
 }
 
 void ElasticState::advance_preparing(TimePoint now, Actions& actions) {
   if (phase_deadline_ == TimePoint::max()) phase_deadline_ = now + options_.start_timeout;
   if (now >= phase_deadline_) {
-    for (const LifeId id : std::vector<LifeId>(new_lives_)) {
-      if (life(id).phase != LifePhase::kOrdered) continue;
-      fail_host(life(id).host.name, "it was not ready within --start-timeout", now, actions);
+    for (const IncarnationId id : std::vector<IncarnationId>(new_incarnations_)) {
+      if (incarnation(id).phase != IncarnationPhase::kOrdered) continue;
+      fail_host(incarnation(id).host.name, "it was not ready within --start-timeout", now, actions);
     }
   }
   if (any_seat(WorkerPhase::kFailed) || any_seat(WorkerPhase::kSucceeded)) {
@@ -162,23 +162,24 @@ void ElasticState::advance_preparing(TimePoint now, Actions& actions) {
     wait_for_hosts(now);
     return;
   }
-  const bool all_ready = std::all_of(new_lives_.begin(), new_lives_.end(), [this](LifeId id) {
-    return life(id).phase == LifePhase::kReady;
-  });
+  const bool all_ready = std::all_of(
+      new_incarnations_.begin(), new_incarnations_.end(),
+      [this](IncarnationId id) { return incarnation(id).phase == IncarnationPhase::kReady; });
   if (all_ready) begin_epoch(now, actions);
 }
 
 // An agent takes one order only.
 void ElasticState::discard_orders(Actions& actions) {
-  for (const LifeId id : new_lives_) {
-    if (life(id).phase == LifePhase::kOrdered || life(id).phase == LifePhase::kReady) {
-      end_life(id, actions);
+  for (const IncarnationId id : new_incarnations_) {
+    if (incarnation(id).phase == IncarnationPhase::kOrdered ||
+        incarnation(id).phase == IncarnationPhase::kReady) {
+      end_incarnation(id, actions);
     }
   }
-  new_lives_.clear();
+  new_incarnations_.clear();
   // Those who wait for a place still have the one of the epoch before.
   std::erase_if(seats_, [](const Seat& seat) { return seat.is_new; });
-  for (const WorkerId id : dismissed_) seats_.push_back({id, worker(id).life, false});
+  for (const WorkerId id : dismissed_) seats_.push_back({id, worker(id).incarnation, false});
   dismissed_.clear();
 }
 
@@ -191,7 +192,8 @@ void ElasticState::begin_epoch(TimePoint now, Actions& actions) {
     seated.phase = WorkerPhase::kRunning;
     seated.rank = static_cast<int>(rank);
   }
-  for (const LifeId id : new_lives_) life(id).phase = LifePhase::kRunning;
+  for (const IncarnationId id : new_incarnations_)
+    incarnation(id).phase = IncarnationPhase::kRunning;
   std::erase_if(dismissed_,
                 [this](WorkerId id) { return worker(id).phase != WorkerPhase::kAsking; });
   for (const WorkerId id : dismissed_) {
@@ -254,9 +256,9 @@ void ElasticState::advance_broken(TimePoint now, Actions& actions) {
                               format_duration(options_.elastic_timeout) + " (--elastic-timeout)";
       Cause cause = launch_cause(failure::kElasticTimeout, why);
       cause.kind = Cause::Kind::kHost;
-      cause.host = seat.life;
+      cause.host = seat.incarnation;
       if (!first_failure_) first_failure_ = FirstFailure{std::move(cause), {}};
-      fail_host(life(seat.life).host.name, why, now, actions);
+      fail_host(incarnation(seat.incarnation).host.name, why, now, actions);
     }
   }
   if (all_recorded()) evaluate(now, actions);

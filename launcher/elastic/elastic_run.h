@@ -23,7 +23,7 @@ struct ElasticRun {
   bool is_obeying = false;
   os::EventLoop::TimerId timer = 0;
   int known_workers = 0;                // to the streams
-  int news = 0;                         // told in this epoch
+  int host_updates = 0;                 // told in this epoch
   std::vector<std::string> interfaces;  // of the hosts of this epoch's plan
   bool discovered = false;              // the script has told hosts once
   std::string discovery_problem;

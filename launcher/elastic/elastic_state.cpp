@@ -43,32 +43,36 @@ void ElasticState::on(const HostsListed& e, TimePoint now, Actions& actions) {
   discovery_problem_.clear();
   registry_.list(e.hosts);
   const std::vector<Host> usable = registry_.available(now);
-  for (LifeId id = 0; id < life_count(); ++id) {
-    const Life& known = life(id);
-    if (known.phase != LifePhase::kConnecting && known.phase != LifePhase::kIdle) continue;
+  for (IncarnationId id = 0; id < incarnation_count(); ++id) {
+    const AgentIncarnation& known = incarnation(id);
+    if (known.phase != IncarnationPhase::kConnecting && known.phase != IncarnationPhase::kIdle)
+      continue;
     const bool is_listed = std::any_of(usable.begin(), usable.end(), [&](const Host& host) {
       return host.name == known.host.name;
     });
-    if (!is_listed) end_life(id, actions);
+    if (!is_listed) end_incarnation(id, actions);
   }
 }
 
 void ElasticState::on(const DiscoveryFailed& e, TimePoint, Actions&) { discovery_problem_ = e.why; }
 
 void ElasticState::on(const AgentGreeted& e, TimePoint, Actions&) {
-  if (life(e.life).phase == LifePhase::kConnecting) life(e.life).phase = LifePhase::kIdle;
+  if (incarnation(e.incarnation).phase == IncarnationPhase::kConnecting)
+    incarnation(e.incarnation).phase = IncarnationPhase::kIdle;
 }
 
 void ElasticState::on(const AgentReady& e, TimePoint, Actions&) {
-  if (life(e.life).phase == LifePhase::kOrdered) life(e.life).phase = LifePhase::kReady;
+  if (incarnation(e.incarnation).phase == IncarnationPhase::kOrdered)
+    incarnation(e.incarnation).phase = IncarnationPhase::kReady;
 }
 
 void ElasticState::on(const AgentGone& e, TimePoint now, Actions& actions) {
-  const LifePhase before = std::exchange(life(e.life).phase, LifePhase::kGone);
-  bool lost_any = before == LifePhase::kConnecting || before == LifePhase::kIdle ||
-                  before == LifePhase::kOrdered || before == LifePhase::kReady;
+  const IncarnationPhase before =
+      std::exchange(incarnation(e.incarnation).phase, IncarnationPhase::kGone);
+  bool lost_any = before == IncarnationPhase::kConnecting || before == IncarnationPhase::kIdle ||
+                  before == IncarnationPhase::kOrdered || before == IncarnationPhase::kReady;
   for (Worker& each : workers_) {
-    if (each.life != e.life) continue;
+    if (each.incarnation != e.incarnation) continue;
     if (each.phase == WorkerPhase::kLeaving) each.phase = WorkerPhase::kGone;
     const bool lived = each.phase == WorkerPhase::kRunning || each.phase == WorkerPhase::kAsking ||
                        each.phase == WorkerPhase::kOrdered;
@@ -76,19 +80,20 @@ void ElasticState::on(const AgentGone& e, TimePoint now, Actions& actions) {
     each.phase = WorkerPhase::kFailed;
     lost_any = true;
   }
-  if (before == LifePhase::kEnding || before == LifePhase::kGone || !lost_any) return;
+  if (before == IncarnationPhase::kEnding || before == IncarnationPhase::kGone || !lost_any) return;
   Failure failure = e.failure.value_or(
       Failure{std::string(failure::kAgent), "its agent ended before its ranks did", ""});
   const std::string why = failure.message + " [" + failure.code + "]";
   Cause cause;
   cause.kind = Cause::Kind::kHost;
-  cause.host = e.life;
+  cause.host = e.incarnation;
   cause.failure = std::move(failure);
   cause.exit_code = kExitLauncher;
-  const bool sat = std::any_of(seats_.begin(), seats_.end(),
-                               [&e](const Seat& seat) { return seat.life == e.life; });
+  const bool sat = std::any_of(seats_.begin(), seats_.end(), [&e](const Seat& seat) {
+    return seat.incarnation == e.incarnation;
+  });
   if (sat || epoch_ == 0) note_failure(std::move(cause), e.when);
-  fail_host(life(e.life).host.name, why, now, actions);
+  fail_host(incarnation(e.incarnation).host.name, why, now, actions);
 }
 
 void ElasticState::on(const WorkerAsked& e, TimePoint, Actions&) {
@@ -111,19 +116,20 @@ void ElasticState::on(const WorkerEnded& e, TimePoint now, Actions& actions) {
   ended.phase = WorkerPhase::kFailed;
   Cause cause;
   cause.kind = Cause::Kind::kRank;
-  cause.host = ended.life;
+  cause.host = ended.incarnation;
   cause.exit = e.exit;
   cause.exit.rank = ended.rank;  // by which it was known
   cause.exit_code = exit_code_of(e.exit);
   note_failure(std::move(cause), e.when);
-  fail_host(life(ended.life).host.name,
+  fail_host(incarnation(ended.incarnation).host.name,
             "rank " + std::to_string(ended.rank) + " " + how_it_ended(e.exit), now, actions);
 }
 
 void ElasticState::on(const Tick&, TimePoint now, Actions& actions) {
-  for (LifeId id = 0; id < life_count(); ++id) {
-    if (life(id).phase == LifePhase::kConnecting && now >= life(id).deadline) {
-      fail_host(life(id).host.name, "it did not answer within --start-timeout", now, actions);
+  for (IncarnationId id = 0; id < incarnation_count(); ++id) {
+    if (incarnation(id).phase == IncarnationPhase::kConnecting && now >= incarnation(id).deadline) {
+      fail_host(incarnation(id).host.name, "it did not answer within --start-timeout", now,
+                actions);
     }
   }
   for (WorkerId id = 0; id < worker_count(); ++id) {
@@ -150,17 +156,17 @@ void ElasticState::fail_host(const std::string& host, std::string why, TimePoint
                                 : "; it takes no further part (--blacklist-cooldown-range)"),
          actions);
   }
-  for (LifeId id = 0; id < life_count(); ++id) {
-    if (life(id).host.name == host) end_life(id, actions);
+  for (IncarnationId id = 0; id < incarnation_count(); ++id) {
+    if (incarnation(id).host.name == host) end_incarnation(id, actions);
   }
 }
 
-void ElasticState::end_life(LifeId id, Actions& actions) {
-  Life& ending = life(id);
-  if (ending.phase == LifePhase::kEnding || ending.phase == LifePhase::kGone) return;
-  ending.phase = LifePhase::kEnding;
+void ElasticState::end_incarnation(IncarnationId id, Actions& actions) {
+  AgentIncarnation& ending = incarnation(id);
+  if (ending.phase == IncarnationPhase::kEnding || ending.phase == IncarnationPhase::kGone) return;
+  ending.phase = IncarnationPhase::kEnding;
   for (Worker& each : workers_) {
-    if (each.life != id) continue;
+    if (each.incarnation != id) continue;
     if (each.phase == WorkerPhase::kOrdered || each.phase == WorkerPhase::kRunning ||
         each.phase == WorkerPhase::kAsking) {
       each.phase = WorkerPhase::kFailed;
@@ -168,7 +174,7 @@ void ElasticState::end_life(LifeId id, Actions& actions) {
       each.phase = WorkerPhase::kGone;
     }
   }
-  actions.emplace_back(EndLife{id});
+  actions.emplace_back(EndIncarnation{id});
 }
 
 // --- what there is -------------------------------------------------------------------------------
@@ -189,14 +195,15 @@ ElasticState::Survivors ElasticState::survivors() const {
   for (WorkerId id = 0; id < worker_count(); ++id) {
     const Worker& each = worker(id);
     if (each.phase != WorkerPhase::kRunning && each.phase != WorkerPhase::kAsking) continue;
-    found.emplace(std::make_pair(life(each.life).host.name, each.local_rank), id);
+    found.emplace(std::make_pair(incarnation(each.incarnation).host.name, each.local_rank), id);
   }
   return found;
 }
 
-std::optional<LifeId> ElasticState::life_on(const std::string& host, LifePhase phase) const {
-  for (LifeId id = 0; id < life_count(); ++id) {
-    if (life(id).phase == phase && life(id).host.name == host) return id;
+std::optional<IncarnationId> ElasticState::incarnation_on(const std::string& host,
+                                                          IncarnationPhase phase) const {
+  for (IncarnationId id = 0; id < incarnation_count(); ++id) {
+    if (incarnation(id).phase == phase && incarnation(id).host.name == host) return id;
   }
   return std::nullopt;
 }
@@ -210,7 +217,7 @@ std::vector<HostOffer> ElasticState::offers(TimePoint now) const {
     while (offer.survivors < slots && living.count({host.name, offer.survivors}) > 0) {
       ++offer.survivors;
     }
-    if (life_on(host.name, LifePhase::kIdle)) offer.room = slots - offer.survivors;
+    if (incarnation_on(host.name, IncarnationPhase::kIdle)) offer.room = slots - offer.survivors;
     const auto first = living.find({host.name, 0});
     offer.has_state = first != living.end() && worker(first->second).has_state;
     offer.host = std::move(host);
@@ -229,8 +236,9 @@ bool ElasticState::all_recorded() const { return !any_seat(WorkerPhase::kRunning
 bool ElasticState::has_survivor() const { return any_seat(WorkerPhase::kAsking); }
 
 bool ElasticState::is_connecting() const {
-  return std::any_of(lives_.begin(), lives_.end(),
-                     [](const Life& each) { return each.phase == LifePhase::kConnecting; });
+  return std::any_of(incarnations_.begin(), incarnations_.end(), [](const AgentIncarnation& each) {
+    return each.phase == IncarnationPhase::kConnecting;
+  });
 }
 
 std::optional<TimePoint> ElasticState::next_deadline() const {
@@ -242,8 +250,8 @@ std::optional<TimePoint> ElasticState::next_deadline() const {
   if (phase_ != Phase::kRunning) consider(phase_deadline_);
   consider(settle_until_);
   consider(next_return_);
-  for (const Life& each : lives_) {
-    if (each.phase == LifePhase::kConnecting) consider(each.deadline);
+  for (const AgentIncarnation& each : incarnations_) {
+    if (each.phase == IncarnationPhase::kConnecting) consider(each.deadline);
   }
   for (const Worker& each : workers_) {
     if (each.phase == WorkerPhase::kLeaving) consider(each.leave_by);

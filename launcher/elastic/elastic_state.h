@@ -29,7 +29,7 @@
 namespace hora::launcher::elastic {
 
 using WorkerId = int;
-using LifeId = int;
+using IncarnationId = int;
 
 // --- events --------------------------------------------------------------------------------------
 
@@ -40,13 +40,13 @@ struct DiscoveryFailed {
   std::string why;
 };
 struct AgentGreeted {
-  LifeId life;
+  IncarnationId incarnation;
 };
 struct AgentReady {  // its order is prepared
-  LifeId life;
+  IncarnationId incarnation;
 };
 struct AgentGone {
-  LifeId life;
+  IncarnationId incarnation;
   std::optional<Failure> failure;    // none: it said goodbye
   std::chrono::nanoseconds when{0};  // on the launcher's wall clock
 };
@@ -68,20 +68,21 @@ using ElasticEvent = std::variant<HostsListed, DiscoveryFailed, AgentGreeted, Ag
 // --- actions -------------------------------------------------------------------------------------
 
 struct Connect {
-  LifeId life;
+  IncarnationId incarnation;
   Host host;
 };
-// An order to every life of new_lives(), for its workers in seats().
+// An order to every life of new_incarnations(), for its workers in seats().
 struct PrepareEpoch {};
-// Start new_lives(), answer everybody in seats() who asked, tell dismissed() that they are out.
+// Start new_incarnations(), answer everybody in seats() who asked, tell dismissed() that they are
+// out.
 struct BeginEpoch {};
 // The epoch is over for somebody: those who have not met yet need not go on waiting.
 struct BreakEpoch {};
 struct EndWorker {
   WorkerId worker;
 };
-struct EndLife {
-  LifeId life;
+struct EndIncarnation {
+  IncarnationId incarnation;
 };
 // The worker with rank 0 should know that a new epoch would look otherwise.
 struct NotifyWorkers {
@@ -95,7 +96,7 @@ struct Tell {
 struct EndJob {};
 
 using ElasticAction = std::variant<Connect, PrepareEpoch, BeginEpoch, BreakEpoch, EndWorker,
-                                   EndLife, NotifyWorkers, Tell, EndJob>;
+                                   EndIncarnation, NotifyWorkers, Tell, EndJob>;
 
 struct ElasticOptions {
   int np = 1;      // ranks before the first epoch begins
@@ -115,7 +116,7 @@ class ElasticState {
   // One place in an epoch; the index in seats() is the rank.
   struct Seat {
     WorkerId worker;
-    LifeId life;
+    IncarnationId incarnation;
     bool is_new;
     friend bool operator==(const Seat&, const Seat&) = default;
   };
@@ -133,29 +134,33 @@ class ElasticState {
   // Of the epoch that is being prepared or is running.
   const Plan& plan() const { return plan_; }
   const std::vector<Seat>& seats() const { return seats_; }
-  const std::vector<LifeId>& new_lives() const { return new_lives_; }
+  const std::vector<IncarnationId>& new_incarnations() const { return new_incarnations_; }
   const std::vector<WorkerId>& dismissed() const { return dismissed_; }
   int worker_count() const { return static_cast<int>(workers_.size()); }
-  LifeId life_of(WorkerId worker) const { return workers_[index(worker)].life; }
+  IncarnationId incarnation_of(WorkerId worker) const {
+    return workers_[index(worker)].incarnation;
+  }
   int local_rank_of(WorkerId worker) const { return workers_[index(worker)].local_rank; }
-  int life_count() const { return static_cast<int>(lives_.size()); }
-  const Host& host_of(LifeId life) const { return lives_[index(life)].host; }
+  int incarnation_count() const { return static_cast<int>(incarnations_.size()); }
+  const Host& host_of(IncarnationId incarnation) const {
+    return incarnations_[index(incarnation)].host;
+  }
 
  private:
   enum class Phase { kWaiting, kPreparing, kRunning, kBroken, kOver };
   enum class WorkerPhase { kOrdered, kRunning, kAsking, kSucceeded, kFailed, kLeaving, kGone };
-  enum class LifePhase { kConnecting, kIdle, kOrdered, kReady, kRunning, kEnding, kGone };
+  enum class IncarnationPhase { kConnecting, kIdle, kOrdered, kReady, kRunning, kEnding, kGone };
   struct Worker {
-    LifeId life = 0;
+    IncarnationId incarnation = 0;
     int local_rank = 0;
     int rank = 0;  // in the epoch that it was in last
     WorkerPhase phase = WorkerPhase::kOrdered;
     bool has_state = false;
     std::optional<TimePoint> leave_by;
   };
-  struct Life {
+  struct AgentIncarnation {
     Host host;
-    LifePhase phase = LifePhase::kConnecting;
+    IncarnationPhase phase = IncarnationPhase::kConnecting;
     TimePoint deadline{};  // kConnecting
   };
   using Actions = std::vector<ElasticAction>;
@@ -163,8 +168,8 @@ class ElasticState {
   static std::size_t index(int id) { return static_cast<std::size_t>(id); }
   Worker& worker(WorkerId id) { return workers_[index(id)]; }
   const Worker& worker(WorkerId id) const { return workers_[index(id)]; }
-  Life& life(LifeId id) { return lives_[index(id)]; }
-  const Life& life(LifeId id) const { return lives_[index(id)]; }
+  AgentIncarnation& incarnation(IncarnationId id) { return incarnations_[index(id)]; }
+  const AgentIncarnation& incarnation(IncarnationId id) const { return incarnations_[index(id)]; }
 
   void on(const HostsListed&, TimePoint, Actions&);
   void on(const DiscoveryFailed&, TimePoint, Actions&);
@@ -177,7 +182,7 @@ class ElasticState {
 
   // Blacklists the host and ends what runs there.
   void fail_host(const std::string& host, std::string why, TimePoint now, Actions& actions);
-  void end_life(LifeId id, Actions& actions);
+  void end_incarnation(IncarnationId id, Actions& actions);
   void note_failure(Cause cause, std::chrono::nanoseconds when);
   void tell(bool is_warning, std::string text, Actions& actions);
 
@@ -202,7 +207,8 @@ class ElasticState {
   std::vector<HostOffer> offers(TimePoint now) const;
   using Survivors = std::map<std::pair<std::string, int>, WorkerId>;  // by host and local rank
   Survivors survivors() const;
-  std::optional<LifeId> life_on(const std::string& host, LifePhase phase) const;
+  std::optional<IncarnationId> incarnation_on(const std::string& host,
+                                              IncarnationPhase phase) const;
   bool is_connecting() const;
   bool any_seat(WorkerPhase phase) const;
   bool all_recorded() const;
@@ -216,11 +222,11 @@ class ElasticState {
   int epoch_ = 0;
   int resets_ = 0;
   std::vector<Worker> workers_;
-  std::vector<Life> lives_;
+  std::vector<AgentIncarnation> incarnations_;
 
   Plan plan_;
   std::vector<Seat> seats_;
-  std::vector<LifeId> new_lives_;
+  std::vector<IncarnationId> new_incarnations_;
   std::vector<WorkerId> dismissed_;
   std::vector<std::string> host_order_;  // of the epoch before
 

@@ -6,7 +6,7 @@
 
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/log.h"
-#include "rendezvous/os/quiet_thread.h"
+#include "rendezvous/os/service_thread.h"
 
 namespace hora::launcher::elastic {
 
@@ -36,7 +36,7 @@ Status converse(const Endpoint& endpoint, const std::string& key, const std::str
 }  // namespace
 
 HorovodNotifier::HorovodNotifier()
-    : thread_(os::start_quiet_thread("hora-notify", [this] { run(); })) {}
+    : thread_(os::start_service_thread("hora-notify", [this] { run(); })) {}
 
 HorovodNotifier::~HorovodNotifier() {
   {

@@ -4,7 +4,7 @@
 
 #include "launcher/failures/proof.h"
 #include "launcher/failures/xid_table.h"
-#include "launcher/text/close_words.h"
+#include "launcher/text/did_you_mean.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -134,7 +134,7 @@ Result<std::string> explain(std::string_view code) {
   std::vector<std::string> known;
   for (const FailureClass& row : failure_classes()) known.emplace_back(row.code);
   std::string message = "explain: no failure is called " + quote(code);
-  const auto close = close_words(name, known);
+  const auto close = did_you_mean(name, known);
   message +=
       close.empty() ? "; 'horarun explain' lists all" : "; did you mean " + close.front() + "?";
   return make_error(ErrorCode::kUsage, std::move(message));

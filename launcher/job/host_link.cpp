@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "rendezvous/os/no_room.h"
+#include "rendezvous/os/would_block.h"
 
 namespace hora::launcher {
 
@@ -140,7 +140,7 @@ void HostLink::write_some() {
         ::send(fd_.get(), front.data() + out_position_, front.size() - out_position_, MSG_NOSIGNAL);
     if (wrote < 0) {
       if (errno == EINTR) continue;
-      if (os::no_room_now(errno)) break;
+      if (os::would_block(errno)) break;
       // Nothing may follow what is lost. The reading side tells the end, after what the agent still
       // had to say was read.
       (void)::shutdown(fd_.get(), SHUT_WR);

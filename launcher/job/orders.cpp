@@ -10,9 +10,10 @@ StdinSource stdin_source(const JobSpec& spec, int rank) {
   return streams ? StdinSource::kStream : StdinSource::kNull;
 }
 
-rendezvous::MeetingPlace meeting_place(const JobSpec& spec, const HostRoute& own,
-                                       const HostRoute& first, const JobIdentity& identity) {
-  rendezvous::MeetingPlace place;
+rendezvous::RendezvousAddress rendezvous_address(const JobSpec& spec, const HostRoute& own,
+                                                 const HostRoute& first,
+                                                 const JobIdentity& identity) {
+  rendezvous::RendezvousAddress place;
   place.job_id = identity.job_id;
   place.rendezvous_address = own.rendezvous_address;
   place.rendezvous_port = identity.rendezvous_port;
@@ -57,7 +58,8 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
     order.argv = spec.command;
     const auto forwarded = forwarded_environment(launcher_environment, spec, same_machine[i]);
     order.environment = with_variables(
-        forwarded, host_variables(meeting_place(spec, routes[i], routes[0], identity), forwarded));
+        forwarded,
+        host_variables(rendezvous_address(spec, routes[i], routes[0], identity), forwarded));
     if (!same_machine[i]) order.own_variables = own_variables_of_remote();
     if (spec.runtime == RuntimeKind::kHora) {
       order.prepend_paths = {{"PATH", "@bundle@/bin"},

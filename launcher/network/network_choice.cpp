@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMaxProbedAddresses = 8;
 
 // What the hosts found out about the addresses of one host.
-struct Verdict {
+struct Reachability {
   int reached = 0;
   std::string refused;  // "node2 cannot reach it: Connection refused"; empty: nobody failed
 };
@@ -57,33 +57,33 @@ class Chooser {
 
  private:
   void judge(const std::vector<ProbeResult>& answers) {
-    verdicts_.resize(hosts_.size());
+    reachability_.resize(hosts_.size());
     for (std::size_t from = 0; from < answers.size(); ++from) {
       for (const ProbeAnswer& answer : answers[from].answers) {
         const auto to = static_cast<std::size_t>(answer.host_index);
         const auto address = parse_ip_address(answer.address);
         if (to >= hosts_.size() || !address) continue;
-        Verdict& verdict = verdicts_[to][*address];
+        Reachability& reachability = reachability_[to][*address];
         if (answer.reached) {
-          ++verdict.reached;
-        } else if (verdict.refused.empty()) {
-          verdict.refused = hosts_[from].name + " cannot reach it: " +
-                            (answer.error.empty() ? "no answer" : answer.error);
+          ++reachability.reached;
+        } else if (reachability.refused.empty()) {
+          reachability.refused = hosts_[from].name + " cannot reach it: " +
+                                 (answer.error.empty() ? "no answer" : answer.error);
         }
       }
     }
   }
 
-  const Verdict& verdict_on(std::size_t host, const Candidate& candidate) const {
-    static const Verdict unknown;
-    const auto found = verdicts_[host].find(candidate.address);
-    return found == verdicts_[host].end() ? unknown : found->second;
+  const Reachability& reachability_of(std::size_t host, const Candidate& candidate) const {
+    static const Reachability unknown;
+    const auto found = reachability_[host].find(candidate.address);
+    return found == reachability_[host].end() ? unknown : found->second;
   }
 
   bool is_usable(std::size_t host, const Candidate& candidate) const {
     const bool is_loopback = candidate.interface.loopback && wanted_.empty();
     if (is_loopback && later_ == Hosts::kMayCome) return false;
-    return candidate.refusal.empty() && verdict_on(host, candidate).refused.empty();
+    return candidate.refusal.empty() && reachability_of(host, candidate).refused.empty();
   }
 
   std::optional<Option> choose_loopback() const {
@@ -176,7 +176,8 @@ class Chooser {
       for (std::size_t host = 0; host < hosts_.size(); ++host) {
         const auto& own = candidates_[host];
         const auto found = std::find_if(own.begin(), own.end(), [&](const Candidate& candidate) {
-          const bool is_proven = verdict_on(host, candidate).reached > 0 || candidate.reached_by;
+          const bool is_proven =
+              reachability_of(host, candidate).reached > 0 || candidate.reached_by;
           return candidate.address.v6 == v6 && is_usable(host, candidate) && is_proven;
         });
         if (found == own.end()) break;
@@ -307,7 +308,7 @@ class Chooser {
       for (const Candidate& candidate : candidates_[host]) {
         message += "\n    " + describe(candidate.interface);
         std::string why = candidate.refusal;
-        if (why.empty()) why = verdict_on(host, candidate).refused;
+        if (why.empty()) why = reachability_of(host, candidate).refused;
         if (!why.empty()) message += " (" + why + ")";
       }
     }
@@ -321,7 +322,7 @@ class Chooser {
   std::vector<std::vector<Candidate>> candidates_;
   bool one_machine_;
   Hosts later_;
-  std::vector<std::map<IpAddress, Verdict>> verdicts_;  // by host
+  std::vector<std::map<IpAddress, Reachability>> reachability_;  // by host
 };
 
 // The hosts that host `from` tries: all, or those at distances 1, 2, 4, ...

@@ -41,7 +41,7 @@ Status expect_no_arguments(const Spelled& spelled) {
   return usage("unexpected argument " + quote(spelled.command.front()));
 }
 
-Result<Command> parse_cache(Arguments arguments, const Surroundings& surroundings) {
+Result<Command> parse_cache(Arguments arguments, const ProcessInputs& inputs) {
   ManageCache cache;
   const bool has_action = !arguments.empty() && (arguments[0] == "ls" || arguments[0] == "clean");
   if (has_action) {
@@ -53,28 +53,28 @@ Result<Command> parse_cache(Arguments arguments, const Surroundings& surrounding
   if (auto help = asks_for_help(*spelled, kVerbCache)) return Command(std::move(*help));
   if (!has_action) return usage("expected: horarun cache ls|clean [options]");
   HORA_TRY(expect_no_arguments(*spelled));
-  auto settled = settle_options(*spelled, kVerbCache, surroundings);
+  auto settled = settle_options(*spelled, kVerbCache, inputs);
   if (!settled) return std::move(settled).error();
   auto values = check_options(settled->spelled, kVerbCache);
   if (!values) return std::move(values).error();
-  HORA_TRY(read_reach_options(*values, surroundings, cache.job));
+  HORA_TRY(read_reach_options(*values, inputs, cache.job));
   return Command(std::move(cache));
 }
 
 // An examination of ten hosts takes ten seconds at most, the slowest connection included.
 constexpr std::chrono::milliseconds kDoctorConnects{5'000};
 
-Result<Command> parse_doctor(const Arguments& arguments, const Surroundings& surroundings) {
+Result<Command> parse_doctor(const Arguments& arguments, const ProcessInputs& inputs) {
   auto spelled = read_spelling(arguments, kVerbDoctor);
   if (!spelled) return std::move(spelled).error();
   if (auto help = asks_for_help(*spelled, kVerbDoctor)) return Command(std::move(*help));
   HORA_TRY(expect_no_arguments(*spelled));
-  auto settled = settle_options(*spelled, kVerbDoctor, surroundings);
+  auto settled = settle_options(*spelled, kVerbDoctor, inputs);
   if (!settled) return std::move(settled).error();
   auto values = check_options(settled->spelled, kVerbDoctor);
   if (!values) return std::move(values).error();
   RunDoctor doctor;
-  HORA_TRY(read_reach_options(*values, surroundings, doctor.job));
+  HORA_TRY(read_reach_options(*values, inputs, doctor.job));
   if (!values->has("--start-timeout")) doctor.job.start_timeout = kDoctorConnects;
   doctor.deep = values->has("--deep");
   return Command(std::move(doctor));
@@ -129,7 +129,7 @@ Result<Command> parse_completion(const Arguments& arguments) {
   return Command(ShowText{std::move(*script)});
 }
 
-Result<Command> parse_bundle_report(const Arguments& arguments, const Surroundings& surroundings) {
+Result<Command> parse_bundle_report(const Arguments& arguments, const ProcessInputs& inputs) {
   constexpr std::string_view kExpected =
       "expected: horarun bundle-report RECORD.json -o OUT.json [options of doctor]";
   if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
@@ -142,7 +142,7 @@ Result<Command> parse_bundle_report(const Arguments& arguments, const Surroundin
       arguments[1] != "-o" || arguments[2].empty()) {
     return usage(std::string(kExpected));
   }
-  auto doctor = parse_doctor({arguments.begin() + 3, arguments.end()}, surroundings);
+  auto doctor = parse_doctor({arguments.begin() + 3, arguments.end()}, inputs);
   if (!doctor) return std::move(doctor).error();
   auto* run = std::get_if<RunDoctor>(&*doctor);
   if (run == nullptr) return doctor;  // --help behind them
@@ -246,11 +246,11 @@ std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionVa
   return out;
 }
 
-Result<Command> parse_launch(const Arguments& arguments, const Surroundings& surroundings) {
+Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs) {
   auto spelled = read_spelling(arguments, kVerbLaunch);
   if (!spelled) return std::move(spelled).error();
   if (auto help = asks_for_help(*spelled, kVerbLaunch)) return Command(std::move(*help));
-  auto settled = settle_options(*spelled, kVerbLaunch, surroundings);
+  auto settled = settle_options(*spelled, kVerbLaunch, inputs);
   if (!settled) return std::move(settled).error();
   *spelled = std::move(settled->spelled);
   auto values = check_options(*spelled, kVerbLaunch);
@@ -265,7 +265,7 @@ Result<Command> parse_launch(const Arguments& arguments, const Surroundings& sur
 
   HORA_TRY(check_command(*values, *spelled));
   JobSpec job;
-  HORA_TRY(read_job_options(*values, surroundings, job));
+  HORA_TRY(read_job_options(*values, inputs, job));
   job.command = std::move(spelled->command);
   auto warnings = collect_warnings(*spelled, *values);
   const bool dry_run = values->has("--dry-run");
@@ -275,22 +275,21 @@ Result<Command> parse_launch(const Arguments& arguments, const Surroundings& sur
 
 }  // namespace
 
-Result<Command> parse_command_line(int argc, const char* const* argv,
-                                   const Surroundings& surroundings) {
+Result<Command> parse_command_line(int argc, const char* const* argv, const ProcessInputs& inputs) {
   Arguments arguments(argv + std::min(argc, 1), argv + argc);
   if (arguments.empty()) {
     return usage("no program to run; expected: horarun [options] program [arguments], or --help");
   }
   const std::string first = arguments.front();
   const Arguments rest(arguments.begin() + 1, arguments.end());
-  if (first == "bundle-report") return parse_bundle_report(rest, surroundings);
-  if (first == "cache") return parse_cache(rest, surroundings);
-  if (first == "doctor") return parse_doctor(rest, surroundings);
+  if (first == "bundle-report") return parse_bundle_report(rest, inputs);
+  if (first == "cache") return parse_cache(rest, inputs);
+  if (first == "doctor") return parse_doctor(rest, inputs);
   if (first == "rendezvous") return parse_rendezvous(rest);
   if (first == "completion") return parse_completion(rest);
   if (first == "explain") return parse_explain(rest);
   if (first == "timeline") return parse_timeline(rest);
-  return parse_launch(arguments, surroundings);
+  return parse_launch(arguments, inputs);
 }
 
 }  // namespace hora::launcher

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/options/surroundings.h"
+#include "launcher/options/process_inputs.h"
 #include "launcher/plan/job_spec.h"
 #include "rendezvous/base/result.h"
 
@@ -68,7 +68,6 @@ using Command = std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous,
 
 // Errors are kUsage (exit 2): the message names the option, what was found and what was expected;
 // the caller prints it as "horarun: error: <message>".
-Result<Command> parse_command_line(int argc, const char* const* argv,
-                                   const Surroundings& surroundings);
+Result<Command> parse_command_line(int argc, const char* const* argv, const ProcessInputs& inputs);
 
 }  // namespace hora::launcher

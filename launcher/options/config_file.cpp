@@ -9,7 +9,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "launcher/options/option_spelling.h"
-#include "launcher/text/close_words.h"
+#include "launcher/text/did_you_mean.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -85,7 +85,7 @@ class Reader {
   Error unknown(const YAML::Node& key, const std::string& where,
                 const std::vector<std::string>& known) const {
     std::string what = "unknown key " + quote(key.Scalar()) + where;
-    const auto close = close_words(key.Scalar(), known);
+    const auto close = did_you_mean(key.Scalar(), known);
     what += close.empty() ? "; known are " + join(known, ", ") : "; did you mean " + close[0] + "?";
     return wrong(key, what);
   }
@@ -168,7 +168,7 @@ class Reader {
         }
       }
       std::string what = "unknown key " + quote(key.Scalar()) + " in section 'horarun'";
-      const auto close = close_words(with_dashes(key.Scalar()), known);
+      const auto close = did_you_mean(with_dashes(key.Scalar()), known);
       if (!close.empty()) what += "; did you mean " + close.front() + "?";
       if (row != nullptr)
         what += "; --" + with_dashes(key.Scalar()) + " is for the command line only";

@@ -1,4 +1,4 @@
-// The files of a configuration: read as the command line asks for them (surroundings.h).
+// The files of a configuration: read as the command line asks for them (process_inputs.h).
 #pragma once
 
 #include <string>

@@ -12,13 +12,12 @@ namespace {
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 // 0 and nothing at all mean the default, as in horovodrun.
-Status read_timeout(const OptionValues& values, const Surroundings& surroundings,
-                    ElasticSpec& spec) {
+Status read_timeout(const OptionValues& values, const ProcessInputs& inputs, ElasticSpec& spec) {
   if (const auto given = parse_duration(values.text("--elastic-timeout"))) {
     spec.timeout = *given;
     return Ok{};
   }
-  const auto text = surroundings.variable("HOROVOD_ELASTIC_TIMEOUT");
+  const auto text = inputs.variable("HOROVOD_ELASTIC_TIMEOUT");
   if (!text || text->empty()) return Ok{};
   const auto value = parse_duration(*text);
   if (!value) {
@@ -56,8 +55,7 @@ bool is_for_elastic_jobs(const OptionRow& row) {
   return false;
 }
 
-Status read_elastic_options(const OptionValues& values, const Surroundings& surroundings,
-                            JobSpec& job) {
+Status read_elastic_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   if (!is_elastic(values)) return Ok{};
   ElasticSpec spec;
   const auto least = values.count("--min-np");
@@ -75,7 +73,7 @@ Status read_elastic_options(const OptionValues& values, const Surroundings& surr
     spec.cooldown_seconds = {parse_int<int>(range[0]).value_or(1),
                              parse_int<int>(range[1]).value_or(1)};
   }
-  HORA_TRY(read_timeout(values, surroundings, spec));
+  HORA_TRY(read_timeout(values, inputs, spec));
   if (job.slots_per_host_auto) {
     return usage("--slots-per-host auto is not for elastic jobs; expected a number");
   }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "launcher/options/option_check.h"
-#include "launcher/options/surroundings.h"
+#include "launcher/options/process_inputs.h"
 #include "launcher/plan/job_spec.h"
 
 namespace hora::launcher {
@@ -13,7 +13,6 @@ bool is_elastic(const OptionValues& values);
 bool is_for_elastic_jobs(const OptionRow& row);
 
 // After -np, -H and --slots-per-host were read. A missing -np is --min-np.
-Status read_elastic_options(const OptionValues& values, const Surroundings& surroundings,
-                            JobSpec& job);
+Status read_elastic_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
 }  // namespace hora::launcher

@@ -26,12 +26,12 @@ std::chrono::milliseconds duration_of(const OptionValues& values, std::string_vi
   return parse_duration(values.text(name)).value_or(otherwise);
 }
 
-Status read_hosts(const OptionValues& values, const Surroundings& surroundings, JobSpec& job) {
+Status read_hosts(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   auto hosts = Result<std::vector<Host>>(std::vector<Host>{});
   if (values.has("-H")) hosts = parse_host_list(values.text("-H"), "-H");
   if (values.has("--hostfile")) {
     const std::string path = values.text("--hostfile");
-    auto text = surroundings.read_file(path);
+    auto text = inputs.read_file(path);
     if (!text) return usage("--hostfile: " + text.error().message);
     hosts = parse_hostfile(*text, path);
   }
@@ -40,11 +40,11 @@ Status read_hosts(const OptionValues& values, const Surroundings& surroundings, 
   return Ok{};
 }
 
-Status read_transport(const OptionValues& values, const Surroundings& surroundings, JobSpec& job) {
+Status read_transport(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   const std::string kind = values.text("--transport", "auto");
   if (kind == "ssh") job.transport = TransportKind::kSsh;
   if (kind == "command") job.transport = TransportKind::kCommand;
-  const auto kubexec = surroundings.variable(kKubexecVariable);
+  const auto kubexec = inputs.variable(kKubexecVariable);
   if (values.has("--rsh")) {
     if (job.transport == TransportKind::kSsh) {
       return usage("--rsh is for --transport command, found --transport ssh");
@@ -65,14 +65,13 @@ Status read_transport(const OptionValues& values, const Surroundings& surroundin
 }
 
 // 0 and nothing at all mean the default, as in horovodrun.
-Status read_start_timeout(const OptionValues& values, const Surroundings& surroundings,
-                          JobSpec& job) {
+Status read_start_timeout(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   const auto given = duration_of(values, "--start-timeout", std::chrono::milliseconds(0));
   if (given.count() > 0) {
     job.start_timeout = given;
     return Ok{};
   }
-  const auto text = surroundings.variable("HOROVOD_START_TIMEOUT");
+  const auto text = inputs.variable("HOROVOD_START_TIMEOUT");
   if (!text || text->empty()) return Ok{};
   const auto value = parse_duration(*text);
   if (!value) {
@@ -98,13 +97,13 @@ Status read_network_interfaces(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
-Status read_slots(const OptionValues& values, const Surroundings& surroundings, JobSpec& job) {
+Status read_slots(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   job.num_proc = values.count("-np").value_or(0);
   const std::string slots = values.text("--slots-per-host");
   job.slots_per_host_auto = slots == "auto";
   job.slots_per_host = parse_int<int>(slots);
   if (job.num_proc > 0 || !job.hosts.empty() || is_elastic(values)) return Ok{};
-  if (surroundings.variable("LSB_JOBID")) {
+  if (inputs.variable("LSB_JOBID")) {
     return usage("this version does not read the hosts of an LSF job; give -np and -H");
   }
   return usage("-np is missing: how many ranks to start; or give hosts with slots by -H");
@@ -201,11 +200,10 @@ void read_output(const OptionValues& values, JobSpec& job) {
 
 }  // namespace
 
-Status read_reach_options(const OptionValues& values, const Surroundings& surroundings,
-                          JobSpec& job) {
-  HORA_TRY(read_hosts(values, surroundings, job));
-  HORA_TRY(read_transport(values, surroundings, job));
-  HORA_TRY(read_start_timeout(values, surroundings, job));
+Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
+  HORA_TRY(read_hosts(values, inputs, job));
+  HORA_TRY(read_transport(values, inputs, job));
+  HORA_TRY(read_start_timeout(values, inputs, job));
   job.ssh.port = values.count("-p");
   job.ssh.identity_file = values.text("-i");
   job.ssh.config_file = values.text("--ssh-config-file");
@@ -216,11 +214,10 @@ Status read_reach_options(const OptionValues& values, const Surroundings& surrou
   return Ok{};
 }
 
-Status read_job_options(const OptionValues& values, const Surroundings& surroundings,
-                        JobSpec& job) {
-  HORA_TRY(read_reach_options(values, surroundings, job));
-  HORA_TRY(read_slots(values, surroundings, job));
-  HORA_TRY(read_elastic_options(values, surroundings, job));
+Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
+  HORA_TRY(read_reach_options(values, inputs, job));
+  HORA_TRY(read_slots(values, inputs, job));
+  HORA_TRY(read_elastic_options(values, inputs, job));
   HORA_TRY(read_network_interfaces(values, job));
   job.grace = duration_of(values, "--grace", job.grace);
   job.lease = duration_of(values, "--lease", job.lease);

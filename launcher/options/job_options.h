@@ -9,10 +9,9 @@
 namespace hora::launcher {
 
 // Hosts and how to reach them: what the launch and the cache verb have in common.
-Status read_reach_options(const OptionValues& values, const Surroundings& surroundings,
-                          JobSpec& job);
+Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
 // All of a launch but for the command.
-Status read_job_options(const OptionValues& values, const Surroundings& surroundings, JobSpec& job);
+Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
 }  // namespace hora::launcher

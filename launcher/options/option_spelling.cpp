@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "launcher/text/close_words.h"
+#include "launcher/text/did_you_mean.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -37,7 +37,7 @@ Error unknown_option(std::string_view name, Verb verb) {
   if (const std::string_view home = verb_of(name); !home.empty()) {
     return usage(message + " here; it belongs to 'horarun " + std::string(home) + "'");
   }
-  const auto close = close_words(name, known);
+  const auto close = did_you_mean(name, known);
   if (!close.empty()) message += "; did you mean " + close.front() + "?";
   return usage(std::move(message));
 }

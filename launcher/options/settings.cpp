@@ -27,13 +27,13 @@ Layer command_line_layer(const Spelled& typed) {
 
 // HORARUN_* sets options; a variable of the runtime such as HOROVOD_CYCLE_TIME reaches the ranks by
 // itself, and no file may override it.
-Result<Layer> environment_layer(const Surroundings& surroundings) {
+Result<Layer> environment_layer(const ProcessInputs& inputs) {
   Layer layer{"environment", {}};
   std::set<std::string_view> inherited;
   for (const OptionRow& row : option_table()) {
     if ((row.verbs & kVerbLaunch) == 0 || !is_configurable(row)) continue;
     const std::string name = variable_of(row);
-    const auto value = surroundings.variable(name);
+    const auto value = inputs.variable(name);
     if (value && !value->empty()) {
       HORA_TRY(check_available(row, "$" + name));
       Setting setting{&row, *value, "$" + name, false, false};
@@ -49,7 +49,7 @@ Result<Layer> environment_layer(const Surroundings& surroundings) {
       continue;
     }
     if (row.variable.empty() || inherited.count(row.variable) != 0) continue;
-    const auto knob = surroundings.variable(row.variable);
+    const auto knob = inputs.variable(row.variable);
     if (!knob || (!row.takes_value() && row.flag_value != *knob)) continue;
     inherited.insert(row.variable);
     layer.settings.push_back(
@@ -58,28 +58,28 @@ Result<Layer> environment_layer(const Surroundings& surroundings) {
   return layer;
 }
 
-std::string user_file(const Surroundings& surroundings) {
-  const auto config = surroundings.variable("XDG_CONFIG_HOME");
+std::string user_file(const ProcessInputs& inputs) {
+  const auto config = inputs.variable("XDG_CONFIG_HOME");
   if (config && !config->empty()) return *config + "/hora/config.yaml";
-  const auto home = surroundings.variable("HOME");
+  const auto home = inputs.variable("HOME");
   return home && !home->empty() ? *home + "/.config/hora/config.yaml" : "";
 }
 
-Result<Layer> named_file_layer(const std::string& path, const Surroundings& surroundings) {
-  auto text = surroundings.read_file(path);
+Result<Layer> named_file_layer(const std::string& path, const ProcessInputs& inputs) {
+  auto text = inputs.read_file(path);
   if (!text) return usage("--config-file: " + text.error().message);
   auto settings = read_config_file(*text, path);
   if (!settings) return std::move(settings).error();
   return Layer{path, std::move(*settings)};
 }
 
-Status add_own_files(const Surroundings& surroundings, std::vector<Layer>& layers,
+Status add_own_files(const ProcessInputs& inputs, std::vector<Layer>& layers,
                      std::vector<std::string>& files) {
   const std::string system(
-      surroundings.variable("HORA_SYSTEM_CONFIG").value_or(std::string(kSystemFile)));
-  for (const std::string& path : {std::string(kProjectFile), user_file(surroundings), system}) {
+      inputs.variable("HORA_SYSTEM_CONFIG").value_or(std::string(kSystemFile)));
+  for (const std::string& path : {std::string(kProjectFile), user_file(inputs), system}) {
     if (path.empty()) continue;
-    auto text = surroundings.read_own_file(path);
+    auto text = inputs.read_own_file(path);
     if (!text && text.error().code == ErrorCode::kNotFound) {
       files.push_back(path + " (not there)");
       continue;
@@ -142,21 +142,21 @@ std::string variable_of(const OptionRow& row) {
   return name;
 }
 
-Result<Settled> settle_options(const Spelled& typed, Verb verb, const Surroundings& surroundings) {
+Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInputs& inputs) {
   Settled settled;
   std::vector<Layer> layers{command_line_layer(typed)};
   for (const SpelledOption& option : typed.options) {
     if (long_name(*option.row) != "--config-file") continue;
-    auto layer = named_file_layer(*option.value, surroundings);
+    auto layer = named_file_layer(*option.value, inputs);
     if (!layer) return std::move(layer).error();
     settled.files.push_back(layer->name + " (read)");
     layers.insert(layers.begin() + 1, std::move(*layer));  // of two files the last one counts
   }
-  auto environment = environment_layer(surroundings);
+  auto environment = environment_layer(inputs);
   if (!environment) return std::move(environment).error();
   layers.push_back(std::move(*environment));
-  if (surroundings.read_own_file && !was_typed(typed, "--no-config")) {
-    HORA_TRY(add_own_files(surroundings, layers, settled.files));
+  if (inputs.read_own_file && !was_typed(typed, "--no-config")) {
+    HORA_TRY(add_own_files(inputs, layers, settled.files));
   }
   settled.spelled.command = typed.command;
   settled.spelled.after_dashes = typed.after_dashes;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "launcher/options/option_spelling.h"
+#include "launcher/options/process_inputs.h"
 #include "launcher/options/setting.h"
-#include "launcher/options/surroundings.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -20,7 +20,7 @@ struct Settled {
 };
 
 // Errors (kUsage): a file that cannot be read, an unknown key, a value that does not fit.
-Result<Settled> settle_options(const Spelled& typed, Verb verb, const Surroundings& surroundings);
+Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInputs& inputs);
 
 // --show-config: each value with its origin; as text, or as one JSON document.
 std::string show_config_text(const Settled& settled);

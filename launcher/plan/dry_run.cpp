@@ -44,7 +44,7 @@ VariableNames sort_names(const DryRun& run) {
     }
   }
   for (const EnvironmentVariable& knob : run.spec.knobs) names.by_options.push_back(knob.name);
-  rendezvous::MeetingPlace place;
+  rendezvous::RendezvousAddress place;
   place.job_id = place.token = place.rendezvous_address = place.master_address = "at launch";
   place.controller = place.cpu_operations = "gloo";
   place.interfaces = {"at launch"};

@@ -114,7 +114,7 @@ EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& addi
   return base;
 }
 
-EnvironmentList host_variables(const rendezvous::MeetingPlace& place,
+EnvironmentList host_variables(const rendezvous::RendezvousAddress& place,
                                const EnvironmentList& forwarded) {
   EnvironmentList list = rendezvous::host_environment(place);
   if (!place.interfaces.empty()) list.emplace_back(kTorchGlooInterface, place.interfaces.front());

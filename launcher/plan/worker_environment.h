@@ -53,7 +53,7 @@ EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& addi
 
 // What the launcher tells every rank of a host. Which interface NCCL and PyTorch use is the user's
 // to choose: what `forwarded` says about it stands.
-EnvironmentList host_variables(const rendezvous::MeetingPlace& place,
+EnvironmentList host_variables(const rendezvous::RendezvousAddress& place,
                                const EnvironmentList& forwarded);
 
 // The variables of the rank in `slot` of `host`.

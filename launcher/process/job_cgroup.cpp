@@ -54,7 +54,7 @@ std::string unescape(std::string_view text) {
   return out;
 }
 
-// Of jobs that left a process in the kernel's hands, or whose agent and keeper were killed
+// Of jobs that left a process in the kernel's hands, or whose agent and shim were killed
 // together: empty by now. A young one may be about to get its first rank.
 void remove_abandoned(const std::string& parent) {
   constexpr time_t kYoungSeconds = 600;

@@ -35,7 +35,7 @@ class JobCgroup {
   os::Fd directory_;
 };
 
-// What the keeper does when only the path is left: ends everything in it, and removes it.
+// What the shim does when only the path is left: ends everything in it, and removes it.
 void kill_cgroup(const char* path);
 void remove_cgroup(const char* path);
 

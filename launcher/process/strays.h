@@ -14,7 +14,7 @@ namespace hora::launcher {
 struct StrayScope {
   ProcessEntry root;         // the subreaper: this very process
   std::string mark;          // "NAME=VALUE"; empty: only descendants
-  std::vector<pid_t> spare;  // never ours to end: the keeper
+  std::vector<pid_t> spare;  // never ours to end: the shim
 };
 
 // Lives on, and is not a zombie.

@@ -178,7 +178,7 @@ struct CollectiveOperation {
   friend bool operator==(const CollectiveOperation&, const CollectiveOperation&) = default;
 };
 struct CollectiveStanding {
-  std::string state;  // "": does not use the runtime; "meeting", "joined", "left"
+  std::string state;  // "": does not use the runtime; "joining", "joined", "left"
   std::int64_t for_ms = 0;
   std::int64_t process_sets = 0;                // bit N: a member of process set N
   std::vector<CollectiveOperation> operations;  // the oldest first

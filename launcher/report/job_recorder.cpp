@@ -5,7 +5,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "rendezvous/os/whole_file.h"
+#include "rendezvous/os/atomic_file.h"
 
 namespace hora::launcher {
 
@@ -14,7 +14,7 @@ namespace {
 constexpr std::chrono::seconds kReaderPatience{5};
 
 Status write_whole(const std::string& text, const std::string& path, mode_t mode) {
-  auto file = os::WholeFile::make(path, mode, kReaderPatience);
+  auto file = os::AtomicFile::make(path, mode, kReaderPatience);
   if (!file) return std::move(file).error();
   HORA_TRY(file->write(text));
   return file->finish();

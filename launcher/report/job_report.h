@@ -28,7 +28,7 @@ struct JobReport {
   std::vector<std::optional<Hello>> hellos;            // by host
   std::vector<std::pair<std::string, double>> phases;  // name, ms since the start
   std::string text;                                    // what was said on the terminal
-  std::string stacks;                                  // of the last autopsy, if any
+  std::string stacks;                                  // of the last hang report, if any
   std::vector<ChaosStrike> chaos;                      // what --chaos did
   std::vector<HostGpuFault> gpu_faults;                // what the hosts' kernels said of GPUs
   std::vector<std::string> events;                     // as --json writes them, the newest ones

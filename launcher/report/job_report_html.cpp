@@ -4,7 +4,7 @@
 
 #include "launcher/report/job_report.h"
 #include "launcher/report/outcome_text.h"
-#include "launcher/report/rank_bill.h"
+#include "launcher/report/resource_usage.h"
 #include "launcher/text/shell_words.h"
 
 namespace hora::launcher {

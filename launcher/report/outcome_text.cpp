@@ -10,7 +10,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/proof.h"
 #include "launcher/failures/stderr_hints.h"
-#include "launcher/report/rank_bill.h"
+#include "launcher/report/resource_usage.h"
 #include "launcher/text/shell_words.h"
 #include "rendezvous/base/text.h"
 

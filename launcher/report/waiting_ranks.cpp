@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <map>
 
-#include "launcher/report/rank_bill.h"
+#include "launcher/report/resource_usage.h"
 #include "rendezvous/contract/flight_record.h"
 
 namespace hora::launcher {
@@ -57,10 +57,10 @@ WaitingRank describe(const Standings& all, int rank, const CollectiveStanding& s
   WaitingRank row;
   row.rank = rank;
   row.for_ms = standing.for_ms;
-  if (standing.state == "meeting") {
+  if (standing.state == "joining") {
     row.stands_in = "hvd.init(), meeting the others";
     for (const auto& [other, theirs] : all) {
-      if (other != rank && theirs.state != "meeting" && theirs.state != "joined")
+      if (other != rank && theirs.state != "joining" && theirs.state != "joined")
         row.waits_for.push_back(other);
     }
     row.all_there = row.waits_for.empty();

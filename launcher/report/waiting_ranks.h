@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "launcher/plan/plan.h"
-#include "launcher/report/autopsy_text.h"
+#include "launcher/report/hang_report_text.h"
 
 namespace hora::launcher {
 

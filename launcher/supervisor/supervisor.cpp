@@ -249,11 +249,11 @@ void Supervisor::on_frame(int host, Frame frame) {
     case FrameType::kStarted:
       return on_started(host, frame.payload);
     case FrameType::kStacks:
-      return check(host, autopsy_->on_stacks(host, frame.payload));
+      return check(host, hang_report_->on_stacks(host, frame.payload));
     case FrameType::kProgress:
       return on_progress(host, frame.payload);
     case FrameType::kOutput:
-      autopsy_->heard();
+      hang_report_->heard();
       display_.hide();
       return check(host, streams_->output(host, frame.payload));
     case FrameType::kOutputEnd:
@@ -351,7 +351,7 @@ void Supervisor::on_progress(int host, std::string_view payload) {
   if (!meeting || !joined || !worked) {
     return protocol_error(host, make_error(ErrorCode::kFailed, "a malformed progress"));
   }
-  autopsy_->heard();
+  hang_report_->heard();
   if (elastic_) return;  // its hosts come and go: they have no stages
   const std::size_t ranks = plan_.hosts[host].slots.size();
   const Stage stage = *worked >= ranks   ? Stage::kWork

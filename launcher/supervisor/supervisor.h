@@ -22,9 +22,9 @@
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
 #include "launcher/plan/worker_environment.h"
-#include "launcher/report/autopsy.h"
 #include "launcher/report/event_log.h"
 #include "launcher/report/gpu_fault_text.h"
+#include "launcher/report/hang_report.h"
 #include "launcher/report/job_report.h"
 #include "launcher/startup/start_display.h"
 #include "launcher/startup/timings.h"
@@ -157,7 +157,7 @@ class Supervisor {
   std::unique_ptr<os::EventLoop> loop_;
   std::optional<Console> console_;
   std::unique_ptr<Signals> signals_;
-  std::unique_ptr<Autopsy> autopsy_;
+  std::unique_ptr<HangReport> hang_report_;
   bool last_autopsy_made_ = false;       // that of --timeout
   std::unique_ptr<JobStreams> streams_;  // made with the plan
   std::unique_ptr<JobRendezvous> rendezvous_;

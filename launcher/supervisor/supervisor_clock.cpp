@@ -30,7 +30,7 @@ void Supervisor::arm_deadline() {
     deadline_timer_ = 0;
     // Before a job that ran out of time is ended: where does it stand?
     if (state_->started() && !state_->ending() && !std::exchange(last_autopsy_made_, true)) {
-      return autopsy_->begin("--timeout", [this] { feed(ClockTick{}); });
+      return hang_report_->begin("--timeout", [this] { feed(ClockTick{}); });
     }
     feed(ClockTick{});
   });
@@ -65,7 +65,7 @@ void Supervisor::on_signal(int signal) {
     case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
       if (state_->ending()) return feed(UserSignal{signal});
       if (!state_->started()) return show_start();
-      return autopsy_->begin("SIGQUIT", [] {});
+      return hang_report_->begin("SIGQUIT", [] {});
     case SIGUSR1:
     case SIGUSR2:
       for (HostRun& run : hosts_) {
@@ -84,7 +84,7 @@ void Supervisor::show_start() {
   const std::string text =
       "where the start stands (SIGQUIT)\n" +
       start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_));
-  events_.emit("autopsy", {{"text", text}});
+  events_.emit("hang report", {{"text", text}});
   tell(text);
 }
 

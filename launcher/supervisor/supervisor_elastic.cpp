@@ -151,9 +151,9 @@ void Supervisor::perform(const elastic::ElasticAction& action) {
   } else if (const auto* worker = std::get_if<elastic::EndWorker>(&action)) {
     std::string payload = u32_payload(static_cast<std::uint32_t>(worker->worker));
     append_u32(payload, static_cast<std::uint32_t>(spec_.grace.count()));
-    hosts_[elastic_->state.life_of(worker->worker)].link->send(FrameType::kEndRank, payload);
-  } else if (const auto* life = std::get_if<elastic::EndLife>(&action)) {
-    feed(HostDismissed{life->life});
+    hosts_[elastic_->state.incarnation_of(worker->worker)].link->send(FrameType::kEndRank, payload);
+  } else if (const auto* incarnation = std::get_if<elastic::EndIncarnation>(&action)) {
+    feed(HostDismissed{incarnation->incarnation});
   } else if (const auto* news = std::get_if<elastic::NotifyWorkers>(&action)) {
     notify_workers(news->change);
   } else if (const auto* told = std::get_if<elastic::Tell>(&action)) {
@@ -183,8 +183,8 @@ void Supervisor::prepare_epoch() {
     // Before anything runs it is the job that cannot be; later, the hosts that were to join it.
     if (elastic_->state.epoch() == 0)
       return feed(LaunchFailed{failure, exit_code_of_failure(failure.code)});
-    for (const int life : std::vector<int>(elastic_->state.new_lives()))
-      feed(HostFailed{life, failure});
+    for (const int incarnation : std::vector<int>(elastic_->state.new_incarnations()))
+      feed(HostFailed{incarnation, failure});
   };
   const auto choice = choose_epoch_network();
   if (const auto* failure = std::get_if<Failure>(&choice)) return fail(*failure);
@@ -192,7 +192,7 @@ void Supervisor::prepare_epoch() {
   if (auto opened = open_epoch_rendezvous(network); !opened) {
     return fail({std::string(failure::kRendezvous), opened.error().message, ""});
   }
-  if (auto shipped = send_ship_files(elastic_->state.new_lives()); !shipped) {
+  if (auto shipped = send_ship_files(elastic_->state.new_incarnations()); !shipped) {
     return launch_failed(failure::kShip, shipped.error());
   }
   if (auto added = add_epoch_ranks(); !added) return launch_failed(failure::kOutput, added.error());
@@ -203,7 +203,8 @@ void Supervisor::prepare_epoch() {
 std::variant<NetworkChoice, Failure> Supervisor::choose_epoch_network() const {
   std::vector<HostNetwork> networks;
   for (const HostPlan& host : elastic_->state.plan().hosts) {
-    networks.push_back(network_of_host(elastic_->state.seats()[host.slots.front().rank].life));
+    networks.push_back(
+        network_of_host(elastic_->state.seats()[host.slots.front().rank].incarnation));
   }
   const std::vector<ProbeResult> answers(networks.size());
   return choose_network(networks, own_network(), spec_.network_interfaces, answers,
@@ -215,8 +216,8 @@ Status Supervisor::open_epoch_rendezvous(const NetworkChoice& network) {
   for (const HostRoute& route : network.hosts) elastic_->interfaces.push_back(route.interface);
   const bool by_address = spec_.runtime == RuntimeKind::kHost;
   std::vector<HostNetwork> newcomers;
-  for (const int life : elastic_->state.new_lives()) {
-    newcomers.push_back(network_of_host(life));
+  for (const int incarnation : elastic_->state.new_incarnations()) {
+    newcomers.push_back(network_of_host(incarnation));
   }
   const auto access =
       job_access(identity_.token, by_address ? newcomers : std::vector<HostNetwork>());
@@ -242,11 +243,11 @@ Status Supervisor::add_epoch_ranks() {
     if (!seats[rank].is_new) continue;
     // Numbers of places that were planned and never taken are skipped.
     for (; elastic_->known_workers <= seats[rank].worker; ++elastic_->known_workers) {
-      const int life = elastic_->state.life_of(elastic_->known_workers);
-      HORA_TRY(streams_->add_rank(life, static_cast<int>(rank)));
+      const int incarnation = elastic_->state.incarnation_of(elastic_->known_workers);
+      HORA_TRY(streams_->add_rank(incarnation, static_cast<int>(rank)));
     }
     const int local_rank = elastic_->state.local_rank_of(seats[rank].worker);
-    plan_.hosts[seats[rank].life].slots.push_back({seats[rank].worker, local_rank, 0, 1});
+    plan_.hosts[seats[rank].incarnation].slots.push_back({seats[rank].worker, local_rank, 0, 1});
   }
   plan_.world_size = elastic_->known_workers;
   return Ok{};
@@ -258,20 +259,20 @@ void Supervisor::send_epoch_orders(const NetworkChoice& network) {
   const int epoch = elastic_->state.epoch() + 1;
   std::vector<bool> same_machine;
   for (const HostPlan& host : plan.hosts) {
-    same_machine.push_back(!hosts_[seats[host.slots.front().rank].life].remote);
+    same_machine.push_back(!hosts_[seats[host.slots.front().rank].incarnation].remote);
   }
-  identity_.master_port = hosts_[seats.front().life].hello->free_port;
+  identity_.master_port = hosts_[seats.front().incarnation].hello->free_port;
   std::vector<HostOrder> orders =
       make_orders(spec_, plan, network.hosts, same_machine, identity_, environment_);
-  for (const int life : elastic_->state.new_lives()) {
+  for (const int incarnation : elastic_->state.new_incarnations()) {
     const auto host = std::find_if(orders.begin(), orders.end(), [&](const HostOrder& order) {
       return std::any_of(order.ranks.begin(), order.ranks.end(), [&](const RankOrder& rank) {
-        return seats[static_cast<std::size_t>(rank.rank)].life == life;
+        return seats[static_cast<std::size_t>(rank.rank)].incarnation == incarnation;
       });
     });
     HostOrder order = *host;
     std::erase_if(order.ranks, [&](const RankOrder& rank) {
-      return seats[static_cast<std::size_t>(rank.rank)].life != life;
+      return seats[static_cast<std::size_t>(rank.rank)].incarnation != incarnation;
     });
     for (RankOrder& rank : order.ranks) {
       rank.rank = seats[static_cast<std::size_t>(rank.rank)].worker;
@@ -280,8 +281,8 @@ void Supervisor::send_epoch_orders(const NetworkChoice& network) {
       rank.environment.emplace_back(rendezvous::env::kWorker, std::to_string(rank.rank));
       rank.environment.emplace_back(rendezvous::env::kRound, std::to_string(epoch));
     }
-    reach(life, Stage::kPrepare);
-    hosts_[life].link->send(FrameType::kOrder, encode(order));
+    reach(incarnation, Stage::kPrepare);
+    hosts_[incarnation].link->send(FrameType::kOrder, encode(order));
   }
 }
 
@@ -289,7 +290,7 @@ void Supervisor::begin_epoch() {
   const elastic::ElasticState& state = elastic_->state;
   rendezvous::KvService& service = rendezvous_->service();
   rendezvous_->begin_round(state.plan());
-  elastic_->news = 0;
+  elastic_->host_updates = 0;
   const auto answer = [&](int worker, int local_rank, const Host& host, const std::string& slot,
                           const std::string& place) {
     // Kept until the next epoch: a reply that got lost is asked for again.
@@ -312,10 +313,11 @@ void Supervisor::begin_epoch() {
     }
   }
   for (const int worker : state.dismissed()) {
-    answer(worker, state.local_rank_of(worker), state.host_of(state.life_of(worker)),
+    answer(worker, state.local_rank_of(worker), state.host_of(state.incarnation_of(worker)),
            rendezvous::no_slot_text(), rendezvous::no_slot_text());
   }
-  for (const int life : state.new_lives()) hosts_[life].link->send(FrameType::kStart);
+  for (const int incarnation : state.new_incarnations())
+    hosts_[incarnation].link->send(FrameType::kStart);
   rendezvous_->deliver();
   events_.emit("epoch", {{"epoch", std::int64_t{state.epoch()}},
                          {"ranks", std::int64_t{state.plan().world_size}},
@@ -331,7 +333,7 @@ void Supervisor::break_epoch() {
   rendezvous::KvService& service = rendezvous_->service();
   (void)service.set(rendezvous::scope::kElasticPlace, rendezvous::void_key(epoch), "1");
   (void)service.set(rendezvous::scope::kControl, "round-" + epoch,
-                    std::string(rendezvous::kVoidMeeting));
+                    std::string(rendezvous::kVoidEpoch));
   rendezvous_->deliver();
 }
 
@@ -354,7 +356,7 @@ void Supervisor::watch_elastic_scopes() {
       const elastic::ElasticState& state = elastic_->state;
       for (const auto& seat : state.seats()) {
         if (is_over() ||
-            slot_key(state.host_of(seat.life), state.local_rank_of(seat.worker)) != asked) {
+            slot_key(state.host_of(seat.incarnation), state.local_rank_of(seat.worker)) != asked) {
           continue;
         }
         return feed_elastic(elastic::WorkerAsked{seat.worker, true});
@@ -374,14 +376,14 @@ void Supervisor::watch_elastic_scopes() {
 
 void Supervisor::notify_workers(elastic::PlanChange change) {
   const int result = (change.removed ? 1 : 0) | (change.added ? 2 : 0);
-  const auto key = rendezvous::news_key(elastic_->state.epoch(), ++elastic_->news);
+  const auto key = rendezvous::host_update_key(elastic_->state.epoch(), ++elastic_->host_updates);
   (void)rendezvous_->service().set(rendezvous::scope::kElasticPlace, key, std::to_string(result));
   rendezvous_->deliver();
   if (!elastic_->notifier) return;
   const auto& first = elastic_->state.seats().front();
-  elastic_->notifier->notify(
-      slot_key(elastic_->state.host_of(first.life), elastic_->state.local_rank_of(first.worker)),
-      result);
+  elastic_->notifier->notify(slot_key(elastic_->state.host_of(first.incarnation),
+                                      elastic_->state.local_rank_of(first.worker)),
+                             result);
 }
 
 }  // namespace hora::launcher

@@ -9,7 +9,7 @@
 #include "launcher/failures/proof.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/outcome_text.h"
-#include "launcher/report/rank_bill.h"
+#include "launcher/report/resource_usage.h"
 #include "launcher/supervisor/supervisor.h"
 #include "rendezvous/os/log.h"
 
@@ -22,7 +22,7 @@ constexpr Milliseconds kLastWords{300};  // for whoever does read
 }  // namespace
 
 void Supervisor::make_autopsy() {
-  Autopsy::Handlers handlers;
+  HangReport::Handlers handlers;
   handlers.ask = [this](int host, Milliseconds patience) {
     const auto& link = hosts_[host].link;
     if (!link || !link->is_open()) return false;
@@ -31,22 +31,22 @@ void Supervisor::make_autopsy() {
   };
   handlers.hosts = [this]() -> const std::vector<HostPlan>& { return plan_.hosts; };
   handlers.tell = [this](const std::string& text) {
-    events_.emit("autopsy", {{"text", text}});
+    events_.emit("hang report", {{"text", text}});
     tell(text);
   };
-  autopsy_ = std::make_unique<Autopsy>(*loop_, std::move(handlers));
+  hang_report_ = std::make_unique<HangReport>(*loop_, std::move(handlers));
 }
 
 void Supervisor::watch_for_stall() {
   if (spec_.on_stall == StallPolicy::kIgnore) return;
-  autopsy_->watch_for_stall(spec_.stall_after, [this] {
+  hang_report_->watch_for_stall(spec_.stall_after, [this] {
     if (state_->ending()) return;
     const std::string silence = "no rank has written anything or ended a collective for " +
                                 std::to_string(spec_.stall_after.count() / 1000) + " s";
     events_.emit("stall", {{"silent_ms", std::int64_t{spec_.stall_after.count()}}});
     tell(silence + " (--stall-after)\n");
     if (spec_.on_stall == StallPolicy::kWarn) return;
-    autopsy_->begin("stall", [this, silence] {
+    hang_report_->begin("stall", [this, silence] {
       if (spec_.on_stall != StallPolicy::kKill) return;
       feed(LaunchFailed{{std::string(failure::kStalled), silence + "; the job was ended", ""},
                         exit_code_of_failure(failure::kStalled)});
@@ -70,7 +70,7 @@ void Supervisor::leave() {
   print_outcome();
   if (spec_.timings) {
     say(timings_.text() + display_.board().waterfall() +
-        resource_bill(state_->outcome().exits, plan_.hosts));
+        resource_usage_text(state_->outcome().exits, plan_.hosts));
   }
   exit_code_ = state_->outcome().exit_code();
   // The last output may turn out to be lost when the ranks have succeeded already.
@@ -109,7 +109,7 @@ JobReport Supervisor::record(std::string text) const {
   report.text = std::move(text);
   report.events = events_.kept();
   report.secrets = SecretFilter(environment_);
-  report.stacks = autopsy_->last_text();
+  report.stacks = hang_report_->last_text();
   report.chaos = chaos_strikes_;
   report.gpu_faults = gpu_faults_;
   report.seconds = std::chrono::duration<double>(os::Clock::now() - timings_.start()).count();

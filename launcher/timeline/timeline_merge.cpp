@@ -10,7 +10,7 @@
 #include <map>
 
 #include "launcher/timeline/timeline_lines.h"
-#include "rendezvous/os/whole_file.h"
+#include "rendezvous/os/atomic_file.h"
 
 namespace hora::launcher {
 
@@ -76,7 +76,7 @@ Result<std::vector<Input>> look_at_all(const std::vector<std::string>& paths,
   return inputs;
 }
 
-Status add(const Input& input, std::int64_t zero_ns, os::WholeFile& out, std::uint64_t& events) {
+Status add(const Input& input, std::int64_t zero_ns, os::AtomicFile& out, std::uint64_t& events) {
   std::ifstream in(input.path);
   if (!in) return errno_error(errno, "opening " + input.path);
   std::string line;
@@ -107,7 +107,7 @@ Result<std::string> merge_timelines(const std::vector<std::string>& paths,
   if (!inputs) return std::move(inputs).error();
   std::int64_t zero_ns = INT64_MAX;
   for (const Input& input : *inputs) zero_ns = std::min(zero_ns, input.source.start_ns);
-  auto out = os::WholeFile::make(output, 0666);
+  auto out = os::AtomicFile::make(output, 0666);
   if (!out) return std::move(out).error();
   HORA_TRY(out->write("[\n"));
   std::uint64_t events = 0;

@@ -10,8 +10,8 @@
 
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/no_room.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/os/would_block.h"
 
 namespace hora::launcher {
 
@@ -134,7 +134,7 @@ void AgentLink::write_local() {
       to_local_.pop(static_cast<std::size_t>(wrote));
     } else if (wrote < 0 && errno == EINTR) {
       continue;
-    } else if (wrote < 0 && os::no_room_now(errno)) {
+    } else if (wrote < 0 && os::would_block(errno)) {
       return;
     } else {
       to_local_.clear();

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // An agent has nothing left to do once its stream is closed and its job is over; one that still
-// ends ranks, with a grace, is not waited for: its keeper sees to it.
+// ends ranks, with a grace, is not waited for: its shim sees to it.
 constexpr std::chrono::milliseconds kReapPatience{200};
 
 std::vector<std::string> agent_arguments(const AgentImage& image) {

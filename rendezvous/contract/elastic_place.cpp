@@ -20,8 +20,8 @@ std::optional<PlaceQuestion> parse_place_key(std::string_view key) {
   return PlaceQuestion{*worker, *epoch, parts[2] == "1"};
 }
 
-std::string news_key(int epoch, int number) {
-  return "news." + std::to_string(epoch) + "." + std::to_string(number);
+std::string host_update_key(int epoch, int number) {
+  return "host_update." + std::to_string(epoch) + "." + std::to_string(number);
 }
 
 std::string void_key(std::string_view epoch) { return "void." + std::string(epoch); }

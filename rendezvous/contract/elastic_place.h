@@ -5,8 +5,8 @@
 //                                         tells by that that EPOCH is over for it; STATE: 1, it
 //                                         knows the state of the training, or 0
 //   GET hora_elastic/void.EPOCH           whether that epoch is over already
-//   GET hora_elastic/news.EPOCH.NUMBER    waits for the NUMBER-th news in that epoch: "1" hosts
-//   have
+//   GET hora_elastic/host_update.EPOCH.NUMBER    waits for the NUMBER-th news in that epoch: "1"
+//   hosts have
 //                                         gone, "2" have come, "3" both
 #pragma once
 
@@ -28,12 +28,12 @@ struct PlaceQuestion {
 std::string place_key(const PlaceQuestion& question);
 std::optional<PlaceQuestion> parse_place_key(std::string_view key);
 
-std::string news_key(int epoch, int number);
+std::string host_update_key(int epoch, int number);
 
 // Is there once a rank of the epoch was lost or has left it: whoever has not met yet never will.
 std::string void_key(std::string_view epoch);
 // What the launcher puts where rank 0 would have told where it is.
-inline constexpr std::string_view kVoidMeeting = "void";
+inline constexpr std::string_view kVoidEpoch = "void";
 
 // "rank,size,local_rank,local_size,cross_rank,cross_size", which is all that Horovod's workers are
 // told; six times -1 to one that is no longer needed.

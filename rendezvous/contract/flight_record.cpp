@@ -119,7 +119,7 @@ std::optional<FlightStanding> read_flight(std::string_view bytes, std::int64_t n
 
 std::string describe_flight(std::string_view bytes, std::int64_t now_ns) {
   const auto page = read_page(bytes);
-  if (page && page->state == FlightState::kMeeting) {
+  if (page && page->state == FlightState::kJoining) {
     return "was meeting the other ranks for " + time_since(page->since_ns, now_ns);
   }
   if (!page || page->state != FlightState::kRunning) return {};

@@ -29,8 +29,8 @@ static_assert(sizeof(FlightNote) == 128);
 inline constexpr std::size_t kFlightAsked = 8;
 inline constexpr std::size_t kFlightSteps = 23;
 
-// kMeeting: in the call that joins the job, until all ranks have met.
-enum class FlightState : std::uint32_t { kUnused = 0, kRunning = 1, kEnded = 2, kMeeting = 3 };
+// kJoining: in the call that joins the job, until all ranks have met.
+enum class FlightState : std::uint32_t { kUnused = 0, kRunning = 1, kEnded = 2, kJoining = 3 };
 
 // Zeroed memory is a valid page of a rank that never used the runtime.
 struct FlightPage {

@@ -50,7 +50,7 @@ void add_unless_empty(EnvironmentList& list, std::string_view name, const std::s
 
 }  // namespace
 
-EnvironmentList host_environment(const MeetingPlace& place) {
+EnvironmentList host_environment(const RendezvousAddress& place) {
   EnvironmentList list;
   add_unless_empty(list, env::kJobId, place.job_id);
   if (!place.rendezvous_address.empty()) {

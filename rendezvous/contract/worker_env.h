@@ -71,7 +71,7 @@ struct RankPlace {
 
 // What every rank of one host is told about the job. The addresses may differ between hosts, as
 // their routes do.
-struct MeetingPlace {
+struct RendezvousAddress {
   std::string job_id;
   std::string rendezvous_address;  // numeric, or a name; empty: no rendezvous
   int rendezvous_port = 0;
@@ -87,7 +87,7 @@ struct MeetingPlace {
 
 // The variables that all ranks of a host share, and those of one rank. Names are unique within and
 // across the two lists.
-EnvironmentList host_environment(const MeetingPlace& place);
+EnvironmentList host_environment(const RendezvousAddress& place);
 EnvironmentList rank_environment(const RankPlace& place);
 
 // The names by which a rank knows itself and its job. A variable of such a name in the launcher's

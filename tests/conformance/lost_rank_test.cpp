@@ -203,7 +203,7 @@ struct Strike {
 };
 
 // All others hear of it, and which rank it was, wherever it is struck.
-double expect_news_of(const WorldOptions& options, const Strike& strike, int limit = 3) {
+double expect_updates_of(const WorldOptions& options, const Strike& strike, int limit = 3) {
   if (!can_use(options.backends)) return 0;
   INFO(options.backends << " " << collectives::operation_name(strike.operation) << " of "
                         << strike.count << ", signal " << strike.signal << " for rank "
@@ -243,7 +243,7 @@ TEST_CASE("a killed rank: in the middle of each operation") {
     for (const hora_operation operation : kOperations) {
       milliseconds = milliseconds % 19 + 3;
       const int victim = milliseconds % 2 == 0 ? 0 : 2;
-      expect_news_of(options, {SIGKILL, victim, milliseconds, operation, 999'999});
+      expect_updates_of(options, {SIGKILL, victim, milliseconds, operation, 999'999});
     }
   }
 }
@@ -252,7 +252,7 @@ TEST_CASE("a killed rank: in the middle of each operation") {
 constexpr int kAcquaintance = 500;
 
 TEST_CASE("a stopped rank: it is found while the others are in a collective with it") {
-  expect_news_of(all_places()[0], {SIGSTOP, 2, kAcquaintance, HORA_ALLREDUCE, 3'000'000});
+  expect_updates_of(all_places()[0], {SIGSTOP, 2, kAcquaintance, HORA_ALLREDUCE, 3'000'000});
 }
 
 // Each takes some seconds, as long as the others wait for a sign of life.
@@ -266,7 +266,7 @@ TEST_CASE("a lost rank: each operation, each backend, rank 0 and another one", "
           for (const std::int64_t count : {3, 3'000'000}) {
             milliseconds = milliseconds % 19 + 3;
             const Strike strike{number, victim, kAcquaintance + milliseconds, operation, count};
-            longest = std::max(longest, expect_news_of(options, strike, 2));
+            longest = std::max(longest, expect_updates_of(options, strike, 2));
           }
         }
       }
@@ -312,7 +312,7 @@ TEST_CASE("a stopped rank: in a set without rank 0, which alone is named", "[.lo
 }
 
 // It has posted, and told rank 0 so, and all others do: by that nobody is missing.
-TEST_CASE("a stopped rank: one that leads its host, while it waits in the lane", "[.long]") {
+TEST_CASE("a stopped rank: one that leads its host, while it waits in the fast path", "[.long]") {
   if (test_device() != HORA_CPU_DEVICE || !can_use("gloo")) return;
   WorldOptions options = with_limit({});
   options.hosts = {"a", "b", "b"};
@@ -346,7 +346,7 @@ TEST_CASE("a stopped rank: one that does not read what it is told any more", "[.
     if (rank_of(communicator) == victim) strike_itself_after(kAcquaintance, SIGSTOP);
     if (rank_of(communicator) != victim) wait_until_stopped(Board::get().victim);
     Tensor tensor(HORA_FLOAT32, {1});
-    std::vector<Call> calls;  // their verdicts are more than a ring holds
+    std::vector<Call> calls;  // their responses are more than a ring holds
     for (int i = 0; i < 1500; ++i) {
       calls.emplace_back(communicator, reduce_request(std::to_string(i).c_str(), tensor, tensor));
     }

@@ -3,7 +3,7 @@
 Each seed is a job on real test hosts and one fault at one moment of its life (schedule.py). After
 each: the launcher has returned by its deadline with a right first cause; nothing of the job lives on any
 host, counted by a mark in its environment and by the agents' programs; no file, socket, shared memory or
-cgroup is left. A run that breaks this is printed with its seed, and the campaign goes on. HORA_FAULT="keeper kill at 0"
+cgroup is left. A run that breaks this is printed with its seed, and the campaign goes on. HORA_FAULT="shim kill at 0"
 takes only the seeds with that fault.
 """
 import collections
@@ -283,7 +283,7 @@ class Run:
         self.striker.heal()
         if s.fault in ("freeze",):
             self.hosts.act("thaw", s.victim)
-        # A stopped agent is ended by its keeper 10 s after the grace.
+        # A stopped agent is ended by its shim 10 s after the grace.
         patience = schedules.LEASE_S + schedules.GRACE_S + 3 + SLACK_S + (30 if s.fault in ("cut", "cut and heal") else 10 if "stop" in s.fault or s.fault == "freeze" else 0)
         left = []
 

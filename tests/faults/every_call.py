@@ -1,6 +1,6 @@
 """Every system call and every allocation, once each, fails:   every_call.py RUNS SEED      (scripts/ci every-call RUNS SEED)
 
-A few short jobs are run by horarun while one system call of the launcher or of the local agent (keeper
+A few short jobs are run by horarun while one system call of the launcher or of the local agent (shim
 included) returns an error that it can have, or one allocation gets nothing. First each job is run whole, to
 count its calls; the runs are all (job, program, call, error, number), in an order made of SEED, system calls
 and allocations in turns, the first RUNS of them; 0 is all. After each: horarun has returned by its deadline, with success and all output, or

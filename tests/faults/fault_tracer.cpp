@@ -135,7 +135,7 @@ Role role_of(pid_t id) {
 }
 
 // A descriptor that wakes somebody: the kernel has no error for those.
-bool is_bell(pid_t id, unsigned long long fd) {
+bool is_doorbell(pid_t id, unsigned long long fd) {
   const std::string link = "/proc/" + std::to_string(id) + "/fd/" + std::to_string(fd);
   char what[64];
   const ssize_t size = readlink(link.c_str(), what, sizeof what);
@@ -217,7 +217,7 @@ class Tracer {
     for (const Name& each : kCalls) {
       if (each.number != static_cast<long>(registers.orig_rax)) continue;
       const bool moves_bytes = each.number == SYS_read || each.number == SYS_write;
-      if (moves_bytes && is_bell(id, registers.rdi)) return;
+      if (moves_bytes && is_doorbell(id, registers.rdi)) return;
       ++seen_[each.name];
       if (call_ != nullptr && call_ != &each) return;
       if (++counted_ != at_) return;

@@ -11,12 +11,12 @@ STAGES = ("connect", "authenticate", "shell", "ship", "agent", "route", "prepare
 LOCAL_STAGES = ("agent", "route", "prepare", "ready", "ranks")
 LAUNCHER = ("launcher kill", "launcher stop", "launcher pause", "launcher files", "launcher memory", "user INT", "user TERM", "user HUP",
             "user INT INT", "user INT INT INT", "user QUIT INT", "reader gone")
-AGENT = ("agent kill", "agent stop", "agent pause", "agent files", "agent memory", "keeper kill", "keeper pause", "session kill")
+AGENT = ("agent kill", "agent stop", "agent pause", "agent files", "agent memory", "shim kill", "shim pause", "session kill")
 HOST = ("crash", "cut", "cut and heal", "freeze", "slow", "disk full")
 RANK = ("rank kill", "rank segv", "rank pause", "child kill")
 # After these the job may go on, or not: it is ended by a signal then.
 MAY_GO_ON = ("launcher pause", "launcher stop", "launcher files", "launcher memory", "user QUIT INT", "agent pause", "agent files", "agent memory",
-             "keeper pause", "cut and heal", "slow", "disk full", "rank pause", "child kill", "reader gone")
+             "shim pause", "cut and heal", "slow", "disk full", "rank pause", "child kill", "reader gone")
 
 
 @dataclasses.dataclass

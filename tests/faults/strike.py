@@ -65,7 +65,7 @@ class Striker:
                     pass
 
     def agents(self):
-        """(keeper, agent); 0 where there is none."""
+        """(shim, agent); 0 where there is none."""
         pids = [pid for pid in self.processes() if is_agent(pid) and parent_of(pid)]
         for pid in pids:
             if parent_of(pid) in pids:
@@ -94,7 +94,7 @@ class Striker:
         elif subject == "reader":
             self.job.close_reader()
             self.struck = True
-        elif subject in ("launcher", "agent", "keeper", "session", "rank", "child"):
+        elif subject in ("launcher", "agent", "shim", "session", "rank", "child"):
             pid = self.find(subject)
             if pid:
                 self.hit(pid, action)
@@ -106,7 +106,7 @@ class Striker:
             return self.job.pid
         if subject == "agent":
             return self.agents()[1]
-        if subject == "keeper":
+        if subject == "shim":
             return self.agents()[0]
         if subject == "session":
             since = began(self.job.pid)  # that of the run before may still be ending

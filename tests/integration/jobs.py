@@ -134,7 +134,7 @@ def processes_of(mark):
 
 
 def agents():
-    """Every agent and keeper that runs anywhere in this world."""
+    """Every agent and shim that runs anywhere in this world."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -75,8 +75,8 @@ def tables(hosts, k):
     return hosts.execute(k, "nft", "list", "tables")
 
 
-def agent_and_keeper(hosts, k):
-    """Of the one job on host k: keeper first, it is the parent."""
+def agent_and_shim(hosts, k):
+    """Of the one job on host k: shim first, it is the parent."""
     pids = hosts.processes(k, "hora/agent-")
     parents = {}
     for pid in pids:
@@ -101,7 +101,7 @@ def cutting(hosts):
     return up
 
 
-@pytest.mark.parametrize("victim", ["nobody", "agent", "agent and keeper", "launcher"])
+@pytest.mark.parametrize("victim", ["nobody", "agent", "agent and shim", "launcher"])
 def test_two_hosts_are_cut_off_until_their_job_ends_however_that_is(horarun, cutting, victim):
     up = cutting
     job, text = start_cut(horarun, up, "node1/node2", "0")
@@ -119,8 +119,8 @@ def test_two_hosts_are_cut_off_until_their_job_ends_however_that_is(horarun, cut
         job.process.kill()
         job.finish()
     else:
-        agent, keeper = agent_and_keeper(up, 1)
-        for pid in [agent, keeper] if victim == "agent and keeper" else [agent]:
+        agent, shim = agent_and_shim(up, 1)
+        for pid in [agent, shim] if victim == "agent and shim" else [agent]:
             with contextlib.suppress(ProcessLookupError):  # the one ends when the other has
                 os.kill(pid, signal.SIGKILL)
         assert "what --chaos had done by then" in job.finish().expect(125).text

@@ -46,10 +46,10 @@ def test_libraries_are_used_on_every_host_and_by_all_together(horarun, hosts):
     report = doctor(horarun, hosts(3))
     assert report["world"]["ranks"] == 3 and report["world"]["backends"] == ["gloo"], report["world"]
     for host in report["hosts"]:
-        trials = host["trials"]
-        assert trials["alone"]["ranks"] == 1 and trials["shared_memory"]["ranks"] == 2, trials
-        assert trials["shared_memory"]["backends"] == ["shm"] and trials["tcp"]["backends"] == ["gloo"], trials
-        assert not [name for name, trial in trials.items() if "error" in trial], trials
+        selftests = host["selftests"]
+        assert selftests["alone"]["ranks"] == 1 and selftests["shared_memory"]["ranks"] == 2, selftests
+        assert selftests["shared_memory"]["backends"] == ["shm"] and selftests["tcp"]["backends"] == ["gloo"], selftests
+        assert not [name for name, selftest in selftests.items() if "error" in selftest], selftests
 
 
 def test_the_libraries_of_a_gpu_are_used(horarun):
@@ -59,10 +59,10 @@ def test_the_libraries_of_a_gpu_are_used(horarun):
     libraries = {"LD_LIBRARY_PATH": doubles}
     done = horarun.run("doctor", "--json", "--start-timeout", "30s", env=libraries).expect(0)
     (host,) = json.loads(done.out)["hosts"]
-    trials = host["trials"]
-    assert trials["driver"] == {"driver": "535.104.05", "cuda": "13.0"}, trials
-    assert re.fullmatch(r"\d+\.\d+\.\d+", trials["nccl"]["version"]) and "error" not in trials["nccl"], trials
-    assert doubles in trials["nccl_copies"][0]["path"], trials
+    selftests = host["selftests"]
+    assert selftests["driver"] == {"driver": "535.104.05", "cuda": "13.0"}, selftests
+    assert re.fullmatch(r"\d+\.\d+\.\d+", selftests["nccl"]["version"]) and "error" not in selftests["nccl"], selftests
+    assert doubles in selftests["nccl_copies"][0]["path"], selftests
 
     done = horarun.run("doctor", "--json", "--start-timeout", "30s", env={**libraries, "HORA_NVML_DOUBLE": "mismatch"}).expect(1)
     (finding,) = found(json.loads(done.out), "K_driver-library-mismatch")

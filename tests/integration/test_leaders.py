@@ -30,9 +30,9 @@ def step(turn):
 for turn in range(25):
     step(turn)
 described = hora.describe()
-assert described['express_lane'] and not described['why_no_express_lane'], described
+assert described['fast_path'] and not described['why_no_fast_path'], described
 assert described['leads_its_host'] == (hvd.local_rank() == 0) == (rank in described['leaders']), described
-print('EXPRESS', hora.describe()['express_operations'], flush=True)
+print('FAST_PATH', hora.describe()['fast_path_operations'], flush=True)
 try:
     while {for_ever}:
         step(turn)
@@ -52,7 +52,7 @@ def program(shared):
 def test_they_pass_between_the_leaders(horarun, hosts, program):
     hosts(4)
     done = horarun.run("-H", "node1:2,node2:1,node3:2", *program(False)).expect(0)
-    counts = [int(each) for each in re.findall(r"EXPRESS (\d+)", done.text)]
+    counts = [int(each) for each in re.findall(r"FAST_PATH (\d+)", done.text)]
     # Of 100, but for the first of each and some that rank 0 was asked for as a rank was late.
     assert len(counts) == 5 and min(counts) > 30, done
 
@@ -60,7 +60,7 @@ def test_they_pass_between_the_leaders(horarun, hosts, program):
 def test_a_cut_between_two_leaders_ends_the_job_everywhere(horarun, hosts, program):
     four = hosts(4)
     job = horarun.start("-H", four.spec(1), *program(True))
-    job.read_until("EXPRESS", 4)
+    job.read_until("FAST_PATH", 4)
     four.act("part", 3, 4)  # ranks 2 and 3; rank 0 hears both
     done = job.finish(timeout=60).expect(0)
     lost = re.findall(r"LOST (.*)", done.text)
@@ -75,7 +75,7 @@ OPERATIONS = {
     "reducescatter": "hvd.reducescatter(large, op=hvd.Sum, name='work')",
     "barrier": "hvd.barrier()",
     "join": "hvd.join()",
-    "small ones in the lane": "step(turn)",
+    "small ones in the fast path": "step(turn)",
 }
 WORKING = """\
 large = np.ones(3_000_000, dtype=np.float32)

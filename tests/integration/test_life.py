@@ -34,7 +34,7 @@ def kill(pids, number=signal.SIGKILL):
 
 
 def parents_first(processes):
-    """Of agent and keeper the keeper is the parent."""
+    """Of agent and shim the shim is the parent."""
     parent = {}
     for process in processes:
         with open(f"/proc/{process.pid}/stat") as file:
@@ -42,7 +42,7 @@ def parents_first(processes):
     return sorted((p.pid for p in processes), key=lambda pid: parent[pid] in parent)
 
 
-def keepers():
+def shims():
     ours = jobs.agents()
     return [pid for pid in parents_first(ours)][:len(ours) // 2]
 
@@ -59,7 +59,7 @@ def expect_clean(job, seconds=15):
 ENDINGS = {
     "SIGKILL of the launcher": lambda job: kill([job.pid]),
     "SIGKILL of the agent": lambda job: kill(the_agents()[:1]),
-    "SIGKILL of the keeper": lambda job: kill(keepers()[:1]),
+    "SIGKILL of the shim": lambda job: kill(shims()[:1]),
     "SIGKILL of agent and launcher": lambda job: kill([*the_agents()[:1], job.pid]),
     "SIGTERM": lambda job: job.send_signal(signal.SIGTERM),
     "SIGINT": lambda job: job.send_signal(signal.SIGINT),

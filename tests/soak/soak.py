@@ -169,7 +169,7 @@ def beats(horarun, seconds):
         print(messages.read().decode(errors="replace"), flush=True)
     beats = int(passed * 4000 / lease_ms)
     print(f"beats: {beats} heartbeats each way (those of {beats * 2.5 / 3600:.1f} h at the usual lease) and {lines} lines in {passed:.0f} s: "
-          f"{'alive' if alive else 'ENDED'}; KiB and descriptors of launcher, keeper, agent {first} -> {last}", flush=True)
+          f"{'alive' if alive else 'ENDED'}; KiB and descriptors of launcher, shim, agent {first} -> {last}", flush=True)
     return alive and all(b[0] <= a[0] + 512 and b[1] <= a[1] for a, b in zip(first, last))
 
 

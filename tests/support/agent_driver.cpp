@@ -66,19 +66,19 @@ AgentDriver::AgentDriver(std::vector<std::string> arguments) {
   request.stderr_fd = STDERR_FILENO;
   const SpawnOutcome outcome = spawn(request);
   if (!outcome.ok()) throw std::runtime_error("spawning " + arguments.front());
-  keeper_ = outcome.pid;
+  shim_ = outcome.pid;
 }
 
 AgentDriver::~AgentDriver() {
   close();
-  if (!reap_keeper()) ::kill(keeper_, SIGKILL);
+  if (!reap_shim()) ::kill(shim_, SIGKILL);
 }
 
-bool AgentDriver::reap_keeper(Milliseconds patience) {
+bool AgentDriver::reap_shim(Milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   while (!reaped_) {
-    const pid_t pid = ::waitpid(keeper_, nullptr, WNOHANG);
-    if (pid == keeper_ || (pid < 0 && errno == ECHILD)) {
+    const pid_t pid = ::waitpid(shim_, nullptr, WNOHANG);
+    if (pid == shim_ || (pid < 0 && errno == ECHILD)) {
       reaped_ = true;
     } else if (Clock::now() >= deadline) {
       return false;
@@ -91,9 +91,9 @@ bool AgentDriver::reap_keeper(Milliseconds patience) {
 
 pid_t AgentDriver::agent() {
   for (const ProcessEntry& entry : list_processes()) {
-    if (entry.parent == keeper_) return entry.pid;
+    if (entry.parent == shim_) return entry.pid;
   }
-  throw std::runtime_error("the keeper has no child");
+  throw std::runtime_error("the shim has no child");
 }
 
 void AgentDriver::send(FrameType type, std::string_view payload) {

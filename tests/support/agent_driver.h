@@ -28,7 +28,7 @@ class AgentDriver {
   explicit AgentDriver(std::vector<std::string> arguments = {});
   // The launcher's end of a stream to an agent that somebody else has started.
   explicit AgentDriver(os::Fd stream) : stream_(std::move(stream)), reaped_(true) {}
-  ~AgentDriver();  // closes the stream and waits for the keeper's end
+  ~AgentDriver();  // closes the stream and waits for the shim's end
   AgentDriver(const AgentDriver&) = delete;
   AgentDriver& operator=(const AgentDriver&) = delete;
 
@@ -52,9 +52,9 @@ class AgentDriver {
 
   void close() { stream_.reset(); }
   int stream() const { return stream_.get(); }
-  pid_t keeper() const { return keeper_; }
-  pid_t agent();  // the keeper's child
-  bool reap_keeper(Milliseconds patience = Milliseconds(20'000));
+  pid_t shim() const { return shim_; }
+  pid_t agent();  // the shim's child
+  bool reap_shim(Milliseconds patience = Milliseconds(20'000));
 
   // Output is acknowledged as it is taken in, unless this is off.
   bool acknowledge_output = true;
@@ -75,7 +75,7 @@ class AgentDriver {
   bool fill(std::chrono::steady_clock::time_point deadline);
 
   os::Fd stream_;
-  pid_t keeper_ = -1;
+  pid_t shim_ = -1;
   bool reaped_ = false;
   launcher::MagicFinder magic_;
   bool greeted_ = false;

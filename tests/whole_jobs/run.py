@@ -1,7 +1,7 @@
 """Whole jobs, faults among them, under a tool that watches memory:   run.py [valgrind]
 
 HORA_BUILD is a build with sanitizers, or, with the word valgrind, one whose agent is not static: launcher,
-keeper and agent run under memcheck then. Each job must end as it should, leave no process, and no report
+shim and agent run under memcheck then. Each job must end as it should, leave no process, and no report
 of the tool. (scripts/ci asan, tsan and valgrind run it.)
 """
 import glob
@@ -47,13 +47,13 @@ class Launcher(jobs.Horarun):
 
 
 def agents():
-    """Keepers and agents; valgrind's own program is the one that is executed there."""
+    """Shims and agents; valgrind's own program is the one that is executed there."""
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
     return [pid for pid in pids if b"hora-agent\0agent\0" in strike.read(f"/proc/{pid}/cmdline") and strike.parent_of(pid)]
 
 
 def agents_of(job):
-    """(keeper, agent) of this machine."""
+    """(shim, agent) of this machine."""
     pids = agents()
     for pid in pids:
         if strike.parent_of(pid) in pids:
@@ -96,7 +96,7 @@ def make_jobs(folder):
         "SIGTERM": lambda h: struck(h, (143,), send(signal.SIGTERM), *two, *ENDLESS),
         "SIGQUIT, then Ctrl-C": lambda h: struck(h, (130,), send(signal.SIGQUIT, signal.SIGINT), *two, *ENDLESS),
         "the agent is killed": lambda h: struck(h, (125,), kill(1), *two, *ENDLESS),
-        "the keeper is killed": lambda h: struck(h, (125,), kill(0), *two, *ENDLESS),
+        "the shim is killed": lambda h: struck(h, (125,), kill(0), *two, *ENDLESS),
         "the launcher is killed": lambda h: struck(h, (-9,), send(signal.SIGKILL), *two, *ENDLESS),
         "elastic, and no hosts": lambda h: ended(h, 125, "-np", 1, "--host-discovery-script", "exit 3", "true"),
         "doctor": lambda h: ended(h, 0, "--dry-run", *two, "true"),

@@ -32,8 +32,8 @@ bool exchange_in_turns(Rings& rings, std::uint64_t turns, const Give& give_porti
 }
 
 bool agree_on_largest(Rings& rings, std::uint64_t mine, std::uint64_t* largest) {
-  std::memcpy(rings.small_slot_of_next_meeting(), &mine, sizeof mine);
-  if (!rings.meet()) return false;
+  std::memcpy(rings.small_slot_of_next_barrier(), &mine, sizeof mine);
+  if (!rings.barrier()) return false;
   for (int rank = 0; rank < rings.size(); ++rank) {
     std::uint64_t theirs = 0;
     std::memcpy(&theirs, rings.small_slot(rank), sizeof theirs);

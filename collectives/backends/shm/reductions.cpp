@@ -53,8 +53,8 @@ void Reductions::reduce_part(const Work& work, char* target, std::uint64_t turn,
 
 bool Reductions::allreduce_small(const Work& work) {
   const std::int64_t count = work.count();
-  work.give(rings_.small_slot_of_next_meeting(), 0, count);
-  if (!rings_.meet()) return false;
+  work.give(rings_.small_slot_of_next_barrier(), 0, count);
+  if (!rings_.barrier()) return false;
   work.view().each(
       0, count,
       [&](const Piece& piece, std::int64_t first, std::int64_t length, std::int64_t offset) {

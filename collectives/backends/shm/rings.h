@@ -69,7 +69,7 @@ class Rings {
   }
 
   // The whole set comes to one point. Answers when all have.
-  bool meet() {
+  bool barrier() {
     ++meetings_;
     board_.advance(kMet, meetings_);
     return board_.wait_all(kMet, meetings_);
@@ -77,7 +77,7 @@ class Rings {
   // A slot is filled before a meeting and read after it. It is used again at the meeting after the
   // next; by then everybody has finished reading it, since everybody has come to the one between.
   char* small_slot(int rank) const { return layout_.small_slot(base_address_, rank, meetings_); }
-  char* small_slot_of_next_meeting() const {
+  char* small_slot_of_next_barrier() const {
     return layout_.small_slot(base_address_, index_, meetings_ + 1);
   }
 

@@ -191,7 +191,7 @@ SingleCopy::Outcome SingleCopy::allreduce(const Work& work, ErrorText& error) {
   }
   own.readable = can_be_read(work) ? 1 : 0;
   error.set("the job is ending");
-  if (!rings_.meet()) return Outcome::kFailed;
+  if (!rings_.barrier()) return Outcome::kFailed;
   for (int rank = 0; rank < rings_.size(); ++rank) {
     // Everybody sees the same, and shows nothing new before everybody has come to the next meeting.
     if (desk(rank).readable == 0) return Outcome::kElsewhere;
@@ -203,7 +203,7 @@ SingleCopy::Outcome SingleCopy::allreduce(const Work& work, ErrorText& error) {
 }
 
 bool SingleCopy::read_and_reduce(const Work& work, ErrorText& error) {
-  if (!reduce_own(work, error) || !rings_.meet()) return false;
+  if (!reduce_own(work, error) || !rings_.barrier()) return false;
   for (int step_to = 1; step_to < rings_.size(); ++step_to) {
     const int rank = rings_.turn_to(step_to);
     const Share its = share_of(rank, rings_.size(), 0, work.count(), work.width());
@@ -211,7 +211,7 @@ bool SingleCopy::read_and_reduce(const Work& work, ErrorText& error) {
   }
   // A rank that is through may be told to break off while it waits here for one that still reads.
   // Once all have met, each caller may do with its tensors what it likes.
-  return nobody_has_given_up() && rings_.meet();
+  return nobody_has_given_up() && rings_.barrier();
 }
 
 bool SingleCopy::nobody_has_given_up() const {

@@ -163,7 +163,7 @@ HORA_API hora_status hora_shutdown(void);
 HORA_API hora_status hora_reset(void);
 /* Elastic jobs: waits until the launcher has news of hosts, at most timeout_ms. *changes: 0, none;
  * else bits: 1, some have gone; 2, some have come. From any thread. */
-HORA_API hora_status hora_await_news(int64_t timeout_ms, int32_t* changes);
+HORA_API hora_status hora_wait_host_update(int64_t timeout_ms, int32_t* changes);
 HORA_API int hora_is_initialized(void);
 
 /* The text of the last error of the calling thread; "" when none. Valid until its next hora call.

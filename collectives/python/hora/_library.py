@@ -99,8 +99,8 @@ class Library:
         self.init = self._function(waiting, "hora_init", ctypes.c_int, ctypes.POINTER(Options))
         self.shutdown = self._function(waiting, "hora_shutdown", ctypes.c_int)
         self.reset = self._function(waiting, "hora_reset", ctypes.c_int)
-        self.await_news = self._function(
-            waiting, "hora_await_news", ctypes.c_int, i64, i32_array)
+        self.wait_host_update = self._function(
+            waiting, "hora_wait_host_update", ctypes.c_int, i64, i32_array)
         self.process_set_add = self._function(
             waiting, "hora_process_set_add", ctypes.c_int, i32_array, i32, i32_array)
         self.process_set_remove = self._function(

@@ -32,7 +32,7 @@ class State:
     bcast_object(obj) gives rank 0's object to all; get_rank() is this process's rank.
     """
 
-    _meeting = False  # of the ranks, by run_fn()
+    _bootstrap = False  # of the ranks, by run_fn()
 
     def __init__(self, bcast_object, get_rank):
         self._bcast_object = bcast_object
@@ -50,13 +50,13 @@ class State:
         """The ranks are about to meet again: what was heard until now is of the past then, what
         comes from now on is not."""
         self._host_messages = queue.Queue()
-        self._meeting = True
+        self._bootstrap = True
 
     def on_reset(self):
         """The ranks met again: forgets the news from before, then reset() and the callbacks."""
-        if not self._meeting:
+        if not self._bootstrap:
             self._host_messages = queue.Queue()
-        self._meeting = False
+        self._bootstrap = False
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -198,7 +198,7 @@ class _News:
     def attach(self, state):
         self._state = state
         if self._thread is None and basics.in_elastic_job():
-            self._thread = threading.Thread(target=self._listen, name="hora-news", daemon=True)
+            self._thread = threading.Thread(target=self._listen, name="hora-host-updates", daemon=True)
             self._thread.start()
 
     def _listen(self):
@@ -208,7 +208,7 @@ class _News:
             if native.rank() != 0:  # another's business, or between two epochs
                 time.sleep(0.2)
                 continue
-            status = native.await_news(1000, ctypes.byref(changes))
+            status = native.wait_host_update(1000, ctypes.byref(changes))
             if status == _native.OK and changes.value:
                 self._state.on_hosts_updated(time.time(), changes.value)
             elif status != _native.OK:

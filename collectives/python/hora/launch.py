@@ -48,7 +48,7 @@ def find_horarun():
     return found
 
 
-class _Desk:
+class _ResultServer:
     """Where the ranks fetch the function and bring their results: a thread per rank."""
 
     def __init__(self, payload, everywhere):
@@ -195,7 +195,7 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(),
         (func, tuple(args), dict(kwargs or {})),
         f"the function {getattr(func, '__qualname__', func)!r} with its arguments")
     local = _is_local(hosts, hostfile) and "--host-discovery-script" not in options
-    desk = _Desk(payload, everywhere=not local)
+    desk = _ResultServer(payload, everywhere=not local)
     variables = dict(os.environ if env is None else {**os.environ, **env})
     # Ranks on other hosts reach this machine by the address that they reach the launcher by.
     variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ""

@@ -97,17 +97,17 @@ def local(options):
         contestants = {n: c for n, c in contestants.items() if shutil.which(c[0])}
         rows.append((f"np={count}", compare(contestants, options.rounds)))
     show("/bin/true on this machine", rows, names)
-    verdicts = {}
+    responses = {}
     for label, result in rows:
         ours, floor = result["horarun"]["median_ms"], result["spawn loop"]["median_ms"]
         hydra = result.get("mpiexec.hydra", {}).get("median_ms")
-        verdicts[label] = {"bar_ms": round(10 + 1.2 * floor, 1), "ours_ms": ours, "within_bar": ours <= 10 + 1.2 * floor,
+        responses[label] = {"bar_ms": round(10 + 1.2 * floor, 1), "ours_ms": ours, "within_bar": ours <= 10 + 1.2 * floor,
                            "no_slower_than_hydra": hydra is None or ours <= hydra}
     print("\nbar: 10 ms + 1.2 x spawn loop; no slower than Hydra\n")
-    for label, verdict in verdicts.items():
-        print(f"  {label}: {verdict['ours_ms']:.1f} ms, bar {verdict['bar_ms']:.1f} ms: "
-              f"{'ok' if verdict['within_bar'] else 'MISSED'}; Hydra: {'ok' if verdict['no_slower_than_hydra'] else 'MISSED'}")
-    return {"rows": dict(rows), "verdicts": verdicts}
+    for label, response in responses.items():
+        print(f"  {label}: {response['ours_ms']:.1f} ms, bar {response['bar_ms']:.1f} ms: "
+              f"{'ok' if response['within_bar'] else 'MISSED'}; Hydra: {'ok' if response['no_slower_than_hydra'] else 'MISSED'}")
+    return {"rows": dict(rows), "responses": responses}
 
 
 def hosts(options):
@@ -174,7 +174,7 @@ def memory(options):
                 if b"hora-agent" in file.read().split(b"\0")[0]:
                     seen.append(pid)
         for number, pid in enumerate(sorted(seen)):
-            result[("keeper", "agent")[number] if len(seen) == 2 else f"agent process {number}"] = status_of(pid)
+            result[("shim", "agent")[number] if len(seen) == 2 else f"agent process {number}"] = status_of(pid)
     finally:
         process.terminate()
         process.communicate()

@@ -23,12 +23,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
-  Surroundings surroundings;
-  surroundings.variable = [](std::string_view) { return std::nullopt; };
-  surroundings.read_file = [](const std::string& path) -> Result<std::string> {
+  ProcessInputs inputs;
+  inputs.variable = [](std::string_view) { return std::nullopt; };
+  inputs.read_file = [](const std::string& path) -> Result<std::string> {
     return std::string("a slots=2\n" + path);
   };
-  const auto command = parse_command_line(static_cast<int>(argv.size()), argv.data(), surroundings);
+  const auto command = parse_command_line(static_cast<int>(argv.size()), argv.data(), inputs);
   if (!command) {
     if (command.error().message.empty() || command.error().code != ErrorCode::kUsage) std::abort();
     return 0;

@@ -1,5 +1,5 @@
 // Messages of the negotiation, as another rank may have made them: any bytes give wishes and
-// verdicts that are written and read back the same, or an error; and a stream of bytes gives the
+// responses that are written and read back the same, or an error; and a stream of bytes gives the
 // same frames however it is cut.
 #include <cstddef>
 #include <cstdint>
@@ -24,16 +24,16 @@ void read_wishes(std::string_view bytes) {
   if (!again || encode_wishes(*again) != encode_wishes(*wishes)) std::abort();
 }
 
-void read_verdict(std::string_view bytes) {
+void read_response(std::string_view bytes) {
   WireReader in(bytes);
-  Verdict verdict;
-  if (!decode_verdict(in, verdict)) return;
+  Response response;
+  if (!decode_response(in, response)) return;
   WireWriter out;
-  encode_verdict(out, verdict, 0);
+  encode_response(out, response, 0);
   const std::string written = out.take();
   WireReader second(written);
-  Verdict again;
-  if (!decode_verdict(second, again)) std::abort();
+  Response again;
+  if (!decode_response(second, again)) std::abort();
 }
 
 std::vector<std::string> frames_of(std::string_view bytes, std::size_t piece) {
@@ -56,7 +56,7 @@ std::vector<std::string> frames_of(std::string_view bytes, std::size_t piece) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   read_wishes(bytes);
-  read_verdict(bytes);
+  read_response(bytes);
   if (frames_of(bytes, size + 1) != frames_of(bytes, 3)) std::abort();
   return 0;
 }

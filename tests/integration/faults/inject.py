@@ -188,7 +188,7 @@ class Injector:
 
     def kill_agent(self):
         pids = self.hosts.processes(BAD, "hora/agent-")
-        for pid in pids:  # the agent, a child of its keeper; who is left to clean up
+        for pid in pids:  # the agent, a child of its shim; who is left to clean up
             with open(f"/proc/{pid}/stat") as file:
                 if int(file.read().rpartition(")")[2].split()[1]) in pids:
                     os.kill(pid, 9)

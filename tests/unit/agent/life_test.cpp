@@ -76,7 +76,7 @@ TEST_CASE("the launcher dies") {
     Scene scene(features);
     scene.agent.close();
     CHECK(scene.clean());
-    CHECK(scene.agent.reap_keeper());
+    CHECK(scene.agent.reap_shim());
   }
 }
 
@@ -89,15 +89,15 @@ TEST_CASE("the agent is killed") {
     CHECK(scene.agent.wait_for_end());
     CHECK(scene.clean_now());
     CHECK(!scene.agent.goodbye.has_value());
-    CHECK(scene.agent.reap_keeper());
+    CHECK(scene.agent.reap_shim());
   }
 }
 
-TEST_CASE("the keeper is killed") {
+TEST_CASE("the shim is killed") {
   for (const auto& features : kWickedness) {
     INFO(name_of(features));
     Scene scene(features);
-    ::kill(scene.agent.keeper(), SIGKILL);
+    ::kill(scene.agent.shim(), SIGKILL);
     CHECK(scene.agent.wait_for_end());
     CHECK(scene.clean_now());
     REQUIRE(scene.agent.failure.has_value());
@@ -106,9 +106,9 @@ TEST_CASE("the keeper is killed") {
   }
 }
 
-TEST_CASE("the keeper is told to end") {
+TEST_CASE("the shim is told to end") {
   Scene scene({"ignore-term"});
-  ::kill(scene.agent.keeper(), SIGTERM);
+  ::kill(scene.agent.shim(), SIGTERM);
   scene.agent.wait_for_goodbye();
   CHECK(scene.clean_now());
 }
@@ -330,9 +330,9 @@ TEST_CASE("a storm of signals") {
 }
 
 TEST_CASE("an agent that is stopped while its launcher dies") {
-  // The keeper steps in, after the grace and a margin.
+  // The shim steps in, after the grace and a margin.
   const std::string word = unique_word("stopped");
-  AgentDriver agent({"--keeper-margin-ms", "200"});
+  AgentDriver agent({"--shim-margin-ms", "200"});
   auto order = make_order({HORA_TEST_WICKED_RANK, word, "setsid", "ignore-term"});
   order.grace_ms = 100;
   agent.start(order);
@@ -340,7 +340,7 @@ TEST_CASE("an agent that is stopped while its launcher dies") {
   ::kill(agent.agent(), SIGSTOP);
   agent.close();
   CHECK(all_gone(order.job_id, word, kPatience));
-  CHECK(agent.reap_keeper());
+  CHECK(agent.reap_shim());
 }
 
 TEST_CASE("nonsense from the launcher ends the job") {
@@ -385,9 +385,9 @@ TEST_CASE("the job's cgroup goes with it") {
   const std::size_t name = text.find("/hora-");
   SECTION("the job ends") { agent.send_number(FrameType::kTerminate, 1'000); }
   SECTION("the agent is killed") { ::kill(agent.agent(), SIGKILL); }
-  SECTION("the keeper is killed") { ::kill(agent.keeper(), SIGKILL); }
+  SECTION("the shim is killed") { ::kill(agent.shim(), SIGKILL); }
   CHECK(agent.wait_for_end());
-  CHECK(agent.reap_keeper());
+  CHECK(agent.reap_shim());
   if (name == std::string::npos) return;
   const std::string cgroup = text.substr(name, text.find('\n', name) - name);
   std::vector<pid_t> members;

@@ -22,7 +22,7 @@ TEST_CASE("a rank that succeeds") {
   CHECK(agent.goodbye->survivors == 0);
   CHECK(agent.goodbye->killed == 0);
   CHECK(agent.wait_for_end());
-  CHECK(agent.reap_keeper());
+  CHECK(agent.reap_shim());
 }
 
 TEST_CASE("frames of a rank come in order") {

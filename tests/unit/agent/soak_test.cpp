@@ -1,4 +1,4 @@
-// Death at any moment: the launcher, the agent or the keeper goes while a job is being prepared,
+// Death at any moment: the launcher, the agent or the shim goes while a job is being prepared,
 // started, run or ended. Nothing may be left, however the dice fall. HORA_TEST_ROUNDS sets how
 // often; the seed is printed with a failure.
 #include <signal.h>
@@ -21,10 +21,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// The keeper's child, if it has one already.
-pid_t agent_of(pid_t keeper) {
+// The shim's child, if it has one already.
+pid_t agent_of(pid_t shim) {
   for (const ProcessEntry& entry : list_processes()) {
-    if (entry.parent == keeper) return entry.pid;
+    if (entry.parent == shim) return entry.pid;
   }
   return 0;
 }
@@ -46,7 +46,7 @@ TEST_CASE("somebody dies at a random moment") {
     order.ship_directory = dice() % 2 == 0;
     {
       AgentDriver agent;
-      const pid_t keeper = agent.keeper();
+      const pid_t shim = agent.shim();
       const auto victim = dice() % 3;
       const std::chrono::microseconds delay(dice() % 12'000);
       std::thread killer([&] {
@@ -54,11 +54,11 @@ TEST_CASE("somebody dies at a random moment") {
         if (victim == 0) {
           ::shutdown(agent.stream(), SHUT_RDWR);
         } else if (victim == 1) {
-          ::kill(keeper, SIGKILL);
-        } else if (const pid_t pid = agent_of(keeper); pid != 0) {
+          ::kill(shim, SIGKILL);
+        } else if (const pid_t pid = agent_of(shim); pid != 0) {
           ::kill(pid, SIGKILL);
         } else {
-          ::kill(keeper, SIGKILL);
+          ::kill(shim, SIGKILL);
         }
       });
       try {
@@ -69,7 +69,7 @@ TEST_CASE("somebody dies at a random moment") {
       }
       killer.join();
       agent.close();
-      REQUIRE(agent.reap_keeper());
+      REQUIRE(agent.reap_shim());
     }
     REQUIRE(all_gone(order.job_id, word, milliseconds(20'000)));
   }
@@ -84,7 +84,7 @@ TEST_CASE("quick jobs of many sizes") {
       REQUIRE(agent.exits.size() == static_cast<std::size_t>(ranks));
       REQUIRE(agent.goodbye->killed == 0);
       REQUIRE(agent.wait_for_end());
-      REQUIRE(agent.reap_keeper());
+      REQUIRE(agent.reap_shim());
     }
   }
 }

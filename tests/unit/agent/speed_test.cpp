@@ -87,7 +87,7 @@ TEST_CASE("how long a job takes", "[speed]") {
 TEST_CASE("what 64 ranks cost the agent", "[speed]") {
   AgentDriver agent;
   agent.start(make_order({"sleep", "1000"}, 64));
-  for (const auto& [name, pid] : {std::pair("keeper", agent.keeper()), {"agent", agent.agent()}}) {
+  for (const auto& [name, pid] : {std::pair("shim", agent.shim()), {"agent", agent.agent()}}) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
     std::string line;
     while (std::getline(status, line)) {

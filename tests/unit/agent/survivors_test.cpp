@@ -57,7 +57,7 @@ TEST_CASE("a frozen rank is listed as a survivor") {
   CHECK(agent.goodbye->survivor_pids == std::vector<std::int64_t>{agent.pids.at(1)});
   CHECK(agent.exits.size() == 2);
   CHECK(agent.wait_for_end());
-  CHECK(agent.reap_keeper());
+  CHECK(agent.reap_shim());
   freezer.thaw();
   CHECK(all_gone(order.job_id, "no-such-argument-anywhere", std::chrono::milliseconds(20'000)));
 }
@@ -86,7 +86,7 @@ TEST_CASE("a frozen child of a rank is listed as a survivor") {
   }
   SECTION("the agent is killed") { ::kill(agent.agent(), SIGKILL); }
   CHECK(agent.wait_for_end());
-  CHECK(agent.reap_keeper());
+  CHECK(agent.reap_shim());
   CHECK(processes_with_argument(word).size() == 1);
   freezer.thaw();
   CHECK(all_gone(order.job_id, word, std::chrono::milliseconds(20'000)));

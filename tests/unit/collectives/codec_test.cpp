@@ -61,26 +61,26 @@ TEST_CASE("codec: tensors that are asked for again in the same order cost a bit 
   CHECK(*decoded == again);
 }
 
-TEST_CASE("codec: verdicts survive; an alltoall's receiver gets its own column") {
-  Verdict verdict;
-  verdict.agreed = full_request();
-  verdict.numbers = {1, 2, 3};
-  verdict.joined = {0, 4};
-  verdict.status = HORA_MISMATCH;
-  verdict.error = "why";
+TEST_CASE("codec: responses survive; an alltoall's receiver gets its own column") {
+  Response response;
+  response.agreed = full_request();
+  response.numbers = {1, 2, 3};
+  response.joined = {0, 4};
+  response.status = HORA_MISMATCH;
+  response.error = "why";
   WireWriter out;
-  encode_verdict(out, verdict, 0);
-  Verdict exchange;
+  encode_response(out, response, 0);
+  Response exchange;
   exchange.agreed.action = Action::kAlltoall;
   exchange.all_splits = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-  encode_verdict(out, exchange, 2);
+  encode_response(out, exchange, 2);
   const std::string bytes = out.take();
   WireReader in(bytes);
-  Verdict decoded;
-  REQUIRE(decode_verdict(in, decoded));
-  CHECK(decoded == verdict);
-  Verdict column;
-  REQUIRE(decode_verdict(in, column));
+  Response decoded;
+  REQUIRE(decode_response(in, decoded));
+  CHECK(decoded == response);
+  Response column;
+  REQUIRE(decode_response(in, column));
   CHECK(column.numbers == std::vector<std::int64_t>{3, 6, 9});
   CHECK(in.at_end());
 }

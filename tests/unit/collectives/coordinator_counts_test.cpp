@@ -15,13 +15,13 @@ const Coordinator::TimePoint kNow{};
 struct World {
   explicit World(int size) : coordinator(size) {}
 
-  const Verdict& known(std::uint64_t number) {
-    Verdict& verdict = verdicts[number];
-    verdict.agreed.action = Action::kAllreduce;
-    verdict.agreed.dtype = HORA_FLOAT32;
-    verdict.agreed.name = "t" + std::to_string(number);
-    verdict.agreed.shape = {4};
-    return verdict;
+  const Response& known(std::uint64_t number) {
+    Response& response = responses[number];
+    response.agreed.action = Action::kAllreduce;
+    response.agreed.dtype = HORA_FLOAT32;
+    response.agreed.name = "t" + std::to_string(number);
+    response.agreed.shape = {4};
+    return response;
   }
   Request in_full(std::uint64_t number) { return known(number).agreed; }
   void ask(int rank, std::uint64_t number) {
@@ -37,16 +37,16 @@ struct World {
     std::string text;
     for (const Coordinator::Ready& each : coordinator.take_ready()) {
       if (!text.empty()) text += ' ';
-      const Verdict& verdict = each.verdict();
-      if (verdict.status != HORA_OK) text += '!';
-      text += each.number != 0 ? std::to_string(each.number) : verdict.agreed.name;
-      if (!verdict.error.empty()) error = verdict.error;
+      const Response& response = each.response();
+      if (response.status != HORA_OK) text += '!';
+      text += each.number != 0 ? std::to_string(each.number) : response.agreed.name;
+      if (!response.error.empty()) error = response.error;
     }
     return text;
   }
 
   Coordinator coordinator;
-  std::map<std::uint64_t, Verdict> verdicts;
+  std::map<std::uint64_t, Response> responses;
   std::string error;
 };
 
@@ -59,7 +59,7 @@ TEST_CASE("counts: ready in the order in which the last rank asks, larger priori
   }
   CHECK(world.ready().empty());
   CHECK(world.coordinator.anything_waiting());
-  world.verdicts[4].agreed.priority = 1;
+  world.responses[4].agreed.priority = 1;
   for (const std::uint64_t number : {3, 1, 4}) world.ask(1, number);
   world.ask(1, 3);  // twice is once
   CHECK(world.ready() == "4 3 1");
@@ -116,10 +116,10 @@ TEST_CASE("counts: a rank joins in the middle of a set") {
   world.coordinator.add(2, join, kNow);
   const auto ready = world.coordinator.take_ready();
   REQUIRE(ready.size() == 2);
-  CHECK(ready[0].verdict().agreed.name == "t1");
-  CHECK(ready[0].verdict().joined.empty());
-  CHECK(ready[1].verdict().agreed.name == "t2");
-  CHECK(ready[1].verdict().joined == std::vector<std::int32_t>{2});
+  CHECK(ready[0].response().agreed.name == "t1");
+  CHECK(ready[0].response().joined.empty());
+  CHECK(ready[1].response().agreed.name == "t2");
+  CHECK(ready[1].response().joined == std::vector<std::int32_t>{2});
   world.ask(1, 3);
   CHECK(world.ready() == "t3");
 }
@@ -128,8 +128,8 @@ TEST_CASE("counts: members of a group, and what was torn out of one, go the long
   World world(2);
   for (const std::uint64_t number : {1, 2}) {
     world.known(number);
-    world.verdicts[number].agreed.group = "t1";
-    world.verdicts[number].agreed.group_size = 2;
+    world.responses[number].agreed.group = "t1";
+    world.responses[number].agreed.group_size = 2;
   }
   for (const int rank : {0, 1}) world.ask(rank, 1);
   CHECK(world.ready().empty());

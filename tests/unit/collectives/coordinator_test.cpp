@@ -18,12 +18,12 @@ Request reduce(const std::string& name, std::vector<std::int64_t> shape = {2, 3}
   return request;
 }
 
-std::vector<Verdict> take_ready(Coordinator& coordinator) {
-  std::vector<Verdict> verdicts;
+std::vector<Response> take_ready(Coordinator& coordinator) {
+  std::vector<Response> responses;
   for (const Coordinator::Ready& each : coordinator.take_ready()) {
-    verdicts.push_back(each.verdict());
+    responses.push_back(each.response());
   }
-  return verdicts;
+  return responses;
 }
 
 // The error of an operation for which rank 0 asks `mine` and rank 1 `theirs`.
@@ -32,10 +32,10 @@ std::string mismatch_of(const Request& mine, const Request& theirs) {
   coordinator.add(0, mine, kNow);
   CHECK(take_ready(coordinator).empty());
   coordinator.add(1, theirs, kNow);
-  const auto verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 1);
-  CHECK((verdicts[0].status == HORA_MISMATCH) == !verdicts[0].error.empty());
-  return verdicts[0].error;
+  const auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 1);
+  CHECK((responses[0].status == HORA_MISMATCH) == !responses[0].error.empty());
+  return responses[0].error;
 }
 
 }  // namespace
@@ -49,10 +49,10 @@ TEST_CASE("coordinator: an operation is ready when the last rank asks, whatever 
   CHECK(take_ready(coordinator).empty());
   coordinator.add(0, reduce("b"), kNow);
   coordinator.add(2, reduce("a"), kNow);
-  const auto verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 2);
-  CHECK(verdicts[0].agreed.name == "b");
-  CHECK(verdicts[1].agreed.name == "a");
+  const auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 2);
+  CHECK(responses[0].agreed.name == "b");
+  CHECK(responses[1].agreed.name == "a");
   CHECK(take_ready(coordinator).empty());
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("coordinator: larger priorities first, otherwise in the order of readi
     coordinator.add(0, request, kNow);
   }
   std::string order;
-  for (const Verdict& verdict : take_ready(coordinator)) order += verdict.agreed.name;
+  for (const Response& response : take_ready(coordinator)) order += response.agreed.name;
   CHECK(order == "bdac");
 }
 
@@ -105,9 +105,9 @@ TEST_CASE("coordinator: the same name in two process sets is two operations") {
   coordinator.add(1, reduce("x"), kNow);
   CHECK(take_ready(coordinator).empty());
   coordinator.add(2, inside, kNow);
-  const auto verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 1);
-  CHECK(verdicts[0].agreed.process_set == set);
+  const auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 1);
+  CHECK(responses[0].agreed.process_set == set);
 }
 
 TEST_CASE("coordinator: allgather tells everybody's rows, alltoall everybody's splits") {
@@ -121,10 +121,10 @@ TEST_CASE("coordinator: allgather tells everybody's rows, alltoall everybody's s
     exchange.splits = {rank, 3 - rank};
     coordinator.add(rank, exchange, kNow);
   }
-  const auto verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 2);
-  CHECK(verdicts[0].numbers == std::vector<std::int64_t>{4, 5});
-  CHECK(verdicts[1].all_splits == std::vector<std::int64_t>{0, 3, 1, 2});
+  const auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 2);
+  CHECK(responses[0].numbers == std::vector<std::int64_t>{4, 5});
+  CHECK(responses[1].all_splits == std::vector<std::int64_t>{0, 3, 1, 2});
 }
 
 TEST_CASE("mismatch: names the tensor, both ranks and both values") {
@@ -213,10 +213,10 @@ TEST_CASE("groups: all or none") {
       coordinator.add(rank, member("x", "x", 2), kNow);
       coordinator.add(rank, rank == 0 ? other : member("y", "x", 2), kNow);
     }
-    const auto verdicts = take_ready(coordinator);
-    REQUIRE(verdicts.size() == 2);
-    CHECK(verdicts[0].status == HORA_MISMATCH);
-    CHECK(verdicts[1].error == verdicts[0].error);
+    const auto responses = take_ready(coordinator);
+    REQUIRE(responses.size() == 2);
+    CHECK(responses[0].status == HORA_MISMATCH);
+    CHECK(responses[1].error == responses[0].error);
   }
   SECTION("nobody waits for a member that only some ranks have put into the group") {
     const int first = GENERATE(0, 1);
@@ -226,9 +226,9 @@ TEST_CASE("groups: all or none") {
       coordinator.add(rank, member("y", "x", size), kNow);
       if (rank == 0) coordinator.add(rank, member("z", "x", size), kNow);
     }
-    const auto verdicts = take_ready(coordinator);
-    CHECK(verdicts.size() == 3);
-    for (const Verdict& each : verdicts) {
+    const auto responses = take_ready(coordinator);
+    CHECK(responses.size() == 3);
+    for (const Response& each : responses) {
       CHECK_THAT(each.error, Contains("group of 3") && Contains("group of 2"));
     }
     CHECK_FALSE(coordinator.anything_waiting());
@@ -237,11 +237,11 @@ TEST_CASE("groups: all or none") {
     coordinator.add(0, reduce("x"), kNow);
     coordinator.add(1, member("x", "x", 2), kNow);
     coordinator.add(1, member("y", "x", 2), kNow);
-    const auto verdicts = take_ready(coordinator);
-    REQUIRE(verdicts.size() == 2);
-    for (const Verdict& verdict : verdicts) {
-      CHECK(verdict.status == HORA_MISMATCH);
-      CHECK_THAT(verdict.error, Contains("rank 0 has no group, rank 1 has the group of 2"));
+    const auto responses = take_ready(coordinator);
+    REQUIRE(responses.size() == 2);
+    for (const Response& response : responses) {
+      CHECK(response.status == HORA_MISMATCH);
+      CHECK_THAT(response.error, Contains("rank 0 has no group, rank 1 has the group of 2"));
     }
   }
   SECTION("the other way round") {
@@ -259,26 +259,26 @@ TEST_CASE("join: a rank that has no more data does not hold up the others") {
   coordinator.add(0, reduce("before"), kNow);
   coordinator.add(1, reduce("before"), kNow);
   coordinator.add(2, join, kNow);
-  auto verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 1);
-  CHECK(verdicts[0].joined == std::vector<std::int32_t>{2});
+  auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 1);
+  CHECK(responses[0].joined == std::vector<std::int32_t>{2});
 
   Request gather = reduce("g");
   gather.action = Action::kAllgather;
   coordinator.add(0, gather, kNow);
   coordinator.add(1, gather, kNow);
-  verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 1);
-  CHECK(verdicts[0].status == HORA_MISMATCH);
-  CHECK_THAT(verdicts[0].error, Contains("cannot run while a rank has joined"));
+  responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 1);
+  CHECK(responses[0].status == HORA_MISMATCH);
+  CHECK_THAT(responses[0].error, Contains("cannot run while a rank has joined"));
 
   coordinator.add(1, join, kNow);
   CHECK(take_ready(coordinator).empty());
   coordinator.add(0, join, kNow);
-  verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 1);
-  CHECK(verdicts[0].agreed.action == Action::kJoin);
-  CHECK(verdicts[0].numbers == std::vector<std::int64_t>{0});
+  responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 1);
+  CHECK(responses[0].agreed.action == Action::kJoin);
+  CHECK(responses[0].numbers == std::vector<std::int64_t>{0});
 
   coordinator.add(0, reduce("after"), kNow);  // all are back
   coordinator.add(1, reduce("after"), kNow);
@@ -295,9 +295,9 @@ TEST_CASE("join: an operation that the joined rank had asked for still counts it
   coordinator.add(0, join, kNow);
   CHECK(take_ready(coordinator).empty());
   coordinator.add(1, reduce("x"), kNow);
-  const auto verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 1);
-  CHECK(verdicts[0].joined.empty());
+  const auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 1);
+  CHECK(responses[0].joined.empty());
 }
 
 // They give what changes nothing; once it is scaled, it may.
@@ -311,10 +311,10 @@ TEST_CASE("join: what the joined ranks give changes nothing, or is refused") {
     request.reduce_op = op;
     request.prescale = prescale;
     coordinator.add(0, request, kNow);
-    const auto verdicts = take_ready(coordinator);
-    REQUIRE(verdicts.size() == 1);
-    CHECK((verdicts[0].status == HORA_MISMATCH) == !verdicts[0].error.empty());
-    return verdicts[0].error;
+    const auto responses = take_ready(coordinator);
+    REQUIRE(responses.size() == 1);
+    CHECK((responses[0].status == HORA_MISMATCH) == !responses[0].error.empty());
+    return responses[0].error;
   };
   CHECK(error_of(HORA_SUM, -2).empty());
   CHECK(error_of(HORA_AVERAGE, 0).empty());
@@ -338,13 +338,13 @@ TEST_CASE("join: the last one completes what others asked for, and they contribu
   coordinator.add(0, reduce("ours"), kNow);
   coordinator.add(0, join, kNow);
   coordinator.add(2, join, kNow);
-  const auto verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 3);
-  CHECK(verdicts[0].agreed.name == "ours");
-  CHECK(verdicts[0].joined == std::vector<std::int32_t>{1});
-  CHECK(verdicts[1].agreed.name == "mine");
-  CHECK(verdicts[1].joined == std::vector<std::int32_t>{1, 2});
-  CHECK(verdicts[2].agreed.action == Action::kJoin);
+  const auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 3);
+  CHECK(responses[0].agreed.name == "ours");
+  CHECK(responses[0].joined == std::vector<std::int32_t>{1});
+  CHECK(responses[1].agreed.name == "mine");
+  CHECK(responses[1].joined == std::vector<std::int32_t>{1, 2});
+  CHECK(responses[2].agreed.action == Action::kJoin);
 }
 
 TEST_CASE("process sets: added and removed by all ranks of the world") {
@@ -355,9 +355,9 @@ TEST_CASE("process sets: added and removed by all ranks of the world") {
   add.shape = {1};
   coordinator.add(0, add, kNow);
   coordinator.add(1, add, kNow);
-  auto verdicts = take_ready(coordinator);
-  REQUIRE(verdicts.size() == 1);
-  CHECK(verdicts[0].numbers == std::vector<std::int64_t>{1});
+  auto responses = take_ready(coordinator);
+  REQUIRE(responses.size() == 1);
+  CHECK(responses[0].numbers == std::vector<std::int64_t>{1});
   REQUIRE(coordinator.set_ranks(1) != nullptr);
   CHECK(*coordinator.set_ranks(1) == std::vector<std::int32_t>{1});
 
@@ -372,8 +372,8 @@ TEST_CASE("process sets: added and removed by all ranks of the world") {
   coordinator.add(0, remove, kNow);
   remove.shape = {2};
   coordinator.add(1, remove, kNow);
-  verdicts = take_ready(coordinator);
-  CHECK(verdicts.at(0).status == HORA_MISMATCH);
+  responses = take_ready(coordinator);
+  CHECK(responses.at(0).status == HORA_MISMATCH);
   CHECK(coordinator.set_ranks(1) != nullptr);
 }
 

@@ -85,9 +85,9 @@ struct Played {
     world.settings.rank = rank;
     world.settings.size = size;
     for (int i = 0; i < size; ++i) {
-      Introduction introduction;
-      introduction.hostname = "host" + std::to_string(i);
-      world.introductions.push_back(introduction);
+      RankInfo rank_info;
+      rank_info.hostname = "host" + std::to_string(i);
+      world.rank_infos.push_back(rank_info);
       world.hosts.push_back(i);
     }
     auto made = std::make_unique<PlayedChannel>();

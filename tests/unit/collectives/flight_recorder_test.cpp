@@ -42,11 +42,11 @@ class Pages {
   std::string path_;
 };
 
-Verdict verdict_for(const std::string& name) {
-  Verdict verdict;
-  verdict.agreed.action = Action::kAllreduce;
-  verdict.agreed.name = name;
-  return verdict;
+Response response_for(const std::string& name) {
+  Response response;
+  response.agreed.action = Action::kAllreduce;
+  response.agreed.name = name;
+  return response;
 }
 
 std::int64_t now_ns() {
@@ -74,21 +74,21 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
   recorder.joined(0b101);
   CHECK(told() == "had joined the job and run no collective yet");
 
-  const Verdict first = verdict_for("grad/7");
+  const Response first = response_for("grad/7");
   recorder.taken(first.agreed, Clock::now());
   CHECK(
       contains(told(2'100'000'000), "had waited for other ranks in allreduce 'grad/7' for 2.1 s"));
   for (int i = 0; i < 3; ++i) {  // others come and go meanwhile
-    const Verdict other = verdict_for("other");
+    const Response other = response_for("other");
     recorder.taken(other.agreed, Clock::now());
-    const Verdict* const news = &other;
+    const Response* const news = &other;
     recorder.agreed({&news, 1}, Clock::now());
   }
   CHECK(contains(told(), "had waited for other ranks in allreduce 'grad/7' for 0.0"));
-  const Verdict* const news = &first;
+  const Response* const news = &first;
   recorder.agreed({&news, 1}, Clock::now());
-  const Verdict second = verdict_for("grad/8");
-  const Verdict* const step[] = {&first, &second};
+  const Response second = response_for("grad/8");
+  const Response* const step[] = {&first, &second};
   recorder.step_begins(0, step, Clock::now());
   CHECK(contains(told(5'000'000'000), "was in allreduce 'grad/7' and 1 more for 5.0 s"));
   {
@@ -115,9 +115,9 @@ TEST_CASE("flight recorder: many steps, and names of any length and content") {
   recorder.open(pages.path(), 0, 0);
   recorder.joined(1);
   for (int i = 0; i < 1000; ++i) {
-    const Verdict verdict = verdict_for("n" + std::to_string(i) + std::string(200, '\x1b'));
-    const Verdict* const step[] = {&verdict};
-    recorder.taken(verdict.agreed, Clock::now());
+    const Response response = response_for("n" + std::to_string(i) + std::string(200, '\x1b'));
+    const Response* const step[] = {&response};
+    recorder.taken(response.agreed, Clock::now());
     recorder.agreed(step, Clock::now());
     recorder.step_begins(0, step, Clock::now());
     if (i < 999) recorder.step_ends(0, Clock::now());
@@ -134,8 +134,8 @@ TEST_CASE("flight recorder: of several steps under way, the one that has lasted 
   recorder.joined(1);
   const auto told = [&] { return rendezvous::describe_flight(pages.read(0), now_ns()); };
   const auto begin = [&](int place, const std::string& name) {
-    const Verdict verdict = verdict_for(name);
-    const Verdict* const step[] = {&verdict};
+    const Response response = response_for(name);
+    const Response* const step[] = {&response};
     recorder.step_begins(place, step, Clock::now());
   };
   begin(0, "first");
@@ -163,8 +163,8 @@ TEST_CASE("flight recorder: a note that was being written is passed over") {
   FlightRecorder recorder;
   recorder.open(pages.path(), 0, 0);
   recorder.joined(1);
-  const Verdict verdict = verdict_for("whole");
-  const Verdict* const step[] = {&verdict};
+  const Response response = response_for("whole");
+  const Response* const step[] = {&response};
   recorder.step_begins(0, step, Clock::now());
   std::string bytes = pages.read(0);
   FlightPage page;
@@ -183,9 +183,9 @@ TEST_CASE("flight recorder: what cannot be the agent's file is not touched") {
   recorder.open("/dev/null", 0, 0);
   Pages pages(1);
   recorder.open(pages.path(), 1, 0);  // behind its end
-  const Verdict verdict = verdict_for("x");
-  const Verdict* const step[] = {&verdict};
-  recorder.taken(verdict.agreed, Clock::now());
+  const Response response = response_for("x");
+  const Response* const step[] = {&response};
+  recorder.taken(response.agreed, Clock::now());
   recorder.step_begins(0, step, Clock::now());
   recorder.step_ends(0, Clock::now());
   CHECK_FALSE(rendezvous::flight_rank(pages.read(0)));
@@ -201,8 +201,8 @@ TEST_CASE("flight recorder: survives the SIGKILL of its writer") {
     FlightRecorder recorder;
     recorder.open(pages.path(), 0, 3);
     recorder.joined(1);
-    const Verdict verdict = verdict_for("last words");
-    const Verdict* const step[] = {&verdict};
+    const Response response = response_for("last words");
+    const Response* const step[] = {&response};
     recorder.step_begins(0, step, Clock::now());
     [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
     while (true) ::pause();

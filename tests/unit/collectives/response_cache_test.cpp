@@ -23,10 +23,10 @@ Request reduce(const std::string& name, std::vector<std::int64_t> shape = {4}) {
   return request;
 }
 
-Verdict agreed_on(const Request& request) {
-  Verdict verdict;
-  verdict.agreed = request;
-  return verdict;
+Response agreed_on(const Request& request) {
+  Response response;
+  response.agreed = request;
+  return response;
 }
 
 }  // namespace
@@ -39,9 +39,9 @@ TEST_CASE("cache: the same request has a number; anything else about it has none
   const CacheId id = cache.find(request);
   CHECK(id != 0);
   CHECK(cache.find(agreed_on(request)) == id);
-  REQUIRE(cache.verdict_of(id) != nullptr);
-  CHECK(*cache.verdict_of(id) == agreed_on(request));
-  CHECK(request_of(*cache.verdict_of(id), 0) == request);
+  REQUIRE(cache.response_of(id) != nullptr);
+  CHECK(*cache.response_of(id) == agreed_on(request));
+  CHECK(request_of(*cache.response_of(id), 0) == request);
   CHECK(cache.find(request, id) == id);
   CHECK(cache.find(request, id + 1) == id);
   CHECK(cache.number_of("x") == id);
@@ -66,7 +66,7 @@ TEST_CASE("cache: what changes gets a new number, and the old one means nothing 
   cache.learn(agreed_on(after), &after);
   CHECK(cache.find(before) == 0);
   CHECK(cache.find(after) > old);
-  CHECK(cache.verdict_of(old) == nullptr);
+  CHECK(cache.response_of(old) == nullptr);
   CHECK(cache.size() == 1);
 }
 
@@ -74,17 +74,17 @@ TEST_CASE(
     "cache: errors, joined ranks, barriers and joins are not kept; nor is anything without room") {
   ResponseCache cache(8);
   const Request request = reduce("x");
-  Verdict verdict = agreed_on(request);
-  verdict.status = HORA_MISMATCH;
-  cache.learn(verdict, &request);
-  verdict = agreed_on(request);
-  verdict.joined = {1};
-  cache.learn(verdict, &request);
+  Response response = agreed_on(request);
+  response.status = HORA_MISMATCH;
+  cache.learn(response, &request);
+  response = agreed_on(request);
+  response.joined = {1};
+  cache.learn(response, &request);
   for (Action action :
        {Action::kBarrier, Action::kJoin, Action::kShutdown, Action::kAddProcessSet}) {
-    verdict = agreed_on(request);
-    verdict.agreed.action = action;
-    cache.learn(verdict, &request);
+    response = agreed_on(request);
+    response.agreed.action = action;
+    cache.learn(response, &request);
   }
   CHECK(cache.size() == 0);
   ResponseCache off(0);
@@ -111,19 +111,19 @@ TEST_CASE("cache: each rank's own part of a gathering and of an exchange") {
   ResponseCache cache(2);
   Request gather = reduce("g", {1, 3});
   gather.action = Action::kAllgather;
-  Verdict verdict = agreed_on(gather);
-  verdict.numbers = {1, 5};
-  cache.learn(verdict, nullptr);
-  const CacheId id = cache.find(verdict);
-  CHECK(request_of(*cache.verdict_of(id), 1)->shape == std::vector<std::int64_t>{5, 3});
-  CHECK_FALSE(request_of(*cache.verdict_of(id), 2));
-  CHECK_FALSE(request_of(*cache.verdict_of(id), -1));
+  Response response = agreed_on(gather);
+  response.numbers = {1, 5};
+  cache.learn(response, nullptr);
+  const CacheId id = cache.find(response);
+  CHECK(request_of(*cache.response_of(id), 1)->shape == std::vector<std::int64_t>{5, 3});
+  CHECK_FALSE(request_of(*cache.response_of(id), 2));
+  CHECK_FALSE(request_of(*cache.response_of(id), -1));
   Request exchange = reduce("e", {3, 3});
   exchange.action = Action::kAlltoall;
-  verdict = agreed_on(exchange);
-  verdict.all_splits = {1, 2, 3, 4};
-  cache.learn(verdict, nullptr);
-  const auto second = request_of(*cache.verdict_of(cache.find(verdict)), 1);
+  response = agreed_on(exchange);
+  response.all_splits = {1, 2, 3, 4};
+  cache.learn(response, nullptr);
+  const auto second = request_of(*cache.response_of(cache.find(response)), 1);
   CHECK(second->splits == std::vector<std::int64_t>{3, 4});
   CHECK(second->shape == std::vector<std::int64_t>{7, 3});
 }
@@ -143,7 +143,7 @@ TEST_CASE(
     };
     struct Told {
       CacheId id;
-      Verdict verdict;  // in full, as rank 0 means it
+      Response response;  // in full, as rank 0 means it
       std::optional<std::uint64_t> again;
     };
     struct Rank {
@@ -188,7 +188,7 @@ TEST_CASE(
           Asked asked = std::move(rank.to_coordinator.front());
           rank.to_coordinator.pop_front();
           if (const auto* reference = std::get_if<Reference>(&asked.wish)) {
-            const Verdict* const known = central.verdict_of(reference->id);
+            const Response* const known = central.response_of(reference->id);
             if (known == nullptr) {
               ++again;
               rank.from_coordinator.push_back({0, {}, reference->id});
@@ -207,21 +207,21 @@ TEST_CASE(
         case 2:  // rank 0 decides
           central.let_go();
           for (const Coordinator::Ready& ready : coordinator.take_ready()) {
-            const Verdict& verdict = ready.verdict();
-            REQUIRE(verdict.status == HORA_OK);
+            const Response& response = ready.response();
+            REQUIRE(response.status == HORA_OK);
             if (ready.number != 0) {
               ++counted;
-              const bool kept = central.verdict_of(ready.number) != nullptr;
-              REQUIRE(central.find(verdict) == (kept ? ready.number : 0));
+              const bool kept = central.response_of(ready.number) != nullptr;
+              REQUIRE(central.find(response) == (kept ? ready.number : 0));
             }
-            const CacheId id = central.find(verdict);
+            const CacheId id = central.find(response);
             if (id != 0) {
               central.learn_again(id, nullptr);
             } else {
-              central.learn(verdict, nullptr,
+              central.learn(response, nullptr,
                             [&](CacheId forgotten) { coordinator.spell_out(0, forgotten); });
             }
-            for (Rank& each : ranks) each.from_coordinator.push_back({id, verdict, {}});
+            for (Rank& each : ranks) each.from_coordinator.push_back({id, response, {}});
           }
           break;
         default: {  // a rank hears one answer
@@ -237,14 +237,14 @@ TEST_CASE(
             }
             break;
           }
-          const auto mine = rank.pending.extract(told.verdict.agreed.name);
+          const auto mine = rank.pending.extract(told.response.agreed.name);
           REQUIRE_FALSE(mine.empty());
-          REQUIRE(mine.mapped() == told.verdict.agreed);
+          REQUIRE(mine.mapped() == told.response.agreed);
           if (told.id == 0) {
-            rank.cache.learn(told.verdict, &mine.mapped());
+            rank.cache.learn(told.response, &mine.mapped());
           } else {
-            REQUIRE(rank.cache.verdict_of(told.id) != nullptr);
-            REQUIRE(*rank.cache.verdict_of(told.id) == told.verdict);
+            REQUIRE(rank.cache.response_of(told.id) != nullptr);
+            REQUIRE(*rank.cache.response_of(told.id) == told.response);
             rank.cache.learn_again(told.id, &mine.mapped());
           }
           REQUIRE(rank.cache.size() <= capacity);

@@ -201,20 +201,20 @@ TEST_CASE("rings: flush waits for a reader, and for no longer than it is told") 
   reader.join();
 }
 
-TEST_CASE("seats: whoever lies down last is woken, and nobody sleeps over a message") {
+TEST_CASE("waiters: whoever lies down last is woken, and nobody sleeps over a message") {
   Star star(2);
   RingChannel& coordinator = *star.channels[0];
   RingChannel& worker = *star.channels[1];
-  CHECK(coordinator.lie_down(Seat::kThread));
+  CHECK(coordinator.park(Waiter::kThread));
   worker.send(0, "one");
-  const std::uint32_t ticket = coordinator.ticket_of(Seat::kCaller);
-  CHECK_FALSE(coordinator.lie_down(Seat::kCaller));
+  const std::uint32_t ticket = coordinator.ticket_of(Waiter::kCaller);
+  CHECK_FALSE(coordinator.park(Waiter::kCaller));
   REQUIRE(coordinator.poll(kNoWait).size() == 1);
-  CHECK(coordinator.lie_down(Seat::kCaller));
+  CHECK(coordinator.park(Waiter::kCaller));
   std::thread sender([&] { worker.send(0, "two"); });
-  coordinator.sleep(Seat::kCaller, ticket, soon());
+  coordinator.sleep(Waiter::kCaller, ticket, soon());
   sender.join();
-  CHECK(coordinator.ticket_of(Seat::kCaller) != ticket);
-  coordinator.get_up();
+  CHECK(coordinator.ticket_of(Waiter::kCaller) != ticket);
+  coordinator.unpark();
   CHECK(coordinator.poll(kNoWait).size() == 1);
 }

@@ -34,7 +34,7 @@ TEST_CASE("memory that has a name for a moment is its user's alone") {
   struct stat seen {};
   int offers = 0;
   // Rank 1 cannot reach what has no name, and then looks at what has one.
-  const Meeting meet = [&](const std::string& own) -> Result<std::vector<std::string>> {
+  const Allgather allgather = [&](const std::string& own) -> Result<std::vector<std::string>> {
     std::string other;
     if (const auto at = own.find("/dev/shm/hora-"); at != std::string::npos) {
       path = own.c_str() + at;
@@ -47,7 +47,7 @@ TEST_CASE("memory that has a name for a moment is its user's alone") {
     return std::vector<std::string>{own, other};
   };
   const std::vector<std::int32_t> ranks{0, 1};
-  const auto segment = Segment::open(ranks, 0, 4096, meet);
+  const auto segment = Segment::open(ranks, 0, 4096, allgather);
   REQUIRE(segment);
   CHECK(offers == 1);
   REQUIRE(!path.empty());

@@ -1,8 +1,8 @@
 #include <map>
 
 #include "collectives/fusion/fusion_plan.h"
-#include "collectives/runtime/introduction.h"
 #include "collectives/runtime/launched_world.h"
+#include "collectives/runtime/rank_info.h"
 #include "collectives/runtime/settings.h"
 #include "collectives/selection/select.h"
 #include "tests/support/catch.h"
@@ -29,12 +29,12 @@ SelectionQuery query(std::int64_t bytes = 100) {
   return result;
 }
 
-Verdict reduce(std::int64_t count, hora_dtype dtype = HORA_FLOAT32) {
-  Verdict verdict;
-  verdict.agreed.action = Action::kAllreduce;
-  verdict.agreed.dtype = dtype;
-  verdict.agreed.shape = {count};
-  return verdict;
+Response reduce(std::int64_t count, hora_dtype dtype = HORA_FLOAT32) {
+  Response response;
+  response.agreed.action = Action::kAllreduce;
+  response.agreed.dtype = dtype;
+  response.agreed.shape = {count};
+  return response;
 }
 
 hora::Result<Settings> settings_of(std::map<std::string, std::string, std::less<>> variables) {
@@ -75,23 +75,23 @@ TEST_CASE("selection: only what every rank can use, in rank 0's order") {
 
 namespace {
 
-std::vector<std::vector<std::size_t>> fused(const std::vector<Verdict>& verdicts,
+std::vector<std::vector<std::size_t>> fused(const std::vector<Response>& responses,
                                             std::int64_t threshold) {
-  std::vector<const Verdict*> list;
-  for (const Verdict& verdict : verdicts) list.push_back(&verdict);
+  std::vector<const Response*> list;
+  for (const Response& response : responses) list.push_back(&response);
   return plan_fusion(list, [=](std::int32_t) { return threshold; });
 }
 
 }  // namespace
 
 TEST_CASE("fusion: each process set has a threshold of its own") {
-  Verdict verdict;
-  verdict.agreed.action = Action::kAllreduce;
-  verdict.agreed.dtype = HORA_FLOAT32;
-  verdict.agreed.shape = {1};
-  Verdict other = verdict;
+  Response response;
+  response.agreed.action = Action::kAllreduce;
+  response.agreed.dtype = HORA_FLOAT32;
+  response.agreed.shape = {1};
+  Response other = response;
   other.agreed.process_set = 1;
-  const Verdict* const list[] = {&verdict, &other, &verdict, &other};
+  const Response* const list[] = {&response, &other, &response, &other};
   const auto plan = plan_fusion(list, [](std::int32_t set) { return set == 0 ? 1000 : 0; });
   CHECK(plan == std::vector<std::vector<std::size_t>>{{0, 2}, {1}, {3}});
 }
@@ -102,14 +102,14 @@ TEST_CASE("fusion: like with like, up to the threshold, nothing past a fence") {
   CHECK(fused({reduce(10), reduce(10, HORA_INT32), reduce(10)}, 1000) == Plan{{0, 2}, {1}});
   CHECK(fused({reduce(10), reduce(10)}, 0) == Plan{{0}, {1}});
   CHECK(fused({reduce(1000), reduce(1), reduce(2)}, 80) == Plan{{0}, {1, 2}});
-  Verdict barrier;
+  Response barrier;
   CHECK(fused({reduce(1), barrier, reduce(1)}, 1000) == Plan{{0}, {1}, {2}});
-  Verdict wrong = reduce(1);
+  Response wrong = reduce(1);
   wrong.status = HORA_MISMATCH;
   CHECK(fused({reduce(1), wrong, reduce(1)}, 1000) == Plan{{0, 2}, {1}});
-  Verdict scaled = reduce(1);
+  Response scaled = reduce(1);
   scaled.agreed.postscale = 2;
-  Verdict joined = reduce(1);
+  Response joined = reduce(1);
   joined.joined = {1};
   CHECK(fused({reduce(1), scaled, joined, reduce(1)}, 1000) == Plan{{0, 3}, {1}, {2}});
 }
@@ -117,10 +117,10 @@ TEST_CASE("fusion: like with like, up to the threshold, nothing past a fence") {
 // Each rank plans what it is told: rank 0 everything, the others what their sets do.
 TEST_CASE("fusion: a fence of a set is none for ranks that do not see it") {
   using Plan = std::vector<std::vector<std::size_t>>;
-  const Verdict in_world = reduce(1);
-  Verdict in_set = reduce(1);
+  const Response in_world = reduce(1);
+  Response in_set = reduce(1);
   in_set.agreed.process_set = 1;
-  Verdict barrier;
+  Response barrier;
   barrier.agreed.process_set = 1;
   CHECK(fused({in_world, barrier, in_world}, 1000) == Plan{{0, 2}, {1}});
   CHECK(fused({in_set, barrier, in_set}, 1000) == Plan{{0}, {1}, {2}});
@@ -226,20 +226,20 @@ TEST_CASE("other launchers are known by what they set") {
   CHECK(launcher({{"HOROVOD_CONTROLLER", "gloo"}}) == "");
 }
 
-TEST_CASE("introductions: survive; hosts are numbered; process sets must agree") {
-  Introduction introduction;
-  introduction.hostname = "node1";
-  introduction.machine = "m";
-  introduction.local_rank = 1;
-  introduction.local_size = 2;
-  introduction.backends = {"self", "gloo"};
-  introduction.process_sets = {{0, 1}, {1}};
-  const auto decoded = decode_introduction(encode_introduction(introduction));
+TEST_CASE("rank_infos: survive; hosts are numbered; process sets must agree") {
+  RankInfo rank_info;
+  rank_info.hostname = "node1";
+  rank_info.machine = "m";
+  rank_info.local_rank = 1;
+  rank_info.local_size = 2;
+  rank_info.backends = {"self", "gloo"};
+  rank_info.process_sets = {{0, 1}, {1}};
+  const auto decoded = decode_rank_info(encode_rank_info(rank_info));
   REQUIRE(decoded);
-  CHECK(*decoded == introduction);
-  CHECK_FALSE(decode_introduction("\x05"));
+  CHECK(*decoded == rank_info);
+  CHECK_FALSE(decode_rank_info("\x05"));
 
-  std::vector<Introduction> all(3, introduction);
+  std::vector<RankInfo> all(3, rank_info);
   all[1].machine = "n";
   CHECK(number_hosts(all) == std::vector<std::int32_t>{0, 1, 0});
   CHECK(check_process_sets(all).empty());
@@ -248,7 +248,7 @@ TEST_CASE("introductions: survive; hosts are numbered; process sets must agree")
         "the process sets given to init differ: rank 0 has [0, 1][1], rank 2 has [0, 1]");
   for (const auto& bad : std::vector<std::vector<std::vector<std::int32_t>>>{
            {{}}, {{0, 0}}, {{3}}, {{-1}}, {{0, 1}, {1, 0}}}) {
-    for (Introduction& each : all) each.process_sets = bad;
+    for (RankInfo& each : all) each.process_sets = bad;
     CHECK_FALSE(check_process_sets(all).empty());
   }
 }

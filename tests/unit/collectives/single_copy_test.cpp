@@ -228,7 +228,7 @@ TEST_CASE("single copy: memory that others cannot read is noticed before anythin
       const auto outcome = single.allreduce(work, error);
       if (outcome == shm::SingleCopy::Outcome::kElsewhere && round % 2 == 0) ++elsewhere;
       if (outcome == shm::SingleCopy::Outcome::kDone && round % 2 == 1) ++done;
-      if (round % 2 == 0) rings.meet();  // as the other way would
+      if (round % 2 == 0) rings.barrier();  // as the other way would
     }
   });
   CHECK(elsewhere == 4);

@@ -89,11 +89,11 @@ Request allreduce(const std::string& name) {
 }
 
 void run_one(Recorder& recorder, const std::string& name) {
-  Verdict verdict;
-  verdict.agreed = allreduce(name);
-  const Verdict* const step[] = {&verdict};
-  recorder.taken(verdict.agreed, Clock::now());
-  recorder.arrived(0, verdict.agreed);
+  Response response;
+  response.agreed = allreduce(name);
+  const Response* const step[] = {&response};
+  recorder.taken(response.agreed, Clock::now());
+  recorder.arrived(0, response.agreed);
   recorder.agreed(step, Clock::now());
   recorder.step_begins(0, step, Clock::now());
   if (Activities* activities = recorder.activities(0)) {

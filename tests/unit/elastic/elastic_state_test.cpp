@@ -23,7 +23,8 @@ struct Job {
     last = state.step(event, now);
     for (const auto& action : last) {
       if (const auto* told = std::get_if<Tell>(&action)) texts.push_back(told->text);
-      if (const auto* connect = std::get_if<Connect>(&action)) connecting.push_back(connect->life);
+      if (const auto* connect = std::get_if<Connect>(&action))
+        connecting.push_back(connect->incarnation);
       if (std::holds_alternative<BeginEpoch>(action)) ++epochs;
       if (std::holds_alternative<NotifyWorkers>(action)) ++notifications;
     }
@@ -33,8 +34,9 @@ struct Job {
   }
   // All agents that were asked for answer, and take their orders.
   void agents_answer() {
-    for (const LifeId id : std::exchange(connecting, {})) (*this)(AgentGreeted{id});
-    for (const LifeId id : std::vector<LifeId>(state.new_lives())) (*this)(AgentReady{id});
+    for (const IncarnationId id : std::exchange(connecting, {})) (*this)(AgentGreeted{id});
+    for (const IncarnationId id : std::vector<IncarnationId>(state.new_incarnations()))
+      (*this)(AgentReady{id});
   }
   WorkerId at(int rank) const { return state.seats()[static_cast<std::size_t>(rank)].worker; }
   void ask(int rank) { (*this)(WorkerAsked{at(rank), true}); }
@@ -57,7 +59,7 @@ struct Job {
   ElasticState state;
   std::vector<ElasticAction> last;
   std::vector<std::string> texts;
-  std::vector<LifeId> connecting;
+  std::vector<IncarnationId> connecting;
   int epochs = 0;
   int notifications = 0;
 };
@@ -115,7 +117,7 @@ TEST_CASE("a rank that dies costs its host; the others go on in their order") {
   Job job = running(options(6, 2), "a:2,b:2,c:2");
   const auto before = job.state.seats();
   job.exit(3, 0, 9);
-  CHECK(job.did<EndLife>());
+  CHECK(job.did<EndIncarnation>());
   for (const int rank : {0, 1, 4, 5}) {
     CHECK(job.epochs == 1);
     job(WorkerAsked{before[static_cast<std::size_t>(rank)].worker, true});
@@ -230,7 +232,7 @@ TEST_CASE("a rank that neither ends nor comes is fenced with its host") {
   job.ask(2);
   CHECK(job.state.next_deadline() == job.now + 600s);
   job(Tick{}, 600s);
-  CHECK(job.did<EndLife>());
+  CHECK(job.did<EndIncarnation>());
   CHECK(job.state.over());  // with b, the last one that had asked was lost, too
   CHECK(job.exit_code() == 139);
 
@@ -376,13 +378,13 @@ TEST_CASE("an order that is void is not used for the next plan") {
   job.ask(0);
   REQUIRE(job.did<PrepareEpoch>());
   job(AgentGone{1, Failure{std::string(failure::kCwd), "no such directory", ""}});
-  CHECK(job.did<EndLife>());  // c's agent, whose order speaks of a plan with b
+  CHECK(job.did<EndIncarnation>());  // c's agent, whose order speaks of a plan with b
   job(AgentGreeted{3});
   CHECK(job.epochs == 1);
   job(AgentReady{3});
   CHECK(job.epochs == 2);
   REQUIRE(job.state.seats().size() == 2);
-  CHECK(job.state.seats()[1].life == 3);
+  CHECK(job.state.seats()[1].incarnation == 3);
 }
 
 TEST_CASE("who dies while it waits to be sent away is not told so") {

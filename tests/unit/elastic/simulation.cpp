@@ -72,7 +72,7 @@ class Simulation {
   };
   enum class Doing { kStarting, kTraining, kBroken, kAsking, kHanging, kEnded };
   struct Process {
-    LifeId life = -1;
+    IncarnationId incarnation = -1;
     int local_rank = 0;
     Doing doing = Doing::kStarting;
     int epoch = 0;
@@ -200,17 +200,17 @@ class Simulation {
 
   // The power goes: processes are gone, the launcher hears of it after the lease, if at all.
   void crash(const std::string& name) {
-    for (LifeId id = 0; id < state_.life_count(); ++id) {
+    for (IncarnationId id = 0; id < state_.incarnation_count(); ++id) {
       if (state_.host_of(id).name != name || !agents_.erase(id)) continue;
       for (auto& [worker, process] : processes_) {
-        if (process.life == id) process.doing = Doing::kEnded;
+        if (process.incarnation == id) process.doing = Doing::kEnded;
       }
       peers_notice();
       later(5'000, 10'000, [this, id] { lose(id, "E_HOST_LOST"); });
     }
   }
 
-  void lose(LifeId id, const std::string& code) {
+  void lose(IncarnationId id, const std::string& code) {
     tell("agent " + std::to_string(id) + " lost: " + code);
     feed(AgentGone{id, Failure{code, "gone", ""}, std::chrono::nanoseconds(now_)});
   }
@@ -219,7 +219,7 @@ class Simulation {
 
   void start(WorkerId id, int rank) {
     Process& process = processes_[id];
-    process.life = state_.life_of(id);
+    process.incarnation = state_.incarnation_of(id);
     process.local_rank = state_.local_rank_of(id);
     process.epoch = state_.epoch();
     process.rank = rank;
@@ -297,18 +297,18 @@ class Simulation {
     tell("worker " + std::to_string(id) + " ends with " + std::to_string(code));
     if (code == 0) succeeded_.insert(id);
     if (code != 0) peers_notice();
-    if (agents_.count(process.life) == 0) return;  // nobody is there to tell
+    if (agents_.count(process.incarnation) == 0) return;  // nobody is there to tell
     RankExit exit;
     exit.rank = id;
     exit.exit_code = code;
-    const LifeId life = process.life;
+    const IncarnationId incarnation = process.incarnation;
     later(1, 50, [this, id, exit] { feed(WorkerEnded{id, exit, std::chrono::nanoseconds(now_)}); });
     const bool last = std::none_of(processes_.begin(), processes_.end(), [&](const auto& each) {
-      return each.second.life == life && each.second.doing != Doing::kEnded;
+      return each.second.incarnation == life && each.second.doing != Doing::kEnded;
     });
     if (!last) return;
-    later(51, 100, [this, life] {
-      if (agents_.erase(life)) feed(AgentGone{life, std::nullopt});
+    later(51, 100, [this, incarnation] {
+      if (agents_.erase(incarnation)) feed(AgentGone{incarnation, std::nullopt});
     });
   }
 
@@ -326,8 +326,8 @@ class Simulation {
   using Members = std::vector<WorkerId>;
 
   void obey(const Connect& wanted, const Members&) {
-    const LifeId id = wanted.life;
-    for (const auto& [life, host] : connecting_) {
+    const IncarnationId id = wanted.incarnation;
+    for (const auto& [incarnation, host] : connecting_) {
       require(host != wanted.host.name, "two connections at a time to " + host);
     }
     connecting_[id] = wanted.host.name;
@@ -344,7 +344,7 @@ class Simulation {
 
   void obey(const PrepareEpoch&, const Members&) {
     check_plan();
-    for (const LifeId id : state_.new_lives()) {
+    for (const IncarnationId id : state_.new_incarnations()) {
       require(orders_.emplace(id, state_.seats()).second, "a second order for one agent");
       if (faulty() && chance(2)) continue;  // never ready
       later(5, 500, [this, id] {
@@ -364,8 +364,9 @@ class Simulation {
     tell("epoch " + std::to_string(state_.epoch()) + ": " + describe_plan(state_.plan()));
     for (const WorkerId id : before) {
       const Process& process = processes_.at(id);
-      const bool fenced = process.doing == Doing::kEnded || agents_.count(process.life) == 0 ||
-                          ending_.count(process.life) > 0;
+      const bool fenced = process.doing == Doing::kEnded ||
+                          agents_.count(process.incarnation) == 0 ||
+                          ending_.count(process.incarnation) > 0;
       require(process.asked_after == state_.epoch() - 1 || fenced,
               "worker " + std::to_string(id) + " neither asked nor is it being ended");
     }
@@ -375,7 +376,7 @@ class Simulation {
     for (const ElasticState::Seat& seat : state_.seats()) {
       members.push_back(seat.worker);
       if (seat.is_new) {
-        require(orders_[seat.life] == state_.seats(),
+        require(orders_[seat.incarnation] == state_.seats(),
                 "a rank that is in no order, or in another one");
         start(seat.worker, rank);
       } else {
@@ -389,7 +390,8 @@ class Simulation {
     }
     require(processes_.at(members.front()).has_state, "rank 0 does not know the state");
     for (const WorkerId id : state_.dismissed()) {
-      require(ending_.count(processes_[id].life) == 0, "somebody who is being ended is sent away");
+      require(ending_.count(processes_[id].incarnation) == 0,
+              "somebody who is being ended is sent away");
       processes_[id].sent_away = true;
       if (chance(80)) later(10, 5'000, [this, id] { end(id, 0); });
     }
@@ -398,7 +400,7 @@ class Simulation {
     for (const auto& [id, process] : processes_) {
       if (process.doing == Doing::kEnded || process.sent_away || process.epoch != state_.epoch())
         continue;
-      require(places.emplace(state_.host_of(process.life).name, process.local_rank).second,
+      require(places.emplace(state_.host_of(process.incarnation).name, process.local_rank).second,
               "two processes for one slot");
     }
   }
@@ -428,9 +430,9 @@ class Simulation {
       const int before = processes_.at(seat.worker).rank;
       const bool moved_up = first && !members_[state_.epoch() - 1].empty();
       if (!moved_up)
-        require(before > last || state_.host_of(seat.life).name != last_host_, "order lost");
+        require(before > last || state_.host_of(seat.incarnation).name != last_host_, "order lost");
       last = before;
-      last_host_ = state_.host_of(seat.life).name;
+      last_host_ = state_.host_of(seat.incarnation).name;
       first = false;
     }
   }
@@ -439,13 +441,13 @@ class Simulation {
     later(1, 500, [this, id = wanted.worker] { end(id, 143); });
   }
 
-  void obey(const EndLife& wanted, const Members&) {
-    connecting_.erase(wanted.life);
-    ending_.insert(wanted.life);
-    later(1, 6'000, [this, id = wanted.life] {
+  void obey(const EndIncarnation& wanted, const Members&) {
+    connecting_.erase(wanted.incarnation);
+    ending_.insert(wanted.incarnation);
+    later(1, 6'000, [this, id = wanted.incarnation] {
       if (!agents_.erase(id)) return;
       for (auto& [worker, process] : processes_) {
-        if (process.life == id) process.doing = Doing::kEnded;
+        if (process.incarnation == id) process.doing = Doing::kEnded;
       }
       peers_notice();
       feed(AgentGone{id, std::nullopt});
@@ -479,10 +481,11 @@ class Simulation {
   std::map<int, std::function<void()>> calls_;
   int next_call_ = 0;
   std::map<std::string, World> hosts_;
-  std::set<LifeId> agents_;  // that live
-  std::map<LifeId, std::string> connecting_;
-  std::set<LifeId> ending_;
-  std::map<LifeId, std::vector<ElasticState::Seat>> orders_;  // what was planned when it was given
+  std::set<IncarnationId> agents_;  // that live
+  std::map<IncarnationId, std::string> connecting_;
+  std::set<IncarnationId> ending_;
+  std::map<IncarnationId, std::vector<ElasticState::Seat>>
+      orders_;  // what was planned when it was given
   std::map<WorkerId, Process> processes_;
   std::map<int, std::vector<WorkerId>> members_;  // by epoch
   std::set<WorkerId> succeeded_;

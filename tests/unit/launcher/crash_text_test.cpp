@@ -1,8 +1,8 @@
 #include "launcher/failures/stderr_hints.h"
 #include "launcher/plan/binding_plan.h"
-#include "launcher/report/autopsy_text.h"
+#include "launcher/report/hang_report_text.h"
 #include "launcher/report/job_report.h"
-#include "launcher/report/rank_bill.h"
+#include "launcher/report/resource_usage.h"
 #include "launcher/report/secrets.h"
 #include "tests/support/catch.h"
 
@@ -48,11 +48,11 @@ std::vector<CpuPlace> cpus(int count, int per_core, int per_node) {
 
 TEST_CASE("equal stacks are told once, the lonely one first") {
   const std::string text =
-      autopsy_text("SIGQUIT",
-                   {standing(3, stack("a1", "wait")), standing(0, stack("b2", "wait")),
-                    standing(1, stack("c3", "load")), standing(2, stack("d4", "wait")),
-                    standing(2, stack("e5", "worker"), false)},
-                   {}, kHosts);
+      hang_report_text("SIGQUIT",
+                       {standing(3, stack("a1", "wait")), standing(0, stack("b2", "wait")),
+                        standing(1, stack("c3", "load")), standing(2, stack("d4", "wait")),
+                        standing(2, stack("e5", "worker"), false)},
+                       {}, kHosts);
   CHECK(
       text ==
       "where the ranks stand (SIGQUIT):\n"
@@ -73,7 +73,8 @@ TEST_CASE("equal stacks are told once, the lonely one first") {
 }
 
 TEST_CASE("hosts and ranks that say nothing are named") {
-  const std::string text = autopsy_text("stall", {standing(0, ""), standing(1, "")}, {1}, kHosts);
+  const std::string text =
+      hang_report_text("stall", {standing(0, ""), standing(1, "")}, {1}, kHosts);
   CHECK(text.find("host b did not answer") != std::string::npos);
   CHECK(text.find("no stacks from ranks 0,1") != std::string::npos);
 }
@@ -95,7 +96,7 @@ TEST_CASE("ranks that ended alike are one line") {
   exits[2].terminated_by_us = true;
   CHECK(exit_table(exits) ==
         "  exit code 0: ranks 0,1\n  SIGTERM, ended by us: rank 2\n  exit code 7: rank 3\n");
-  const std::string bill = resource_bill(exits, kHosts);
+  const std::string bill = resource_usage_text(exits, kHosts);
   CHECK(bill.find("peak memory") != std::string::npos);
   CHECK(bill.find("  3      b ") != std::string::npos);
 }

@@ -138,26 +138,26 @@ TEST_CASE("each thing that is wrong with one host is named") {
 TEST_CASE("a library that does not work is named, with the place where it failed") {
   using H = HostExamination&;
   const Json crash = {{"error", "it was ended by SIGSEGV"}, {"stage", "starting it"}};
-  expect("D_LIBRARY", Severity::kError, [&](H h) { h.trials["alone"] = crash; });
-  expect("D_SHARED_MEMORY", Severity::kError, [&](H h) { h.trials["shared_memory"] = crash; });
-  expect("D_LOOPBACK", Severity::kError, [&](H h) { h.trials["tcp"] = crash; });
-  expect("D_MPI", Severity::kWarning, [&](H h) { h.trials["mpi"] = crash; });
-  expect("D_NCCL", Severity::kError, [&](H h) { h.trials["nccl"] = crash; });
+  expect("D_LIBRARY", Severity::kError, [&](H h) { h.selftests["alone"] = crash; });
+  expect("D_SHARED_MEMORY", Severity::kError, [&](H h) { h.selftests["shared_memory"] = crash; });
+  expect("D_LOOPBACK", Severity::kError, [&](H h) { h.selftests["tcp"] = crash; });
+  expect("D_MPI", Severity::kWarning, [&](H h) { h.selftests["mpi"] = crash; });
+  expect("D_NCCL", Severity::kError, [&](H h) { h.selftests["nccl"] = crash; });
   expect("D_NCCL", Severity::kWarning, [&](H h) {
-    h.trials["nccl_copies"] =
+    h.selftests["nccl_copies"] =
         Json::array({{{"path", "/x/libnccl.so.2"}, {"error", "e"}, {"stage", "loading it"}}});
   });
   expect("D_NCCL", Severity::kWarning, [](H h) {
     h.machine["gpus"]["devices"] = 2;
-    h.trials["nccl"]["absent"] = "libnccl.so.2: no such file";
+    h.selftests["nccl"]["absent"] = "libnccl.so.2: no such file";
   });
   Examination set = set_of(1);
-  set.hosts[0].trials = {{"alone", {{"version", "0.1.0"}}},
-                         {"mpi", {{"absent", "libmpi.so.40: no such file"}}},
-                         {"nccl", {{"absent", "no NVIDIA driver"}}},
-                         {"nccl_copies", Json::array()}};
+  set.hosts[0].selftests = {{"alone", {{"version", "0.1.0"}}},
+                            {"mpi", {{"absent", "libmpi.so.40: no such file"}}},
+                            {"nccl", {{"absent", "no NVIDIA driver"}}},
+                            {"nccl_copies", Json::array()}};
   CHECK(find_problems(set).empty());
-  set.hosts[0].trials["mpi"] = crash;
+  set.hosts[0].selftests["mpi"] = crash;
   CHECK(find(find_problems(set), "D_MPI")->what ==
         "MPI failed: starting it: it was ended by SIGSEGV");
 }
@@ -169,7 +169,7 @@ TEST_CASE("of a job of all hosts that does not come about, the host at fault is 
   set.world = {{"ranks", 3}, {"error", "no network joins them"}};
   CHECK(find(find_problems(set), "D_WORLD")->what == "no job of all hosts: no network joins them");
 
-  const Json waited = {{"stage", "meeting"}, {"error", "these have not come: 2"}};
+  const Json waited = {{"stage", "joining"}, {"error", "these have not come: 2"}};
   set.world = {
       {"ranks", 3}, {"failed", {{"n0", waited}, {"n1", waited}}}, {"missing", {"n2", "n2"}}};
   CHECK(find(find_problems(set), "D_WORLD")->hosts == std::vector<std::string>{"n2"});
@@ -209,16 +209,16 @@ TEST_CASE("known problems are found, with their sources") {
     h.machine["gpus"]["driver"] = "570.133.20";
   });
   expect("K_driver-library-mismatch", Severity::kError, [](HostExamination& h) {
-    h.trials["driver"] = {{"nvml_error", "Driver/library version mismatch"},
-                          {"nvml_mismatch", true}};
+    h.selftests["driver"] = {{"nvml_error", "Driver/library version mismatch"},
+                             {"nvml_mismatch", true}};
   });
   expect("K_container-lost-gpus", Severity::kError,
-         [](HostExamination& h) { h.trials["driver"]["nvml_error"] = "Unknown Error"; });
+         [](HostExamination& h) { h.selftests["driver"]["nvml_error"] = "Unknown Error"; });
   expect("K_no-fabric-manager", Severity::kError, [](HostExamination& h) {
-    h.trials["driver"]["cuda_error"] = "CUDA_ERROR_SYSTEM_NOT_READY";
+    h.selftests["driver"]["cuda_error"] = "CUDA_ERROR_SYSTEM_NOT_READY";
   });
   expect("K_cuda-compat-on-wrong-gpu", Severity::kError, [](HostExamination& h) {
-    h.trials["driver"]["cuda_error"] = "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE";
+    h.selftests["driver"]["cuda_error"] = "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE";
   });
   expect("K_torch-2.2-old-nccl", Severity::kError, [](HostExamination& h) {
     h.software["python"]["packages"]["nvidia-nccl-cu12"] = "2.18.1";
@@ -230,14 +230,14 @@ TEST_CASE("known problems are found, with their sources") {
     return list;
   };
   expect("K_nccl-several-versions", Severity::kNote, [&](HostExamination& h) {
-    h.trials["nccl_copies"] = copies({"2.18.1", "2.20.5", "2.18.1"});
+    h.selftests["nccl_copies"] = copies({"2.18.1", "2.20.5", "2.18.1"});
   });
   expect("K_nccl-2.29.2", Severity::kWarning,
-         [&](HostExamination& h) { h.trials["nccl_copies"] = copies({"2.29.2"}); });
+         [&](HostExamination& h) { h.selftests["nccl_copies"] = copies({"2.29.2"}); });
   expect("K_nccl-2.19.4", Severity::kNote,
-         [&](HostExamination& h) { h.trials["nccl_copies"] = copies({"2.19.4"}); });
+         [&](HostExamination& h) { h.selftests["nccl_copies"] = copies({"2.19.4"}); });
   Examination set = set_of(1);
-  set.hosts[0].trials["nccl_copies"] = copies({"2.18.1", "2.18.1"});
+  set.hosts[0].selftests["nccl_copies"] = copies({"2.18.1", "2.18.1"});
   CHECK(find_problems(set).empty());
   set.hosts[0].software["python"]["packages"]["torch"] = "2.2.2";
   CHECK_FALSE(find(find_problems(set), "K_torch-before-numpy-2")->sources.empty());

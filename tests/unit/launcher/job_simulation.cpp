@@ -1,13 +1,13 @@
 // The launcher of a simulated life, which obeys the real JobState, and the judgement on both.
 #include "tests/unit/launcher/job_simulation.h"
 
-#include "tests/unit/launcher/job_life.h"
+#include "tests/unit/launcher/simulated_job.h"
 
 namespace hora::launcher::simulation {
 
 // --- the launcher --------------------------------------------------------------------------------
 
-int Life::missing_exits(int h) const {
+int SimulatedJob::missing_exits(int h) const {
   int missing = 0;
   for (std::size_t i = 0; i < hosts_[h].ranks.size(); ++i) {
     missing += state_.outcome().exits.count(hosts_[h].first_rank + static_cast<int>(i)) == 0;
@@ -15,7 +15,7 @@ int Life::missing_exits(int h) const {
   return missing;
 }
 
-void Life::happen(const Item& item) {
+void SimulatedJob::happen(const Item& item) {
   switch (item.kind) {
     case Kind::kReport: {
       if (hosts_[item.host].let_go && !noisy_) return;  // a closed link tells nothing
@@ -42,7 +42,7 @@ void Life::happen(const Item& item) {
   }
 }
 
-void Life::feed(const Event& event) {
+void SimulatedJob::feed(const Event& event) {
   ++verdict_.events;
   note("event " + std::to_string(event.index()));
   if (std::holds_alternative<UserSignal>(event)) ++signals_;
@@ -68,7 +68,7 @@ void Life::feed(const Event& event) {
   }
 }
 
-void Life::obey(const Action& action) {
+void SimulatedJob::obey(const Action& action) {
   note("  action " + std::to_string(action.index()));
   if (finished_) broke("an action behind Finish");
   const bool ending = state_.ending() || state_.done();
@@ -100,7 +100,7 @@ void Life::obey(const Action& action) {
   }
 }
 
-Verdict Life::run() {
+SimulationResult SimulatedJob::run() {
   begin();
   if (const auto deadline = state_.next_deadline()) put(tick_at_ = *deadline, Kind::kTick, 0);
   std::size_t count = 0;
@@ -121,7 +121,7 @@ Verdict Life::run() {
   return std::move(verdict_);
 }
 
-void Life::judge_end() {
+void SimulatedJob::judge_end() {
   if (!state_.done() || !finished_)
     return broke("nothing happens any more, and the job is not over");
   for (int h = 0; h < options_.hosts; ++h) {
@@ -148,7 +148,7 @@ void Life::judge_end() {
   judge_cause();
 }
 
-void Life::judge_cause() {
+void SimulatedJob::judge_cause() {
   const JobOutcome& outcome = state_.outcome();
   if (fault_ == Fault::kNone && outcome.cause) return broke("a cause where nothing went wrong");
   if (!outcome.cause) return;
@@ -197,6 +197,8 @@ void Life::judge_cause() {
   }
 }
 
-Verdict live(std::uint64_t seed, bool with_history) { return Life(seed, with_history).run(); }
+SimulationResult live(std::uint64_t seed, bool with_history) {
+  return SimulatedJob(seed, with_history).run();
+}
 
 }  // namespace hora::launcher::simulation

@@ -7,7 +7,7 @@
 
 namespace hora::launcher::simulation {
 
-struct Verdict {
+struct SimulationResult {
   std::string broken;   // the invariant that did not hold, with what happened; empty: all held
   std::string history;  // every event and action, when asked for
   std::string fault;    // what went wrong first
@@ -22,6 +22,6 @@ struct Verdict {
 //     host in the end;
 //   - the exit code is 0 if and only if every rank has succeeded, else it is that of the cause;
 //   - where one thing went wrong, that is the cause, whatever followed from it.
-Verdict live(std::uint64_t seed, bool with_history = false);
+SimulationResult live(std::uint64_t seed, bool with_history = false);
 
 }  // namespace hora::launcher::simulation

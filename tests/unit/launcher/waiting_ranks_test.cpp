@@ -103,7 +103,7 @@ TEST_CASE("waiting: an operation that runs, a process set, and ranks of which no
   CHECK(row_of(rows, 0).waits_for == std::vector<int>{2});
 
   CollectiveStanding meets;
-  meets.state = "meeting";
+  meets.state = "joining";
   rows = find_waiting({rank_in(0, meets), rank_in(1, {})}, {}, two_hosts());
   CHECK(row_of(rows, 0).waits_for == std::vector<int>{1});
   CHECK(row_of(rows, 1).stands_in == "nothing yet: it has not called hvd.init()");

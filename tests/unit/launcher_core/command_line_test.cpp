@@ -16,18 +16,18 @@ using Variables = std::map<std::string, std::string, std::less<>>;
 Result<Command> parse(const Words& words, const Variables& variables = {}) {
   std::vector<const char*> argv{"horarun"};
   for (const std::string& word : words) argv.push_back(word.c_str());
-  Surroundings surroundings;
-  surroundings.variable = [&](std::string_view name) -> std::optional<std::string> {
+  ProcessInputs inputs;
+  inputs.variable = [&](std::string_view name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
     return found->second;
   };
-  surroundings.read_file = [](const std::string& path) -> Result<std::string> {
+  inputs.read_file = [](const std::string& path) -> Result<std::string> {
     if (path == "hosts") return std::string("a slots=2\nb slots=2\n");
     if (path == "bad") return std::string("a slots=2\nb slots=x\n");
     return errno_error(ENOENT, "opening " + path);
   };
-  return parse_command_line(static_cast<int>(argv.size()), argv.data(), surroundings);
+  return parse_command_line(static_cast<int>(argv.size()), argv.data(), inputs);
 }
 
 template <typename T>

@@ -21,8 +21,8 @@ struct World {
   Files files;
   std::map<std::string, std::string, std::less<>> variables;
 
-  Surroundings surroundings() const {
-    Surroundings out;
+  ProcessInputs inputs() const {
+    ProcessInputs out;
     out.variable = [this](std::string_view name) -> std::optional<std::string> {
       const auto found = variables.find(name);
       if (found == variables.end()) return std::nullopt;
@@ -40,7 +40,7 @@ struct World {
   Result<Command> run(std::vector<std::string> words) const {
     std::vector<const char*> argv{"horarun"};
     for (const std::string& word : words) argv.push_back(word.c_str());
-    return parse_command_line(static_cast<int>(argv.size()), argv.data(), surroundings());
+    return parse_command_line(static_cast<int>(argv.size()), argv.data(), inputs());
   }
 
   JobSpec job(std::vector<std::string> words) const {

@@ -116,7 +116,7 @@ TEST_CASE("A rank is told its place in every dialect") {
 }
 
 TEST_CASE("The network is told per host, and the user's choice for NCCL and PyTorch stands") {
-  rendezvous::MeetingPlace place;
+  rendezvous::RendezvousAddress place;
   place.interfaces = {"ens3", "ens4"};
   place.rendezvous_address = "10.0.0.1";
   place.rendezvous_port = 7000;

@@ -103,7 +103,7 @@ TEST_CASE("the place of an elastic worker travels as text") {
   CHECK(place_key(question) == "17.3.1");
   CHECK(parse_place_key("17.3.1") == question);
   for (const char* other :
-       {"", "17", "17.3", "17.3.2", "-1.3.0", "news.3.1", "17.3.1.0", "17.x.1"}) {
+       {"", "17", "17.3", "17.3.2", "-1.3.0", "host_update.3.1", "17.3.1.0", "17.x.1"}) {
     CHECK(!parse_place_key(other));
   }
   ElasticPlace place;

@@ -276,7 +276,7 @@ void await_evicted(RunningServer& server, std::uint64_t count) {
 TEST_CASE("sessions of strangers are limited, and those of others are not") {
   const tls::ServerSide side = server_side();
   KvServerOptions options;
-  options.max_strangers = 8;
+  options.max_unauthenticated = 8;
   options.request_timeout = 60s;
   RunningServer server(with(side.accept, options), {.token = "token", .allow = {}});
   const auto rank = [&] {

@@ -1,0 +1,15 @@
+// What hora-selftest's output, its end and its last words amount to.  [pure]
+#pragma once
+
+#include <chrono>
+
+#include <nlohmann/json.hpp>
+
+#include "child.h"
+
+namespace hora::doctor {
+
+// What it answered; when something is wrong, with "error", and "stage" for where that was.
+nlohmann::ordered_json selftest_result(const Answer& answer, std::chrono::milliseconds patience);
+
+}  // namespace hora::doctor

@@ -1,0 +1,173 @@
+#include "selftests.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <future>
+
+#include "rendezvous/contract/worker_env.h"
+#include "rendezvous/hosted_rendezvous.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/random.h"
+#include "selftest_result.h"
+
+namespace hora::doctor {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kMostRanks = 16;  // in one host's selftest
+constexpr std::size_t kMostCopies = 4;
+
+// It lies beside us in the bundle.
+std::string program() {
+  char path[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+  std::string own(path, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+  own.resize(own.rfind('/') == std::string::npos ? 0 : own.rfind('/') + 1);
+  return own + "hora-selftest";
+}
+
+// What tunes a job, or belongs to one, has no place in a selftest.
+const std::vector<std::string> kDropped = {"HOROVOD_",
+                                           "HORA_BACKENDS",
+                                           "HORA_TIMELINE",
+                                           "HORA_SHM_",
+                                           "HORA_DOCTOR_",
+                                           "HORA_FLIGHT_RECORDER",
+                                           "HORA_DETERMINISTIC",
+                                           "OMPI_COMM_",
+                                           "PMIX_",
+                                           "PMI_"};
+
+Json try_it(std::vector<std::string> words, milliseconds patience,
+            EnvironmentList environment = {}) {
+  words.insert(words.begin(), program());
+  return selftest_result(ask(words, patience, environment, kDropped), patience);
+}
+
+EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, milliseconds patience) {
+  rendezvous::RankPlace place;
+  place.rank = seat.rank;
+  place.size = seat.size;
+  place.hostname = seat.host;
+  place.local_rank = one_host ? seat.rank : 0;
+  place.local_size = one_host ? seat.size : 1;
+  place.cross_rank = one_host ? 0 : seat.rank;
+  place.cross_size = one_host ? 1 : seat.size;
+  place.host_index = place.cross_rank;
+  rendezvous::RendezvousAddress meeting;
+  meeting.job_id = seat.job;
+  meeting.rendezvous_address = seat.address;
+  meeting.rendezvous_port = seat.port;
+  meeting.token = seat.token;
+  meeting.controller = "gloo";
+  if (!seat.interface.empty()) meeting.interfaces = {seat.interface};
+  EnvironmentList list = rendezvous::host_environment(meeting);
+  for (auto& variable : rendezvous::rank_environment(place)) list.push_back(std::move(variable));
+  // So that it says itself whom it has waited for, at the start and again when backends connect.
+  const auto seconds = std::max<std::int64_t>(patience.count() / 2000, 1);
+  list.emplace_back(rendezvous::env::kGlooTimeoutSeconds, std::to_string(seconds));
+  return list;
+}
+
+Json unreachable(const Error& error) {
+  Json out;
+  out["stage"] = "reaching the launcher";
+  out["error"] = error.message;
+  return out;
+}
+
+// The worst of the ranks' answers, or that of the first.
+Json ranks_of_this_host(int ranks, const std::string& backends, milliseconds patience) {
+  const std::string token = os::random_token();
+  auto meeting = rendezvous::HostedRendezvous::start({*parse_ip_address("127.0.0.1")}, token);
+  if (!meeting) {
+    Json out;
+    out["stage"] = "listening on 127.0.0.1";
+    out["error"] = meeting.error().message;
+    return out;
+  }
+  std::vector<std::future<Json>> running;
+  const std::string job = os::random_token();
+  for (int rank = 0; rank < ranks; ++rank) {
+    WorldSeat seat{rank, ranks, "localhost", job, "127.0.0.1", token, "", 0};
+    seat.port = (*meeting)->endpoints().front().port;
+    EnvironmentList environment = seat_environment(seat, true, patience);
+    environment.emplace_back("HORA_BACKENDS", backends);
+    running.push_back(std::async(std::launch::async, [environment, patience] {
+      return try_it({"library"}, patience, environment);
+    }));
+  }
+  Json out;
+  for (auto& one : running) {
+    Json answer = one.get();
+    if (out.is_null() || (answer.contains("error") && !out.contains("error")))
+      out = std::move(answer);
+  }
+  out["ranks"] = ranks;
+  return out;
+}
+
+}  // namespace
+
+Json runtime_trials(int ranks, milliseconds patience) {
+  auto mpi = std::async(std::launch::async, [=] { return try_it({"backend", "mpi"}, patience); });
+  Json out;
+  out["alone"] = try_it({"library"}, patience);
+  if (!out["alone"].contains("error")) {
+    out["shared_memory"] = ranks_of_this_host(std::clamp(ranks, 2, kMostRanks), "shm", patience);
+    out["tcp"] = ranks_of_this_host(2, "gloo", patience);
+  }
+  out["mpi"] = mpi.get();
+  return out;
+}
+
+Json gpu_selftests(const Json& copies, milliseconds patience) {
+  auto driver = std::async(std::launch::async, [=] { return try_it({"driver"}, patience); });
+  std::vector<std::pair<std::string, std::future<Json>>> asked;
+  std::vector<std::string> paths{"libnccl.so.2"};
+  for (const Json& path : copies) {
+    if (path.is_string() && paths.size() <= kMostCopies) paths.push_back(path.get<std::string>());
+  }
+  for (const std::string& path : paths) {
+    asked.emplace_back(path, std::async(std::launch::async, [=] {
+                         return try_it({"nccl", path}, patience);
+                       }));
+  }
+  Json out;
+  out["driver"] = driver.get();
+  out["nccl_copies"] = Json::array();
+  std::string first;
+  for (auto& [path, answer] : asked) {
+    Json copy;
+    copy["path"] = path;
+    copy.update(answer.get());
+    const bool works = copy.contains("version");
+    const bool known =
+        std::any_of(out["nccl_copies"].begin(), out["nccl_copies"].end(),
+                    [&](const Json& other) { return other["path"] == copy["path"]; });
+    if (known) continue;
+    // That the loader finds none is the usual case: frameworks bring their own.
+    if (!works && path == paths.front() && copy.value("stage", "") == "loading it" &&
+        copy["error"].get<std::string>().find("No such file") != std::string::npos) {
+      continue;
+    }
+    if (works) first = path;  // that of a framework, where there is one
+    out["nccl_copies"].push_back(std::move(copy));
+  }
+  out["nccl"] = try_it({"backend", "nccl", first}, patience);
+  return out;
+}
+
+Json join_world(const WorldSeat& seat, milliseconds patience) {
+  const auto address = parse_ip_address(seat.address);
+  if (!address) return unreachable(address.error());
+  const auto reached = net::connect_tcp({*address, static_cast<std::uint16_t>(seat.port)},
+                                        std::chrono::steady_clock::now() + patience / 2);
+  if (!reached) return unreachable(reached.error());
+  return try_it({"library"}, patience, seat_environment(seat, false, patience));
+}
+
+}  // namespace hora::doctor

@@ -1,0 +1,26 @@
+// Libraries are loaded here and do a tiny operation, each in a process of its own (hora-selftest).
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "facts.h"
+
+namespace hora::doctor {
+
+// libhora alone, as `ranks` processes over shared memory, as two over Gloo; MPI.
+Json runtime_trials(int ranks, std::chrono::milliseconds patience);
+// The driver's libraries, the copies of NCCL (of `copies`, and the one that the loader finds), and
+// a communicator of one where there is a GPU.
+Json gpu_selftests(const Json& copies, std::chrono::milliseconds patience);
+// Rank RANK of the world of all hosts: `words` are of main.cpp's line.
+struct WorldSeat {
+  int rank = 0;
+  int size = 1;
+  std::string host, job, address, token, interface;
+  int port = 0;
+};
+Json join_world(const WorldSeat& seat, std::chrono::milliseconds patience);
+
+}  // namespace hora::doctor

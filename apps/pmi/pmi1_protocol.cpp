@@ -1,0 +1,156 @@
+#include "apps/pmi/pmi1_protocol.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace hora::pmi {
+
+namespace {
+
+constexpr int kMostKey = 64;
+constexpr int kMostValue = 1024;
+
+// The value of "name=..." in a line of words. `to_end`: it may hold blanks and ends with the line.
+std::string word(std::string_view line, std::string_view name, bool to_end = false) {
+  std::size_t at = 0;
+  while (at < line.size()) {
+    const std::size_t end = std::min(line.find(' ', at), line.size());
+    const std::string_view each = line.substr(at, end - at);
+    if (each.size() > name.size() && each.substr(0, name.size()) == name &&
+        each[name.size()] == '=') {
+      const std::size_t begin = at + name.size() + 1;
+      return std::string(line.substr(begin, (to_end ? line.size() : end) - begin));
+    }
+    at = end + 1;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string process_mapping(const std::vector<launcher::PmiHost>& hosts) {
+  std::vector<std::pair<int, int>> places;  // rank, host
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    for (const int rank : hosts[host].ranks) places.emplace_back(rank, static_cast<int>(host));
+  }
+  std::sort(places.begin(), places.end());
+  struct Block {
+    int first_host, hosts, ranks;
+  };
+  std::vector<Block> runs;  // neighbours on one host
+  for (const auto& [rank, host] : places) {
+    if (!runs.empty() && runs.back().first_host == host) {
+      ++runs.back().ranks;
+    } else {
+      runs.push_back({host, 1, 1});
+    }
+  }
+  std::vector<Block> blocks;  // of hosts that follow each other and have as many
+  for (const Block& run : runs) {
+    if (!blocks.empty() && blocks.back().ranks == run.ranks &&
+        blocks.back().first_host + blocks.back().hosts == run.first_host) {
+      ++blocks.back().hosts;
+    } else {
+      blocks.push_back(run);
+    }
+  }
+  std::string text = "(vector";
+  for (const Block& block : blocks) {
+    text += ",(" + std::to_string(block.first_host) + "," + std::to_string(block.hosts) + "," +
+            std::to_string(block.ranks) + ")";
+  }
+  return text + ")";
+}
+
+std::optional<int> abort_code(std::string_view line) {
+  if (word(line, "cmd") != "abort") return std::nullopt;
+  // As a process would end with it; an abort is no success.
+  const int code = std::atoi(word(line, "exitcode").c_str()) & 0xFF;
+  return code == 0 ? 1 : code;
+}
+
+Pmi1Protocol::Pmi1Protocol(const launcher::PmiJob& job)
+    : space_("hora_" + job.job_id),
+      ranks_here_(
+          static_cast<int>(job.hosts[static_cast<std::size_t>(job.own_host)].ranks.size())) {
+  for (const launcher::PmiHost& host : job.hosts) size_ += static_cast<int>(host.ranks.size());
+  const std::string mapping = process_mapping(job.hosts);
+  if (mapping.size() < kMostValue) values_["PMI_process_mapping"] = mapping;
+}
+
+std::string Pmi1Protocol::handle(int rank, std::string_view line) {
+  if (in_long_command_[rank]) {  // spawning
+    if (line != "endcmd") return {};
+    in_long_command_[rank] = false;
+    return "cmd=spawn_result rc=-1 msg=not_supported\n";
+  }
+  if (line.substr(0, 5) == "mcmd=") {
+    in_long_command_[rank] = true;
+    return {};
+  }
+  const std::string command = word(line, "cmd");
+  if (command == "init") {
+    const bool known = word(line, "pmi_version") == "1";
+    return std::string("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=") +
+           (known ? "0\n" : "-1\n");
+  }
+  if (command == "get_maxes") {
+    return "cmd=maxes kvsname_max=256 keylen_max=" + std::to_string(kMostKey) +
+           " vallen_max=" + std::to_string(kMostValue) + "\n";
+  }
+  if (command == "get_appnum") return "cmd=appnum appnum=0\n";
+  if (command == "get_my_kvsname") return "cmd=my_kvsname kvsname=" + space_ + "\n";
+  if (command == "get_universe_size") {
+    return "cmd=universe_size size=" + std::to_string(size_) + "\n";
+  }
+  if (command == "barrier_in") {
+    ++waiting_;
+    return {};
+  }
+  if (command == "put") {
+    const std::string key = word(line, "key");
+    const std::string value = word(line, "value", true);
+    if (key.empty() || !values_.emplace(key, value).second) {
+      return "cmd=put_result rc=-1 msg=duplicate_key_" + key + "\n";
+    }
+    news_.emplace_back(key, value);
+    return "cmd=put_result rc=0 msg=success\n";
+  }
+  if (command == "get") {
+    const std::string key = word(line, "key");
+    const auto found = values_.find(key);
+    if (found == values_.end()) {
+      return "cmd=get_result rc=-1 msg=key_" + key + "_not_found value=unknown\n";
+    }
+    return "cmd=get_result rc=0 msg=success value=" + found->second + "\n";
+  }
+  if (command == "finalize") return "cmd=finalize_ack\n";
+  if (command == "abort") return {};
+  // What needs a server of names.
+  return "cmd=" + command + "_result rc=-1 msg=not_supported\n";
+}
+
+std::string Pmi1Protocol::take_updates() {
+  std::string text;
+  for (const auto& [key, value] : std::exchange(news_, {})) text += key + "=" + value + "\n";
+  return text;
+}
+
+bool Pmi1Protocol::add_updates(std::string_view news) {
+  while (!news.empty()) {
+    const std::size_t end = news.find('\n');
+    const std::size_t equals = news.find('=');
+    if (end == std::string_view::npos || equals > end) return false;
+    values_[std::string(news.substr(0, equals))] = news.substr(equals + 1, end - equals - 1);
+    news.remove_prefix(end + 1);
+  }
+  return true;
+}
+
+std::string Pmi1Protocol::end_barrier() {
+  waiting_ = 0;
+  return "cmd=barrier_out\n";
+}
+
+}  // namespace hora::pmi

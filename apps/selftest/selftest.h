@@ -1,0 +1,28 @@
+// What hora-selftest can try. Each tells its stage before it begins one, so that whoever reads its
+// output knows where it was when it crashed or hung.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace hora::selftest {
+
+using Json = nlohmann::ordered_json;
+using Tell = std::function<void(const char* stage)>;
+
+// Each answers an object; one that failed has "error".
+
+// Loads libhora as a rank does, joins the world that the environment describes, and adds a few
+// numbers.
+Json test_library(const Tell& at);
+// Loads one backend's module and its vendor's library, and lets it add a few numbers, alone. The
+// file `vendor_library`, if any, is loaded before and so is the one that the module finds.
+Json test_backend(const std::string& id, const std::string& vendor_library, const Tell& at);
+// What the NVIDIA driver's libraries say of themselves.
+Json test_driver(const Tell& at);
+// The version of one copy of NCCL.
+Json test_nccl_copy(const std::string& path, const Tell& at);
+
+}  // namespace hora::selftest

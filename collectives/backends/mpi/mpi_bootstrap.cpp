@@ -1,0 +1,89 @@
+#include "collectives/backends/mpi/mpi_bootstrap.h"
+
+#include <climits>
+#include <exception>
+#include <vector>
+
+#include "collectives/backends/mpi/session.h"
+
+namespace hora::collectives::mpi {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+Deadline deadline_after(std::int64_t timeout_ms) {
+  return std::chrono::steady_clock::now() + milliseconds(timeout_ms);
+}
+
+// Nobody can break off a meeting but its deadline.
+const std::atomic<bool> kNever{false};
+
+bool is_launched_by_mpi(ErrorText& text) noexcept { return is_launched(text); }
+
+bool gather(const void* data, std::size_t bytes, void* received, std::int64_t timeout_ms,
+            ErrorText& error) noexcept {
+  const Deadline deadline = deadline_after(timeout_ms);
+  if (!start(deadline, error)) return false;
+  if (bytes > INT_MAX) return error.set("too much to exchange");
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int count = static_cast<int>(bytes);
+  const int code =
+      MPI_Iallgather(data, count, MPI_BYTE, received, count, MPI_BYTE, world(), &request);
+  return check(code, "MPI_Iallgather", error) &&
+         wait(request, kNever, deadline, "MPI_Iallgather", error);
+}
+
+bool find_place(LauncherPlace& place, ErrorText& error) {
+  constexpr std::int64_t kPatienceMs = 60'000;
+  if (!start(deadline_after(kPatienceMs), error)) return false;
+  if (!check(MPI_Comm_rank(world(), &place.rank), "MPI_Comm_rank", error) ||
+      !check(MPI_Comm_size(world(), &place.size), "MPI_Comm_size", error)) {
+    return false;
+  }
+  if (launched_size() > 1 && place.size == 1) {
+    return error.set(
+        "the launcher started %d processes, but %s, to which Hora is linked, sees one: "
+        "use the mpirun that belongs to it",
+        launched_size(), library_name());
+  }
+  MPI_Comm host = MPI_COMM_NULL;
+  if (!check(MPI_Comm_split_type(world(), MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host),
+             "MPI_Comm_split_type", error)) {
+    return false;
+  }
+  int first = place.rank;
+  const bool good = check(MPI_Comm_rank(host, &place.local_rank), "MPI_Comm_rank", error) &&
+                    check(MPI_Comm_size(host, &place.local_size), "MPI_Comm_size", error) &&
+                    check(MPI_Bcast(&first, 1, MPI_INT, 0, host), "MPI_Bcast", error);
+  MPI_Comm_free(&host);
+  if (!good) return false;
+  set_ranks_on_host(place.local_size);
+  const int mine[2] = {first, place.local_rank};
+  std::vector<int> all(static_cast<std::size_t>(place.size) * 2);
+  if (!gather(mine, sizeof mine, all.data(), kPatienceMs, error)) return false;
+  std::vector<int> first_of_host;
+  std::vector<int> local_ranks;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    first_of_host.push_back(all[i]);
+    local_ranks.push_back(all[i + 1]);
+  }
+  find_cross_place(first_of_host.data(), local_ranks.data(), place);
+  return true;
+}
+
+bool place_in_world(LauncherPlace* place, ErrorText& error) noexcept {
+  try {
+    return find_place(*place, error);
+  } catch (const std::exception& failure) {
+    return error.set("%s", failure.what());
+  }
+}
+
+constexpr LauncherBootstrap kLauncherBootstrap = {is_launched_by_mpi, place_in_world, gather};
+
+}  // namespace
+
+const LauncherBootstrap& launcher_bootstrap() { return kLauncherBootstrap; }
+
+}  // namespace hora::collectives::mpi

@@ -1,0 +1,10 @@
+// The processes of an MPI job learn of each other without a rendezvous.
+#pragma once
+
+#include "collectives/backends/launcher_bootstrap.h"
+
+namespace hora::collectives::mpi {
+
+const LauncherBootstrap& launcher_bootstrap();
+
+}  // namespace hora::collectives::mpi

@@ -1,0 +1,115 @@
+#include "collectives/control/heartbeat.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// The first question is on its way when it is waited for.
+constexpr std::chrono::milliseconds kFirstQuestion{500};
+
+}  // namespace
+
+Result<Heartbeat> Heartbeat::open(const std::string& address, int rank) {
+  auto ip = parse_ip_address(address);
+  if (!ip) return std::move(ip).error();
+  sockaddr_storage where{};
+  const unsigned length = net::to_sockaddr(Endpoint{*ip, 0}, where);
+  Heartbeat made;
+  made.rank_ = rank;
+  made.socket_ = os::Fd(::socket(where.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made.socket_.valid() ||
+      ::bind(made.socket_.get(), reinterpret_cast<const sockaddr*>(&where), length) != 0) {
+    return errno_error(errno, "a socket for signs of life on " + address);
+  }
+  auto endpoint = net::local_endpoint(made.socket_.get());
+  if (!endpoint) return std::move(endpoint).error();
+  made.card_ = os::random_bytes(sizeof(Secret)) + format_endpoint(*endpoint);
+  return made;
+}
+
+Status Heartbeat::bootstrap(const std::vector<std::string>& cards) {
+  places_.resize(cards.size());
+  heard_.resize(cards.size());
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    const std::string& card = cards[rank];
+    if (card.size() < sizeof(Secret)) continue;
+    auto endpoint = parse_endpoint(card.substr(sizeof(Secret)));
+    if (!endpoint) return std::move(endpoint).error();
+    places_[rank] = *endpoint;
+  }
+  if (!places_.front()) return Ok{};
+  cards.front().copy(secret_.data(), sizeof(Secret));
+  if (rank_ == 0) {
+    ask();
+  } else if (net::wait_readable(fd(), Clock::now() + kFirstQuestion, "rank 0's first question")) {
+    hear(Clock::now(), kNowhere);
+  }
+  return Ok{};
+}
+
+void Heartbeat::send(const Endpoint& to, std::int32_t waits_in) const {
+  const Sign sign{secret_, rank_, waits_in};
+  sockaddr_storage where{};
+  const unsigned length = net::to_sockaddr(to, where);
+  // One that gets lost is followed by another one.
+  static_cast<void>(::sendto(socket_.get(), &sign, sizeof sign, MSG_DONTWAIT | MSG_NOSIGNAL,
+                             reinterpret_cast<const sockaddr*>(&where), length));
+}
+
+void Heartbeat::ask() {
+  if (rank_ != 0) return;
+  for (std::size_t rank = 1; rank < places_.size(); ++rank) {
+    if (places_[rank]) send(*places_[rank], kNowhere);
+  }
+}
+
+// Whoever sends it, the answer goes where rank 0 has said that it is.
+void Heartbeat::hear(Clock::time_point now, std::int32_t waits_in) {
+  while (true) {
+    Sign sign{};
+    const ssize_t count = ::recv(socket_.get(), &sign, sizeof sign, MSG_DONTWAIT);
+    if (count < 0 && errno == EAGAIN) return;
+    if (count < 0 && errno == EINTR) continue;
+    if (count != sizeof sign || sign.secret != secret_) {
+      if (count < 0) return;  // an answer of the network to what was sent; more may come
+      continue;
+    }
+    const auto from = static_cast<std::size_t>(sign.rank);
+    if (sign.rank < 0 || from >= heard_.size() || (sign.rank == 0) == (rank_ == 0)) continue;
+    heard_[from] = Heard{now, sign.waits_in};
+    if (rank_ != 0 && places_.front()) send(*places_.front(), waits_in);
+  }
+}
+
+std::vector<int> Heartbeat::silent_since(Clock::time_point then) const {
+  std::vector<int> silent;
+  for (std::size_t rank = 0; rank < heard_.size(); ++rank) {
+    if (heard_[rank] && heard_[rank]->when < then) silent.push_back(static_cast<int>(rank));
+  }
+  return silent;
+}
+
+std::vector<std::int32_t> Heartbeat::waited_in(Clock::time_point then) const {
+  std::vector<std::int32_t> sets;
+  for (const auto& each : heard_) {
+    if (each && each->when >= then && each->waits_in != kNowhere) sets.push_back(each->waits_in);
+  }
+  return sets;
+}
+
+void Heartbeat::begin_anew(Clock::time_point now) {
+  for (auto& each : heard_) {
+    if (each) each->when = now;
+  }
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,205 @@
+#include "collectives/control/hosts_bootstrap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/negotiation/wire.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/os/pipe.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// A leader that cannot be reached makes the others wait so long, once, at the start.
+constexpr std::chrono::seconds kPatience{10};
+
+// Where a rank can be rung, and where a leader waits for the others.
+struct Card {
+  std::int64_t pid = 0;
+  std::int64_t fd = -1;
+  std::int64_t pipe = 0;  // the kernel's number of it
+  std::string endpoint;
+  std::string error;
+};
+
+std::string encode(const Card& card) {
+  WireWriter out;
+  out.integer(card.pid);
+  out.integer(card.fd);
+  out.integer(card.pipe);
+  out.text(card.endpoint);
+  out.text(card.error);
+  return out.take();
+}
+
+Card decode(std::string_view bytes) {
+  WireReader in(bytes);
+  Card card;
+  card.pid = in.integer();
+  card.fd = in.integer();
+  card.pipe = in.integer();
+  card.endpoint = in.text();
+  card.error = in.text();
+  if (!in.ok()) card.error = "malformed card of a rank";
+  return card;
+}
+
+std::int64_t pipe_number(int fd) {
+  struct stat status {};
+  const bool is_pipe = fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
+  return is_pipe ? static_cast<std::int64_t>(status.st_ino) : 0;
+}
+
+// This rank's own pipe, and where it waits if it leads.
+struct Own {
+  os::Pipe doorbell;
+  os::Fd listener;
+};
+
+Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& own, Card& card) {
+  if (!own.doorbell.open(O_NONBLOCK)) return errno_error(errno, "making a pipe");
+  card.pid = getpid();
+  card.fd = own.doorbell.write_end.get();
+  card.pipe = pipe_number(own.doorbell.write_end.get());
+  if (!plan.leads()) return Ok{};
+  auto address = parse_ip_address(bootstrap.address);
+  if (!address) return std::move(address).error();
+  auto listener = open_control_listener(*address);
+  if (!listener) return std::move(listener).error();
+  auto endpoint = net::local_endpoint(listener->get());
+  if (!endpoint) return std::move(endpoint).error();
+  card.endpoint = format_endpoint(*endpoint);
+  own.listener = std::move(*listener);
+  return Ok{};
+}
+
+// Opened for reading, too: writing into the pipe of a rank that is gone must be no signal.
+Result<os::Fd> open_doorbell(const Card& card) {
+  const std::string path = "/proc/" + std::to_string(card.pid) + "/fd/" + std::to_string(card.fd);
+  os::Fd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!fd.valid()) {
+    Error error = errno_error(errno, "opening " + path);
+    error.code = ErrorCode::kUnavailable;
+    return error;
+  }
+  if (pipe_number(fd.get()) == card.pipe) return fd;
+  return make_error(ErrorCode::kUnavailable, path + " is not the pipe of that rank");
+}
+
+Status set_up_here(const HostsBootstrap& bootstrap, const std::vector<Card>& cards,
+                   HostsParts& parts) {
+  const LeaderPlan& plan = parts.plan;
+  const std::size_t bytes = HostsChannel::memory_bytes(plan);
+  auto segment = plan.here().size() == 1
+                     ? Segment::open_private(bytes)
+                     : Segment::open(plan.here(), plan.place, bytes, bootstrap.here);
+  if (!segment) return std::move(segment).error();
+  parts.segment = std::move(*segment);
+  for (const std::int32_t rank : plan.here()) {
+    auto doorbell = open_doorbell(cards[static_cast<std::size_t>(rank)]);
+    if (!doorbell) return std::move(doorbell).error();
+    parts.doorbells.push_back(std::move(*doorbell));
+  }
+  return Ok{};
+}
+
+using Links = std::vector<std::pair<int, std::unique_ptr<ControlChannel>>>;  // by host
+
+// Every leader is the centre of a star of those peers that come after it, and joins the stars of
+// those that come before, one after the other. The first star can be complete at once, and then
+// the next.
+Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
+                       const std::vector<Card>& cards, os::Fd listener, Links& links) {
+  const Deadline deadline = Clock::now() + kPatience;
+  const auto behind = [&](int host) {
+    std::vector<int> peers = leader_peers(host, plan.hosts());
+    std::erase_if(peers, [host](int peer) { return peer < host; });
+    return peers;
+  };
+  const auto star = [&](int host) {
+    ControlIdentity self = bootstrap.self;
+    self.job += "/leaders/" + std::to_string(host);
+    self.size = static_cast<int>(behind(host).size()) + 1;
+    self.rank_info.clear();
+    return self;
+  };
+  for (const int host : plan.peers) {
+    if (host > plan.host) continue;
+    ControlIdentity self = star(host);
+    const std::vector<int> others = behind(host);
+    self.rank =
+        1 + static_cast<int>(std::find(others.begin(), others.end(), plan.host) - others.begin());
+    auto where = parse_endpoint(cards[static_cast<std::size_t>(plan.leader_of(host))].endpoint);
+    if (!where) return std::move(where).error();
+    auto world = join_coordinator(*where, self, deadline);
+    if (!world) return std::move(world).error();
+    links.emplace_back(host, std::move(world->channel));
+  }
+  const std::vector<int> others = behind(plan.host);
+  if (others.empty()) return Ok{};
+  ControlIdentity self = star(plan.host);
+  self.rank = 0;
+  auto world = gather_workers(std::move(listener), self, deadline);
+  if (!world) return std::move(world).error();
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    auto one = std::make_unique<TcpChannel>();
+    HORA_TRY(one->take_peer(*world->channel->sockets(), static_cast<int>(i) + 1, 0));
+    links.emplace_back(others[i], std::move(one));
+  }
+  return Ok{};
+}
+
+// All say whether it went well.
+Status vote(const Allgather& all, const Status& mine) {
+  auto votes = all(mine ? std::string() : mine.error().message);
+  if (!votes) return std::move(votes).error();
+  for (std::size_t rank = 0; rank < votes->size(); ++rank) {
+    if ((*votes)[rank].empty()) continue;
+    return make_error(ErrorCode::kUnavailable,
+                      "rank " + std::to_string(rank) + ": " + (*votes)[rank]);
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlChannel>& links,
+                       HostsParts& parts) {
+  Own own;
+  Card card;
+  if (Status made = make_own(bootstrap, parts.plan, own, card); !made) {
+    card.error = made.error().message;
+  }
+  auto texts = bootstrap.all(encode(card));
+  if (!texts) return std::move(texts).error();
+  std::vector<Card> cards;
+  for (const std::string& text : *texts) cards.push_back(decode(text));
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    if (cards[rank].error.empty()) continue;
+    return make_error(ErrorCode::kUnavailable,
+                      "rank " + std::to_string(rank) + ": " + cards[rank].error);
+  }
+  const Status here = set_up_here(bootstrap, cards, parts);
+  if (!here && here.error().code != ErrorCode::kUnavailable) return here;
+  HORA_TRY(vote(bootstrap.all, here));
+  Links leaders;
+  Status connected = Ok{};
+  if (parts.plan.leads()) {
+    connected = connect_leaders(bootstrap, parts.plan, cards, std::move(own.listener), leaders);
+  }
+  HORA_TRY(vote(bootstrap.all, connected));
+  for (auto& [host, channel] : leaders) {
+    HORA_TRY(links->sockets()->take_peer(*channel->sockets(), 0, HostsChannel::leader_peer(host)));
+  }
+  parts.doorbell = std::move(own.doorbell.read_end);
+  parts.links = std::move(links);
+  return Ok{};
+}
+
+}  // namespace hora::collectives

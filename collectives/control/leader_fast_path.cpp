@@ -1,0 +1,115 @@
+#include "collectives/control/leader_fast_path.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace hora::collectives {
+
+// What a leader tells its host. There are two, for even and odd turns: a rank posts again only when
+// it has done with the turn before.
+struct LeaderFastPath::Release {
+  alignas(128) std::atomic<std::uint64_t> heard;  // leaders of other hosts have come to that turn
+  struct alignas(64) Turn {
+    std::atomic<std::uint64_t> turn;  // the latest for which the rest is valid
+    std::uint64_t number;
+  } turns[2];
+  alignas(64) char results[2][kMostRoom];
+};
+
+namespace {
+
+std::size_t board_bytes(const LeaderPlan& plan) {
+  return (ShmFastPath::memory_bytes(static_cast<int>(plan.here().size())) + 127) / 128 * 128;
+}
+
+int ranks_of(const LeaderPlan& plan) {
+  std::size_t all = 0;
+  for (const auto& each : plan.members) all += each.size();
+  return static_cast<int>(all);
+}
+
+}  // namespace
+
+std::size_t LeaderFastPath::memory_bytes(const LeaderPlan& plan) {
+  return board_bytes(plan) + sizeof(Release);
+}
+
+LeaderFastPath::LeaderFastPath(LeaderPlan plan, void* memory, std::function<void(int)> ring,
+                               std::function<void(int, std::string_view)> send)
+    : plan_(std::move(plan)),
+      size_(ranks_of(plan_)),
+      room_(std::min(kMostRoom, ShmFastPath::room(plan_.most_members()))),
+      release_(reinterpret_cast<Release*>(static_cast<char*>(memory) + board_bytes(plan_))),
+      ring_(std::move(ring)),
+      exchange_(plan_.steps, std::move(send)),
+      told_(static_cast<std::size_t>(size_), 0) {
+  board_.attach(memory, plan_.place, static_cast<int>(plan_.here().size()), ring_, 0);
+}
+
+bool LeaderFastPath::decided() {
+  return release().turns[turn() % 2].turn.load(std::memory_order_acquire) >= turn();
+}
+
+std::uint64_t LeaderFastPath::common() const { return release().turns[turn() % 2].number; }
+
+char* LeaderFastPath::result() const { return release().results[turn() % 2]; }
+
+bool LeaderFastPath::has_posted(int rank) const {
+  if (told_[static_cast<std::size_t>(rank)] >= turn()) return true;
+  const auto& here = plan_.here();
+  const auto at = std::lower_bound(here.begin(), here.end(), rank);
+  return at != here.end() && *at == rank && board_.has_posted(static_cast<int>(at - here.begin()));
+}
+
+void LeaderFastPath::note_posted(int rank, std::uint64_t turn) {
+  std::uint64_t& told = told_[static_cast<std::size_t>(rank)];
+  told = std::max(told, turn);
+}
+
+bool LeaderFastPath::called_upon() {
+  if (board_.posted()) return false;
+  if (called() || board_.called_upon()) return true;
+  return board_.listening() && release().heard.load(std::memory_order_acquire) >= turn();
+}
+
+bool LeaderFastPath::has_work() {
+  if (!attentive_) return false;
+  if (!failure_.empty()) return true;
+  return board_.posted() ? decided() || can_go_on() : called_upon();
+}
+
+void LeaderFastPath::arrived(int host, std::string message) {
+  exchange_.arrived(host, std::move(message));
+  if (exchange_.heard() <= release().heard.load(std::memory_order_relaxed)) return;
+  release().heard.store(exchange_.heard(), std::memory_order_release);
+  board_.ring_listeners();
+}
+
+bool LeaderFastPath::can_go_on() {
+  if (!plan_.leads() || !board_.posted()) return false;
+  return begun_ < turn() ? board_.decided() : exchange_.can_go_on();
+}
+
+bool LeaderFastPath::go_on(LeaderExchange::Payload* load) {
+  if (begun_ < turn()) {
+    begun_ = turn();
+    exchange_.begin(turn(), posted_here());
+  }
+  if (!exchange_.go_on(load)) return false;
+  if (exchange_.running()) return true;
+  Release::Turn& told = release().turns[turn() % 2];
+  told.number = exchange_.number();
+  told.turn.store(turn(), std::memory_order_release);
+  for (int place = 1; place < board_.size(); ++place) ring_(place);
+  return true;
+}
+
+void LeaderFastPath::lost_leader(int host, std::string how) {
+  const int rank = plan_.leader_of(host);
+  fail("the connection to rank " + std::to_string(rank) +
+       ", which leads its host, has ended: " + how);
+  if (!lost_) lost_ = LostLeader{rank, std::move(how)};
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,146 @@
+#include "collectives/control/oob_allgather.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "collectives/control/messages.h"
+#include "collectives/negotiation/wire.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// By so much the others are more patient than rank 0, which may begin to wait a little later and
+// wait for a library first (backend_pool.cpp).
+constexpr std::chrono::seconds kRankZeroFirst{10};
+
+std::string encode(ControlMessage kind, std::int32_t scope, std::uint64_t number,
+                   const std::vector<std::string>& parts) {
+  WireWriter out;
+  out.u8(static_cast<std::uint8_t>(kind));
+  out.varint(static_cast<std::uint64_t>(scope));
+  out.varint(number);
+  out.varint(parts.size());
+  for (const std::string& part : parts) out.text(part);
+  return out.take();
+}
+
+bool is_kind(const Incoming& message, ControlMessage kind) {
+  return !message.gone && !message.bytes.empty() &&
+         static_cast<std::uint8_t>(message.bytes[0]) == static_cast<std::uint8_t>(kind);
+}
+
+bool ends_the_world(const Incoming& message) {
+  return message.gone || ends_the_world(kind_of(message.bytes));
+}
+
+}  // namespace
+
+void OobAllgather::define_scope(std::int32_t scope, std::vector<std::int32_t> members) {
+  scopes_[scope] = std::move(members);
+}
+
+void OobAllgather::forget_scope(std::int32_t scope) {
+  scopes_.erase(scope);
+  next_number_.erase(scope);
+}
+
+bool OobAllgather::handle(const Incoming& message) {
+  const bool result = is_kind(message, ControlMessage::kExchangeResult);
+  if (!result && !is_kind(message, ControlMessage::kExchange)) return false;
+  WireReader in(std::string_view(message.bytes).substr(1));
+  const auto scope = static_cast<std::int32_t>(in.varint());
+  const std::uint64_t number = in.varint();
+  std::vector<std::string> parts;
+  for (std::uint64_t left = in.varint(); left > 0 && in.ok(); --left) parts.push_back(in.text());
+  if (!in.ok()) return true;  // the connection carries only what our own encoder made
+  if (result) {
+    results_[{scope, number}] = std::move(parts);
+  } else {
+    contribute({scope, number}, message.rank, std::move(parts));
+  }
+  return true;
+}
+
+void OobAllgather::contribute(const Key& key, int rank, std::vector<std::string> parts) {
+  Round& round = rounds_[key];
+  round.given[rank] = std::move(parts);
+  const auto scope = scopes_.find(key.first);
+  if (scope == scopes_.end() || round.given.size() < scope->second.size()) return;
+  const std::vector<std::int32_t>& members = scope->second;
+  for (std::size_t to = 0; to < members.size(); ++to) {
+    std::vector<std::string> received;
+    for (std::int32_t from : members) {
+      const std::vector<std::string>& given = round.given[from];
+      received.push_back(given.size() == 1 ? given[0]
+                                           : (to < given.size() ? given[to] : std::string()));
+    }
+    if (members[to] == rank_) {
+      results_[key] = std::move(received);
+    } else {
+      channel_->send(members[to],
+                     encode(ControlMessage::kExchangeResult, key.first, key.second, received));
+    }
+  }
+  rounds_.erase(key);
+}
+
+std::vector<int> OobAllgather::missing() const {
+  std::set<int> awaited;
+  std::set<int> waiting;
+  for (const auto& [key, round] : rounds_) {
+    const auto scope = scopes_.find(key.first);
+    if (scope == scopes_.end()) continue;
+    for (const std::int32_t rank : scope->second) {
+      (round.given.count(rank) != 0 ? waiting : awaited).insert(rank);
+    }
+  }
+  std::vector<int> missing;
+  std::set_difference(awaited.begin(), awaited.end(), waiting.begin(), waiting.end(),
+                      std::back_inserter(missing));
+  return missing;
+}
+
+Result<std::vector<std::string>> OobAllgather::exchange(std::int32_t scope,
+                                                        const std::vector<std::int32_t>& members,
+                                                        const std::vector<std::string>& parts,
+                                                        Deadline deadline) {
+  const Key key{scope, next_number_[scope]++};
+  define_scope(scope, members);
+  if (rank_ == 0) {
+    contribute(key, 0, parts);
+  } else {
+    channel_->send(0, encode(ControlMessage::kExchange, key.first, key.second, parts));
+  }
+  const auto start = Clock::now();
+  const bool tells = rank_ == 0 && tell_of_late_ && late_after_ < deadline - start;
+  Deadline late = tells ? start + late_after_ : Deadline::max();
+  if (rank_ != 0) deadline += kRankZeroFirst;
+  while (results_.count(key) == 0) {
+    const auto now = Clock::now();
+    if (now >= late) {
+      late = Deadline::max();
+      tell_of_late_(missing());
+    }
+    if (now >= deadline) {
+      return make_error(ErrorCode::kTimedOut, "waited for the other ranks to set up");
+    }
+    // A result that came together with the news of the end is a result: this rank may do what it
+    // was given, and meets the news afterwards.
+    for (const Incoming& message : deferred_) {
+      if (ends_the_world(message)) {
+        return make_error(ErrorCode::kInterrupted, "the job is ending");
+      }
+    }
+    if (broken_off_()) return make_error(ErrorCode::kInterrupted, "the job is ending");
+    for (Incoming& message : channel_->poll(std::min(deadline, late))) {
+      if (handle(message)) continue;
+      deferred_.push_back(std::move(message));
+    }
+  }
+  auto result = results_.extract(key);
+  return std::move(result.mapped());
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,156 @@
+#include "collectives/control/shm_fast_path.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hora::collectives {
+
+// What the others want of a rank, and it of them.
+struct alignas(128) ShmFastPath::Line {
+  std::atomic<std::uint64_t> called;     // the turn in which it is called upon to post
+  std::atomic<std::uint32_t> listening;  // it is to be woken by every post
+};
+
+// What a rank posts. There are two, for even and odd turns: a rank posts again only when the turn
+// before is decided, so by then all have done with the turn before that.
+struct alignas(64) ShmFastPath::Slot {
+  std::atomic<std::uint64_t> turn;  // the latest for which the rest is valid
+  std::uint64_t number;
+  char small[48];  // a tensor that shares the line: all comes in one transfer
+};
+
+namespace {
+
+constexpr std::size_t kMostRoom = 128 * 1024;
+// Of a tensor, what is fetched ahead.
+constexpr std::size_t kMostAhead = 2048;
+constexpr std::size_t kRoomOfAll = 512 * 1024;
+
+// Asks for a line of the cache to write to, and does not wait for it.
+inline void fetch_to_write(const void* address) {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
+#else
+  __builtin_prefetch(address, 1);
+#endif
+}
+
+}  // namespace
+
+std::size_t ShmFastPath::room(int size) {
+  return std::clamp(kRoomOfAll / static_cast<std::size_t>(size) / 64 * 64, std::size_t{1024},
+                    kMostRoom);
+}
+
+std::size_t ShmFastPath::memory_bytes(int size) {
+  return static_cast<std::size_t>(size) * (sizeof(Line) + 2 * (sizeof(Slot) + room(size)));
+}
+
+void ShmFastPath::attach(void* memory, int rank, int size, std::function<void(int)> ring,
+                         int collector) {
+  memory_ = static_cast<char*>(memory);
+  rank_ = rank;
+  size_ = size;
+  collector_ = collector;
+  room_ = room(size);
+  ring_ = std::move(ring);
+}
+
+ShmFastPath::Line& ShmFastPath::line(int rank) const {
+  return reinterpret_cast<Line*>(memory_)[rank];
+}
+
+ShmFastPath::Slot& ShmFastPath::slot(int rank, std::uint64_t turn) const {
+  char* const slots = memory_ + static_cast<std::size_t>(size_) * sizeof(Line);
+  const std::size_t index = 2 * static_cast<std::size_t>(rank) + turn % 2;
+  return *reinterpret_cast<Slot*>(slots + index * (sizeof(Slot) + room_));
+}
+
+char* ShmFastPath::own_place(std::size_t bytes) {
+  last_bytes_ = bytes <= sizeof(Slot::small) ? 0 : bytes;
+  return place(rank_, bytes);
+}
+
+char* ShmFastPath::place(int rank, std::size_t bytes) const {
+  Slot& its = slot(rank, turn_);
+  return bytes <= sizeof its.small ? its.small : reinterpret_cast<char*>(&its + 1);
+}
+
+bool ShmFastPath::has_posted(int rank) const {
+  return slot(rank, turn_).turn.load(std::memory_order_acquire) >= turn_;
+}
+
+void ShmFastPath::post(std::uint64_t number) {
+  Slot& own = slot(rank_, turn_);
+  own.number = number;
+  own.turn.store(turn_, std::memory_order_release);
+  posted_ = true;
+  // Of the ranks that post last at least one sees all posts, and wakes whoever sleeps; and either
+  // we see that a rank listens, or it sees this post when it looks before it sleeps.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool last = decided();
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    const bool acts = last && (collector_ < 0 || rank == collector_);
+    if (acts || line(rank).listening.load(std::memory_order_relaxed) != 0) ring_(rank);
+  }
+}
+
+bool ShmFastPath::decided() {
+  while (seen_ < size_ && has_posted(seen_)) ++seen_;
+  return seen_ == size_;
+}
+
+std::uint64_t ShmFastPath::common() const {
+  const std::uint64_t own = slot(rank_, turn_).number;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (slot(rank, turn_).number != own) return kNothing;
+  }
+  return own;
+}
+
+void ShmFastPath::next() {
+  ++turn_;
+  posted_ = false;
+  seen_ = 0;
+  // The others have read the lines that come next, and would have to give them up while this rank
+  // writes there. The next tensor is likely to be as long as the last one.
+  const char* const own = reinterpret_cast<const char*>(&slot(rank_, turn_));
+  for (std::size_t at = 0; at < sizeof(Slot) + std::min(last_bytes_, kMostAhead); at += 64) {
+    fetch_to_write(own + at);
+  }
+}
+
+void ShmFastPath::listen(bool listening) {
+  if (listening == listening_) return;
+  listening_ = listening;
+  line(rank_).listening.store(listening ? 1 : 0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool ShmFastPath::called_upon() {
+  if (posted_) return false;
+  if (line(rank_).called.load(std::memory_order_acquire) >= turn_) return true;
+  if (!listening_) return false;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (has_posted(rank)) return true;
+  }
+  return false;
+}
+
+void ShmFastPath::call_upon_others() {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (has_posted(rank)) continue;
+    line(rank).called.store(turn_, std::memory_order_release);
+    ring_(rank);
+  }
+}
+
+void ShmFastPath::ring_listeners() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank != rank_ && line(rank).listening.load(std::memory_order_relaxed) != 0) ring_(rank);
+  }
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,68 @@
+// Whose fault it is that the world has ended, from what rank 0 has seen and heard.  [pure]
+//
+// When one rank dies, its neighbours' data planes fail too, and their complaints may arrive before
+// the end of the dead rank's connection does. A connection that ends is first-hand evidence; a
+// complaint is hearsay, and a rank that complains is alive. Of complaints those weigh more whose
+// rank knows that it began: what others complain of follows from it. Least weighs that of a rank
+// which was told to break off.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hora::collectives {
+
+// Where it began, as far as the rank that complains can tell.
+enum class Origin { kUnknown, kHere, kElsewhere };
+
+class RootCause {
+ public:
+  // The rank's connection has ended. That of a rank that has complained before is no news: it has
+  // given up, and waits to be told why.
+  void lost(int rank, std::string how) {
+    if (!complaint_of(rank)) lost_.emplace_back(rank, std::move(how));
+  }
+  // The rank says that it cannot go on.
+  void complained(int rank, std::string why, Origin origin = Origin::kUnknown) {
+    if (!complaint_of(rank)) complaints_.push_back({rank, std::move(why), origin});
+  }
+
+  struct Cause {
+    int rank;
+    bool lost;  // otherwise it complained
+    std::string text;
+  };
+  // The rank that was lost first, however many have complained; else the first that complained of
+  // itself; else the first that complained, and was not told to break off.
+  std::optional<Cause> cause() const {
+    if (!lost_.empty()) return Cause{lost_.front().first, true, lost_.front().second};
+    for (const Origin origin : {Origin::kHere, Origin::kUnknown, Origin::kElsewhere}) {
+      const auto first = std::find_if(complaints_.begin(), complaints_.end(),
+                                      [&](const Complaint& each) { return each.origin == origin; });
+      if (first != complaints_.end()) return Cause{first->rank, false, first->why};
+    }
+    return std::nullopt;
+  }
+  // Whether nothing that may still arrive would change cause().
+  bool certain() const { return !lost_.empty(); }
+
+ private:
+  struct Complaint {
+    int rank;
+    std::string why;
+    Origin origin;
+  };
+
+  bool complaint_of(int rank) const {
+    return std::any_of(complaints_.begin(), complaints_.end(),
+                       [rank](const Complaint& each) { return each.rank == rank; });
+  }
+
+  std::vector<std::pair<int, std::string>> lost_;
+  std::vector<Complaint> complaints_;
+};
+
+}  // namespace hora::collectives

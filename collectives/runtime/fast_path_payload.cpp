@@ -1,0 +1,223 @@
+#include "collectives/runtime/fast_path_payload.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/kernels/kernels.h"
+
+namespace hora::collectives {
+
+namespace {
+
+std::size_t width_of(const Operation& operation) { return dtype_bytes(operation.request.dtype); }
+
+std::size_t bytes_of(const Operation& operation) {
+  if (operation.request.action == Action::kBarrier) return 0;
+  return static_cast<std::size_t>(operation.count) * width_of(operation);
+}
+
+// Where each rank's rows begin in the result of an allgather, in bytes, and where they end.
+std::vector<std::size_t> starts_of(const Operation& operation,
+                                   const std::vector<std::int64_t>& rows) {
+  const auto row =
+      static_cast<std::size_t>(row_elements(operation.request.shape)) * width_of(operation);
+  std::vector<std::size_t> starts(1, 0);
+  for (const std::int64_t each : rows) {
+    starts.push_back(starts.back() + static_cast<std::size_t>(each) * row);
+  }
+  return starts;
+}
+
+hora_reduce_op kernel_op(const Request& request) {
+  return request.reduce_op == HORA_AVERAGE ? HORA_SUM
+                                           : static_cast<hora_reduce_op>(request.reduce_op);
+}
+
+std::int64_t divisor_of(const Request& request, int size) {
+  return request.reduce_op == HORA_AVERAGE ? size : 1;
+}
+
+constexpr hora_operation kOperations[] = {HORA_ALLREDUCE, HORA_BROADCAST, HORA_ALLGATHER,
+                                          HORA_BARRIER};
+
+}  // namespace
+
+int FastPathTable::row_of(Action action) {
+  for (int row = 0; row < kActions; ++row) {
+    if (static_cast<Action>(kOperations[row]) == action) return row;
+  }
+  return -1;
+}
+
+FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32_t>& hosts,
+                             std::size_t room)
+    : room_(room) {
+  std::vector<std::int32_t> sorted = hosts;
+  std::sort(sorted.begin(), sorted.end());
+  const bool alone = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  const std::string own = set.size() == 1 ? "self" : "shm";
+  SelectionQuery query;
+  query.one_host = set.one_host;
+  query.set_size = set.size();
+  for (int row = 0; row < kActions; ++row) {
+    query.operation = kOperations[row];
+    const bool reduces = query.operation == HORA_ALLREDUCE;
+    for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
+      query.dtype = static_cast<hora_dtype>(dtype);
+      bool allowed = true;
+      for (const std::size_t bytes : {std::size_t{1}, room}) {
+        query.bytes = static_cast<std::int64_t>(bytes);
+        const std::string id = select_backend(set.table, query).value_or("");
+        allowed = allowed && (set.one_host ? id == own
+                              : reduces    ? id == (alone ? "gloo" : kHierarchical)
+                                           : id == "gloo" || id == kHierarchical);
+        if (allowed) backends_[row] = id;
+      }
+      allowed_[row][dtype] = allowed;
+    }
+  }
+}
+
+const std::string& FastPathTable::backend(const Request& request) const {
+  return backends_[row_of(request.action)];
+}
+
+bool FastPathTable::fits(const Operation& operation, const std::vector<std::int64_t>& rows) const {
+  const Request& request = operation.request;
+  const int row = row_of(request.action);
+  if (row < 0 || request.device != HORA_CPU_DEVICE || !request.group.empty() ||
+      !allowed_[row][request.dtype]) {
+    return false;
+  }
+  if (request.action == Action::kAllgather) return starts_of(operation, rows).back() <= room_;
+  return request.reduce_op != HORA_ADASUM && bytes_of(operation) <= room_;
+}
+
+void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
+  const Request& request = operation.request;
+  const std::size_t bytes = bytes_of(operation);
+  if (bytes == 0 || (request.action == Action::kBroadcast && request.root != rank)) return;
+  char* const place = fast_path.own_place(bytes);
+  if (request.action != Action::kAllreduce || request.prescale == 1.0) {
+    std::memcpy(place, operation.input, bytes);
+  } else {
+    kernels().scale[request.dtype](place, operation.input, operation.count, request.prescale);
+  }
+}
+
+void unpack_fast_path(FastPath& fast_path, Operation& operation,
+                      const std::vector<std::int64_t>& rows, int rank) {
+  const Request& request = operation.request;
+  const std::size_t bytes = bytes_of(operation);
+  LeaderFastPath* const leaders = fast_path.between_hosts();
+  const auto source = [&](int of) { return fast_path.place_of(of, bytes); };
+  if (request.action == Action::kAllgather) {
+    const std::vector<std::size_t> starts = starts_of(operation, rows);
+    auto* const result = static_cast<char*>(operation.result.data());
+    if (leaders != nullptr) {
+      std::memcpy(result, leaders->result(), starts.back());
+      return;
+    }
+    for (std::size_t of = 0; of < rows.size(); ++of) {
+      const std::size_t its = starts[of + 1] - starts[of];
+      std::memcpy(result + starts[of], fast_path.place_of(static_cast<int>(of), its), its);
+    }
+  } else if (bytes == 0) {
+    return;
+  } else if (request.action == Action::kBroadcast) {
+    if (request.root == rank && operation.input == operation.output) return;
+    std::memcpy(operation.output, leaders != nullptr ? leaders->result() : source(request.root),
+                bytes);
+  } else if (leaders != nullptr) {
+    std::memcpy(operation.output, leaders->result(), bytes);
+  } else {
+    reduce_ranks(operation.output, source, fast_path.size(), operation.count, request.dtype,
+                 kernel_op(request), request.postscale, divisor_of(request, fast_path.size()));
+  }
+}
+
+FastPathPayload::FastPathPayload(LeaderFastPath& fast_path, const Operation& operation,
+                                 const std::vector<std::int64_t>& rows)
+    : fast_path_(fast_path),
+      operation_(operation),
+      bytes_(bytes_of(operation)),
+      result_(fast_path.result()) {
+  if (operation.request.action == Action::kAllgather) starts_ = starts_of(operation, rows);
+}
+
+FastPathPayload::Block FastPathPayload::block_of(std::int32_t rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  return {starts_[at], starts_[at + 1] - starts_[at]};
+}
+
+void FastPathPayload::bring() {
+  const Request& request = operation_.request;
+  const std::vector<std::int32_t>& here = fast_path_.plan().here();
+  if (request.action == Action::kAllgather) {
+    for (std::size_t place = 0; place < here.size(); ++place) {
+      const Block block = block_of(here[place]);
+      std::memcpy(result_ + block.begin, fast_path_.place_of(static_cast<int>(place), block.bytes),
+                  block.bytes);
+    }
+  } else if (request.action == Action::kBroadcast) {
+    const auto root = std::find(here.begin(), here.end(), request.root);
+    have_ = root != here.end();
+    if (!have_ || bytes_ == 0) return;
+    std::memcpy(result_, fast_path_.place_of(static_cast<int>(root - here.begin()), bytes_),
+                bytes_);
+  } else if (bytes_ > 0) {
+    const auto source = [&](int place) { return fast_path_.place_of(place, bytes_); };
+    reduce_ranks(result_, source, static_cast<int>(here.size()), operation_.count, request.dtype,
+                 kernel_op(request), 1.0, 1);
+  }
+}
+
+void FastPathPayload::finish() {
+  const Request& request = operation_.request;
+  if (request.action != Action::kAllreduce || bytes_ == 0) return;
+  apply_scale(result_, operation_.count, request.dtype, request.postscale,
+              divisor_of(request, fast_path_.size()));
+}
+
+void FastPathPayload::give(const LeaderStep& step, std::string& message) {
+  const Action action = operation_.request.action;
+  if (action == Action::kAllgather) {
+    for (const int host : step.gives) {
+      for (const std::int32_t rank : fast_path_.plan().members[static_cast<std::size_t>(host)]) {
+        const Block block = block_of(rank);
+        message.append(result_ + block.begin, block.bytes);
+      }
+    }
+  } else if (action != Action::kBroadcast || have_) {
+    message.append(result_, bytes_);
+  }
+}
+
+bool FastPathPayload::take(const LeaderStep& step, std::string_view bytes) {
+  const Request& request = operation_.request;
+  if (request.action == Action::kAllgather) {
+    for (const int host : step.gets) {
+      for (const std::int32_t rank : fast_path_.plan().members[static_cast<std::size_t>(host)]) {
+        const Block block = block_of(rank);
+        if (bytes.size() < block.bytes) return false;
+        std::memcpy(result_ + block.begin, bytes.data(), block.bytes);
+        bytes.remove_prefix(block.bytes);
+      }
+    }
+    return bytes.empty();
+  }
+  if (request.action == Action::kBroadcast && bytes.empty()) return true;
+  if (bytes.size() != bytes_) return false;
+  if (bytes_ == 0) return true;
+  if (request.action == Action::kBroadcast || step.result) {
+    std::memcpy(result_, bytes.data(), bytes_);
+    have_ = true;
+    return true;
+  }
+  const bool left = fast_path_.plan().host < step.peer;
+  reduce_function(request.dtype, kernel_op(request))(
+      result_, left ? result_ : bytes.data(), left ? bytes.data() : result_, operation_.count);
+  return true;
+}
+
+}  // namespace hora::collectives

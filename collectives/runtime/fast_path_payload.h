@@ -1,0 +1,71 @@
+// What may go through the fast path, and how its tensors get in and out of it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "collectives/control/leader_fast_path.h"
+#include "collectives/runtime/operation.h"
+#include "collectives/runtime/process_set.h"
+
+namespace hora::collectives {
+
+// Which operations of the world go through the fast path when they are small: those that shared
+// memory would run, or on several hosts what reduces in the same order as the leaders do. The same
+// on every rank.
+class FastPathTable {
+ public:
+  FastPathTable() = default;
+  // `hosts`: of the set's members.
+  FastPathTable(const ProcessSet& set, const std::vector<std::int32_t>& hosts, std::size_t room);
+
+  // `rows`: of an allgather, by rank.
+  bool fits(const Operation& operation, const std::vector<std::int64_t>& rows) const;
+  // The id of the backend whose place the fast path takes.
+  const std::string& backend(const Request& request) const;
+
+ private:
+  static constexpr int kActions = 4;
+  static int row_of(Action action);
+
+  std::size_t room_ = 0;
+  std::string backends_[kActions];  // of a reduction, broadcast, allgather, barrier
+  bool allowed_[kActions][kDtypeCount] = {};
+};
+
+// To where the others find it; before it is posted.
+void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank);
+// The result, from what all ranks have posted. `rows`: of an allgather, by rank; then
+// operation.result has room for all.
+void unpack_fast_path(FastPath& fast_path, Operation& operation,
+                      const std::vector<std::int64_t>& rows, int rank);
+
+// What a leader passes on of an operation that all of its host have posted, and makes of what
+// comes. The result gathers where the whole host finds it.
+class FastPathPayload final : public LeaderExchange::Payload {
+ public:
+  FastPathPayload(LeaderFastPath& fast_path, const Operation& operation,
+                  const std::vector<std::int64_t>& rows);
+
+  void bring() override;
+  void finish() override;
+  void give(const LeaderStep& step, std::string& message) override;
+  bool take(const LeaderStep& step, std::string_view bytes) override;
+
+ private:
+  struct Block {
+    std::size_t begin = 0;
+    std::size_t bytes = 0;
+  };
+  Block block_of(std::int32_t rank) const;  // of an allgather's result
+
+  LeaderFastPath& fast_path_;
+  const Operation& operation_;
+  std::vector<std::size_t> starts_;  // of an allgather: of each rank's block, and their end
+  std::size_t bytes_ = 0;
+  char* result_;
+  bool have_ = false;  // of a broadcast: the root's tensor is in result_
+};
+
+}  // namespace hora::collectives

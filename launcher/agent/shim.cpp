@@ -1,0 +1,172 @@
+#include "launcher/agent/shim.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "launcher/agent/remove_tree.h"
+#include "launcher/process/job_cgroup.h"
+#include "launcher/process/strays.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSweepPatience{3'000};  // then what is left is stuck in the kernel
+constexpr int kExitAgentLost = 1;
+
+void fill_mark(char (&mark)[80]) {
+  constexpr std::string_view kName = "HORA_AGENT_MARK=";
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::array<unsigned char, 16> random{};
+  if (::getrandom(random.data(), random.size(), GRND_NONBLOCK) < 0) {
+    // Early boot only. The mark must be unique, not secret.
+    const auto now = Clock::now().time_since_epoch().count();
+    const pid_t pid = ::getpid();
+    std::memcpy(random.data(), &now, sizeof now);
+    std::memcpy(random.data() + sizeof now, &pid, sizeof pid);
+  }
+  char* out = std::copy(kName.begin(), kName.end(), mark);
+  for (unsigned char byte : random) {
+    *out++ = kDigits[byte >> 4];
+    *out++ = kDigits[byte & 15];
+  }
+  *out = '\0';
+}
+
+class Shim {
+ public:
+  Shim(pid_t agent, ShimState& share, os::Fd signals)
+      : agent_(agent), share_(share), signals_(std::move(signals)) {}
+
+  int watch_agent() {
+    while (!agent_ended()) {
+      std::array<pollfd, 2> watched{{{signals_.get(), POLLIN, 0},
+                                     // A negative fd is skipped: the stream's end is news once.
+                                     {give_up_ ? -1 : STDIN_FILENO, POLLRDHUP, 0}}};
+      const int ready = ::poll(watched.data(), watched.size(), timeout_ms());
+      if (ready < 0 && errno != EINTR) break;
+      if (watched[0].revents != 0) forward_signals();
+      if (watched[1].revents != 0) give_up_ = Clock::now() + milliseconds(share_.patience_ms);
+      // The launcher is gone and the agent, which must have seen it, does nothing: it is stopped
+      // or stuck.
+      if (give_up_ && Clock::now() >= *give_up_) ::kill(agent_, SIGKILL);
+    }
+    if (share_.finished == 1) {
+      remove_announced();
+      return WIFEXITED(agent_status_) ? WEXITSTATUS(agent_status_) : 0;
+    }
+    clean_up();
+    return kExitAgentLost;
+  }
+
+ private:
+  bool agent_ended() {
+    const pid_t pid = ::waitpid(agent_, &agent_status_, WNOHANG);
+    return pid == agent_ || (pid < 0 && errno == ECHILD);
+  }
+
+  int timeout_ms() const {
+    if (!give_up_) return -1;
+    const auto left = std::chrono::ceil<milliseconds>(*give_up_ - Clock::now()).count();
+    return static_cast<int>(std::max<long long>(left, 1));
+  }
+
+  void forward_signals() {
+    signalfd_siginfo info;
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+      if (info.ssi_signo != SIGCHLD) ::kill(agent_, static_cast<int>(info.ssi_signo));
+    }
+  }
+
+  void clean_up() {
+    StrayScope scope;
+    scope.root = read_process(::getpid()).value_or(ProcessEntry{});
+    scope.root.pid = ::getpid();
+    scope.mark = share_.mark;
+    kill_strays(scope, share_.cgroup, kSweepPatience);
+    if (share_.cgroup[0] != '\0') remove_cgroup(share_.cgroup);
+    remove_announced();
+  }
+
+  // What the agent has made and not removed.
+  void remove_announced() {
+    if (share_.job_directory[0] != '\0') (void)remove_tree(share_.job_directory);
+    if (share_.unfinished_entry[0] != '\0') (void)remove_tree(share_.unfinished_entry);
+  }
+
+  pid_t agent_;
+  int agent_status_ = 0;
+  ShimState& share_;
+  os::Fd signals_;
+  std::optional<Clock::time_point> give_up_;
+};
+
+int fail(const char* what) {
+  std::fprintf(stderr, "hora-agent: %s: %s\n", what, std::strerror(errno));
+  return 125;
+}
+
+}  // namespace
+
+bool set_shared_text(char (&text)[PATH_MAX], const std::string& value) {
+  if (value.size() >= PATH_MAX) {
+    text[0] = '\0';
+    return false;
+  }
+  std::memcpy(text, value.c_str(), value.size() + 1);
+  return true;
+}
+
+int run_with_shim(const std::function<int(ShimState&, os::Fd)>& agent_main) {
+  void* page =
+      ::mmap(nullptr, sizeof(ShimState), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return fail("mapping a page");
+  auto* share = new (page) ShimState{};
+  share->patience_ms = 60'000;
+  fill_mark(share->mark);
+
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail("making a pipe");
+  os::Fd alive_read(ends[0]);
+  os::Fd alive_write(ends[1]);
+  // What the agent's ranks leave behind comes to the agent, and what the agent leaves, to us.
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return fail("becoming a subreaper");
+
+  const pid_t agent = ::fork();  // a process of a few hundred kilobytes
+  if (agent < 0) return fail("forking the agent");
+  if (agent == 0) {
+    alive_write.reset();
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    return agent_main(*share, std::move(alive_read));
+  }
+  alive_read.reset();
+  ::prctl(PR_SET_NAME, "hora-shim", 0, 0, 0);
+  sigset_t watched;
+  ::sigemptyset(&watched);
+  for (int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::sigaddset(&watched, signal);
+  os::Fd signals(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals.valid()) {
+    ::kill(agent, SIGKILL);
+    return fail("watching signals");
+  }
+  return Shim(agent, *share, std::move(signals)).watch_agent();
+}
+
+}  // namespace hora::launcher

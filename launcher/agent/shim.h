@@ -1,0 +1,37 @@
+// The shim: the process that is executed on a host. It forks the agent and does one thing, which
+// is to outlive it: when the agent dies by force, the shim ends every process of the job and
+// removes what the agent had on disk, and only then exits. It holds the protocol stream open but
+// never reads or writes it, so that the end of the stream tells the launcher that the host is
+// clean. When the shim dies, the agent sees its pipe close and ends the job in turn.
+#pragma once
+
+#include <limits.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+// One page that shim and agent share. The agent writes each text once, before what it names
+// exists; the shim reads them after the agent's death.
+struct ShimState {
+  std::atomic<int> finished;     // 1: the agent has cleaned up by itself
+  std::atomic<int> patience_ms;  // how long the agent may need once the launcher is gone
+  char mark[80];                 // "HORA_AGENT_MARK=<random>": in the environment of all ranks
+  char cgroup[PATH_MAX];
+  char job_directory[PATH_MAX];
+  char unfinished_entry[PATH_MAX];  // of the cache, while a bundle is being unpacked
+};
+
+// Copies into one of the texts above; false (and an empty text) when it is too long.
+bool set_shared_text(char (&text)[PATH_MAX], const std::string& value);
+
+// Never returns to its caller in the shim; `agent_main` is called in the agent, whose exit status
+// its result becomes. `shim_alive` reads as closed once the shim is gone.
+// The result is the exit code of this process.
+int run_with_shim(const std::function<int(ShimState&, os::Fd shim_alive)>& agent_main);
+
+}  // namespace hora::launcher

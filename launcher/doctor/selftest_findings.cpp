@@ -1,0 +1,156 @@
+// What libraries did when they were tried.  [pure]
+#include <algorithm>
+
+#include "launcher/doctor/findings.h"
+
+namespace hora::launcher::doctor {
+
+namespace {
+
+constexpr std::string_view kReachingLauncher =
+    "reaching the launcher";  // apps/doctor/selftests.cpp
+
+struct Row {
+  std::string_view selftest;
+  std::string_view code;
+  std::string_view subject;
+  std::string_view why;
+  std::string_view fix;
+};
+
+constexpr Row kRows[] = {
+    {"alone", "D_LIBRARY", "libhora", "every rank on this host will fail in the same way",
+     "if it is not there whole: horarun cache clean -H HOST; else see what the loader misses: "
+     "ldd libhora.so"},
+    {"shared_memory", "D_SHARED_MEMORY", "the ranks of this host over shared memory",
+     "ranks of one host exchange data in /dev/shm; without it they fall back to TCP, or fail",
+     "look at /dev/shm (df /dev/shm; ls -l /dev/shm) and at limits of memory; "
+     "HORA_BACKENDS=-shm does without"},
+    {"tcp", "D_LOOPBACK", "two ranks of this host over Gloo",
+     "ranks exchange data over TCP; here it does not even work within the host",
+     "see that the loopback device is up (ip link set lo up) and that no firewall filters "
+     "127.0.0.1"},
+    {"mpi", "D_MPI", "MPI", "HOROVOD_CPU_OPERATIONS=mpi, --mpi and mpi4py will fail on this host",
+     "try it there without Hora: mpirun -np 1 true; a library that hangs is often a network that "
+     "it "
+     "looks for (OMPI_MCA_btl=self,tcp)"},
+    {"nccl", "D_NCCL", "NCCL", "every rank that has a GPU on this host will fail in the same way",
+     "NCCL_DEBUG=INFO shows what it does; see that driver, CUDA and NCCL fit"},
+};
+
+std::string with_host(std::string text, const std::string& host) {
+  const std::size_t at = text.find("HOST");
+  if (at != std::string::npos) text.replace(at, 4, host);
+  return text;
+}
+
+std::string words_of(const Json& selftest) {
+  const std::string stage = selftest.value("stage", std::string());
+  return (stage.empty() ? "" : stage + ": ") + selftest.value("error", std::string());
+}
+
+void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
+  const Json& selftests = host.selftests;
+  for (const Row& row : kRows) {
+    const Json& selftest = member(selftests, row.selftest);
+    if (!selftest.is_object() || !selftest.contains("error")) continue;
+    // Not everybody uses MPI; whoever does will read a warning, too.
+    const Severity severity = row.selftest == "mpi" ? Severity::kWarning : Severity::kError;
+    out.push_back({severity,
+                   std::string(row.code),
+                   {host.name},
+                   std::string(row.subject) + " failed: " + words_of(selftest),
+                   std::string(row.why),
+                   with_host(std::string(row.fix), host.name),
+                   {}});
+  }
+  const Json& gpus = member(host.machine, "gpus.devices");
+  const Json& absent = member(selftests, "nccl.absent");
+  const Json& copies = member(selftests, "nccl_copies");
+  if (gpus.is_number() && gpus.get<int>() > 0 && absent.is_string()) {
+    out.push_back({Severity::kWarning,
+                   "D_NCCL",
+                   {host.name},
+                   gpus.dump() + " GPUs, and NCCL cannot use them: " + absent.get<std::string>(),
+                   "tensors of GPUs cannot be reduced",
+                   "nvidia-smi must work there; install NCCL or a framework that brings it",
+                   {}});
+  }
+  for (const Json& copy : copies.is_array() ? copies : Json::array()) {
+    if (!copy.contains("error")) continue;
+    out.push_back({Severity::kWarning,
+                   "D_NCCL",
+                   {host.name},
+                   copy.value("path", std::string()) + " does not work: " + words_of(copy),
+                   "a framework that loads it will fail on this host",
+                   "install the package that brought it anew, or remove it",
+                   {}});
+  }
+}
+
+// Who is at fault, if that can be told; else all who failed.
+void of_all_hosts(const Json& world, std::vector<Finding>& out) {
+  constexpr std::string_view kWhy =
+      "ranks meet at the launcher and then connect to each other, on ports that the system "
+      "chooses; a "
+      "job would end or hang in the same way";
+  constexpr std::string_view kFix =
+      "open TCP between the hosts and to the launcher's machine, or name a network that works by "
+      "--network-interfaces";
+  const auto add = [&](std::vector<std::string> hosts, std::string what) {
+    out.push_back({Severity::kError,
+                   "D_WORLD",
+                   std::move(hosts),
+                   std::move(what),
+                   std::string(kWhy),
+                   std::string(kFix),
+                   {}});
+  };
+  const Json& error = member(world, "error");
+  if (error.is_string()) return add({}, "no job of all hosts: " + error.get<std::string>());
+  const Json& failed = member(world, "failed");
+  if (!failed.is_object()) return;
+  bool told = false;
+  for (const auto& [host, selftest] : failed.items()) {
+    if (selftest.value("stage", std::string()) != kReachingLauncher) continue;
+    told = true;
+    add({host},
+        "it cannot reach the launcher's machine: " + selftest.value("error", std::string()));
+  }
+  if (told) return;
+  const Json& missing = member(world, "missing");
+  if (missing.is_array() && !missing.empty()) {
+    std::vector<std::string> hosts;
+    for (const Json& host : missing) {
+      const bool known =
+          std::find(hosts.begin(), hosts.end(), host.get<std::string>()) != hosts.end();
+      if (!known) hosts.push_back(host.get<std::string>());
+    }
+    return add(hosts, "the others of a job of all hosts have waited for it in vain");
+  }
+  std::vector<std::string> hosts;
+  for (const auto& item : failed.items()) hosts.push_back(item.key());
+  add(hosts, "a job of all hosts failed; " + hosts.front() + ": " + words_of(*failed.begin()));
+}
+
+}  // namespace
+
+bool all_routes_work(const Examination& examination) {
+  for (const HostExamination& host : examination.hosts) {
+    for (const auto& [peer, answer] : host.peers) {
+      if (answer.contains("error")) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<Finding> selftest_findings(const Examination& examination) {
+  std::vector<Finding> out;
+  for (const HostExamination& host : examination.hosts) {
+    if (!host.failure) of_one_host(host, out);
+  }
+  of_all_hosts(examination.world, out);
+  return out;
+}
+
+}  // namespace hora::launcher::doctor

@@ -1,0 +1,22 @@
+// What the command line may ask of the world; main passes getenv and file readers.  [pure]
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct ProcessInputs {
+  std::function<std::optional<std::string>(std::string_view name)> variable;
+  // A file that the user named.
+  std::function<Result<std::string>(const std::string& path)> read_file;
+  // A file that nobody named: kNotFound when there is none, an error also when it belongs to
+  // neither the user nor root. Unset: none is looked for.
+  std::function<Result<std::string>(const std::string& path)> read_own_file;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,116 @@
+#include "launcher/report/resource_usage.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/report/outcome_text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kMostRows = 16;
+
+std::string how(const RankExit& exit) {
+  std::string text;
+  if (!exit.spawn_error.empty()) {
+    text = "not started";
+  } else if (exit.signal != 0) {
+    text = signal_name(exit.signal);
+  } else {
+    text = "exit code " + std::to_string(exit.exit_code);
+  }
+  return exit.terminated_by_us ? text + ", ended by us" : text;
+}
+
+std::map<int, std::string> hosts_by_rank(const std::vector<HostPlan>& hosts) {
+  std::map<int, std::string> names;
+  for (const HostPlan& host : hosts) {
+    for (const Slot& slot : host.slots) names[slot.rank] = host.host.name;
+  }
+  return names;
+}
+
+std::string seconds(std::int64_t us) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(us) / 1e6);
+  return text;
+}
+
+}  // namespace
+
+std::string bytes_text(std::int64_t bytes) {
+  char text[32];
+  const double value = static_cast<double>(bytes);
+  if (bytes >= std::int64_t{1} << 30) {
+    std::snprintf(text, sizeof text, "%.1f GiB", value / (1 << 30));
+  } else {
+    std::snprintf(text, sizeof text, "%.1f MiB", value / (1 << 20));
+  }
+  return text;
+}
+
+std::string number_ranges(const std::vector<int>& numbers) {
+  std::string out;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i;
+    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
+    if (!out.empty()) out += ",";
+    out += std::to_string(numbers[i]);
+    if (end > i) out += (end == i + 1 ? "," : "-") + std::to_string(numbers[end]);
+    i = end + 1;
+  }
+  return out;
+}
+
+std::string exit_table(const std::map<int, RankExit>& exits) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (const auto& [rank, exit] : exits) {
+    const std::string text = how(exit);
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == text; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {text, {}});
+    group->second.push_back(rank);
+  }
+  std::string out;
+  for (const auto& [text, ranks] : groups) {
+    out += "  " + text + (ranks.size() == 1 ? ": rank " : ": ranks ") + number_ranges(ranks) + "\n";
+  }
+  return out;
+}
+
+std::string resource_usage_text(const std::map<int, RankExit>& exits,
+                                const std::vector<HostPlan>& hosts) {
+  const auto names = hosts_by_rank(hosts);
+  std::vector<const RankExit*> rows;
+  std::int64_t user = 0;
+  std::int64_t system = 0;
+  for (const auto& [rank, exit] : exits) {
+    rows.push_back(&exit);
+    user += exit.user_time_us;
+    system += exit.system_time_us;
+  }
+  const std::size_t all = rows.size();
+  if (all > kMostRows) {
+    std::stable_sort(rows.begin(), rows.end(), [](const RankExit* a, const RankExit* b) {
+      return a->max_rss_bytes > b->max_rss_bytes;
+    });
+    rows.resize(kMostRows);
+  }
+  std::string out = "  rank   host              peak memory  user        system      ended by\n";
+  for (const RankExit* exit : rows) {
+    const auto name = names.find(exit->rank);
+    char line[160];
+    std::snprintf(line, sizeof line, "  %-6d %-17s %-12s %-11s %-11s ", exit->rank,
+                  name == names.end() ? "?" : name->second.c_str(),
+                  bytes_text(exit->max_rss_bytes).c_str(), seconds(exit->user_time_us).c_str(),
+                  seconds(exit->system_time_us).c_str());
+    out += line + how(*exit) + "\n";
+  }
+  if (all > rows.size()) {
+    out += "  and " + std::to_string(all - rows.size()) + " ranks that took less memory\n";
+  }
+  return out + "  all    user " + seconds(user) + ", system " + seconds(system) + "\n";
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,26 @@
+// How the ranks of a job ended and what they used, as text.  [pure]
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/plan/plan.h"
+#include "launcher/protocol/messages.h"
+
+namespace hora::launcher {
+
+// "0-3,7": numbers in order, runs drawn together.
+std::string number_ranges(const std::vector<int>& numbers);
+
+// One line per way to end: "exit code 0: ranks 0-2", "SIGTERM, ended by us: ranks 4-7".
+std::string exit_table(const std::map<int, RankExit>& exits);
+
+// One line per rank: peak memory, CPU time. Of many ranks the largest ones, and the sum.
+std::string resource_usage_text(const std::map<int, RankExit>& exits,
+                                const std::vector<HostPlan>& hosts);
+
+// "1.2 GiB"
+std::string bytes_text(std::int64_t bytes);
+
+}  // namespace hora::launcher

@@ -1,0 +1,55 @@
+#include "rendezvous/os/out_of_resources.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <system_error>
+
+namespace hora::os {
+
+namespace {
+
+const char* program = "";
+int last_code = 1;
+
+void say(const char* text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+[[noreturn]] void end(const char* why) {
+  say(program);
+  say(": error: ");
+  say(why);
+  say("\n");
+  ::_exit(last_code);
+}
+
+[[noreturn]] void on_no_memory() { end("no memory is left (the machine's, or that of ulimit -v)"); }
+
+// Of the exceptions that nobody catches, what std::thread throws is no mistake of ours.
+[[noreturn]] void on_terminate() {
+  if (const auto problem = std::current_exception()) {
+    try {
+      std::rethrow_exception(problem);
+    } catch (const std::system_error&) {
+      end("no thread can be started (the machine's limit, or that of ulimit -u)");
+    } catch (...) {
+      std::abort();
+    }
+  }
+  std::abort();
+}
+
+}  // namespace
+
+void exit_when_out_of_resources(const char* name, int exit_code) {
+  program = name;
+  last_code = exit_code;
+  std::set_new_handler(on_no_memory);
+  std::set_terminate(on_terminate);
+}
+
+}  // namespace hora::os

@@ -1,0 +1,298 @@
+// Small operations that come again one at a time go through the fast path, by which the ranks
+// agree without rank 0. Whatever else happens meanwhile, the results and the errors are those of
+// any other operation.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "calls.h"
+#include "ranks.h"
+#include "tensors.h"
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::test;
+using collectives::Communicator;
+
+namespace {
+
+std::uint64_t runs_of(const Communicator& communicator) {
+  return communicator.engine().fast_path_runs();
+}
+
+void run_all(const WorldOptions& options, const RankBody& body) {
+  for (const std::string& failure : run_ranks(options, body)) CHECK(failure == "");
+}
+
+using Hosts = std::vector<std::string>;
+
+WorldOptions world_of(int size, Hosts hosts = {}) {
+  WorldOptions options;
+  options.size = size;
+  options.hosts = std::move(hosts);
+  return options;
+}
+
+// On one host, and where a rank leads alone or others.
+WorldOptions world_of_three() {
+  return world_of(3, GENERATE(Hosts{}, Hosts{"a", "b", "b"}, Hosts{"a", "b", "c"}));
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+// One allreduce, checked.
+void reduce(Communicator& communicator, const std::string& name, std::int64_t rows, int seed,
+            hora_dtype dtype = HORA_INT32) {
+  Tensor tensor(dtype, {rows});
+  fill(tensor, rank_of(communicator), seed);
+  Call(communicator, reduce_request(name.c_str(), tensor, tensor)).finish();
+  const std::vector<int> ranks = all_ranks(size_of(communicator));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const double expected = reduced(dtype, HORA_SUM, ranks, seed + i);
+    if (tensor.get(i) != expected) check(false, difference(name, i, tensor.get(i), expected));
+  }
+}
+
+// One allgather of a few rows, other ones on each rank, checked.
+void gather(Communicator& communicator, const std::string& name, int seed) {
+  const auto rows_of = [](int rank) { return std::int64_t{rank % 3}; };
+  Tensor input(HORA_FLOAT64, {rows_of(rank_of(communicator)), 2});
+  fill(input, rank_of(communicator), seed);
+  Call call(communicator, result_request(HORA_ALLGATHER, name.c_str(), input));
+  call.finish();
+  std::int64_t at = 0;
+  for (const int rank : all_ranks(size_of(communicator))) {
+    for (std::int64_t i = 0; i < rows_of(rank) * 2; ++i, ++at) {
+      const double found = read_element(call.operation()->result.data(), HORA_FLOAT64, at);
+      const double expected = value_at(HORA_FLOAT64, rank, seed + i);
+      if (found != expected) check(false, difference(name, at, found, expected));
+    }
+  }
+  check(call.operation()->result_shape.front() * 2 == at, "the number of rows");
+}
+
+}  // namespace
+
+TEST_CASE("fast path: repeated small operations need no word from rank 0") {
+  const Hosts hosts = GENERATE(Hosts(2), Hosts(3), Hosts(5), Hosts{"a", "b"}, Hosts{"a", "b", "a"},
+                               Hosts{"a", "b", "c"}, Hosts{"a", "a", "b", "c", "c"},
+                               Hosts{"a", "b", "c", "d", "e"}, Hosts{"a", "b", "c", "d"});
+  const auto size = static_cast<int>(hosts.size());
+  {
+    INFO("hosts " << size << " " << hosts.back());
+    run_all(world_of(size, hosts.front().empty() ? Hosts{} : hosts),
+            [](Communicator& communicator) {
+              for (int i = 0; i < 50; ++i) {
+                reduce(communicator, "int", 11, i);
+                reduce(communicator, "empty", 0, i);
+                if (i % 10 == 0) reduce(communicator, "large", 40'000, i);  // does not fit
+                reduce(communicator, "float", 500, i, HORA_FLOAT32);
+                Tensor scaled(HORA_FLOAT32, {20});
+                fill(scaled, rank_of(communicator), i);
+                Tensor out(HORA_FLOAT32, {20});
+                hora_request request = reduce_request("scaled", scaled, out, HORA_AVERAGE);
+                request.prescale = 2;
+                request.postscale = 8;
+                Call(communicator, request).finish();
+                for (std::int64_t k = 0; k < 20; ++k) {
+                  const double sum =
+                      reduced(HORA_FLOAT32, HORA_SUM, all_ranks(size_of(communicator)), i + k);
+                  const auto expected = static_cast<float>(16 * sum / size_of(communicator));
+                  check(std::abs(out.get(k) - expected) < 1e-3,
+                        difference("scaled", k, out.get(k), expected));
+                }
+                Tensor told(HORA_INT64, {3});
+                fill(told, rank_of(communicator), i);
+                Call(communicator, broadcast_request("told", told, told, size_of(communicator) - 1))
+                    .finish();
+                for (std::int64_t k = 0; k < 3; ++k) {
+                  const double expected = value_at(HORA_INT64, size_of(communicator) - 1, i + k);
+                  check(told.get(k) == expected, difference("told", k, told.get(k), expected));
+                }
+                gather(communicator, "rows", i);
+                Call(communicator, bare_request(HORA_BARRIER)).finish();
+              }
+              // Of 350, those that fit and were not the first of their name: but for the few that a
+              // rank sent to rank 0 because another was late.
+              check(runs_of(communicator) > 100,
+                    std::to_string(runs_of(communicator)) + " by the fast path");
+            });
+  }
+}
+
+TEST_CASE("fast path: without a cache, or with another backend, nothing goes that way") {
+  WorldOptions options = world_of(2);
+  SECTION("cache") { options.cache_capacity = 0; }
+  SECTION("backend") {
+    const auto usable = collectives::usable_backends({});
+    if (std::count(usable.begin(), usable.end(), "gloo") == 0) return;
+    options.backends = "gloo";
+  }
+  run_all(options, [](Communicator& communicator) {
+    for (int i = 0; i < 5; ++i) reduce(communicator, "tensor", 4, i);
+    check(runs_of(communicator) == 0, "the fast path was used");
+  });
+}
+
+TEST_CASE("fast path: an operation that changes is a mismatch as ever, and the job goes on") {
+  run_all(world_of_three(), [](Communicator& communicator) {
+    for (int round = 0; round < 5; ++round) {
+      for (int i = 0; i < 4; ++i) reduce(communicator, "tensor", 6, i);
+      const std::int64_t rows = rank_of(communicator) == 1 ? 7 : 6;
+      Tensor tensor(HORA_INT32, {rows});
+      Call call(communicator, reduce_request("tensor", tensor, tensor));
+      check(call.wait() == HORA_MISMATCH, "no mismatch: " + call.error());
+      check(call.error().find("rank 1 has [7]") != std::string::npos, call.error());
+    }
+  });
+}
+
+TEST_CASE("fast path: ranks that come with different operations first find together") {
+  run_all(world_of_three(), [](Communicator& communicator) {
+    for (int i = 0; i < 4; ++i) {
+      reduce(communicator, "a", 5, i);
+      reduce(communicator, "b", 5, i);
+    }
+    // Two operations of two threads; each rank begins with another one.
+    for (int i = 0; i < 40; ++i) {
+      std::string failure;
+      const bool b_first = rank_of(communicator) == i % 3;
+      std::thread other([&] {
+        try {
+          reduce(communicator, b_first ? "b" : "a", 5, i);
+        } catch (const std::exception& thrown) {
+          failure = thrown.what();
+        }
+      });
+      reduce(communicator, b_first ? "a" : "b", 5, i);
+      other.join();
+      check(failure.empty(), failure);
+    }
+  });
+}
+
+TEST_CASE("fast path: a rank that has joined, or is in another set's operation, holds up nobody") {
+  WorldOptions options = world_of_three();
+  options.process_sets = {{0, 2}};
+  run_all(options, [](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    for (int round = 0; round < 10; ++round) {
+      for (int i = 0; i < 3; ++i) reduce(communicator, "all", 9, i);
+      if (rank != 1) {
+        Tensor tensor(HORA_INT32, {5});
+        fill(tensor, rank, round);
+        hora_request request = reduce_request("some", tensor, tensor);
+        request.process_set = 1;
+        Call(communicator, request).finish();
+      }
+      // Rank 1 joins at once, the others one allreduce later.
+      if (rank != 1) {
+        Tensor tensor(HORA_INT32, {9});
+        fill(tensor, rank, round);
+        Call(communicator, reduce_request("all", tensor, tensor)).finish();
+        for (std::int64_t i = 0; i < 9; ++i) {
+          const double expected = reduced(HORA_INT32, HORA_SUM, {0, 2}, round + i);
+          check(tensor.get(i) == expected, difference("all", i, tensor.get(i), expected));
+        }
+      }
+      Call(communicator, bare_request(HORA_JOIN)).finish();
+    }
+  });
+}
+
+TEST_CASE("fast path: one rank comes late, or ends the job instead") {
+  run_all(world_of_three(), [](Communicator& communicator) {
+    for (int i = 0; i < 3; ++i) reduce(communicator, "tensor", 6, i);
+    // Longer than the others wait before they ask rank 0.
+    SharedCounter waiting(communicator);
+    Tensor tensor(HORA_INT32, {6});
+    fill(tensor, rank_of(communicator), 9);
+    if (rank_of(communicator) == 1) {
+      const Deadline deadline = Clock::now() + std::chrono::minutes(1);
+      while (waiting.value() < 2 && Clock::now() < deadline) std::this_thread::yield();
+      reduce(communicator, "tensor", 6, 9);
+    } else {
+      Call call(communicator, reduce_request("tensor", tensor, tensor));
+      check(!communicator.wait(*call.operation(), Clock::now() + std::chrono::milliseconds(300)),
+            "done without rank 1");
+      ++waiting.value();
+      call.finish();
+    }
+    reduce(communicator, "tensor", 6, 10);
+    if (rank_of(communicator) == 1) return communicator.leave();
+    Call never(communicator, reduce_request("tensor", tensor, tensor));
+    check(never.wait() == HORA_ABORTED, "not aborted");
+    check(never.error().find("rank 1") != std::string::npos, never.error());
+  });
+}
+
+TEST_CASE("fast path: threads that take turns, in any order, with everything else going on") {
+  WorldOptions options = world_of(4, GENERATE(Hosts{}, Hosts{"a", "a", "b", "b"}));
+  options.cache_capacity = GENERATE(3, 1024);
+  run_all(options, [](Communicator& communicator) {
+    constexpr int kThreads = 3;
+    std::vector<std::string> failures(kThreads);
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        try {
+          std::mt19937 random(static_cast<unsigned>(thread));  // the same on every rank
+          for (int i = 0; i < 150; ++i) {
+            const std::string name = std::to_string(thread) + "." + std::to_string(random() % 3);
+            const unsigned kind = random() % 12;
+            // Now and then it has another shape than before, or does not fit.
+            const std::int64_t rows = kind == 0 ? 40'000 : kind == 1 ? i : 32;
+            reduce(communicator, name, rows, i);
+          }
+        } catch (const std::exception& thrown) {
+          failures[static_cast<std::size_t>(thread)] = thrown.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& failure : failures) check(failure.empty(), failure);
+  });
+}
+
+TEST_CASE("fast path: the same bits as by rank 0") {
+  // Numbers whose sum depends on the order in which they are added.
+  const auto input_of = [](int rank, int seed) {
+    std::mt19937 random(static_cast<unsigned>(100 * rank + seed));
+    std::uniform_real_distribution<float> exponent(-20, 20);
+    std::vector<float> values(97);
+    for (float& value : values) value = std::exp2(exponent(random)) - 1.0F;
+    return values;
+  };
+  WorldOptions options;
+  options.hosts = GENERATE(Hosts{"a", "b", "c"}, Hosts{"a", "a", "a", "b", "b", "c"});
+  options.size = static_cast<int>(options.hosts.size());
+  std::vector<std::vector<float>> found[2];
+  for (const int way : {0, 1}) {
+    options.cache_capacity = way == 0 ? 0 : 1024;
+    run_all(options, [&](Communicator& communicator) {
+      for (int i = 0; i < 12; ++i) {
+        const std::vector<float> values = input_of(rank_of(communicator), i);
+        Tensor tensor(HORA_FLOAT32, {97});
+        std::memcpy(tensor.data(), values.data(), values.size() * sizeof(float));
+        hora_request request = reduce_request("x", tensor, tensor, HORA_AVERAGE);
+        request.prescale = 3;
+        Call(communicator, request).finish();
+        if (rank_of(communicator) != 0) continue;
+        const auto* const first = static_cast<const float*>(tensor.data());
+        found[way].emplace_back(first, first + values.size());
+      }
+      check((runs_of(communicator) > 0) == (way == 1), "the other way");
+    });
+  }
+  REQUIRE(found[0].size() == found[1].size());
+  for (std::size_t i = 0; i < found[0].size(); ++i) {
+    CHECK(std::memcmp(found[0][i].data(), found[1][i].data(), 97 * sizeof(float)) == 0);
+  }
+}

@@ -1,0 +1,179 @@
+"""A job that hangs: where its ranks stand, as a table and as merged stacks."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import jobs
+import pytest
+
+
+def check_stacks(text):
+    """Three ranks wait, one stands elsewhere: two groups, the lonely one first."""
+    lonely = text.index("  rank 1:")
+    many = text.index("  ranks 0,2,3:") if "  ranks 0,2,3:" in text else text.index("  ranks 0,2-3:")
+    assert lonely < many, text
+    assert "in loses_its_way" in text[lonely:many] and "in waits_for_the_others" in text[many:], text
+    assert text.count("in waits_for_the_others") == 1, text
+
+
+def test_sigquit_shows_stacks_and_the_job_goes_on(horarun, shared):
+    job = horarun.start("-np", 4, "python3", f"{shared}/hang.py")
+    job.read_until("ready", 4)
+    job.send_signal(signal.SIGQUIT)
+    err = read_until(job, "in waits_for_the_others")
+    check_stacks(err)
+    assert "where the ranks stand (SIGQUIT)" in err and "python3" in err
+    assert job.process.poll() is None
+    job.send_signal(signal.SIGTERM)
+    job.finish().expect(128 + 15)
+
+
+def read_until(job, text, seconds=30):
+    """stderr until `text` was seen; what was read is not in finish()."""
+    seen = bytearray()
+    os.set_blocking(job.process.stderr.fileno(), False)
+
+    def look():
+        seen.extend(job.process.stderr.read1(65536) or b"")
+        return text.encode() in seen if isinstance(text, str) else text.search(seen)
+    try:
+        jobs.wait_until(look, f"{text!r} on stderr; so far {bytes(seen)!r}", seconds)
+    finally:
+        os.set_blocking(job.process.stderr.fileno(), True)
+    return seen.decode(errors="replace")
+
+
+def test_sigquit_during_the_start_shows_where_that_stands(horarun, hosts):
+    two = hosts(2)
+    two.act("freeze", 2)
+    try:
+        job = horarun.start("-H", two.spec(1), "--start-timeout", "60s", "--verbose", "echo", "done")
+        read_until(job, "node2: ssh banner")
+        job.send_signal(signal.SIGQUIT)
+        err = read_until(job, re.compile(rb"does not greet.*\n +try: .*\n"))
+        assert "where the start stands (SIGQUIT)" in err and "node2  ssh banner" in err and "does not greet" in err, err
+    finally:
+        two.act("thaw", 2)
+    assert job.finish().expect(0).text.count("done") == 2
+
+
+def test_a_time_limit_shows_stacks_first(horarun, shared):
+    done = horarun.run("-np", 4, "--timeout", "3s", "--grace", "1s", "python3", f"{shared}/hang.py").expect(124)
+    check_stacks(done.messages)
+    assert "(--timeout)" in done.messages and "E_TIMEOUT" in done.messages
+    assert done.messages.index("where the ranks stand") < done.messages.index("E_TIMEOUT")
+
+
+@pytest.mark.parametrize("policy, code", [("warn", 143), ("dump", 143), ("kill", 124)])
+def test_a_stall(horarun, shared, policy, code):
+    job = horarun.start("-np", 4, "--on-stall", policy, "--stall-after", "1500ms", "--grace", "1s", "python3",
+                        f"{shared}/hang.py")
+    job.read_until("ready", 4)
+    if policy != "kill":
+        err = read_until(job, "no rank has written" if policy == "warn" else "in waits_for_the_others")
+        job.send_signal(signal.SIGTERM)
+        done = job.finish().expect(code)
+        err += done.messages
+    else:
+        err = job.finish().expect(code).messages
+        assert "E_STALLED" in err
+    assert "no rank has written anything or ended a collective for 1 s" in err
+    if policy == "warn":
+        assert "where the ranks stand" not in err
+    else:
+        check_stacks(err)
+
+
+def test_on_hosts_one_of_which_is_frozen(horarun, hosts, shared):
+    four = hosts(4)
+    job = horarun.start("-H", four.spec(1), "--json", "--lease", "20s", "python3", f"{shared}/hang.py")
+    job.read_until("ready", 4)
+    four.act("freeze", 3)
+    try:
+        job.send_signal(signal.SIGQUIT)
+        err = read_until(job, '"event":"hang report"')
+    finally:
+        four.act("thaw", 3)
+    (event,) = [json.loads(line) for line in err.splitlines() if '"event":"hang report"' in line]
+    assert "host node3 did not answer" in event["text"] and "in loses_its_way" in event["text"], event["text"]
+    job.send_signal(signal.SIGTERM)
+    job.finish().expect(143)
+
+
+STANDS_ELSEWHERE = """\
+import sys, threading
+import numpy as np
+import hora.numpy as hvd
+hvd.init()
+hvd.allreduce(np.ones(4), name='before')
+print('ready', flush=True)
+def stands_elsewhere():
+    sys.stdin.readline()
+if hvd.rank() == 1: stands_elsewhere()
+hvd.allreduce(np.ones(4), name='late')
+print('through', flush=True)
+"""
+
+
+def test_who_waits_for_whom_and_native_stacks(horarun, tmp_path):
+    pytest.importorskip("numpy", reason="the program uses hora.numpy")
+    (tmp_path / "program.py").write_text(STANDS_ELSEWHERE)
+    job = horarun.start("-np", 3, "--json", "--stdin", "all", sys.executable, str(tmp_path / "program.py"),
+                        stdin=subprocess.PIPE)
+    job.read_until("ready", 3)
+    err = ""
+    # The others may not have come to their operation yet when they are asked for the first time.
+    for _ in range(20):
+        job.send_signal(signal.SIGQUIT)
+        lines = read_until(job, re.compile(rb'"event":"hang report".*\n')).splitlines()
+        (err,) = [json.loads(line)["text"] for line in lines if '"event":"hang report"' in line]
+        if re.search(r"^  0,2 ", err, re.M):
+            break
+    # The row of who is waited for comes first, and the others' says whom they wait for.
+    late = re.search(r"^  1 +no collective; its last was allreduce '\S*before' .* s +(\d+\.\d s) +-$", err, re.M)
+    wait = re.search(r"^  0,2 +allreduce '\S*late' +\d+\.\d s +- +rank 1$", err, re.M)
+    assert late and wait and late.start() < wait.start(), err
+    # Native frames and those of Python in one stack; the runtime's own thread has a name and names.
+    lonely = err[err.index("  rank 1:"):]
+    assert re.search(r"  at \S*read\S* \(libc\S*\)\n(.*\n)*?.*in stands_elsewhere", lonely), err
+    assert "Thread hora-runtime" in err and "  at hora::collectives::" in err, err
+    job.finish(input=b"\n").expect(0)  # the signals have disturbed nobody
+
+
+def test_programs_that_are_no_python_have_a_row(horarun):
+    job = horarun.start("-np", 2, "sh", "-c", "echo ready; sleep 300")
+    job.read_until("ready", 2)
+    job.send_signal(signal.SIGQUIT)
+    err = read_until(job, "no stacks from")
+    assert "ranks 0,1" in err and len(re.findall(r" sh +[RSD]\b", err)) == 2, err
+    job.send_signal(signal.SIGTERM)
+    job.finish().expect(143)
+
+
+def test_a_sitecustomize_of_the_environment_still_runs(horarun, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.from_site = 42\n")
+    done = horarun.run("-np", 1, "python3", "-c", "print(from_site)", env={"PYTHONPATH": str(tmp_path)}).expect(0)
+    assert done.ranks() == {0: ["42"]}
+
+
+WORKS_IN_SILENCE = """\
+import time
+import numpy as np
+import hora.numpy as hvd
+hvd.init()
+end = time.monotonic() + 4
+# Every rank stops at the same step: the slowest one's clock decides.
+while hvd.allreduce(np.array([time.monotonic() < end]), op=hvd.Min)[0]:
+    time.sleep(0.05)
+"""
+
+
+def test_a_job_that_says_nothing_and_works_is_not_stalled(horarun, tmp_path):
+    pytest.importorskip("numpy", reason="the program uses hora.numpy")
+    (tmp_path / "program.py").write_text(WORKS_IN_SILENCE)
+    done = horarun.run("-np", 2, "--on-stall", "kill", "--stall-after", "2500ms", sys.executable,
+                       str(tmp_path / "program.py")).expect(0)
+    assert "no rank has written" not in done.messages, done

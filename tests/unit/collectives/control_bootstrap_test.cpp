@@ -1,0 +1,232 @@
+// Rank 0's door: strangers on the network neither get in, nor keep the ranks out, nor cost memory.
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/control/frame_buffer.h"
+#include "collectives/control/handshake.h"
+#include "collectives/control/tcp_control.h"
+#include "collectives/negotiation/wire.h"
+#include "rendezvous/net/socket.h"
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::collectives;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+
+Deadline in(std::chrono::milliseconds time) { return Clock::now() + time; }
+
+ControlIdentity identity(int rank, int size, std::string token = "the token of this job") {
+  return {rank, size, "job", std::move(token), "rank_info of " + std::to_string(rank)};
+}
+
+// Rank 0 of `size`, waiting at its door in a thread.
+struct Coordinator {
+  explicit Coordinator(int size, std::chrono::milliseconds patience = kPatience) {
+    auto listener = open_control_listener(*parse_ip_address("127.0.0.1"));
+    REQUIRE(listener);
+    where = *net::local_endpoint(listener->get());
+    thread = std::thread([this, size, patience, fd = std::move(*listener)]() mutable {
+      const ControlIdentity self = identity(0, size);
+      result.emplace(gather_workers(std::move(fd), self, in(patience)));
+    });
+  }
+  ~Coordinator() {
+    if (thread.joinable()) thread.join();
+  }
+  Result<ControlWorld>& join() {
+    thread.join();
+    return *result;
+  }
+  Endpoint where;
+  std::thread thread;
+  std::optional<Result<ControlWorld>> result;
+};
+
+os::Fd stranger(const Endpoint& where) {
+  auto socket = net::connect_tcp(where, in(kPatience));
+  REQUIRE(socket);
+  return std::move(*socket);
+}
+
+std::string hello(int rank, int size, std::string_view nonce) {
+  WireWriter out;
+  out.u8(1);
+  out.text("hora control");
+  out.varint(1);
+  out.text("job");
+  out.integer(rank);
+  out.integer(size);
+  out.text(nonce);
+  std::string frame;
+  append_frame(frame, out.take());
+  return frame;
+}
+
+// What the far side says until it hangs up.
+std::string hear_all(int fd) {
+  std::string heard;
+  char chunk[4096];
+  while (true) {
+    auto count = net::receive_some(fd, chunk, sizeof chunk, in(kPatience));
+    if (!count || *count == 0) return heard;
+    heard.append(chunk, *count);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a meeting that cannot be any more is given up before its time") {
+  auto listener = open_control_listener(*hora::parse_ip_address("127.0.0.1"));
+  REQUIRE(listener);
+  int asked = 0;
+  const auto world =
+      gather_workers(std::move(*listener), ControlIdentity{0, 2, "job", "token", ""},
+                     hora::Clock::now() + std::chrono::hours(1), [&asked] { return ++asked == 2; });
+  REQUIRE(!world);
+  CHECK(world.error().code == hora::ErrorCode::kUnavailable);
+  CHECK(asked == 2);
+}
+
+TEST_CASE("a process without the token is refused, and the job goes on") {
+  Coordinator zero(2);
+  const ControlIdentity wrong = identity(1, 2, "another token");
+  const auto intruder = join_coordinator(zero.where, wrong, in(kPatience));
+  REQUIRE(!intruder);
+  CHECK(intruder.error().message.find("token") != std::string::npos);
+  const ControlIdentity right = identity(1, 2);
+  CHECK(join_coordinator(zero.where, right, in(kPatience)));
+  CHECK(zero.join());
+}
+
+TEST_CASE("what a rank said once opens no door a second time") {
+  // The words of a rank that was let in, as one who listens on the network has them.
+  std::string said;
+  {
+    Coordinator zero(2);
+    os::Fd rank = stranger(zero.where);
+    const std::string nonce(16, 'n');
+    const std::string first = hello(1, 2, nonce);
+    REQUIRE(net::send_all(rank.get(), first, in(kPatience)));
+    FrameBuffer buffer;
+    std::optional<std::string> challenge;
+    char chunk[4096];
+    while (!(challenge = buffer.next())) {
+      auto count = net::receive_some(rank.get(), chunk, sizeof chunk, in(kPatience));
+      REQUIRE(count);
+      REQUIRE(*count > 0);
+      buffer.append({chunk, *count});
+    }
+    WireReader in_challenge(*challenge);
+    REQUIRE(in_challenge.u8() == 2);
+    const std::string their_nonce = in_challenge.text();
+    WireWriter proof;
+    proof.u8(3);
+    proof.text(handshake_proof("the token of this job", "worker", nonce, their_nonce, 1));
+    proof.text("rank_info");
+    std::string second;
+    append_frame(second, proof.take());
+    REQUIRE(net::send_all(rank.get(), second, in(kPatience)));
+    CHECK(zero.join());
+    said = first + second;
+  }
+  Coordinator zero(2);
+  os::Fd replay = stranger(zero.where);
+  REQUIRE(net::send_all(replay.get(), said, in(kPatience)));
+  CHECK(hear_all(replay.get()).find("token is wrong") != std::string::npos);
+  const ControlIdentity right = identity(1, 2);
+  CHECK(join_coordinator(zero.where, right, in(kPatience)));
+  CHECK(zero.join());
+}
+
+TEST_CASE("hundreds of silent strangers do not keep a rank out") {
+  Coordinator zero(2);
+  std::vector<os::Fd> crowd;
+  for (int i = 0; i < 400; ++i) crowd.push_back(stranger(zero.where));
+  // There is no room for so many: the first has been sent away.
+  char byte = 0;
+  const auto end = net::receive_some(crowd.front().get(), &byte, 1, in(kPatience));
+  CHECK((end ? *end == 0 : end.error().code != ErrorCode::kTimedOut));
+  const ControlIdentity right = identity(1, 2);
+  CHECK(join_coordinator(zero.where, right, in(kPatience)));
+  CHECK(zero.join());
+}
+
+// In a process of its own, which has few descriptors.
+TEST_CASE("strangers that take the last descriptor are sent away") {
+  auto listener = open_control_listener(*parse_ip_address("127.0.0.1"));
+  REQUIRE(listener);
+  const Endpoint where = *net::local_endpoint(listener->get());
+  const pid_t zero = ::fork();
+  REQUIRE(zero >= 0);
+  if (zero == 0) {
+    rlimit few{};
+    ::getrlimit(RLIMIT_NOFILE, &few);
+    few.rlim_cur = static_cast<rlim_t>(listener->get()) + 12;
+    const bool limited = ::setrlimit(RLIMIT_NOFILE, &few) == 0;
+    const ControlIdentity self = identity(0, 2);
+    ::_exit(limited && gather_workers(std::move(*listener), self, in(kPatience)) ? 0 : 1);
+  }
+  listener->reset();
+  std::vector<os::Fd> crowd;
+  for (int i = 0; i < 60; ++i) crowd.push_back(stranger(where));
+  const ControlIdentity right = identity(1, 2);
+  CHECK(join_coordinator(where, right, in(kPatience)));
+  int status = -1;
+  REQUIRE(::waitpid(zero, &status, 0) == zero);
+  CHECK(status == 0);
+}
+
+TEST_CASE("rank 0 hangs up on what is no rank, and on more than a greeting") {
+  Coordinator zero(2);
+  for (const std::string& words :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(64, '\0'),
+        std::string("\xff\xff\xff\x7f"), hello(7, 2, std::string(16, 'n')), hello(1, 2, "short"),
+        std::string("\x01\x20\x00\x00", 4) + std::string(1 << 20, 'x')}) {
+    os::Fd socket = stranger(zero.where);
+    (void)net::send_all(socket.get(), words, in(kPatience));  // it may hang up before all is sent
+    ::shutdown(socket.get(), SHUT_WR);
+    CHECK(hear_all(socket.get()).find("proof") == std::string::npos);
+  }
+  const ControlIdentity right = identity(1, 2);
+  CHECK(join_coordinator(zero.where, right, in(kPatience)));
+  CHECK(zero.join());
+}
+
+TEST_CASE("a rank does not talk to a coordinator that cannot prove the token") {
+  auto listener = net::listen_tcp({*parse_ip_address("127.0.0.1"), 0});
+  REQUIRE(listener);
+  const Endpoint where = *net::local_endpoint(listener->get());
+  std::string heard;
+  std::thread impostor([fd = listener->get(), &heard] {
+    std::optional<net::Accepted> accepted;
+    while (!accepted) {
+      auto got = net::accept_tcp(fd);
+      if (!got) return;
+      if (*got) accepted = std::move(**got);
+    }
+    WireWriter out;
+    out.u8(2);
+    out.text(std::string(16, 'c'));
+    out.text(std::string(32, 'p'));
+    std::string frame;
+    append_frame(frame, out.take());
+    (void)net::send_all(accepted->fd.get(), frame, in(kPatience));
+    heard = hear_all(accepted->fd.get());
+  });
+  const ControlIdentity self = identity(1, 2);
+  const auto joined = join_coordinator(where, self, in(kPatience));
+  impostor.join();
+  REQUIRE(!joined);
+  CHECK(joined.error().message.find("does not know the job token") != std::string::npos);
+  CHECK(heard.find("hora control") != std::string::npos);
+  CHECK(heard.find("rank_info of") == std::string::npos);  // it got the hello alone
+}

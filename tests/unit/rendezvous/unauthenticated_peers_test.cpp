@@ -1,0 +1,71 @@
+#include "rendezvous/unauthenticated_peers.h"
+
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::rendezvous;
+
+namespace {
+
+IpAddress address(std::string_view text) { return *parse_ip_address(text); }
+
+}  // namespace
+
+TEST_CASE("strangers: of one address the oldest goes first") {
+  UnauthenticatedPeers strangers;
+  CHECK_FALSE(strangers.first_to_go());
+  for (const UnauthenticatedPeers::Id id : {7, 5, 9}) strangers.add(id, address("10.0.0.1"));
+  CHECK(strangers.size() == 3);
+  CHECK(strangers.first_to_go() == 5);
+  strangers.remove(5, address("10.0.0.1"));
+  CHECK(strangers.first_to_go() == 7);
+}
+
+TEST_CASE("strangers: one of the address that most are from goes first, be others older") {
+  UnauthenticatedPeers strangers;
+  strangers.add(1, address("10.0.0.1"));
+  strangers.add(2, address("10.0.0.1"));
+  for (UnauthenticatedPeers::Id id = 3; id < 6; ++id) strangers.add(id, address("fe80::1"));
+  CHECK(strangers.first_to_go() == 3);
+  strangers.remove(3, address("fe80::1"));
+  CHECK(strangers.first_to_go() == 1);  // as many from each: the oldest
+}
+
+TEST_CASE("strangers: each is counted once, and who is not there is not taken away") {
+  UnauthenticatedPeers strangers;
+  strangers.add(1, address("10.0.0.1"));
+  strangers.add(1, address("10.0.0.1"));
+  CHECK(strangers.size() == 1);
+  strangers.remove(1, address("10.0.0.2"));
+  strangers.remove(2, address("10.0.0.1"));
+  CHECK(strangers.size() == 1);
+  strangers.remove(1, address("10.0.0.1"));
+  CHECK(strangers.size() == 0);
+  CHECK_FALSE(strangers.first_to_go());
+}
+
+TEST_CASE("strangers: a host's ranks stay, however many come from elsewhere") {
+  std::mt19937 random(GENERATE(1, 2, 3));
+  const IpAddress host = address("10.0.0.1");
+  const std::vector<IpAddress> elsewhere = {address("10.0.0.2"), address("10.0.0.3")};
+  constexpr std::size_t kMost = 100;
+  constexpr UnauthenticatedPeers::Id kRanks = 8;
+  UnauthenticatedPeers strangers;
+  for (UnauthenticatedPeers::Id id = 0; id < kRanks; ++id) strangers.add(id, host);
+  std::vector<IpAddress> from(kRanks, host);
+  for (UnauthenticatedPeers::Id id = kRanks; id < 10'000; ++id) {
+    from.push_back(elsewhere[random() % elsewhere.size()]);
+    strangers.add(id, from.back());
+    while (strangers.size() > kMost) {
+      const auto leaving = strangers.first_to_go();
+      REQUIRE(leaving);
+      REQUIRE(*leaving >= kRanks);
+      strangers.remove(*leaving, from[*leaving]);
+    }
+  }
+  CHECK(strangers.size() == kMost);
+}
