@@ -51,7 +51,8 @@ class Runtime {
       const auto describe = reinterpret_cast<const char* (*)()>(dlsym(library, "hora_describe"));
       if (describe == nullptr) return failed("it is not a libhora of this version");
       json out = json::parse(describe(), nullptr, /*allow_exceptions=*/false);
-      if (!out.is_object() || !out.contains("backends")) return failed("it answers no JSON");
+      if (!out.is_object() || !out.contains("backends"))
+        return failed("it does not answer with JSON");
       for (json& row : out["backends"]) row["loads"] = loads(library, row.value("id", ""));
       return out;
     });
@@ -206,7 +207,7 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
   } else if (!fact.built) {
     fact.note = facts.runtime_error.empty() || backend_of(fact.name).empty()
                     ? "found when Hora was built; no part of this version uses it"
-                    : "not known, as the runtime does not load";
+                    : "unknown, because the runtime does not load";
   }
   return fact;
 }

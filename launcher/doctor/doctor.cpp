@@ -333,7 +333,7 @@ void Doctor::on_deadline() {
       const auto& steps = board.steps()[static_cast<std::size_t>(host)];
       const Stage stage = steps.empty() ? Stage::kResolve : steps.back().stage;
       give_up(host, {std::string(failure::kStartTimeout),
-                     "it came no further than '" + std::string(stage_name(stage)) + "' within " +
+                     "it got no further than '" + std::string(stage_name(stage)) + "' within " +
                          std::to_string(spec_.start_timeout.count() / 1000) +
                          " s: " + std::string(stage_advice(stage).cause),
                      "raise --start-timeout if it is only slow"});

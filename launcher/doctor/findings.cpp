@@ -46,8 +46,8 @@ class HostCheck {
     if (host_.failure) return unreachable();
     for (const std::string& what : host_.unanswered) {
       add(Severity::kError, "D_SILENT", "did not answer in time: " + what,
-          "a host that is this slow, or a program there that hangs, stops a job too",
-          "look at its load and its disks; run horarun doctor for this host alone");
+          "a host this slow, or a program that hangs there, blocks a job as well",
+          "check its load and its disks; run horarun doctor for this host alone");
     }
     if (!host_.machine.is_null()) machine();
     if (!host_.software.is_null()) software();
@@ -96,7 +96,7 @@ class HostCheck {
       std::snprintf(text, sizeof text, "its cgroup allows %.1f of %lld CPUs", quota.get<double>(),
                     static_cast<long long>(cpus));
       add(Severity::kWarning, "D_CPU_QUOTA", text,
-          "threads are made for all CPUs and then stopped by the kernel in every period",
+          "libraries create threads for all CPUs, and the kernel throttles them in every period",
           "raise the CPU limit of the container, or set OMP_NUM_THREADS");
     }
     if (host_.slots > cpus && cpus > 0) {
@@ -118,8 +118,8 @@ class HostCheck {
       std::snprintf(text, sizeof text, "a load of %.1f on %lld CPUs", load.get<double>(),
                     static_cast<long long>(cpus));
       add(Severity::kNote, "D_LOAD", text,
-          "somebody else uses the host; its ranks will be the slow ones",
-          "look at it with top, or leave the host out");
+          "other programs use the host; its ranks will be the slow ones",
+          "check it with top, or leave the host out");
     }
   }
 
@@ -129,14 +129,14 @@ class HostCheck {
       add(Severity::kWarning, "D_MEMORY",
           "only " + size_text(available) + " of memory is available",
           "the kernel kills a process when memory runs out",
-          "end what uses it: ps aux --sort=-rss");
+          "stop what uses it: ps aux --sort=-rss");
     }
     const std::int64_t limit = number(fact("cgroup.memory_max"));
     const std::int64_t total = number(fact("memory.total_bytes"));
     if (limit > 0 && total > 0 && limit < total / 2) {
       add(Severity::kNote, "D_MEMORY_LIMIT",
           "its cgroup allows " + size_text(limit) + " of " + size_text(total) + " memory",
-          "beyond that the kernel kills a rank, however much the machine has left",
+          "beyond that the kernel kills a rank, no matter how much memory the machine has left",
           "raise the memory limit of the container or session");
     }
     const std::int64_t shm = number(fact("shm.free_bytes"));
@@ -145,8 +145,8 @@ class HostCheck {
       add(Severity::kWarning, "D_SHM",
           "/dev/shm has " + size_text(shm) + " free of " +
               size_text(number(fact("shm.total_bytes"))),
-          "ranks of a host exchange data there; when it is full they die of SIGBUS or of 'No space "
-          "left on device' (NCCL: 'unhandled system error')",
+          "the ranks of a host exchange data there; when it is full they fail with SIGBUS or 'No "
+          "space left on device' (NCCL: 'unhandled system error')",
           "mount it larger (docker run --shm-size=1g), or remove old files: ls -l /dev/shm");
     }
   }
@@ -163,14 +163,14 @@ class HostCheck {
     if (processes >= 0 && processes < 1024) {
       add(Severity::kWarning, "D_NPROC",
           "at most " + std::to_string(processes) + " processes and threads (ulimit -u)",
-          "frameworks make threads for every CPU; beyond the limit none can be made",
+          "frameworks create threads for every CPU; beyond the limit that fails",
           "raise nproc in /etc/security/limits.conf there");
     }
     const std::int64_t stack = number(fact("limits.stack.soft"));
     if (stack >= 0 && stack < kLeastStack) {
       add(Severity::kWarning, "D_STACK",
           "a stack of at most " + std::to_string(stack / 1024) + " KiB (ulimit -s)",
-          "threads get one of that size, and libraries overrun it: SIGSEGV",
+          "threads get a stack of that size, and libraries overflow it: SIGSEGV",
           "raise stack in /etc/security/limits.conf there; 8192 KiB are usual");
     }
     const std::int64_t locked = number(fact("limits.memlock.soft"));
@@ -185,7 +185,7 @@ class HostCheck {
     if (pids >= 0 && pids < 512) {
       add(Severity::kWarning, "D_PIDS",
           "its cgroup allows " + std::to_string(pids) + " processes and threads",
-          "frameworks make threads for every CPU; beyond the limit none can be made",
+          "frameworks create threads for every CPU; beyond the limit that fails",
           "raise the pids limit of the container");
     }
   }
@@ -196,12 +196,13 @@ class HostCheck {
     const std::int64_t space = number(member(cache, "free_bytes"));
     if (space >= 0 && space < kLeastCache) {
       add(Severity::kWarning, "D_CACHE_SPACE", size_text(space) + " free for the cache, " + path,
-          "the runtime is kept there; without room it is sent anew, or the start fails",
+          "the runtime is cached there; without room it is sent again, or the start fails",
           "free some space; horarun cache clean -H " + host_.name);
     }
     if (number(member(cache, "free_inodes")) == 0) {
-      add(Severity::kError, "D_CACHE_INODES", "no file can be made on the file system of " + path,
-          "its inodes are used up, though bytes may be free",
+      add(Severity::kError, "D_CACHE_INODES",
+          "no file can be created on the file system of " + path,
+          "it has run out of inodes, even if it has free space",
           "remove many small files there: df -i");
     }
     const std::int64_t tmp = number(fact("tmp.free_bytes"));
@@ -216,8 +217,8 @@ class HostCheck {
     const Json& error = member(python, "error");
     if (error.is_string()) {
       add(Severity::kWarning, "D_PYTHON", error.get<std::string>(),
-          "Python programs cannot be started there by that name",
-          "install it, or name the interpreter by a path that every host has");
+          "Python programs cannot be started there under that name",
+          "install it, or give the interpreter's path, which every host must have");
     }
     const Json& imports = member(python, "imports");
     for (const auto& [name, result] : imports.items()) {
@@ -255,7 +256,7 @@ class HostCheck {
     if (users > 0) {
       add(Severity::kNote, "D_GPU_BUSY", std::to_string(users) + " processes use the GPUs",
           "memory and time are shared with them",
-          "look whose they are: nvidia-smi; fuser -v /dev/nvidia*");
+          "find out whose they are: nvidia-smi; fuser -v /dev/nvidia*");
     }
     if (number(member(host_.software, "gpu_processes")) == 0 &&
         held > 1024 * static_cast<std::int64_t>(gpus.size())) {
@@ -284,11 +285,11 @@ class HostCheck {
     if (count < kManyZombies) return;
     const Json& parent = fact("zombies.parent");
     add(Severity::kWarning, "D_ZOMBIES",
-        std::to_string(count) + " processes have ended and nobody has noticed; " +
+        std::to_string(count) + " processes are zombies; " +
             std::to_string(number(member(parent, "children"), 0)) + " are children of " +
             std::to_string(number(member(parent, "pid"), 0)) + " " +
             parent.value("command", std::string()),
-        "each keeps its number, of which there are so many, and one of a GPU may keep its memory",
+        "each keeps its PID, and one that used a GPU may keep GPU memory",
         "restart their parent; a container needs a first process that reaps (docker run --init)");
   }
 
@@ -300,7 +301,7 @@ class HostCheck {
       std::snprintf(text, sizeof text, "its clock is %.1f s %s ours", std::fabs(offset) / 1000,
                     offset > 0 ? "ahead of" : "behind");
       add(Severity::kWarning, "D_CLOCK", text,
-          "logs and timelines do not fit together, and certificates may count as invalid",
+          "logs and timelines do not line up, and certificates may appear invalid",
           "synchronise it: timedatectl set-ntp true");
     }
   }

@@ -64,7 +64,7 @@ void broken_way(const std::string& self, const std::string& other, const Json& a
                    self + " cannot connect to " + other + ": " + error.get<std::string>(),
                    "ranks connect to each other on ports that the system chooses; a firewall or a "
                    "missing route between hosts makes a job hang or fail at its first collective",
-                   "open TCP between the hosts, or name a network that works by "
+                   "allow TCP between the hosts, or select a network that works with "
                    "--network-interfaces; on " +
                        self + ": ping " + other,
                    {}});
@@ -78,9 +78,9 @@ void broken_way(const std::string& self, const std::string& other, const Json& a
         {Severity::kError,
          "D_MTU",
          {self, other},
-         "packets of " + std::to_string(mtu.get<int>()) + " bytes do not pass from " + self +
+         "packets of " + std::to_string(mtu.get<int>()) + " bytes are dropped from " + self +
              " to " + other + ", the largest that does has " + least,
-         "small messages pass and large ones vanish: a job starts and then hangs",
+         "small messages arrive and large ones are lost: a job starts and then hangs",
          "the same MTU on every interface and switch on the way: ip link set DEV mtu " + least,
          {}});
   }
@@ -130,7 +130,7 @@ std::vector<Finding> link_findings(const Examination& examination) {
                      both,
                      pair + text,
                      "a ring is as fast as its slowest link",
-                     "look for errors and the speed: ethtool DEV",
+                     "check errors and link speed: ethtool DEV",
                      {}});
     } else if (links.late(link)) {
       std::snprintf(text, sizeof text,
@@ -140,8 +140,8 @@ std::vector<Finding> link_findings(const Examination& examination) {
                      "D_LATENCY",
                      both,
                      pair + text,
-                     "every small collective waits so long several times",
-                     "look for congestion or a detour: traceroute",
+                     "every small collective waits for several round trips",
+                     "check for congestion or a detour: traceroute",
                      {}});
     }
   }

@@ -20,22 +20,21 @@ struct Row {
 
 constexpr Row kRows[] = {
     {"alone", "D_LIBRARY", "libhora", "every rank on this host will fail in the same way",
-     "if it is not there whole: horarun cache clean -H HOST; else see what the loader misses: "
-     "ldd libhora.so"},
+     "if it is incomplete, run horarun cache clean -H HOST; else see what the loader lacks: ldd "
+     "libhora.so"},
     {"shared_memory", "D_SHARED_MEMORY", "the ranks of this host over shared memory",
      "ranks of one host exchange data in /dev/shm; without it they fall back to TCP, or fail",
-     "look at /dev/shm (df /dev/shm; ls -l /dev/shm) and at limits of memory; "
-     "HORA_BACKENDS=-shm does without"},
+     "check /dev/shm (df /dev/shm; ls -l /dev/shm) and memory limits; HORA_BACKENDS=-shm disables "
+     "the backend"},
     {"tcp", "D_LOOPBACK", "two ranks of this host over Gloo",
      "ranks exchange data over TCP; here it does not even work within the host",
-     "see that the loopback device is up (ip link set lo up) and that no firewall filters "
+     "check that the loopback device is up (ip link set lo up) and that no firewall filters "
      "127.0.0.1"},
     {"mpi", "D_MPI", "MPI", "HOROVOD_CPU_OPERATIONS=mpi, --mpi and mpi4py will fail on this host",
-     "try it there without Hora: mpirun -np 1 true; a library that hangs is often a network that "
-     "it "
-     "looks for (OMPI_MCA_btl=self,tcp)"},
+     "try it there without Hora: mpirun -np 1 true; a library that hangs often probes a network "
+     "(OMPI_MCA_btl=self,tcp)"},
     {"nccl", "D_NCCL", "NCCL", "every rank that has a GPU on this host will fail in the same way",
-     "NCCL_DEBUG=INFO shows what it does; see that driver, CUDA and NCCL fit"},
+     "NCCL_DEBUG=INFO shows what it does; check that driver, CUDA and NCCL match"},
 };
 
 std::string with_host(std::string text, const std::string& host) {
@@ -83,7 +82,7 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
                    {host.name},
                    copy.value("path", std::string()) + " does not work: " + words_of(copy),
                    "a framework that loads it will fail on this host",
-                   "install the package that brought it anew, or remove it",
+                   "reinstall the package that brought it, or remove it",
                    {}});
   }
 }
@@ -91,12 +90,11 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
 // Who is at fault, if that can be told; else all who failed.
 void of_all_hosts(const Json& world, std::vector<Finding>& out) {
   constexpr std::string_view kWhy =
-      "ranks meet at the launcher and then connect to each other, on ports that the system "
-      "chooses; a "
-      "job would end or hang in the same way";
+      "ranks connect to the launcher and then to each other, on ports that the system chooses; a "
+      "job would fail or hang in the same way";
   constexpr std::string_view kFix =
-      "open TCP between the hosts and to the launcher's machine, or name a network that works by "
-      "--network-interfaces";
+      "allow TCP between the hosts and to the launcher's machine, or select a network that works "
+      "with --network-interfaces";
   const auto add = [&](std::vector<std::string> hosts, std::string what) {
     out.push_back({Severity::kError,
                    "D_WORLD",
@@ -126,7 +124,7 @@ void of_all_hosts(const Json& world, std::vector<Finding>& out) {
           std::find(hosts.begin(), hosts.end(), host.get<std::string>()) != hosts.end();
       if (!known) hosts.push_back(host.get<std::string>());
     }
-    return add(hosts, "the others of a job of all hosts have waited for it in vain");
+    return add(hosts, "the other hosts waited for it in vain in a job of all hosts");
   }
   std::vector<std::string> hosts;
   for (const auto& item : failed.items()) hosts.push_back(item.key());

@@ -261,13 +261,13 @@ class Chooser {
   }
 
   Failure no_way_back(std::size_t host) const {
-    std::string message = hosts_[host].name + " has no known way to the launcher's machine";
+    std::string message = hosts_[host].name + " has no known route to the launcher's machine";
     if (!hosts_[host].launcher_seen_as.empty()) {
       message += ": it sees the launcher as " + hosts_[host].launcher_seen_as +
-                 ", which is not an address of that machine: a jump host (ProxyJump) or an address "
+                 ", which is not an address of that machine: a jump host (ProxyJump) or address "
                  "translation is in between";
     } else {
-      message += ": no network in common, and the transport does not tell the address";
+      message += ": no network in common, and the transport does not report the address";
     }
     message += table(launcher_.name, launcher_.interfaces);
     return {std::string(failure::kNetwork), std::move(message),
@@ -301,7 +301,8 @@ class Chooser {
                   hosts_[host].name;
       }
     }
-    if (message.empty()) message = "the hosts have no network over which all of them can talk";
+    if (message.empty())
+      message = "the hosts have no network over which all of them can communicate";
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
       message += "\n  " + hosts_[host].name + ":";
       if (candidates_[host].empty()) message += " no address";

@@ -120,9 +120,9 @@ Result<Command> parse_rendezvous(const Arguments& arguments) {
 Result<Command> parse_completion(const Arguments& arguments) {
   if (arguments.size() != 1) return usage("expected: horarun completion bash|zsh|fish");
   if (arguments[0] == "-h" || arguments[0] == "--help") {
-    return Command(ShowText{
-        "usage: horarun completion bash|zsh|fish\nPrints a script by which that shell completes "
-        "horarun's options, their values and host names.\n"});
+    return Command(
+        ShowText{"usage: horarun completion bash|zsh|fish\nPrints a completion script for "
+                 "horarun's options, their values and host names.\n"});
   }
   auto script = completion_script(arguments[0]);
   if (!script) return std::move(script).error();
@@ -133,10 +133,11 @@ Result<Command> parse_bundle_report(const Arguments& arguments, const ProcessInp
   constexpr std::string_view kExpected =
       "expected: horarun bundle-report RECORD.json -o OUT.json [options of doctor]";
   if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
-    return Command(ShowText{
-        "usage: horarun bundle-report RECORD.json -o OUT.json [options of doctor]\n"
-        "Puts all that is known of a job into one file: its record (--report RECORD.json), what "
-        "doctor\nfinds now on its hosts, the variables that steer it. Secrets are blanked.\n"});
+    return Command(
+        ShowText{"usage: horarun bundle-report RECORD.json -o OUT.json [options of doctor]\n"
+                 "Writes everything known about a job to one file: its record (--report "
+                 "RECORD.json), what doctor\nfinds on its hosts now, and the variables that affect "
+                 "it. Secrets are removed.\n"});
   }
   if (arguments.size() < 3 || arguments[0].empty() || arguments[0][0] == '-' ||
       arguments[1] != "-o" || arguments[2].empty()) {
@@ -176,8 +177,8 @@ Result<Command> parse_explain(const Arguments& arguments) {
   if (arguments.size() > 1) return usage("expected: horarun explain [code]");
   if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
     return Command(
-        ShowText{"usage: horarun explain [code]\nSays what a failure such as E_SSH_AUTH, "
-                 "or an exit code, means and what to do.\n'events': prints the JSON schema of the "
+        ShowText{"usage: horarun explain [code]\nExplains a failure such as E_SSH_AUTH, or an exit "
+                 "code, and what to do about it.\n'events': prints the JSON schema of the "
                  "events of --json.\n"});
   }
   return Command(Explain{arguments.empty() ? "" : arguments[0]});
@@ -197,9 +198,9 @@ Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled)
   if (!looks_like_hosts(word)) return Ok{};
   std::string hosts = values.text("-H");
   while (!hosts.empty() && (hosts.back() == ',' || hosts.back() == ' ')) hosts.pop_back();
-  return usage("'" + word +
-               "' looks like a host, but stands where the program is expected; write " + "-H " +
-               hosts + "," + word + " without blanks, or put -- before a program of that name");
+  return usage("'" + word + "' looks like a host, but the program is expected here; write " +
+               "-H " + hosts + "," + word +
+               " without blanks, or put -- before a program of that name");
 }
 
 Status check_command(const OptionValues& values, const Spelled& spelled) {

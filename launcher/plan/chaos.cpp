@@ -19,8 +19,8 @@ constexpr std::string_view kExample = "such as kill:3@10s or stop:5@20s+3s";
 
 // Linux has no delay that ends with whoever has asked for it.
 constexpr std::string_view kSlow =
-    "there is no slow: a delay of the kernel (tc) would stay on the host if this job were killed; "
-    "as root there: tc qdisc add dev INTERFACE root netem delay 50ms";
+    "slow is not supported: a kernel delay (tc) would stay on the host if this job were killed; as "
+    "root on the host, run: tc qdisc add dev INTERFACE root netem delay 50ms";
 constexpr std::string_view kCutExample = "such as cut:a/b@10s+20s";
 
 Error wrong(std::string_view text, std::size_t offset, std::string_view message) {
@@ -47,7 +47,8 @@ Status parse_times(std::string_view text, std::size_t at, std::size_t end, std::
   if (!time) return time.error();
   act.at = *time;
   if (plus == end) return Ok{};
-  if (!may_last) return wrong(text, plus, "only stop and cut have a duration; this is for good");
+  if (!may_last)
+    return wrong(text, plus, "only stop and cut have a duration; this fault is permanent");
   const auto duration = parse_time(text, plus + 1, end);
   if (!duration) return duration.error();
   act.duration = *duration;

@@ -254,7 +254,7 @@ class LineParser {
       if (c == ']') in_brackets = false;
       if (c == '[' || c == ']' || (in_brackets && c == ',')) continue;
       if (c == '/') {
-        return fail(offset + i, "'/' in a host name; a file of hosts is given with --hostfile");
+        return fail(offset + i, "'/' in a host name; pass a hostfile with --hostfile");
       }
       if (c == '=') return fail(offset + i, "'=' in a host name; expected ':' before the slots");
       if (!is_name_byte(c)) {
@@ -298,7 +298,7 @@ class LineParser {
       skip_blanks();
       if (at_end() || peek() == '#') break;
       const std::size_t key_start = at_;
-      if (peek() == ',') return fail(at_, "expected one host per line; lists are for -H");
+      if (peek() == ',') return fail(at_, "expected one host per line; -H takes lists");
       while (!at_end() && (is_letter(peek()) || peek() == '_' || peek() == '-')) ++at_;
       const std::string_view key = line_.text.substr(key_start, at_ - key_start);
       skip_blanks();
@@ -314,13 +314,13 @@ class LineParser {
       int number = 0;
       if (!parse_number(value, value_start, "the number of slots", number)) return false;
       if (is_slots ? slots_.has_value() : max_slots.has_value()) {
-        return fail(key_start, "the slots of this host are given twice");
+        return fail(key_start, "the slots of this host appear twice");
       }
       if (is_max) max_slots_offset = value_start;
       (is_slots ? slots_ : max_slots) = number;
     }
     if (max_slots && *max_slots < slots_.value_or(1)) {
-      return fail(max_slots_offset, "max_slots is below the slots of this host");
+      return fail(max_slots_offset, "max_slots is less than the slots of this host");
     }
     return true;
   }
@@ -370,7 +370,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view
   }
   if (hosts.empty()) {
     return make_error(ErrorCode::kUsage,
-                      where + ": no host in this file; expected lines such as 'node1 slots=4'");
+                      where + ": this file lists no host; expected lines such as 'node1 slots=4'");
   }
   return hosts.take();
 }

@@ -68,7 +68,8 @@ class Expander {
         const std::size_t last_start = at_;
         const auto last = parse_number();
         if (!last) return;
-        if (*last < span.first) return fail(last_start, "a range counts upwards: 01-64, not 64-01");
+        if (*last < span.first)
+          return fail(last_start, "a range must count upwards: 01-64, not 64-01");
         span.last = *last;
       }
       spans.push_back(span);

@@ -62,17 +62,17 @@ class Planner {
   }
 
   Error not_with_this(const std::string& what) const {
-    return usage(what + " is not possible with --mpi and " +
+    return usage(what + " is not supported with --mpi and " +
                  std::string(mpi_flavour_name(flavour_)));
   }
 
   Status refuse_the_impossible() const {
-    if (!spec_.ship_files.empty()) return usage("--ship is not possible with --mpi");
-    if (spec_.json) return usage("--json is not possible with --mpi: mpirun tells no events");
+    if (!spec_.ship_files.empty()) return usage("--ship is not supported with --mpi");
+    if (spec_.json) return usage("--json is not supported with --mpi");
     for (const Host& host : hosts_) {
       if (!host.user.empty()) {
         return usage("-H: " + quote(format_host(host)) +
-                     ": mpirun takes no user; name it in ~/.ssh/config");
+                     ": mpirun does not accept a user name; set it in ~/.ssh/config");
       }
     }
     if (spec_.stdin_policy == StdinPolicy::kNone && !is_orte(flavour_)) {

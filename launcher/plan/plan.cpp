@@ -115,7 +115,7 @@ Result<std::vector<Host>> settle_gpu_slots(std::vector<Host> hosts, const std::v
     const int count = i < gpus.size() ? gpus[i] : 0;
     if (count <= 0) {
       return make_error(ErrorCode::kUsage, "--slots-per-host auto: host " + hosts[i].name +
-                                               " has no GPU to count; give its slots, such as " +
+                                               " has no GPUs; give its slots, such as " +
                                                format_host(Host{hosts[i].name, hosts[i].user, 4}));
     }
     hosts[i].slots = std::min(count, kMaxSlotsPerHost);

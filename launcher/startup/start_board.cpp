@@ -181,21 +181,20 @@ std::string StartBoard::waterfall() const {
 StageAdvice stage_advice(Stage stage) {
   switch (stage) {
     case Stage::kResolve:
-      return {"the name server has not answered", "getent hosts {host}"};
+      return {"the name server did not answer", "getent hosts {host}"};
     case Stage::kConnect:
       return {"the connection was not answered: the host is down, or a firewall drops the packets",
               "{ssh} -o ConnectTimeout=5 {host} true"};
     case Stage::kBanner:
       return {
-          "the host takes connections, and its ssh server does not greet: it is too busy "
-          "(MaxStartups, many "
-          "logins at one time, load), or it hangs",
+          "the host accepts connections, but its SSH server sends no banner: it is too busy "
+          "(MaxStartups, many logins at once, load), or it hangs",
           "{ssh} -v {host} true"};
     case Stage::kHostKey:
-      return {"its ssh server began to speak and stopped", "{ssh} -v {host} true"};
+      return {"its SSH server sent a banner and then nothing", "{ssh} -v {host} true"};
     case Stage::kAuthenticate:
       return {
-          "its ssh server has not decided about the login: it may wait for a name server or a "
+          "its SSH server has not completed the login: it may wait for a name server or a "
           "directory service",
           "{ssh} -v {host} true"};
     case Stage::kShell:
@@ -205,22 +204,22 @@ StageAdvice stage_advice(Stage stage) {
       return {"the runtime is still on its way: the connection is slow",
               "{ssh} {host} 'df -h ~ /tmp'"};
     case Stage::kAgent:
-      return {"it is ready and waits for the others", ""};
+      return {"it is ready and waiting for the others", ""};
     case Stage::kRoute:
-      return {"it still tries which addresses lead to the other hosts", "horarun doctor -H {host}"};
+      return {"it is still probing addresses of the other hosts", "horarun doctor -H {host}"};
     case Stage::kPrepare:
       return {
-          "it makes ready for its ranks: the working directory may be on a file system that does "
-          "not answer",
+          "it is preparing its ranks: the working directory may be on a file system that does not "
+          "answer",
           "{ssh} {host} 'ls -d .'"};
     case Stage::kReady:
-      return {"it is ready and waits for the others", ""};
+      return {"it is ready and waiting for the others", ""};
     case Stage::kRanks:
       return {"its ranks run", ""};
     case Stage::kRendezvous:
-      return {"its ranks wait for others that have not called hvd.init()", ""};
+      return {"its ranks are waiting for others that have not called hvd.init()", ""};
     case Stage::kFirstCollective:
-      return {"its ranks have met the others and are in no collective, or in the first one", ""};
+      return {"its ranks have joined the others and are in no collective, or in the first one", ""};
     case Stage::kWork:
       return {"its ranks work", ""};
   }

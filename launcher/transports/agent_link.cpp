@@ -267,8 +267,7 @@ void AgentLink::on_need(const BootstrapDialogue::Need& need) {
          "launch from a machine of the same kind as the hosts"});
   }
   if (++needs_ > kMaxNeeds || payload_) {
-    return fail({std::string(failure::kAgent),
-                 options_.host + ": asked for the agent again and again", ""});
+    return fail({std::string(failure::kAgent), options_.host + ": kept requesting the agent", ""});
   }
   report(Stage::kShip, need.directory);
   options_.payload->get(need.gzip,
@@ -303,9 +302,9 @@ void AgentLink::on_greeting() {
     const auto message = decode_hello(std::string_view(greeting_).substr(kFrameHeaderSize, length));
     if (message && !message->agent_sha256.empty() &&
         message->agent_sha256 != options_.image.sha256) {
-      if (!forced_) return restart("it is not the agent that it is named after");
+      if (!forced_) return restart("its hash does not match its name");
       return fail({std::string(failure::kAgent),
-                   options_.host + ": the agent that was sent arrived changed (SHA-256 " +
+                   options_.host + ": the agent was corrupted on the way (SHA-256 " +
                        message->agent_sha256 + ", expected " + options_.image.sha256 + ")",
                    "check that host's memory and disk"});
     }
@@ -371,7 +370,7 @@ void AgentLink::fail_before_start(const RemoteEnd& end) {
   }
   if (state_ == State::kGreeting || dialogue_.asked()) {
     return fail({std::string(failure::kAgent), options_.host + ": the agent did not start: " + how,
-                 "look for a full disk, a security policy or a missing kernel feature there"});
+                 "check for a full disk, a security policy or a missing kernel feature there"});
   }
   // nologin says so and ends with 1; false says nothing.
   const std::string words = remote_words();
@@ -379,7 +378,7 @@ void AgentLink::fail_before_start(const RemoteEnd& end) {
       end.exit_status == 1 && (words.empty() || words.find("not available") != std::string::npos);
   if (no_shell && options_.shell_class == failure::kRemoteShell) {
     return fail({std::string(failure::kNoShell),
-                 options_.host + ": its account has no login shell that starts programs: " + how,
+                 options_.host + ": its account has no usable login shell: " + how,
                  "use another account (-H user@host), or give this one a shell"});
   }
   fail({std::string(options_.shell_class), options_.host + ": the agent was not started: " + how,

@@ -82,7 +82,7 @@ void CommandHost::on_deadline() {
   if (link_.agent_started() || link_.ended()) return;
   if (running_) read_errors();
   const auto said = trim(errors_);
-  fail("'" + command_.front() + "' started no agent in time" +
+  fail("'" + command_.front() + "' did not start an agent in time" +
        (said.empty() ? "" : "; it said: " + quote(said)));
 }
 

@@ -67,8 +67,9 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
   options.observer = observer_;
   options.lost_class = failure::kRsh;
   options.shell_class = failure::kRsh;
-  options.shell_advice = "try the command by hand: " + command_.front() +
-                         " ... must pass stdin and stdout on, unchanged and without a terminal";
+  options.shell_advice =
+      "try the command by hand: " + command_.front() +
+      " ... must pass stdin and stdout through, unchanged and without a terminal";
   os::EventLoop& loop = threads_->loop(0);
   loop.post([this, &loop, theirs, options = std::move(options), host, deadline]() mutable {
     auto made = std::make_unique<CommandHost>(

@@ -60,7 +60,7 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
     return make_error(ErrorCode::kUsage, "--rsh names no command");
   }
   if (host.name.empty() || host.name.front() == '-' || host.user.substr(0, 1) == "-") {
-    return make_error(ErrorCode::kUsage, "a host that --rsh would take for an option: '" +
+    return make_error(ErrorCode::kUsage, "a host that --rsh would treat as an option: '" +
                                              host.user + "@" + host.name + "'");
   }
   const Kind kind = kind_of(command);

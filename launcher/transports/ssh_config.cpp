@@ -14,13 +14,13 @@ constexpr int kMaxIncludeDepth = 16;
 constexpr int kMaxIncluded = 1024;
 
 constexpr UnfollowedKeyword kUnfollowed[] = {
-    {"KnownHostsCommand", "none", "the host keys that it would name are not known here"},
+    {"KnownHostsCommand", "none", "the host keys that it would supply are not used"},
     {"VerifyHostKeyDNS", "no", "host keys are not looked up in DNS"},
     {"NoHostAuthenticationForLocalhost", "no", "the key of localhost is checked"},
-    {"CanonicalizeHostname", "no", "host names are taken as they are"},
+    {"CanonicalizeHostname", "no", "host names are used as they are"},
     {"CertificateFile", "none", "no certificate of yours is offered"},
     {"PKCS11Provider", "none", "its keys are not offered"},
-    {"ProxyUseFdpass", "no", "the ProxyCommand has to pass bytes, not a descriptor"},
+    {"ProxyUseFdpass", "no", "the ProxyCommand must pass bytes, not a descriptor"},
     {"Match exec", "", "its block is skipped, and the command is not run"},
     {"Match canonical", "", "its block is skipped"},
     {"Match localnetwork", "", "its block is skipped"},

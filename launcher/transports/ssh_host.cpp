@@ -201,7 +201,7 @@ bool SshHost::accept_host_key() {
   const std::string& file = target_.known_hosts_files.front();
   const auto added = add_known_host(file, key.entry);
   if (!added) {
-    fail(failure::kHostKeyUnknown, "its host key cannot be kept: " + added.error().message);
+    fail(failure::kHostKeyUnknown, "its host key cannot be saved: " + added.error().message);
     return false;
   }
   link_.report(Stage::kHostKey, "added " + key.type + " " + key.fingerprint + " to " + file);
@@ -212,9 +212,9 @@ bool SshHost::step_authenticate() {
   if (!target_.keys_forbidden_by.empty()) {
     fail(failure::kSshAuth,
          "'" + target_.keys_forbidden_by +
-             "' of the ssh config rules out keys, and horarun has no other way to log in",
-         "allow keys for this host there, or let ssh itself do it: --transport command --rsh 'ssh "
-         "-q'");
+             "' in the ssh config disables public keys, and horarun supports no other login method",
+         "enable public keys for this host there, or use the system's ssh: --transport command "
+         "--rsh 'ssh -q'");
     return false;
   }
   const auto result = until_sent(*client_, [this] { return client_->authenticate(); });
@@ -244,9 +244,9 @@ bool SshHost::step_execute() {
   if (result == SshClient::Step::kFailed) {
     fail(failure::kRemoteShell,
          (client_->connected() ? "the server did not run a command: "
-                               : "the connection ended before the server had run a command: ") +
+                               : "the connection ended before the server ran a command: ") +
              client_->error(),
-         "the account may be limited to other uses (ForceCommand, a restricted key)");
+         "the account may be restricted (ForceCommand, a restricted key)");
     return false;
   }
   state_ = State::kRunning;
@@ -433,7 +433,7 @@ void SshHost::retry_when_busy() {
       longest / 2 + milliseconds(jitter_() % static_cast<unsigned>(longest.count()));
   state_ = State::kBackOff;
   link_.report(Stage::kBanner,
-               "the server is busy; another try in " + std::to_string(pause.count()) + " ms");
+               "the server is busy; retrying in " + std::to_string(pause.count()) + " ms");
   stage_timer_ = loop_.call_after(pause, [this] {
     stage_timer_ = 0;
     queue();
@@ -465,16 +465,17 @@ void SshHost::on_stage_limit() {
         const std::string silent = connector_ ? connector_->addresses_tried() : "";
         connector_.reset();
         return fail(failure::kConnectTimeout, "no answer from " + silent + " within " + waited(),
-                    "is the host up, and does a firewall drop the packets?");
+                    "check that the host is up and that no firewall drops the packets");
       }
     case State::kHandshake: {
       const bool silent = client_->banner().empty();
-      return fail(failure::kConnectTimeout,
-                  silent ? "it took the connection but sent no ssh banner within " + waited()
-                         : "the key exchange did not end within " + waited(),
-                  silent ? "the host or its sshd hangs, or has more logins than it can take (load, "
-                           "MaxStartups)"
-                         : "");
+      return fail(
+          failure::kConnectTimeout,
+          silent ? "it accepted the connection but sent no SSH banner within " + waited()
+                 : "the key exchange did not finish within " + waited(),
+          silent
+              ? "the host or its sshd hangs, or handles too many logins at once (load, MaxStartups)"
+              : "");
     }
     case State::kAuthenticate:
       return fail(failure::kConnectTimeout, "no answer to the authentication within " + waited());
@@ -493,11 +494,11 @@ void SshHost::on_deadline() {
     case State::kQueued:
     case State::kBackOff:
       if (attempts_ > 0 && !target_.proxy.empty() && busy_words_.empty()) {
-        return fail(failure::kConnect,
-                    "the proxy command ended " + std::to_string(attempts_) +
-                        " times without a word from it or from a server",
-                    "does ProxyCommand (ProxyJump) work by hand? An sshd behind it may be too busy "
-                    "(MaxStartups)");
+        return fail(
+            failure::kConnect,
+            "the proxy command ended " + std::to_string(attempts_) + " times without output",
+            "check that the ProxyCommand (ProxyJump) works by hand; the sshd behind it may be too "
+            "busy (MaxStartups)");
       }
       if (attempts_ > 0) {
         return fail(failure::kSshBusy,
@@ -506,12 +507,12 @@ void SshHost::on_deadline() {
                                              : ": it said " + quote(busy_words_)),
                     "raise MaxStartups in its sshd_config, or lower --fan-out");
       }
-      return fail(failure::kStartTimeout, "its turn did not come in time",
+      return fail(failure::kStartTimeout, "timed out in the --fan-out queue",
                   "raise --start-timeout or --fan-out");
     case State::kExecute:
     case State::kRunning:
-      return fail(failure::kShellTimeout, "the remote shell started no agent in time",
-                  "a login script there may wait for something, or ask a question");
+      return fail(failure::kShellTimeout, "the remote shell did not start the agent in time",
+                  "a login script there may wait for something or ask a question");
     default:
       return on_stage_limit();
   }

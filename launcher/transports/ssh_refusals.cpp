@@ -17,8 +17,9 @@ Failure unknown_key(const SshClient::HostKey& key, const std::string& name, cons
     return refusal(
         failure::kHostKeyUnknown,
         "its host key is unknown: " + name + "; " + key.authority_in +
-            " trusts an authority for it (@cert-authority), and horarun reads no certificates",
-        "let ssh itself connect (--transport command --rsh 'ssh -q'), or add the key, too (" +
+            " trusts a certificate authority for it (@cert-authority), and horarun does not "
+            "support host certificates",
+        "use the system's ssh (--transport command --rsh 'ssh -q'), or add the key as well (" +
             scan + ")");
   }
   const std::string where =
@@ -39,12 +40,12 @@ Failure handshake_refusal(const std::string& banner, const std::string& proxy,
                           const std::string& error) {
   if (!proxy.empty()) return refusal(failure::kConnect, "the proxy command ended: " + proxy);
   if (banner.rfind("SSH-", 0) != 0) {
-    return refusal(failure::kSshProtocol, "this is no ssh server: it said " + quote(banner),
+    return refusal(failure::kSshProtocol, "this is not an SSH server: it sent " + quote(banner),
                    "check the port (-p)");
   }
   return refusal(failure::kSshProtocol,
                  "the key exchange with " + quote(banner) + " failed: " + error,
-                 "where your own ssh can do it: --rsh 'ssh -q'");
+                 "if your own ssh client can connect, use --rsh 'ssh -q'");
 }
 
 std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const SshTarget& target,
@@ -72,13 +73,13 @@ std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const Ssh
                      "its host key is revoked in " + key.known_in + ": " + name,
                      "somebody else may be answering");
     case Verdict::kRevocationUnreadable:
-      return refusal(
-          failure::kHostKeyChanged,
-          "RevokedHostKeys " + key.known_in +
-              " cannot be read, or is a KRL, which horarun does not know: whether " + name +
-              " is revoked cannot be said",
-          "name a list of public keys there, or let ssh itself connect: --transport command "
-          "--rsh 'ssh -q'");
+      return refusal(failure::kHostKeyChanged,
+                     "RevokedHostKeys " + key.known_in +
+                         " cannot be read, or is a KRL, which horarun does not support: it cannot "
+                         "tell whether " +
+                         name + " is revoked",
+                     "use a list of public keys there, or the system's ssh: --transport command "
+                     "--rsh 'ssh -q'");
     case Verdict::kUnknown:
       break;
   }
@@ -88,7 +89,7 @@ std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const Ssh
 
 Failure authentication_refusal(std::string tried, const std::string& methods,
                                const SshTarget& target, const std::string& closed) {
-  if (tried.empty()) tried = "nothing: there is no key file and no ssh-agent";
+  if (tried.empty()) tried = "nothing: no key file and no ssh-agent was found";
   const bool half = tried.find("(accepted, ") != std::string::npos;
   for (const auto& missing : target.missing_identities) tried += ", " + missing + " (missing)";
   std::string what = half ? "a key alone does not let user " + target.user + " in"
@@ -99,8 +100,8 @@ Failure authentication_refusal(std::string tried, const std::string& methods,
   if (!closed.empty()) what += "; the server closed the connection: " + closed;
   if (half || !takes_keys) {
     return refusal(failure::kSshAuth, std::move(what),
-                   "horarun asks no questions: let its sshd_config take a key for this user "
-                   "(PubkeyAuthentication, AuthenticationMethods)");
+                   "horarun cannot answer prompts: allow public keys for this user in its "
+                   "sshd_config (PubkeyAuthentication, AuthenticationMethods)");
   }
   return refusal(failure::kSshAuth, std::move(what),
                  "name the key with -i, load it into ssh-agent, or add its public half to "

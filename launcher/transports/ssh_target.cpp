@@ -171,7 +171,7 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
       system_config_, query, [this](const auto& p) { return include(p, false); }, config);
   if (config.too_many_included) {
     return make_error(ErrorCode::kUsage,
-                      "ssh config: Include leads to too many files; does one include itself?");
+                      "ssh config: Include leads to too many files; one may include itself");
   }
 
   SshTarget target;
@@ -189,7 +189,8 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   if (target.user.empty()) {
     return make_error(ErrorCode::kNotFound,
                       "uid " + std::to_string(::getuid()) +
-                          " has no name to log in by; name the user: -H user@" + host.name);
+                          " has no user name in the password database; give the user: -H user@" +
+                          host.name);
   }
   tokens.remote_user = target.user;
   target.known_as =

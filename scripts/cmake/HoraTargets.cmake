@@ -31,10 +31,10 @@ function(hora_add_library name)
   target_link_libraries(${name} PUBLIC hora_settings ${ARG_LINK})
 endfunction()
 
-# hora_add_unit_test(name SOURCES a_test.cpp ... LINK target ... [LABELS unit]): a Catch2 program,
-# one ctest entry for the program.
+# hora_add_unit_test(name SOURCES a_test.cpp ... LINK target ... [LABELS unit] [ENVIRONMENT A=b]): a
+# Catch2 program; each of its cases is a ctest entry "name: case".
 function(hora_add_unit_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
   endif()
@@ -42,8 +42,14 @@ function(hora_add_unit_test name)
   target_link_libraries(${name} PRIVATE hora_settings ${ARG_LINK} hora_catch_main)
   # The test's own code need not be fast: this halves the time to compile it.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
-  add_test(NAME ${name} COMMAND ${name} --durations no)
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${hora_test_timeout})
+  set(properties "LABELS [==[${ARG_LABELS}]==] TIMEOUT ${hora_test_timeout} ENVIRONMENT [==[${ARG_ENVIRONMENT}]==]")
+  set(cases ${CMAKE_CURRENT_BINARY_DIR}/${name}_cases.cmake)
+  add_custom_command(TARGET ${name} POST_BUILD VERBATIM BYPRODUCTS ${cases}
+    COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/list-cases $<TARGET_FILE:${name}> ${name} ${properties} > ${cases})
+  # ctest reads this when it starts; a program that was not built is a failure and not a gap.
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake
+    "if(EXISTS [==[${cases}]==])\n  include([==[${cases}]==])\nelse()\n  add_test(${name}_NOT_BUILT ${name}_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_include.cmake)
 endfunction()
 
 # hora_add_fuzzer(name SOURCES fuzz_x.cpp LINK target): a libFuzzer program under HORA_FUZZ; always

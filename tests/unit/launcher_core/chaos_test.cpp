@@ -82,7 +82,8 @@ TEST_CASE("what is wrong with --chaos, and where") {
   CHECK(error_of("kill:1@-1") == at(8, time + "'-1'"));
   CHECK(error_of("stop:1@1s+") == at(11, time + "''"));
   CHECK(error_of("stop:1@1s+1s+1s") == at(11, time + "'1s+1s'"));
-  CHECK(error_of("term:1@1s+1s") == at(10, "only stop and cut have a duration; this is for good"));
+  CHECK(error_of("term:1@1s+1s") ==
+        at(10, "only stop and cut have a duration; this fault is permanent"));
   const std::string pair = "expected two hosts, A/B, such as cut:a/b@10s+20s";
   CHECK(error_of("cut") == at(4, "expected ':' and two hosts, such as cut:a/b@10s+20s"));
   CHECK(error_of("cut:") == at(5, pair));

@@ -375,7 +375,7 @@ TEST_CASE("A usage error names the option, what was found and what was expected"
 TEST_CASE("A forgotten comma is caught") {
   const std::string message = error_of({"-np", "8", "-H", "a:4", "b:4", "python", "x.py"});
   CHECK(message ==
-        "'b:4' looks like a host, but stands where the program is expected; write -H a:4,b:4 "
+        "'b:4' looks like a host, but the program is expected here; write -H a:4,b:4 "
         "without blanks, or put -- before a program of that name");
   CHECK(error_of({"-H", "a:4,", "b:4,c:4", "x"}).find("write -H a:4,b:4,c:4") != std::string::npos);
   CHECK(error_of({"-H", "a:4", "n[1-2]:4", "x"}).find("looks like a host") != std::string::npos);

@@ -140,7 +140,7 @@ TEST_CASE("A rejected hostfile names file, line and column") {
         "hosts:3:10: expected the number of slots in digits, found 'x'\n"
         "   b slots=x\n"
         "           ^");
-  CHECK(file_error("") == "hosts: no host in this file; expected lines such as 'node1 slots=4'");
+  CHECK(file_error("") == "hosts: this file lists no host; expected lines such as 'node1 slots=4'");
   CHECK(file_error("# only\n").find("no host in this file") != std::string::npos);
   CHECK(file_error("a b\n").find("hosts:1:3: expected slots=N") != std::string::npos);
   CHECK(file_error("a,b\n").find("hosts:1:2: expected one host per line") != std::string::npos);

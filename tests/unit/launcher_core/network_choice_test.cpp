@@ -231,7 +231,7 @@ TEST_CASE("A launcher behind address translation is told") {
       host("a", {nic("eth0", "10.5.1.1", 24)}, "203.0.113.1", "198.51.100.7"),
       host("b", {nic("eth0", "10.5.1.2", 24)}, "203.0.113.2", "198.51.100.7")};
   const std::string text = failure_of(hosts);
-  CHECK(text.find("a has no known way to the launcher's machine: it sees the launcher as "
+  CHECK(text.find("a has no known route to the launcher's machine: it sees the launcher as "
                   "198.51.100.7") == 0);
 }
 

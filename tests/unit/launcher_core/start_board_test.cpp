@@ -91,7 +91,7 @@ TEST_CASE("When time is up every stage in which hosts stand is explained") {
         "  node3 (connect): the connection was not answered: the host is down, or a firewall drops "
         "the packets\n"
         "    try: ssh -p 2222 -o ConnectTimeout=5 node3 true\n"
-        "  node2 (authenticate): its ssh server has not decided about the login: it may wait for a "
+        "  node2 (authenticate): its SSH server has not completed the login: it may wait for a "
         "name server or a directory service\n"
         "    try: ssh -p 2222 -v node2 true\n");
 }
@@ -101,7 +101,7 @@ TEST_CASE("A server that is busy is not taken for a host that is down") {
   board.name_hosts({"a", "b"});
   board.reach(0, Stage::kConnect, "10.0.0.1:22", at(10));
   board.reach(1, Stage::kConnect, "10.0.0.2:22", at(10));
-  board.reach(1, Stage::kBanner, "the server is busy; another try in 900 ms", at(20));
+  board.reach(1, Stage::kBanner, "the server is busy; retrying in 900 ms", at(20));
   const std::string text = start_timeout_text(board, at(2000), "ssh");
   CHECK(text.find("  b     ssh banner    2.0 s     the server is busy") != std::string::npos);
   CHECK(text.find("  a (connect): the connection was not answered") != std::string::npos);
