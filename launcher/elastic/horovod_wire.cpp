@@ -287,11 +287,6 @@ Result<WorkerContact> parse_worker_contact(std::string_view base64) {
   return contact;
 }
 
-std::string ping_message(std::string_view key) {
-  return sign(key,
-              std::string("\x80\x04") + "chorovod.runner.common.util.network\nPingRequest\n)\x81.");
-}
-
 std::string hosts_updated_message(std::string_view key, std::int64_t timestamp, int result) {
   std::string body("\x80\x04");
   body += "chorovod.runner.elastic.worker\nHostsUpdatedRequest\n)\x81}(";

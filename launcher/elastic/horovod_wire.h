@@ -23,9 +23,7 @@ struct WorkerContact {
 };
 Result<WorkerContact> parse_worker_contact(std::string_view base64);
 
-// Whole messages: digest, length, body.
-std::string ping_message(std::string_view key);
-// result: 1 hosts have gone, 2 have come, 3 both.
+// A whole message: digest, length, body. result: 1 hosts have gone, 2 have come, 3 both.
 std::string hosts_updated_message(std::string_view key, std::int64_t timestamp, int result);
 
 // The body of an answer that is whole and signed; nothing: more bytes are needed. The Error is an

@@ -295,15 +295,4 @@ std::optional<TimePoint> JobState::next_deadline() const {
   return std::nullopt;
 }
 
-std::vector<int> JobState::waiting_for() const {
-  HostPhase wanted = HostPhase::kFinished;
-  if (phase_ == Phase::kConnecting) wanted = HostPhase::kGreeted;
-  if (phase_ == Phase::kPreparing) wanted = HostPhase::kReady;
-  std::vector<int> hosts;
-  for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
-    if (hosts_[host] < wanted) hosts.push_back(host);
-  }
-  return hosts;
-}
-
 }  // namespace hora::launcher

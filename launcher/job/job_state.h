@@ -144,8 +144,6 @@ class JobState {
   bool started() const { return was_started_; }
   bool ending() const { return phase_ == Phase::kEnding; }
   bool done() const { return phase_ == Phase::kDone; }
-  // The hosts that the job still waits for in this phase, for messages.
-  std::vector<int> waiting_for() const;
   // Complete once done().
   const JobOutcome& outcome() const { return outcome_; }
 

@@ -110,11 +110,6 @@ std::optional<JobCgroup> JobCgroup::create(std::string_view word) {
   return JobCgroup(std::move(path), std::move(directory));
 }
 
-bool JobCgroup::populated() const {
-  return read_small_file(directory_.get(), "cgroup.events").find("populated 1") !=
-         std::string::npos;
-}
-
 void JobCgroup::kill() const {
   os::Fd file(::openat(directory_.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC));
   if (!file.valid()) return;

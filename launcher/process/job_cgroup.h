@@ -23,8 +23,7 @@ class JobCgroup {
 
   int fd() const { return directory_.get(); }
   const std::string& path() const { return path_; }
-  bool populated() const;  // some process lives in it
-  void kill() const;       // SIGKILL to all, forks included (Linux >= 5.14)
+  void kill() const;  // SIGKILL to all, forks included (Linux >= 5.14)
   // When nothing lives in it; else it stays, which is no error: a later job removes it.
   void remove();
 

@@ -56,11 +56,6 @@ void HangReport::watch_for_stall(std::chrono::milliseconds after, std::function<
   look();
 }
 
-void HangReport::stop_watching() {
-  loop_.cancel(stall_timer_);
-  stall_timer_ = 0;
-}
-
 void HangReport::look() {
   const auto silence = os::Clock::now() - last_heard_;
   if (silence < stall_after_) {

@@ -38,7 +38,6 @@ class HangReport {
   // From now on: silence of `after` is a stall, told once until something is heard again.
   void watch_for_stall(std::chrono::milliseconds after, std::function<void()> on_stall);
   void heard() { last_heard_ = os::Clock::now(); }
-  void stop_watching();
 
  private:
   void finish();

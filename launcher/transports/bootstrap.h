@@ -32,11 +32,6 @@ struct BootstrapRequest {
 // The line for the user's login shell, whichever it is. Needs /bin/sh, head, mkdir, chmod, mv,
 // rm, wc and cat there; uses gzip when it is there. Errors: an argument that cannot be quoted.
 Result<std::string> bootstrap_line(const BootstrapRequest& request);
-// The same for a program that takes an argv and no shell ("kubectl exec POD -- sh -c ..."): the
-// argument of `sh -c`.
-inline Result<std::string> bootstrap_script(const BootstrapRequest& request) {
-  return bootstrap_line(request);  // "exec /bin/sh -c ..." is good sh as well
-}
 
 // What the launcher answers to "need": the header of the transfer, or the refusal.
 std::string transfer_header(bool gzip, std::uint64_t bytes);

@@ -25,10 +25,10 @@ Error not_an_argument(std::string_view what) {
                     "an argument with " + std::string(what) + " cannot be passed to a shell");
 }
 
-// Single quotes around `word`; a character for which `outside` is true is written with a backslash
-// between two quoted pieces.
-template <typename Predicate>
-std::string single_quoted(std::string_view word, Predicate outside) {
+// Single quotes around `word`; a character that some shell interprets even there is written with a
+// backslash between two quoted pieces: csh expands '!' (history), fish reads '\'.
+std::string single_quoted(std::string_view word) {
+  const auto outside = [](char c) { return c == '\'' || c == '\\' || c == '!'; };
   std::string out;
   out.reserve(word.size() + 2);
   bool open = false;
@@ -46,20 +46,13 @@ std::string single_quoted(std::string_view word, Predicate outside) {
 
 }  // namespace
 
-Result<std::string> quote_for_sh(std::string_view word) {
-  if (word.find('\0') != std::string_view::npos) return not_an_argument("a NUL byte");
-  if (all_plain(word)) return std::string(word);
-  return single_quoted(word, [](char c) { return c == '\''; });
-}
-
 Result<std::string> quote_for_any_shell(std::string_view word) {
   if (word.find('\0') != std::string_view::npos) return not_an_argument("a NUL byte");
   if (word.find_first_of("\n\r") != std::string_view::npos) {
     return not_an_argument("a line feed or carriage return");
   }
   if (all_plain(word)) return std::string(word);
-  // Inside single quotes csh still sees '!' (history) and fish '\'.
-  return single_quoted(word, [](char c) { return c == '\'' || c == '\\' || c == '!'; });
+  return single_quoted(word);
 }
 
 }  // namespace hora::launcher

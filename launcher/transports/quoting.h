@@ -12,9 +12,6 @@
 
 namespace hora::launcher {
 
-// `word` for a POSIX shell, any bytes but NUL, which no argument can hold: an error.
-Result<std::string> quote_for_sh(std::string_view word);
-
 // `word` for any of the shells above. They have no common way to write a line feed or a carriage
 // return inside a word, nor NUL: an error.
 Result<std::string> quote_for_any_shell(std::string_view word);

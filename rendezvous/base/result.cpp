@@ -4,26 +4,6 @@
 
 namespace hora {
 
-std::string_view error_code_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kUsage:
-      return "usage";
-    case ErrorCode::kUnavailable:
-      return "unavailable";
-    case ErrorCode::kTimedOut:
-      return "timed_out";
-    case ErrorCode::kDenied:
-      return "denied";
-    case ErrorCode::kNotFound:
-      return "not_found";
-    case ErrorCode::kFailed:
-      return "failed";
-    case ErrorCode::kInterrupted:
-      return "interrupted";
-  }
-  return "failed";
-}
-
 Error Error::with_context(std::string_view context) && {
   message.insert(0, std::string(context) + ": ");
   return std::move(*this);

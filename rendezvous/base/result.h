@@ -23,8 +23,6 @@ enum class ErrorCode {
   kInterrupted,  // a signal or shutdown ended the wait
 };
 
-std::string_view error_code_name(ErrorCode code);
-
 struct [[nodiscard]] Error {
   ErrorCode code = ErrorCode::kFailed;
   std::string message;

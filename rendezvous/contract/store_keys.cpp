@@ -14,8 +14,6 @@ std::string cross_scope(int local_rank) {
 
 std::string rank_key(int index) { return std::to_string(index); }
 
-std::string rank_hostname_key(int index) { return "rank_" + std::to_string(index); }
-
 std::vector<ScopeSize> known_scopes(const std::vector<HostRanks>& hosts) {
   std::vector<ScopeSize> scopes;
   int world = 0;

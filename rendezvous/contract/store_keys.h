@@ -22,8 +22,7 @@ inline constexpr std::string_view kFunctionResult = "runfunc_result";  // + key:
 
 std::string local_scope(std::string_view hostname);
 std::string cross_scope(int local_rank);
-std::string rank_key(int index);           // "3": the addresses of process 3
-std::string rank_hostname_key(int index);  // "rank_3": its host's own name
+std::string rank_key(int index);  // "3": the addresses of process 3
 
 // A scope with the number of processes that will use it: once as many have said that they are
 // done, the server forgets its values.

@@ -174,10 +174,6 @@ Result<Endpoint> local_endpoint(int fd) {
   return endpoint_of(fd, ::getsockname, "asking for a socket's own address");
 }
 
-Result<Endpoint> peer_endpoint(int fd) {
-  return endpoint_of(fd, ::getpeername, "asking for a socket's peer address");
-}
-
 Status wait_readable(int fd, Deadline deadline, std::string_view what) {
   return wait_for(fd, POLLIN, deadline, what);
 }

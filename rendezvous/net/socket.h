@@ -34,7 +34,6 @@ Result<std::optional<Accepted>> accept_tcp(int listener);
 Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline);
 
 Result<Endpoint> local_endpoint(int fd);
-Result<Endpoint> peer_endpoint(int fd);
 
 // Waits for a socket of a caller that has nothing else to do. `what` names what is waited for.
 Status wait_readable(int fd, Deadline deadline, std::string_view what);

@@ -25,9 +25,6 @@ bool log_enabled(LogLevel level);
 // Writes one line, if the level is enabled; whole, whatever other threads write.
 void log(LogLevel level, std::string_view component, std::string_view message);
 
-inline void log_trace(std::string_view component, std::string_view message) {
-  log(LogLevel::kTrace, component, message);
-}
 inline void log_debug(std::string_view component, std::string_view message) {
   log(LogLevel::kDebug, component, message);
 }

@@ -125,5 +125,4 @@ TEST_CASE("what is sent is signed, and what comes is believed only if it is") {
   changed.back() = 'x';
   CHECK(!read_signed_message(kKey, changed));
   CHECK(!read_signed_message(kKey, std::string(32, 'x') + "\xff\xff\xff\x7f"));
-  CHECK(*read_signed_message(kKey, ping_message(kKey)));
 }

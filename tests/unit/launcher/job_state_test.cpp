@@ -57,7 +57,6 @@ TEST_CASE("hosts greet, get ready, run and finish") {
   Job job(2);
   job.host_count = 2;
   REQUIRE(job(HostGreeted{1}).empty());
-  REQUIRE(job.state.waiting_for() == std::vector<int>{0});
   REQUIRE(count<PrepareAll>(job(HostGreeted{0})) == 1);
   REQUIRE(job(HostReady{0}).empty());
   REQUIRE(count<StartAll>(job(HostReady{1})) == 1);
@@ -159,7 +158,6 @@ TEST_CASE("start-up has a deadline that names who is missing") {
   job(HostGreeted{0});
   REQUIRE(job.state.next_deadline() == job.now + 30s);
   REQUIRE(job(ClockTick{}, 29'999ms).empty());
-  REQUIRE(job.state.waiting_for() == std::vector<int>{1});
   job(ClockTick{}, 1ms);
   REQUIRE(job.state.ending());
   job(HostFinished{0, {}});

@@ -95,7 +95,6 @@ TEST_CASE("the scopes of a job") {
         std::vector<ScopeSize>{
             {"global", 3}, {"local_a", 2}, {"local_b", 1}, {"cross_0", 2}, {"cross_1", 1}});
   CHECK(rank_key(12) == "12");
-  CHECK(rank_hostname_key(0) == "rank_0");
 }
 
 TEST_CASE("the place of an elastic worker travels as text") {
