@@ -2,8 +2,8 @@
 
     horarun -np 2 python3 docs/examples/jax_regression.py
 
-Any optimizer that is a pair of functions (init, update), such as those of optax, can be
-distributed; this one is written out. What makes the script distributed is marked with "(hvd)".
+DistributedOptimizer takes any optimizer that is a pair of functions (init, update), such as those
+of optax; this script defines its own. Comments with "(hvd)" mark what makes the script distributed.
 """
 
 from typing import NamedTuple

@@ -1,10 +1,10 @@
-"""Trains a small Keras network on every rank's part of the data.
+"""Trains a small Keras network; every rank trains on its own part of the data.
 
     horarun -np 2 python3 docs/examples/keras_digits.py
     KERAS_BACKEND=jax horarun -np 2 python3 docs/examples/keras_digits.py
 
-The data is made here, so that nothing is downloaded. What makes the script distributed is marked
-with "(hvd)".
+The script makes its data, so it downloads nothing. Comments with "(hvd)" mark what makes it
+distributed.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main():
     model = keras.Sequential([
         keras.layers.Input((7,)), keras.layers.Dense(32, activation="relu"),
         keras.layers.Dense(10)])
-    rate = 0.01 * hvd.size()  # (hvd) batches are that much larger
+    rate = 0.01 * hvd.size()  # (hvd) the global batch is larger by this factor
     model.compile(
         optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(rate)),  # (hvd)
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])

@@ -1,4 +1,4 @@
-"""Runs a function on four ranks from within a program, and gets back what they returned.
+"""Runs a function on four ranks from within a program, and prints what each rank returned.
 
     python3 docs/examples/run_function.py
 """

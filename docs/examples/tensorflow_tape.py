@@ -1,8 +1,8 @@
-"""A training loop of one's own in TensorFlow: the gradients of a tape are averaged over the ranks.
+"""A custom training loop in TensorFlow: the gradients of a tape are averaged over the ranks.
 
     horarun -np 2 python3 docs/examples/tensorflow_tape.py
 
-What makes the script distributed is marked with "(hvd)".
+Comments with "(hvd)" mark what makes the script distributed.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""Plain PyTorch DistributedDataParallel: no Horovod, no Hora in the script. The launcher sets the
-variables that init_process_group() reads.
+"""Plain PyTorch DistributedDataParallel, without Horovod or Hora in the script. The launcher sets
+the variables that init_process_group() reads.
 
     horarun -np 2 python3 docs/examples/torch_ddp.py
 """

@@ -1,10 +1,10 @@
-"""Trains a small network on pictures of digits, on every rank a part of them.
+"""Trains a small network on pictures of digits; every rank trains on its own part of them.
 
     horarun -np 4 python3 docs/examples/torch_digits.py
     horarun -np 4 -H a:2,b:2 --ship docs/examples/torch_digits.py python3 torch_digits.py
 
-The pictures are made here (seven-segment digits with noise), so that nothing is downloaded. What
-makes the script distributed is marked with "(hvd)".
+The script makes its pictures (seven-segment digits with noise), so it downloads nothing. Comments
+with "(hvd)" mark what makes it distributed.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def main():
             loss = F.cross_entropy(model(images.to(device)), digits.to(device))
             loss.backward()
             optimizer.step()
-        # (hvd) every rank tests a part; the right answers are added up
+        # (hvd) every rank tests a part; allreduce adds up the right answers
         images, digits = test.tensors
         mine = slice(hvd.rank(), None, hvd.size())
         with torch.no_grad():

@@ -1,10 +1,10 @@
-"""Training that goes on when ranks are lost or come: the state is committed now and then, and the
-training function starts from the last commit with the ranks that are there.
+"""Training that continues when ranks are lost or added: the script commits its state regularly, and
+the training function restarts from the last commit with the current ranks.
 
     horarun -np 2 --min-np 1 -H localhost:1,127.0.0.1:1 python3 docs/examples/torch_elastic.py
     horarun -np 2 --min-np 1 --host-discovery-script ./hosts.sh python3 docs/examples/torch_elastic.py
 
-With --lose one rank is killed in the second epoch, to see the other one go on.
+With --lose, one rank is killed in the second epoch, and the other one continues.
 """
 
 import os

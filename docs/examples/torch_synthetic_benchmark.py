@@ -1,4 +1,5 @@
-"""How many samples a second a residual network trains on random data, alone and together.
+"""Measures how many samples per second a residual network trains on random data, per rank and in
+total.
 
     horarun -np 4 python3 docs/examples/torch_synthetic_benchmark.py --depth 4 --width 64
 """

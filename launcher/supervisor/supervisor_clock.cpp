@@ -84,7 +84,7 @@ void Supervisor::show_start() {
   const std::string text =
       "where the start stands (SIGQUIT)\n" +
       start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_));
-  events_.emit("hang report", {{"text", text}});
+  events_.emit("hang_report", {{"text", text}});
   tell(text);
 }
 

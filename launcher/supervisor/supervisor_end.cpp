@@ -31,7 +31,7 @@ void Supervisor::make_autopsy() {
   };
   handlers.hosts = [this]() -> const std::vector<HostPlan>& { return plan_.hosts; };
   handlers.tell = [this](const std::string& text) {
-    events_.emit("hang report", {{"text", text}});
+    events_.emit("hang_report", {{"text", text}});
     tell(text);
   };
   hang_report_ = std::make_unique<HangReport>(*loop_, std::move(handlers));

@@ -94,10 +94,10 @@ def test_on_hosts_one_of_which_is_frozen(horarun, hosts, shared):
     four.act("freeze", 3)
     try:
         job.send_signal(signal.SIGQUIT)
-        err = read_until(job, '"event":"hang report"')
+        err = read_until(job, '"event":"hang_report"')
     finally:
         four.act("thaw", 3)
-    (event,) = [json.loads(line) for line in err.splitlines() if '"event":"hang report"' in line]
+    (event,) = [json.loads(line) for line in err.splitlines() if '"event":"hang_report"' in line]
     assert "host node3 did not answer" in event["text"] and "in loses_its_way" in event["text"], event["text"]
     job.send_signal(signal.SIGTERM)
     job.finish().expect(143)
@@ -128,8 +128,8 @@ def test_who_waits_for_whom_and_native_stacks(horarun, tmp_path):
     # The others may not have come to their operation yet when they are asked for the first time.
     for _ in range(20):
         job.send_signal(signal.SIGQUIT)
-        lines = read_until(job, re.compile(rb'"event":"hang report".*\n')).splitlines()
-        (err,) = [json.loads(line)["text"] for line in lines if '"event":"hang report"' in line]
+        lines = read_until(job, re.compile(rb'"event":"hang_report".*\n')).splitlines()
+        (err,) = [json.loads(line)["text"] for line in lines if '"event":"hang_report"' in line]
         if re.search(r"^  0,2 ", err, re.M):
             break
     # The row of who is waited for comes first, and the others' says whom they wait for.
