@@ -14,6 +14,8 @@ namespace {
 constexpr std::string_view kServerName = "hora/" HORA_VERSION;
 // A peer that was refused may send so much more before the connection is cut.
 constexpr std::uint64_t kMaxDrained = 16u << 20;
+// Then other connections have their turn.
+constexpr int kRequestsPerTurn = 16;
 
 }  // namespace
 
@@ -24,6 +26,7 @@ KvConnection::KvConnection(std::unique_ptr<net::Stream> stream, const IpAddress&
       id_(id),
       context_(context),
       reader_(context.options.read_limits),
+      known_(context.service.knows(peer)),
       last_active_(context.now) {}
 
 KvConnection::~KvConnection() {
@@ -31,10 +34,14 @@ KvConnection::~KvConnection() {
   if (state_ == State::kParked) context_.service.forget(id_);
 }
 
-bool KvConnection::idle() const { return state_ == State::kOpen && !begun() && !has_output(); }
+bool KvConnection::idle() const {
+  return state_ == State::kOpen && !begun() && !has_output() && !has_more_;
+}
 
+// A stranger takes each answer before the next is made.
 bool KvConnection::blocked() const {
-  return state_ == State::kParked || output_.pending() > context_.options.write_buffer_bytes;
+  if (state_ == State::kParked) return true;
+  return unauthenticated() ? has_output() : output_.pending() > context_.options.write_buffer_bytes;
 }
 
 std::uint32_t KvConnection::wanted_events() const {
@@ -42,9 +49,11 @@ std::uint32_t KvConnection::wanted_events() const {
   // to be told. Asking for it elsewhere would report it over and over.
   std::uint32_t events = 0;
   if (state_ == State::kParked) events = input_pending_ ? EPOLLRDHUP : EPOLLRDHUP | EPOLLIN;
-  const bool reads = (state_ == State::kOpen && !blocked()) || state_ == State::kDraining;
+  const bool reads =
+      (state_ == State::kOpen && !blocked() && !has_more_) || state_ == State::kDraining;
   if (reads && !input_ended_) events |= EPOLLIN;
-  if (has_output()) events |= EPOLLOUT;
+  // Room to answer in is there at once, behind all others that are ready: the next turn.
+  if (has_output() || has_more_) events |= EPOLLOUT;
   return events;
 }
 
@@ -56,13 +65,13 @@ KvConnection::Fate KvConnection::on_events(std::uint32_t epoll_events) {
     if ((epoll_events & EPOLLIN) != 0) input_pending_ = true;
   }
   if ((epoll_events & EPOLLOUT) != 0) {
-    const bool was_blocked = blocked();
+    const bool was_held = blocked() || has_more_;
     if (flush() == Fate::kClose) return Fate::kClose;
-    if (was_blocked && !blocked() && state_ == State::kOpen && !unread_.empty()) {
-      if (process(std::exchange(unread_, {})) == Fate::kClose) return Fate::kClose;
+    if (was_held && !blocked() && state_ == State::kOpen && !unread_.empty()) {
+      return process(std::exchange(unread_, {}));
     }
   }
-  if ((epoll_events & EPOLLIN) == 0) return Fate::kKeep;
+  if ((epoll_events & EPOLLIN) == 0 || has_more_) return Fate::kKeep;
   if (state_ == State::kDraining) return drain();
   return state_ == State::kOpen && !blocked() ? read() : Fate::kKeep;
 }
@@ -73,7 +82,7 @@ KvConnection::Fate KvConnection::read() {
   std::copy(unread_.begin(), unread_.end(), scratch.begin());
   const std::size_t kept = unread_.size();
   const bool had_begun = begun();
-  const ssize_t got = stream_->receive(scratch.data() + kept, scratch.size() - kept);
+  const ssize_t got = stream_->receive(scratch.data() + kept, room_beside(kept));
   if (got < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     if (later && !had_begun && begun()) message_start_ = context_.now;
@@ -91,7 +100,7 @@ KvConnection::Fate KvConnection::read() {
 
 KvConnection::Fate KvConnection::drain() {
   std::vector<char>& scratch = context_.scratch;
-  const ssize_t got = stream_->receive(scratch.data(), scratch.size());
+  const ssize_t got = stream_->receive(scratch.data(), room_beside(0));
   if (got == 0) return Fate::kClose;
   if (got < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
@@ -102,37 +111,46 @@ KvConnection::Fate KvConnection::drain() {
 }
 
 KvConnection::Fate KvConnection::process(std::string_view bytes) {
-  for (;;) {
-    const bool needs_more = handle_requests(bytes);
-    unread_.assign(bytes);
-    if (flush() == Fate::kClose) return Fate::kClose;
-    // Replies that had to leave first may have left.
-    if (needs_more || state_ != State::kOpen || blocked()) return Fate::kKeep;
-  }
+  has_more_ = false;
+  const Taken taken = handle_requests(bytes);
+  unread_.assign(bytes);
+  if (flush() == Fate::kClose) return Fate::kClose;
+  // Replies that had to leave first may have left.
+  has_more_ = taken != Taken::kAll && state_ == State::kOpen && !blocked() && !unread_.empty();
+  return Fate::kKeep;
 }
 
-// Takes whole requests off `bytes`; true when only more bytes would help.
-bool KvConnection::handle_requests(std::string_view& bytes) {
-  while (state_ == State::kOpen && !blocked()) {
+// Takes whole requests off `bytes`, no more than are one turn's.
+KvConnection::Taken KvConnection::handle_requests(std::string_view& bytes) {
+  for (int requests = 0; state_ == State::kOpen && !blocked();) {
     const bool was_started = reader_.started();
+    if (!was_started && requests == kRequestsPerTurn) return Taken::kTurn;
     const http::ReadStep step = reader_.read(bytes);
     if (!was_started && reader_.started()) message_start_ = context_.now;
     switch (step) {
       case http::ReadStep::kHead:
+        ++requests;
         on_head();
         break;
       case http::ReadStep::kComplete:
-        on_request();
+        on_request(bytes.empty());
         break;
       case http::ReadStep::kError:
         refuse(reader_.error_status());
         break;
       case http::ReadStep::kNeedMore:
         charge_chunked_body();
-        return true;
+        return Taken::kAll;
     }
   }
-  return false;
+  return Taken::kHeld;
+}
+
+// How much is read at a time, behind so much that is kept. Of a stranger a request's head is all
+// that is looked at.
+std::size_t KvConnection::room_beside(std::size_t kept) const {
+  const std::size_t room = context_.scratch.size() - kept;
+  return unauthenticated() ? std::min(room, net::Stream::kLeastRoom) : room;
 }
 
 // A chunked body's length is known only as it comes.
@@ -151,9 +169,10 @@ void KvConnection::on_head() {
   const auto admission = context_.service.admit(head, peer_, context_.receiving_bytes);
   known_ = known_ || admission.known;
   if (admission.refusal) {
-    // The body is not read: what follows on this connection could not be told from it.
-    reply_to(*admission.refusal, keep_alive_ && !has_body);
-    if (state_ == State::kOpen) reader_.reset();
+    // The body is not read: what follows on this connection could not be told from it. A stranger
+    // has had an answer.
+    reply_to(*admission.refusal, keep_alive_ && !has_body && known_);
+    if (!has_body) reader_.reset();
     return;
   }
   reader_.allow_body(admission.body_limit);
@@ -164,12 +183,13 @@ void KvConnection::on_head() {
   }
 }
 
-void KvConnection::on_request() {
+void KvConnection::on_request(bool last_of_its_bytes) {
   auto reply = context_.service.handle(id_, reader_.head(), reader_.take_body(), context_.now);
   set_charge(0);
   reader_.reset();
   if (reply) {
-    reply_to(*reply, keep_alive_);
+    // A stranger who asks whether we live may ask again, but not before the answer.
+    reply_to(*reply, keep_alive_ && (known_ || last_of_its_bytes));
   } else {
     state_ = State::kParked;
   }
@@ -193,7 +213,9 @@ void KvConnection::reply_to(const KvReply& reply, bool keep_alive) {
                                               .extra = reply.fields});
   output_.note_appended();
   if (!head_only_) output_.append_value(reply.body);
-  if (!keep_alive) state_ = State::kClosing;
+  if (keep_alive) return;
+  state_ = State::kClosing;
+  has_more_ = false;
 }
 
 KvConnection::Fate KvConnection::flush() {

@@ -54,8 +54,8 @@ class KvConnection {
   bool parked() const { return state_ == State::kParked; }
   // Has begun a handshake or a request, and not yet said who it is.
   bool in_head() const { return state_ == State::kOpen && begun() && !reader_.head_done(); }
-  // Has a session, and has not shown yet that it may use the store.
-  bool unauthenticated() const { return !known_ && stream_->has_session(); }
+  // Has not shown yet that it may use the store, nor comes from an address that may.
+  bool unauthenticated() const { return !known_; }
   Clock::time_point message_start() const { return message_start_; }
   Clock::time_point last_active() const { return last_active_; }
   int fd() const { return stream_->fd(); }
@@ -78,11 +78,17 @@ class KvConnection {
 
   Fate read();
   Fate drain();
+  enum class Taken {
+    kAll,   // only more bytes would help
+    kTurn,  // there is more; others first
+    kHeld,  // there may be more; replies have to leave first, or it is over
+  };
   Fate process(std::string_view bytes);
-  bool handle_requests(std::string_view& bytes);
+  Taken handle_requests(std::string_view& bytes);
+  std::size_t room_beside(std::size_t kept) const;
   void charge_chunked_body();
   void on_head();
-  void on_request();
+  void on_request(bool last_of_its_bytes);
   void reply_to(const KvReply& reply, bool keep_alive);
   void refuse(int status);
   Fate flush();
@@ -100,7 +106,8 @@ class KvConnection {
   KvConnectionContext& context_;
   http::RequestReader reader_;
   http::OutputQueue output_;
-  std::string unread_;  // received, not yet used
+  std::string unread_;     // received, not yet used
+  bool has_more_ = false;  // of whole requests, perhaps, in there: they have their turn later
   State state_ = State::kOpen;
   bool input_ended_ = false;
   bool input_pending_ = false;  // seen while parked: stop watching for it

@@ -19,8 +19,10 @@ namespace {
 using Fate = KvConnection::Fate;
 
 constexpr std::size_t kReadBytes = 128 * 1024;
-// Connections taken in one go before others get their turn.
-constexpr int kAcceptBatch = 256;
+// Connections taken in one go, and the time for it, before others get their turn: under TLS each
+// may cost a signature.
+constexpr int kAcceptBatch = 64;
+constexpr std::chrono::milliseconds kAcceptTime{2};
 // How long accepting rests when there is no descriptor left, unless a connection ends before.
 constexpr std::chrono::milliseconds kAcceptRest{100};
 // Connections that are ended at once when room is needed, and how long an idle one must have idled,
@@ -80,6 +82,9 @@ class KvServer::Impl {
         context_{service, options_} {
     context_.scratch.resize(kReadBytes);
     if (options_.max_connections == 0) options_.max_connections = connection_limit();
+    // At least as many are for those who are known.
+    options_.max_unauthenticated =
+        std::clamp<std::size_t>(options_.max_connections / 2, 1, options_.max_unauthenticated);
   }
 
   ~Impl() {
@@ -93,7 +98,7 @@ class KvServer::Impl {
   Status start() {
     for (const os::Fd& listener : listeners_) {
       const int fd = listener.get();
-      HORA_TRY(loop_.watch(fd, EPOLLIN, [this, fd](std::uint32_t) { on_listener(fd); }));
+      HORA_TRY(watch_listener(fd, EPOLLIN));
     }
     return Ok{};
   }
@@ -106,8 +111,7 @@ class KvServer::Impl {
     auto listener = net::listen_tcp(wanted);
     if (!listener) return std::move(listener).error().with_context("rendezvous");
     const int fd = listener->get();
-    HORA_TRY(loop_.watch(fd, resting_ ? 0U : std::uint32_t{EPOLLIN},
-                         [this, fd](std::uint32_t) { on_listener(fd); }));
+    HORA_TRY(watch_listener(fd, resting_ ? 0U : std::uint32_t{EPOLLIN}));
     listeners_.push_back(std::move(*listener));
     options_.addresses.push_back(wanted);
     return Ok{};
@@ -122,6 +126,14 @@ class KvServer::Impl {
   }
 
  private:
+  // Whoever likes may connect, and write: whatever else the loop has to do comes first.
+  Status watch_in_background(int fd, std::uint32_t events, os::EventLoop::IoHandler handler) {
+    return loop_.watch(fd, events, std::move(handler), os::EventLoop::Priority::kBackground);
+  }
+  Status watch_listener(int fd, std::uint32_t events) {
+    return watch_in_background(fd, events, [this, fd](std::uint32_t) { on_listener(fd); });
+  }
+
   // Every entry from the loop is between these two.
   void begin_event() {
     context_.now = Clock::now();
@@ -144,7 +156,8 @@ class KvServer::Impl {
 
   void on_listener(int listener) {
     begin_event();
-    for (int i = 0; i < kAcceptBatch; ++i) {
+    const auto until = context_.now + kAcceptTime;
+    for (int i = 0; i < kAcceptBatch && (i == 0 || Clock::now() < until); ++i) {
       if (connections_.size() >= options_.max_connections) {
         if (i > 0) break;  // if more are waiting, the loop comes back at once
         if (!make_room()) {
@@ -212,12 +225,14 @@ class KvServer::Impl {
     }
   }
 
-  // A session costs some 50 KB: without this, anybody could have one for each connection.
+  // Each costs some 18 KB at most, and 50 KB with a session: without this, anybody could have as
+  // many as there may be connections.
   void evict_unauthenticated() {
-    while (unauthenticated_.size() > options_.max_unauthenticated) {
-      settle(*connections_.at(*unauthenticated_.first_to_go()), Fate::kClose);
-      ++service_.connections().evicted;
-    }
+    while (unauthenticated_.size() > options_.max_unauthenticated) send_stranger_away();
+  }
+  void send_stranger_away() {
+    settle(*connections_.at(*unauthenticated_.first_to_go()), Fate::kClose);
+    ++service_.connections().evicted;
   }
 
   bool watch(KvConnection& connection) {
@@ -226,16 +241,23 @@ class KvServer::Impl {
     connection.watched_events = events;
     if (connection.watched) return loop_.change(connection.fd(), events).has_value();
     KvConnection* const raw = &connection;
-    const Status status = loop_.watch(connection.fd(), events,
-                                      [this, raw](std::uint32_t now) { on_connection(*raw, now); });
+    const Status status = watch_in_background(
+        connection.fd(), events, [this, raw](std::uint32_t now) { on_connection(*raw, now); });
     connection.watched = status.has_value();
     return connection.watched;
   }
 
-  // Ends the connections that have idled longest. Where none has idled, those that take longest to
-  // say who they are; then those that have waited longest for a key: the newcomer may be the one
-  // who brings it. False when nobody can go.
+  // UnauthenticatedPeers go first: one of a crowd, or those that have been silent longest. Then who
+  // has idled longest, who takes longest to say what he wants, and who has waited longest for a
+  // key: the newcomer may be the one who brings it. False when nobody can go.
   bool make_room() {
+    if (unauthenticated_.size() >= options_.max_unauthenticated) {
+      send_stranger_away();
+      return true;
+    }
+    const auto strange = [this](const KvConnection& connection) {
+      return connection.unauthenticated() && context_.now >= connection.last_active() + kEvictAge;
+    };
     const auto idle = [this](const KvConnection& connection) {
       return connection.idle() && context_.now >= connection.last_active() + kEvictAge;
     };
@@ -243,7 +265,8 @@ class KvServer::Impl {
       return connection.in_head() && context_.now >= connection.message_start() + kEvictAge;
     };
     const auto parked = [](const KvConnection& connection) { return connection.parked(); };
-    std::vector<KvConnection*> leaving = oldest(idle);
+    std::vector<KvConnection*> leaving = oldest(strange);
+    if (leaving.empty()) leaving = oldest(idle);
     if (leaving.empty()) leaving = oldest(slow);
     if (leaving.empty()) leaving = oldest(parked);
     for (KvConnection* connection : leaving) settle(*connection, connection->give_way());

@@ -22,9 +22,10 @@ struct KvServerOptions {
   net::AcceptStream make_stream = {};  // none: HTTP as it is
   // 0: what the limit of open files leaves, at most 16,384.
   std::size_t max_connections = 0;
-  // With sessions, and not known yet; beyond that some are sent away (unauthenticated_peers.h). So
-  // each has the time of as many handshakes to say who it is, which is some half a second.
-  std::size_t max_unauthenticated = 2'048;
+  // Connections that have not shown yet that they may use the store, at most half of all; beyond
+  // that some are sent away (unauthenticated_peers.h). So each has the time in which as many others
+  // come to say who it is: under TLS, where each costs a signature, some quarter of a second.
+  std::size_t max_unauthenticated = 1'024;
   http::ReadLimits read_limits;
   // A request's head must be there so soon after its first byte; its body as long after that as
   // its length takes at `least_rate`.

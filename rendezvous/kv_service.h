@@ -81,6 +81,8 @@ class KvService {
   };
   Admission admit(const http::RequestHead& head, const IpAddress& peer,
                   std::uint64_t receiving_bytes);
+  // Whoever comes from there may use the store, whatever he shows.
+  bool knows(const IpAddress& peer) const { return access_.admits({}, peer); }
 
   // Whether bodies on their way, together with what is stored, are more than may be held.
   bool over_capacity(std::uint64_t receiving_bytes) const {

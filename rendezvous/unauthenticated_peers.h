@@ -1,4 +1,4 @@
-// Who has a session with the server, which costs memory, and has not shown yet that it may use the
+// Who is connected to the server, which costs memory, and has not shown yet that it may use the
 // store.  [pure]
 #pragma once
 

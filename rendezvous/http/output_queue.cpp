@@ -15,6 +15,7 @@ constexpr std::size_t kShared = 4 * 1024;
 constexpr std::size_t kPiecesPerCall = 64;
 // An idle connection keeps at most so much.
 constexpr std::size_t kKeptCapacity = 16 * 1024;
+constexpr std::size_t kSentPieces = 64;
 
 }  // namespace
 
@@ -78,12 +79,36 @@ void OutputQueue::consume(std::size_t count) {
       ++first_;
     }
   }
-  if (pending_ > 0) return;
-  pieces_.clear();
-  first_ = 0;
-  noted_ = 0;
-  flat_.clear();
-  if (flat_.capacity() > kKeptCapacity) flat_ = std::string();
+  if (pending_ == 0) {
+    pieces_.clear();
+    first_ = 0;
+    noted_ = 0;
+    flat_.clear();
+    if (flat_.capacity() > kKeptCapacity) std::string().swap(flat_);
+    return;
+  }
+  forget_sent();
+}
+
+// A peer that always leaves a little behind must not make us keep all that it has taken. Half of it
+// at a time: what is moved to the front is no more than what was sent.
+void OutputQueue::forget_sent() {
+  if (first_ > kSentPieces && first_ > pieces_.size() / 2) {
+    pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+  const auto unsent = std::find_if(pieces_.begin() + static_cast<std::ptrdiff_t>(first_),
+                                   pieces_.end(), [](const Piece& piece) { return !piece.value; });
+  const std::size_t gone = unsent == pieces_.end() ? noted_ : unsent->begin;
+  if (gone < kKeptCapacity || gone < flat_.size() / 2) return;
+  flat_.erase(0, gone);
+  noted_ -= gone;
+  for (auto piece = unsent; piece != pieces_.end(); ++piece) {
+    if (piece->value) continue;
+    piece->begin -= gone;
+    piece->end -= gone;
+  }
+  if (flat_.capacity() > 4 * std::max(flat_.size(), kKeptCapacity)) flat_.shrink_to_fit();
 }
 
 }  // namespace hora::http

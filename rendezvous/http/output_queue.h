@@ -36,6 +36,7 @@ class OutputQueue {
   };
   const char* data_of(const Piece& piece) const;
   void consume(std::size_t count);
+  void forget_sent();
 
   std::string flat_;
   std::size_t noted_ = 0;  // of flat_, what is in pieces_

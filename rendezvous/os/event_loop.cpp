@@ -10,6 +10,24 @@
 
 namespace hora::os {
 
+namespace {
+
+// What the kernel gives back for the loop's own descriptors. A watch has a larger number: its
+// generation is above these 32 bits.
+constexpr std::uint64_t kWakeUp = 0;
+constexpr std::uint64_t kNormal = 1;  // in the background's epoll: something in the other is ready
+
+// Background handlers that are called before all else is looked at again.
+constexpr std::size_t kBackgroundBatch = 64;
+
+// The kernel gives back both the fd and the generation of its watch, so that an event for an fd
+// that was closed and reused within one batch is told apart.
+std::uint64_t pack(int fd, std::uint64_t generation) {
+  return (generation << 32) | static_cast<std::uint32_t>(fd);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return errno_error(errno, "creating an epoll instance");
@@ -17,7 +35,7 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   if (!wake_up.valid()) return errno_error(errno, "creating an eventfd");
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u64 = 0;  // generation 0 is the wake-up
+  event.data.u64 = kWakeUp;
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake_up.get(), &event) != 0) {
     return errno_error(errno, "watching an eventfd");
   }
@@ -28,26 +46,33 @@ EventLoop::EventLoop(Fd epoll, Fd wake_up)
     : epoll_(std::move(epoll)), wake_up_(std::move(wake_up)) {}
 EventLoop::~EventLoop() = default;
 
-namespace {
-
-// The kernel gives back both the fd and the generation of its watch, so that an event for an fd
-// that was closed and reused within one batch is told apart.
-std::uint64_t pack(int fd, std::uint64_t generation) {
-  return (generation << 32) | static_cast<std::uint32_t>(fd);
+Status EventLoop::open_background() {
+  Fd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return errno_error(errno, "creating an epoll instance");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kNormal;
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, epoll_.get(), &event) != 0) {
+    return errno_error(errno, "watching an epoll instance");
+  }
+  background_ = std::move(epoll);
+  return Ok{};
 }
 
-}  // namespace
-
-Status EventLoop::watch(int fd, std::uint32_t events, IoHandler handler) {
+Status EventLoop::watch(int fd, std::uint32_t events, IoHandler handler, Priority priority) {
+  const bool background = priority == Priority::kBackground;
+  if (background && !background_.valid()) HORA_TRY(open_background());
+  const int epoll = background ? background_.get() : epoll_.get();
   const std::uint64_t generation = next_generation_;
   next_generation_ = next_generation_ % 0xffffffffu + 1;
   epoll_event event{};
   event.events = events;
   event.data.u64 = pack(fd, generation);
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
     return errno_error(errno, "watching a file descriptor");
   }
-  watches_[fd] = {generation, std::make_shared<IoHandler>(std::move(handler))};
+  watches_[fd] = {generation, std::make_shared<IoHandler>(std::move(handler)), epoll};
+  if (!background) ++normal_watches_;
   return Ok{};
 }
 
@@ -57,16 +82,19 @@ Status EventLoop::change(int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
   event.data.u64 = pack(fd, found->second.generation);
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
+  if (::epoll_ctl(found->second.epoll, EPOLL_CTL_MOD, fd, &event) != 0) {
     return errno_error(errno, "changing the watch of a file descriptor");
   }
   return Ok{};
 }
 
 void EventLoop::unwatch(int fd) {
-  if (watches_.erase(fd) == 0) return;
+  const auto found = watches_.find(fd);
+  if (found == watches_.end()) return;
   // Fails only when the fd is closed already, and then the kernel has forgotten it too.
-  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  (void)::epoll_ctl(found->second.epoll, EPOLL_CTL_DEL, fd, nullptr);
+  if (found->second.epoll == epoll_.get()) --normal_watches_;
+  watches_.erase(found);
 }
 
 EventLoop::TimerId EventLoop::call_at(Clock::time_point when, TimerHandler handler) {
@@ -122,32 +150,65 @@ void EventLoop::run_posted() {
   for (auto& task : tasks) task();
 }
 
+void EventLoop::dispatch(const epoll_event& event) {
+  if (event.data.u64 == kNormal) return;
+  if (event.data.u64 == kWakeUp) {
+    std::uint64_t value;
+    [[maybe_unused]] ssize_t got = ::read(wake_up_.get(), &value, sizeof value);
+    return run_posted();
+  }
+  const auto found = watches_.find(static_cast<int>(event.data.u64 & 0xffffffffU));
+  if (found == watches_.end() || found->second.generation != event.data.u64 >> 32) return;
+  const auto handler = found->second.handler;  // keeps it alive if it unwatches itself
+  (*handler)(event.events);
+}
+
+// Fills `normal` with all that is ready and is not background, and `background` with some of what
+// is. False: a signal came between.
+Result<bool> EventLoop::poll(std::vector<epoll_event>& normal,
+                             std::vector<epoll_event>& background) {
+  normal.resize(normal_watches_ + 1);
+  background.resize(background_.valid() ? kBackgroundBatch : 0);
+  int timeout = next_timeout_ms();
+  bool look = true;
+  if (!background.empty()) {
+    const int count = ::epoll_wait(background_.get(), background.data(),
+                                   static_cast<int>(background.size()), timeout);
+    if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for events");
+    if (count < 0) return false;
+    // Of a whole batch it is not known what is behind it.
+    look = static_cast<std::size_t>(count) == background.size();
+    background.resize(static_cast<std::size_t>(count));
+    for (const epoll_event& event : background) look |= event.data.u64 == kNormal;
+    timeout = 0;
+  }
+  int count = 0;
+  if (look) {
+    count = ::epoll_wait(epoll_.get(), normal.data(), static_cast<int>(normal.size()), timeout);
+    if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for events");
+    if (count < 0) return false;
+  }
+  normal.resize(static_cast<std::size_t>(count));
+  polled_at_ = Clock::now();
+  return true;
+}
+
 Status EventLoop::run() {
   stopped_ = false;
-  std::array<epoll_event, 256> events;
+  std::vector<epoll_event> normal;
+  std::vector<epoll_event> background;
+  const auto dispatch_all = [this](const std::vector<epoll_event>& events) {
+    for (const epoll_event& event : events) {
+      if (!stopped_) dispatch(event);
+    }
+  };
   while (!stopped_) {
-    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                   next_timeout_ms());
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      return errno_error(errno, "waiting for events");
-    }
-    polled_at_ = Clock::now();
-    for (int i = 0; i < count && !stopped_; ++i) {
-      const std::uint64_t generation = events[i].data.u64 >> 32;
-      if (generation == 0) {
-        std::uint64_t value;
-        [[maybe_unused]] ssize_t got = ::read(wake_up_.get(), &value, sizeof value);
-        run_posted();
-        continue;
-      }
-      const int fd = static_cast<int>(events[i].data.u64 & 0xffffffffu);
-      auto found = watches_.find(fd);
-      if (found == watches_.end() || found->second.generation != generation) continue;
-      auto handler = found->second.handler;  // keeps it alive if it unwatches itself
-      (*handler)(events[i].events);
-    }
+    const auto polled = poll(normal, background);
+    if (!polled) return polled.error();
+    if (!*polled) continue;
+    dispatch_all(normal);
     if (!stopped_) run_due_timers();
+    dispatch_all(background);
   }
   return Ok{};
 }

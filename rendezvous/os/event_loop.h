@@ -1,5 +1,9 @@
 // One epoll loop: file descriptors, timers, and a wake-up that other threads may call.
 // Everything but wake()/post() belongs to the thread that runs the loop.
+//
+// It runs in turns: all that is ready, then the timers that are due, then some of what was watched
+// as background. Sockets that strangers may write to are background: however many there are and
+// whatever they send, the owner's own descriptors and timers wait for a few handlers at most.
 #pragma once
 
 #include <chrono>
@@ -13,6 +17,8 @@
 
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
+
+struct epoll_event;
 
 namespace hora::os {
 
@@ -30,8 +36,12 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
+  // A background handler keeps the others waiting: it does little, and comes back for the rest.
+  enum class Priority : std::uint8_t { kNormal, kBackground };
+
   // The loop does not own `fd`. A handler may watch, change and unwatch any fd, its own included.
-  Status watch(int fd, std::uint32_t events, IoHandler handler);
+  Status watch(int fd, std::uint32_t events, IoHandler handler,
+               Priority priority = Priority::kNormal);
   Status change(int fd, std::uint32_t events);
   void unwatch(int fd);
 
@@ -43,8 +53,8 @@ class EventLoop {
   void post(std::function<void()> task);
 
   // When it was last asked which descriptors are ready: what is silent has been so until then. All
-  // that was ready is handled before any timer that is due, however long a handler took, or this
-  // process was stopped.
+  // that was ready (background aside) is handled before any timer that is due, however long a
+  // handler took, or this process was stopped.
   Clock::time_point polled_at() const { return polled_at_; }
 
   // Until stop(). An error here is a broken epoll, not a handler's failure.
@@ -53,6 +63,9 @@ class EventLoop {
 
  private:
   explicit EventLoop(Fd epoll, Fd wake_up);
+  Status open_background();
+  Result<bool> poll(std::vector<epoll_event>& normal, std::vector<epoll_event>& background);
+  void dispatch(const epoll_event& event);
   void run_due_timers();
   void run_posted();
   int next_timeout_ms() const;
@@ -60,10 +73,13 @@ class EventLoop {
   struct Watch {
     std::uint64_t generation;
     std::shared_ptr<IoHandler> handler;
+    int epoll;  // that watches it
   };
 
   Fd epoll_;
+  Fd background_;  // watches epoll_, too; none before something is watched there
   Fd wake_up_;
+  std::size_t normal_watches_ = 0;
   bool stopped_ = false;
   Clock::time_point polled_at_ = Clock::now();
   std::uint64_t next_generation_ = 1;

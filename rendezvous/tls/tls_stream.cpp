@@ -212,7 +212,7 @@ bool TlsStream::push() {
     sent_ += static_cast<std::size_t>(sent);
   }
   if (outgoing_.capacity() > kWritten / 4) {
-    outgoing_ = std::string();
+    std::string().swap(outgoing_);  // an assignment keeps the room
   } else {
     outgoing_.clear();
   }
@@ -236,7 +236,7 @@ bool TlsStream::take_hello(std::string_view bytes) {
     fail("no memory");
     return false;
   }
-  hello_ = std::string();
+  std::string().swap(hello_);
   return true;
 }
 

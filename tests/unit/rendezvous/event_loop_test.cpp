@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <thread>
+#include <vector>
 
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/random.h"
@@ -128,21 +131,92 @@ TEST_CASE("a slow handler does not make others look silent: what came is handled
   CHECK(order == "rt");
 }
 
+namespace {
+
+// Readable for ever.
+Fd ready_descriptor() {
+  Fd fd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));
+  REQUIRE(fd.valid());
+  return fd;
+}
+
+}  // namespace
+
+TEST_CASE("a crowd in the background keeps nobody waiting, and each of it has its turn") {
+  constexpr int kCrowd = 1000;
+  constexpr int kMostBetween = 64;
+  auto loop = make_loop();
+  std::vector<Fd> crowd;
+  std::vector<int> served(kCrowd, 0);
+  int since_own = 0;
+  int since_timer = 0;
+  int most_since_own = 0;
+  int most_since_timer = 0;
+  int turns = 0;
+  for (int i = 0; i < kCrowd; ++i) {
+    crowd.push_back(ready_descriptor());
+    REQUIRE(loop->watch(
+        crowd.back().get(), EPOLLIN,
+        [&, i](std::uint32_t) {
+          ++served[static_cast<std::size_t>(i)];
+          ++since_own;
+          ++since_timer;
+        },
+        EventLoop::Priority::kBackground));
+  }
+  const Fd own = ready_descriptor();
+  REQUIRE(loop->watch(own.get(), EPOLLIN, [&](std::uint32_t) {
+    most_since_own = std::max(most_since_own, std::exchange(since_own, 0));
+    // Enough for all, were each called once.
+    if (++turns == 2 * kCrowd / kMostBetween + 2) loop->stop();
+  }));
+  std::function<void()> tick = [&] {
+    most_since_timer = std::max(most_since_timer, std::exchange(since_timer, 0));
+    loop->call_after(0ms, tick);
+  };
+  loop->call_after(0ms, tick);
+  REQUIRE(loop->run());
+  CHECK(most_since_own <= kMostBetween);
+  CHECK(most_since_timer <= 2 * kMostBetween);  // set in one turn, it is due in the next but one
+  CHECK(*std::min_element(served.begin(), served.end()) > 0);
+}
+
+TEST_CASE("however many descriptors are ready, all are handled before a timer that is due") {
+  constexpr int kMany = 600;
+  auto loop = make_loop();
+  std::vector<Fd> many;
+  int handled = 0;
+  for (int i = 0; i < kMany; ++i) {
+    many.push_back(ready_descriptor());
+    REQUIRE(loop->watch(many.back().get(), EPOLLIN, [&](std::uint32_t) { ++handled; }));
+  }
+  int at_timer = 0;
+  loop->call_after(0ms, [&] {
+    at_timer = handled;
+    loop->stop();
+  });
+  REQUIRE(loop->run());
+  CHECK(at_timer == kMany);
+}
+
 TEST_CASE("a handler may end another watch whose event is already fetched") {
+  const auto priority = GENERATE(EventLoop::Priority::kNormal, EventLoop::Priority::kBackground);
   auto loop = make_loop();
   std::array<Pipe, 2> pipes = {make_pipe(), make_pipe()};
   int handled = 0;
   for (std::size_t i = 0; i < 2; ++i) {
-    REQUIRE(loop->watch(pipes[i].read_end.get(), EPOLLIN, [&, i](std::uint32_t) {
+    const auto on_ready = [&, i](std::uint32_t) {
       ++handled;
       for (Pipe& pipe : pipes) loop->unwatch(pipe.read_end.get());
       // The number is free for another file, whose watch must not get the old event.
       pipes[1 - i].read_end.reset();
       Pipe fresh = make_pipe();
-      REQUIRE(loop->watch(fresh.read_end.get(), EPOLLIN, [&](std::uint32_t) { handled += 100; }));
+      const auto too_soon = [&](std::uint32_t) { handled += 100; };
+      REQUIRE(loop->watch(fresh.read_end.get(), EPOLLIN, too_soon, priority));
       pipes[1 - i] = std::move(fresh);
       loop->call_after(1ms, [&] { loop->stop(); });
-    }));
+    };
+    REQUIRE(loop->watch(pipes[i].read_end.get(), EPOLLIN, on_ready, priority));
     REQUIRE(::write(pipes[i].write_end.get(), "x", 1) == 1);
   }
   REQUIRE(loop->run());

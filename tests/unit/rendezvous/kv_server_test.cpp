@@ -2,7 +2,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
+#include <functional>
 
 #include "rendezvous/os/file_limit.h"
 #include "tests/unit/rendezvous/server_fixture.h"
@@ -259,12 +261,17 @@ TEST_CASE("the token is asked for before the body") {
   client.send(request("GET", "/s/k"));
   CHECK(client.read_reply().first == 401);
   CHECK(client.last_head.find("WWW-Authenticate: Bearer") != std::string::npos);
-  // Without a body the connection goes on.
-  client.send("GET /s/k HTTP/1.1\r\nAuthorization: Bearer secret\r\n\r\n");
-  CHECK(client.read_reply().first == 404);
-  client.send("PUT /s/k HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
-  CHECK(client.read_reply().first == 401);
   CHECK(client.last_head.find("Connection: close") != std::string::npos);
+  CHECK(client.read_all().empty());
+  // Of one that has shown it, a request without a body is refused, and the connection goes on.
+  RawClient known(server.where());
+  known.send("GET /s/k HTTP/1.1\r\nAuthorization: Bearer secret\r\n\r\n");
+  CHECK(known.read_reply().first == 404);
+  known.send(request("GET", "/s/k"));
+  CHECK(known.read_reply().first == 401);
+  known.send("PUT /s/k HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n");
+  CHECK(known.read_reply().first == 401);
+  CHECK(known.last_head.find("Connection: close") != std::string::npos);
   CHECK(ask(server, request("GET", "/healthz")) == Reply{200, "ok\n"});
 }
 
@@ -479,6 +486,82 @@ TEST_CASE("those who wait make room for the one who brings the key") {
     if (reply.first == 200) ++served;
   }
   CHECK(served == 7);
+}
+
+TEST_CASE("strangers make room for one another, whatever they do, and leave half of the places") {
+  constexpr std::size_t kCrowd = 40;
+  KvServerOptions options;
+  options.max_connections = 16;
+  options.request_timeout = options.write_timeout = options.drain_timeout = 300s;
+  RunningServer server(options, {.token = "secret", .allow = {}});
+  std::string said;
+  SECTION("they say nothing") {}
+  SECTION("they say half of a head") { said = "GET /s/k HTTP/1.1\r\nX: "; }
+  SECTION("they ask, and stay") { said = request("GET", "/healthz"); }
+  SECTION("they are refused, and stay") {
+    said = "PUT /s/k HTTP/1.1\r\nContent-Length: 100\r\n\r\n";
+  }
+  const std::string with_token = "GET /s/k HTTP/1.1\r\nAuthorization: Bearer secret\r\n\r\n";
+  std::vector<std::unique_ptr<RawClient>> known;
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (std::size_t i = 0; i < 8; ++i) {
+    known.push_back(std::make_unique<RawClient>(server.where()));
+    known.back()->send(with_token);
+    CHECK(known.back()->read_reply().first == 404);
+  }
+  for (std::size_t i = 0; i < kCrowd; ++i) {
+    crowd.push_back(std::make_unique<RawClient>(server.where()));
+    crowd.back()->try_send(said);
+  }
+  server.await([&](KvService& service) { return service.connections().evicted >= kCrowd - 8; },
+               "those who have to go");
+  server.with_service([&](KvService& service) {
+    CHECK(service.connections().open == 16);
+    CHECK(service.connections().evicted == kCrowd - 8);
+    CHECK(service.connections().timed_out == 0);
+  });
+  for (auto& client : known) {
+    client->send(with_token);
+    CHECK(client->read_reply().first == 404);
+  }
+}
+
+TEST_CASE("those who send many requests in line keep neither the owner nor each other waiting") {
+  constexpr std::size_t kClients = 100;
+  constexpr std::size_t kRequests = 2'000;
+  // Connections that write and that are new, and requests of each.
+  constexpr std::size_t kMostInATurn = (64 + 64) * 16;
+  RunningServer server;
+  RawClient first(server.where());
+  first.send(request("GET", "/s/k"));
+  first.read_reply();
+  const std::size_t reply_bytes = first.last_head.size();
+  std::uint64_t sent = 0;
+  std::uint64_t most = 0;
+  std::atomic<bool> over = false;
+  std::function<void()> each_turn;
+  server.with_service([&](KvService& service) {
+    sent = service.connections().sent_bytes;
+    each_turn = [&] {
+      const std::uint64_t now = service.connections().sent_bytes;
+      most = std::max(most, now - std::exchange(sent, now));
+      if (!over) server.loop().post(each_turn);
+    };
+    server.loop().post(each_turn);
+  });
+  std::string line;
+  for (std::size_t i = 0; i < kRequests; ++i) line += request("GET", "/s/k");
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (std::size_t i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<RawClient>(server.where()));
+    clients.back()->send(line);
+  }
+  for (auto& client : clients) {
+    CHECK(client->read(kRequests * reply_bytes).size() == kRequests * reply_bytes);
+  }
+  over = true;
+  server.with_service([&](KvService&) { CHECK(most <= kMostInATurn * reply_bytes); });
+  server.with_service([](KvService&) {});  // behind the last turn that was asked for
 }
 
 TEST_CASE("without a descriptor left, newcomers wait until there is one") {

@@ -52,6 +52,8 @@ class RunningServer {
   const Endpoint& where() const { return addresses_.front(); }
   const std::vector<Endpoint>& addresses() const { return addresses_; }
 
+  os::EventLoop& loop() { return *loop_; }
+
   // Runs `task` with the service on the loop's thread, and waits for it.
   template <typename Task>
   void with_service(Task task) {
