@@ -12,8 +12,10 @@ namespace hora::rendezvous {
 namespace {
 
 constexpr std::string_view kServerName = "hora/" HORA_VERSION;
-// A peer that was refused may send so much more before the connection is cut.
+// A peer that was refused may send so much more before the connection is cut; a stranger is not
+// worth the time.
 constexpr std::uint64_t kMaxDrained = 16u << 20;
+constexpr std::uint64_t kMaxDrainedOfStranger = 256u << 10;
 // Then other connections have their turn.
 constexpr int kRequestsPerTurn = 16;
 
@@ -107,7 +109,8 @@ KvConnection::Fate KvConnection::drain() {
     return later ? Fate::kKeep : Fate::kClose;
   }
   drained_bytes_ += static_cast<std::uint64_t>(got);
-  return drained_bytes_ > kMaxDrained ? Fate::kClose : Fate::kKeep;
+  const std::uint64_t most = unauthenticated() ? kMaxDrainedOfStranger : kMaxDrained;
+  return drained_bytes_ > most ? Fate::kClose : Fate::kKeep;
 }
 
 KvConnection::Fate KvConnection::process(std::string_view bytes) {
@@ -237,7 +240,7 @@ KvConnection::Fate KvConnection::close_after_reply() {
   if (clean || input_ended_) return Fate::kClose;
   if (!stream_->shut_down_sending()) return Fate::kClose;
   state_ = State::kDraining;
-  unread_.clear();
+  std::string().swap(unread_);  // clear() would keep the room
   set_charge(0);
   message_start_ = context_.now;
   return Fate::kKeep;

@@ -126,12 +126,10 @@ class KvServer::Impl {
   }
 
  private:
-  // Whoever likes may connect, and write: whatever else the loop has to do comes first.
-  Status watch_in_background(int fd, std::uint32_t events, os::EventLoop::IoHandler handler) {
-    return loop_.watch(fd, events, std::move(handler), os::EventLoop::Priority::kBackground);
-  }
+  // Newcomers have a turn of their own, a short one, each time that some of those who are there
+  // have had theirs: a rank is not to wait for its place until a whole crowd was served.
   Status watch_listener(int fd, std::uint32_t events) {
-    return watch_in_background(fd, events, [this, fd](std::uint32_t) { on_listener(fd); });
+    return loop_.watch(fd, events, [this, fd](std::uint32_t) { on_listener(fd); });
   }
 
   // Every entry from the loop is between these two.
@@ -241,8 +239,10 @@ class KvServer::Impl {
     connection.watched_events = events;
     if (connection.watched) return loop_.change(connection.fd(), events).has_value();
     KvConnection* const raw = &connection;
-    const Status status = watch_in_background(
-        connection.fd(), events, [this, raw](std::uint32_t now) { on_connection(*raw, now); });
+    // Whoever likes may write there: whatever else the loop has to do comes first.
+    const Status status = loop_.watch(
+        connection.fd(), events, [this, raw](std::uint32_t now) { on_connection(*raw, now); },
+        os::EventLoop::Priority::kBackground);
     connection.watched = status.has_value();
     return connection.watched;
   }

@@ -30,6 +30,8 @@ constexpr std::uint32_t kLargestProof = 1 << 20;
 // Connections that may be on their way beside those of the ranks: strangers can take no more of our
 // memory and descriptors.
 constexpr std::size_t kMaxUnauthenticated = 256;
+// Then those that are in have their turn, and time is looked at: more may come than can be taken.
+constexpr int kAcceptsPerTurn = 64;
 
 std::string refusal(std::string_view text) {
   WireWriter out;
@@ -76,7 +78,7 @@ class Gathering {
     auto channel = std::make_unique<TcpChannel>();
     while (count_ < self_.size - 1) {
       HORA_TRY(wait(deadline));
-      HORA_TRY(accept_all());
+      HORA_TRY(accept_some());
       for (Candidate& candidate : candidates_) {
         if (!candidate.over) read_from(candidate);
       }
@@ -117,20 +119,26 @@ class Gathering {
     for (const Candidate& candidate : candidates_) {
       fds.push_back({candidate.socket.get(), POLLIN, 0});
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return missing_ranks();
-    const auto slice = is_void_ ? std::min(left, kVoidPause) : left;
-    const int ready = ::poll(fds.data(), fds.size(), static_cast<int>(slice.count()));
-    if (ready < 0 && errno != EINTR) return errno_error(errno, "waiting for the other ranks");
-    if (ready == 0 && slice == left) return missing_ranks();
-    if (ready == 0 && is_void_()) {
-      return make_error(ErrorCode::kUnavailable, "some of the ranks were lost before all had met");
+    const auto now = Clock::now();
+    if (now >= deadline) return missing_ranks();
+    // By the clock, whatever strangers say meanwhile.
+    if (is_void_ && now >= next_void_look_) {
+      next_void_look_ = now + kVoidPause;
+      if (is_void_()) {
+        return make_error(ErrorCode::kUnavailable,
+                          "some of the ranks were lost before all had met");
+      }
+    }
+    const auto until = is_void_ ? std::min(deadline, next_void_look_) : deadline;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now);
+    if (::poll(fds.data(), fds.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) {
+      return errno_error(errno, "waiting for the other ranks");
     }
     return Ok{};
   }
 
-  Status accept_all() {
-    while (true) {
+  Status accept_some() {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
       auto accepted = net::accept_tcp(listener_.get());
       if (!accepted) {
         // No descriptor or no memory is left: whoever has not proved itself makes room.
@@ -144,6 +152,7 @@ class Gathering {
       candidate.socket = std::move((*accepted)->fd);
       candidates_.push_back(std::move(candidate));
     }
+    return Ok{};
   }
 
   // The one that has waited longest, of those that have said nothing, else of all. A rank says who
@@ -265,6 +274,7 @@ class Gathering {
   os::Fd listener_;
   const ControlIdentity& self_;
   std::function<bool()> is_void_;
+  Clock::time_point next_void_look_ = Clock::now() + kVoidPause;
   std::vector<Candidate> candidates_;
   std::vector<Candidate> joined_;  // by rank
   int count_ = 0;

@@ -19,7 +19,10 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMostPeers = 512;
-constexpr std::size_t kMostText = 64 * 1024;      // of one process
+constexpr std::size_t kMostText = 64 * 1024;  // of one process
+// Then the job has its turn: more may come than can be taken.
+constexpr int kAcceptsPerTurn = 64;
+constexpr int kReadsPerTurn = 16;
 constexpr std::chrono::milliseconds kQuiet{150};  // silence after which all has been said
 constexpr std::chrono::milliseconds kLookAgain{25};
 constexpr std::chrono::milliseconds kNaming{500};  // of the patience, for names of native frames
@@ -72,7 +75,7 @@ const std::string& StackCollector::open() {
 }
 
 void StackCollector::on_connection() {
-  while (true) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
     os::Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -103,7 +106,7 @@ void StackCollector::on_readable(int fd) {
   if (found == peers_.end()) return;
   Peer& peer = found->second;
   char bytes[8192];
-  while (true) {
+  for (int i = 0; i < kReadsPerTurn; ++i) {
     const ssize_t got = ::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
       last_heard_ = os::Clock::now();

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -94,6 +95,62 @@ TEST_CASE("a meeting that cannot be any more is given up before its time") {
   REQUIRE(!world);
   CHECK(world.error().code == hora::ErrorCode::kUnavailable);
   CHECK(asked == 2);
+}
+
+TEST_CASE("strangers who go on talking do not keep rank 0 from seeing that a meeting is over") {
+  auto listener = open_control_listener(*hora::parse_ip_address("127.0.0.1"));
+  REQUIRE(listener);
+  const Endpoint where = *net::local_endpoint(listener->get());
+  std::atomic<bool> over = false;
+  bool over_meanwhile = false;
+  std::thread talker([&] {
+    const os::Fd socket = stranger(where);
+    std::string frame;
+    append_frame(frame, std::string(4000, 'x'));  // a greeting, a byte at a time
+    for (const char byte : frame.substr(0, 1500)) {
+      (void)net::send_all(socket.get(), {&byte, 1}, in(kPatience));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      if ((over_meanwhile = over)) return;
+    }
+  });
+  const ControlIdentity self = identity(0, 2);
+  const auto world = gather_workers(std::move(*listener), self, in(kPatience), [] { return true; });
+  over = true;
+  talker.join();
+  REQUIRE(!world);
+  CHECK(world.error().code == hora::ErrorCode::kUnavailable);
+  CHECK(over_meanwhile);
+}
+
+// Rank 0 is slow beside them: there is always another one to be let in.
+TEST_CASE("a flood of connections does not outlast rank 0's patience") {
+  auto listener = open_control_listener(*hora::parse_ip_address("127.0.0.1"));
+  REQUIRE(listener);
+  const Endpoint where = *net::local_endpoint(listener->get());
+  std::atomic<bool> over = false;
+  std::atomic<int> outlasted = 0;
+  std::vector<std::thread> flood;
+  for (int i = 0; i < 3; ++i) {
+    flood.emplace_back([&] {
+      const Deadline cap = in(std::chrono::seconds(40));
+      while (!over && Clock::now() < cap) {
+        (void)net::connect_tcp(where, in(std::chrono::milliseconds(1)));
+      }
+      if (!over) ++outlasted;
+    });
+  }
+  bool timed_out = false;
+  std::thread zero([&, fd = std::move(*listener)]() mutable {
+    (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 5);
+    const ControlIdentity self = identity(0, 2);
+    const auto world = gather_workers(std::move(fd), self, in(std::chrono::milliseconds(500)));
+    over = true;
+    timed_out = !world && world.error().code == ErrorCode::kTimedOut;
+  });
+  zero.join();
+  for (std::thread& thread : flood) thread.join();
+  CHECK(timed_out);
+  CHECK(outlasted == 0);
 }
 
 TEST_CASE("a process without the token is refused, and the job goes on") {
