@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "launcher/agent/agent.h"
+#include "launcher/agent/cache_places.h"
+#include "launcher/agent/cache_use.h"
 #include "launcher/agent/own_image.h"
 #include "launcher/agent/shim.h"
 #include "rendezvous/os/out_of_resources.h"
@@ -34,7 +36,8 @@ int usage(const char* problem) {
   std::fprintf(stderr,
                "hora-agent: %s\n"
                "usage: hora-agent agent [--bundle-hash HASH] [--cache DIR] [--local-bundle DIR]\n"
-               "                        [--probe] [--report-sha]\n"
+               "                        [--probe] [--report-sha] [--cleans-cache]\n"
+               "       hora-agent clean-cache\n"
                "       hora-agent --version\n"
                "horarun starts it on each host; it is of no use by hand.\n",
                problem);
@@ -86,6 +89,21 @@ void settle_signals() {
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
 }
 
+// Goes on when one directory cannot be cleaned.
+int clean_caches() {
+  int exit_code = 0;
+  for (const std::string& place : hora::launcher::cache_places()) {
+    const auto kept = hora::launcher::clean_cache(place);
+    if (!kept) {
+      std::fprintf(stderr, "hora-agent: %s\n", kept.error().message.c_str());
+      exit_code = 1;
+      continue;
+    }
+    for (const std::string& line : *kept) std::printf("%s\n", line.c_str());
+  }
+  return exit_code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -94,6 +112,7 @@ int main(int argc, char** argv) {
     std::printf("hora-agent %s\n", HORA_VERSION);
     return 0;
   }
+  if (argc == 2 && std::string_view(argv[1]) == "clean-cache") return clean_caches();
   if (argc < 2 || std::string_view(argv[1]) != "agent") return usage("expected 'agent'");
   AgentOptions options;
   for (int i = 2; i < argc; ++i) {
@@ -116,6 +135,8 @@ int main(int argc, char** argv) {
       std::string text;
       good = value(text) && !text.empty() && text.find_first_not_of("0123456789") == text.npos;
       options.shim_margin_ms = std::atoi(text.c_str());
+    } else if (argument == "--cleans-cache") {
+      options.cleans_cache = true;
     } else if (argument == "--report-sha") {
       options.report_sha = true;
     } else {

@@ -193,15 +193,15 @@ int execute(const RunRendezvous& command) {
 }
 
 // One rank per host that needs nothing but a shell; --runtime host ships no bundle to ask for it.
+// Who uses what is not for a shell to tell: the rank becomes the program that its agent is.
 int execute(const ManageCache& command) {
   JobSpec spec = command.job;
-  const std::string directories =
-      "\"${XDG_CACHE_HOME:-$HOME/.cache}/hora\" \"${TMPDIR:-/tmp}/hora-$(id -u)\" "
-      "\"/dev/shm/hora-$(id -u)\"";
+  spec.cleans_cache = command.action == ManageCache::Action::kClean;
   const std::string script =
-      command.action == ManageCache::Action::kList
-          ? "for d in " + directories + "; do [ -d \"$d\" ] && du -sk \"$d\"/*; done 2>/dev/null; :"
-          : "for d in " + directories + "; do [ ! -d \"$d\" ] || rm -rf \"$d\" || exit 1; done";
+      spec.cleans_cache
+          ? "exec /proc/$PPID/exe clean-cache"
+          : "for d in \"${XDG_CACHE_HOME:-$HOME/.cache}/hora\" \"${TMPDIR:-/tmp}/hora-$(id -u)\" "
+            "\"/dev/shm/hora-$(id -u)\"; do [ -d \"$d\" ] && du -sk \"$d\"/*; done 2>/dev/null; :";
   spec.command = {"/bin/sh", "-c", script};
   spec.num_proc = 0;
   for (Host& host : spec.hosts) host.slots = 1;

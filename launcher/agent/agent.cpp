@@ -36,7 +36,8 @@ using Milliseconds = std::chrono::milliseconds;
 constexpr Milliseconds kLeaseBeforeOrder{30'000};
 constexpr Milliseconds kHeartbeatBeforeOrder{2'500};
 constexpr Milliseconds kDefaultGrace{5'000};
-constexpr Milliseconds kProgressSoon{50};  // until all ranks have come through a collective
+constexpr Milliseconds kMarkRenewal{3'600'000};  // cache_directory.h: kAbandonedAfterS
+constexpr Milliseconds kProgressSoon{50};        // until all ranks have come through a collective
 constexpr Milliseconds kProgressLater{1'000};
 constexpr int kSoonLooks = 1'200;                  // for a minute
 constexpr Milliseconds kFarewellPatience{10'000};  // for a launcher that does not read the goodbye
@@ -67,6 +68,7 @@ class Agent {
   void on_link_end(const std::string& why);
   void on_signals();
   void on_heartbeat();
+  void renew_marks();
 
   void fail(Failure failure);
   void fail_protocol(std::string what);
@@ -110,8 +112,9 @@ int Agent::run() {
   loop_ = std::move(*loop);
   host_ = host_name();
   link_ = std::make_unique<LauncherLink>(*loop_, STDIN_FILENO, STDOUT_FILENO);
-  staging_ =
-      std::make_unique<Staging>(host_, options_.cache_directory, options_.local_bundle, share_);
+  const Staging::Source source{options_.cache_directory, options_.own_sha256, options_.local_bundle,
+                               !options_.cleans_cache};
+  staging_ = std::make_unique<Staging>(host_, source, share_);
   if (const Status opened = open(); !opened) {
     // The stream may still carry the reason; the exit code tells it in any case.
     const Failure failure{std::string(failure::kAgent),
@@ -138,6 +141,7 @@ Status Agent::open() {
   HORA_TRY(link_->open({[this](Frame frame) { on_frame(std::move(frame)); },
                         [this](std::string why) { on_link_end(why); }}));
   loop_->call_after(kHeartbeatBeforeOrder, [this] { on_heartbeat(); });
+  loop_->call_after(kMarkRenewal, [this] { renew_marks(); });
   return Ok{};
 }
 
@@ -454,6 +458,11 @@ void Agent::on_heartbeat() {
   // Not now(): we may have been stopped ourselves, with heartbeats waiting.
   if (loop_->polled_at() - link_->last_heard() < lease()) return;
   on_link_end("the launcher has been silent for longer than the lease");
+}
+
+void Agent::renew_marks() {
+  staging_->renew_marks();
+  loop_->call_after(kMarkRenewal, [this] { renew_marks(); });
 }
 
 void Agent::on_link_end(const std::string& why) {

@@ -1,8 +1,6 @@
 #include "launcher/agent/bundle_cache.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -11,18 +9,15 @@
 #include <cerrno>
 
 #include "launcher/agent/remove_tree.h"
-#include "rendezvous/os/random.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
 namespace {
 
-// Dot files: no entry is named so. The manifest lies in the entry and lists what must be there.
-constexpr std::string_view kTemporaryPrefix = ".incoming-";
+// A dot file: no other file of an entry is named so. It lists what must be there.
 constexpr char kManifest[] = ".hora-manifest";
 constexpr std::size_t kLargestManifest = 16u << 20;
-constexpr int kAttempts = 16;
 
 Status make_directories(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
@@ -35,11 +30,6 @@ Status make_directories(const std::string& path) {
     }
     if (slash == std::string::npos) return Ok{};
   }
-}
-
-bool is_hash(std::string_view text) {
-  return text.size() >= 16 && text.size() <= 128 &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 // An entry is made with mode 0700 and given its name by us. One that somebody else put there, while
@@ -60,49 +50,10 @@ bool is_whole(int entry, const BundleHeader& header) {
   });
 }
 
-// Whoever may write to the folder above may put another one in the place of ours, unless it is
-// sticky like /tmp. Members of the folder's group are trusted, as umask 002 means them to be.
-Status check_parent(int directory, const std::string& path) {
-  struct stat info {};
-  if (::fstatat(directory, "..", &info, AT_SYMLINK_NOFOLLOW) != 0) {
-    return errno_error(errno, "reading the folder above " + path);
-  }
-  if ((info.st_mode & S_IWOTH) == 0 || (info.st_mode & S_ISVTX) != 0) return Ok{};
-  return make_error(ErrorCode::kDenied, "the folder above " + path +
-                                            " can be written by every user, and is not sticky");
-}
-
-}  // namespace
-
-Result<BundleCache> BundleCache::open(const std::string& path) {
-  if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
-    return make_error(ErrorCode::kUsage, "the cache directory '" + path + "' is not absolute");
-  }
-  HORA_TRY(make_directories(path));
-  // A symbolic link in the last place could have been put there by another user of /tmp.
-  os::Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory.valid()) return errno_error(errno, "opening " + path);
-  struct stat info {};
-  if (::fstat(directory.get(), &info) != 0) return errno_error(errno, "reading " + path);
-  if (info.st_uid != ::geteuid()) {
-    return make_error(ErrorCode::kDenied, path + " belongs to another user");
-  }
-  HORA_TRY(check_parent(directory.get(), path));
-  constexpr mode_t kOthers = 077;
-  if ((info.st_mode & kOthers) != 0 && ::fchmod(directory.get(), 0700) != 0) {
-    return errno_error(errno, "closing " + path + " to other users");
-  }
-  struct statvfs system {};
-  if (::fstatvfs(directory.get(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0) {
-    return make_error(ErrorCode::kDenied, path + " is mounted noexec: nothing in it can be run");
-  }
-  return BundleCache(path, std::move(directory));
-}
-
-std::optional<std::string> BundleCache::find(const std::string& hash) const {
+std::optional<std::string> find_bundle(const CacheDirectory& directory, const std::string& hash) {
   if (!is_hash(hash)) return std::nullopt;
   os::Fd entry(
-      ::openat(directory_.get(), hash.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      ::openat(directory.fd(), hash.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!entry.valid() || !is_ours_alone(entry.get())) return std::nullopt;
   const os::Fd manifest(::openat(entry.get(), kManifest, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!manifest.valid()) return std::nullopt;
@@ -110,71 +61,49 @@ std::optional<std::string> BundleCache::find(const std::string& hash) const {
   if (!text) return std::nullopt;
   const auto header = decode_bundle_header(*text);
   if (!header || header->hash != hash || !is_whole(entry.get(), *header)) return std::nullopt;
-  return entry_path(hash);
+  return directory.entry_path(hash);
 }
 
-// Of agents that were killed together with their shim, or lost power.
-void BundleCache::remove_abandoned() const {
-  os::Fd listing(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  DIR* stream = listing.valid() ? ::fdopendir(listing.get()) : nullptr;
-  if (stream == nullptr) return;
-  listing.release();
-  while (const dirent* item = ::readdir(stream)) {
-    const std::string name(item->d_name);
-    if (name.compare(0, kTemporaryPrefix.size(), kTemporaryPrefix) != 0) continue;
-    os::Fd lock(
-        ::openat(directory_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    // One in use is locked by whoever fills it.
-    if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
-      (void)remove_tree(entry_path(name));
-    }
+}  // namespace
+
+Result<BundleCache> BundleCache::create(const std::string& path) {
+  if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
+    return make_error(ErrorCode::kUsage, "the cache directory '" + path + "' is not absolute");
   }
-  ::closedir(stream);
+  HORA_TRY(make_directories(path));
+  return open(path);
 }
 
-Result<os::Fd> BundleCache::make_locked(const std::string& name) const {
-  if (::mkdirat(directory_.get(), name.c_str(), 0700) != 0) {
-    return errno_error(errno, "creating " + entry_path(name));
+Result<BundleCache> BundleCache::open(const std::string& path) {
+  auto directory = CacheDirectory::open(path);
+  if (!directory) return std::move(directory).error();
+  struct statvfs system {};
+  if (::fstatvfs(directory->fd(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0) {
+    return make_error(ErrorCode::kDenied, path + " is mounted noexec: nothing in it can be run");
   }
-  os::Fd made(
-      ::openat(directory_.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!made.valid()) {
-    if (errno == ENOENT) return os::Fd();
-    return errno_error(errno, "opening " + entry_path(name));
-  }
-  // A file system without locks has nobody who removes, either.
-  if (::flock(made.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return os::Fd();
-  struct stat info {};
-  if (::fstatat(directory_.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) return made;
-  if (errno == ENOENT) return os::Fd();
-  return errno_error(errno, "reading " + entry_path(name));
+  return BundleCache(std::move(*directory));
+}
+
+std::optional<std::string> BundleCache::find(const std::string& hash) const {
+  return find_bundle(directory_, hash);
 }
 
 Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::receive(
-    BundleHeader header, std::function<Status(const std::string&)> announce) {
+    BundleHeader header, std::function<Status(const std::string&)> announce) const {
   if (!is_hash(header.hash)) {
     return make_error(ErrorCode::kUsage, "'" + header.hash + "' is no bundle hash");
   }
-  remove_abandoned();
-  std::unique_ptr<Arrival> arrival(new Arrival(*this, std::move(header)));
+  directory_.remove_debris();
+  auto held = directory_.make_held(kIncomingPrefix, "", announce);
+  if (!held) return std::move(held).error();
+  std::unique_ptr<Arrival> arrival(new Arrival(directory_, std::move(header)));
   arrival->announce_ = std::move(announce);
-  std::string name;
-  // Until it is locked, another agent may take it for an abandoned one and remove it.
-  for (int attempt = 0; attempt < kAttempts && !arrival->lock_.valid(); ++attempt) {
-    name = std::string(kTemporaryPrefix) + os::random_token().substr(0, 16);
-    HORA_TRY(arrival->announce_(entry_path(name)));
-    arrival->temporary_ = name;
-    auto lock = make_locked(name);
-    if (!lock) return std::move(lock).error();
-    arrival->lock_ = std::move(*lock);
-  }
-  if (!arrival->lock_.valid()) {
-    return make_error(ErrorCode::kUnavailable, "somebody removes what is made in " + path_);
-  }
-  os::Fd directory(::fcntl(arrival->lock_.get(), F_DUPFD_CLOEXEC, 3));
-  if (!directory.valid()) return errno_error(errno, "opening " + entry_path(name));
-  auto unpacker =
-      FileUnpacker::create(std::move(directory), entry_path(name), arrival->header_.files);
+  arrival->temporary_ = std::move(held->name);
+  arrival->lock_ = std::move(held->lock);
+  const std::string path = directory_.entry_path(arrival->temporary_);
+  os::Fd unpacked(::fcntl(arrival->lock_.get(), F_DUPFD_CLOEXEC, 3));
+  if (!unpacked.valid()) return errno_error(errno, "opening " + path);
+  auto unpacker = FileUnpacker::create(std::move(unpacked), path, arrival->header_.files);
   if (!unpacker) return std::move(unpacker).error();
   arrival->unpacker_ = std::move(*unpacker);
   return arrival;
@@ -186,13 +115,13 @@ void BundleCache::Arrival::discard() {
   unpacker_.reset();
   if (temporary_.empty()) return;
   lock_.reset();  // its descriptor may be the one that the removal needs
-  const bool removed = remove_tree(cache_.entry_path(temporary_)).has_value();
+  const bool removed = remove_tree(directory_.entry_path(temporary_)).has_value();
   temporary_.clear();
   if (removed) (void)announce_("");  // else the shim tries, with descriptors of its own
 }
 
 Status BundleCache::Arrival::write_manifest() {
-  const std::string path = cache_.entry_path(temporary_) + "/" + kManifest;
+  const std::string path = directory_.entry_path(temporary_) + "/" + kManifest;
   os::Fd file(::openat(lock_.get(), kManifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid()) return errno_error(errno, "creating " + path);
   const std::string text = encode(header_);
@@ -213,7 +142,7 @@ Result<std::string> BundleCache::Arrival::finish() {
 }
 
 Result<std::string> BundleCache::Arrival::move_into_place() {
-  const int directory = cache_.directory_.get();
+  const int directory = directory_.fd();
   const std::string& name = header_.hash;
   // Twice: what stands there may be damaged, and is moved away first.
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -221,22 +150,22 @@ Result<std::string> BundleCache::Arrival::move_into_place() {
       temporary_.clear();
       lock_.reset();
       (void)announce_("");
-      return cache_.entry_path(name);
+      return directory_.entry_path(name);
     }
     if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
-      return errno_error(errno, "moving a bundle to " + cache_.entry_path(name));
+      return errno_error(errno, "moving a bundle to " + directory_.entry_path(name));
     }
-    if (auto winner = cache_.find(name)) {
+    if (auto winner = find_bundle(directory_, name)) {
       discard();
       return *winner;
     }
-    const std::string aside = std::string(kTemporaryPrefix) + os::random_token().substr(0, 16);
+    const std::string aside = directory_.temporary_name(kIncomingPrefix);
     if (::renameat(directory, name.c_str(), directory, aside.c_str()) == 0) {
-      (void)remove_tree(cache_.entry_path(aside));
+      (void)remove_tree(directory_.entry_path(aside));
     }
   }
   return make_error(ErrorCode::kUnavailable,
-                    cache_.entry_path(name) + " is being replaced by others all the time");
+                    directory_.entry_path(name) + " is being replaced by others all the time");
 }
 
 }  // namespace hora::launcher

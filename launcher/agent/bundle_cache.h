@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/agent/cache_directory.h"
 #include "launcher/agent/file_unpacker.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/base/result.h"
@@ -17,32 +18,31 @@ namespace hora::launcher {
 
 class BundleCache {
  public:
-  // Creates the directory when it is missing. It must be ours alone: a symbolic link, another
-  // owner, or a file system that does not execute is an error that names the path.
+  // One that is there. It must be ours alone; a file system that does not execute is an error, too.
   static Result<BundleCache> open(const std::string& path);
+  // Makes it when it is missing.
+  static Result<BundleCache> create(const std::string& path);
+
+  const CacheDirectory& directory() const { return directory_; }
 
   // Path of the entry; nothing when it is not there, or has lost a file since.
   std::optional<std::string> find(const std::string& hash) const;
 
   class Arrival;
   // Starts to unpack an entry. `announce` is told the path of what is unfinished before that
-  // exists, and an empty one once it is gone: whoever outlives us can remove it.
-  Result<std::unique_ptr<Arrival>> receive(BundleHeader header,
-                                           std::function<Status(const std::string&)> announce);
+  // exists, and an empty one once it is gone: whoever outlives us can remove it. kUsage is the code
+  // of errors that say that what was sent is wrong, here and in Arrival.
+  Result<std::unique_ptr<Arrival>> receive(
+      BundleHeader header, std::function<Status(const std::string&)> announce) const;
 
  private:
-  BundleCache(std::string path, os::Fd directory)
-      : path_(std::move(path)), directory_(std::move(directory)) {}
-  void remove_abandoned() const;
-  // A new directory under an exclusive lock; an invalid descriptor when it was removed meanwhile.
-  Result<os::Fd> make_locked(const std::string& name) const;
-  std::string entry_path(const std::string& name) const { return path_ + "/" + name; }
+  explicit BundleCache(CacheDirectory directory) : directory_(std::move(directory)) {}
 
-  std::string path_;
-  os::Fd directory_;
+  CacheDirectory directory_;
 };
 
-// A bundle on its way into the cache. Destroyed before finish(), it leaves nothing behind.
+// A bundle on its way into the cache, which must outlive it. Destroyed before finish(), it leaves
+// nothing behind.
 class BundleCache::Arrival {
  public:
   ~Arrival();
@@ -54,13 +54,13 @@ class BundleCache::Arrival {
 
  private:
   friend class BundleCache;
-  Arrival(const BundleCache& cache, BundleHeader header)
-      : cache_(cache), header_(std::move(header)) {}
+  Arrival(const CacheDirectory& directory, BundleHeader header)
+      : directory_(directory), header_(std::move(header)) {}
   Status write_manifest();
   Result<std::string> move_into_place();
   void discard();
 
-  const BundleCache& cache_;
+  const CacheDirectory& directory_;
   BundleHeader header_;
   std::function<Status(const std::string&)> announce_;
   std::string temporary_;  // name in the cache; empty: none

@@ -96,7 +96,7 @@ Status FileUnpacker::open_next() {
 Status FileUnpacker::close_file() {
   const BundleFile& file = files_[next_ - 1];
   if (hasher_->hex() != file.sha256) {
-    return make_error(ErrorCode::kFailed,
+    return make_error(ErrorCode::kUsage,
                       shown_path_ + "/" + file.path + " arrived damaged: its SHA-256 is another");
   }
   constexpr int kPermissions = 0777;
@@ -113,7 +113,7 @@ Status FileUnpacker::close_file() {
 Status FileUnpacker::take(std::string_view bytes) {
   while (!bytes.empty()) {
     if (!file_.valid()) {
-      return make_error(ErrorCode::kFailed, shown_path_ + ": more bytes came than were announced");
+      return make_error(ErrorCode::kUsage, shown_path_ + ": more bytes came than were announced");
     }
     const std::string_view part =
         bytes.substr(0, static_cast<std::size_t>(std::min<std::uint64_t>(left_, bytes.size())));
@@ -141,7 +141,7 @@ Status FileUnpacker::write(std::string_view compressed) {
   stream.avail_in = static_cast<uInt>(compressed.size());
   while (stream.avail_in > 0) {
     if (inflater_->ended) {
-      return make_error(ErrorCode::kFailed, shown_path_ + ": data behind the end of the stream");
+      return make_error(ErrorCode::kUsage, shown_path_ + ": data behind the end of the stream");
     }
     stream.next_out = reinterpret_cast<Bytef*>(inflater_->chunk.data());
     stream.avail_out = static_cast<uInt>(inflater_->chunk.size());
@@ -151,7 +151,7 @@ Status FileUnpacker::write(std::string_view compressed) {
     if (result == Z_STREAM_END) {
       inflater_->ended = true;
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      return make_error(ErrorCode::kFailed, shown_path_ + ": what arrived is no zlib stream");
+      return make_error(ErrorCode::kUsage, shown_path_ + ": what arrived is no zlib stream");
     } else if (result == Z_BUF_ERROR && made == 0) {
       break;  // needs more input
     }
@@ -162,7 +162,7 @@ Status FileUnpacker::write(std::string_view compressed) {
 Status FileUnpacker::finish() {
   // The last output may still sit in zlib when it ended exactly at a chunk's end.
   if (!inflater_->ended || file_.valid() || next_ < files_.size()) {
-    return make_error(ErrorCode::kFailed, shown_path_ + ": the transfer ended early");
+    return make_error(ErrorCode::kUsage, shown_path_ + ": the transfer ended early");
   }
   for (const BundleFile& file : files_) {
     if (file.link_target.empty()) continue;

@@ -11,22 +11,20 @@
 #include <cstdio>
 #include <string_view>
 
+#include "launcher/agent/cache_directory.h"
 #include "launcher/agent/file_unpacker.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/random.h"
 
 namespace hora::launcher {
 
 namespace {
 
 constexpr char kProgram[] = "/proc/self/exe";
-constexpr std::string_view kPrefix = "agent-";
 constexpr std::string_view kDeleted = " (deleted)";  // readlink's word for a file that was replaced
 constexpr std::size_t kHashDigits = 64;
 
-bool is_hash(std::string_view text) {
-  return text.size() == kHashDigits &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
+bool is_sha256(std::string_view text) { return text.size() == kHashDigits && is_hash(text); }
 
 // What changes whenever somebody writes to the file or puts another one in its place.
 std::string fingerprint(const struct stat& info) {
@@ -40,7 +38,7 @@ std::string fingerprint(const struct stat& info) {
 }
 
 std::string note_path(const std::string& path, const std::string& hash) {
-  return path.substr(0, path.rfind('/') + 1) + ".verified-" + hash;
+  return path.substr(0, path.rfind('/') + 1).append(kNotePrefix) + hash;
 }
 
 bool is_noted(const std::string& note, const std::string& print) {
@@ -65,7 +63,8 @@ bool is_settled(const struct stat& info) {
 
 // A note that cannot be made costs the next start a few milliseconds, and nothing else.
 void take_note(const std::string& note, const std::string& print) {
-  const std::string beside = note + "." + std::to_string(::getpid());
+  // Not by the process's number, which another host that shares the directory has as well.
+  const std::string beside = note + "." + os::random_token().substr(0, kTagSize);
   const os::Fd file(
       ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file.valid()) return;
@@ -87,10 +86,11 @@ Error refused(const std::string& path, const struct stat& own, const std::string
 
 Result<std::string> verify_image(const std::string& path, const std::string& program) {
   const std::string name = path.substr(path.rfind('/') + 1);
-  if (name.compare(0, kPrefix.size(), kPrefix) != 0 || !is_hash(name.substr(kPrefix.size()))) {
+  if (name.compare(0, kAgentPrefix.size(), kAgentPrefix) != 0 ||
+      !is_sha256(name.substr(kAgentPrefix.size()))) {
     return std::string();
   }
-  const std::string hash = name.substr(kPrefix.size());
+  const std::string hash = name.substr(kAgentPrefix.size());
   struct stat own {};
   if (::stat(program.c_str(), &own) != 0) return errno_error(errno, "reading " + program);
   if (own.st_uid != ::geteuid()) return refused(path, own, "belongs to another user");

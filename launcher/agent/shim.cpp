@@ -109,6 +109,9 @@ class Shim {
   void remove_announced() {
     if (share_.job_directory[0] != '\0') (void)remove_tree(share_.job_directory);
     if (share_.unfinished_entry[0] != '\0') (void)remove_tree(share_.unfinished_entry);
+    for (const auto& mark : share_.use_marks) {
+      if (mark[0] != '\0') (void)remove_tree(mark);
+    }
   }
 
   pid_t agent_;

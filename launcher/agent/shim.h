@@ -24,6 +24,7 @@ struct ShimState {
   char cgroup[PATH_MAX];
   char job_directory[PATH_MAX];
   char unfinished_entry[PATH_MAX];  // of the cache, while a bundle is being unpacked
+  char use_marks[2][PATH_MAX];      // in the cache: where the agent lies, where the bundle does
 };
 
 // Copies into one of the texts above; false (and an empty text) when it is too long.

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <cstring>
 
+#include "launcher/agent/cache_places.h"
 #include "launcher/failures/failure_code.h"
 
 namespace hora::launcher {
@@ -15,27 +17,40 @@ template <std::size_t N>
 std::function<Status(const std::string&)> announcer(char (&text)[N]) {
   return [&text](const std::string& path) -> Status {
     if (!set_shared_text(text, path)) {
-      return make_error(ErrorCode::kUsage, "the path " + path.substr(0, 80) + "... is too long");
+      return make_error(ErrorCode::kFailed, "the path " + path.substr(0, 80) + "... is too long");
     }
     return Ok{};
   };
 }
 
+bool is_full(const Error& error) {
+  for (const int errnum : {ENOSPC, EDQUOT}) {
+    if (error.message.find(std::strerror(errnum)) != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-Staging::Staging(std::string host, std::string cache_directory, std::string local_bundle,
-                 ShimState& share)
+Staging::Staging(std::string host, Source source, ShimState& share)
     : host_(std::move(host)),
-      cache_directory_(std::move(cache_directory)),
-      bundle_root_(std::move(local_bundle)),
-      share_(share) {}
+      source_(std::move(source)),
+      bundle_root_(source_.local_bundle),
+      share_(share) {
+  if (source_.cache_directory.empty()) return;
+  for (std::string& path : cache_places_from(source_.cache_directory)) {
+    places_.emplace_back(std::move(path), share_.use_marks[places_.empty() ? 0 : 1]);
+  }
+}
 
 Failure Staging::cache_failure(const Error& error) const {
   std::string advice = failure::open_files_advice(error.message, "there");
   if (advice.empty()) {
     advice = "free some space there, or name another directory with XDG_CACHE_HOME or TMPDIR";
   }
-  return {std::string(failure::kCache), error.message + " (host " + host_ + ")", std::move(advice)};
+  const bool full = all_full_ && is_full(error);
+  return {std::string(full ? failure::kDiskFull : failure::kCache),
+          error.message + " (host " + host_ + ")", std::move(advice)};
 }
 
 Failure Staging::ship_failure(const Error& error) const {
@@ -46,32 +61,82 @@ Failure Staging::protocol_failure(const std::string& what) const {
   return {std::string(failure::kProtocol), "the agent on host " + host_ + " was sent " + what, ""};
 }
 
-Status Staging::open_cache() {
-  if (cache_) return Ok{};
-  if (cache_directory_.empty()) {
-    return make_error(ErrorCode::kUsage, "the agent was started without a cache directory");
-  }
-  auto cache = BundleCache::open(cache_directory_);
-  if (!cache) return std::move(cache).error();
-  cache_.emplace(std::move(*cache));
-  return Ok{};
+// Where no mark can be made, on a file system that is full or read-only, the job runs all the same:
+// whoever cleans the cache from another host then does not know of it.
+void Staging::mark(Place& place, const std::string& bundle) {
+  if (!source_.marks_use || (place.mark && place.marked_bundle == bundle)) return;
+  place.mark.reset();
+  const std::string& agent = &place == &places_.front() ? source_.agent_sha256 : std::string();
+  if (agent.empty() && bundle.empty()) return;
+  auto made =
+      UseMark::make(place.cache->directory(), agent, bundle, announcer(place.announced_mark));
+  if (!made) return;
+  place.mark.emplace(std::move(*made));
+  place.marked_bundle = bundle;
 }
 
 bool Staging::have_bundle(const std::string& hash) {
-  if (hash.empty() || !bundle_root_.empty()) return true;
-  if (!open_cache()) return false;
-  bundle_root_ = cache_->find(hash).value_or("");
-  return !bundle_root_.empty();
+  for (Place& place : places_) {
+    const bool own = &place == &places_.front();
+    auto cache = BundleCache::open(place.path);
+    if (!cache) continue;
+    place.cache.emplace(std::move(*cache));
+    // Who cleans looks for marks once more when the entry is away, so: first the mark, then a look.
+    if (own || place.cache->find(hash)) mark(place, hash);
+    if (bundle_root_.empty()) bundle_root_ = place.cache->find(hash).value_or("");
+    if (hash.empty() || !bundle_root_.empty()) return true;
+    if (!own) place.mark.reset();
+  }
+  return hash.empty() || !bundle_root_.empty();
+}
+
+Status Staging::begin_arrival() {
+  if (places_.empty()) {
+    return make_error(ErrorCode::kUsage, "the agent was started without a cache directory");
+  }
+  Place& place = places_[place_];
+  // Whoever cleans may take an empty directory away while we begin to use it.
+  Result<std::unique_ptr<BundleCache::Arrival>> arrival(nullptr);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    auto cache = BundleCache::create(place.path);
+    if (!cache) return std::move(cache).error();
+    place.cache.emplace(std::move(*cache));
+    mark(place, header_.hash);
+    arrival = place.cache->receive(header_, announcer(share_.unfinished_entry));
+    if (arrival || arrival.error().code != ErrorCode::kNotFound) break;
+  }
+  if (!arrival) return std::move(arrival).error();
+  arrival_ = std::move(*arrival);
+  return arrival_->write(received_);
+}
+
+// What has come so far is kept: where it was refused is known only when it no longer fits.
+Status Staging::settle(Status tried) {
+  while (!tried) {
+    arrival_.reset();
+    const Error& error = tried.error();
+    if (error.code == ErrorCode::kUsage || place_ + 1 >= places_.size()) {
+      return make_error(error.code, refusals_ + error.message);
+    }
+    refusals_ += error.message + "; ";
+    all_full_ = all_full_ && is_full(error);
+    if (place_ > 0) places_[place_].mark.reset();
+    ++place_;
+    tried = begin_arrival();
+  }
+  return tried;
 }
 
 std::optional<Failure> Staging::on_bundle(std::string_view payload) {
   if (in_progress()) return protocol_failure("a bundle within another delivery");
   auto header = decode_bundle_header(payload);
   if (!header) return protocol_failure(header.error().message);
-  if (const Status opened = open_cache(); !opened) return cache_failure(opened.error());
-  auto arrival = cache_->receive(std::move(*header), announcer(share_.unfinished_entry));
-  if (!arrival) return cache_failure(arrival.error());
-  arrival_ = std::move(*arrival);
+  header_ = std::move(*header);
+  place_ = 0;
+  all_full_ = true;
+  received_.clear();
+  refusals_.clear();
+  if (const Status begun = settle(begin_arrival()); !begun) return cache_failure(begun.error());
   return std::nullopt;
 }
 
@@ -96,10 +161,9 @@ std::optional<Failure> Staging::on_ship_file(std::string_view payload) {
 
 std::optional<Failure> Staging::on_data(std::string_view bytes) {
   if (arrival_) {
-    if (const Status written = arrival_->write(bytes); !written) {
-      arrival_.reset();
-      return cache_failure(written.error());
-    }
+    received_ += bytes;
+    const Status written = settle(arrival_->write(bytes));
+    if (!written) return cache_failure(written.error());
   } else if (shipped_) {
     if (const Status written = shipped_->write(bytes); !written) {
       return ship_failure(written.error());
@@ -112,10 +176,15 @@ std::optional<Failure> Staging::on_data(std::string_view bytes) {
 
 std::optional<Failure> Staging::on_data_end() {
   if (arrival_) {
-    const auto path = arrival_->finish();
-    arrival_.reset();
-    if (!path) return cache_failure(path.error());
+    auto path = arrival_->finish();
+    while (!path) {
+      const Status begun = settle(path.error());
+      if (!begun) return cache_failure(begun.error());
+      path = arrival_->finish();
+    }
     bundle_root_ = *path;
+    arrival_.reset();
+    received_ = std::string();
   } else if (shipped_) {
     const Status finished = shipped_->finish();
     shipped_.reset();
@@ -135,10 +204,17 @@ Result<std::string> Staging::job_directory() {
   return directory_->path();
 }
 
+void Staging::renew_marks() const {
+  for (const Place& place : places_) {
+    if (place.mark) place.mark->renew();
+  }
+}
+
 void Staging::clean_up() {
   arrival_.reset();
   shipped_.reset();
   directory_.reset();
+  for (Place& place : places_) place.mark.reset();
 }
 
 }  // namespace hora::launcher

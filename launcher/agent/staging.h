@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/agent/bundle_cache.h"
+#include "launcher/agent/cache_use.h"
 #include "launcher/agent/file_unpacker.h"
 #include "launcher/agent/job_directory.h"
 #include "launcher/agent/shim.h"
@@ -17,12 +19,16 @@ namespace hora::launcher {
 
 class Staging {
  public:
-  // `local_bundle`, when not empty, is the bundle, used where it lies.
-  Staging(std::string host, std::string cache_directory, std::string local_bundle,
-          ShimState& share);
+  struct Source {
+    std::string cache_directory;  // where this agent lies; empty: there is no cache
+    std::string agent_sha256;     // of this agent, when it is one of the cache
+    std::string local_bundle;     // the bundle, used where it lies; empty: it is in the cache
+    bool marks_use = true;        // see cache_use.h; off while the cache is cleaned
+  };
+  Staging(std::string host, Source source, ShimState& share);
 
-  // Looks whether the bundle is here. A cache that cannot be used is no failure before it is
-  // needed.
+  // Looks whether the bundle is here, and marks what is used. A cache that cannot be used is no
+  // failure before it is needed.
   bool have_bundle(const std::string& hash);
   // Where the bundle is; empty: not here.
   const std::string& bundle_root() const { return bundle_root_; }
@@ -38,20 +44,42 @@ class Staging {
   // Empty when nobody asked.
   std::string job_directory_if_any() const { return directory_ ? directory_->path() : ""; }
 
-  // Removes the job's folder and whatever is unfinished.
+  // To be called each hour.
+  void renew_marks() const;
+
+  // Removes the job's folder, the marks and whatever is unfinished.
   void clean_up();
 
  private:
+  // A directory of the cache. What is used of it is marked as long as this is so.
+  struct Place {
+    Place(std::string directory, char (&text)[PATH_MAX])
+        : path(std::move(directory)), announced_mark(text) {}
+    std::string path;
+    char (&announced_mark)[PATH_MAX];
+    std::optional<BundleCache> cache;
+    std::string marked_bundle;
+    std::optional<UseMark> mark;
+  };
+
   Failure cache_failure(const Error& error) const;
   Failure ship_failure(const Error& error) const;
   Failure protocol_failure(const std::string& what) const;
-  Status open_cache();
+  void mark(Place& place, const std::string& bundle);
+  Status begin_arrival();
+  Status settle(Status tried);  // goes on in the next place when this one was of no use
 
   std::string host_;
-  std::string cache_directory_;
+  Source source_;
   std::string bundle_root_;
   ShimState& share_;
-  std::optional<BundleCache> cache_;
+  std::vector<Place> places_;  // the agent's own, and those to turn to when a bundle does not fit
+  // The bundle that is arriving, where it goes, what has come of it, and why not elsewhere.
+  BundleHeader header_;
+  std::size_t place_ = 0;
+  std::string received_;
+  std::string refusals_;
+  bool all_full_ = true;
   std::unique_ptr<BundleCache::Arrival> arrival_;
   std::optional<JobDirectory> directory_;
   std::unique_ptr<FileUnpacker> shipped_;

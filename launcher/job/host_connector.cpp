@@ -13,6 +13,7 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
     image.local_bundle = installation.bundle_directory;
   }
   if (several_hosts) image.arguments.push_back("--probe");
+  if (spec.cleans_cache) image.arguments.push_back("--cleans-cache");
   return image;
 }
 

@@ -24,6 +24,7 @@ constexpr std::string_view kScript =
     "_x() { [ -z \"$_t\" ] || rm -f \"$_t\"; }; "
     // Can only we (and root) replace $_d? Its parent is ours, sticky, or nothing that we may write.
     "_p() { [ -O \"$_d/..\" ] || [ -k \"$_d/..\" ] || { [ -w \"$_d/..\" ] && return 1; :; }; }; "
+    "_i() { [ -x \"$_a\" ] && [ -s \"$_a\" ] && [ -O \"$_a\" ]; }; "
     // Makes $_a out of what the launcher sends, or says in $_w why not.
     "_q() { "
     "_w=\"cannot be created\"; (umask 077; mkdir -p \"$_d\") 2>/dev/null; [ -d \"$_d\" ] || return "
@@ -31,7 +32,7 @@ constexpr std::string_view kScript =
     "_w=\"is a symbolic link\"; if [ -L \"$_d\" ]; then return 1; fi; "
     "_w=\"belongs to another user\"; [ -O \"$_d\" ] || return 1; "
     "_w=\"lies where other users can replace it\"; _p || return 1; "
-    "_w=\"cannot be written\"; chmod 700 \"$_d\" 2>/dev/null; _t=$_d/.ship-$$; "
+    "_w=\"cannot be written\"; chmod 700 \"$_d\" 2>/dev/null; _t=$_d/.ship-$_k; "
     "{ echo exit 0 >\"$_t\"; } 2>/dev/null && chmod 700 \"$_t\" 2>/dev/null || "
     "{ [ -e \"$_t\" ] && _w=\"is full\"; return 1; }; "
     "_w=\"does not let programs run (noexec)\"; \"$_t\" 2>/dev/null || return 1; "
@@ -42,7 +43,10 @@ constexpr std::string_view kScript =
     "head -c $_z | (exec 2>/dev/null; $_e >\"$_t\"; _r=$?; cat >/dev/null; exit $_r); _r=$?; "
     // 128 + SIGXFSZ
     "[ $_r = 153 ] && _w=\"takes no file as large as the agent (ulimit -f)\"; "
-    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] && mv -f \"$_t\" \"$_a\" 2>/dev/null; }; "
+    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] || return 1; "
+    // Another launcher was quicker: its copy may run on other hosts by now, which a file server
+    // takes away from them with the name.
+    "[ $_f = 0 ] && _i && rm -f \"$_t\" || mv -f \"$_t\" \"$_a\" 2>/dev/null; }; "
     "for _s in 0 1; do [ $_s$_f = 01 ] && continue; "
     "[ $_s = 1 ] && { trap _x 0; trap \"exit 1\" 1 2 13 15; _g=raw; "
     "command -v gzip >/dev/null 2>&1 && _g=gz; }; "
@@ -52,7 +56,7 @@ constexpr std::string_view kScript =
     "if [ $_s = 1 ]; then if _q; then _t=; exec \"$_a\" agent --cache \"$_d\" --report-sha \"$@\"; "
     "fi; "
     "_x; _m=\"$_m; $_d $_w\"; "
-    "elif [ -x \"$_a\" ] && [ -s \"$_a\" ] && [ -O \"$_a\" ] && [ -O \"$_d\" ]; then "
+    "elif _i && [ -O \"$_d\" ]; then "
     "[ -L \"$_d\" ] || { _p && exec \"$_a\" agent --cache \"$_d\" \"$@\"; }; fi; "
     "done; done; echo \"HORA-$_k fail$_m\"; exit 1";
 

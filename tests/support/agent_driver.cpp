@@ -89,6 +89,19 @@ bool AgentDriver::reap_shim(Milliseconds patience) {
   return true;
 }
 
+bool AgentDriver::kill_both() {
+  const pid_t pid = agent();
+  ::kill(shim_, SIGSTOP);  // or it would look after the agent
+  ::kill(pid, SIGKILL);
+  ::kill(shim_, SIGKILL);
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  for (auto entry = read_process(pid); entry && !entry->is_zombie(); entry = read_process(pid)) {
+    if (Clock::now() >= deadline) return false;
+    ::poll(nullptr, 0, 1);
+  }
+  return reap_shim();
+}
+
 pid_t AgentDriver::agent() {
   for (const ProcessEntry& entry : list_processes()) {
     if (entry.parent == shim_) return entry.pid;

@@ -55,6 +55,8 @@ class AgentDriver {
   pid_t shim() const { return shim_; }
   pid_t agent();  // the shim's child
   bool reap_shim(Milliseconds patience = Milliseconds(20'000));
+  // Kills agent and shim in one moment, so that neither can clean up; true when both are gone.
+  bool kill_both();
 
   // Output is acknowledged as it is taken in, unless this is off.
   bool acknowledge_output = true;

@@ -55,6 +55,12 @@ TEST_CASE("a whole copy is found right, and noted") {
   CHECK(cache.verify());
 }
 
+TEST_CASE("the note is taken though another host's process of our number left one half done") {
+  const Cache cache;
+  std::ofstream(cache.note + "." + std::to_string(::getpid())) << "half";
+  cache.verify_until_noted();
+}
+
 TEST_CASE("a byte that was changed behind the note is seen, and the copy removed") {
   const Cache cache;
   cache.verify_until_noted();

@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
@@ -50,12 +52,70 @@ struct CacheScene {
   }
 };
 
+bool has_unfinished(const std::string& cache) {
+  if (!fs::exists(cache)) return false;
+  const auto names = names_in(cache);
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return name.rfind(".incoming-", 0) == 0; });
+}
+
+// Half of a bundle has come.
+void send_half(AgentDriver& agent, const PackedBundle& bundle, const std::string& cache) {
+  agent.send(FrameType::kBundle, encode(bundle.header));
+  agent.send(FrameType::kData, std::string_view(bundle.data).substr(0, bundle.data.size() / 2));
+  for (int i = 0; i < 20'000 && !has_unfinished(cache); ++i) ::usleep(1'000);
+  REQUIRE(has_unfinished(cache));
+}
+
+void make_older(const std::string& path, std::chrono::hours age) {
+  timespec now{};
+  REQUIRE(::clock_gettime(CLOCK_REALTIME, &now) == 0);
+  const timespec then{now.tv_sec - std::chrono::seconds(age).count(), now.tv_nsec};
+  const timespec times[2] = {then, then};
+  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
+}
+
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = ::getenv(name)) before_ = before;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { before_ ? ::setenv(name_, before_->c_str(), 1) : ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+// A file system of its own on a directory; needs root.
+class Mount {
+ public:
+  explicit Mount(std::string path) : path_(std::move(path)) {}
+  ~Mount() {
+    if (mounted_) ::umount(path_.c_str());
+  }
+  Mount(const Mount&) = delete;
+  Mount& operator=(const Mount&) = delete;
+  void tmpfs(unsigned long flags, const char* options) {
+    mounted_ = ::mount("tmpfs", path_.c_str(), "tmpfs", flags, options) == 0;
+  }
+  bool mounted() const { return mounted_; }
+
+ private:
+  std::string path_;
+  bool mounted_ = false;
+};
+
 // The agent refuses what it is sent, says so, and leaves nothing in the cache.
-void check_refused(CacheScene& scene, AgentDriver& agent, const std::string& part_of_message) {
+void check_refused(CacheScene& scene, AgentDriver& agent, const std::string& part_of_message,
+                   const std::string& code = "E_CACHE") {
   REQUIRE(agent.wait_for_end());
   REQUIRE(agent.failure.has_value());
   INFO(agent.failure->message);
-  CHECK(agent.failure->code == "E_CACHE");
+  CHECK(agent.failure->code == code);
   CHECK(agent.failure->message.find(part_of_message) != std::string::npos);
   if (fs::exists(scene.cache)) CHECK(names_in(scene.cache).empty());
 }
@@ -201,8 +261,7 @@ TEST_CASE("the launcher dies in the middle of a transfer") {
   CacheScene scene;
   const PackedBundle bundle = small_bundle();
   AgentDriver agent(scene.arguments(bundle.header.hash));
-  agent.send(FrameType::kBundle, encode(bundle.header));
-  agent.send(FrameType::kData, std::string_view(bundle.data).substr(0, 200'000));
+  send_half(agent, bundle, scene.cache);
   agent.close();
   REQUIRE(agent.reap_shim());
   CHECK(names_in(scene.cache).empty());
@@ -213,13 +272,7 @@ TEST_CASE("the agent is killed in the middle of a transfer") {
   const PackedBundle bundle = small_bundle();
   AgentDriver agent(scene.arguments(bundle.header.hash));
   agent.hello();
-  agent.send(FrameType::kBundle, encode(bundle.header));
-  agent.send(FrameType::kData, std::string_view(bundle.data).substr(0, 200'000));
-  for (int i = 0; i < 2'000; ++i) {
-    if (fs::exists(scene.cache) && !names_in(scene.cache).empty()) break;
-    ::usleep(1'000);
-  }
-  REQUIRE(names_in(scene.cache).size() == 1);
+  send_half(agent, bundle, scene.cache);
   ::kill(agent.agent(), SIGKILL);
   REQUIRE(agent.reap_shim());
   CHECK(names_in(scene.cache).empty());
@@ -230,13 +283,7 @@ TEST_CASE("an agent without descriptors leaves its unfinished entry to the shim"
   const PackedBundle bundle = small_bundle();
   AgentDriver agent(scene.arguments(bundle.header.hash));
   agent.hello();
-  agent.send(FrameType::kBundle, encode(bundle.header));
-  agent.send(FrameType::kData, std::string_view(bundle.data).substr(0, 200'000));
-  for (int i = 0; i < 2'000; ++i) {
-    if (fs::exists(scene.cache) && !names_in(scene.cache).empty()) break;
-    ::usleep(1'000);
-  }
-  REQUIRE(names_in(scene.cache).size() == 1);
+  send_half(agent, bundle, scene.cache);
   const rlimit none{0, 0};
   REQUIRE(::prlimit(agent.agent(), RLIMIT_NOFILE, &none, nullptr) == 0);
   agent.close();
@@ -246,12 +293,104 @@ TEST_CASE("an agent without descriptors leaves its unfinished entry to the shim"
 
 TEST_CASE("what killed agents and shims left is removed by the next transfer") {
   CacheScene scene;
-  fs::create_directories(scene.cache + "/.incoming-0123456789abcdef/some/thing");
   const PackedBundle bundle = small_bundle();
+  {
+    AgentDriver agent(scene.arguments(bundle.header.hash));
+    agent.hello();
+    send_half(agent, bundle, scene.cache);
+    REQUIRE(agent.kill_both());
+  }
+  CHECK(names_in(scene.cache).size() == 2);  // the unfinished entry, and the mark of use
   AgentDriver agent(scene.arguments(bundle.header.hash));
   send_bundle(agent, bundle);
   agent.run(make_order({"true"}));
   CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.header.hash});
+}
+
+// Where a home is shared, a lock of another host, or of another mount, may not be seen here.
+TEST_CASE("what another host has made goes only when it is a day old") {
+  CacheScene scene;
+  const std::vector<std::string> theirs = {
+      ".incoming-0123456789abcdef-0123456789abcdef", ".incoming-0123456789abcdef",
+      ".used-0123456789abcdef-0123456789abcdef-----------------0123456789abcdef-elsewhere"};
+  for (const std::string& name : theirs) fs::create_directories(scene.cache + "/" + name + "/a/b");
+  write_file(scene.cache + "/.ship-0123456789abcdef", "half an agent");
+  const PackedBundle bundle = small_bundle();
+  const auto transfer = [&] {
+    fs::remove_all(scene.cache + "/" + bundle.header.hash);
+    AgentDriver agent(scene.arguments(bundle.header.hash));
+    send_bundle(agent, bundle);
+    agent.run(make_order({"true"}));
+    return names_in(scene.cache).size() - 1;
+  };
+  CHECK(transfer() == 4);
+  for (const std::string& name : names_in(scene.cache)) {
+    make_older(scene.cache + "/" + name, std::chrono::hours(23));
+  }
+  CHECK(transfer() == 4);
+  for (const std::string& name : names_in(scene.cache)) {
+    make_older(scene.cache + "/" + name, std::chrono::hours(25));
+  }
+  CHECK(transfer() == 0);
+}
+
+TEST_CASE("a bundle that does not fit goes to the next directory, and is found there") {
+  TemporaryDirectory directory;
+  const std::string first = directory / "home/.cache/hora";
+  const std::string second = directory / ("tmp/hora-" + std::to_string(::geteuid()));
+  fs::create_directories(first);
+  fs::create_directories(directory / "tmp");
+  const Variable home("HOME", directory / "home");
+  const Variable cache("XDG_CACHE_HOME", "");
+  const Variable temporary("TMPDIR", directory / "tmp");
+  const PackedBundle bundle = small_bundle();
+  Mount mount(first);
+  SECTION("full in the middle of it") { mount.tmpfs(0, "size=100k,mode=700"); }
+  SECTION("full before its last bytes") { mount.tmpfs(0, "size=304k,mode=700"); }
+  SECTION("no room for a name") { mount.tmpfs(0, "nr_inodes=1,mode=700"); }
+  SECTION("read-only") { mount.tmpfs(MS_RDONLY, "mode=700"); }
+  if (!mount.mounted()) return;
+  const std::vector<std::string> arguments = {"--cache", first, "--bundle-hash",
+                                              bundle.header.hash};
+  {
+    AgentDriver agent(arguments);
+    CHECK(!agent.hello().have_bundle);
+    send_bundle(agent, bundle);
+    auto order = shell_order("tool; echo $HORA_TEST_ROOT; ls -A " + second);
+    order.prepend_paths = bundle_order().prepend_paths;
+    agent.run(order);
+    // While it runs it is marked as in use there.
+    CHECK(agent.output[{0, 1}].find("tool runs\n" + second + "/" + bundle.header.hash +
+                                    "\n.used-") == 0);
+  }
+  CHECK(names_in(first).empty());
+  REQUIRE(fs::exists(second));
+  CHECK(names_in(second) == std::vector<std::string>{bundle.header.hash});
+  CHECK(content_of(second + "/" + bundle.header.hash + "/lib/a/b/c/deep.so") == noise(300'000));
+  {
+    AgentDriver agent(arguments);
+    REQUIRE(agent.hello().have_bundle);
+    agent.run(bundle_order());
+    CHECK(agent.output[{0, 1}] == "tool runs\n");
+  }
+  CHECK(names_in(second) == std::vector<std::string>{bundle.header.hash});
+}
+
+TEST_CASE("a bundle that is damaged is damaged in every directory") {
+  TemporaryDirectory directory;
+  const std::string first = directory / "home/.cache/hora";
+  const Variable home("HOME", directory / "home");
+  const Variable cache("XDG_CACHE_HOME", "");
+  const Variable temporary("TMPDIR", directory / "tmp");
+  PackedBundle bundle = small_bundle();
+  bundle.header.files[3].sha256 = sha256_hex("another");
+  AgentDriver agent({"--cache", first});
+  send_bundle(agent, bundle);
+  REQUIRE(agent.wait_for_end());
+  REQUIRE(agent.failure.has_value());
+  CHECK(agent.failure->code == "E_CACHE");
+  CHECK(agent.failure->message.find(directory / "tmp") == std::string::npos);
+  CHECK(!fs::exists(directory / "tmp"));
 }
 
 TEST_CASE("two launchers race") {
@@ -365,7 +504,11 @@ TEST_CASE("file systems that cannot hold a bundle") {
   std::string message;
   unsigned long flags = 0;
   const char* options = "size=100k,mode=700";
-  SECTION("full") { message = "No space left on device"; }
+  std::string code = "E_CACHE";
+  SECTION("full") {
+    message = "No space left on device";
+    code = "E_DISK_FULL";
+  }
   SECTION("read-only") {
     flags = MS_RDONLY;
     message = "Read-only file system";
@@ -379,7 +522,7 @@ TEST_CASE("file systems that cannot hold a bundle") {
   {
     AgentDriver agent(scene.arguments(bundle.header.hash));
     send_bundle(agent, bundle);
-    check_refused(scene, agent, message);
+    check_refused(scene, agent, message, code);
   }
   ::umount(scene.cache.c_str());
 }

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/support/catch.h"
 #include "tests/unit/transports/shell_run.h"
@@ -143,6 +144,80 @@ TEST_CASE("a transfer that breaks off leaves nothing behind") {
       CHECK_FALSE(entry.is_regular_file());
     }
   }
+}
+
+// A cache on two hosts that share a home: in each, the shell has the same process number.
+struct SharedHome {
+  TemporaryDirectory home;
+  std::string cache = home.path() + "/.cache/hora";
+  std::string rest = home.path() + "/rest";  // a FIFO: the first agent's last bytes
+  std::vector<std::string> variables = environment(home.path(), home.path());
+
+  SharedHome() { REQUIRE(::mkfifo(rest.c_str(), 0600) == 0); }
+
+  static bool is_possible() {
+    return run_program({"unshare", "--pid", "--fork", "true"}).exit_code == 0;
+  }
+  std::vector<std::string> start(const std::string& nonce, const std::string& input) const {
+    auto request = request_for_agent();
+    request.nonce = nonce;
+    auto line = bootstrap_line(request);
+    REQUIRE(line);
+    return {"bash", "-c", input + " | unshare --pid --fork sh -c \"$1\"", "bash", *line};
+  }
+  // Its transfer stops in the middle until write_rest().
+  std::thread begin_first(test::ShellRun& run) const {
+    std::ofstream(home.path() + "/begin")
+        << transfer_header(false, kAgent.size()) + kAgent.substr(0, 20);
+    std::thread running(
+        [this, &run, argv = start("first", "cat " + home.path() + "/begin " + rest)] {
+          run = run_program(argv, "", variables);
+        });
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!has_begun() && std::chrono::steady_clock::now() < deadline) ::usleep(1'000);
+    return running;
+  }
+  void write_rest() const { std::ofstream(rest) << kAgent.substr(20); }
+  // What tried out whether programs run there is empty again.
+  bool has_begun() const {
+    std::error_code none_yet;
+    for (const auto& entry : fs::directory_iterator(cache, none_yet)) {
+      struct stat info {};
+      if (::stat(entry.path().c_str(), &info) == 0 && info.st_size == 0 && (info.st_mode & 0100)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(cache))
+      found.push_back(entry.path().filename());
+    return found;
+  }
+};
+
+TEST_CASE("hosts that share a home ship at one time, whatever their shells' process numbers") {
+  if (!SharedHome::is_possible()) return;  // needs root
+  const SharedHome shared;
+  test::ShellRun first;
+  std::thread running = shared.begin_first(first);
+  const auto second = run_program(shared.start("second", "cat"),
+                                  transfer_header(false, kAgent.size()) + kAgent, shared.variables);
+  struct stat quicker {};
+  const int there = ::stat((shared.cache + "/agent-abc123").c_str(), &quicker);
+  shared.write_rest();
+  running.join();
+  const std::string started = magic() + expected_arguments(shared.cache, true);
+  CHECK(first.out.find(started) != std::string::npos);
+  CHECK(second.out.find(started) != std::string::npos);
+  CHECK(first.err + second.err == "");
+  CHECK(shared.names() == std::vector<std::string>{"agent-abc123"});
+  // The copy that the second may run on another host was not replaced.
+  struct stat now {};
+  REQUIRE(there == 0);
+  REQUIRE(::stat((shared.cache + "/agent-abc123").c_str(), &now) == 0);
+  CHECK(now.st_ino == quicker.st_ino);
 }
 
 TEST_CASE("a launcher that refuses ends the script") {

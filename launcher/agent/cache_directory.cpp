@@ -1,0 +1,174 @@
+#include "launcher/agent/cache_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+
+#include <sha256.h>  // libmd
+
+#include "launcher/agent/host_facts.h"
+#include "launcher/agent/remove_tree.h"
+#include "rendezvous/os/random.h"
+#include "rendezvous/os/read_file.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr int kAttempts = 16;
+constexpr std::string_view kNowhere = "0000000000000000";
+
+// Whoever may write to the folder above may put another one in the place of ours, unless it is
+// sticky like /tmp. Members of the folder's group are trusted, as umask 002 means them to be.
+Status check_parent(int directory, const std::string& path) {
+  struct stat info {};
+  if (::fstatat(directory, "..", &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    return errno_error(errno, "reading the folder above " + path);
+  }
+  if ((info.st_mode & S_IWOTH) == 0 || (info.st_mode & S_ISVTX) != 0) return Ok{};
+  return make_error(ErrorCode::kDenied, "the folder above " + path +
+                                            " can be written by every user, and is not sticky");
+}
+
+// Equal for two who share locks: one kernel, and one mount of the file system. The host's name is
+// in it for machines that were woken from one image, and have its boot id.
+std::string name_this_view(dev_t device) {
+  const auto boot = os::read_file("/proc/sys/kernel/random/boot_id");
+  if (!boot || boot->empty()) return {};
+  const std::string text = *boot + host_name() + '\n' + std::to_string(device);
+  std::array<char, SHA256_DIGEST_STRING_LENGTH> digest;
+  SHA256Data(reinterpret_cast<const std::uint8_t*>(text.data()), text.size(), digest.data());
+  return {digest.data(), kTagSize};
+}
+
+bool starts_with(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+bool is_temporary(std::string_view name) {
+  if (starts_with(name, kNotePrefix)) {
+    return name.find('.', kNotePrefix.size()) !=
+           std::string_view::npos;  // one that is being written
+  }
+  return starts_with(name, kIncomingPrefix) || starts_with(name, kUsePrefix) ||
+         starts_with(name, kShippedPrefix);
+}
+
+std::string_view place_in(std::string_view name) {
+  for (const std::string_view prefix : {kIncomingPrefix, kUsePrefix}) {
+    if (starts_with(name, prefix)) return name.substr(prefix.size(), kTagSize);
+  }
+  return {};
+}
+
+// Now, by the file system's clock: that of its server, where it has one.
+std::optional<time_t> touch(int directory) {
+  struct stat info {};
+  if (::futimens(directory, nullptr) != 0 || ::fstat(directory, &info) != 0) return std::nullopt;
+  return info.st_mtim.tv_sec;
+}
+
+}  // namespace
+
+bool is_hash(std::string_view text) {
+  return text.size() >= 16 && text.size() <= 128 &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+Result<CacheDirectory> CacheDirectory::open(const std::string& path) {
+  // A symbolic link in the last place could have been put there by another user of /tmp.
+  os::Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory.valid()) return errno_error(errno, "opening " + path);
+  struct stat info {};
+  if (::fstat(directory.get(), &info) != 0) return errno_error(errno, "reading " + path);
+  if (info.st_uid != ::geteuid()) {
+    return make_error(ErrorCode::kDenied, path + " belongs to another user");
+  }
+  HORA_TRY(check_parent(directory.get(), path));
+  constexpr mode_t kOthers = 077;
+  if ((info.st_mode & kOthers) != 0 && ::fchmod(directory.get(), 0700) != 0) {
+    return errno_error(errno, "closing " + path + " to other users");
+  }
+  return CacheDirectory(path, std::move(directory), name_this_view(info.st_dev));
+}
+
+std::vector<std::string> CacheDirectory::names() const {
+  os::Fd listing(::openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  std::unique_ptr<DIR, int (*)(DIR*)> stream(listing.valid() ? ::fdopendir(listing.get()) : nullptr,
+                                             ::closedir);
+  if (!stream) return {};
+  listing.release();
+  std::vector<std::string> found;
+  while (const dirent* item = ::readdir(stream.get())) {
+    const std::string_view name(item->d_name);
+    if (name != "." && name != "..") found.emplace_back(name);
+  }
+  return found;
+}
+
+std::string CacheDirectory::temporary_name(std::string_view prefix) const {
+  return std::string(prefix) + (here_.empty() ? std::string(kNowhere) : here_) + "-" +
+         os::random_token().substr(0, kTagSize);
+}
+
+Result<CacheDirectory::Held> CacheDirectory::make_held(
+    std::string_view prefix, std::string_view suffix,
+    const std::function<Status(const std::string&)>& announce) const {
+  // Until it is locked, another agent may take it for an abandoned one and remove it.
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::string name = temporary_name(prefix).append(suffix);
+    HORA_TRY(announce(entry_path(name)));
+    if (::mkdirat(fd(), name.c_str(), 0700) != 0) {
+      return errno_error(errno, "creating " + entry_path(name));
+    }
+    os::Fd made(::openat(fd(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!made.valid() && errno == ENOENT) continue;
+    if (!made.valid()) {
+      const int errnum = errno;
+      ::unlinkat(fd(), name.c_str(), AT_REMOVEDIR);
+      return errno_error(errnum, "opening " + entry_path(name));
+    }
+    // Without locks nobody here takes it for abandoned, either.
+    if (::flock(made.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
+    struct stat info {};
+    if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+      return Held{name, std::move(made)};
+    }
+    if (errno != ENOENT) return errno_error(errno, "reading " + entry_path(name));
+  }
+  return make_error(ErrorCode::kUnavailable, "somebody removes what is made in " + path_);
+}
+
+CacheDirectory::Owner CacheDirectory::owner_of(const std::string& name) const {
+  Owner owner;
+  const std::string_view place = place_in(name);
+  if (!here_.empty() && place == here_) {
+    os::Fd lock(::openat(fd(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    const bool locked = lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
+    owner.here = locked || (lock.valid() && errno == EWOULDBLOCK);
+    owner.gone = locked;
+    if (locked) owner.lock = std::move(lock);
+    if (owner.here) return owner;
+  }
+  struct stat info {};
+  if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return owner;
+  if (const auto now = touch(fd())) owner.age_s = *now - info.st_mtim.tv_sec;
+  owner.gone = owner.age_s && *owner.age_s > kAbandonedAfterS;
+  return owner;
+}
+
+void CacheDirectory::remove_debris() const {
+  for (const std::string& name : names()) {
+    if (!is_temporary(name)) continue;
+    if (const Owner owner = owner_of(name); owner.gone) (void)remove_tree(entry_path(name));
+  }
+}
+
+}  // namespace hora::launcher

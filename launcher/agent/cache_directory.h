@@ -1,0 +1,80 @@
+// One directory of the cache, and what is temporary in it: bundles on their way in, marks of use,
+// files that are being shipped.
+//
+// Several hosts may see the same directory, by a home that they share, and a lock often reaches no
+// further than the kernel or the mount that took it. So the name of what is temporary tells where
+// it was made. Seen from there, a free lock proves that its owner is gone; seen from elsewhere,
+// only its age does, by the clock of the file system, since those of the hosts may differ.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/os/fd.h"
+
+namespace hora::launcher {
+
+// Names. An agent is called by the SHA-256 of the program, a bundle by its hash alone.
+inline constexpr std::string_view kAgentPrefix = "agent-";
+inline constexpr std::string_view kNotePrefix = ".verified-";      // own_image.h
+inline constexpr std::string_view kShippedPrefix = ".ship-";       // transports/bootstrap.cpp
+inline constexpr std::string_view kIncomingPrefix = ".incoming-";  // directories: bundle_cache.h
+inline constexpr std::string_view kUsePrefix = ".used-";           // directories: cache_use.h
+inline constexpr std::size_t kTagSize = 16;  // of the place in a name, and of its random word
+
+// What nobody has touched for so long has no owner: transfers take minutes, and marks of use are
+// renewed each hour.
+inline constexpr long kAbandonedAfterS = 24 * 3600;
+
+bool is_hash(std::string_view text);  // may name a bundle
+
+class CacheDirectory {
+ public:
+  // It must be ours alone: a symbolic link, another owner, or a place where others could put
+  // another one is an error that names the path. Other users' rights are taken away.
+  static Result<CacheDirectory> open(const std::string& path);
+
+  int fd() const { return directory_.get(); }
+  const std::string& path() const { return path_; }
+  std::string entry_path(const std::string& name) const { return path_ + "/" + name; }
+  std::vector<std::string> names() const;  // in no order; empty when they cannot be read
+
+  // A name that nobody else has, on any host: PREFIX, where we are, and a random word.
+  std::string temporary_name(std::string_view prefix) const;
+
+  struct Held {
+    std::string name;
+    os::Fd lock;  // the directory itself; its lock is ours for as long
+  };
+  // Makes a directory of a temporary name that ends in `suffix`. `announce` is told its path before
+  // that exists.
+  Result<Held> make_held(std::string_view prefix, std::string_view suffix,
+                         const std::function<Status(const std::string&)>& announce) const;
+
+  // What is known of the owner of something temporary.
+  struct Owner {
+    bool gone = false;
+    bool here = false;          // his lock says so; else the age
+    std::optional<long> age_s;  // since he made or renewed it
+    os::Fd lock;                // valid: it is ours now
+  };
+  Owner owner_of(const std::string& name) const;
+
+  // What killed agents, shims and shells have left, here or on other hosts. What cannot be
+  // removed is left to the next who tries.
+  void remove_debris() const;
+
+ private:
+  CacheDirectory(std::string path, os::Fd directory, std::string here)
+      : path_(std::move(path)), directory_(std::move(directory)), here_(std::move(here)) {}
+
+  std::string path_;
+  os::Fd directory_;
+  std::string here_;  // this kernel's and this mount's view of the directory; empty: not known
+};
+
+}  // namespace hora::launcher

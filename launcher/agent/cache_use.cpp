@@ -1,0 +1,151 @@
+#include "launcher/agent/cache_use.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "launcher/agent/host_facts.h"
+#include "launcher/agent/remove_tree.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// A mark is called PREFIX PLACE-WORD-AGENT-BUNDLE-HOST: all parts but the last are of one size.
+constexpr std::string_view kNone = "----------------";
+constexpr std::size_t kLongestHost = 64;
+
+std::string part(std::string_view hash) {
+  return std::string(hash.size() < kTagSize ? kNone : hash.substr(0, kTagSize));
+}
+
+std::string host_part() {
+  std::string name = host_name().substr(0, kLongestHost);
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+struct Use {
+  std::string agent, bundle, host;
+  std::optional<long> age_s;  // nothing: it is proven
+};
+
+std::optional<Use> read_mark(std::string_view name) {
+  constexpr std::size_t kStep = kTagSize + 1;
+  if (name.substr(0, kUsePrefix.size()) != kUsePrefix) return std::nullopt;
+  name.remove_prefix(kUsePrefix.size());
+  if (name.size() <= 4 * kStep) return std::nullopt;
+  return Use{std::string(name.substr(2 * kStep, kTagSize)),
+             std::string(name.substr(3 * kStep, kTagSize)), std::string(name.substr(4 * kStep)),
+             std::nullopt};
+}
+
+std::optional<Use> use_of(const CacheDirectory& directory, const std::string& entry) {
+  const bool is_agent = entry.compare(0, kAgentPrefix.size(), kAgentPrefix) == 0;
+  const std::string wanted =
+      part(std::string_view(entry).substr(is_agent ? kAgentPrefix.size() : 0));
+  for (const std::string& name : directory.names()) {
+    auto use = read_mark(name);
+    if (!use || (is_agent ? use->agent : use->bundle) != wanted) continue;
+    const auto owner = directory.owner_of(name);
+    if (owner.gone) continue;
+    if (!owner.here) use->age_s = owner.age_s.value_or(0);
+    return use;
+  }
+  return std::nullopt;
+}
+
+bool is_entry(std::string_view name) {
+  if (name.substr(0, kAgentPrefix.size()) == kAgentPrefix) name.remove_prefix(kAgentPrefix.size());
+  return is_hash(name);
+}
+
+std::string tell(const std::string& path, const Use& use) {
+  std::string text = "kept " + path + ": in use on " + use.host;
+  if (use.age_s) text += ", as it said " + std::to_string(*use.age_s / 60) + " min ago";
+  return text;
+}
+
+// Nothing when it is gone. An agent marks first and looks then, and here it is the other way round:
+// away with the name, and then a second look. So one of the two sees the other.
+Result<std::optional<Use>> remove_unused(const CacheDirectory& directory, const std::string& name) {
+  if (auto use = use_of(directory, name)) return use;
+  const std::string path = directory.entry_path(name);
+  os::Fd entry(::openat(directory.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!entry.valid() && errno == ENOENT) return std::optional<Use>();
+  struct stat info {};
+  if (!entry.valid() || ::fstat(entry.get(), &info) != 0)
+    return errno_error(errno, "opening " + path);
+  const bool is_directory = S_ISDIR(info.st_mode);
+  // Nobody shall take it for debris of old, for it may come back.
+  if (is_directory) (void)::flock(entry.get(), LOCK_EX | LOCK_NB);
+  (void)::futimens(entry.get(), nullptr);
+  const std::string aside =
+      directory.temporary_name(is_directory ? kIncomingPrefix : kShippedPrefix);
+  if (::renameat(directory.fd(), name.c_str(), directory.fd(), aside.c_str()) != 0) {
+    if (errno == ENOENT) return std::optional<Use>();
+    return errno_error(errno, "removing " + path);
+  }
+  auto use = use_of(directory, name);
+  // Where it was shipped again meanwhile, that one is used.
+  if (use && ::renameat(directory.fd(), aside.c_str(), directory.fd(), name.c_str()) == 0)
+    return use;
+  HORA_TRY(remove_tree(directory.entry_path(aside)));
+  return use;
+}
+
+}  // namespace
+
+Result<UseMark> UseMark::make(const CacheDirectory& directory, std::string_view agent,
+                              std::string_view bundle,
+                              std::function<Status(const std::string&)> announce) {
+  auto held = directory.make_held(
+      kUsePrefix, "-" + part(agent) + "-" + part(bundle) + "-" + host_part(), announce);
+  if (!held) return std::move(held).error();
+  return UseMark(directory.entry_path(held->name), std::move(held->lock), std::move(announce));
+}
+
+UseMark::UseMark(UseMark&& other) noexcept
+    : path_(std::exchange(other.path_, {})),
+      lock_(std::move(other.lock_)),
+      announce_(std::move(other.announce_)) {}
+
+UseMark::~UseMark() {
+  if (path_.empty()) return;
+  if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) (void)announce_("");
+}
+
+void UseMark::renew() const { (void)::futimens(lock_.get(), nullptr); }
+
+Result<std::vector<std::string>> clean_cache(const std::string& path) {
+  std::vector<std::string> kept;
+  auto directory = CacheDirectory::open(path);
+  if (!directory) {
+    if (directory.error().code == ErrorCode::kNotFound) return kept;
+    return std::move(directory).error();
+  }
+  directory->remove_debris();
+  for (const std::string& name : directory->names()) {
+    const std::string whole = directory->entry_path(name);
+    if (name.compare(0, kNotePrefix.size(), kNotePrefix) == 0) {
+      HORA_TRY(remove_tree(whole));
+      continue;
+    }
+    if (!is_entry(name)) continue;
+    const auto use = remove_unused(*directory, name);
+    if (!use) return std::move(use).error();
+    if (*use) kept.push_back(tell(whole, **use));
+  }
+  if (::rmdir(path.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT) {
+    return errno_error(errno, "removing " + path);
+  }
+  return kept;
+}
+
+}  // namespace hora::launcher

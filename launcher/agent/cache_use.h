@@ -1,0 +1,42 @@
+// Who uses what of a cache: each agent marks the program that it is and the bundle that its ranks
+// run from, as long as its job lives. Several hosts may see the marks, by a home that they share.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/agent/cache_directory.h"
+
+namespace hora::launcher {
+
+// Of one agent in one directory; gone when this is destroyed.
+class UseMark {
+ public:
+  // `agent` and `bundle` are hashes; empty: none. `announce` is told the path of the mark before
+  // it exists, and an empty one once it is gone: whoever outlives us can remove it.
+  static Result<UseMark> make(const CacheDirectory& directory, std::string_view agent,
+                              std::string_view bundle,
+                              std::function<Status(const std::string&)> announce);
+  UseMark(UseMark&& other) noexcept;
+  UseMark& operator=(UseMark&&) = delete;
+  ~UseMark();
+
+  // To be called each hour, so that hosts that do not see its lock take it for alive.
+  void renew() const;
+
+ private:
+  UseMark(std::string path, os::Fd lock, std::function<Status(const std::string&)> announce)
+      : path_(std::move(path)), lock_(std::move(lock)), announce_(std::move(announce)) {}
+
+  std::string path_;  // empty: moved from
+  os::Fd lock_;
+  std::function<Status(const std::string&)> announce_;
+};
+
+// Removes what no agent uses, here or on any host; and the directory, when it is empty then. What
+// has to stay is told, a line each.
+Result<std::vector<std::string>> clean_cache(const std::string& path);
+
+}  // namespace hora::launcher
