@@ -122,6 +122,13 @@ int main(int argc, char** argv) {
       into = argv[++i];
       return true;
     };
+    const auto number = [&](int& into) {
+      std::string text;
+      const bool good =
+          value(text) && !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+      into = std::atoi(text.c_str());
+      return good;
+    };
     bool good = true;
     if (argument == "--bundle-hash") {
       good = value(options.bundle_hash);
@@ -132,9 +139,9 @@ int main(int argc, char** argv) {
     } else if (argument == "--probe") {
       options.probe = true;
     } else if (argument == "--shim-margin-ms") {
-      std::string text;
-      good = value(text) && !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-      options.shim_margin_ms = std::atoi(text.c_str());
+      good = number(options.shim_margin_ms);
+    } else if (argument == "--suspended-lease-ms") {
+      good = number(options.suspended_lease_ms);
     } else if (argument == "--cleans-cache") {
       options.cleans_cache = true;
     } else if (argument == "--report-sha") {

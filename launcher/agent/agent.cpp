@@ -451,12 +451,17 @@ void Agent::on_heartbeat() {
   const bool ordered = job_ != nullptr;
   loop_->call_after(ordered ? lease() / 4 : kHeartbeatBeforeOrder, [this] { on_heartbeat(); });
   link_->send(FrameType::kHeartbeat);
-  if (suspended_) {
-    link_->forgive_silence();
-    return;
-  }
+  const Milliseconds limit = suspended_ ? Milliseconds(options_.suspended_lease_ms) : lease();
   // Not now(): we may have been stopped ourselves, with heartbeats waiting.
-  if (loop_->polled_at() - link_->last_heard() < lease()) return;
+  if (loop_->polled_at() - link_->last_heard() < limit) return;
+  if (suspended_) {  // it may come back, and ask why
+    const auto hours = std::chrono::duration_cast<std::chrono::hours>(limit).count();
+    link_->send(FrameType::kFailure,
+                encode(Failure{std::string(failure::kHostLost),
+                               "host " + host_ + " ended its ranks: the job was suspended for " +
+                                   std::to_string(hours) + " h, and nobody resumed it",
+                               ""}));
+  }
   on_link_end("the launcher has been silent for longer than the lease");
 }
 

@@ -18,6 +18,9 @@ struct AgentOptions {
   std::string own_sha256;       // known already; else it is computed when it is asked for
   // Beyond the grace: when the launcher is gone and the agent does nothing, the shim steps in.
   int shim_margin_ms = 10'000;
+  // For how long ranks stay stopped for a launcher that was suspended (Ctrl-Z) and may be gone with
+  // its machine.
+  int suspended_lease_ms = 24 * 3'600'000;
 };
 
 // Speaks the protocol on standard input and output until the job is over and the host is clean.

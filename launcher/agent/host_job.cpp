@@ -22,6 +22,7 @@ constexpr Milliseconds kOwnEndPatience{250};     // for what ranks leave: it may
 constexpr Milliseconds kStrayGraceLimit{2'000};  // between TERM and KILL for such
 constexpr Milliseconds kKillPatience{2'000};     // between KILL and giving up
 constexpr Milliseconds kLongestPoll{40};
+constexpr Milliseconds kChaseAtOnce{20};  // then the loop has its turn
 constexpr int kOutputLost = 125;  // of a rank whose words did not all reach us, as exit code
 
 std::int64_t microseconds(const timeval& time) {
@@ -317,6 +318,12 @@ void HostJob::kill_everything() {
   // Stopped first, so that none forks while the others are being killed.
   for (const ProcessEntry& stray : left) signal_process(stray, SIGSTOP);
   for (const ProcessEntry& stray : left) signal_process(stray, SIGKILL);
+  StrayScope scope = scope_;
+  for (const auto& [number, pid] : living_ranks()) scope.spare.push_back(pid);
+  if (pmi_) scope.spare.push_back(pmi_->pid());
+  const Chase chase = chase_descendants(scope, kChaseAtOnce);
+  remember_killed(chase.killed);
+  caught_up_ = chase.caught_up;
 }
 
 // --- the way to the end -----------------------------------------------------------------------
@@ -355,9 +362,20 @@ void HostJob::begin_sweep() {
   sweep();
 }
 
-bool HostJob::no_children() const {
+// Nothing where the kernel does not list them.
+std::optional<std::vector<pid_t>> HostJob::children_but_ranks() const {
+  auto children = list_children(scope_.root.pid);
+  if (!children) return std::nullopt;
+  for (const auto& [number, rank] : living_ranks()) std::erase(*children, rank);
+  return children;
+}
+
+bool HostJob::only_ranks_are_left() const {
   siginfo_t info{};
-  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+  if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return true;
+  if (!any_alive()) return false;
+  const auto others = children_but_ranks();
+  return !others || others->empty();
 }
 
 std::vector<ProcessEntry> HostJob::strays() const {
@@ -378,13 +396,13 @@ void HostJob::remember_killed(const std::vector<ProcessEntry>& strays) {
 
 void HostJob::sweep() {
   const std::vector<ProcessEntry> left = strays();
-  if (left.empty() && (no_children() || any_alive())) {
+  if (left.empty() && only_ranks_are_left()) {
     drain();
     return;
   }
   const auto now = Clock::now();
   if (give_up_at_ && now >= *give_up_at_) {
-    for (const ProcessEntry& stray : left) survivors_.push_back(stray.pid);
+    list_survivors(left);
     drain();
     return;
   }
@@ -400,8 +418,18 @@ void HostJob::sweep() {
     }
   }
   // Our own orphans announce their end by SIGCHLD; what others have adopted does not.
-  sweep_again(poll_delay_);
+  sweep_again(caught_up_ ? poll_delay_ : Milliseconds(0));
   poll_delay_ = std::min(poll_delay_ * 2, kLongestPoll);
+}
+
+// What forks and ends all the time may not be in `left`, though some of it is there at any moment.
+void HostJob::list_survivors(const std::vector<ProcessEntry>& left) {
+  for (const ProcessEntry& stray : left) survivors_.push_back(stray.pid);
+  if (!left.empty()) return;
+  for (const pid_t child : children_but_ranks().value_or(std::vector<pid_t>())) {
+    survivors_.push_back(child);
+  }
+  uncounted_ = survivors_.empty();
 }
 
 void HostJob::sweep_again(Milliseconds delay) {
@@ -431,7 +459,8 @@ void HostJob::finish() {
   pmi_.reset();
   (void)tell_gpu_faults();
   goodbye.survivor_pids = survivors_;
-  goodbye.survivors = static_cast<int>(survivors_.size());
+  goodbye.survivors = static_cast<int>(survivors_.size()) + (uncounted_ ? 1 : 0);
+  goodbye.forking = !caught_up_;
   goodbye.killed = static_cast<int>(killed_.size());
   if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->remove();
   on_finished_(std::move(goodbye));

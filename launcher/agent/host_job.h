@@ -5,7 +5,8 @@
 //                            +---- terminate() -----+      TERM, grace, KILL
 //
 // Single-threaded, on the agent's loop. Every wait has a deadline: what does not die within
-// kKillPatience of KILL is stuck in the kernel, is listed as a survivor, and is not waited for.
+// kKillPatience of KILL is stuck in the kernel, or forks faster than it can be killed; it is listed
+// as a survivor, and is not waited for.
 #pragma once
 
 #include <sys/resource.h>
@@ -103,7 +104,9 @@ class HostJob {
   void sweep_again(Milliseconds delay);
   void drain();
   void finish();
-  bool no_children() const;
+  void list_survivors(const std::vector<ProcessEntry>& left);
+  std::optional<std::vector<pid_t>> children_but_ranks() const;
+  bool only_ranks_are_left() const;
   std::vector<ProcessEntry> strays() const;
   void remember_killed(const std::vector<ProcessEntry>& strays);
 
@@ -131,6 +134,8 @@ class HostJob {
   os::EventLoop::TimerId timer_ = 0;
   std::vector<os::EventLoop::TimerId> rank_timers_;  // of end_rank()
   Milliseconds poll_delay_{2};
+  bool caught_up_ = true;   // nobody forks faster than we kill
+  bool uncounted_ = false;  // somebody survives who could not even be listed
   std::set<std::pair<pid_t, std::uint64_t>> killed_;
   std::vector<std::int64_t> survivors_;
 };

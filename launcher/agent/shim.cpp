@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,7 +64,10 @@ class Shim {
       const int ready = ::poll(watched.data(), watched.size(), timeout_ms());
       if (ready < 0 && errno != EINTR) break;
       if (watched[0].revents != 0) forward_signals();
-      if (watched[1].revents != 0) give_up_ = Clock::now() + milliseconds(share_.patience_ms);
+      if (watched[1].revents != 0) {
+        give_up_ = Clock::now() + milliseconds(share_.patience_ms);
+        ::kill(agent_, SIGCONT);  // it may be stopped, and could not see that the launcher is gone
+      }
       // The launcher is gone and the agent, which must have seen it, does nothing: it is stopped
       // or stuck.
       if (give_up_ && Clock::now() >= *give_up_) ::kill(agent_, SIGKILL);
@@ -91,7 +95,9 @@ class Shim {
   void forward_signals() {
     signalfd_siginfo info;
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-      if (info.ssi_signo != SIGCHLD) ::kill(agent_, static_cast<int>(info.ssi_signo));
+      if (info.ssi_signo == SIGCHLD) continue;
+      ::kill(agent_, static_cast<int>(info.ssi_signo));
+      ::kill(agent_, SIGCONT);  // a stopped one could not obey
     }
   }
 
@@ -100,9 +106,19 @@ class Shim {
     scope.root = read_process(::getpid()).value_or(ProcessEntry{});
     scope.root.pid = ::getpid();
     scope.mark = share_.mark;
-    kill_strays(scope, share_.cgroup, kSweepPatience);
+    tell(kill_strays(scope, share_.cgroup, kSweepPatience));
     if (share_.cgroup[0] != '\0') remove_cgroup(share_.cgroup);
     remove_announced();
+  }
+
+  // The stream is the agent's: standard error is what is left.
+  static void tell(const StraysLeft& left) {
+    if (left.none) return;
+    std::string pids;
+    for (const ProcessEntry& process : left.seen) pids += " " + std::to_string(process.pid);
+    std::fprintf(
+        stderr, "hora-agent: the agent was killed; processes of the job live on:%s\n",
+        pids.empty() ? " they fork and exit faster than they can be killed" : pids.c_str());
   }
 
   // What the agent has made and not removed.
@@ -120,6 +136,13 @@ class Shim {
   os::Fd signals_;
   std::optional<Clock::time_point> give_up_;
 };
+
+// A stopped process sees nothing. From now on the kernel continues this one whenever something
+// comes through `fd`, or its other end is closed. Where the kernel cannot, it stays stopped.
+void be_continued_by(int fd) {
+  if (::fcntl(fd, F_SETOWN, ::getpid()) != 0 || ::fcntl(fd, F_SETSIG, SIGCONT) != 0) return;
+  (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_ASYNC);
+}
 
 int fail(const char* what) {
   std::fprintf(stderr, "hora-agent: %s: %s\n", what, std::strerror(errno));
@@ -146,20 +169,27 @@ int run_with_shim(const std::function<int(ShimState&, os::Fd)>& agent_main) {
   fill_mark(share->mark);
 
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail("making a pipe");
-  os::Fd alive_read(ends[0]);
-  os::Fd alive_write(ends[1]);
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return fail("making a socketpair");
+  }
+  os::Fd shims_end(ends[0]);
+  os::Fd agents_end(ends[1]);
+  be_continued_by(shims_end.get());
+  // By the launcher's frames and by the end of the stream, too: the shim alone, which does
+  // nothing then that a stopped agent's launcher would not expect.
+  be_continued_by(STDIN_FILENO);
   // What the agent's ranks leave behind comes to the agent, and what the agent leaves, to us.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return fail("becoming a subreaper");
 
   const pid_t agent = ::fork();  // a process of a few hundred kilobytes
   if (agent < 0) return fail("forking the agent");
   if (agent == 0) {
-    alive_write.reset();
+    shims_end.reset();
+    be_continued_by(agents_end.get());
     ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    return agent_main(*share, std::move(alive_read));
+    return agent_main(*share, std::move(agents_end));
   }
-  alive_read.reset();
+  agents_end.reset();
   ::prctl(PR_SET_NAME, "hora-shim", 0, 0, 0);
   sigset_t watched;
   ::sigemptyset(&watched);

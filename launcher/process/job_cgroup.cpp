@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -30,6 +32,17 @@ std::string_view take_line(std::string_view& text) {
   const std::string_view line = text.substr(0, end);
   text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   return line;
+}
+
+// False when there is no such file, or the kernel does not take it.
+bool write_one(int directory, const char* name, char what) {
+  const os::Fd file(::openat(directory, name, O_WRONLY | O_CLOEXEC));
+  return file.valid() && ::write(file.get(), &what, 1) == 1;
+}
+
+// What is left all the same is found by the sweep.
+void kill_all_in(int directory) {
+  if (!write_one(directory, "cgroup.kill", '1')) kill_frozen(directory);
 }
 
 std::string_view take_word(std::string_view& line) {
@@ -110,11 +123,7 @@ std::optional<JobCgroup> JobCgroup::create(std::string_view word) {
   return JobCgroup(std::move(path), std::move(directory));
 }
 
-void JobCgroup::kill() const {
-  os::Fd file(::openat(directory_.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC));
-  if (!file.valid()) return;
-  [[maybe_unused]] ssize_t wrote = ::write(file.get(), "1", 1);  // the sweep looks what is left
-}
+void JobCgroup::kill() const { kill_all_in(directory_.get()); }
 
 void JobCgroup::remove() {
   directory_.reset();
@@ -136,10 +145,23 @@ void remove_cgroup(const char* path) {
 
 void kill_cgroup(const char* path) {
   os::Fd directory(::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory.valid()) return;
-  os::Fd file(::openat(directory.get(), "cgroup.kill", O_WRONLY | O_CLOEXEC));
-  if (!file.valid()) return;
-  [[maybe_unused]] ssize_t wrote = ::write(file.get(), "1", 1);
+  if (directory.valid()) kill_all_in(directory.get());
+}
+
+void kill_frozen(int directory) {
+  constexpr int kLooks = 100;
+  if (!write_one(directory, "cgroup.freeze", '1')) return;
+  for (int look = 0; look < kLooks; ++look) {  // a process in the kernel may keep the rest waiting
+    if (read_small_file(directory, "cgroup.events").find("frozen 1") != std::string::npos) break;
+    ::poll(nullptr, 0, 1);
+  }
+  const std::string members = read_small_file(directory, "cgroup.procs");
+  std::string_view rest(members);
+  while (!rest.empty()) {
+    const auto pid = parse_int<pid_t>(take_line(rest));
+    if (pid && *pid > 0) ::kill(*pid, SIGKILL);  // 0: in a namespace that we do not see
+  }
+  (void)write_one(directory, "cgroup.freeze", '0');
 }
 
 }  // namespace hora::launcher

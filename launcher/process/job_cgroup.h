@@ -23,7 +23,7 @@ class JobCgroup {
 
   int fd() const { return directory_.get(); }
   const std::string& path() const { return path_; }
-  void kill() const;  // SIGKILL to all, forks included (Linux >= 5.14)
+  void kill() const;  // SIGKILL to all, forks included
   // When nothing lives in it; else it stays, which is no error: a later job removes it.
   void remove();
 
@@ -37,5 +37,9 @@ class JobCgroup {
 // What the shim does when only the path is left: ends everything in it, and removes it.
 void kill_cgroup(const char* path);
 void remove_cgroup(const char* path);
+
+// How Linux < 5.14, which cannot kill a cgroup at once, does it (>= 5.2): nobody forks while all
+// stand still. `directory` is the cgroup's.
+void kill_frozen(int directory);
 
 }  // namespace hora::launcher

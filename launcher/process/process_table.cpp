@@ -15,6 +15,7 @@
 #include <unordered_map>
 
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/read_file.h"
 
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
@@ -46,8 +47,52 @@ bool skip_fields(std::string_view& text, int count) {
   return true;
 }
 
-std::string proc_path(pid_t pid, const char* file) {
+std::string proc_path(pid_t pid, const std::string& file) {
   return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
+// The names in a directory of /proc that are numbers.
+std::vector<pid_t> numbers_in(const std::string& path) {
+  std::vector<pid_t> numbers;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
+  if (!directory) return numbers;
+  while (const dirent* item = ::readdir(directory.get())) {
+    const std::string_view name(item->d_name);
+    pid_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error == std::errc() && end == name.data() + name.size()) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::optional<ProcessEntry> read_stat(const std::string& path) {
+  os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return std::nullopt;
+  std::array<char, 1024> text;
+  const ssize_t got = ::read(file.get(), text.data(), text.size());
+  if (got <= 0) return std::nullopt;
+  return parse_process_stat({text.data(), static_cast<std::size_t>(got)});
+}
+
+enum class Found { kYes, kNo, kNothingToRead };
+
+// Entries end in NUL. Keeps one entry's worth of the text before each read.
+Found find_entry(const std::string& path, std::string_view mark) {
+  os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return Found::kNothingToRead;
+  const std::string wanted = std::string(1, '\0').append(mark).append(1, '\0');
+  std::string text(1, '\0');
+  std::array<char, 16 * 1024> chunk;
+  for (Found found = Found::kNothingToRead;; found = Found::kNo) {
+    ssize_t got;
+    do {
+      got = ::read(file.get(), chunk.data(), chunk.size());
+    } while (got < 0 && errno == EINTR);
+    if (got <= 0) return found;
+    text.append(chunk.data(), static_cast<std::size_t>(got));
+    if (text.find(wanted) != std::string::npos) return Found::kYes;
+    if (text.size() > wanted.size()) text.erase(0, text.size() - wanted.size());
+  }
 }
 
 }  // namespace
@@ -65,8 +110,10 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
       !take_number(rest, entry.session)) {
     return std::nullopt;
   }
-  constexpr int kFieldsBetweenSessionAndStart = 15;  // proc(5): fields 7 to 21
-  if (!skip_fields(rest, kFieldsBetweenSessionAndStart) ||
+  constexpr int kFieldsBetweenSessionAndThreads = 13;  // proc(5): fields 7 to 19
+  constexpr int kFieldsBetweenThreadsAndStart = 1;
+  if (!skip_fields(rest, kFieldsBetweenSessionAndThreads) || !take_number(rest, entry.threads) ||
+      !skip_fields(rest, kFieldsBetweenThreadsAndStart) ||
       !take_number(rest, entry.started_ticks)) {
     return std::nullopt;
   }
@@ -74,26 +121,39 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
 }
 
 std::optional<ProcessEntry> read_process(pid_t pid) {
-  os::Fd file(::open(proc_path(pid, "stat").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return std::nullopt;
-  std::array<char, 1024> text;
-  const ssize_t got = ::read(file.get(), text.data(), text.size());
-  if (got <= 0) return std::nullopt;
-  return parse_process_stat({text.data(), static_cast<std::size_t>(got)});
+  auto entry = read_stat(proc_path(pid, "stat"));
+  if (!entry || !entry->is_zombie() || entry->threads <= 1) return entry;
+  for (const pid_t thread : list_threads(pid)) {
+    const auto other = read_stat(proc_path(pid, "task/" + std::to_string(thread) + "/stat"));
+    if (!other || other->is_zombie()) continue;
+    entry->state = other->state;
+    break;
+  }
+  return entry;
 }
 
 std::vector<ProcessEntry> list_processes() {
   std::vector<ProcessEntry> all;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir("/proc"), ::closedir);
-  if (!directory) return all;
-  while (const dirent* item = ::readdir(directory.get())) {
-    const std::string_view name(item->d_name);
-    pid_t pid = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc() || end != name.data() + name.size()) continue;
+  for (const pid_t pid : numbers_in("/proc")) {
     if (auto entry = read_process(pid)) all.push_back(*entry);
   }
   return all;
+}
+
+std::vector<pid_t> list_threads(pid_t pid) { return numbers_in(proc_path(pid, "task")); }
+
+std::optional<std::vector<pid_t>> list_children(pid_t pid) {
+  std::vector<pid_t> children;
+  bool listed = false;
+  for (const pid_t thread : list_threads(pid)) {  // each thread has those that it has made
+    const auto text = os::read_file(proc_path(pid, "task/" + std::to_string(thread) + "/children"));
+    if (!text) continue;
+    listed = true;
+    std::string_view rest(*text);
+    for (pid_t child = 0; take_number(rest, child);) children.push_back(child);
+  }
+  if (!listed) return std::nullopt;
+  return children;
 }
 
 std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEntry>& all) {
@@ -115,20 +175,15 @@ std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEn
 }
 
 bool environment_has(pid_t pid, std::string_view mark) {
-  os::Fd file(::open(proc_path(pid, "environ").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return false;
-  // Entries end in NUL. Keeps one entry's worth of the text before each read.
-  const std::string wanted = std::string(1, '\0').append(mark).append(1, '\0');
-  std::string text(1, '\0');
-  std::array<char, 16 * 1024> chunk;
-  while (true) {
-    const ssize_t got = ::read(file.get(), chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    text.append(chunk.data(), static_cast<std::size_t>(got));
-    if (text.find(wanted) != std::string::npos) return true;
-    if (text.size() > wanted.size()) text.erase(0, text.size() - wanted.size());
+  const Found found = find_entry(proc_path(pid, "environ"), mark);
+  if (found != Found::kNothingToRead) return found == Found::kYes;
+  // A main thread that has ended has no memory any more; the others have the process's.
+  for (const pid_t thread : list_threads(pid)) {
+    const Found there =
+        find_entry(proc_path(pid, "task/" + std::to_string(thread) + "/environ"), mark);
+    if (there != Found::kNothingToRead) return there == Found::kYes;
   }
+  return false;
 }
 
 bool signal_process(const ProcessEntry& process, int signal) {

@@ -15,8 +15,9 @@ struct ProcessEntry {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  char state = '?';                 // R S D Z T ...
+  char state = '?';                 // R S D Z T ...; see read_process()
   std::uint64_t started_ticks = 0;  // since boot; with pid, the identity of a process
+  int threads = 1;
   bool is_zombie() const { return state == 'Z' || state == 'X'; }
   friend bool operator==(const ProcessEntry&, const ProcessEntry&) = default;
 };
@@ -24,8 +25,17 @@ struct ProcessEntry {
 // The text of /proc/PID/stat; nothing when it is malformed.  [pure]
 std::optional<ProcessEntry> parse_process_stat(std::string_view text);
 
+// A process whose main thread has ended lives on in its other threads, though its stat says Z: the
+// state is then that of one of those.
 std::optional<ProcessEntry> read_process(pid_t pid);
 std::vector<ProcessEntry> list_processes();
+
+// In /proc/PID/task; none when the process is gone.
+std::vector<pid_t> list_threads(pid_t pid);
+
+// As the kernel lists them, without a look at every process. Those that have ended and were not
+// reaped are among them. Nothing on a kernel that has no such list (CONFIG_PROC_CHILDREN).
+std::optional<std::vector<pid_t>> list_children(pid_t pid);
 
 // Those of `all` that `root` is an ancestor of; root itself is not among them.  [pure]
 std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEntry>& all);

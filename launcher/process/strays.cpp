@@ -7,12 +7,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <set>
+#include <utility>
 
 #include "launcher/process/job_cgroup.h"
 
 namespace hora::launcher {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kChaseAtOnce{50};  // then a look at the whole machine, for the mark
 
 // Until a child ends, or 10 ms have passed: what is no child of ours ends without telling us.
 void wait_for_a_child() {
@@ -21,6 +27,47 @@ void wait_for_a_child() {
   ::sigaddset(&child, SIGCHLD);
   const timespec ten_ms{0, 10'000'000};
   ::sigtimedwait(&child, nullptr, &ten_ms);
+}
+
+bool is_spared(const StrayScope& scope, pid_t pid) {
+  return std::find(scope.spare.begin(), scope.spare.end(), pid) != scope.spare.end();
+}
+
+// Of a process that may have gone since `of` was read, so that its number is another's.
+std::vector<pid_t> children_of(const ProcessEntry& of) {
+  auto children = list_children(of.pid);
+  if (!children) {
+    children.emplace();
+    for (const ProcessEntry& entry : list_processes()) {
+      if (entry.parent == of.pid) children->push_back(entry.pid);
+    }
+  }
+  if (children->empty()) return {};
+  const auto now = read_process(of.pid);
+  if (!now || now->started_ticks != of.started_ticks) return {};
+  return *std::move(children);
+}
+
+// Calls `visit` for every descendant that lives, the youngest generation as soon as can be.
+template <typename Visit>
+void visit_descendants(const StrayScope& scope, const Visit& visit) {
+  std::vector<ProcessEntry> open{scope.root};
+  std::set<pid_t> seen{scope.root.pid};
+  while (!open.empty()) {
+    const ProcessEntry parent = open.back();
+    open.pop_back();
+    for (const pid_t pid : children_of(parent)) {
+      const auto child = read_process(pid);
+      if (!child || child->parent != parent.pid || !seen.insert(pid).second) continue;
+      const bool spared = is_spared(scope, pid);
+      if (!child->is_zombie()) {
+        if (!spared) visit(*child);
+        open.push_back(*child);
+      } else if (parent.pid == scope.root.pid && !spared) {
+        ::waitpid(pid, nullptr, WNOHANG);  // ended, and so it is reaped or not there any more
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -37,11 +84,9 @@ std::vector<ProcessEntry> find_strays(const StrayScope& scope) {
       if (environment_has(entry.pid, scope.mark)) found.push_back(entry);
     }
   }
-  const auto not_ours = [&scope](const ProcessEntry& entry) {
-    return entry.is_zombie() ||
-           std::find(scope.spare.begin(), scope.spare.end(), entry.pid) != scope.spare.end();
-  };
-  found.erase(std::remove_if(found.begin(), found.end(), not_ours), found.end());
+  std::erase_if(found, [&scope](const ProcessEntry& entry) {
+    return entry.is_zombie() || is_spared(scope, entry.pid);
+  });
   return found;
 }
 
@@ -53,15 +98,30 @@ bool reap_all_children() {
   }
 }
 
-std::vector<ProcessEntry> kill_strays(const StrayScope& scope, const char* cgroup_path,
-                                      std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+Chase chase_descendants(const StrayScope& scope, milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  Chase chase;
+  std::set<std::pair<pid_t, std::uint64_t>> known;
+  do {
+    const std::size_t before = chase.killed.size();
+    visit_descendants(scope, [&](const ProcessEntry& entry) {
+      if (!signal_process(entry, SIGKILL)) return;
+      if (known.emplace(entry.pid, entry.started_ticks).second) chase.killed.push_back(entry);
+    });
+    chase.caught_up = chase.killed.size() == before;
+  } while (!chase.caught_up && Clock::now() < deadline);
+  return chase;
+}
+
+StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
   while (true) {
     if (cgroup_path[0] != '\0') kill_cgroup(cgroup_path);
+    (void)chase_descendants(scope, kChaseAtOnce);
     const bool childless = reap_all_children();
     std::vector<ProcessEntry> strays = find_strays(scope);
     if (strays.empty() && childless) return {};
-    if (std::chrono::steady_clock::now() >= deadline) return strays;
+    if (Clock::now() >= deadline) return {false, std::move(strays)};
     // Stopped first, so that none forks while the others are being killed.
     for (const ProcessEntry& stray : strays) signal_process(stray, SIGSTOP);
     for (const ProcessEntry& stray : strays) signal_process(stray, SIGKILL);

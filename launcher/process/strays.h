@@ -14,19 +14,35 @@ namespace hora::launcher {
 struct StrayScope {
   ProcessEntry root;         // the subreaper: this very process
   std::string mark;          // "NAME=VALUE"; empty: only descendants
-  std::vector<pid_t> spare;  // never ours to end: the shim
+  std::vector<pid_t> spare;  // children of the root that somebody else ends and reaps
 };
 
-// Lives on, and is not a zombie.
+// Who lives on. Read process by process: one that forks and ends meanwhile may be missed, and its
+// child, too.
 std::vector<ProcessEntry> find_strays(const StrayScope& scope);
 
 // Reaps every child that has ended. True when no child is left, not even a living one: then there
 // is no descendant either. For a process that keeps no other account of its children.
 bool reap_all_children();
 
+struct Chase {
+  std::vector<ProcessEntry> killed;
+  bool caught_up = false;  // the last look found nobody new
+};
+
+// SIGKILL to descendants as fast as they can be found, from child to child and without a look at
+// the whole machine, for as long as each look finds somebody new: what forks and ends over and over
+// is gone before find_strays() comes to it. Reaps those that have ended and are not spared.
+Chase chase_descendants(const StrayScope& scope, std::chrono::milliseconds patience);
+
+struct StraysLeft {
+  bool none = true;                // no child is left, and nobody was found
+  std::vector<ProcessEntry> seen;  // of those that are left
+};
+
 // SIGKILL to everything in the scope and whatever it forks meanwhile, until nothing is left or the
-// time is up. Returns what could not be ended. SIGCHLD must be blocked.
-std::vector<ProcessEntry> kill_strays(const StrayScope& scope, const char* cgroup_path,
-                                      std::chrono::milliseconds patience);
+// time is up. SIGCHLD must be blocked.
+StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path,
+                       std::chrono::milliseconds patience);
 
 }  // namespace hora::launcher

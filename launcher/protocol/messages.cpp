@@ -322,6 +322,7 @@ void fields(auto& archive, Either<Goodbye> auto& m) {
   archive("survivors", m.survivors);
   archive("survivor_pids", m.survivor_pids);
   archive("killed", m.killed);
+  archive("forking", m.forking);
 }
 
 void fields(auto& archive, Either<GpuFault> auto& m) {

@@ -208,7 +208,8 @@ struct StackReport {
 struct Goodbye {
   int survivors = 0;  // processes of the job that could not be ended
   std::vector<std::int64_t> survivor_pids;
-  int killed = 0;  // stray processes that had to be killed
+  int killed = 0;        // stray processes that had to be killed
+  bool forking = false;  // the survivors fork and end: these are the ones that were seen last
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
 

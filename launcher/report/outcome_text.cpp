@@ -259,8 +259,10 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
   for (const auto& [host, goodbye] : outcome.goodbyes) {
     if (goodbye.survivors == 0) continue;
     text += "host " + host_name(hosts, host) + ": " + std::to_string(goodbye.survivors) +
-            " processes of the job could not be ended:";
+            (goodbye.survivors == 1 ? " process" : " processes") + " of the job could not be ended";
+    if (!goodbye.survivor_pids.empty()) text += ":";
     for (const std::int64_t pid : goodbye.survivor_pids) text += " " + std::to_string(pid);
+    if (goodbye.forking) text += " (they fork and exit faster than they can be killed)";
     text += "\n";
   }
   return text;

@@ -24,12 +24,27 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+std::string text_of(const std::string& path) {
+  auto text = os::read_file(path);
+  return text ? *std::move(text) : std::string();
+}
+
+// A main thread that has ended shows nothing any more, though others live.
+std::string shown_by(const ProcessEntry& process, const std::string& file) {
+  const std::string folder = "/proc/" + std::to_string(process.pid) + "/";
+  std::string text = text_of(folder + file);
+  if (!text.empty() || process.threads <= 1) return text;
+  for (const pid_t thread : list_threads(process.pid)) {
+    text += text_of(folder + "task/" + std::to_string(thread) + "/" + file);
+  }
+  return text;
+}
+
 std::vector<pid_t> processes_where(const char* file, const std::string& text) {
   std::vector<pid_t> found;
   for (const ProcessEntry& entry : list_processes()) {
     if (entry.is_zombie() || entry.pid == ::getpid()) continue;
-    const auto content = os::read_file("/proc/" + std::to_string(entry.pid) + "/" + file);
-    if (content && content->find(text) != std::string::npos) found.push_back(entry.pid);
+    if (shown_by(entry, file).find(text) != std::string::npos) found.push_back(entry.pid);
   }
   return found;
 }

@@ -89,8 +89,8 @@ launcher::HostOrder make_order(std::vector<std::string> argv, int ranks = 1);
 // The same for a line of shell.
 launcher::HostOrder shell_order(const std::string& line, int ranks = 1);
 
-// Living processes (zombies not counted) whose environment holds `text`, or that were given it in
-// their command line: two independent ways to see who is left.
+// Living processes (some thread of theirs does) whose environment holds `text`, or that were given
+// it in their command line: two independent ways to see who is left.
 std::vector<pid_t> processes_with_environment(const std::string& text);
 std::vector<pid_t> processes_with_argument(const std::string& text);
 // Waits until neither finds any; false when the time is up.

@@ -1,6 +1,9 @@
-// Nothing survives: whoever is killed, whatever the ranks do. Survivors are counted by the job's
-// mark in the environment and by a word in the command line, zombies not.
+// Nothing survives: whoever is killed or stopped, whatever the ranks do. Survivors are counted by
+// the job's mark in the environment and by a word in the command line; zombies are not, unless
+// another thread of theirs lives.
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -48,7 +51,24 @@ const std::vector<std::vector<std::string>> kWickedness{
     {"setsid", "double-fork", "ignore-term", "close-fds", "clear-env", "stop"},
     {"stop"},
     {"storm", "ignore-term"},
+    {"main-ends"},
+    {"setsid", "double-fork", "main-ends", "ignore-term"},
+    {"setsid", "double-fork", "main-ends", "clear-env"},
+    {"chain", "ignore-term"},
+    {"chain", "setsid", "leave-cgroup", "ignore-term", "close-fds"},
 };
+
+// SIGSTOP, and done.
+void stop(pid_t pid) {
+  REQUIRE(::kill(pid, SIGSTOP) == 0);
+  for (int i = 0; i < 20'000; ++i) {
+    const auto process = read_process(pid);
+    REQUIRE(process.has_value());
+    if (process->state == 'T') return;
+    ::usleep(1'000);
+  }
+  FAIL("process " << pid << " does not stop");
+}
 
 std::string name_of(const std::vector<std::string>& features) {
   std::string name;
@@ -330,9 +350,9 @@ TEST_CASE("a storm of signals") {
 }
 
 TEST_CASE("an agent that is stopped while its launcher dies") {
-  // The shim steps in, after the grace and a margin.
+  // The shim continues it: it need not be killed.
   const std::string word = unique_word("stopped");
-  AgentDriver agent({"--shim-margin-ms", "200"});
+  AgentDriver agent({"--shim-margin-ms", "3600000"});
   auto order = make_order({HORA_TEST_WICKED_RANK, word, "setsid", "ignore-term"});
   order.grace_ms = 100;
   agent.start(order);
@@ -341,6 +361,75 @@ TEST_CASE("an agent that is stopped while its launcher dies") {
   agent.close();
   CHECK(all_gone(order.job_id, word, kPatience));
   CHECK(agent.reap_shim());
+}
+
+TEST_CASE("an agent that is stuck while its launcher dies") {
+  // Neither does a signal move it: the shim kills it, after the grace and a margin.
+  const std::string word = unique_word("stuck");
+  AgentDriver agent({"--shim-margin-ms", "200"});
+  auto order = make_order({HORA_TEST_WICKED_RANK, word, "setsid", "ignore-term"});
+  order.grace_ms = 100;
+  agent.start(order);
+  agent.wait_for_output(0, "hidden");
+  const pid_t stuck = agent.agent();
+  if (::ptrace(PTRACE_SEIZE, stuck, nullptr, nullptr) != 0) return;  // not allowed here
+  REQUIRE(::ptrace(PTRACE_INTERRUPT, stuck, nullptr, nullptr) == 0);
+  agent.close();
+  int status = 0;  // who traces a process hears of its end before its parent does
+  for (int i = 0; i < 20'000 && !WIFSIGNALED(status); ++i) {
+    if (::waitpid(stuck, &status, __WALL | WNOHANG) == 0) ::usleep(1'000);
+  }
+  CHECK(WIFSIGNALED(status));
+  CHECK(all_gone(order.job_id, word, kPatience));
+  CHECK(agent.reap_shim());
+}
+
+TEST_CASE("a shim that is stopped") {
+  Scene scene({"setsid", "double-fork", "ignore-term", "clear-env"});
+  const pid_t agent = scene.agent.agent();
+  stop(scene.agent.shim());
+  SECTION("when the job ends") {
+    scene.agent.send_number(FrameType::kTerminate, 300);
+    scene.agent.wait_for_goodbye();
+  }
+  SECTION("when the agent is killed") { ::kill(agent, SIGKILL); }
+  SECTION("when the launcher dies") { scene.agent.close(); }
+  SECTION("and the agent with it, when the launcher dies") {
+    stop(agent);
+    scene.agent.close();
+  }
+  SECTION("and the agent with it, when the shim is told to end") {
+    stop(agent);
+    ::kill(scene.agent.shim(), SIGTERM);
+    ::kill(scene.agent.shim(), SIGCONT);
+  }
+  CHECK(scene.clean());
+  CHECK(scene.agent.reap_shim());
+  CHECK(::kill(agent, 0) != 0);
+}
+
+TEST_CASE("a stopped agent whose shim is killed") {
+  Scene scene({"setsid", "ignore-term"});
+  stop(scene.agent.agent());
+  ::kill(scene.agent.shim(), SIGKILL);
+  CHECK(scene.agent.wait_for_end());
+  CHECK(scene.clean_now());
+}
+
+TEST_CASE("a suspended job whose launcher never comes back") {
+  const std::string word = unique_word("suspended");
+  AgentDriver agent({"--suspended-lease-ms", "1000"});
+  auto order = make_order({HORA_TEST_WICKED_RANK, word, "setsid"});
+  order.grace_ms = 200;
+  order.lease_ms = 400;
+  agent.start(order);
+  agent.wait_for_output(0, "hidden");
+  agent.send(FrameType::kSuspend);
+  CHECK(agent.wait_for_end());
+  CHECK(all_gone(order.job_id, word, milliseconds(0)));
+  REQUIRE(agent.failure.has_value());
+  CHECK(agent.failure->code == "E_HOST_LOST");
+  CHECK(agent.goodbye.has_value());
 }
 
 TEST_CASE("nonsense from the launcher ends the job") {

@@ -67,7 +67,10 @@ TEST_CASE("a frozen child of a rank is listed as a survivor") {
   if (!freezer.usable()) return;
   const std::string word = unique_word("frozen");
   AgentDriver agent;
-  auto order = make_order({HORA_TEST_WICKED_RANK, word, "setsid", "double-fork"});
+  std::vector<std::string> argv{HORA_TEST_WICKED_RANK, word, "setsid", "double-fork"};
+  const bool main_ends = GENERATE(false, true);  // the main thread, others go on
+  if (main_ends) argv.push_back("main-ends");
+  auto order = make_order(std::move(argv));
   agent.start(order);
   agent.wait_for_output(0, "hidden");
   // Only the last of the processes that hide executes with these arguments.
@@ -78,6 +81,11 @@ TEST_CASE("a frozen child of a rank is listed as a survivor") {
   }
   REQUIRE(waiting.size() == 1);
   const pid_t hidden = waiting.front();
+  const std::string stat = "/proc/" + std::to_string(hidden) + "/stat";
+  for (int i = 0; i < 5'000 && main_ends && content_of(stat).find(") Z ") == std::string::npos;
+       ++i) {
+    ::usleep(1'000);
+  }
   freezer.freeze(hidden);
   SECTION("the job is ended") {
     agent.send_number(FrameType::kTerminate, 200);

@@ -4,6 +4,10 @@
 //   clear-env    executes with an empty environment  stop         stops itself
 //   leave        the rank itself ends at once, with code 0; else it waits to be killed
 //   storm        keeps forking children that each fork one and end
+//   chain        forks one child and ends, which does the same, without a pause; a new session each
+//                time with setsid
+//   leave-cgroup goes back into the cgroup above the job's, where it may
+//   main-ends    main threads end, others wait
 // The hidden process executes "wicked_rank WORD wait", so that it is seen by its argument.
 #include <fcntl.h>
 #include <signal.h>
@@ -12,8 +16,10 @@
 
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 
 extern char** environ;
 
@@ -25,6 +31,12 @@ bool wants(const char* feature) { return features.count(feature) > 0; }
 
 [[noreturn]] void wait_for_the_end() {
   if (wants("stop")) ::raise(SIGSTOP);
+  if (wants("main-ends")) {
+    std::thread([] {
+      for (;;) ::pause();
+    }).detach();
+    ::syscall(SYS_exit, 0);
+  }
   for (;;) ::pause();
 }
 
@@ -43,17 +55,42 @@ bool wants(const char* feature) { return features.count(feature) > 0; }
   }
 }
 
+[[noreturn]] void chain() {
+  for (;;) {
+    if (wants("setsid")) ::setsid();
+    const pid_t child = ::fork();
+    if (child > 0) ::_exit(0);
+    if (child < 0) ::usleep(1'000);
+  }
+}
+
+// The first of /proc/self/cgroup's lines that is version 2's, without its last part.
+void leave_cgroup() {
+  std::ifstream own("/proc/self/cgroup");
+  for (std::string line; std::getline(own, line);) {
+    if (line.rfind("0::", 0) != 0 || line.find("/hora-") == std::string::npos) continue;
+    const std::string above = line.substr(3, line.rfind('/') - 3);
+    for (const char* mount : {"/sys/fs/cgroup/unified", "/sys/fs/cgroup"}) {
+      std::ofstream(mount + above + "/cgroup.procs") << "0" << std::flush;
+    }
+  }
+}
+
 [[noreturn]] void hide(char* program, char* word, int until_hidden) {
   if (wants("setsid")) ::setsid();
   if (wants("double-fork") && ::fork() != 0) ::_exit(0);
   if (wants("close-fds")) ::syscall(SYS_close_range, 0u, ~0u, 0u);
-  if (wants("storm")) {
+  if (wants("leave-cgroup")) leave_cgroup();
+  if (wants("storm") || wants("chain")) {
     ::close(until_hidden);
+    if (wants("chain")) chain();
     storm();
   }
   char waiting[] = "wait";
   char stop[] = "stop";
-  char* argv[] = {program, word, waiting, wants("stop") ? stop : nullptr, nullptr};
+  char main_ends[] = "main-ends";
+  char* how = wants("stop") ? stop : wants("main-ends") ? main_ends : nullptr;
+  char* argv[] = {program, word, waiting, how, nullptr};
   char* empty[] = {nullptr};
   ::execve("/proc/self/exe", argv, wants("clear-env") ? empty : environ);
   ::_exit(9);

@@ -117,6 +117,10 @@ TEST_CASE("what could not be ended is listed") {
   outcome.goodbyes[1] = {2, {11, 12}, 0};
   REQUIRE(describe_outcome(outcome, kHosts, {}) ==
           "host node2: 2 processes of the job could not be ended: 11 12\n");
+  outcome.goodbyes[1] = {1, {}, 0, true};
+  REQUIRE(describe_outcome(outcome, kHosts, {}) ==
+          "host node2: 1 process of the job could not be ended (they fork and exit faster than "
+          "they can be killed)\n");
 }
 
 TEST_CASE("a rank that the host has no room for is not blamed on its program") {

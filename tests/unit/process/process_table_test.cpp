@@ -1,22 +1,72 @@
 #include "launcher/process/process_table.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <functional>
 
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/strays.h"
+#include "rendezvous/os/read_file.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
 
+namespace {
+
+// Each process of it forks one and ends, in a session of its own.
+[[noreturn]] void chain() {
+  for (;;) {
+    ::setsid();
+    if (::fork() > 0) ::_exit(0);
+  }
+}
+
+void begin_chain() {
+  const pid_t first = ::fork();
+  REQUIRE(first >= 0);
+  if (first == 0) chain();
+}
+
+bool eventually(const std::function<bool()>& happens) {
+  for (int i = 0; i < 20'000; ++i) {
+    if (happens()) return true;
+    ::usleep(1'000);
+  }
+  return false;
+}
+
+// Orphans come to this process, and their ends wait to be looked at.
+class ChildrenBlocked {
+ public:
+  ChildrenBlocked() {
+    sigset_t child;
+    ::sigemptyset(&child);
+    ::sigaddset(&child, SIGCHLD);
+    ::sigprocmask(SIG_BLOCK, &child, &before_);
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  }
+  ~ChildrenBlocked() {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
 TEST_CASE("a line of /proc/PID/stat") {
   const auto entry = parse_process_stat(
-      "123 (a b) c) (d) S 45 67 89 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 0 0 1 2 3\n");
+      "123 (a b) c) (d) S 45 67 89 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 987654 0 0 1 2 3\n");
   REQUIRE(entry.has_value());
-  CHECK(*entry == ProcessEntry{123, 45, 67, 89, 'S', 987654});
+  CHECK(*entry == ProcessEntry{123, 45, 67, 89, 'S', 987654, 3});
 }
 
 TEST_CASE("what is no line of /proc/PID/stat") {
@@ -88,6 +138,115 @@ TEST_CASE("a process is known by its environment") {
   CHECK(WIFSIGNALED(status));
   CHECK(!signal_process(*entry, SIGKILL));
   CHECK(!read_process(child).has_value());
+}
+
+TEST_CASE("a process whose main thread has ended lives on in its others") {
+  const std::string mark = "HORA_TEST_MARK=threads-" + std::to_string(::getpid());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const char* argv[] = {HORA_TEST_MAIN_ENDS, nullptr};
+    const char* envp[] = {mark.c_str(), nullptr};
+    ::execve(HORA_TEST_MAIN_ENDS, const_cast<char**>(argv), const_cast<char**>(envp));
+    ::_exit(1);
+  }
+  const std::string stat = "/proc/" + std::to_string(child) + "/stat";
+  REQUIRE(eventually([&] {
+    const auto text = hora::os::read_file(stat);
+    return text && text->find(") Z ") != std::string::npos;
+  }));
+  const auto entry = read_process(child);
+  REQUIRE(entry.has_value());
+  CHECK(entry->threads == 3);
+  CHECK_FALSE(entry->is_zombie());
+  CHECK(list_threads(child).size() == 3);
+  CHECK(environment_has(child, mark));
+
+  StrayScope scope;
+  scope.root = *read_process(::getpid());
+  const auto strays = find_strays(scope);
+  REQUIRE(strays.size() == 1);
+  CHECK(strays.front().pid == child);
+  CHECK(kill_strays(scope, "", std::chrono::seconds(20)).none);
+  CHECK(!read_process(child).has_value());
+}
+
+TEST_CASE("children, as the kernel lists them") {
+  if (!list_children(::getpid())) return;  // this kernel does not
+  CHECK(list_children(::getpid())->empty());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  CHECK(list_children(::getpid()) == std::vector<pid_t>{child});
+  CHECK(list_children(child)->empty());
+  ::kill(child, SIGKILL);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(!list_children(child).has_value());
+}
+
+TEST_CASE("processes that fork and end without a pause are caught, or told of") {
+  ChildrenBlocked blocked;
+  const auto patience = std::chrono::milliseconds(GENERATE(0, 20'000));
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 3; ++i) begin_chain();
+    StrayScope scope;
+    scope.root = *read_process(::getpid());
+    const StraysLeft left = kill_strays(scope, "", patience);
+    CHECK(left.none == (::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD));
+    if (patience.count() > 0) CHECK(left.none);
+    CHECK(kill_strays(scope, "", std::chrono::seconds(20)).none);
+  }
+}
+
+TEST_CASE("a chase spares whom somebody else ends") {
+  ChildrenBlocked blocked;
+  const pid_t spared = ::fork();
+  if (spared == 0) {
+    if (::fork() == 0) {
+      for (;;) ::pause();
+    }
+    for (;;) ::pause();
+  }
+  REQUIRE(eventually(
+      [&] { return list_children(spared).value_or(std::vector<pid_t>{0}).size() == 1; }));
+  StrayScope scope;
+  scope.root = *read_process(::getpid());
+  scope.spare = {spared};
+  const Chase chase = chase_descendants(scope, std::chrono::seconds(20));
+  CHECK(chase.caught_up);
+  REQUIRE(chase.killed.size() == 1);  // its child
+  CHECK(chase.killed.front().parent == spared);
+  REQUIRE(read_process(spared).has_value());
+  CHECK_FALSE(read_process(spared)->is_zombie());
+  ::kill(spared, SIGKILL);
+  ::usleep(1);
+  CHECK(chase_descendants(scope, std::chrono::seconds(0)).killed.empty());
+  CHECK(::waitpid(spared, nullptr, 0) == spared);  // not reaped by the chase
+  CHECK(kill_strays(scope, "", std::chrono::seconds(20)).none);
+}
+
+TEST_CASE("a cgroup is killed on a kernel that cannot do it at once") {
+  auto cgroup = JobCgroup::create("test-" + std::to_string(::getpid()));
+  if (!cgroup) return;  // not allowed here
+  ChildrenBlocked blocked;
+  int began[2];
+  REQUIRE(::pipe(began) == 0);
+  const pid_t first = ::fork();
+  if (first == 0) {
+    std::ofstream(cgroup->path() + "/cgroup.procs") << "0" << std::flush;
+    (void)!::write(began[1], "x", 1);
+    chain();
+  }
+  char byte = 0;
+  REQUIRE(::read(began[0], &byte, 1) == 1);
+  ::close(began[0]);
+  ::close(began[1]);
+  CHECK(cgroup->populated());
+  kill_frozen(cgroup->fd());
+  CHECK(eventually([&] { return reap_all_children(); }));
+  CHECK_FALSE(cgroup->populated());
+  cgroup->kill();
+  cgroup->remove();
 }
 
 TEST_CASE("the place of our own cgroup") {
