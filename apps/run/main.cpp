@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "hora/event_schema.h"
 #include "launcher/build/check_build.h"
@@ -91,11 +92,11 @@ Result<int> examine(const JobSpec& spec, const Installation& installation,
   return doctor::exit_code_of(findings);
 }
 
-// A second Ctrl-C that comes when the job is over is too late to make another end of it.
-void hold_signals() {
+// Until somebody takes them, if anybody does.
+void hold_signals(std::initializer_list<int> signals) {
   sigset_t held;
   sigemptyset(&held);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&held, signal);
+  for (const int signal : signals) sigaddset(&held, signal);
   ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
@@ -139,7 +140,8 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
       return kExitLauncher;
     }
   }
-  hold_signals();
+  // A second Ctrl-C that comes when the job is over is too late to make another end of it.
+  hold_signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   Supervisor supervisor(std::move(spec), std::move(*installation), environment);
   const auto exit_code = supervisor.run();
   return exit_code ? *exit_code : complain(exit_code.error());
@@ -272,6 +274,8 @@ void hold_standard_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // They are the ranks'. Before there are any, and when they have ended, they are nobody's.
+  hold_signals({SIGUSR1, SIGUSR2});
   hold_standard_streams();
   // A file at its limit (ulimit -f) is told like a full disk, by what write() says of it.
   ::signal(SIGXFSZ, SIG_IGN);

@@ -1,6 +1,7 @@
 #include "launcher/supervisor/mpi_engine.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -172,6 +173,19 @@ HostFindings parse_findings(const std::string& output) {
   return findings;
 }
 
+// horarun holds them for ranks; mpirun passes them on itself. Those that have come already would
+// end it before it does.
+void leave_user_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  sigaddset(&set, SIGUSR2);
+  const timespec at_once{};
+  while (::sigtimedwait(&set, nullptr, &at_once) >= 0 || errno == EINTR) {
+  }
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 }  // namespace
 
 Result<std::string> mpirun_dry_run(const JobSpec& spec, const EnvironmentList& environment) {
@@ -221,6 +235,7 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
     return errno_error(errno, "the working directory " + quote(spec.working_directory));
   }
   const Words values = entries(variables);
+  leave_user_signals();
   ::execve(mpirun->path.c_str(), pointers(*argv).data(), pointers(values).data());
   return errno_error(errno, "executing " + mpirun->path);
 }

@@ -2,6 +2,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import time
 
 import jobs
 import pytest
@@ -211,6 +213,45 @@ def test_user_signals_reach_ranks(horarun, hosts):
     job.send_signal(signal.SIGUSR2)
     done = job.finish(timeout=30).expect(0)
     assert done.text.count("got usr2") == 4, done
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_user_signals_at_the_end_change_nothing(horarun, number):
+    """They come without a pause until horarun is gone, as a batch system may send one just then."""
+    script = "trap '' USR1 USR2; echo ready; read line; exit 0"
+    for _ in range(10):
+        job = horarun.start("-np", 2, "--stdin", "all", "bash", "-c", script, stdin=subprocess.PIPE)
+        job.read_until("ready", times=2)
+        job.process.stdin.close()
+        job.process.stdin = None
+        deadline = time.monotonic() + 30
+        # Not yet waited for, a process that has ended still takes signals.
+        while os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            assert time.monotonic() < deadline, "horarun does not end"
+            os.kill(job.pid, number)
+        job.finish(timeout=30).expect(0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_user_signals_before_there_are_ranks_change_nothing(horarun, tmp_path, number):
+    fifo = tmp_path / "hosts"
+    os.mkfifo(fifo)
+    job = horarun.start("--hostfile", fifo, "echo", "ran")
+    with open(fifo, "w") as hosts:  # horarun reads it now
+        job.send_signal(number)
+        hosts.write("localhost slots=2\n")
+    assert job.finish(timeout=30).expect(0).text.count("ran") == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_that_end_a_job_end_it_before_there_are_ranks(horarun, tmp_path, number):
+    fifo = tmp_path / "hosts"
+    os.mkfifo(fifo)
+    job = horarun.start("--hostfile", fifo, "echo", "ran")
+    with open(fifo, "w"):
+        job.send_signal(number)
+        done = job.finish(timeout=30)
+    assert done.code in (-number, 128 + number) and done.text == "", done  # a shell takes both for the latter
 
 
 def test_signal_storm(horarun):

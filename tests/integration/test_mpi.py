@@ -222,3 +222,18 @@ def test_check_build_tells_whether_the_library_is_here(build, name):
     assert tick(gone) == " ", gone
     assert re.search(rf"{name.lower()} +does not load .*lib{name.lower()}", gone.stdout), gone
     assert "[X] Gloo" in gone.stdout, gone
+
+
+def test_mpirun_hears_user_signals(horarun, tmp_path):
+    """horarun holds them for its own ranks; one that came before there was an mpirun is not for it."""
+    fifo, mpirun = tmp_path / "hosts", tmp_path / "mpirun"
+    os.mkfifo(fifo)
+    mpirun.write_text('#!/bin/sh\n[ "$1" != --version ] || { echo "mpirun (Open MPI) 4.1.4"; exit; }\n'
+                      "exec grep SigBlk /proc/self/status\n")
+    mpirun.chmod(0o755)
+    job = horarun.start("--mpi", "--hostfile", fifo, "true", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    with open(fifo, "w") as hosts:
+        job.send_signal(signal.SIGUSR1)
+        hosts.write("localhost slots=1\n")
+    done = job.finish().expect(0)
+    assert done.text.split() == ["SigBlk:", "0" * 16], done
