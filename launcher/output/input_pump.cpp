@@ -1,13 +1,36 @@
 #include "launcher/output/input_pump.h"
 
+#include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 
 namespace hora::launcher {
+
+namespace {
+
+// Nothing tells that the terminal is ours again: the shell's fg of a job that runs sends no signal.
+constexpr std::chrono::milliseconds kLookAgain{200};
+
+// In the background it fails with EIO, as SIGTTIN would stop us without a word to the ranks.
+ssize_t read_unstopped(int fd, char* to, std::size_t size) {
+  sigset_t stop;
+  sigset_t before;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTTIN);
+  ::pthread_sigmask(SIG_BLOCK, &stop, &before);
+  const ssize_t got = ::read(fd, to, size);
+  const int error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return got;
+}
+
+}  // namespace
 
 InputPump::InputPump(os::EventLoop& loop, int fd, std::function<int(std::string_view)> consume)
     : loop_(loop), fd_(fd), consume_(std::move(consume)) {}
@@ -31,13 +54,31 @@ void InputPump::delivered(std::size_t bytes) {
   update();
 }
 
+// A terminal that is not this session's is read like any other file.
 bool InputPump::in_background() const {
-  return ::isatty(fd_) == 1 && ::tcgetpgrp(fd_) != ::getpgrp();
+  const pid_t foreground = ::isatty(fd_) == 1 ? ::tcgetpgrp(fd_) : -1;
+  return foreground >= 0 && foreground != ::getpgrp();
 }
 
-void InputPump::update() {
+void InputPump::look_again(bool wanted) {
+  if (wanted == (look_again_ != 0)) return;
+  if (!wanted) {
+    loop_.cancel(look_again_);
+    look_again_ = 0;
+    return;
+  }
+  look_again_ = loop_.call_after(kLookAgain, [this] {
+    look_again_ = 0;
+    update();
+  });
+}
+
+void InputPump::update(bool refused) {
   const std::size_t window = kWindow * static_cast<std::size_t>(std::max(receivers_, 1));
-  const bool wanted = started_ && !finished_ && in_flight_ < window && !in_background();
+  bool wanted = started_ && !finished_ && in_flight_ < window;
+  const bool elsewhere = wanted && (refused || in_background());
+  look_again(elsewhere);
+  wanted = wanted && !elsewhere;
   if (!pollable_) {
     if (wanted && retry_ == 0) {
       retry_ = loop_.call_after({}, [this] {
@@ -65,9 +106,13 @@ void InputPump::update() {
 
 void InputPump::read_some() {
   std::array<char, 16 * 1024> chunk;
-  const ssize_t got = ::read(fd_, chunk.data(), chunk.size());
+  const ssize_t got = read_unstopped(fd_, chunk.data(), chunk.size());
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) {
     update();
+    return;
+  }
+  if (got < 0 && errno == EIO && ::isatty(fd_) == 1) {  // the shell's, since it was looked at
+    update(true);
     return;
   }
   if (got <= 0) {

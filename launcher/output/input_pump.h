@@ -25,12 +25,13 @@ class InputPump {
   void start();
   // `bytes` of one rank's copy were delivered (or dropped, because the rank has ended).
   void delivered(std::size_t bytes);
-  // After SIGCONT the terminal may be ours again.
+  // After SIGCONT the terminal may be ours again. Otherwise that is found a little later.
   void reconsider();
   void stop();
 
  private:
-  void update();
+  void update(bool refused = false);
+  void look_again(bool wanted);
   void read_some();
   bool in_background() const;  // reading from the terminal would stop us
 
@@ -44,6 +45,7 @@ class InputPump {
   bool watched_ = false;
   bool pollable_ = true;  // a regular file is not: it is always ready
   os::EventLoop::TimerId retry_ = 0;
+  os::EventLoop::TimerId look_again_ = 0;  // the terminal is somebody else's
 };
 
 }  // namespace hora::launcher

@@ -148,3 +148,45 @@ def test_typed_input_reaches_rank_zero(terminal):
     terminal.type("hello\n")
     terminal.wait_for("[0]<stdout>:got hello")
     terminal.wait_for("PROMPT> ")
+
+
+READS = "horarun -np 1 sh -c 'echo rea''dy; while read line; do echo got $line; done'"
+
+
+def shell_is_there(terminal, number):
+    """The terminal is the shell's: it does what it is told."""
+    terminal.type(f"echo shell-$(({number}+1))\n")
+    terminal.wait_for(f"shell-{number + 1}")
+
+
+def test_input_after_fg_of_a_job_begun_in_the_background(terminal):
+    terminal.type(READS + " &\n")
+    terminal.wait_for("[0]<stdout>:ready")
+    shell_is_there(terminal, 1)
+    terminal.type("fg\n")
+    terminal.wait_for("horarun")  # the shell says what it brings to the foreground
+    terminal.type("hello\n")
+    terminal.wait_for("[0]<stdout>:got hello")
+    terminal.type("\x04")
+    terminal.wait_for("PROMPT> ")
+    shell_is_there(terminal, 2)
+
+
+def test_input_after_bg_and_fg(terminal):
+    terminal.type(READS + "\n")
+    terminal.wait_for("[0]<stdout>:ready")
+    for turn in ("one", "two"):
+        terminal.type("\x1a")
+        terminal.wait_for("Stopped")
+        terminal.wait_for("PROMPT> ")
+        terminal.type("bg\n")
+        terminal.wait_for("PROMPT> ")
+        shell_is_there(terminal, 1)
+        terminal.type("fg\n")
+        terminal.wait_for("horarun")
+        terminal.type(f"{turn}\n")
+        terminal.wait_for(f"[0]<stdout>:got {turn}")
+    terminal.type("\x03")
+    terminal.wait_for("PROMPT> ")
+    terminal.type("echo code=$?\n")
+    terminal.wait_for("code=130")
