@@ -32,6 +32,10 @@ void LineTagger::relabel(int rank) {
       "[" + std::to_string(rank) + (stream_ == OutputStream::kStderr ? "]<stderr>:" : "]<stdout>:");
 }
 
+std::string LineTagger::prefix(std::string_view timestamp) const {
+  return with_prefix_ ? std::string(timestamp) + prefix_ : std::string();
+}
+
 void LineTagger::emit(std::string_view bytes, bool ends_segment, std::string_view timestamp,
                       std::string& out) {
   if (with_prefix_ && !in_segment_) out.append(timestamp).append(prefix_);

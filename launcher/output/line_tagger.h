@@ -3,7 +3,8 @@
 // Bytes of one stream of one rank go in as they come, whole segments come out: a segment ends with
 // '\n' or '\r' ("\r\n" counts once), so that progress bars keep moving. Nothing else is changed:
 // NUL and bytes that are not UTF-8 pass. What is not complete yet is held, at most kMaxHeldBytes;
-// a longer segment comes out in pieces with one prefix at its start.
+// a longer segment comes out in pieces with one prefix at its start; in_segment() says that the
+// last piece is not its end.
 //
 // A '\r' that ends what came in could be half of a "\r\n". Behind a small write it is a progress
 // bar and comes out at once; behind a large one it is more likely where a read was cut, and is
@@ -41,6 +42,9 @@ class LineTagger {
   // the console then adds a '\n', a file does not. The tagger is as new afterwards.
   [[nodiscard]] bool finish(std::string_view timestamp, std::string& out);
 
+  bool in_segment() const { return in_segment_; }
+  // What stands before a segment; empty without prefixes.
+  std::string prefix(std::string_view timestamp) const;
   std::size_t held_bytes() const { return held_.size(); }
 
  private:

@@ -7,10 +7,23 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <utility>
 
 namespace hora::launcher {
 
 namespace {
+
+constexpr std::string_view kContinues = "<continues>\n";
+constexpr std::string_view kContinued = "<continued>";
+
+// A terminal has several names.
+bool are_one(int a, int b) {
+  struct stat first {};
+  struct stat second {};
+  if (::fstat(a, &first) != 0 || ::fstat(b, &second) != 0) return false;
+  return (first.st_dev == second.st_dev && first.st_ino == second.st_ino) ||
+         (::isatty(a) == 1 && ::isatty(b) == 1);
+}
 
 // mkdir -p; an existing directory is fine.
 Status make_directories(const std::string& path) {
@@ -65,7 +78,9 @@ std::string rank_directory(int rank, int world_size) {
 }
 
 OutputSinks::OutputSinks(OutputWriter& writer, Options options)
-    : writer_(writer), options_(std::move(options)) {}
+    : writer_(writer),
+      options_(std::move(options)),
+      one_console_(are_one(STDOUT_FILENO, STDERR_FILENO)) {}
 
 Status OutputSinks::open() {
   for (int rank = 0; rank < options_.world_size; ++rank) HORA_TRY(open_files(rank, rank, false));
@@ -113,9 +128,8 @@ OutputSinks::Stream& OutputSinks::stream_of(int host, int rank, int stream) {
   auto found = streams_.find(key);
   if (found == streams_.end()) {
     const OutputStream kind = stream == 2 ? OutputStream::kStderr : OutputStream::kStdout;
-    found =
-        streams_.emplace(key, Stream{LineTagger(rank, kind, options_.prefix), {}, {}, host, false})
-            .first;
+    LineTagger tagger(rank, kind, options_.prefix);
+    found = streams_.emplace(key, Stream{std::move(tagger), {}, {}, stream, host}).first;
   }
   return found->second;
 }
@@ -129,17 +143,33 @@ std::string OutputSinks::timestamp() const {
                           local.tm_sec, local.tm_year + 1900);
 }
 
+OutputSinks::Stream*& OutputSinks::last_on(int console) {
+  return last_[one_console_ || console == STDOUT_FILENO ? 0 : 1];
+}
+
+// Before `text` goes out: the end of a line that another stream is in, the start of one that this
+// stream was in.
+void OutputSinks::take_console(Stream& stream, std::string& text) {
+  Stream*& last = last_on(stream.console);
+  if (last != nullptr && last != &stream && last->tagger.in_segment()) {
+    last->cut = true;
+    writer_.write(last->console, std::string(kContinues), last->host, 0);
+  }
+  last = &stream;
+  if (!std::exchange(stream.cut, false)) return;
+  text.insert(0, stream.tagger.prefix(timestamp()).append(kContinued));
+}
+
 void OutputSinks::output(int host, int rank, int stream, std::string_view bytes) {
   if (stream != 1 && stream != 2) return;
   Stream& entry = stream_of(host, rank, stream);
   entry.host = host;
   std::string text;
   text.reserve(bytes.size() + 64);
-  if (last_on_console_ != &entry) entry.tagger.interrupt();
+  if (last_on(stream) != &entry) entry.tagger.interrupt();
   entry.tagger.feed(bytes, timestamp(), text);
-  if (!text.empty()) last_on_console_ = &entry;
   // An incomplete line waits in the tagger, which is bounded by itself: its credit goes back now.
-  emit(entry, stream, std::move(text), host, bytes.size());
+  emit(entry, std::move(text), false, bytes.size());
 }
 
 void OutputSinks::end_of_stream(int host, int rank, int stream) {
@@ -148,19 +178,17 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   if (entry.ended) return;
   entry.ended = true;
   std::string text;
-  if (last_on_console_ != &entry) entry.tagger.interrupt();
+  if (last_on(stream) != &entry) entry.tagger.interrupt();
   const bool unterminated = entry.tagger.finish(timestamp(), text);
-  if (!text.empty()) last_on_console_ = &entry;
-  if (entry.file.valid() && !text.empty()) writer_.write(entry.file.get(), text, host, 0);
   // On the console another rank's line must not run on behind this one.
-  if (unterminated) text += '\n';
-  writer_.write(stream, std::move(text), host, 0);
+  emit(entry, std::move(text), unterminated, 0);
 }
 
-void OutputSinks::emit(Stream& stream, int console, std::string text, int host,
-                       std::size_t credit) {
-  if (stream.file.valid() && !text.empty()) writer_.write(stream.file.get(), text, host, 0);
-  writer_.write(console, std::move(text), host, credit);
+void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::size_t credit) {
+  if (stream.file.valid() && !text.empty()) writer_.write(stream.file.get(), text, stream.host, 0);
+  if (!text.empty()) take_console(stream, text);
+  if (end_line) text += '\n';
+  writer_.write(stream.console, std::move(text), stream.host, credit);
 }
 
 void OutputSinks::finish() {

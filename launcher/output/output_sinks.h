@@ -1,8 +1,17 @@
 // Where the ranks' output goes: the launcher's own stdout and stderr, every line tagged, and, with
 // --output-filename DIR, one pair of files per rank: DIR/rank.<R>/stdout and stderr.
-// On the event loop's thread; the writing itself happens in OutputWriter.
+//
+// No line of the console holds the bytes of two streams. One that is longer than a tagger holds
+// goes out in pieces; where another stream's bytes come between two of them, the line is cut there:
+//   [0]<stdout>:aaaa<continues>
+//   [1]<stdout>:of another rank
+//   [0]<stdout>:<continued>aaaa
+// To wait for its end instead would take memory without bounds, or hold up all others for as long
+// as it does not end. Files are never cut. On the event loop's thread; the writing itself happens
+// in OutputWriter.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -53,13 +62,17 @@ class OutputSinks {
     LineTagger tagger;
     os::Fd file;
     std::string path;
+    int console = 1;
     int host = 0;
     bool ended = false;
+    bool cut = false;  // in the middle of a line, on the console
   };
 
   Stream& stream_of(int host, int rank, int stream);
   Status open_files(int rank, int label, bool append);
-  void emit(Stream& stream, int console, std::string text, int host, std::size_t credit);
+  Stream*& last_on(int console);
+  void take_console(Stream& stream, std::string& text);
+  void emit(Stream& stream, std::string text, bool end_line, std::size_t credit);
   std::string timestamp() const;
 
   OutputWriter& writer_;
@@ -67,9 +80,9 @@ class OutputSinks {
   std::map<std::pair<int, int>, Stream> streams_;  // by rank and stream
   std::map<int, int> labels_;                      // by rank, where they differ
   std::set<int> opened_;                           // labels with files
-  // Whose bytes are the last on the console. One for both: stdout and stderr are often one
-  // terminal.
-  const Stream* last_on_console_ = nullptr;
+  bool one_console_;  // stdout and stderr are the same terminal or file
+  // Whose bytes are the last on stdout, and on stderr.
+  std::array<Stream*, 2> last_{};
 };
 
 // "rank.07": the rank, zero-padded to the digits of the largest one.

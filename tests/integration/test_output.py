@@ -122,6 +122,66 @@ def test_a_line_end_that_another_rank_came_between(horarun, tmp_path):
     assert done.code == 0 and untag(seen.encode() + done.out) == {0: b"bar\r\n", 1: b"between\n"}, done
 
 
+def uncut(data):
+    """rank -> its bytes, of lines that are cut where another rank's came between."""
+    ranks, inside = {}, set()
+    for line in data.splitlines(keepends=True):
+        rank, text = re.fullmatch(rb"\[(\d+)\]<std(?:out|err)>:(.*)", line, re.S).groups()
+        assert text.startswith(b"<continued>") == (rank in inside), (line[:100], inside)
+        if rank in inside:
+            text = text[len(b"<continued>"):]
+            inside.discard(rank)
+        if text.endswith(b"<continues>\n"):
+            text = text[:-len(b"<continues>\n")]
+            inside.add(rank)
+        ranks.setdefault(int(rank), []).append(text)
+    assert not inside
+    return {rank: b"".join(pieces) for rank, pieces in ranks.items()}
+
+
+def speak_in_turn(horarun, folder, long_one, other, *options, **more):
+    """Rank 0 does `long_one`, whose output is read, the last one `other`; then rank 0 ends the line. Answers all that came."""
+    program = f"""if [ $HOROVOD_RANK = 0 ]; then {long_one}; until [ -e {folder}/go ]; do sleep 0.01; done; echo end
+        fi; if [ $HOROVOD_RANK = $((HOROVOD_SIZE - 1)) ]; then until [ -e {folder}/speak ]; do sleep 0.01; done; {other}; fi"""
+    job = horarun.start(*options, "sh", "-c", program, **more)
+    seen = b""
+    while seen.count(b"l") < 1 << 20:
+        seen += os.read(job.process.stdout.fileno(), 1 << 20)
+    (folder / "speak").touch()
+    return job, seen
+
+
+LONG_PART = "head -c 1500000 /dev/zero | tr '\\0' l"  # of a line, more than is held of one
+
+
+@pytest.mark.parametrize("other", ["echo between", "echo between >&2"])
+def test_a_long_line_is_cut_where_another_rank_comes_between(horarun, tmp_path, other):
+    job, seen = speak_in_turn(horarun, tmp_path, LONG_PART, other, "-np", 2, "--output-filename", tmp_path / "files",
+                              stderr=subprocess.STDOUT)
+    seen += job.read_until("between").encode()
+    (tmp_path / "go").touch()
+    seen += job.finish().expect(0).out
+    assert uncut(seen) == {0: b"l" * 1_500_000 + b"end\n", 1: b"between\n"}
+    assert seen.count(b"<continues>\n") == 1 and b"l<continues>\n[1]" in seen
+    stored = (tmp_path / "files" / "rank.0" / "stdout").read_bytes()
+    assert stored == b"[0]<stdout>:" + b"l" * 1_500_000 + b"end\n"
+
+
+def test_a_long_line_is_whole_where_nobody_comes_between(horarun, tmp_path):
+    """Neither on another console, nor when others were silent."""
+    job, seen = speak_in_turn(horarun, tmp_path, LONG_PART + "; echo error >&2", "true", "-np", 2, "--no-prefix-output")
+    assert os.read(job.process.stderr.fileno(), 100) == b"error\n"
+    (tmp_path / "go").touch()
+    assert seen + job.finish().expect(0).out == b"l" * 1_500_000 + b"end\n"
+
+
+def test_long_lines_of_many_ranks(horarun):
+    program = "for n in 1 2 3; do head -c 3000000 /dev/zero | tr '\\0' $HOROVOD_RANK; echo; echo short $HOROVOD_RANK; done"
+    done = horarun.run("-np", 4, "sh", "-c", program).expect(0)
+    for rank, text in uncut(done.out).items():
+        assert text == (b"%d" % rank * 3_000_000 + b"\nshort %d\n" % rank) * 3, f"rank {rank}"
+
+
 def test_time_stamps(horarun):
     done = horarun.run("-np", 1, "--prefix-output-with-timestamp", "echo", "x").expect(0)
     assert re.fullmatch(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:x\n", done.text), done

@@ -34,6 +34,8 @@ TEST_CASE("The time stands before the rank") {
   CHECK(when == "Sat Nov 21 02:44:46 2026");
   CHECK(format_timestamp(0, 0, 1, 0, 0, 0, 2026) == "Sun Jan  1 00:00:00 2026");
   CHECK(tag({"a\n"}, when).text == "Sat Nov 21 02:44:46 2026[3]<stdout>:a\n");
+  CHECK(LineTagger(3, OutputStream::kStderr).prefix(when) == when + "[3]<stderr>:");
+  CHECK(LineTagger(3, OutputStream::kStdout, false).prefix(when).empty());
 }
 
 TEST_CASE("What is not a whole line is held") {
@@ -112,7 +114,9 @@ TEST_CASE("A line without an end comes out in pieces with one prefix") {
   const std::string chunk(300'000, 'y');
   for (int i = 0; i < 20; ++i) tagger.feed(chunk, "", out);
   CHECK(tagger.held_bytes() <= LineTagger::kMaxHeldBytes);
+  CHECK(tagger.in_segment());
   tagger.feed("\nz\n", "", out);
+  CHECK_FALSE(tagger.in_segment());
   CHECK(out.size() == 20 * chunk.size() + 3 + 2 * std::string("[0]<stdout>:").size());
   CHECK(out.substr(out.size() - 15) == "\n[0]<stdout>:z\n");
   CHECK(out.find("[0]", 1) == out.size() - 14);
