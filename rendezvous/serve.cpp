@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/file_limit.h"
+#include "rendezvous/os/process_end.h"
 
 namespace hora::rendezvous {
 
@@ -73,6 +75,12 @@ Status serve_rendezvous(ServeOptions options) {
     signals.take();
     (*loop)->stop();
   }));
+  std::unique_ptr<os::ProcessEnd> starter;
+  if (options.end_with) {
+    auto watched = os::ProcessEnd::watch(**loop, *options.end_with, [&loop] { (*loop)->stop(); });
+    if (!watched) return std::move(watched).error().with_context("rendezvous");
+    starter = std::move(*watched);
+  }
   KvService service(std::move(options.access), options.limits);
   service.begin_round(options.known_scopes);
   auto server = KvServer::start(**loop, service, std::move(options.server));

@@ -173,6 +173,7 @@ Result<rendezvous::ServeOptions> serve_options(const RunRendezvous& command) {
   const auto address = parse_ip_address(command.address);
   if (!address) return address.error().with_context("--address");
   options.server.addresses = {{*address, command.port}};
+  options.end_with = command.end_with;
   if (!command.token_file.empty()) {
     auto token = rendezvous::read_token_file(command.token_file);
     if (!token) return token.error().with_context("--token-file");

@@ -103,12 +103,14 @@ Result<Command> parse_rendezvous(const Arguments& arguments) {
   if (!values) return std::move(values).error();
 
   RunRendezvous server;
-  server.address = values->text("--address", server.address);
+  const std::string address = values->text("--address", server.address);
+  if (address != "localhost") server.address = address;
   if (!parse_ip_address(server.address)) {
     return usage("--address: " + quote(server.address) +
-                 " is not a numeric address; expected such as 127.0.0.1 or 0.0.0.0");
+                 " is not a numeric address; expected such as 127.0.0.1, 0.0.0.0 or localhost");
   }
   server.port = static_cast<std::uint16_t>(values->count("--port").value_or(0));
+  server.end_with = values->count("--end-with");
   server.token_file = values->text("--token-file");
   server.verbose = values->has("--verbose");
   auto networks = read_networks(*values);

@@ -39,6 +39,7 @@ struct RunRendezvous {
   std::uint16_t port = 0;             // 0: any free one; it is printed
   std::string token_file;             // empty: no token is asked for
   std::vector<std::string> allow;     // networks, each valid for parse_cidr(); empty: everyone
+  std::optional<int> end_with;        // a process whose end is its own
   bool verbose = false;
 };
 struct ManageCache {

@@ -139,8 +139,10 @@ Status check_ship_names(const std::vector<std::string>& files) {
   return Ok{};
 }
 
+// A descriptor has a name without an end: >(program) in a shell, a pipe that a program hands on.
 Status check_report_file(const OptionValues& values) {
   const std::string file = values.text("--report");
+  if (file.starts_with("/dev/fd/") || file.starts_with("/proc/self/fd/")) return Ok{};
   const auto ends_in = [&file](std::string_view end) {
     return file.size() > end.size() && file.compare(file.size() - end.size(), end.size(), end) == 0;
   };
@@ -222,6 +224,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   job.grace = duration_of(values, "--grace", job.grace);
   job.lease = duration_of(values, "--lease", job.lease);
   job.timeout = parse_duration(values.text("--timeout"));
+  job.end_with = values.count("--end-with");
   job.working_directory = values.text("--wdir");
   job.ship_files = values.all("--ship");
   HORA_TRY(check_ship_names(job.ship_files));

@@ -74,6 +74,7 @@ struct JobSpec {
   std::chrono::milliseconds grace{5'000};            // between TERM and KILL
   std::chrono::milliseconds lease{10'000};           // silence after which either side gives up
   std::optional<std::chrono::milliseconds> timeout;  // --timeout: whole job
+  std::optional<int> end_with;                       // a process whose end is the job's
 
   std::string output_directory;  // --output-filename; empty: none
   bool prefix_timestamp = false;

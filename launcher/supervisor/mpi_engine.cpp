@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -186,6 +187,23 @@ void leave_user_signals() {
   ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
+// mpirun takes the place of this process, and whatever would watch in it: only the kernel can tell
+// mpirun of an end, and only of its parent's.
+Status end_with_parent(int pid) {
+  if (::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) != 0) {
+    return errno_error(errno, "--end-with: asking the kernel to tell of the parent's end");
+  }
+  if (::getppid() == pid) return Ok{};  // behind the call: it tells of no end that came before
+  if (::kill(pid, 0) != 0 && errno == ESRCH) {
+    return make_error(ErrorCode::kFailed,
+                      "process " + std::to_string(pid) + " has ended (--end-with)");
+  }
+  return make_error(ErrorCode::kUsage,
+                    "--end-with: with --mpi PID must be the process that starts "
+                    "horarun, found " +
+                        std::to_string(pid));
+}
+
 }  // namespace
 
 Result<std::string> mpirun_dry_run(const JobSpec& spec, const EnvironmentList& environment) {
@@ -210,6 +228,7 @@ Result<std::string> mpirun_dry_run(const JobSpec& spec, const EnvironmentList& e
 
 Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
                           const EnvironmentList& environment) {
+  if (spec.end_with) HORA_TRY(end_with_parent(*spec.end_with));
   auto mpirun = find_mpirun(environment);
   if (!mpirun) return std::move(mpirun).error();
   const std::vector<Host> hosts = settle_named_slots(spec);

@@ -94,7 +94,7 @@ Status Supervisor::set_up() {
   state_.emplace(options, timings_.start());
 
   if (open_hosts_.empty()) adopt(std::move(plan_));
-  return Ok{};
+  return watch_starter();
 }
 
 Status Supervisor::make_plan() {

@@ -31,6 +31,7 @@
 #include "launcher/supervisor/signals.h"
 #include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/process_end.h"
 
 namespace hora::launcher {
 
@@ -97,6 +98,7 @@ class Supervisor {
   void launch_failed(std::string_view code, const Error& error);
 
   void on_signal(int signal);
+  Status watch_starter();
   void show_start();
   void suspend();
   void on_suspended(int host);
@@ -157,6 +159,7 @@ class Supervisor {
   std::unique_ptr<os::EventLoop> loop_;
   std::optional<Console> console_;
   std::unique_ptr<Signals> signals_;
+  std::unique_ptr<os::ProcessEnd> starter_;  // of --end-with
   std::unique_ptr<HangReport> hang_report_;
   bool last_autopsy_made_ = false;       // that of --timeout
   std::unique_ptr<JobStreams> streams_;  // made with the plan

@@ -80,6 +80,17 @@ void Supervisor::on_signal(int signal) {
   }
 }
 
+Status Supervisor::watch_starter() {
+  if (!spec_.end_with) return Ok{};
+  auto starter = os::ProcessEnd::watch(*loop_, *spec_.end_with, [this] {
+    tell("process " + std::to_string(*spec_.end_with) + " has ended (--end-with)\n");
+    on_signal(SIGTERM);
+  });
+  if (!starter) return std::move(starter).error().with_context("--end-with");
+  starter_ = std::move(*starter);
+  return Ok{};
+}
+
 void Supervisor::show_start() {
   const std::string text =
       "where the start stands (SIGQUIT)\n" +

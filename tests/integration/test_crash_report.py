@@ -45,6 +45,17 @@ def test_the_report_as_json(horarun, tmp_path):
     assert os.listdir(tmp_path) == ["report.json"]
 
 
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
+def test_the_report_to_a_descriptor(horarun, folder):
+    """As a shell's >(program): no process of the job holds it open."""
+    ours, theirs = os.pipe()
+    job = horarun.start("--report", f"{folder}/{theirs}", "-np", 1, "sh", "-c", "sleep 1000 & exit 3", pass_fds=[theirs])
+    os.close(theirs)
+    with open(ours, encoding="utf-8") as pipe:
+        assert json.load(pipe)["exit_code"] == 3
+    job.finish().expect(3)
+
+
 def test_the_report_as_a_page(horarun, tmp_path):
     path = tmp_path / "report.html"
     horarun.run("-np", 2, "--report", path, "sh", "-c", 'echo "<b>&" >&2; exit 3').expect(3)

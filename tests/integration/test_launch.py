@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import subprocess
 
 import jobs
 import pytest
@@ -274,6 +275,37 @@ def test_few_descriptors(horarun):
     done = horarun.run("-np", 64, "true", preexec_fn=limit, timeout=60)
     assert done.code in (0, 125), done
     assert done.code == 0 or re.search(r"open files|descriptor", done.messages, re.I), done
+
+
+@pytest.fixture
+def starter():
+    """A process whose end is another's."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+ENDS_WITH = pytest.mark.parametrize("command, times, code", [
+    (["rendezvous", "--address", "localhost", "--end-with", "PID"], 1, 0),
+    (["--end-with", "PID", "-np", "2", "--grace", "1s", "sh", "-c", "echo listening; exec sleep 1000"], 2, 143)])
+
+
+@ENDS_WITH
+def test_end_with_a_process(horarun, starter, command, times, code):
+    """It need not be the parent, and nobody need have waited for it."""
+    job = horarun.start(*[word.replace("PID", str(starter.pid)) for word in command])
+    job.read_until("listening", times)
+    starter.kill()
+    done = job.finish(timeout=60).expect(code)
+    assert code == 0 or f"process {starter.pid} has ended (--end-with)" in done.messages, done
+    jobs.expect_nothing_left(job)
+
+
+@ENDS_WITH
+def test_end_with_a_process_that_has_ended(horarun, starter, command, times, code):
+    starter.kill()
+    starter.wait()
+    horarun.run(*[word.replace("PID", str(starter.pid)) for word in command], timeout=60).expect(code)
 
 
 def test_rendezvous_alone(horarun):

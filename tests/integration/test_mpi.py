@@ -155,6 +155,22 @@ def test_horarun_mpi_here(horarun):
         assert f"[1,{rank}]<stdout>:a 'b' c 2.5 2\n" in done.text, done
 
 
+def test_horarun_mpi_ends_with_its_starter(horarun, tmp_path):
+    script = tmp_path / "start.sh"
+    script.write_text(f'{horarun.path} -np 2 --mpi --mpi-args=--oversubscribe --end-with $$ sh -c "echo ready; exec sleep 1000"; :\n')
+    horarun.path = "/bin/sh"
+    job = horarun.start(script)
+    job.read_until("ready", times=2)
+    job.process.kill()
+    job.process.wait()
+    jobs.expect_nothing_left(job, 60)
+
+
+def test_horarun_mpi_ends_with_its_parent_only(horarun):
+    done = horarun.run("-np", 1, "--mpi", "--end-with", os.getppid(), "true").expect(2)
+    assert "--end-with: with --mpi" in done.messages, done
+
+
 def test_horarun_mpi_exit_code(horarun):
     horarun.run("-np", 2, "--mpi", "--mpi-args=--oversubscribe", "sh", "-c", "exit 5").expect(5)
     horarun.run("-np", 1, "--mpi", "no-such-program").expect(134)  # Open MPI's own code for it

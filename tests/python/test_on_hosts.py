@@ -35,6 +35,10 @@ if __name__ == "__main__":
     assert [rank for _, rank, _, _ in results] == [0, 1, 2, 3], results
     assert len({name for name, _, _, _ in results}) == 2 == results[0][2], results
     assert {total for _, _, _, total in results} == {20.0}, results
+    os.environ["HORARUN_HOSTS"] = "node2:1"  # as a batch system, or hora.yaml, names hosts
+    (result,) = hora.run(work, args=(2.0,))
+    assert result[0] == results[2][0], (result, results)
+    del os.environ["HORARUN_HOSTS"]
     try:
         hora.run(lambda: os._exit(9), np=2, hosts="node1:1,node2:1")
     except RuntimeError as error:

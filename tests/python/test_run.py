@@ -190,6 +190,65 @@ def test_interrupt_ends_the_job(tmp_path):
             caller.wait(30)
 
 
+def test_a_killed_caller_leaves_nothing(tmp_path):
+    """SIGKILL to the process that called run(): launcher and ranks end, and no file stays."""
+    temporary, started = tmp_path / "tmp", tmp_path / "started"
+    temporary.mkdir()
+    started.mkdir()
+    program = (
+        "import os, pathlib, sys, time, hora\n"
+        "def work(folder):\n"
+        "    (pathlib.Path(folder) / f'{os.getpid()}').touch()\n"
+        "    time.sleep(600)\n"
+        "hora.run(work, args=(sys.argv[1],), np=2, options=sys.argv[2:])\n")
+    mark = f"of-{os.getpid()}-{time.monotonic_ns()}"
+    caller = subprocess.Popen(
+        [sys.executable, "-c", program, started, "--grace", "1s", *options()], start_new_session=True,
+        env={**os.environ, "TMPDIR": str(temporary), "HORA_TEST_MARK": mark})
+    try:
+        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, 60,
+                   "both ranks are at work")
+        assert caller.poll() is None
+        caller.kill()
+        caller.wait(30)
+        wait_until(lambda: not marked(mark), 60, "launcher, agent and ranks have ended")
+        assert list(temporary.iterdir()) == []
+    finally:
+        for pid in marked(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if caller.poll() is None:
+            caller.kill()
+            caller.wait(30)
+
+
+def marked(mark):
+    """The living processes that have the mark in their environment."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
+            if mark.encode() in file.read() and is_alive(int(entry)):
+                found.append(int(entry))
+    return found
+
+
+def test_whose_hosts_are_found_by_the_launcher(monkeypatch, tmp_path):
+    """Without hosts= the ranks need not be here: configuration and batch systems name hosts, too."""
+    monkeypatch.chdir(tmp_path)
+
+    def here(**variables):
+        command = [os.environ["HORARUN"], "-np", "2", "--mpi"]
+        return launch._runs_here(command, None, None, {**os.environ, **variables})
+
+    assert here()
+    assert here(HORARUN_HOSTS="localhost:1,127.0.0.1:1")
+    assert not here(HORARUN_HOSTS="elsewhere:2")
+    assert not here(HORARUN_HOSTS="localhost:1,elsewhere:1")
+    assert not here(HORARUN_HOST_DISCOVERY_SCRIPT="/bin/true")
+    (tmp_path / "hora.yaml").write_text("horarun:\n  hosts: elsewhere:2\n")
+    assert not here()
+
+
 def wait_until(condition, seconds, what):
     deadline = time.monotonic() + seconds
     while not condition():

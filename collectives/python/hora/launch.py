@@ -13,7 +13,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -154,13 +153,59 @@ def _read_outcome(message):
         return rank, ("error", str(error))
 
 
-def _is_local(hosts, hostfile):
-    if hostfile is not None:
+class _Report:
+    """What the launcher says in the end, for callers who do not see its output (notebooks): by a pipe,
+    of which nothing is left when this process is killed."""
+
+    _END = b"\0"  # which JSON does not hold
+
+    def __init__(self):
+        self._from, self.fd = os.pipe()
+        self._said = b""
+        self._reading = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self):
+        self._reading.start()
+        return self
+
+    def _read(self):
+        # Not to the end of the file: a process that another thread forks may hold the pipe open.
+        while not self._said.endswith(self._END):
+            self._said += os.read(self._from, 65536)
+
+    def __exit__(self, *failure):
+        os.write(self.fd, self._END)  # behind all that the launcher has written
+        self._reading.join()
+        os.close(self.fd)
+        os.close(self._from)
+
+    def text(self):
+        """"" where the launcher did not come so far."""
+        try:
+            return json.loads(self._said[:-1]).get("text", "").strip()
+        except ValueError:
+            return ""
+
+
+def _are_local(hosts):
+    """Whether all ranks run here, by the names of their hosts."""
+    return all(name in ("localhost", "127.0.0.1") for name in hosts)
+
+
+def _runs_here(command, hosts, hostfile, environment):
+    """Whether all ranks will run on this machine, as far as that is known before the launch."""
+    if hosts:
+        return _are_local(part.split(":")[0].strip() for part in hosts.split(","))
+    if hostfile:
         return False
-    if not hosts:
-        return True
-    return all(part.split(":")[0].strip() in ("localhost", "127.0.0.1")
-               for part in hosts.split(","))
+    # The launcher finds hosts in configuration files, the environment, and batch systems.
+    words = [word for word in command if word != "--mpi"]
+    asked = subprocess.run([*words, "--dry-run", "--json", "true"], env=environment,
+                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    try:
+        return _are_local(host["name"] for host in json.loads(asked.stdout)["hosts"])
+    except (ValueError, KeyError, TypeError):
+        return False  # as it cannot tell, or will say at the launch what is wrong
 
 
 def _call(command, **options):
@@ -194,43 +239,29 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(),
     payload = serialization.dumps(
         (func, tuple(args), dict(kwargs or {})),
         f"the function {getattr(func, '__qualname__', func)!r} with its arguments")
-    local = _is_local(hosts, hostfile) and "--host-discovery-script" not in options
-    desk = _ResultServer(payload, everywhere=not local)
     variables = dict(os.environ if env is None else {**os.environ, **env})
-    # Ranks on other hosts reach this machine by the address that they reach the launcher by.
-    variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ""
-    variables["HORA_RUN_PORT"] = str(desk.port)
-    variables["HORA_RUN_KEY"] = desk.key.hex()
-    variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    variables["PYTHONPATH"] = os.pathsep.join(
-        [root] + [part for part in [variables.get("PYTHONPATH")] if part])
-    command = [find_horarun(), "-np", str(np)]
+    # Nobody would take the results of a job whose caller was killed.
+    command = [find_horarun(), "-np", str(np), "--end-with", str(os.getpid())]
     if hosts:
         command += ["-H", hosts]
     if hostfile:
         command += ["--hostfile", hostfile]
-    with tempfile.TemporaryDirectory(prefix="hora-run-") as folder:
-        report = os.path.join(folder, "report.json")
-        if "--report" not in options:
-            command += ["--report", report]
-        command += [*options, executable or sys.executable, "-m", WORKER_MODULE]
-        try:
-            code = _call(command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout,
-                         stderr=stderr)
-        finally:
-            desk.close()
-        return _results(desk.outcomes, results or np, code, _reason(report))
-
-
-def _reason(report):
-    """What the launcher said in the end, for callers who do not see its output (notebooks); "" where it
-    did not come so far."""
-    try:
-        with open(report, encoding="utf-8") as file:
-            return json.load(file).get("text", "").strip()
-    except (OSError, ValueError):
-        return ""
+    command += options
+    local = _runs_here(command, hosts, hostfile, variables)
+    # Ranks on other hosts reach this machine by the address that they reach the launcher by.
+    variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ""
+    variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    variables["PYTHONPATH"] = os.pathsep.join(
+        [root] + [part for part in [variables.get("PYTHONPATH")] if part])
+    with contextlib.closing(_ResultServer(payload, everywhere=not local)) as desk, _Report() as report:
+        variables["HORA_RUN_PORT"] = str(desk.port)
+        variables["HORA_RUN_KEY"] = desk.key.hex()
+        command[1:1] = ["--report", f"/proc/self/fd/{report.fd}"]  # the caller's own wins
+        command += [executable or sys.executable, "-m", WORKER_MODULE]
+        code = _call(command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout,
+                     stderr=stderr, pass_fds=[report.fd])
+    return _results(desk.outcomes, results or np, code, report.text())
 
 
 def _check_call(func, args, kwargs, np):

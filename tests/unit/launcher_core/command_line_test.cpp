@@ -287,6 +287,11 @@ TEST_CASE("Other commands") {
   CHECK(server.port == 7000);
   CHECK(server.address == "::1");
   CHECK(server.allow == Words{"10.0.0.0/8", "::1"});
+  CHECK_FALSE(server.end_with);
+  const auto local =
+      parsed<RunRendezvous>({"rendezvous", "--address", "localhost", "--end-with", "12"});
+  CHECK(local.address == "127.0.0.1");
+  CHECK(local.end_with == 12);
   // Behind an option these words are programs.
   CHECK(job_of({"-np", "1", "cache"}).command == Words{"cache"});
 }
@@ -366,6 +371,7 @@ TEST_CASE("A usage error names the option, what was found and what was expected"
   CHECK(error_of({"cache"}).find("cache ls|clean") != std::string::npos);
   CHECK(error_of({"cache", "ls", "x"}).find("unexpected argument 'x'") == 0);
   CHECK(error_of({"rendezvous", "--address", "here"}).find("--address") == 0);
+  CHECK(error_of({"rendezvous", "--end-with", "0"}).find("--end-with: expected") == 0);
   CHECK(error_of({"rendezvous", "--allow", "all"}).find("--allow") == 0);
   CHECK(error_of({"rendezvous", "-np", "2"}).find("unknown option '-np'") == 0);
   CHECK(error_of({"explain", "a", "b"}).find("explain [code]") != std::string::npos);
