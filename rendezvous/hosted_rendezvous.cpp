@@ -18,10 +18,12 @@ Result<std::unique_ptr<HostedRendezvous>> HostedRendezvous::start(
   auto server = KvServer::start(*self->loop_, *self->service_, std::move(options));
   if (!server) return std::move(server).error();
   self->server_ = std::move(*server);
-  self->thread_ = os::start_service_thread("hora-rendezvous", [loop = self->loop_.get()] {
+  auto thread = os::start_service_thread("hora-rendezvous", [loop = self->loop_.get()] {
     // A broken epoll shows as ranks that do not come, which the others report.
     static_cast<void>(loop->run());
   });
+  if (!thread) return std::move(thread).error();
+  self->thread_ = std::move(*thread);
   return self;
 }
 

@@ -12,6 +12,7 @@
 #include "rendezvous/base/hex.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/os/would_block.h"
 
 namespace hora::collectives {
 
@@ -44,13 +45,15 @@ std::string refusal(std::string_view text) {
 struct Candidate {
   os::Fd socket;
   FrameBuffer in;
-  int rank = -1;  // once it has said so
+  std::string out;  // what the kernel had no room for yet
+  int rank = -1;    // once it has said so
   std::string worker_nonce;
   std::string own_nonce;
   bool over = false;
 };
 
 constexpr std::chrono::milliseconds kVoidPause{500};  // between two questions whether it is void
+constexpr std::chrono::milliseconds kRoomPause{10};   // until the kernel may have room again
 
 class Gathering {
  public:
@@ -80,6 +83,7 @@ class Gathering {
       HORA_TRY(wait(deadline));
       HORA_TRY(accept_some());
       for (Candidate& candidate : candidates_) {
+        push(candidate);
         if (!candidate.over) read_from(candidate);
       }
       std::erase_if(candidates_, [](const Candidate& each) { return each.over; });
@@ -121,7 +125,7 @@ class Gathering {
     }
     const auto now = Clock::now();
     if (now >= deadline) return missing_ranks();
-    // By the clock, whatever strangers say meanwhile.
+    // By the clock, whatever unauthenticated clients send meanwhile.
     if (is_void_ && now >= next_void_look_) {
       next_void_look_ = now + kVoidPause;
       if (is_void_()) {
@@ -129,7 +133,10 @@ class Gathering {
                           "some of the ranks were lost before all had met");
       }
     }
-    const auto until = is_void_ ? std::min(deadline, next_void_look_) : deadline;
+    auto until = is_void_ ? std::min(deadline, next_void_look_) : deadline;
+    const bool has_words = std::any_of(candidates_.begin(), candidates_.end(),
+                                       [](const Candidate& each) { return !each.out.empty(); });
+    if (has_words) until = std::min(until, now + kRoomPause);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now);
     if (::poll(fds.data(), fds.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) {
       return errno_error(errno, "waiting for the other ranks");
@@ -171,12 +178,24 @@ class Gathering {
   }
 
   void say(Candidate& candidate, std::string_view message) {
-    std::string frame;
-    append_frame(frame, message);
-    // A few hundred bytes on a fresh connection: the kernel takes them at once.
-    if (::send(candidate.socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
-        static_cast<ssize_t>(frame.size())) {
-      candidate.over = true;
+    append_frame(candidate.out, message);
+    push(candidate);
+  }
+
+  // A few hundred bytes on a fresh connection: the kernel takes them at once, unless it is short of
+  // memory.
+  void push(Candidate& candidate) {
+    std::string& out = candidate.out;
+    while (!candidate.over && !out.empty()) {
+      const ssize_t sent =
+          ::send(candidate.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent >= 0) {
+        out.erase(0, static_cast<std::size_t>(sent));
+      } else if (os::would_block(errno)) {
+        return;
+      } else if (errno != EINTR) {
+        candidate.over = true;
+      }
     }
   }
 

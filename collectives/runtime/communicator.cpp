@@ -121,11 +121,13 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   }
   self->recorder_.flight().joined(self->own_process_sets());
   self->driver_ = std::make_unique<Driver>(*self->engine_);
-  self->thread_ = os::start_service_thread("hora-runtime", [communicator = self.get()] {
+  auto thread = os::start_service_thread("hora-runtime", [communicator = self.get()] {
     communicator->driver_->run();
     communicator->ended_.store(true, std::memory_order_release);
     communicator->ended_.notify_all();
   });
+  if (!thread) return self->engine_->fail_to_join(thread.error());
+  self->thread_ = std::move(*thread);
   return self;
 }
 

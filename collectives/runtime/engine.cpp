@@ -78,8 +78,7 @@ Status Engine::create_backends() {
 Status Engine::start_watchdog() {
   const auto on_break = [this](const std::vector<int>& silent) { interrupt(silent); };
   if (stall_limit().count() == 0 || world_.settings.size == 1) {
-    watchdog_.emplace(channel_->liveness_fds(), on_break);
-    return Ok{};
+    return post_guard_with(on_break, std::nullopt);
   }
   auto signs = Heartbeat::open(world_.address, world_.settings.rank);
   if (!signs) os::log_warn("stall", signs.error().message);
@@ -91,7 +90,13 @@ Status Engine::start_watchdog() {
     HORA_TRY(signs->bootstrap(*cards));
     watch = {std::move(*signs), stall_limit(), world_.settings.rank, &set_table_};
   }
-  watchdog_.emplace(channel_->liveness_fds(), on_break, std::move(watch));
+  return post_guard_with(on_break, std::move(watch));
+}
+
+Status Engine::post_guard_with(Watchdog::OnBreak on_break, std::optional<Watchdog::Watch> watch) {
+  auto watchdog = Watchdog::post(channel_->liveness_fds(), std::move(on_break), std::move(watch));
+  if (!watchdog) return std::move(watchdog).error();
+  watchdog_ = std::move(*watchdog);
   return Ok{};
 }
 

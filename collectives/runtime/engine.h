@@ -98,6 +98,7 @@ class Engine {
   bool coordinates() const { return world_.settings.rank == 0; }
   Status create_backends();
   Status start_watchdog();
+  Status post_guard_with(Watchdog::OnBreak on_break, std::optional<Watchdog::Watch> watch);
   void log_backends() const;
   Status share_memory();
   Status connect_hosts();
@@ -227,7 +228,7 @@ class Engine {
   int under_way_count_ = 0;
   std::atomic<std::uint64_t> fast_path_runs_{0};
   std::string why_no_fast_path_;
-  std::optional<Watchdog> watchdog_;
+  std::unique_ptr<Watchdog> watchdog_;
   Parameters parameters_;                    // the same on all ranks
   std::optional<Tuning> tuning_;             // rank 0, while it searches
   std::optional<Deadline> gathering_until_;  // rank 0: what is ready waits for more

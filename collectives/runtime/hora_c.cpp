@@ -79,13 +79,14 @@ hora_status report(hora_status status, const std::string& text) {
 }
 hora_status report(const Outcome& outcome) { return report(outcome.status, outcome.text); }
 
+// An exception knows what was refused, but not for what.
 template <typename Function>
-hora_status guarded(Function&& function) {
+hora_status guarded(const char* call, Function&& function) {
   try {
     last_error.clear();
     return function();
   } catch (const std::exception& failure) {
-    return fail(HORA_INTERNAL, failure.what());
+    return fail(HORA_INTERNAL, std::string(call) + ": " + failure.what());
   }
 }
 
@@ -177,7 +178,7 @@ void register_handlers() {
 extern "C" {
 
 hora_status hora_init(const hora_options* options) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     if (forked_from_a_rank) return not_initialized();
     const std::lock_guard<std::mutex> lock(life_mutex);
     if (current() != nullptr) return HORA_OK;
@@ -187,7 +188,7 @@ hora_status hora_init(const hora_options* options) {
 }
 
 hora_status hora_shutdown(void) {
-  return guarded([] {
+  return guarded(__func__, [] {
     if (forked_from_a_rank) return HORA_OK;
     const std::lock_guard<std::mutex> lock(life_mutex);
     stop();
@@ -196,7 +197,7 @@ hora_status hora_shutdown(void) {
 }
 
 hora_status hora_reset(void) {
-  return guarded([] {
+  return guarded(__func__, [] {
     if (forked_from_a_rank) return not_initialized();
     const std::lock_guard<std::mutex> lock(life_mutex);
     stop();
@@ -205,7 +206,7 @@ hora_status hora_reset(void) {
 }
 
 hora_status hora_wait_host_update(int64_t timeout_ms, int32_t* changes) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     if (changes == nullptr || timeout_ms < 0) {
       return fail(HORA_INVALID_ARGUMENT,
                   "hora_wait_host_update needs a time and a place for its answer");
@@ -275,7 +276,7 @@ int hora_is_homogeneous(void) {
 }
 
 hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle* handles) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     if (requests == nullptr || count < 1) {
@@ -302,7 +303,7 @@ hora_status hora_poll(hora_handle handle) {
 }
 
 hora_status hora_wait(hora_handle handle, int64_t timeout_ms) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     const OperationPtr operation = communicator->find(handle);
@@ -325,7 +326,7 @@ const char* hora_error(hora_handle handle) {
 }
 
 hora_status hora_result(hora_handle handle, hora_tensor* result) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     const OperationPtr operation = communicator->find(handle);
@@ -346,7 +347,7 @@ hora_status hora_result(hora_handle handle, hora_tensor* result) {
 }
 
 hora_status hora_received_splits(hora_handle handle, const int64_t** splits, int32_t* count) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     const OperationPtr operation = communicator->find(handle);
@@ -376,7 +377,7 @@ void hora_release(hora_handle handle) {
 }
 
 hora_status hora_process_set_add(const int32_t* ranks, int32_t count, int32_t* id) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     if (ranks == nullptr || count < 1 || id == nullptr) {
@@ -387,7 +388,7 @@ hora_status hora_process_set_add(const int32_t* ranks, int32_t count, int32_t* i
 }
 
 hora_status hora_process_set_remove(int32_t id) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     return report(communicator->remove_process_set(id));
@@ -432,7 +433,7 @@ int hora_process_set_ranks(int32_t id, int32_t* ranks, int32_t capacity) {
 }
 
 hora_status hora_timeline_start(const char* path, int mark_cycles) {
-  return guarded([&] {
+  return guarded(__func__, [&] {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     if (path == nullptr || *path == '\0') {
@@ -443,7 +444,7 @@ hora_status hora_timeline_start(const char* path, int mark_cycles) {
 }
 
 hora_status hora_timeline_stop(void) {
-  return guarded([] {
+  return guarded(__func__, [] {
     const auto communicator = current();
     if (communicator == nullptr) return not_initialized();
     communicator->stop_timeline();

@@ -28,8 +28,19 @@ Watchdog::Watchdog(std::vector<int> fds, OnBreak on_break, std::optional<Watch> 
       on_break_(std::move(on_break)),
       watch_(std::move(watch)),
       next_look_(Clock::now()),
-      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_(os::start_service_thread("hora-watchdog", [this] { run(); })) {}
+      stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Result<std::unique_ptr<Watchdog>> Watchdog::post(std::vector<int> fds, OnBreak on_break,
+                                                 std::optional<Watch> watch) {
+  std::unique_ptr<Watchdog> self(
+      new Watchdog(std::move(fds), std::move(on_break), std::move(watch)));
+  if (!self->stop_.valid()) return errno_error(errno, "creating an eventfd");
+  auto thread =
+      os::start_service_thread("hora-watchdog", [watchdog = self.get()] { watchdog->run(); });
+  if (!thread) return std::move(thread).error();
+  self->thread_ = std::move(*thread);
+  return self;
+}
 
 void Watchdog::stop() {
   if (!thread_.joinable()) return;

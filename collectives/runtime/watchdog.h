@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -17,6 +18,7 @@
 
 #include "collectives/control/heartbeat.h"
 #include "collectives/runtime/process_set.h"
+#include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
@@ -36,7 +38,8 @@ class Watchdog {
   };
 
   // The descriptors must stay open until stop(), and so must the table of sets.
-  Watchdog(std::vector<int> fds, OnBreak on_break, std::optional<Watch> watch = std::nullopt);
+  static Result<std::unique_ptr<Watchdog>> post(std::vector<int> fds, OnBreak on_break,
+                                                std::optional<Watch> watch = std::nullopt);
   ~Watchdog() { stop(); }
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -56,6 +59,7 @@ class Watchdog {
   void stop();
 
  private:
+  Watchdog(std::vector<int> fds, OnBreak on_break, std::optional<Watch> watch);
   void run();
   std::vector<int> look(Clock::time_point now);
   bool is_waited_for(int rank, Clock::time_point now) const;

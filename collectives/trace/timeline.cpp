@@ -78,7 +78,12 @@ Result<std::unique_ptr<Timeline>> Timeline::open(Options options) {
   options.identity.epoch_us = std::chrono::duration_cast<std::chrono::microseconds>(
                                   std::chrono::system_clock::now().time_since_epoch())
                                   .count();
-  return std::unique_ptr<Timeline>(new Timeline(std::move(*file), std::move(options)));
+  std::unique_ptr<Timeline> self(new Timeline(std::move(*file), std::move(options)));
+  auto thread = os::start_service_thread("hora-timeline",
+                                         [timeline = self.get()] { timeline->write_until_told(); });
+  if (!thread) return std::move(thread).error();
+  self->thread_ = std::move(*thread);
+  return self;
 }
 
 Timeline::Timeline(TraceFile file, Options options)
@@ -87,10 +92,10 @@ Timeline::Timeline(TraceFile file, Options options)
       mark_cycles_(options.identity.mark_cycles),
       file_(std::move(file)),
       identity_(std::move(options.identity)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_(os::start_service_thread("hora-timeline", [this] { write_until_told(); })) {}
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Timeline::~Timeline() {
+  if (!thread_.joinable()) return;
   stopping_.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);

@@ -35,10 +35,17 @@ Status converse(const Endpoint& endpoint, const std::string& key, const std::str
 
 }  // namespace
 
-HorovodNotifier::HorovodNotifier()
-    : thread_(os::start_service_thread("hora-notify", [this] { run(); })) {}
+Result<std::unique_ptr<HorovodNotifier>> HorovodNotifier::start() {
+  std::unique_ptr<HorovodNotifier> self(new HorovodNotifier);
+  auto thread =
+      os::start_service_thread("hora-notify", [notifier = self.get()] { notifier->run(); });
+  if (!thread) return std::move(thread).error();
+  self->thread_ = std::move(*thread);
+  return self;
+}
 
 HorovodNotifier::~HorovodNotifier() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopped_ = true;

@@ -5,17 +5,19 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "launcher/elastic/horovod_wire.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher::elastic {
 
 class HorovodNotifier {
  public:
-  HorovodNotifier();
+  static Result<std::unique_ptr<HorovodNotifier>> start();
   ~HorovodNotifier();  // waits for a conversation that is under way, some seconds at most
   HorovodNotifier(const HorovodNotifier&) = delete;
   HorovodNotifier& operator=(const HorovodNotifier&) = delete;
@@ -30,6 +32,7 @@ class HorovodNotifier {
     WorkerContact contact;
     std::string message;
   };
+  HorovodNotifier() = default;
   void run();
 
   std::map<std::string, WorkerContact> contacts_;  // the loop's alone

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <system_error>
+
+#include "rendezvous/os/service_thread.h"
 
 namespace hora::launcher {
 
@@ -23,12 +26,25 @@ void install_wake_signal() {
   ::sigaction(wake_signal(), &action, nullptr);
 }
 
+void let_in_wake_signal() {
+  sigset_t wake;
+  sigemptyset(&wake);
+  sigaddset(&wake, wake_signal());
+  ::pthread_sigmask(SIG_UNBLOCK, &wake, nullptr);
+}
+
 }  // namespace
 
 OutputWriter::OutputWriter(os::EventLoop& loop, Handlers handlers)
     : loop_(loop), handlers_(std::move(handlers)) {
   install_wake_signal();
-  thread_ = std::thread([this] { run(); });
+  auto thread = os::start_service_thread("hora-output", [this] {
+    let_in_wake_signal();
+    run();
+  });
+  // Nothing can be said without it: the program ends (out_of_resources.h).
+  if (!thread) throw std::system_error(EAGAIN, std::generic_category(), thread.error().message);
+  thread_ = std::move(*thread);
 }
 
 OutputWriter::~OutputWriter() {

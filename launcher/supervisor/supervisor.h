@@ -132,7 +132,7 @@ class Supervisor {
   // they were connected, and a rank is the number of a process.
   void start_elastic();
   bool is_over() const { return state_->ending() || state_->done(); }
-  void watch_elastic_scopes();
+  Status watch_elastic_scopes();
   void feed_elastic(elastic::ElasticEvent event);
   void perform(const elastic::ElasticAction& action);
   void tell_elastic(const Event& event);

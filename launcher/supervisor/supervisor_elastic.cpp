@@ -233,8 +233,7 @@ Status Supervisor::open_epoch_rendezvous(const NetworkChoice& network) {
   if (!meeting) return std::move(meeting).error();
   rendezvous_ = std::move(*meeting);
   identity_.rendezvous_port = rendezvous_->port();
-  watch_elastic_scopes();
-  return Ok{};
+  return watch_elastic_scopes();
 }
 
 Status Supervisor::add_epoch_ranks() {
@@ -339,7 +338,7 @@ void Supervisor::break_epoch() {
 
 // --- what workers say and are told ---------------------------------------------------------------
 
-void Supervisor::watch_elastic_scopes() {
+Status Supervisor::watch_elastic_scopes() {
   rendezvous::KvService::ScopeWatch ours;
   ours.on_wait = [this](std::string_view key) {
     const auto question = rendezvous::parse_place_key(key);
@@ -364,14 +363,17 @@ void Supervisor::watch_elastic_scopes() {
     });
   };
   rendezvous_->service().watch_scope(std::string(rendezvous::scope::kRankAndSize), theirs);
-  if (spec_.runtime != RuntimeKind::kHost) return;
-  elastic_->notifier = std::make_unique<elastic::HorovodNotifier>();
+  if (spec_.runtime != RuntimeKind::kHost) return Ok{};
+  auto notifier = elastic::HorovodNotifier::start();
+  if (!notifier) return std::move(notifier).error();
+  elastic_->notifier = std::move(*notifier);
   rendezvous::KvService::ScopeWatch addresses;
   addresses.on_write = [this](std::string_view key, const std::string& value) {
     loop_->post(
         [this, slot = std::string(key), value] { elastic_->notifier->remember(slot, value); });
   };
   rendezvous_->service().watch_scope(std::string(rendezvous::scope::kWorkerAddresses), addresses);
+  return Ok{};
 }
 
 void Supervisor::notify_workers(elastic::PlanChange change) {

@@ -1,37 +1,22 @@
 #include "launcher/transports/io_threads.h"
 
-#include <signal.h>
-
-#include <system_error>
+#include "rendezvous/os/service_thread.h"
 
 namespace hora::launcher {
 
 Result<std::unique_ptr<IoThreads>> IoThreads::start(int count) {
   std::unique_ptr<IoThreads> threads(new IoThreads);
-  // Signals are the main thread's business; a thread inherits the mask of its creator.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
-  Status status = Ok{};
-  for (int i = 0; i < count && status; ++i) {
+  for (int i = 0; i < count; ++i) {
     auto loop = os::EventLoop::create();
-    if (!loop) {
-      status = std::move(loop).error();
-      break;
-    }
+    if (!loop) return std::move(loop).error();
     Thread thread;
     thread.loop = *std::move(loop);
-    try {
-      thread.thread =
-          std::thread([self = threads.get(), loop = thread.loop.get()] { self->run(*loop); });
-    } catch (const std::system_error& error) {
-      status = errno_error(error.code().value(), "starting a thread");
-      break;
-    }
+    auto started = os::start_service_thread(
+        "hora-io", [self = threads.get(), loop = thread.loop.get()] { self->run(*loop); });
+    if (!started) return std::move(started).error();
+    thread.thread = std::move(*started);
     threads->threads_.push_back(std::move(thread));
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!status) return std::move(status).error();
   return threads;
 }
 

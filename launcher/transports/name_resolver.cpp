@@ -1,14 +1,11 @@
 #include "launcher/transports/name_resolver.h"
 
-#include <signal.h>
-
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <system_error>
-#include <thread>
 
 #include "rendezvous/net/resolve.h"
+#include "rendezvous/os/service_thread.h"
 
 namespace hora::launcher {
 
@@ -69,19 +66,17 @@ void NameResolver::resolve(const std::string& host, std::uint16_t port, Answer a
     shared_->wake_up.notify_one();
     return;
   }
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);
-  try {
-    std::thread([shared = shared_] { work(shared); }).detach();
+  // Where there is one it answers in the end: another one is not waited for.
+  const auto patience = shared_->threads == 0 ? os::kThreadPatience : std::chrono::seconds(0);
+  auto thread = os::start_service_thread(
+      "hora-names", [shared = shared_] { work(shared); }, patience);
+  if (thread) {
+    thread->detach();
     ++shared_->threads;
-  } catch (const std::system_error& error) {
-    if (shared_->threads == 0) {
-      shared_->questions.back().answer(errno_error(error.code().value(), "starting a thread"));
-      shared_->questions.pop_back();
-    }
+  } else if (shared_->threads == 0) {
+    shared_->questions.back().answer(std::move(thread).error());
+    shared_->questions.pop_back();
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace hora::launcher

@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 namespace hora::net {
 
 namespace {
+
+constexpr std::chrono::milliseconds kConnectAgain{10};
 
 Status set_option(int fd, int level, int name, int value, std::string_view what) {
   if (::setsockopt(fd, level, name, &value, sizeof value) == 0) return Ok{};
@@ -144,8 +147,12 @@ Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline) {
   HORA_TRY(set_option(fd->get(), IPPROTO_TCP, TCP_NODELAY, 1, what));
   sockaddr_storage address;
   const unsigned length = to_sockaddr(where, address);
-  if (::connect(fd->get(), reinterpret_cast<sockaddr*>(&address), length) == 0) return fd;
-  if (errno != EINPROGRESS && errno != EINTR) return errno_error(errno, what);
+  while (::connect(fd->get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    if (errno == EINPROGRESS || errno == EINTR) break;
+    // EAGAIN: the kernel has no port or route to spare at this moment.
+    if (errno != EAGAIN || Clock::now() >= deadline) return errno_error(errno, what);
+    std::this_thread::sleep_for(kConnectAgain);
+  }
   HORA_TRY(wait_for(fd->get(), POLLOUT, deadline, what));
   int error = 0;
   socklen_t size = sizeof error;

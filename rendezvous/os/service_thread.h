@@ -2,28 +2,20 @@
 // but says where it stands when it is asked (stack_signal.h).
 #pragma once
 
-#include <pthread.h>
-#include <signal.h>
-
+#include <chrono>
+#include <functional>
 #include <thread>
-#include <utility>
 
-#include "rendezvous/os/stack_signal.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::os {
 
+// The kernel refuses a thread (EAGAIN) while as many processes and threads run as it allows at one
+// time: on a busy machine that passes.
+constexpr std::chrono::seconds kThreadPatience{10};
+
 // `name`: at most 15 characters, shown by top and gdb.
-template <typename Function>
-std::thread start_service_thread(const char* name, Function&& function) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  sigdelset(&all, stack_signal());
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::forward<Function>(function));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread.native_handle(), name);
-  return thread;
-}
+Result<std::thread> start_service_thread(const char* name, std::function<void()> function,
+                                         std::chrono::milliseconds patience = kThreadPatience);
 
 }  // namespace hora::os

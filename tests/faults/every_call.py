@@ -1,7 +1,7 @@
 """Every system call and every allocation, once each, fails:   every_call.py RUNS SEED      (scripts/ci every-call RUNS SEED)
 
-A few short jobs are run by horarun while one system call of the launcher or of the local agent (shim
-included) returns an error that it can have, or one allocation gets nothing. First each job is run whole, to
+A few short jobs are run by horarun while one system call of the launcher, of the local agent (shim
+included), or of the ranks of a smoke test returns an error that it can have, or one allocation gets nothing. First each job is run whole, to
 count its calls; the runs are all (job, program, call, error, number), in an order made of SEED, system calls
 and allocations in turns, the first RUNS of them; 0 is all. After each: horarun has returned by its deadline, with success and all output, or
 with a documented code and a message; no process of the job lives; no file, socket or shared memory is left.
@@ -9,6 +9,7 @@ HORA_CALLS=system leaves
 the allocations out, HORA_CALLS=ALL takes those alone that are refused with all that follow; HORA_JOBS=echo,files takes those jobs. A run that breaks
 this is printed; `every_call.py only JOB PROGRAM CALL ERROR NUMBER` does it again.
 """
+import errno
 import os
 import random
 import re
@@ -33,7 +34,7 @@ ERRORS = {
     "EMFILE": "openat socket socketpair pipe2 epoll_create1 eventfd2 signalfd4 memfd_create timerfd_create accept4 dup3 fcntl pidfd_open",
     "ENOMEM": "mmap brk mprotect clone clone3 fork vfork execve socket epoll_ctl fstat getdents64 openat recvmsg recvfrom sendto sendmsg mkdir"
               " getsockname",
-    "EAGAIN": "clone clone3 fork vfork",
+    "EAGAIN": "clone clone3 fork vfork connect",
     "ENOSPC": "write writev pwrite64 ftruncate mkdir mkdirat epoll_ctl rename renameat openat",
     "EIO": "read write writev getdents64 readlink openat unlink unlinkat rmdir rename fstat recvmsg recvfrom sendto sendmsg getcwd chdir fchdir",
     "EPERM": "prctl prlimit64 setsid kill setsockopt mprotect",
@@ -42,6 +43,8 @@ ERRORS = {
 }
 # Interrupted, these say nothing but "again".
 MUST_GO_ON = {("epoll_wait", "EINTR"), ("poll", "EINTR"), ("wait4", "EINTR"), ("waitid", "EINTR")}
+# A thread or a connection that is refused for the moment is asked for again.
+RANKS_MUST_GO_ON = MUST_GO_ON | {("clone", "EAGAIN"), ("clone3", "EAGAIN"), ("connect", "EAGAIN")}
 # 1: the program's own end, for instance hora-smoke that cannot meet; 126 and 127: it could not be executed.
 CODES = {0, 1, 2, 71, 124, 125, 126, 127}
 # Before main() there is nobody to tell it nicely; nor is there where the C library ends the program.
@@ -100,9 +103,11 @@ class Campaign:
         """All that can be made to fail."""
         found = []
         for job in self.jobs:
-            for program in ("launcher", "agent"):
+            for program in ("launcher", "agent", "rank"):
                 if job == "ssh" and program == "agent":
                     continue  # it lives on another host; the code is the same
+                if job != "smoke" and program == "rank":
+                    continue  # of the others it is a shell
                 self.start(job, program, "all", "EIO", 0).finish(timeout=DEADLINE_S).expect(0)
                 counts = dict(re.findall(r"seen (\S+) (\d+)", self.read_log()))
                 errors = {} if os.environ.get("HORA_CALLS") == "ALL" else ERRORS
@@ -111,6 +116,8 @@ class Campaign:
                         found += [(job, program, call, error, n + 1) for n in range(int(counts.get(call, 0)))]
                 if os.environ.get("HORA_CALLS") == "system" or program == "agent" and not is_dynamic(AGENT):
                     continue
+                if program == "rank":
+                    continue  # first_cause_test does it, by the library itself
                 self.start(job, program, "malloc", "ONE", 0).finish(timeout=DEADLINE_S).expect(0)
                 count = int(self.read_log() or 0)
                 found += [(job, program, "malloc", error, n + 1) for n in range(count) for error in ("ONE", "ALL")]
@@ -142,8 +149,10 @@ class Campaign:
             wrong.append(f"exit {ended.code}")
         elif not struck:
             wrong.append(f"exit {ended.code}, and nothing had failed")
-        elif (call, error) in MUST_GO_ON:
+        elif (call, error) in (RANKS_MUST_GO_ON if program == "rank" else MUST_GO_ON):
             wrong.append(f"exit {ended.code}: an interruption is no failure")
+        elif call != "malloc" and re.search(f"^ *hora-smoke: {os.strerror(getattr(errno, error))}$", message, re.MULTILINE):
+            wrong.append(f"exit {ended.code} without a word on what failed")
         elif "horarun: " not in message and "rank" not in message and "loading shared libraries" not in message:
             wrong.append(f"exit {ended.code} without a message")
         if wrong:

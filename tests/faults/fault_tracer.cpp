@@ -1,7 +1,7 @@
 // Lets one system call of a running job fail, by ptrace, in programs that are linked statically,
 // too:
 //   fault_tracer ROLE CALL ERROR N LOG -- horarun ...
-// ROLE is launcher or agent (whatever is executed under that name, and what it forks); ranks run
+// ROLE is launcher, agent or rank (horarun, hora-agent, hora-smoke, and what they fork); others run
 // untraced. CALL is a name of the table below, or "all"; ERROR a name such as ENOMEM. The N-th such
 // call returns ERROR instead of being done; N = 0 lets all succeed. LOG gets the number of calls by
 // name, and whether the fault was put. Exits as horarun does; 128 + signal where one ended it. Whom
@@ -100,7 +100,7 @@ constexpr Name kErrors[] = {
     {"EMFILE", EMFILE},         {"ENOMEM", ENOMEM}, {"ENOSPC", ENOSPC}, {"EPERM", EPERM},
 };
 
-enum class Role { kLauncher, kAgent, kOther };
+enum class Role { kLauncher, kAgent, kRank, kOther };
 
 struct Traced {
   Role role = Role::kOther;
@@ -130,8 +130,13 @@ Role role_of(pid_t id) {
   const std::string_view text(path, size > 0 ? static_cast<std::size_t>(size) : 0);
   const std::string_view file = text.substr(text.rfind('/') + 1);
   if (file.substr(0, 7) == "horarun") return Role::kLauncher;
+  if (file.substr(0, 10) == "hora-smoke") return Role::kRank;
   return file.substr(0, 10) == "hora-agent" || file.substr(0, 6) == "agent-" ? Role::kAgent
                                                                              : Role::kOther;
+}
+
+Role role_named(std::string_view name) {
+  return name == "agent" ? Role::kAgent : name == "rank" ? Role::kRank : Role::kLauncher;
 }
 
 // A descriptor that wakes somebody: the kernel has no error for those.
@@ -243,10 +248,10 @@ class Tracer {
 
 int main(int argc, char** argv) {
   if (argc < 8 || std::string_view(argv[6]) != "--") {
-    fprintf(stderr, "usage: fault_tracer launcher|agent CALL|all ERROR N LOG -- COMMAND...\n");
+    fprintf(stderr, "usage: fault_tracer launcher|agent|rank CALL|all ERROR N LOG -- COMMAND...\n");
     return 2;
   }
-  const Role role = std::string_view(argv[1]) == "agent" ? Role::kAgent : Role::kLauncher;
+  const Role role = role_named(argv[1]);
   const Name* call = by_name(kCalls, argv[2]);
   const Name* error = by_name(kErrors, argv[3]);
   if (error == nullptr || (call == nullptr && std::string_view(argv[2]) != "all")) {

@@ -81,14 +81,16 @@ class Watched {
  private:
   void start(int rank) {
     const auto at = static_cast<std::size_t>(rank);
-    guards_[at].emplace(std::vector<int>{}, news_[at].listener(),
-                        Watchdog::Watch{std::move(*signs_[at]), kLimit, rank, &sets_});
+    auto watchdog = Watchdog::post({}, news_[at].listener(),
+                                   Watchdog::Watch{std::move(*signs_[at]), kLimit, rank, &sets_});
+    REQUIRE(watchdog);
+    guards_[at] = std::move(*watchdog);
   }
 
   std::vector<std::optional<Heartbeat>> signs_;
   SetTable sets_;
   std::vector<News> news_;
-  std::vector<std::optional<Watchdog>> guards_;
+  std::vector<std::unique_ptr<Watchdog>> guards_;
 };
 
 }  // namespace
@@ -103,7 +105,8 @@ TEST_CASE("watchdog: the end of a connection, with signs of life and without") {
     SetTable sets;
     std::optional<Watchdog::Watch> watch;
     if (with_signs) watch = {std::move(*meet(2)[0]), kLimit, 0, &sets};
-    Watchdog watchdog({own.get()}, news.listener(), std::move(watch));
+    const auto watchdog = Watchdog::post({own.get()}, news.listener(), std::move(watch));
+    REQUIRE(watchdog);
     other.reset();
     const auto heard = news.within(kLong);
     REQUIRE(heard);

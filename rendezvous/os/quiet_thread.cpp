@@ -1,0 +1,66 @@
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/service_thread.h"
+#include "rendezvous/os/stack_signal.h"
+
+namespace hora::os {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLongestPause{100};
+
+// What the thread that is made meanwhile is to inherit.
+class QuietMask {
+ public:
+  QuietMask() {
+    sigset_t all;
+    sigfillset(&all);
+    sigdelset(&all, stack_signal());
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~QuietMask() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  QuietMask(const QuietMask&) = delete;
+  QuietMask& operator=(const QuietMask&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// 0, or the error.
+int try_start(std::thread& thread, const std::function<void()>& function) {
+  const QuietMask mask;
+  try {
+    thread = std::thread(function);
+    return 0;
+  } catch (const std::system_error& refused) {
+    return refused.code().value();
+  }
+}
+
+}  // namespace
+
+Result<std::thread> start_service_thread(const char* name, std::function<void()> function,
+                                         std::chrono::milliseconds patience) {
+  const Deadline deadline = Clock::now() + patience;
+  std::chrono::milliseconds pause{1};
+  std::thread thread;
+  int refused = try_start(thread, function);
+  while (refused == EAGAIN && Clock::now() < deadline) {
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+    refused = try_start(thread, function);
+  }
+  if (refused != 0) return errno_error(refused, std::string("starting the thread ") + name);
+  ::pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace hora::os
