@@ -113,7 +113,7 @@ int Agent::run() {
   host_ = host_name();
   link_ = std::make_unique<LauncherLink>(*loop_, STDIN_FILENO, STDOUT_FILENO);
   const Staging::Source source{options_.cache_directory, options_.own_sha256, options_.local_bundle,
-                               !options_.cleans_cache};
+                               options_.cleans_cache};
   staging_ = std::make_unique<Staging>(host_, source, share_);
   if (const Status opened = open(); !opened) {
     // The stream may still carry the reason; the exit code tells it in any case.

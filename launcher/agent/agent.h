@@ -14,7 +14,7 @@ struct AgentOptions {
   std::string local_bundle;     // a bundle to use where it lies; nothing is copied then
   bool probe = false;           // answer probes of other hosts
   bool report_sha = false;      // SHA-256 of the own executable in Hello
-  bool cleans_cache = false;    // its rank removes what nobody uses: it is no user itself
+  bool cleans_cache = false;    // its rank removes what nobody uses there
   std::string own_sha256;       // known already; else it is computed when it is asked for
   // Beyond the grace: when the launcher is gone and the agent does nothing, the shim steps in.
   int shim_margin_ms = 10'000;

@@ -46,19 +46,23 @@ std::optional<Use> read_mark(std::string_view name) {
              std::nullopt};
 }
 
+// Who has to be told of comes first.
 std::optional<Use> use_of(const CacheDirectory& directory, const std::string& entry) {
   const bool is_agent = entry.compare(0, kAgentPrefix.size(), kAgentPrefix) == 0;
   const std::string wanted =
       part(std::string_view(entry).substr(is_agent ? kAgentPrefix.size() : 0));
+  std::optional<Use> cleaner;
   for (const std::string& name : directory.names()) {
     auto use = read_mark(name);
     if (!use || (is_agent ? use->agent : use->bundle) != wanted) continue;
     const auto owner = directory.owner_of(name);
     if (owner.gone) continue;
     if (!owner.here) use->age_s = owner.age_s.value_or(0);
-    return use;
+    if (use->bundle != kCleaner) return use;
+    // Here, by way of the same mount, a program runs on without its name: we do.
+    if (!owner.here) cleaner = std::move(use);
   }
-  return std::nullopt;
+  return cleaner;
 }
 
 bool is_entry(std::string_view name) {
@@ -72,16 +76,20 @@ std::string tell(const std::string& path, const Use& use) {
   return text;
 }
 
+// Another host that cleans was quicker.
+bool is_gone(int errnum) { return errnum == ENOENT || errnum == ESTALE; }
+
 // Nothing when it is gone. An agent marks first and looks then, and here it is the other way round:
 // away with the name, and then a second look. So one of the two sees the other.
 Result<std::optional<Use>> remove_unused(const CacheDirectory& directory, const std::string& name) {
   if (auto use = use_of(directory, name)) return use;
   const std::string path = directory.entry_path(name);
   os::Fd entry(::openat(directory.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!entry.valid() && errno == ENOENT) return std::optional<Use>();
   struct stat info {};
-  if (!entry.valid() || ::fstat(entry.get(), &info) != 0)
+  if (!entry.valid() || ::fstat(entry.get(), &info) != 0) {
+    if (is_gone(errno)) return std::optional<Use>();
     return errno_error(errno, "opening " + path);
+  }
   const bool is_directory = S_ISDIR(info.st_mode);
   // Nobody shall take it for debris of old, for it may come back.
   if (is_directory) (void)::flock(entry.get(), LOCK_EX | LOCK_NB);
@@ -89,7 +97,7 @@ Result<std::optional<Use>> remove_unused(const CacheDirectory& directory, const 
   const std::string aside =
       directory.temporary_name(is_directory ? kIncomingPrefix : kShippedPrefix);
   if (::renameat(directory.fd(), name.c_str(), directory.fd(), aside.c_str()) != 0) {
-    if (errno == ENOENT) return std::optional<Use>();
+    if (is_gone(errno)) return std::optional<Use>();
     return errno_error(errno, "removing " + path);
   }
   auto use = use_of(directory, name);
@@ -140,7 +148,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path) {
     if (!is_entry(name)) continue;
     const auto use = remove_unused(*directory, name);
     if (!use) return std::move(use).error();
-    if (*use) kept.push_back(tell(whole, **use));
+    if (*use && (*use)->bundle != kCleaner) kept.push_back(tell(whole, **use));
   }
   if (::rmdir(path.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT) {
     return errno_error(errno, "removing " + path);

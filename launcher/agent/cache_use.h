@@ -11,11 +11,14 @@
 
 namespace hora::launcher {
 
+// In place of a bundle's hash: the agent's rank cleans the cache.
+inline constexpr std::string_view kCleaner = "cleaner---------";
+
 // Of one agent in one directory; gone when this is destroyed.
 class UseMark {
  public:
-  // `agent` and `bundle` are hashes; empty: none. `announce` is told the path of the mark before
-  // it exists, and an empty one once it is gone: whoever outlives us can remove it.
+  // `agent` and `bundle` are hashes (kCleaner aside); empty: none. `announce` is told the path of
+  // the mark before it exists, and an empty one once it is gone: whoever outlives us can remove it.
   static Result<UseMark> make(const CacheDirectory& directory, std::string_view agent,
                               std::string_view bundle,
                               std::function<Status(const std::string&)> announce);
@@ -36,7 +39,8 @@ class UseMark {
 };
 
 // Removes what no agent uses, here or on any host; and the directory, when it is empty then. What
-// has to stay is told, a line each.
+// has to stay is told, a line each; but for agents that clean as well, on hosts that share it: who
+// takes a program away from another host may end it there, and that is not worth a word.
 Result<std::vector<std::string>> clean_cache(const std::string& path);
 
 }  // namespace hora::launcher

@@ -1,6 +1,7 @@
 #include "launcher/agent/staging.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -64,7 +65,7 @@ Failure Staging::protocol_failure(const std::string& what) const {
 // Where no mark can be made, on a file system that is full or read-only, the job runs all the same:
 // whoever cleans the cache from another host then does not know of it.
 void Staging::mark(Place& place, const std::string& bundle) {
-  if (!source_.marks_use || (place.mark && place.marked_bundle == bundle)) return;
+  if (place.mark && place.marked_bundle == bundle) return;
   place.mark.reset();
   const std::string& agent = &place == &places_.front() ? source_.agent_sha256 : std::string();
   if (agent.empty() && bundle.empty()) return;
@@ -82,7 +83,11 @@ bool Staging::have_bundle(const std::string& hash) {
     if (!cache) continue;
     place.cache.emplace(std::move(*cache));
     // Who cleans looks for marks once more when the entry is away, so: first the mark, then a look.
-    if (own || place.cache->find(hash)) mark(place, hash);
+    if (own && source_.cleans_cache) {
+      mark(place, std::string(kCleaner));
+    } else if (own || place.cache->find(hash)) {
+      mark(place, hash);
+    }
     if (bundle_root_.empty()) bundle_root_ = place.cache->find(hash).value_or("");
     if (hash.empty() || !bundle_root_.empty()) return true;
     if (!own) place.mark.reset();
@@ -215,6 +220,8 @@ void Staging::clean_up() {
   shipped_.reset();
   directory_.reset();
   for (Place& place : places_) place.mark.reset();
+  // All but our mark may have been cleaned away.
+  if (source_.cleans_cache) ::rmdir(source_.cache_directory.c_str());
 }
 
 }  // namespace hora::launcher

@@ -23,7 +23,7 @@ class Staging {
     std::string cache_directory;  // where this agent lies; empty: there is no cache
     std::string agent_sha256;     // of this agent, when it is one of the cache
     std::string local_bundle;     // the bundle, used where it lies; empty: it is in the cache
-    bool marks_use = true;        // see cache_use.h; off while the cache is cleaned
+    bool cleans_cache = false;    // its rank does, see cache_use.h
   };
   Staging(std::string host, Source source, ShimState& share);
 

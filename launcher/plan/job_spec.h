@@ -98,7 +98,7 @@ struct JobSpec {
   std::string bind = "auto";  // auto, none, core, numa
   std::string gpus_per_rank;  // empty: all are seen by every rank
 
-  bool cleans_cache = false;  // horarun cache clean: agents do not count as users of the cache
+  bool cleans_cache = false;  // horarun cache clean: the agents are told
 };
 
 }  // namespace hora::launcher

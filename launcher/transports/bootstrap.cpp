@@ -35,7 +35,7 @@ constexpr std::string_view kScript =
     "_w=\"cannot be written\"; chmod 700 \"$_d\" 2>/dev/null; _t=$_d/.ship-$_k; "
     "{ echo exit 0 >\"$_t\"; } 2>/dev/null && chmod 700 \"$_t\" 2>/dev/null || "
     "{ [ -e \"$_t\" ] && _w=\"is full\"; return 1; }; "
-    "_w=\"does not let programs run (noexec)\"; \"$_t\" 2>/dev/null || return 1; "
+    "_w=\"does not let programs run (noexec)\"; \"$_t\" 2>/dev/null || return; "
     "_w=\"was not used\"; echo \"HORA-$_k need $_g $(uname -m) $_d\"; "
     "read -r _e _z || exit 1; "
     "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; *) exit 1;; esac; "
@@ -43,10 +43,11 @@ constexpr std::string_view kScript =
     "head -c $_z | (exec 2>/dev/null; $_e >\"$_t\"; _r=$?; cat >/dev/null; exit $_r); _r=$?; "
     // 128 + SIGXFSZ
     "[ $_r = 153 ] && _w=\"takes no file as large as the agent (ulimit -f)\"; "
-    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] || return 1; "
-    // Another launcher was quicker: its copy may run on other hosts by now, which a file server
-    // takes away from them with the name.
-    "[ $_f = 0 ] && _i && rm -f \"$_t\" || mv -f \"$_t\" \"$_a\" 2>/dev/null; }; "
+    "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] || return; "
+    // A copy that another launcher has put there meanwhile may run on other hosts by now; a file
+    // server would take it from under them. So: no name that is taken, unless what is there is bad.
+    "{ [ $_f = 0 ] && { ln \"$_t\" \"$_a\" || _i; } && _x || mv -f \"$_t\" \"$_a\"; } 2>/dev/null; "
+    "}; "
     "for _s in 0 1; do [ $_s$_f = 01 ] && continue; "
     "[ $_s = 1 ] && { trap _x 0; trap \"exit 1\" 1 2 13 15; _g=raw; "
     "command -v gzip >/dev/null 2>&1 && _g=gz; }; "

@@ -28,7 +28,7 @@ SLACK_S = 12       # for a machine with other work
 STRAY_KINDS = ["plain", "session", "orphan", "deaf", "nameless"]
 # What a job may have made. The launcher's own machine is used by others, too: there it is the folder that
 # the job was told to use.
-NAMES = " -o ".join(f"-name '{name}'" for name in ("hora-job-*", ".incoming-*", ".ship-*", "hora-*-????????????????", ".verified-*.*"))
+NAMES = " -o ".join(f"-name '{name}'" for name in ("hora-job-*", ".incoming-*", ".used-*", ".ship-*", "hora-*-????????????????", ".verified-*.*"))
 ON_A_HOST = "/tmp /var/tmp /dev/shm /root/.cache/hora /sys/fs/cgroup"
 # With a breath between them: what is attacked is the job, and others run beside it.
 COLLECTIVES = """import numpy, time, hora.numpy as hvd

@@ -4,6 +4,7 @@ the tests that must notice). tests/mutation/check.py applies them."""
 STATE, PUMP, JOB = "launcher/job/job_state.cpp", "launcher/agent/output_pump.cpp", "launcher/agent/host_job.cpp"
 KV, LINE, FRAME = "rendezvous/kv_service.cpp", "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
 IMAGE, CACHE, BOOT = "launcher/agent/own_image.cpp", "launcher/agent/bundle_cache.cpp", "launcher/transports/bootstrap.cpp"
+FOLDER, USE, DELIVERIES = "launcher/agent/cache_directory.cpp", "launcher/agent/cache_use.cpp", "launcher/agent/staging.cpp"
 DOOR, COORD, PLAN = "collectives/control/tcp_control.cpp", "collectives/negotiation/coordinator.cpp", "launcher/plan/plan.cpp"
 CONN, ACCESS = "rendezvous/kv_connection.cpp", "rendezvous/kv_access.cpp"
 EPOCHS = "launcher/elastic/elastic_epochs.cpp"
@@ -55,12 +56,20 @@ BUGS = [
     ("a damaged agent is used", IMAGE, "if (*found != hash) return refused", "if (false) return refused", "agent_image_test"),
     ("somebody's note is believed", IMAGE, "|| info.st_uid != ::geteuid()) return false;", ") return false;", "agent_image_test"),
     ("an agent that others may write is used", IMAGE, "if ((own.st_mode & kOthersWrite) != 0)", "if (false)", "agent_image_test"),
-    ("a cache of another user's is used", CACHE, "if (info.st_uid != ::geteuid()) {", "if (false) {", "agent_staging_test"),
-    ("a cache that others may replace is used", CACHE, "HORA_TRY(check_parent(directory.get(), path));", "", "agent_staging_test"),
-    ("the cache stays open to others", CACHE, "(info.st_mode & kOthers) != 0 && ::fchmod", "false && ::fchmod", "agent_staging_test"),
+    ("a cache of another user's is used", FOLDER, "if (info.st_uid != ::geteuid()) {", "if (false) {", "agent_staging_test"),
+    ("a cache that others may replace is used", FOLDER, "HORA_TRY(check_parent(directory.get(), path));", "", "agent_staging_test"),
+    ("the cache stays open to others", FOLDER, "(info.st_mode & kOthers) != 0 && ::fchmod", "false && ::fchmod", "agent_staging_test"),
+    ("hosts that share a home ship to one name", BOOT, "_t=$_d/.ship-$_k; ", "_t=$_d/.ship-$$; ", "transports_bootstrap_test"),
+    ("an agent that runs on another host is replaced", BOOT, '[ $_f = 0 ] && { ln', 'false && { ln', "transports_bootstrap_test"),
+    ("a free lock proves everything", FOLDER, "if (!here_.empty() && place == here_) {", "if (true) {", "agent_staging_test"),
+    ("debris of other hosts stays for ever", FOLDER, "owner.gone = owner.age_s && *owner.age_s > kAbandonedAfterS;", "", "agent_staging_test agent_cache_use_test"),
+    ("a bundle has one place", DELIVERIES, "place_ + 1 >= places_.size()", "true", "agent_staging_test"),
+    ("nobody marks what is used", DELIVERIES, "place.mark.emplace(std::move(*made));", "", "agent_cache_use_test agent_staging_test"),
+    ("a mark is looked for once only", USE, "  auto use = use_of(directory, name);\n  // Where", "  std::optional<Use> use;\n  // Where", "agent_cache_use_test"),
+    ("an agent that was killed keeps its mark", "launcher/agent/shim.cpp", "if (mark[0] != '\\0') (void)remove_tree(mark);", "", "agent_cache_use_test"),
     ("paths may lead out", "launcher/agent/safe_path.cpp", 'if (part == "..") return refused(path, "leads outside");', "", "agent_staging_test"),
     ("a damaged file is taken", "launcher/agent/file_unpacker.cpp", "if (hasher_->hex() != file.sha256) {", "if (false) {", "agent_staging_test"),
-    ("a foreign directory is used to start", BOOT, '[ -O \\"$_a\\" ] && [ -O \\"$_d\\" ]; then', '[ -O \\"$_a\\" ]; then', "transports_bootstrap_test"),
+    ("a foreign directory is used to start", BOOT, '_i && [ -O \\"$_d\\" ]; then', '_i; then', "transports_bootstrap_test"),
     ("a link is followed to start", BOOT, '[ -L \\"$_d\\" ] || { _p && exec', '{ _p && exec', "transports_bootstrap_test"),
     ("rank 0 lets in who has no token", DOOR, "if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {", "if (!proof || !in.ok()) {", "collectives_test"),
     ("a rank talks to who has no token", DOOR, """return make_error(ErrorCode::kDenied,

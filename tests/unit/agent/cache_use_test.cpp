@@ -146,14 +146,45 @@ TEST_CASE("cleaning keeps what a job on another host uses") {
   CHECK(!fs::exists(cache.path));
 }
 
-TEST_CASE("an agent that cleans is no user of the cache") {
+TEST_CASE("agents that clean keep their program on other hosts, and nothing else") {
   Cache cache;
   cache.ship();
-  auto arguments = cache.arguments;
-  arguments.push_back("--cleans-cache");
-  AgentDriver agent(arguments);
-  REQUIRE(agent.hello().have_bundle);
-  CHECK(cache.clean().empty());
+  const std::string agent = sha256_hex("an agent");
+  const std::string program = cache.path + "/agent-" + agent;
+  write_file(program, "an agent");
+  {
+    const auto here = CacheDirectory::open(cache.path);
+    REQUIRE(here);
+    std::string announced;
+    const auto mark =
+        UseMark::make(*here, agent, kCleaner, [&](const std::string& path) -> hora::Status {
+          announced = path;
+          return hora::Ok{};
+        });
+    REQUIRE(mark);
+    SECTION("one is here") {
+      CHECK(cache.clean().empty());
+      CHECK(names_in(cache.path) == std::vector<std::string>{fs::path(announced).filename()});
+    }
+    SECTION("one is elsewhere") {
+      fs::create_directories(cache.path + "/.used-0123456789abcdef-fedcba9876543210-" +
+                             agent.substr(0, 16) + "-" + std::string(kCleaner) + "-far.example");
+      CHECK(cache.clean().empty());
+      CHECK(fs::exists(program));
+      CHECK(!fs::exists(cache.entry));
+    }
+  }
+}
+
+TEST_CASE("an agent whose rank has cleaned takes its mark and the empty directory along") {
+  Cache cache;
+  fs::create_directories(cache.path);
+  AgentDriver agent({"--cache", cache.path, "--cleans-cache"});
+  agent.start(shell_order("echo up; exec sleep 1000"));
+  agent.wait_for_output(0, "up");
+  CHECK(names_in(cache.path).size() == 1);
+  agent.send_number(FrameType::kTerminate, 5'000);
+  agent.wait_for_goodbye();
   CHECK(!fs::exists(cache.path));
 }
 

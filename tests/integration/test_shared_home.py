@@ -1,0 +1,174 @@
+"""Hosts that share one home folder, and homes that are nearly full: who gets in whose way?"""
+import os
+import shutil
+import subprocess
+import tempfile
+
+import jobs
+import pytest
+
+PYTHON = "/usr/bin/python3"
+CACHES = "/root/.cache /tmp/hora-0 /dev/shm/hora-0"
+
+
+class SharedCache:
+    """One folder of head's is /root/.cache on hosts."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="hora-home.", dir="/var/tmp")
+        self.mounted = []
+
+    def mount(self, hosts, *command):
+        for k in range(1, len(hosts.names) + 1):
+            hosts.execute(k, "sh", "-c", f"umount -l /root/.cache 2>/dev/null; rm -rf {CACHES}; mkdir -p /root/.cache")
+            hosts.execute(k, *command, self.folder, "/root/.cache")
+            self.mounted.append((hosts, k))
+
+    def names(self, prefix=""):
+        folder = f"{self.folder}/hora"
+        return sorted(name for name in os.listdir(folder) if name.startswith(prefix)) if os.path.isdir(folder) else []
+
+    def empty(self):
+        shutil.rmtree(f"{self.folder}/hora", ignore_errors=True)
+
+    def close(self):
+        for hosts, k in self.mounted:
+            hosts.execute(k, "umount", "-l", "/root/.cache", check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture
+def shared_cache(hosts):
+    cache = SharedCache()
+    yield cache
+    cache.close()
+
+
+@pytest.fixture(params=["bind", "bindfs"])
+def apart(request, hosts, shared_cache):
+    """apart(n): hosts; with bindfs each has a file system of its own on the folder, whose locks the others do not see."""
+    def up(count):
+        some = hosts(count)
+        if request.param == "bind":
+            shared_cache.mount(some, "mount", "--bind")
+            return some
+        if not shutil.which("bindfs") or not os.path.exists("/dev/fuse"):
+            pytest.skip("no bindfs (scripts/setup --tests), or no /dev/fuse")
+        shared_cache.mount(some, "bindfs")
+        both = [lock_on(some, k) for k in (1, 2)]
+        said = [lock.stdout.readline() for lock in both]
+        for lock in both:
+            lock.communicate(timeout=20)
+        assert said == [b"locked\n"] * 2, "locks reach from one host to the other"
+        return some
+    return up
+
+
+def lock_on(hosts, k):
+    """A process of host k that holds a lock on the shared folder until its stdin is closed."""
+    command = "exec 9</root/.cache; flock -n 9 || exit 1; echo locked; cat"
+    return subprocess.Popen(["nsenter", "-t", str(hosts._hosts.init_pid(k)), "-m", "sh", "-c", command],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_first_launch_of_shells_with_equal_numbers(horarun, apart, shared_cache):
+    """As in containers or pods: each has its own process numbers, and in all of them they are the same."""
+    six = apart(6)
+    for round in range(4):
+        shared_cache.empty()
+        for k in range(1, 7):
+            six.execute(k, "sh", "-c", f"echo {20_000 + 1000 * round} >/proc/sys/kernel/ns_last_pid")
+        done = horarun.run("-H", six.spec(1), PYTHON, "-c", "import hora; print(hora.__file__)").expect(0)
+        assert all("/root/.cache/hora/" in lines[0] for lines in done.ranks().values()), done
+        # An agent, a bundle; and a note, when the agent was looked at a moment after it came.
+        names = shared_cache.names()
+        assert len([name for name in names if name.startswith("agent-")]) == 1, names
+        assert len([name for name in names if not name.startswith((".verified-", "agent-"))]) == 1, names
+
+
+def test_a_second_launch_leaves_the_first_ones_transfer_alone(horarun, apart, shared_cache):
+    three = apart(3)
+    three.act("netem", 1, "--rate", "6")
+    try:
+        first = horarun.start("-H", "node1:1", PYTHON, "-c", "import hora; print('first')")
+        jobs.wait_until(lambda: shared_cache.names(".incoming-") or first.process.poll() is not None,
+                        "the first bundle is being unpacked", 60)
+        horarun.run("-H", "node2:1", PYTHON, "-c", "import hora; print('second')").expect(0)
+        assert len(shared_cache.names(".incoming-")) == 1, shared_cache.names()
+    finally:
+        three.act("netem", 1)
+    assert first.finish().expect(0).ranks() == {0: ["first"]}
+    jobs.wait_until(lambda: not shared_cache.names(".incoming-") + shared_cache.names(".used-"), "nothing is left")
+
+
+def test_cleaning_keeps_what_a_job_on_another_host_uses(horarun, apart, shared_cache):
+    apart(3)
+    script = f"echo up; until [ -e {shared_cache.folder}/go ]; do sleep 0.05; done; exec {PYTHON} -c 'import hora; print(hora.size)'"
+    job = horarun.start("-H", "node1:1,node2:1", "sh", "-c", script)
+    job.read_until("up", 2)
+    done = horarun.run("cache", "clean", "-H", "node1:1,node3:1").expect(0)
+    kept = shared_cache.names()
+    assert len([name for name in kept if not name.startswith(".")]) == 2, done
+    for name in kept:
+        assert name.startswith(".") or f"kept /root/.cache/hora/{name}: in use on node" in done.text, done
+    with open(f"{shared_cache.folder}/go", "w"):
+        pass
+    job.finish().expect(0)
+    jobs.wait_until(lambda: not shared_cache.names(".used-"), "the marks of use go")
+    # Three that run from one file: none takes it away from the others.
+    done = horarun.run("cache", "clean", "-H", "node1:1,node2:1,node3:1").expect(0)
+    assert done.text == "" and not [name for name in shared_cache.names() if not name.startswith((".", "agent-"))], done
+    done = horarun.run("cache", "clean", "-H", "node1:1").expect(0)
+    assert done.text == "", done
+    # A FUSE mount keeps what is unlinked and still open by another name, for a moment.
+    jobs.wait_until(lambda: not [name for name in shared_cache.names() if not name.startswith(".fuse_hidden")], "nothing is left")
+
+
+def test_cleaning_takes_all_there_is(horarun, hosts):
+    two = hosts(2)
+    for k in (1, 2):
+        two.execute(k, "sh", "-c", f"rm -rf {CACHES}")
+    horarun.run("-H", two.spec(1), PYTHON, "-c", "import hora").expect(0)
+    listed = horarun.run("cache", "ls", "-H", two.spec(1)).expect(0)
+    assert listed.text.count("/root/.cache/hora/agent-") == 2, listed
+    two.execute(1, "mkdir", "-m", "700", "/tmp/hora-0", "/tmp/hora-0/" + "a" * 64)
+    done = horarun.run("cache", "clean", "-H", two.spec(1)).expect(0)
+    assert done.text == "", done
+    for k in (1, 2):
+        assert two.execute(k, "sh", "-c", f"ls -A {CACHES} 2>/dev/null; :").replace("/root/.cache:\n", "") == "", done
+
+
+@pytest.fixture
+def nearly_full(hosts):
+    """nearly_full("/root", ...): there is room for an agent, and none for a bundle."""
+    two = hosts(2)
+    mounted = []
+
+    def fill(*folders):
+        for folder in folders:
+            two.execute(1, "mount", "-t", "tmpfs", "-o", "size=3m,mode=1777", "tmpfs", folder)
+            mounted.append(folder)
+    two.execute(1, "sh", "-c", f"rm -rf {CACHES}")
+    yield fill
+    for folder in mounted:
+        two.execute(1, "umount", "-l", folder)
+
+
+def test_nearly_full_home(horarun, hosts, nearly_full):
+    nearly_full("/root")
+    for agent_is_there in (False, True):
+        done = horarun.run("-H", "node1:2", "--verbose", PYTHON, "-c", "import hora; print(hora.__file__)").expect(0)
+        assert all(line.startswith("/tmp/hora-0/") for lines in done.ranks().values() for line in lines), done
+        assert ("shipped 0 bytes" in done.messages) == agent_is_there, done
+        left = hosts(2).execute(1, "ls", "-A", "/root/.cache/hora").split()
+        assert [name for name in left if not name.startswith((".verified-", "agent-"))] == [], left
+
+
+def test_nearly_full_everywhere(horarun, hosts, nearly_full):
+    nearly_full("/root", "/tmp", "/dev/shm")
+    done = horarun.run("-H", "node1:1", PYTHON, "-c", "import hora").expect(125)
+    assert "E_DISK_FULL" in done.messages, done
+    for place in CACHES.split():
+        assert place in done.messages, done
+    left = hosts(2).execute(1, "sh", "-c", f"ls -A {CACHES}").split()
+    assert not [name for name in left if name.startswith((".incoming-", ".used-", ".ship-"))], left
