@@ -15,6 +15,8 @@ namespace {
 
 // The first question is on its way when it is waited for.
 constexpr std::chrono::milliseconds kFirstQuestion{500};
+// After so many questions the answers are taken: more of them may not find room.
+constexpr std::size_t kAskedAtOnce = 64;
 
 }  // namespace
 
@@ -36,7 +38,7 @@ Result<Heartbeat> Heartbeat::open(const std::string& address, int rank) {
   return made;
 }
 
-Status Heartbeat::bootstrap(const std::vector<std::string>& cards) {
+Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait) {
   places_.resize(cards.size());
   heard_.resize(cards.size());
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
@@ -50,14 +52,17 @@ Status Heartbeat::bootstrap(const std::vector<std::string>& cards) {
   cards.front().copy(secret_.data(), sizeof(Secret));
   if (rank_ == 0) {
     ask();
-  } else if (net::wait_readable(fd(), Clock::now() + kFirstQuestion, "rank 0's first question")) {
-    hear(Clock::now(), kNowhere);
+  } else if (wait &&
+             net::wait_readable(fd(), Clock::now() + kFirstQuestion, "rank 0's first question")) {
+    hear(Clock::now(), {});
   }
   return Ok{};
 }
 
-void Heartbeat::send(const Endpoint& to, std::int32_t waits_in) const {
-  const Sign sign{secret_, rank_, waits_in};
+void Heartbeat::send(const Endpoint& to, const Wait& own) const {
+  const auto since = std::min<std::int64_t>(own.since.count(), INT32_MAX);
+  Sign sign{secret_, rank_, own.set, own.in_step ? 1 : 0, static_cast<std::int32_t>(since), {}};
+  own.what.copy(sign.what.data(), sign.what.size() - 1);
   sockaddr_storage where{};
   const unsigned length = net::to_sockaddr(to, where);
   // One that gets lost is followed by another one.
@@ -68,12 +73,13 @@ void Heartbeat::send(const Endpoint& to, std::int32_t waits_in) const {
 void Heartbeat::ask() {
   if (rank_ != 0) return;
   for (std::size_t rank = 1; rank < places_.size(); ++rank) {
-    if (places_[rank]) send(*places_[rank], kNowhere);
+    if (places_[rank]) send(*places_[rank], {});
+    if (rank % kAskedAtOnce == 0) hear(Clock::now(), {});
   }
 }
 
 // Whoever sends it, the answer goes where rank 0 has said that it is.
-void Heartbeat::hear(Clock::time_point now, std::int32_t waits_in) {
+void Heartbeat::hear(Clock::time_point now, const Wait& own) {
   while (true) {
     Sign sign{};
     const ssize_t count = ::recv(socket_.get(), &sign, sizeof sign, MSG_DONTWAIT);
@@ -85,8 +91,11 @@ void Heartbeat::hear(Clock::time_point now, std::int32_t waits_in) {
     }
     const auto from = static_cast<std::size_t>(sign.rank);
     if (sign.rank < 0 || from >= heard_.size() || (sign.rank == 0) == (rank_ == 0)) continue;
-    heard_[from] = Heard{now, sign.waits_in};
-    if (rank_ != 0 && places_.front()) send(*places_.front(), waits_in);
+    sign.what.back() = '\0';
+    heard_[from] = Heard{
+        now,
+        {sign.set, sign.in_step != 0, std::chrono::milliseconds(sign.since_ms), sign.what.data()}};
+    if (rank_ != 0 && places_.front()) send(*places_.front(), own);
   }
 }
 
@@ -98,12 +107,12 @@ std::vector<int> Heartbeat::silent_since(Clock::time_point then) const {
   return silent;
 }
 
-std::vector<std::int32_t> Heartbeat::waited_in(Clock::time_point then) const {
-  std::vector<std::int32_t> sets;
+std::vector<Wait> Heartbeat::waits(Clock::time_point then) const {
+  std::vector<Wait> all;
   for (const auto& each : heard_) {
-    if (each && each->when >= then && each->waits_in != kNowhere) sets.push_back(each->waits_in);
+    if (each && each->when >= then && each->wait.set != Wait::kNowhere) all.push_back(each->wait);
   }
-  return sets;
+  return all;
 }
 
 void Heartbeat::begin_anew(Clock::time_point now) {

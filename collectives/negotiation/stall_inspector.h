@@ -29,6 +29,10 @@ class StallInspector {
 
   // What is wrong with the options; empty when nothing is.
   std::string complaint() const;
+  // After how long a report is due, and again; 0: never.
+  std::chrono::seconds warning() const {
+    return options_.enabled ? options_.warning : std::chrono::seconds(0);
+  }
   // After how long the job is to end; 0: never.
   std::chrono::seconds limit() const {
     return options_.enabled ? options_.shutdown : std::chrono::seconds(0);

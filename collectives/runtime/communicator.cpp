@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
 #include "collectives/control/tcp_control.h"
 #include "collectives/runtime/request_check.h"
@@ -21,9 +22,17 @@ namespace {
 constexpr std::chrono::seconds kLeavePatience{15};
 constexpr std::chrono::seconds kAskPatience{2};
 
-std::chrono::seconds stall_limit(const Settings& settings) {
-  return StallInspector({settings.stall_check, settings.stall_warning, settings.stall_shutdown})
-      .limit();
+StallInspector stalls_of(const Settings& settings) {
+  return StallInspector({settings.stall_check, settings.stall_warning, settings.stall_shutdown});
+}
+
+// Whatever this rank's own settings: rank 0's hold.
+std::optional<Heartbeat> open_life_signs(const Communicator::Start& start) {
+  if (start.settings.size == 1) return std::nullopt;
+  auto signs = Heartbeat::open(start.address, start.settings.rank);
+  if (signs) return *std::move(signs);
+  if (start.settings.stall_check) os::log_warn("stall", signs.error().message);
+  return std::nullopt;
 }
 
 RankInfo own_rank_info(const Communicator::Start& start) {
@@ -37,7 +46,8 @@ RankInfo own_rank_info(const Communicator::Start& start) {
   rank_info.parameters = start.settings.parameters;
   rank_info.cache_capacity = start.settings.cache_capacity;
   rank_info.deterministic = start.settings.deterministic;
-  rank_info.stall_limit_s = stall_limit(start.settings).count();
+  rank_info.stall_warning_s = stalls_of(start.settings).warning().count();
+  rank_info.stall_limit_s = stalls_of(start.settings).limit().count();
   rank_info.hierarchical_allreduce = start.settings.hierarchical_allreduce;
   rank_info.hierarchical_allgather = start.settings.hierarchical_allgather;
   return rank_info;
@@ -99,22 +109,26 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   self->recorder_.flight().open(settings.flight_recorder, settings.local_rank,
                                 settings.worker < 0 ? settings.rank : settings.worker);
   offer_stacks(settings.flight_recorder, settings.local_rank);
-  auto control = bootstrap_world(start, own_rank_info(start));
+  std::optional<Heartbeat> signs = open_life_signs(start);
+  RankInfo rank_info = own_rank_info(start);
+  if (signs) rank_info.heartbeat_card = signs->card();
+  auto control = bootstrap_world(start, rank_info);
   if (!control) return std::move(control).error();
   self->world_ = std::make_unique<World>();
   World& world = *self->world_;
   world.settings = std::move(start.settings);
   world.address = std::move(start.address);
   for (const std::string& bytes : control->rank_infos) {
-    auto rank_info = decode_rank_info(bytes);
-    if (!rank_info) return std::move(rank_info).error();
-    world.rank_infos.push_back(std::move(*rank_info));
+    auto each = decode_rank_info(bytes);
+    if (!each) return std::move(each).error();
+    world.rank_infos.push_back(std::move(*each));
   }
   world.hosts = number_hosts(world.rank_infos);
   if (std::string problem = check_process_sets(world.rank_infos); !problem.empty()) {
     return make_error(ErrorCode::kUsage, std::move(problem));
   }
-  self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->recorder_);
+  self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->recorder_,
+                                           std::move(signs));
   HORA_TRY(self->engine_->set_up());
   if (const Status records = self->start_records(); !records) {
     return self->engine_->fail_to_join(records.error());

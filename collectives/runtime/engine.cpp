@@ -22,14 +22,16 @@ bool any_thread_may_call(const std::string& id) {
 
 }  // namespace
 
-Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Observer& observer)
+Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Observer& observer,
+               std::optional<Heartbeat> signs)
     : world_(world),
       observer_(observer),
       channel_(std::move(channel)),
       oob_(std::in_place, *channel_, world.settings.rank),
       pool_(world, &*oob_),
       stalls_({world.settings.stall_check, world.settings.stall_warning,
-               world.settings.stall_shutdown}) {
+               world.settings.stall_shutdown}),
+      signs_(std::move(signs)) {
   oob_->break_off_when([this] { return !silent_ranks().empty(); });
   look_for_late_ranks();
   if (coordinates()) {
@@ -77,24 +79,20 @@ Status Engine::create_backends() {
 
 Status Engine::start_watchdog() {
   const auto on_break = [this](const std::vector<int>& silent) { interrupt(silent); };
-  if (stall_limit().count() == 0 || world_.settings.size == 1) {
-    return post_guard_with(on_break, std::nullopt);
-  }
-  auto signs = Heartbeat::open(world_.address, world_.settings.rank);
-  if (!signs) os::log_warn("stall", signs.error().message);
-  const Deadline deadline = Clock::now() + world_.settings.start_timeout;
-  auto cards = oob_->exchange(0, world_ranks(), {signs ? signs->card() : ""}, deadline);
-  if (!cards) return std::move(cards).error();
   std::optional<Watchdog::Watch> watch;
-  if (signs) {
-    HORA_TRY(signs->bootstrap(*cards));
-    watch = {std::move(*signs), stall_limit(), world_.settings.rank, &set_table_};
+  if (signs_ && (stall_warning().count() > 0 || stall_limit().count() > 0)) {
+    std::vector<std::string> cards;
+    for (const RankInfo& each : world_.rank_infos) cards.push_back(each.heartbeat_card);
+    HORA_TRY(signs_->bootstrap(cards, stall_limit().count() > 0));
+    watch = {std::move(*signs_),
+             stall_limit(),
+             world_.settings.rank,
+             &set_table_,
+             stall_warning(),
+             [this](const std::vector<Watchdog::Silence>& silent) { tell_of_silence(silent); }};
   }
-  return post_guard_with(on_break, std::move(watch));
-}
-
-Status Engine::post_guard_with(Watchdog::OnBreak on_break, std::optional<Watchdog::Watch> watch) {
-  auto watchdog = Watchdog::post(channel_->liveness_fds(), std::move(on_break), std::move(watch));
+  signs_.reset();
+  auto watchdog = Watchdog::post(channel_->liveness_fds(), on_break, std::move(watch));
   if (!watchdog) return std::move(watchdog).error();
   watchdog_ = std::move(*watchdog);
   return Ok{};
@@ -198,14 +196,23 @@ void Engine::update_watchdog() {
   if (!watchdog_->watches()) return;
   const auto runs = std::find_if(under_way_.begin(), under_way_.end(),
                                  [](const auto& step) { return step != nullptr; });
-  if (runs != under_way_.end()) return watchdog_->waits_in((*runs)->set->id);
+  if (runs != under_way_.end()) {
+    const UnderWay& step = **runs;
+    if (!watchdog_->is_in_step(step.number)) {
+      watchdog_->in_step(step.number, step.set->id, step.run.what());
+    }
+    return;
+  }
   const auto waits = [](const auto& set) {
     return set.second->pending.size() > 0 || set.second->joining != nullptr;
   };
+  if (fast_path_.operation != nullptr) return watchdog_->waits_in(0);
   const auto found = std::find_if(sets_.begin(), sets_.end(), waits);
-  watchdog_->waits_in(fast_path_.operation != nullptr ? 0
-                      : found != sets_.end()          ? found->first
-                                                      : Heartbeat::kNowhere);
+  if (found == sets_.end()) return watchdog_->waits_in(Wait::kNowhere);
+  if (found->second->pending.size() > 0) return watchdog_->waits_in(found->first);
+  // Whoever has joined waits for all others, and nobody has submitted anything.
+  const std::uint64_t number = UINT64_MAX - static_cast<std::uint64_t>(found->first);
+  if (!watchdog_->is_in_step(number)) watchdog_->in_step(number, found->first, "join");
 }
 
 Deadline Engine::next_stall_check() const {

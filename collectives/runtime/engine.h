@@ -34,8 +34,10 @@ namespace hora::collectives {
 
 class Engine {
  public:
-  // A world of one has a channel without peers. `world` and `observer` outlive the engine.
-  Engine(const World& world, std::unique_ptr<ControlChannel> channel, Observer& observer);
+  // A world of one has a channel without peers. `world` and `observer` outlive the engine. `signs`
+  // are those whose card the others have.
+  Engine(const World& world, std::unique_ptr<ControlChannel> channel, Observer& observer,
+         std::optional<Heartbeat> signs = std::nullopt);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -98,7 +100,6 @@ class Engine {
   bool coordinates() const { return world_.settings.rank == 0; }
   Status create_backends();
   Status start_watchdog();
-  Status post_guard_with(Watchdog::OnBreak on_break, std::optional<Watchdog::Watch> watch);
   void log_backends() const;
   Status share_memory();
   Status connect_hosts();
@@ -108,6 +109,9 @@ class Engine {
   bool wait_for_more();
   Deadline next_stall_check() const;
   void update_watchdog();
+  std::chrono::seconds stall_warning() const {
+    return std::chrono::seconds(agreed_settings().stall_warning_s);
+  }
   std::chrono::seconds stall_limit() const {
     return std::chrono::seconds(agreed_settings().stall_limit_s);
   }
@@ -134,6 +138,7 @@ class Engine {
     std::int64_t bytes;
   };
   struct UnderWay {
+    std::uint64_t number;
     ProcessSet* set;
     std::vector<OperationPtr> operations;  // null where this rank has joined
     RunningStep run;
@@ -193,6 +198,7 @@ class Engine {
   void give_up(const std::string& text);
   void end_world(const std::string& text);
   void interrupt(const std::vector<int>& silent);
+  void tell_of_silence(const std::vector<Watchdog::Silence>& silent) const;
   std::vector<int> silent_ranks();
   void look_for_late_ranks();
   std::string list_missing(const std::vector<int>& missing) const;
@@ -226,8 +232,11 @@ class Engine {
   FastPathState fast_path_;
   std::vector<std::unique_ptr<UnderWay>> under_way_;  // by place; null: free
   int under_way_count_ = 0;
+  std::uint64_t steps_ = 0;  // begun
+  std::string step_title_;   // of the last one
   std::atomic<std::uint64_t> fast_path_runs_{0};
   std::string why_no_fast_path_;
+  std::optional<Heartbeat> signs_;  // until the watchdog has them
   std::unique_ptr<Watchdog> watchdog_;
   Parameters parameters_;                    // the same on all ranks
   std::optional<Tuning> tuning_;             // rank 0, while it searches

@@ -220,6 +220,22 @@ void Engine::interrupt(const std::vector<int>& silent) {
   wake();
 }
 
+// The watchdog's thread.
+void Engine::tell_of_silence(const std::vector<Watchdog::Silence>& silent) const {
+  const auto whole_seconds = [](const Wait& wait) {
+    return std::to_string(std::chrono::floor<seconds>(wait.since).count()) + " s";
+  };
+  std::string text = "some ranks have waited for " + whole_seconds(silent.front().wait) +
+                     " for others that do not answer:";
+  for (const auto& [rank, wait] : silent) {
+    text += "\n  " + name_rank(rank) + " is missing";
+    if (wait.in_step) text += " in the middle of " + wait.what;
+    if (wait.set != 0) text += " of process set " + std::to_string(wait.set);
+    text += " for " + whole_seconds(wait) + "; its process is stopped, or its host is";
+  }
+  os::log_warn("stall", text);
+}
+
 std::vector<int> Engine::silent_ranks() {
   const std::lock_guard<std::mutex> lock(stop_mutex_);
   return silent_;

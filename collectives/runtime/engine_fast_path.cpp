@@ -264,6 +264,7 @@ void Engine::run_on_fast_path(FastPath& fast_path, const ProcessSet& world, Oper
   unpack_fast_path(fast_path, operation, fast_path_.gathered, world_.settings.rank);
   if (activities != nullptr) activities->end();
   observer_.step_ends(place, true, now);
+  watchdog_->goes_on();
 }
 
 }  // namespace hora::collectives

@@ -30,14 +30,18 @@ void Engine::run_collective(ProcessSet& set, const std::vector<const AgreedOp*>&
       return give_up("it never asked for '" + response.agreed.name + "', which it is told to run");
     }
   }
-  UnderWay fresh{&set, std::move(owned), {set, responses, operations, parameters_}, {}};
+  UnderWay fresh{++steps_, &set, std::move(owned), {set, responses, operations, parameters_}, {}};
   if (!wait_for_steps(fresh.run.most_under_way())) {
     return finish_all(fresh.operations, HORA_ABORTED, end_text_);
   }
   if (tuning_) fresh.reductions = reductions_of(set, responses);
   const int place = free_place();
   observer_.step_begins(place, responses, Clock::now());
-  watchdog_->waits_in(set.id);
+  if (watchdog_->watches()) {
+    const Request& first = responses.front()->agreed;
+    step_title_.assign(action_name(first.action)).append(" '").append(first.name).append("'");
+    watchdog_->in_step(fresh.number, set.id, step_title_);
+  }
   if (fresh.run.begin(observer_.activities(place)) != RunningStep::State::kUnderWay) {
     return end_step(place, fresh);
   }
@@ -83,6 +87,7 @@ bool Engine::look_at_steps() {
 void Engine::end_step(int place, UnderWay& step) {
   const RunningStep::State state = step.run.state();
   const bool good = state == RunningStep::State::kDone;
+  watchdog_->goes_on();
   observer_.step_ends(place, good, Clock::now());
   if (state == RunningStep::State::kBroken) {
     for (OperationPtr& operation : step.operations) {

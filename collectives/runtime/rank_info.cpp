@@ -24,9 +24,11 @@ std::string encode_rank_info(const RankInfo& rank_info) {
   out.integers(to_numbers(rank_info.parameters));
   out.integer(rank_info.cache_capacity);
   out.integer(rank_info.deterministic ? 1 : 0);
+  out.integer(rank_info.stall_warning_s);
   out.integer(rank_info.stall_limit_s);
   out.integer(static_cast<std::int64_t>(rank_info.hierarchical_allreduce));
   out.integer(static_cast<std::int64_t>(rank_info.hierarchical_allgather));
+  out.text(rank_info.heartbeat_card);
   return out.take();
 }
 
@@ -46,9 +48,11 @@ Result<RankInfo> decode_rank_info(std::string_view bytes) {
   const auto parameters = from_numbers(in.integers<std::int64_t>());
   rank_info.cache_capacity = in.integer();
   rank_info.deterministic = in.integer() != 0;
+  rank_info.stall_warning_s = in.integer();
   rank_info.stall_limit_s = in.integer();
   rank_info.hierarchical_allreduce = static_cast<Choice>(in.integer());
   rank_info.hierarchical_allgather = static_cast<Choice>(in.integer());
+  rank_info.heartbeat_card = in.text();
   if (!in.ok() || !parameters)
     return make_error(ErrorCode::kFailed, "malformed rank_info of a rank");
   rank_info.parameters = *parameters;

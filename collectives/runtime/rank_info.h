@@ -25,9 +25,12 @@ struct RankInfo {
   Parameters parameters;
   std::int64_t cache_capacity = 1024;
   bool deterministic = false;
-  std::int64_t stall_limit_s = 0;  // the ranks show signs of life (watchdog.h); 0: they do not
+  // For the signs of life (watchdog.h); 0: none.
+  std::int64_t stall_warning_s = 0;
+  std::int64_t stall_limit_s = 0;
   Choice hierarchical_allreduce = Choice::kAuto;
   Choice hierarchical_allgather = Choice::kAuto;
+  std::string heartbeat_card;  // Heartbeat::card(); empty: it has none
 
   friend bool operator==(const RankInfo&, const RankInfo&) = default;
 };

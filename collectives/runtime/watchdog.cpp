@@ -16,10 +16,18 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{250};
+// Where nobody is in a hurry: all ranks of a large job ask and answer for as long as it lasts.
+constexpr milliseconds kLookSeldom{2000};
+constexpr int kLooksPerWarning = 8;
 // A watchdog has nothing else to do than to answer; so much is for a machine that has.
-constexpr milliseconds kAnswerPatience{1500};
+constexpr milliseconds kAnswerPatience{1250};
 // A watchdog that looks so late was stopped itself, or its whole job was.
 constexpr milliseconds kOverslept{1000};
+
+milliseconds time_between_looks(const std::optional<Watchdog::Watch>& watch) {
+  if (!watch || watch->limit.count() > 0) return kLookEvery;
+  return std::clamp<milliseconds>(watch->warning / kLooksPerWarning, kLookEvery, kLookSeldom);
+}
 
 }  // namespace
 
@@ -27,7 +35,11 @@ Watchdog::Watchdog(std::vector<int> fds, OnBreak on_break, std::optional<Watch> 
     : fds_(std::move(fds)),
       on_break_(std::move(on_break)),
       watch_(std::move(watch)),
-      next_look_(Clock::now()),
+      look_every_(time_between_looks(watch_)),
+      answer_patience_(kAnswerPatience + look_every_),
+      stuck_since_(Clock::now()),
+      next_look_(stuck_since_),
+      next_warning_(stuck_since_),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Result<std::unique_ptr<Watchdog>> Watchdog::post(std::vector<int> fds, OnBreak on_break,
@@ -49,11 +61,23 @@ void Watchdog::stop() {
   thread_.join();
 }
 
+void Watchdog::in_step(std::uint64_t number, std::int32_t set, std::string_view what) {
+  step_ = number;
+  if (!watch_) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    what_ = what;
+  }
+  waits_.store(pack(set, true), std::memory_order_relaxed);
+}
+
 void Watchdog::run() {
   std::vector<pollfd> fds{{stop_.get(), POLLIN, 0}, {watch_ ? watch_->signs.fd() : -1, POLLIN, 0}};
   for (int fd : fds_) fds.push_back({fd, POLLRDHUP, 0});
   while (true) {
-    if (::poll(fds.data(), fds.size(), watch_ ? static_cast<int>(kLookEvery.count()) : -1) < 0) {
+    const auto left = std::chrono::ceil<milliseconds>(next_look_ - Clock::now());
+    const auto pause = std::max<milliseconds::rep>(left.count(), 0);
+    if (::poll(fds.data(), fds.size(), watch_ ? static_cast<int>(pause) : -1) < 0) {
       if (errno == EINTR) continue;
       return;
     }
@@ -63,36 +87,106 @@ void Watchdog::run() {
     }
     if (!watch_) continue;
     const auto now = Clock::now();
-    watch_->signs.hear(now, waits_in_.load(std::memory_order_relaxed));
+    watch_->signs.hear(now, own_wait(now));
     if (now < next_look_) continue;
     if (const std::vector<int> silent = look(now); !silent.empty()) return on_break_(silent);
-    next_look_ = now + kLookEvery;
+    next_look_ = now + look_every_;
   }
 }
 
 std::vector<int> Watchdog::look(Clock::time_point now) {
   Heartbeat& signs = watch_->signs;
-  if (now - next_look_ > kOverslept) signs.begin_anew(now);
+  if (now - next_look_ > kOverslept) {
+    signs.begin_anew(now);
+    stuck_since_ = now;
+  }
   signs.ask();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    silent_ = signs.silent_since(now - kAnswerPatience);
+    silent_ = signs.silent_since(now - answer_patience_);
   }
-  std::vector<int> silent = signs.silent_since(now - watch_->limit - kAnswerPatience);
+  warn(now);
+  if (watch_->limit.count() == 0) return {};
+  std::vector<int> silent = signs.silent_since(now - watch_->limit - answer_patience_);
   std::erase_if(silent, [&](int rank) { return !is_waited_for(rank, now); });
   return silent;
 }
 
+Wait Watchdog::own_wait(Clock::time_point now) {
+  const std::int64_t waits = waits_.load(std::memory_order_relaxed);
+  const std::uint64_t ended = ended_.load(std::memory_order_relaxed);
+  if (waits != seen_waits_ || ended != seen_ended_) stuck_since_ = now;
+  seen_waits_ = waits;
+  seen_ended_ = ended;
+  Wait own{static_cast<std::int32_t>(waits >> 1),
+           (waits & 1) != 0,
+           std::chrono::floor<milliseconds>(now - stuck_since_),
+           {}};
+  if (own.in_step) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    own.what = what_;
+  }
+  return own;
+}
+
+bool Watchdog::has(std::int32_t set, int rank) const {
+  const SetTable::Ranks ranks = watch_->sets->ranks(set);
+  return ranks != nullptr && std::count(ranks->begin(), ranks->end(), rank) > 0;
+}
+
 // Rank 0 knows in which sets all others wait; those miss rank 0, whatever they wait for.
 bool Watchdog::is_waited_for(int rank, Clock::time_point now) const {
-  const std::int32_t own = waits_in_.load(std::memory_order_relaxed);
-  if (watch_->rank != 0) return own != Heartbeat::kNowhere;
-  const auto has = [&](std::int32_t set) {
-    const SetTable::Ranks ranks = watch_->sets->ranks(set);
-    return ranks != nullptr && std::count(ranks->begin(), ranks->end(), rank) > 0;
-  };
-  const std::vector<std::int32_t> others = watch_->signs.waited_in(now - kAnswerPatience);
-  return has(own) || std::any_of(others.begin(), others.end(), has);
+  const auto own = static_cast<std::int32_t>(waits_.load(std::memory_order_relaxed) >> 1);
+  if (watch_->rank != 0) return own != Wait::kNowhere;
+  const std::vector<Wait> others = watch_->signs.waits(now - answer_patience_);
+  return has(own, rank) || std::any_of(others.begin(), others.end(),
+                                       [&](const Wait& wait) { return has(wait.set, rank); });
+}
+
+void Watchdog::warn(Clock::time_point now) {
+  if (watch_->warning.count() == 0) return;
+  const Wait own = own_wait(now);
+  const std::vector<Silence> silent = find_silent(now, own);
+  if (silent.empty()) {
+    next_warning_ = now;
+    warnings_ = 0;
+  } else if (now >= next_warning_) {
+    next_warning_ = now + watch_->warning;
+    if (has_turn(own, warnings_++)) watch_->on_silence(silent);
+  }
+}
+
+// Whom rank 0 does not see missing anyway.
+std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, const Wait& own) const {
+  std::vector<Wait> waits;
+  if (watch_->rank == 0) waits = watch_->signs.waits(now - answer_patience_);
+  std::erase_if(waits, [](const Wait& wait) { return !wait.in_step; });
+  if (own.in_step || watch_->rank != 0) waits.insert(waits.begin(), own);
+  std::erase_if(waits, [&](const Wait& wait) {
+    return wait.set == Wait::kNowhere || wait.since < watch_->warning;
+  });
+  std::vector<Silence> silent;
+  if (waits.empty()) return silent;
+  for (const int rank :
+       watch_->signs.silent_since(now - std::max(watch_->warning, answer_patience_))) {
+    // All need rank 0, to agree on what comes next.
+    const auto wait = std::find_if(waits.begin(), waits.end(), [&](const Wait& each) {
+      return rank == 0 || has(each.set, rank);
+    });
+    if (wait != waits.end()) silent.push_back({rank, *wait});
+  }
+  return silent;
+}
+
+// The others do not hear of each other. While rank 0 is silent they tell of it in turn, so that one
+// of them does each time, unless it is stopped as well.
+bool Watchdog::has_turn(const Wait& own, std::size_t turn) const {
+  if (watch_->rank == 0) return true;
+  const SetTable::Ranks ranks = watch_->sets->ranks(own.set);
+  if (ranks == nullptr) return false;
+  std::vector<std::int32_t> others = *ranks;
+  std::erase(others, 0);
+  return !others.empty() && others[turn % others.size()] == watch_->rank;
 }
 
 }  // namespace hora::collectives

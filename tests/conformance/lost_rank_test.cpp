@@ -15,6 +15,7 @@
 
 #include "calls.h"
 #include "processes.h"
+#include "rendezvous/os/log.h"
 #include "tensors.h"
 #include "tests/support/catch.h"
 
@@ -44,6 +45,7 @@ hora_request request_of(hora_operation operation, Tensor& tensor) {
 struct Board {
   std::atomic<pid_t> victim{0};
   std::atomic<pid_t> other{0};
+  std::atomic<int> told{0};        // warnings
   std::atomic<double> struck{0};   // when it was, in seconds of the machine's clock
   std::atomic<double> noticed{0};  // after how many seconds the last one knew
 
@@ -253,6 +255,45 @@ constexpr int kAcquaintance = 500;
 
 TEST_CASE("a stopped rank: it is found while the others are in a collective with it") {
   expect_updates_of(all_places()[0], {SIGSTOP, 2, kAcquaintance, HORA_ALLREDUCE, 3'000'000});
+}
+
+// Without any limit: it is told of, and once it goes on, so does the job.
+TEST_CASE("a stopped rank: a warning names it and what it was in, and nothing else happens") {
+  const int victim = GENERATE(0, 2);
+  WorldOptions options = all_places()[0];
+  options.size = kWorld;
+  options.adjust = [](collectives::Settings& settings) { settings.stall_warning = seconds(2); };
+  static std::atomic<int>& told = Board::get().told;
+  told = 0;
+  Board::get().victim = 0;
+  const auto body = [&](Communicator& communicator) {
+    const int rank = rank_of(communicator);
+    os::set_log_sink([victim](const std::string& line) {
+      if (line.find("in the middle of allreduce 'work'") == std::string::npos) return;
+      for (int other = 0; other < kWorld; ++other) {
+        check(names(line, other) == (other == victim), "who is named: " + line);
+      }
+      ++told;
+      kill(Board::get().victim, SIGCONT);
+    });
+    Tensor in(HORA_FLOAT32, {16 << 20}), out(HORA_FLOAT32, {16 << 20});
+    in.set(in.count() - 1, 1);
+    for (int i = 0; out.get(0) <= 0; ++i) {
+      if (i == 3 && rank == victim) strike_itself_after(kAcquaintance, SIGSTOP);
+      in.set(0, told);
+      Call call(communicator, reduce_request("work", in, out));
+      check(call.wait() == HORA_OK, call.error());
+      check(out.get(in.count() - 1) == kWorld, "a wrong sum");
+    }
+    os::set_log_sink({});
+  };
+  const auto results = run_processes(options, body);
+  for (std::size_t rank = 0; rank < results.size(); ++rank) {
+    INFO("rank " << rank << ": signal " << results[rank].signal << " " << results[rank].text);
+    CHECK(results[rank].exited);
+    CHECK(results[rank].code == 0);
+  }
+  CHECK(told > 0);
 }
 
 // Each takes some seconds, as long as the others wait for a sign of life.

@@ -1,5 +1,7 @@
 """Ranks that wait for others say so, and can end the job for it."""
+import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -19,10 +21,10 @@ hvd.allreduce(np.ones(4), name='before')
 
 @pytest.fixture
 def start(horarun, tmp_path):
-    def run(body, *options, **more):
+    def run(body, *options, ranks=2, **more):
         program = tmp_path / "program.py"
         program.write_text(HEAD + body)
-        return horarun.start("-np", 2, *options, sys.executable, str(program), **more)
+        return horarun.start("-np", ranks, *options, sys.executable, str(program), **more)
     return run
 
 
@@ -47,6 +49,37 @@ def test_a_rank_that_is_stopped_is_missing_in_what_all_did_before(start):
                  "    sys.exit(4)\n",
                  "--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 2).finish().expect(4)
     assert re.search(r"rank 1 is missing in allreduce '\S*again'", done.messages), done
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_stopped_in_the_middle_of_an_operation(start, tmp_path, victim):
+    """By default: it is told of, by name, and when it goes on, so does the job. Rank 0 is told of by the others."""
+    job = start(f"import os\n"
+                f"many = np.ones(16 << 20, np.float32)\n"
+                f"print('pid', hvd.rank(), os.getpid(), flush=True)\n"
+                f"n = 0\n"
+                f"while True:\n"
+                f"    many[0] = os.path.exists('{tmp_path}/end')\n"
+                f"    got = hvd.allreduce(many, name='large', op=hvd.Sum)\n"
+                f"    assert got[-1] == hvd.size()\n"
+                f"    n += 1\n"
+                f"    if n == 10: print('at it', flush=True)\n"
+                f"    if got[0] > 0: break\n",
+                "--stall-check-warning-time-seconds", 2, stderr=subprocess.STDOUT, ranks=3)
+    text = job.read_until("at it", times=3)
+    assert "stall" not in text, text
+    pid = int(re.search(rf"pid {victim} (\d+)", text)[1])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        text = job.read_until(f"rank {victim} ", timeout=30)
+        text += job.read_until("\n")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    (tmp_path / "end").touch()
+    done = job.finish().expect(0)
+    assert re.search(rf"rank {victim} .*missing .*allreduce '\S*large'", text), text
+    for other in set(range(3)) - {victim}:
+        assert f"rank {other} " not in text + done.text, (text, done)
 
 
 def test_a_stall_ends_the_job_when_asked_to(start):

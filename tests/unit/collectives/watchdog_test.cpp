@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <string>
 
@@ -33,10 +34,28 @@ class News {
     return silent_;
   }
 
+  std::function<void(const std::vector<Watchdog::Silence>&)> warned() {
+    return [this](const std::vector<Watchdog::Silence>& silent) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      warnings_.push_back(silent);
+      came_.notify_all();
+    };
+  }
+  // The next warning; nothing when none comes in that time.
+  std::vector<Watchdog::Silence> warning_within(milliseconds time) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    came_.wait_for(lock, time, [&] { return !warnings_.empty(); });
+    if (warnings_.empty()) return {};
+    auto first = std::move(warnings_.front());
+    warnings_.pop_front();
+    return first;
+  }
+
  private:
   std::mutex mutex_;
   std::condition_variable came_;
   std::optional<std::vector<int>> silent_;
+  std::deque<std::vector<Watchdog::Silence>> warnings_;
 };
 
 // The ends of some ranks that have met; no network leads to the last one.
@@ -50,7 +69,7 @@ std::vector<std::optional<Heartbeat>> meet(int size) {
     all.emplace_back(std::move(*signs));
   }
   cards.push_back("");
-  for (auto& each : all) REQUIRE(each->bootstrap(cards));
+  for (auto& each : all) REQUIRE(each->bootstrap(cards, true));
   return all;
 }
 
@@ -62,7 +81,12 @@ constexpr milliseconds kPastAll{2500};                   // for what must not
 // never heard of.
 class Watched {
  public:
-  Watched() : signs_(meet(4)), news_(signs_.size()), guards_(signs_.size()) {
+  explicit Watched(milliseconds limit = kLimit, milliseconds warning = {})
+      : limit_(limit),
+        warning_(warning),
+        signs_(meet(4)),
+        news_(signs_.size()),
+        guards_(signs_.size()) {
     sets_.add(0, {0, 1, 2, 3, 4});
     sets_.add(1, {2, 3});
     for (const int rank : {0, 1, 2, 3}) start(rank);
@@ -70,6 +94,13 @@ class Watched {
   void stop(int rank) { guards_[static_cast<std::size_t>(rank)].reset(); }
   void waits_in(int rank, std::int32_t set) {
     guards_[static_cast<std::size_t>(rank)]->waits_in(set);
+  }
+  void in_step(int rank, std::int32_t set, std::string_view what) {
+    guards_[static_cast<std::size_t>(rank)]->in_step(++steps_, set, what);
+  }
+  void goes_on(int rank) { guards_[static_cast<std::size_t>(rank)]->goes_on(); }
+  std::vector<Watchdog::Silence> warning_of(int rank, milliseconds time) {
+    return news_[static_cast<std::size_t>(rank)].warning_within(time);
   }
   std::vector<int> silent(int rank) const {
     return guards_[static_cast<std::size_t>(rank)]->silent();
@@ -82,11 +113,15 @@ class Watched {
   void start(int rank) {
     const auto at = static_cast<std::size_t>(rank);
     auto watchdog = Watchdog::post({}, news_[at].listener(),
-                                   Watchdog::Watch{std::move(*signs_[at]), kLimit, rank, &sets_});
+                                   Watchdog::Watch{std::move(*signs_[at]), limit_, rank, &sets_,
+                                                   warning_, news_[at].warned()});
     REQUIRE(watchdog);
     guards_[at] = std::move(*watchdog);
   }
 
+  milliseconds limit_;
+  milliseconds warning_;
+  std::uint64_t steps_ = 0;
   std::vector<std::optional<Heartbeat>> signs_;
   SetTable sets_;
   std::vector<News> news_;
@@ -104,7 +139,7 @@ TEST_CASE("watchdog: the end of a connection, with signs of life and without") {
     News news;
     SetTable sets;
     std::optional<Watchdog::Watch> watch;
-    if (with_signs) watch = {std::move(*meet(2)[0]), kLimit, 0, &sets};
+    if (with_signs) watch = {std::move(*meet(2)[0]), kLimit, 0, &sets, {}, {}};
     const auto watchdog = Watchdog::post({own.get()}, news.listener(), std::move(watch));
     REQUIRE(watchdog);
     other.reset();
@@ -154,6 +189,75 @@ TEST_CASE("watchdog: in a set without rank 0 the one is named that is silent") {
   CHECK(ranks.silent(0) == std::vector<int>{3});
 }
 
+namespace {
+
+constexpr milliseconds kWarning{1000};
+const std::string kLongName(200, 'n');
+
+// Of a warning that names one rank.
+void check_warning(const std::vector<Watchdog::Silence>& got, int rank, std::string_view what) {
+  REQUIRE(got.size() == 1);
+  CHECK(got[0].rank == rank);
+  CHECK(got[0].wait.what == what);
+  CHECK(got[0].wait.since >= kWarning);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "watchdog: without a limit a warning tells who is silent in what others are in, again and "
+    "again") {
+  Watched ranks(milliseconds(0), kWarning);
+  for (const int rank : {0, 1, 2, 3}) ranks.in_step(rank, 0, "allreduce 'x'");
+  CHECK(ranks.warning_of(0, kPastAll).empty());  // all are merely slow
+  ranks.stop(2);
+  check_warning(ranks.warning_of(0, kLong), 2, "allreduce 'x'");
+  check_warning(ranks.warning_of(0, kLong), 2, "allreduce 'x'");
+  CHECK_FALSE(ranks.updates_of(0, milliseconds(0)));  // and nothing is interrupted
+  for (const int rank : {1, 3}) CHECK(ranks.warning_of(rank, milliseconds(0)).empty());
+}
+
+TEST_CASE("watchdog: no warning while operations end, or for what the stall inspector sees") {
+  Watched ranks(milliseconds(0), 3 * kWarning);
+  ranks.stop(2);
+  ranks.waits_in(0, 0);
+  CHECK(ranks.warning_of(0, 2 * kPastAll).empty());
+  ranks.waits_in(0, Wait::kNowhere);
+  ranks.in_step(1, 0, "allgather 'y'");
+  for (int i = 0; i < 50; ++i) {
+    CHECK(ranks.warning_of(0, kWarning / 10).empty());
+    ranks.goes_on(1);
+  }
+  check_warning(ranks.warning_of(0, kLong), 2, "allgather 'y'");
+}
+
+TEST_CASE("watchdog: a warning of a set without rank 0 has the name that its ranks know") {
+  Watched ranks(milliseconds(0), kWarning);
+  ranks.in_step(3, 1, kLongName);
+  ranks.in_step(0, 0, "allreduce 'of all'");
+  ranks.stop(2);
+  const auto got = ranks.warning_of(0, kLong);
+  REQUIRE(got.size() == 1);
+  CHECK(got[0].rank == 2);
+  ranks.waits_in(0, Wait::kNowhere);
+  std::vector<Watchdog::Silence> other;
+  do {
+    other = ranks.warning_of(0, kLong);
+    REQUIRE(other.size() == 1);
+  } while (other[0].wait.set != 1);
+  CHECK(other[0].wait.what == kLongName.substr(0, other[0].wait.what.size()));
+  CHECK(other[0].wait.what.size() > 80);
+}
+
+TEST_CASE("watchdog: while rank 0 is silent those who wait tell of it in turn") {
+  Watched ranks(milliseconds(0), kWarning);
+  for (const int rank : {1, 2, 3}) ranks.in_step(rank, 0, "allreduce 'x'");
+  ranks.stop(0);
+  ranks.stop(1);  // whose turn would be the first
+  check_warning(ranks.warning_of(2, kLong), 0, "allreduce 'x'");
+  check_warning(ranks.warning_of(3, kLong), 0, "allreduce 'x'");
+}
+
 TEST_CASE("signs of life: a stranger's datagrams are no signs") {
   std::vector<Heartbeat> ours, theirs;  // two jobs, of which the other one takes our rank 0 for its
   for (auto* job : {&ours, &theirs}) {
@@ -165,16 +269,16 @@ TEST_CASE("signs of life: a stranger's datagrams are no signs") {
   }
   const std::string their_secret = theirs[0].card().substr(0, 8);
   const std::string our_place = ours[0].card().substr(8);
-  REQUIRE(theirs[0].bootstrap({theirs[0].card(), "", theirs[2].card()}));
-  REQUIRE(theirs[2].bootstrap({their_secret + our_place, "", theirs[2].card()}));
-  REQUIRE(ours[0].bootstrap({ours[0].card(), ours[1].card(), ""}));
+  REQUIRE(theirs[0].bootstrap({theirs[0].card(), "", theirs[2].card()}, true));
+  REQUIRE(theirs[2].bootstrap({their_secret + our_place, "", theirs[2].card()}, true));
+  REQUIRE(ours[0].bootstrap({ours[0].card(), ours[1].card(), ""}, true));
   REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the stranger's datagram"));
   const auto now = Clock::now();
-  ours[0].hear(now, Heartbeat::kNowhere);
+  ours[0].hear(now, {});
   CHECK(ours[0].silent_since(now + kLong).empty());  // nobody was ever heard of
-  REQUIRE(ours[1].bootstrap({ours[0].card(), ours[1].card(), ""}));
+  REQUIRE(ours[1].bootstrap({ours[0].card(), ours[1].card(), ""}, true));
   REQUIRE(net::wait_readable(ours[0].fd(), Clock::now() + kLong, "the answer"));
-  ours[0].hear(now, Heartbeat::kNowhere);
+  ours[0].hear(now, {});
   CHECK(ours[0].silent_since(now + kLong) == std::vector<int>{1});
   CHECK(ours[0].silent_since(now).empty());
 }
