@@ -7,6 +7,9 @@
                         the same keys, with shipped files of the same name: none gets anything of the other
   beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow; a
                         day of the usual ones is beats 8640
+  strangers SECONDS     the same, while two programs of another user's keep 16,384 hostile connections to its rendezvous
+                        (tests/integration/security/flood.py) and its ranks go on meeting there: it lives to the end, and
+                        they cost the launcher 64 MiB at most
 """
 import hashlib
 import os
@@ -24,6 +27,7 @@ import conftest  # noqa: E402
 import jobs  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
+FLOOD = os.path.join(HERE, "..", "integration", "security", "flood.py")
 HANG_S = 120
 
 
@@ -147,34 +151,107 @@ while True:
 """
 
 
+LEASE_MS = 1000  # the shortest: a heartbeat goes both ways every quarter of it
+USUAL_LEASE_MS = 10_000
+
+
+def beats_in(seconds):
+    beats = int(seconds * 4000 / LEASE_MS)
+    return f"{beats} heartbeats each way (those of {seconds * USUAL_LEASE_MS / LEASE_MS / 3600:.1f} h at the usual lease)"
+
+
+def figures_of(job):
+    """KiB and descriptors of launcher, shim, agent"""
+    return [(status_of(pid, "VmRSS"), len(os.listdir(f"/proc/{pid}/fd"))) for pid in (job.pid, *sorted(a.pid for a in jobs.agents()))]
+
+
 def beats(horarun, seconds):
-    """A heartbeat goes both ways every quarter of the lease, and a line comes from each rank."""
-    lease_ms = 1000  # the shortest
+    """A line comes from each rank with each heartbeat."""
     messages = tempfile.TemporaryFile()
-    job = horarun.start("-np", 4, "--lease", f"{lease_ms}ms", PYTHON, "-S", "-c", TICKS.format(pause=lease_ms / 4000), stderr=messages)
+    job = horarun.start("-np", 4, "--lease", f"{LEASE_MS}ms", PYTHON, "-S", "-c", TICKS.format(pause=LEASE_MS / 4000), stderr=messages)
     job.read_until("ready", 4)
-    figures = lambda: [(status_of(pid, "VmRSS"), len(os.listdir(f"/proc/{pid}/fd"))) for pid in (job.pid, *sorted(a.pid for a in jobs.agents()))]
     began = time.monotonic()
     first, lines = None, 0
     while (passed := time.monotonic() - began) < seconds and (chunk := os.read(job.process.stdout.fileno(), 65536)):
         lines += chunk.count(b"\n")
         if first is None and passed > min(60, seconds / 4):
-            first = figures()
+            first = figures_of(job)
     alive = job.process.poll() is None
-    last = figures() if alive else []
+    last = figures_of(job) if alive else []
     job.send_signal(signal.SIGTERM)
     job.finish()
     if not alive:
         messages.seek(0)
         print(messages.read().decode(errors="replace"), flush=True)
-    beats = int(passed * 4000 / lease_ms)
-    print(f"beats: {beats} heartbeats each way (those of {beats * 2.5 / 3600:.1f} h at the usual lease) and {lines} lines in {passed:.0f} s: "
+    print(f"beats: {beats_in(passed)} and {lines} lines in {passed:.0f} s: "
           f"{'alive' if alive else 'ENDED'}; KiB and descriptors of launcher, shim, agent {first} -> {last}", flush=True)
     return alive and all(b[0] <= a[0] + 512 and b[1] <= a[1] for a, b in zip(first, last))
 
 
+# Each turn by a new connection, as a newcomer has to.
+MEETINGS = """import http.client, os, time
+rank = os.environ['HOROVOD_RANK']
+where = os.environ['HOROVOD_GLOO_RENDEZVOUS_ADDR'], int(os.environ['HOROVOD_GLOO_RENDEZVOUS_PORT'])
+head = {'Authorization': 'Bearer ' + os.environ['HORA_RENDEZVOUS_TOKEN']}
+def ask(method, body=None):
+    link = http.client.HTTPConnection(*where, timeout=60)
+    try:
+        link.request(method, '/soak/' + rank, body, head)
+        reply = link.getresponse()
+        return reply.status, reply.read().decode()
+    finally:
+        link.close()
+print('at %s:%d.' % where, flush=True)
+turn = 0
+while True:
+    try:
+        began = time.monotonic()
+        assert ask('PUT', str(turn))[0] == 200
+        assert ask('GET') == (200, str(turn))
+        print('met in', round(time.monotonic() - began, 3), flush=True)
+    except ConnectionError as error:
+        print('again', type(error).__name__, flush=True)
+    turn += 1
+    time.sleep({pause})
+"""
+
+
+def strangers(horarun, seconds):
+    messages = tempfile.TemporaryFile()
+    job = horarun.start("-np", 4, "--lease", f"{LEASE_MS}ms", PYTHON, "-S", "-c", MEETINGS.replace("{pause}", str(LEASE_MS / 4000)), stderr=messages)
+    where = re.search(r"at (\S+)\.\n", job.read_until("met", 4))[1]
+    first, began = figures_of(job), time.monotonic()
+    attackers = []
+    for _ in range(2):
+        with open(FLOOD) as script:
+            attackers.append(subprocess.Popen([PYTHON, "-", where, "8192", str(seconds)], stdin=script, stdout=subprocess.PIPE, cwd="/",
+                                              user=65534, group=65534, extra_groups=[]))
+    text = b""
+    while any(one.poll() is None for one in attackers) and (chunk := os.read(job.process.stdout.fileno(), 65536)):
+        text += chunk
+    passed = time.monotonic() - began
+    alive = job.process.poll() is None
+    peak = status_of(job.pid, "VmHWM") if alive else 0
+    for one in attackers:
+        one.kill() if not alive else None
+        print("strangers:", one.communicate()[0].decode().strip(), flush=True)
+    if alive:  # their connections end with them
+        jobs.wait_until(lambda: figures_of(job)[0][1] <= first[0][1] + 8, "the launcher's descriptors", 60)
+    last = figures_of(job) if alive else []
+    job.send_signal(signal.SIGTERM)
+    job.finish()
+    if not alive:
+        messages.seek(0)
+        print(messages.read().decode(errors="replace"), flush=True)
+    met = sorted(float(time_s) for time_s in re.findall(rb"met in ([\d.]+)", text))
+    print(f"strangers: {beats_in(passed)} in {passed:.0f} s: {'alive' if alive else 'ENDED'}; {len(met)} meetings, median {met[len(met) // 2]:.3f} s, "
+          f"longest {met[-1]:.2f} s, {text.count(b'again')} cut off; launcher at most {peak - first[0][0]} KiB more; "
+          f"KiB and descriptors of launcher, shim, agent {first} -> {last}", flush=True)
+    return alive and peak - first[0][0] <= 64 * 1024 and all(b[0] <= a[0] + 512 for a, b in zip(first[1:], last[1:]))
+
+
 def main():
-    parts = {"loops": loops, "output": output, "reader": reader, "pair": pair, "beats": beats}
+    parts = {"loops": loops, "output": output, "reader": reader, "pair": pair, "beats": beats, "strangers": strangers}
     if len(sys.argv) < 2 or sys.argv[1] not in parts:
         sys.exit(__doc__)
     if not conftest.hosts_tool.in_world():

@@ -1,5 +1,6 @@
-// Bytes from a stranger over a socket, through a server's connection. The first byte says in what
-// pieces they arrive. Whatever they are, the connection ends, and leaves nothing behind.
+// Bytes over a socket through a server's connection, of one who may use the store and of a
+// stranger. The first byte says in what pieces they arrive. Whatever they are, the connection ends,
+// and leaves nothing behind.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -40,20 +41,14 @@ Fate deliver(KvService& service, KvConnection& connection) {
   return Fate::kKeep;
 }
 
-}  // namespace
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size < 2 || size > 32'768) return 0;
-  const std::size_t step = 1 + data[0] * 8;
-  const std::string_view stream(reinterpret_cast<const char*>(data) + 1, size - 1);
-  KvService service({.token = {}, .allow = {{IpAddress{}, 0}}},
-                    {.value_bytes = 10'000, .total_bytes = 20'000});
+void talk(std::string_view stream, std::size_t step, const AccessPolicy& access) {
+  KvService service(access, {.value_bytes = 10'000, .total_bytes = 20'000});
   KvServerOptions options;
   options.write_buffer_bytes = 2'000;
   KvConnectionContext context{service, options};
   context.scratch.resize(64 * 1024);
   std::array<int, 2> ends;
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) != 0) return 0;
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()) != 0) return;
   const os::Fd peer(ends[1]);
   {
     KvConnection connection(std::make_unique<net::Stream>(os::Fd(ends[0])), IpAddress{}, 1,
@@ -86,5 +81,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   must(context.receiving_bytes == 0);
   must(service.parked_count() == 0);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2 || size > 32'768) return 0;
+  const std::size_t step = 1 + data[0] * 8;
+  const std::string_view stream(reinterpret_cast<const char*>(data) + 1, size - 1);
+  talk(stream, step, {.token = {}, .allow = {{IpAddress{}, 0}}});
+  talk(stream, step, {.token = "token", .allow = {}});
   return 0;
 }

@@ -1,8 +1,10 @@
 """The meeting place of a running job, attacked by somebody on the network who has no token."""
 import contextlib
+import json
 import os
 import resource
 import socket
+import subprocess
 import threading
 import time
 import uuid
@@ -11,29 +13,32 @@ import jobs
 import pytest
 
 PYTHON = "/usr/bin/python3"
+FLOOD = os.path.join(os.path.dirname(__file__), "flood.py")
 # Meets, asks its peers' values again and again while it is attacked, and checks every answer.
-RANK = """import http.client, os, sys, time
+RANK = """import http.client, os, ssl, sys, time
 rank, size = int(os.environ['HOROVOD_RANK']), int(os.environ['HOROVOD_SIZE'])
 where = os.environ['HOROVOD_GLOO_RENDEZVOUS_ADDR'], int(os.environ['HOROVOD_GLOO_RENDEZVOUS_PORT'])
 head = {'Authorization': 'Bearer ' + os.environ['HORA_RENDEZVOUS_TOKEN']}
+tls = {'context': ssl._create_unverified_context()} if 'HORA_RENDEZVOUS_TLS' in os.environ else {}
+connection = http.client.HTTPSConnection if tls else http.client.HTTPConnection
 if rank == 0:
     with open(sys.argv[1] + '.new', 'w') as file:
         file.write('%s %d' % where)
     os.rename(sys.argv[1] + '.new', sys.argv[1])
-deadline, slowest, rounds = time.monotonic() + 90, 0, 0
+deadline, slowest, rounds = time.monotonic() + float(sys.argv[2]), 0, 0
 def ask(method, path, body=None):
     global slowest
     began = time.monotonic()
     while True:  # each by a new connection, as a newcomer has to
         try:
-            link = http.client.HTTPConnection(*where, timeout=60)
+            link = connection(*where, timeout=60, **tls)
             link.request(method, path, body, head)
             reply = link.getresponse()
             data = reply.read()
             link.close()
             if reply.status != 503:
                 break
-        except (ConnectionError, http.client.HTTPException):
+        except (ConnectionError, http.client.HTTPException, ssl.SSLError):
             assert time.monotonic() < deadline
     slowest = max(slowest, time.monotonic() - began)
     return reply.status, data
@@ -53,9 +58,9 @@ print('rounds', rounds, 'slowest', round(slowest, 2), flush=True)
 class Attacked:
     """A job of two ranks that keeps meeting while the test attacks its rendezvous."""
 
-    def __init__(self, horarun, shared):
+    def __init__(self, horarun, shared, *options, seconds=90):
         self.place = os.path.join(shared, "attack-" + uuid.uuid4().hex)
-        self.job = horarun.start("-np", 2, PYTHON, "-S", "-c", RANK, self.place)
+        self.job = horarun.start("-np", 2, *options, PYTHON, "-S", "-c", RANK, self.place, seconds)
         jobs.wait_until(lambda: os.path.exists(self.place), "the job's rendezvous", 60)
         with open(self.place) as file:
             address, port = file.read().split()
@@ -175,3 +180,52 @@ def test_ten_thousand_connections(attacked):
     assert grown < 400_000, f"{grown} KiB"
     for link in crowd:
         link.close()
+
+
+class Flood:
+    """Programs of another user's, where this one may become another, that attack for so long."""
+
+    def __init__(self, where, programs, connections, seconds, *kinds):
+        who = dict(user=65534, group=65534, extra_groups=[]) if os.geteuid() == 0 else {}
+        self.seconds, self.programs = seconds, []
+        for _ in range(programs):
+            with open(FLOOD) as script:  # they may have no way to where it lies
+                self.programs.append(subprocess.Popen([PYTHON, "-", "%s:%d" % where, str(connections), str(seconds), *kinds],
+                                                      stdin=script, stdout=subprocess.PIPE, cwd="/", **who))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for program in self.programs:
+            program.kill()
+            program.communicate()
+
+    def is_over(self):
+        return all(program.poll() is not None for program in self.programs)
+
+    def finish(self):
+        """What came of it: a dictionary for each."""
+        return [json.loads(program.communicate(timeout=self.seconds + 60)[0]) for program in self.programs]
+
+
+# How many connections of each of two programs, for so long, of a job with these options.
+FLOODS = [(800, 15, (), ())]
+if "HORA_LONG_TESTS" in os.environ:
+    FLOODS += [(8_192, 300, (), ()), (8_192, 120, ("--rendezvous-tls",), ("tls", "silent"))]
+
+
+@pytest.mark.parametrize("connections, seconds, options, kinds", FLOODS)
+def test_floods_of_strangers_neither_end_a_job_nor_cost_it_memory(horarun, shared, connections, seconds, options, kinds):
+    """With a short lease: the launcher's heartbeats do not wait behind strangers, however many ask however much."""
+    attacked = Attacked(horarun, shared, "--lease", "3s", *options, seconds=seconds + 120)
+    before = attacked.peak_kib()
+    with Flood(attacked.where, 2, connections, seconds, *kinds) as flood:
+        jobs.wait_until(lambda: flood.is_over() or attacked.job.process.poll() is not None, "the end of the attack", seconds + 60)
+        assert attacked.job.process.poll() is None, attacked.job.finish()
+        came = flood.finish()
+    grown = attacked.peak_kib() - before
+    lines = attacked.end()
+    print(came, lines, f"{grown} KiB more")
+    assert all(program["opened"] >= connections and program["sent_bytes"] > 0 for program in came), came
+    assert grown < 64 * 1024, f"{grown} KiB more, {came}"
