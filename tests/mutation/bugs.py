@@ -100,6 +100,7 @@ BUGS = [
 SECRETS, HOSTILE, TLS = "integration/security/test_secrets.py", "integration/security/test_hostile_host.py", "integration/security/test_tls.py"
 ACTIONS, END = "launcher/supervisor/supervisor_actions.cpp", "launcher/supervisor/supervisor_end.cpp"
 WIRE, CHANNEL, DESK = "launcher/elastic/horovod_wire.cpp", "collectives/python/hora/channel.py", "collectives/python/hora/launch.py"
+LOOP, OUT, COLLECTOR = "rendezvous/os/event_loop.cpp", "rendezvous/http/output_queue.cpp", "launcher/agent/stack_collector.cpp"
 REFUSALS, STREAMS, SERVER = "launcher/transports/ssh_refusals.cpp", "launcher/output/job_streams.cpp", "rendezvous/kv_server.cpp"
 
 BUGS += [(f"security: {name}", *rest) for name, *rest in [
@@ -122,14 +123,27 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a changed host key is taken", REFUSALS, "    case Response::kChanged:\n", "    case Response::kChanged:\n      return std::nullopt;\n", "integration/ssh/test_connect.py::test_changed_host_key"),
     ("an unknown host key is taken", REFUSALS, "if (target.checking != HostKeyChecking::kYes) return std::nullopt;", "return std::nullopt;", "integration/ssh/test_connect.py::test_unknown_host_key"),
     ("the rendezvous asks for no token", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "return true;", "integration/security/test_rendezvous.py::test_without_the_token_there_is_nothing_to_get"),
-    ("the token is asked for behind the body", CONN, "reply_to(*admission.refusal, keep_alive_ && !has_body);", "reply_to(*admission.refusal, keep_alive_);", "rendezvous_server_test"),
+    ("the token is asked for behind the body", CONN, "reply_to(*admission.refusal, keep_alive_ && !has_body && known_);", "reply_to(*admission.refusal, keep_alive_ && known_);", "rendezvous_server_test"),
     ("bodies of any length are kept", "rendezvous/kv_connection.cpp", "reader_.allow_body(admission.body_limit);", "reader_.allow_body(UINT64_MAX);", "rendezvous_server_test"),
-    ("who idles makes no room", SERVER, "std::vector<KvConnection*> leaving = oldest(idle);", "std::vector<KvConnection*> leaving;", "rendezvous_server_test"),
+    ("who idles makes no room", SERVER, "if (leaving.empty()) leaving = oldest(idle);", "", "rendezvous_server_test"),
     ("who drips a head makes no room", SERVER, "if (leaving.empty()) leaving = oldest(slow);", "", "rendezvous_server_test"),
     ("any certificate is the job's", "rendezvous/tls/module.cpp", "if (CRYPTO_memcmp(found, session->expected, kDigest) == 0) return 1;", "return 1;", TLS + "::test_another_certificate_is_refused_by_name"),
     ("a first message of TLS may be long", "rendezvous/tls/tls_stream.cpp", "kLargestHello = 4 * 1024;", "kLargestHello = 64 * 1024;", "rendezvous_tls_test"),
-    ("sessions of strangers have no limit", SERVER, "strangers_.size() > options_.max_unauthenticated", "false", "rendezvous_tls_test"),
+    ("strangers have no limit", SERVER, "strangers_.size() > options_.max_unauthenticated", "false", "rendezvous_tls_test"),
+    ("strangers may have all places", SERVER, "options_.max_connections / 2", "options_.max_connections", "rendezvous_server_test"),
+    ("strangers have the loop's time as agents have", SERVER, "os::EventLoop::Priority::kBackground", "os::EventLoop::Priority::kNormal", "rendezvous_server_test"),
+    ("a crowd in the background has a whole turn", LOOP, "kBackgroundBatch = 64", "kBackgroundBatch = 4096", "rendezvous_os_test"),
+    ("what is behind a crowd is not looked at", LOOP, "look = static_cast<std::size_t>(count) == background.size();", "look = false;", "rendezvous_os_test"),
+    ("timers are due before all was handled", LOOP, "normal.resize(normal_watches_ + 1);", "normal.resize(256);", "rendezvous_os_test"),
+    ("a connection has a whole turn", CONN, "kRequestsPerTurn = 16", "kRequestsPerTurn = 1 << 20", "rendezvous_server_test"),
+    ("a refused stranger goes on", CONN, "keep_alive_ && !has_body && known_", "keep_alive_ && !has_body", "rendezvous_server_test"),
+    ("a stranger asks many things in line", CONN, "keep_alive_ && (known_ || last_of_its_bytes)", "keep_alive_", "rendezvous_server_test"),
+    ("a stranger need not take his answers", CONN, "return stranger() ? has_output() :", "return", "rendezvous_server_test"),
+    ("what was sent is kept until all was", OUT, "  forget_sent();\n", "", "rendezvous_server_test"),
     ("the oldest stranger goes, wherever from", "rendezvous/unauthenticated_peers.cpp", "if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();", "", "rendezvous_tls_test rendezvous_server_test rendezvous_service_test"),
+    ("a flood keeps rank 0 at its door", DOOR, "i < kAcceptsPerTurn", "true", "collectives_test"),
+    ("a flood keeps an agent at its collector", COLLECTOR, "i < kAcceptsPerTurn", "true", "agent_stack_collector_test"),
+    ("a talker keeps an agent at its collector", COLLECTOR, "i < kReadsPerTurn", "true", "agent_stack_collector_test"),
     ("rank 0's door has no limit", DOOR, "if (candidates_.size() >= static_cast<std::size_t>(self_.size) + kMaxUnauthenticated)\n        turn_one_away();", "", "collectives_test"),
     ("a pickle may be nested without end", WIRE, "kDeepest = 16;", "kDeepest = 1u << 30;", "elastic_test"),
     ("a pickle may cost what it likes", WIRE, "return spent_ <= kMostWork;", "return true;", "elastic_test"),

@@ -527,10 +527,11 @@ TEST_CASE("strangers make room for one another, whatever they do, and leave half
 }
 
 TEST_CASE("those who send many requests in line keep neither the owner nor each other waiting") {
-  constexpr std::size_t kClients = 100;
+  constexpr std::size_t kClients = 200;
   constexpr std::size_t kRequests = 2'000;
   // Connections that write and that are new, and requests of each.
   constexpr std::size_t kMostInATurn = (64 + 64) * 16;
+  os::raise_file_limit();
   RunningServer server;
   RawClient first(server.where());
   first.send(request("GET", "/s/k"));
