@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -205,4 +206,30 @@ TEST_CASE("a job that starts while the cache is cleaned has its bundle, or is to
     CHECK(agent.output[{0, 1}] == "tool runs\n");
   }
   CHECK(names_in(cache.path) == std::vector<std::string>{cache.bundle.header.hash});
+}
+
+// The same, closer: what was there behind the mark is there behind the cleaning.
+TEST_CASE("who looks behind his mark has what he saw") {
+  const Cache cache;
+  int seen = 0;
+  for (int round = 0; round < 2'000; ++round) {
+    fs::create_directories(cache.entry);
+    const auto here = CacheDirectory::open(cache.path);
+    REQUIRE(here);
+    std::atomic<bool> go{false};
+    std::thread cleaner([&] {
+      while (!go) std::this_thread::yield();
+      (void)clean_cache(cache.path);
+    });
+    go = true;
+    for (int wait = 0; wait < round % 50 * 20; ++wait) (void)go.load();
+    const auto mark = UseMark::make(*here, "", cache.bundle.header.hash,
+                                    [](const std::string&) -> hora::Status { return hora::Ok{}; });
+    const bool is_there = mark && fs::exists(cache.entry);
+    cleaner.join();
+    if (!is_there) continue;
+    ++seen;
+    REQUIRE(fs::exists(cache.entry));
+  }
+  CHECK(seen > 0);
 }
