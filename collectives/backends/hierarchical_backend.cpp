@@ -13,7 +13,7 @@ namespace hora::collectives {
 
 namespace {
 
-// Up to here parts would be so small that cutting costs more than sending all once.
+// Below this size the parts would be so small that cutting costs more than sending everything once.
 constexpr std::int64_t kSmallBytes = 16 * 1024;
 
 class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
@@ -32,6 +32,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
              : step.operation == HORA_ALLGATHER ? allgather(step, error)
                                                 : error.set("no such operation");
     } catch (...) {
+      // The exception has skipped the waits: end the transfers before their memory goes.
       if (between_) between_->give_up();
       throw;
     }
@@ -48,7 +49,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
  private:
   int local_size() const { return static_cast<int>(plan_.local.size()); }
 
-  // Within the host. A rank that is alone there has nothing to do but what `alone` does.
+  // Runs a step within the host. A rank that is alone there only does what `alone` does.
   template <typename Alone>
   bool within(Step step, const Piece& piece, ErrorText& error, const Alone& alone) {
     if (local_ == nullptr) {
@@ -59,11 +60,12 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     step.piece_count = 1;
     std::uint64_t ticket = 0;
     Progress progress = local_->execute(step, &ticket, error);
+    // The step between the hosts needs the result, so this waits for the local backend.
     while (progress == Progress::kPending) progress = local_->poll(ticket, error);
     return progress == Progress::kDone;
   }
 
-  // Elements that each local rank drives between the hosts.
+  // How many elements each local rank drives between the hosts; 0 for a rank that is no driver.
   std::vector<std::int64_t> parts_of(std::int64_t count) const {
     std::vector<std::int64_t> parts = even_rows(count, plan_.drivers);
     parts.resize(plan_.local.size(), 0);
@@ -79,6 +81,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
   }
 
   bool allreduce_one(const Step& step, const Piece& piece, std::int64_t width, ErrorText& error) {
+    // All ranks of the set agree on the count, so all of them skip the step.
     if (piece.count == 0) return true;
     if (piece.count * width <= kSmallBytes) return allreduce_small(step, piece, width, error);
     const auto dtype = static_cast<hora_dtype>(step.dtype);
@@ -87,6 +90,8 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     part_.resize(static_cast<std::size_t>(mine * width));
     Step reduce = step;
     reduce.operation = HORA_REDUCESCATTER;
+    // The local step applies the prescale; the rest of the scaling must come after the reduction
+    // between the hosts.
     reduce.postscale = 1;
     reduce.divisor = 1;
     reduce.receive_counts = parts.data();
@@ -120,6 +125,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     });
     noted(step);
     if (!reduced) return false;
+    // One rank per host talks to the others: local index 0 is always a driver.
     const bool first = plan_.local_index == 0;
     if (first && !reduce_between(step, piece.output, piece.count, error)) return false;
     Step spread = unscaled(step, HORA_BROADCAST);
@@ -130,7 +136,8 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return told;
   }
 
-  // What is left of the scaling is done here, each element by one rank of the host.
+  // Reduces between the hosts. The remaining scaling happens here, each element on one rank per
+  // host.
   bool reduce_between(const Step& step, void* data, std::int64_t count, ErrorText& error) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
     if (!plan_.driving) return true;
@@ -151,7 +158,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return plain;
   }
 
-  // In bytes from here on: how elements are cut does not matter.
+  // Works in bytes, since cutting between elements does no harm to a copy.
   bool allgather(const Step& step, ErrorText& error) {
     const auto width = static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
     const Piece& piece = step.pieces[0];
@@ -184,7 +191,9 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return good && gather_between(step, output, block, error);
   }
 
-  // Each driver brings its part of every host's block, and all exchange what they have brought.
+  // Each driver brings its part of every host's block: first the drivers exchange between the
+  // hosts, then the ranks of a host exchange what their drivers hold, and each rank puts it into
+  // place. `packed` is ordered by driver, then host.
   template <typename Block>
   bool gather_between(const Step& step, char* output, const Block& block, ErrorText& error) {
     const auto part = [&](int host, int driver) {
@@ -193,6 +202,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
       const auto before = std::accumulate(sizes.begin(), sizes.begin() + driver, INT64_C(0));
       return std::pair(begin + before, sizes[static_cast<std::size_t>(driver)]);
     };
+    // How many bytes each local rank holds after the exchange between the hosts.
     std::vector<std::int64_t> brought(plan_.local.size(), 0);
     std::int64_t total = 0;
     for (int driver = 0; driver < plan_.drivers; ++driver) {
@@ -201,6 +211,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
       }
       total += brought[static_cast<std::size_t>(driver)];
     }
+    // A rank that is no driver has brought 0 and still takes part in the local allgather.
     part_.resize(static_cast<std::size_t>(brought[static_cast<std::size_t>(plan_.local_index)]));
     char* const packed = packed_.room(total);
     if (plan_.driving) {
@@ -226,6 +237,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
                              [&] { copy_unless_same(packed, part_.data(), own); });
     noted(step);
     if (!good) return false;
+    // Unpack the other hosts' blocks; this host's block is in place already.
     const char* from = packed;
     for (int driver = 0; driver < plan_.drivers; ++driver) {
       for (int host = 0; host < plan_.hosts(); ++host) {
@@ -247,7 +259,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
   Hierarchy plan_;
   Backend* local_;
   PeerLinks& links_;
-  std::optional<PointToPoint> between_;  // of a driver
+  std::optional<PointToPoint> between_;  // drivers only
   std::vector<char> part_;
   FusionBuffer packed_;
 };

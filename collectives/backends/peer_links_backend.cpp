@@ -1,3 +1,5 @@
+// The algorithms work in place on one stretch of memory: each operation first puts its input where
+// its output belongs, or packs several tensors, and scales before and after.
 #include "collectives/backends/peer_links_backend.h"
 
 #include <numeric>
@@ -23,12 +25,14 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
     try {
       return run_operation(*this, step, error);
     } catch (...) {
+      // The exception has skipped the waits: end the transfers before their memory goes.
       algorithms_.give_up();
       throw;
     }
   }
 
   bool allreduce(const Step& step, ErrorText& error) {
+    // A single tensor is reduced where it lies, which saves the packing.
     if (step.piece_count == 1) {
       const Piece& piece = step.pieces[0];
       copy_unless_same(piece.output, piece.input, piece.count * width(step));
@@ -43,6 +47,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool allgather(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     std::vector<std::int64_t> bytes = in_bytes(step.receive_counts, step);
+    // The algorithm expects this rank's rows in their place in the output.
     const std::int64_t before = std::accumulate(bytes.begin(), bytes.begin() + index(), INT64_C(0));
     copy_unless_same(static_cast<char*>(piece.output) + before, piece.input,
                      piece.count * width(step));
@@ -66,6 +71,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool reducescatter(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     const auto dtype = static_cast<hora_dtype>(step.dtype);
+    // The reduction overwrites its memory, and the caller's input must stay as it is.
     char* const all = buffer_.room(piece.count * width(step));
     copy_unless_same(all, piece.input, piece.count * width(step));
     apply_scale(all, piece.count, dtype, step.prescale, 1);
@@ -88,7 +94,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
     return static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
   }
 
-  // Its output, in place.
+  // Reduces the piece's output in place, with the scaling around it.
   bool reduce(const Piece& piece, const Step& step, ErrorText& error) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
     apply_scale(piece.output, piece.count, dtype, step.prescale, 1);

@@ -20,7 +20,7 @@ class SelfBackend final : public BlockingBackend<SelfBackend> {
  private:
   static void run(const Step& step, const Piece& piece) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
-    // An alltoall may send fewer rows than it has.
+    // An alltoall may send fewer rows than its input has.
     const std::int64_t count =
         step.operation == HORA_ALLTOALL ? step.receive_counts[0] : piece.count;
     copy_unless_same(piece.output, piece.input,

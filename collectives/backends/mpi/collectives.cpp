@@ -1,3 +1,6 @@
+// MPI 3 takes counts and offsets as int. Long operations are cut into parts; where the offsets of a
+// vector operation do not fit, a loop of simpler operations replaces it. All ranks have to choose
+// the same way.
 #include "collectives/backends/mpi/collectives.h"
 
 #include <algorithm>
@@ -8,7 +11,7 @@ namespace hora::collectives::mpi {
 
 namespace {
 
-// The most elements of one MPI call.
+// The most elements of one MPI call: a power of two below INT_MAX, so that parts stay aligned.
 constexpr std::int64_t kMostElements = INT64_C(1) << 30;
 
 std::int64_t bytes_of(MPI_Datatype type) {
@@ -35,6 +38,7 @@ bool in_parts(std::int64_t count, Part&& part) {
 
 Collectives::~Collectives() {
   int finalized = 0;
+  // MPI_Comm_free() is collective: it would wait for ranks that are gone.
   if (aborted_ || is_given_up() || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
     return;
   MPI_Comm_free(&communicator_);
@@ -88,6 +92,7 @@ bool Collectives::allgather(const void* input, void* output, const std::int64_t*
         layout.counts.data(), layout.offsets.data(), type, communicator_, &request);
     return finish(code, request, "MPI_Iallgatherv", error);
   }
+  // The counts are the same on all ranks, so all come here: one broadcast per rank.
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
     void* const place = at(output, offset * width);
@@ -105,7 +110,7 @@ bool Collectives::alltoall(const void* input, const std::int64_t* send_counts, v
                            ErrorText& error) {
   Layout send;
   Layout receive;
-  // The ranks must go the same way, and no rank knows all counts.
+  // The ranks have to choose the same way, and no rank knows all counts: agree on the minimum.
   int fits = lay_out(send_counts, send) && lay_out(receive_counts, receive) ? 1 : 0;
   if (!allreduce(&fits, &fits, 1, MPI_INT, MPI_MIN, error)) return false;
   if (fits == 0) {
@@ -128,6 +133,7 @@ bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* se
   std::int64_t receive_to = 0;
   bool good = true;
   for (int peer = 0; peer < size_ && good; ++peer) {
+    // Messages of one pair arrive in the order of their posts, so one tag serves all parts.
     good = in_parts(receive_counts[peer], [&](std::int64_t done, int part) {
       return check(MPI_Irecv(at(output, (receive_to + done) * width), part, type, peer, kTag,
                              communicator_, &requests.emplace_back(MPI_REQUEST_NULL)),
@@ -141,6 +147,7 @@ bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* se
     send_from += send_counts[peer];
     receive_to += receive_counts[peer];
   }
+  // All requests are under way at once; the order of the waits does not matter.
   for (MPI_Request& request : requests) {
     good = good && wait(request, aborted_, Deadline::max(), "MPI_Isend and MPI_Irecv", error);
   }
@@ -157,6 +164,7 @@ bool Collectives::reduce_scatter(const void* input, void* output, const std::int
         MPI_Ireduce_scatter(input, output, layout.counts.data(), type, op, communicator_, &request);
     return finish(code, request, "MPI_Ireduce_scatter", error);
   }
+  // The offsets do not fit: one reduction per rank, in the order of the ranks.
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
     const bool good = in_parts(counts[root], [&](std::int64_t from, int part) {

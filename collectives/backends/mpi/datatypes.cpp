@@ -15,9 +15,10 @@ struct Made {
   MPI_Op half[kReductions] = {MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL};
   MPI_Op bfloat[kReductions] = {MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL};
 };
-Made made;  // lives as long as MPI does
+Made made;  // never freed: lives as long as MPI does
 
-// MPI gives a reduction no context, hence one function for each.
+// MPI passes a reduction no context, hence one function per dtype and operator. MPI combines given
+// op kept into kept; the argument order keeps the kernels' operand order.
 template <hora_dtype dtype, hora_reduce_op op>
 void reduce(void* given, void* kept, int* count, MPI_Datatype*) {
   reduce_function(dtype, op)(kept, given, kept, *count);
@@ -29,6 +30,7 @@ bool make_operators(MPI_Op (&operators)[kReductions], ErrorText& error) {
       reduce<dtype, HORA_SUM>, reduce<dtype, HORA_MIN>, reduce<dtype, HORA_MAX>,
       reduce<dtype, HORA_PRODUCT>};
   for (int i = 0; i < kReductions; ++i) {
+    // 1: commutative, which lets MPI choose the order.
     if (!check(MPI_Op_create(functions[i], 1, &operators[i]), "MPI_Op_create", error)) return false;
   }
   return true;
@@ -94,6 +96,7 @@ MPI_Op operator_of(hora_dtype dtype, hora_reduce_op op) {
   if (index < 0) return MPI_OP_NULL;
   if (dtype == HORA_FLOAT16) return made.half[index];
   if (dtype == HORA_BFLOAT16) return made.bfloat[index];
+  // A bool is a byte of 0 or 1: the sum is "or", the product "and", as in the kernels.
   if (dtype == HORA_BOOL) return op == HORA_MIN || op == HORA_PRODUCT ? MPI_BAND : MPI_BOR;
   constexpr int kCount = kReductions;
   const MPI_Op operators[kCount] = {MPI_SUM, MPI_MIN, MPI_MAX, MPI_PROD};

@@ -16,6 +16,7 @@ const char* launcher_variable() noexcept {
 }
 
 bool library_in_process() noexcept {
+  // Looks through the loaded libraries by name, which works without the headers or symbols of MPI.
   return ::dl_iterate_phdr(
              [](dl_phdr_info* info, std::size_t, void*) {
                const char* const name = std::strrchr(info->dlpi_name, '/');

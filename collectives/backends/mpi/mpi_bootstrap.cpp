@@ -16,7 +16,7 @@ Deadline deadline_after(std::int64_t timeout_ms) {
   return std::chrono::steady_clock::now() + milliseconds(timeout_ms);
 }
 
-// Nobody can break off a meeting but its deadline.
+// Only its deadline can end a bootstrap.
 const std::atomic<bool> kNever{false};
 
 bool is_launched_by_mpi(ErrorText& text) noexcept { return is_launched(text); }
@@ -41,6 +41,7 @@ bool find_place(LauncherPlace& place, ErrorText& error) {
       !check(MPI_Comm_size(world(), &place.size), "MPI_Comm_size", error)) {
     return false;
   }
+  // A library that does not understand its launcher starts as a world of one.
   if (launched_size() > 1 && place.size == 1) {
     return error.set(
         "the launcher started %d processes, but %s, to which Hora is linked, sees one: "
@@ -48,10 +49,13 @@ bool find_place(LauncherPlace& place, ErrorText& error) {
         launched_size(), library_name());
   }
   MPI_Comm host = MPI_COMM_NULL;
+  // The key, the rank, keeps the order of the ranks within the host.
   if (!check(MPI_Comm_split_type(world(), MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host),
              "MPI_Comm_split_type", error)) {
     return false;
   }
+  // The first rank of a host names the host: find_cross_place() needs these and the local ranks of
+  // all.
   int first = place.rank;
   const bool good = check(MPI_Comm_rank(host, &place.local_rank), "MPI_Comm_rank", error) &&
                     check(MPI_Comm_size(host, &place.local_size), "MPI_Comm_size", error) &&

@@ -13,8 +13,8 @@ constexpr std::int32_t kNone = -1;
 std::atomic<std::int32_t> last_device{kNone};
 std::atomic<std::int32_t> place_on_host{0};
 
-// The device's primary context, current in this thread. It stays retained: the process's framework
-// and the backend use it, too.
+// Makes the device's primary context current in this thread while it lives. The context stays
+// retained, because the process's framework and the backend use it, too.
 class OnDevice {
  public:
   OnDevice(const Cuda& cuda, std::int32_t device) : cuda_(cuda) {
@@ -46,6 +46,7 @@ void expect_place(std::int32_t local_rank) noexcept { place_on_host = local_rank
 
 std::int32_t own_device() noexcept {
   if (const std::int32_t used = last_device; used != kNone) return used;
+  // Round robin over the devices of the host when no tensor has shown the device yet.
   ErrorText why_not;
   const Cuda* const driver = cuda(why_not);
   int count = 0;

@@ -6,7 +6,8 @@
 #include "collectives/backends/nccl/pack_kernels.h"
 #include "collectives/types.h"
 
-// The kernels as nvcc made them, for every GPU that they were built for.
+// The kernels as nvcc compiled them (a fat binary for several GPU generations). The assembler
+// embeds them, so that the module has no file to find at run time.
 __asm__(
     ".section .rodata\n"
     ".balign 64\n"
@@ -21,10 +22,10 @@ namespace hora::collectives::nccl {
 
 namespace {
 
-// By hora_dtype; a bool is a byte.
+// Indexed by hora_dtype; a bool is a byte.
 constexpr const char* kSuffixes[kDtypeCount] = {"u8",  "i8",  "u16", "i16", "i32", "i64",
                                                 "f16", "f32", "f64", "u8",  "bf16"};
-constexpr unsigned kMostBlocks = 64;  // of one copy
+constexpr unsigned kMostBlocks = 64;  // per copy; the kernel's loop does the rest
 
 }  // namespace
 
@@ -64,7 +65,8 @@ bool Gpu::prepare(int streams, ErrorText& error) {
   }
   for (int i = 0; i < streams; ++i) {
     lanes_.emplace_back();
-    // Not behind the framework's default stream, and before its other work where the GPU can.
+    // Non-blocking: independent of the framework's default stream. Priority -1: ahead of its other
+    // work where the GPU supports that.
     if (!check(cuda_,
                cuda_.cuStreamCreateWithPriority(&lanes_.back().stream, CU_STREAM_NON_BLOCKING, -1),
                "cuStreamCreateWithPriority", error)) {
@@ -104,7 +106,7 @@ bool Gpu::wait_for(int which, CUstream producer, ErrorText& error) {
   const bool good =
       check(cuda_, cuda_.cuEventRecord(event, producer), "cuEventRecord", error) &&
       check(cuda_, cuda_.cuStreamWaitEvent(stream(which), event, 0), "cuStreamWaitEvent", error);
-  recycle(event);  // a later record does not touch a wait that was given already
+  recycle(event);  // recording it again later does not affect this wait
   return good;
 }
 
@@ -112,6 +114,7 @@ void* Gpu::buffer(int which, std::size_t bytes, ErrorText& error) {
   Lane& lane = lanes_[static_cast<std::size_t>(which)];
   if (lane.capacity < bytes) {
     if (lane.buffer != 0) {
+      // Work under way may still use the old buffer.
       if (!check(cuda_, cuda_.cuStreamSynchronize(lane.stream), "cuStreamSynchronize", error)) {
         return nullptr;
       }
@@ -143,6 +146,7 @@ bool Gpu::copy(int which, hora_dtype dtype, const std::vector<Copy>& copies, dou
     }
     if (longest == 0) continue;
     void* arguments[] = {&table, &factor, &divisor};
+    // All copies of a launch get as many blocks as the longest one needs.
     const std::int64_t wanted = (longest + kThreadsPerBlock - 1) / kThreadsPerBlock;
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(wanted, kMostBlocks));
     if (!check(cuda_,

@@ -9,7 +9,7 @@ namespace hora::collectives::nccl {
 
 namespace {
 
-// The oldest NCCL whose communicators can be made and broken off without blocking.
+// The oldest NCCL whose communicators can be created and aborted without blocking.
 constexpr int kOldestNccl = 21400;
 
 template <typename Function>
@@ -18,7 +18,7 @@ bool find(void* library, const char* name, Function& function, ErrorText& why_no
   return function != nullptr || why_not.set("%s", dlerror());
 }
 
-// A table of one library, made on the first question.
+// The function table of one library, filled on first use. A failure is remembered, too.
 template <typename Table>
 struct Loaded {
   std::once_flag once;
@@ -42,6 +42,8 @@ bool load_cuda(Cuda& table, ErrorText& why_not) {
 }
 
 bool load_nccl(Nccl& table, ErrorText& why_not) {
+  // RTLD_NOLOAD first: the framework's NCCL may lie where the loader would not look, and a process
+  // should have one only.
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return why_not.set("%s", dlerror());
@@ -103,6 +105,7 @@ bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t c
            ErrorText& error) {
   if (result == ncclSuccess || result == ncclInProgress) return true;
   const char* const detail = nccl.ncclGetLastError(communicator);
+  // ncclRemoteError means that another rank failed first.
   error.own = result != ncclRemoteError;
   return error.set("%s: %s%s%s", call, nccl.ncclGetErrorString(result),
                    detail == nullptr || *detail == '\0' ? "" : ": ",

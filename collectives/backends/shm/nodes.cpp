@@ -1,3 +1,4 @@
+// Uses the system calls and /sys instead of libnuma, which a host need not have.
 #include "collectives/backends/shm/nodes.h"
 
 #include <dirent.h>
@@ -19,11 +20,12 @@ namespace hora::collectives::shm {
 
 namespace {
 
-// Of linux/mempolicy.h, which comes with libnuma or not at all.
+// Constants of linux/mempolicy.h, a header that only comes with libnuma.
 constexpr int kPreferred = 1;
 constexpr unsigned kMovePages = 1 << 1;
 constexpr int kWordBits = 8 * sizeof(unsigned long);
 constexpr int kMostNodes = 1024;
+// More than any host has today; sched_getaffinity() fails with a mask shorter than the kernel's.
 constexpr int kMostCpus = 8192;
 
 bool take_number(std::string_view& text, int& number) {
@@ -67,7 +69,7 @@ bool contains(const std::vector<int>& list, int item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
-// The different ones, in the order of their first rank.
+// The distinct nodes, in the order of their first rank.
 std::vector<int> distinct(const std::vector<int>& nodes) {
   std::vector<int> found;
   for (const int node : nodes) {
@@ -84,7 +86,8 @@ std::vector<int> ranks_on(const std::vector<int>& nodes, int node) {
   return ranks;
 }
 
-// The kernel moves pages that this process has in its page table; a look brings them there.
+// The kernel only moves pages that are in this process's page table; reading a byte brings one
+// there.
 void look_at_pages(const volatile char* begin, std::size_t bytes, std::size_t page) {
   for (std::size_t at = 0; at < bytes; at += page) static_cast<void>(begin[at]);
 }
@@ -120,6 +123,8 @@ std::vector<int> turning_order(const std::vector<int>& nodes, int index) {
     return static_cast<std::size_t>(std::find(list.begin(), list.end(), item) - list.begin());
   };
   const std::size_t first_node = place_in(all, own);
+  // A rank starts with its own place on each node, which spreads the ranks of one node over
+  // another.
   const std::size_t place = place_in(ranks_on(nodes, own), index);
   std::vector<int> order;
   for (std::size_t step = 0; step < all.size(); ++step) {
@@ -153,20 +158,24 @@ std::string name_nodes(const std::vector<int>& nodes, const std::int32_t* number
 
 int own_node() {
   const std::vector<NodeCpus> nodes = nodes_of_this_machine();
+  // With one node the affinity does not matter.
   return nodes.size() == 1 ? nodes.front().node : node_of(usable_cpus(), nodes);
 }
 
 bool place_on_node(void* memory, std::size_t bytes, int node, bool filled) {
+  // For the early return: the caller reports errno.
   errno = EINVAL;
   if (node < 0 || node >= kMostNodes - 1) return false;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  // Only whole pages: those at the edges also belong to a neighbour.
   const std::uintptr_t begin = (address + page - 1) / page * page;
   const std::uintptr_t end = (address + bytes) / page * page;
   if (begin >= end) return true;
   if (filled) look_at_pages(reinterpret_cast<char*>(begin), end - begin, page);
   unsigned long mask[kMostNodes / kWordBits] = {};
   mask[node / kWordBits] |= 1UL << (node % kWordBits);
+  // "Preferred" falls back to other nodes when this one is full; a strict policy would fail.
   return ::syscall(SYS_mbind, begin, end - begin, kPreferred, mask, kMostNodes, kMovePages) == 0;
 }
 

@@ -20,9 +20,10 @@ std::uint64_t inode_of(const std::string& path) {
   return ::stat(path.c_str(), &found) == 0 ? found.st_ino : 0;
 }
 
+// 0 stands for "unknown", which proves nothing.
 bool differ(std::uint64_t a, std::uint64_t b) { return a != 0 && b != 0 && a != b; }
 
-// As far as another process can see.
+// What /proc shows of another process; it does not show whether it is dumpable.
 Standing standing_of(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   Standing standing;
@@ -33,7 +34,8 @@ Standing standing_of(pid_t pid) {
   return standing;
 }
 
-// The kernel looks at who asks before it looks at the address.
+// Returns 0 or errno. The kernel checks the permission before it looks at the address, so any
+// address serves for the question.
 int error_reading(pid_t pid, const void* address) {
   char byte = 0;
   const iovec local{&byte, 1};
@@ -55,6 +57,8 @@ Standing own_standing() {
 std::string explain(const RefusedRead& refused) {
   const Standing& reader = refused.reader;
   const Standing& target = refused.target;
+  // From the most general obstacle to the most specific: what stops a process from reading itself
+  // stops it from reading others, and so on.
   if (refused.error_at_self == ENOSYS) {
     return "process_vm_readv is missing: the kernel was built without CONFIG_CROSS_MEMORY_ATTACH, "
            "or "
@@ -107,7 +111,8 @@ std::string obstacle_here() {
   refused.ptrace_scope = ptrace_scope();
   refused.reader = own_standing();
   if (refused.error_at_self != 0) return explain(refused);
-  // A parent is to its child what one rank is to another, unless it is somebody else's.
+  // A child's access to its parent follows the same rules as one rank's to another, unless the
+  // parent belongs to another user.
   const pid_t parent = ::getppid();
   refused.target = standing_of(parent);
   if (parent <= 1 || refused.target.user != refused.reader.user) return {};

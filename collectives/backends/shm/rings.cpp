@@ -15,6 +15,7 @@ namespace hora::collectives::shm {
 
 namespace {
 
+// Adapts the exchange of the border (plain data) to the Allgather that a Segment needs.
 Result<std::vector<std::string>> meet_in(const GroupContext& group, const std::string& mine) {
   const void* const* received = nullptr;
   const std::size_t* lengths = nullptr;
@@ -32,6 +33,7 @@ Result<std::vector<std::string>> meet_in(const GroupContext& group, const std::s
 }  // namespace
 
 bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& error) {
+  // The budget for all rings together, at least 1 MiB. plan_layout() takes no more than it can use.
   std::int64_t budget = 64 << 20;
   if (const char* text = group.services->setting("HORA_SHM_BYTES")) {
     budget = std::max<std::int64_t>(std::atoll(text), 1 << 20);
@@ -52,14 +54,14 @@ bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& 
   return true;
 }
 
-// In the slot that the second meeting will use: nobody comes there before all have looked.
+// Uses the slot of the second meeting: no rank comes there before all have looked.
 void Rings::tell_node(int node) {
   const std::int32_t told = node;
   std::memcpy(layout_.small_slot(base_address_, index_, 0), &told, sizeof told);
 }
 
-// A rank writes its own area, and each byte there is read by one other rank or by all: so it lies
-// where its owner computes.
+// A rank writes its own area, and one other rank or all of them read each byte there. So the area
+// belongs on its owner's node.
 void Rings::look_at_nodes(const GroupContext& group) {
   std::vector<int> nodes;
   for (int rank = 0; rank < size(); ++rank) {
