@@ -1,10 +1,14 @@
+// A request: action (varint), field bits (one byte), process set (varint), dtype and reduction (a
+// byte each), name, shape, then the fields that the bits announce. A response: status (one byte),
+// an error text unless it is OK, the agreed request, the numbers, the joined ranks. wire.h defines
+// the primitives.
 #include "collectives/negotiation/codec.h"
 
 namespace hora::collectives {
 
 namespace {
 
-// Most requests leave most fields at their defaults; one byte says which ones do not.
+// Most requests leave most fields at their defaults; one byte says which fields follow.
 enum FieldBit : std::uint8_t {
   kHasScale = 1,
   kHasRoot = 2,
@@ -25,6 +29,7 @@ std::uint8_t field_bits(const Request& request) {
   return bits;
 }
 
+// The operations of hora.h and those of the runtime are two separate ranges.
 bool is_action(std::uint64_t value) {
   return is_operation(static_cast<std::int32_t>(value)) ||
          (value >= static_cast<std::uint64_t>(Action::kAddProcessSet) &&
@@ -91,9 +96,11 @@ void encode_request(WireWriter& out, const Request& request) {
 bool decode_request(WireReader& in, Request& request) {
   const std::uint64_t action = in.varint();
   const std::uint8_t bits = in.u8();
+  // Read all fields before the checks: after a malformed one the reader returns zeros.
   request.process_set = static_cast<std::int32_t>(in.varint());
   const std::uint8_t dtype = in.u8();
   const std::uint8_t reduce_op = in.u8();
+  // The bound keeps the narrowing in is_action() from turning a huge value into a valid one.
   if (!in.ok() || action > 1000 || !is_action(action) || !is_dtype(dtype) ||
       !is_reduce_op(reduce_op)) {
     return false;
@@ -125,6 +132,7 @@ void encode_response(WireWriter& out, const Response& response, int receiver) {
   if (response.all_splits.empty()) {
     out.integers(response.numbers);
   } else {
+    // The matrix is square, with one row per sender. Each receiver only needs its own column.
     std::size_t size = 1;
     while (size * size < response.all_splits.size()) ++size;
     out.varint(size);

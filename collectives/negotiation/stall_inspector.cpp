@@ -10,6 +10,7 @@ namespace {
 
 using std::chrono::seconds;
 
+// A stalled rank usually misses dozens of tensors; the first ones are enough to find the place.
 constexpr std::size_t kNamesShown = 6;
 
 std::string whole_seconds(std::chrono::steady_clock::duration time) {
@@ -35,11 +36,13 @@ std::string StallInspector::complaint() const {
 StallInspector::Report StallInspector::check(const Coordinator& coordinator, TimePoint now) {
   Report report;
   if (!options_.enabled) return report;
+  // The next check is due when the next entry reaches a limit; the warnings repeat at most this
+  // often.
   next_check_ = now + options_.warning;
   std::vector<Waiting> stalled;
   bool fatal = false;
   for (Waiting& each : coordinator.waiting()) {
-    if (each.missing.empty()) continue;  // complete, and waiting for the others of its group
+    if (each.missing.empty()) continue;  // complete: it waits for the other members of its group
     const bool overdue = options_.shutdown.count() > 0 && now - each.since >= options_.shutdown;
     if (now - each.since < options_.warning) {
       next_check_ = std::min(next_check_, each.since + options_.warning);
@@ -70,7 +73,7 @@ StallInspector::Report StallInspector::check(const Coordinator& coordinator, Tim
   return report;
 }
 
-// By missing rank: what it is waited for with, oldest first, and what it did last.
+// For each missing rank: what the others wait for, oldest first, and what it did last.
 std::string StallInspector::list_missing(const Coordinator& coordinator,
                                          const std::vector<Waiting>& waiting, TimePoint now) const {
   std::map<std::int32_t, std::vector<const Waiting*>> by_rank;
