@@ -7,7 +7,7 @@ namespace hora::rendezvous {
 
 namespace {
 
-// Values by rank, as far as they are there.
+// The values by rank, as far as they exist.
 std::vector<std::optional<std::string>> by_rank(KvEntries&& entries, int size) {
   std::vector<std::optional<std::string>> values(static_cast<std::size_t>(size));
   for (auto& [name, value] : entries) {
@@ -33,9 +33,10 @@ std::string name_missing(const std::vector<std::optional<std::string>>& values) 
   return (missing == 1 ? "rank " : "ranks ") + text;
 }
 
-// Long enough for one request after the deadline, to find out who is missing.
+// Time for one more request after the deadline, to find out who is missing.
 constexpr std::chrono::seconds kPostMortem{2};
 
+// Replaces a time-out by the names of the missing ranks, if the store still answers.
 Error explain(Store& store, std::string_view place, int size, Error error) {
   if (error.code != ErrorCode::kTimedOut) return error;
   auto present = store.gather(place, 0, Clock::now() + kPostMortem);
@@ -58,6 +59,7 @@ Result<std::vector<std::string>> exchange(Store& store, std::string_view place, 
   if (auto status = store.set(key, value, deadline); !status) {
     return std::move(status).error().with_context(what);
   }
+  // Every process sets its value before it waits, so none waits for itself.
   auto entries = store.gather(place, static_cast<std::size_t>(size), deadline);
   if (!entries) {
     return explain(store, place, size, std::move(entries).error()).with_context(what);

@@ -15,13 +15,14 @@ namespace {
 
 using http::Method;
 
-// A parked wait ends at the server before the client gives up on it.
+// The server ends a parked wait before the client gives up on it.
 constexpr std::chrono::milliseconds kWaitSlack{500};
-// One parked wait lasts at most so long; then the question is asked again.
+// The longest parked wait; after it the client asks again.
 constexpr std::chrono::milliseconds kLongestWait{60'000};
 
 std::string wait_parameter(Deadline deadline) {
   auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  // A negative rest is possible when the deadline has just passed.
   left = std::clamp(left, std::chrono::milliseconds(0), kLongestWait);
   std::string text = std::to_string(left.count() % 1000);
   text.insert(0, 3 - text.size(), '0');
@@ -60,7 +61,7 @@ HttpStore::HttpStore(HttpStoreOptions options)
                .port = options_.port,
                .bearer_token = options_.token,
                .make_stream = options_.make_stream}),
-      // Only to keep many clients from asking in step.
+      // A cheap seed is enough: it only keeps many clients from retrying in step.
       jitter_(static_cast<unsigned>(::getpid()) ^
               static_cast<unsigned>(Clock::now().time_since_epoch().count())) {}
 
@@ -107,6 +108,7 @@ Result<http::Response> HttpStore::send(Method method, const std::string& target,
       server_ = ours ? ServerKind::kHora : ServerKind::kPlain;
       return response;
     }
+    // Every method of the protocol can be repeated without harm.
     if (response.error().code != ErrorCode::kUnavailable || !pause(round, last_try)) {
       return std::move(response).error().with_context("rendezvous");
     }
@@ -124,7 +126,7 @@ Result<std::string> HttpStore::send_expecting(Method method, const std::string& 
 
 Status HttpStore::ask_what_server(Deadline deadline) {
   if (server_ != ServerKind::kUnknown) return Ok{};
-  // Whatever the answer's status is, its Server field tells.
+  // The answer's Server field tells, whatever its status.
   auto response = send(Method::kGet, "/healthz", {}, deadline);
   if (!response) return std::move(response).error();
   return Ok{};
@@ -133,6 +135,7 @@ Status HttpStore::ask_what_server(Deadline deadline) {
 Result<std::string> HttpStore::ask_until_there(const std::string& target, const std::string& what,
                                                Deadline deadline) {
   for (int round = 0;; ++round) {
+    // The first request of an unknown server asks plainly; its answer decides about the next one.
     const bool waits = server_ == ServerKind::kHora;
     const char separator = target.find('?') == std::string::npos ? '?' : '&';
     auto response = waits ? send(Method::kGet, target + separator + wait_parameter(deadline), {},
@@ -144,9 +147,11 @@ Result<std::string> HttpStore::ask_until_there(const std::string& target, const 
     }
     const int status = response->head.status;
     if (status == 200) return std::move(response->body);
-    // 503: the server parks no more waits; asking again is what is left.
+    // 503: the server parks no more waits, so poll.
     if (status != 404 && status != 503) return unexpected(status, target).with_context(what);
     if (Clock::now() >= deadline) return timed_out(what);
+    // Pause only between polls: a wait at the server was the pause, and a server that has just
+    // turned out to be Hora's can wait at once.
     const bool waited_there = waits && status == 404;
     const bool can_wait_now = !waits && server_ == ServerKind::kHora;
     if (!waited_there && !can_wait_now && !pause(round, deadline)) return timed_out(what);
@@ -164,6 +169,7 @@ Status HttpStore::set(std::string_view key, std::string_view value, Deadline dea
 }
 
 Status HttpStore::set_all(std::string_view place, const KvEntries& entries, Deadline deadline) {
+  // A plain server would store the batch as a value.
   HORA_TRY(ask_what_server(deadline));
   if (server_ == ServerKind::kHora) {
     const std::string target = "/" + scope_of(place) + "?batch";
@@ -173,6 +179,7 @@ Status HttpStore::set_all(std::string_view place, const KvEntries& entries, Dead
     if (!done) return std::move(done).error();
     return Ok{};
   }
+  // A plain server has no transaction: the keys appear one by one.
   for (const auto& [name, value] : entries) {
     HORA_TRY(set(std::string(place) + "/" + name, value, deadline));
   }
@@ -220,6 +227,7 @@ Result<KvEntries> HttpStore::gather_by_names(std::string_view place, std::size_t
     if (!value) return std::move(value).error();
     entries.emplace_back(name, std::move(*value));
   }
+  // By name, as Hora's server returns them: "10" comes before "2".
   std::sort(entries.begin(), entries.end());
   return entries;
 }

@@ -11,6 +11,7 @@ namespace {
 
 bool shows_token(std::string_view authorization, std::string_view token) {
   constexpr std::string_view kScheme = "Bearer ";
+  // The scheme's name is case-insensitive (RFC 9110, 11.1) and not secret; the token is.
   if (!equals_ignoring_case(authorization.substr(0, kScheme.size()), kScheme)) return false;
   return equals_in_constant_time(trim(authorization.substr(kScheme.size())), token);
 }

@@ -5,6 +5,7 @@ namespace hora::rendezvous {
 
 namespace {
 
+// Each family needs its HELP and TYPE lines once, before all of its samples.
 class MetricsText {
  public:
   void family(std::string_view name, std::string_view type, std::string_view help) {

@@ -17,7 +17,8 @@ std::string_view without_origin(std::string_view target) {
   return path == std::string_view::npos ? std::string_view("/") : target.substr(path);
 }
 
-// "30", "0.25": seconds. The caller caps them; what no clock could hold is cut to a year.
+// Parses seconds: "30", "0.25". The caller caps them; this limits them to a year, which any clock
+// can hold.
 std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
   double seconds = 0;
   const char* end = text.data() + text.size();
@@ -30,7 +31,7 @@ std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
   return std::chrono::milliseconds(std::llround(std::min(seconds, kYear) * 1000));
 }
 
-// False for a parameter that is malformed or means nothing on this route.
+// False for a parameter that is malformed or meaningless on this route.
 bool read_parameter(std::string_view parameter, KvTarget& out, bool& batch) {
   const auto equals = parameter.find('=');
   const std::string_view name = parameter.substr(0, equals);
@@ -66,6 +67,7 @@ KvTarget parse_kv_target(std::string_view target) {
   }
   if (path.empty() || path.front() != '/') return out;
   path.remove_prefix(1);
+  // Only without a query: a scope may have these names as well.
   if (!has_query && path == "healthz") {
     out.route = Route::kHealth;
     return out;
@@ -90,6 +92,7 @@ KvTarget parse_kv_target(std::string_view target) {
     return out;
   }
   out.key = path.substr(slash + 1);
+  // A key has no slash of its own: clients percent-encode it.
   const bool plain = !out.key.empty() && out.key.find('/') == std::string_view::npos;
   if (plain && !batch && out.count == 0) out.route = Route::kValue;
   return out;

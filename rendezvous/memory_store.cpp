@@ -9,6 +9,7 @@ Status MemoryStore::set(std::string_view key, std::string_view value, Deadline) 
     std::lock_guard lock(mutex_);
     values_.insert_or_assign(std::string(key), std::string(value));
   }
+  // After the lock is released, so that a waiter does not wake up only to block on it.
   changed_.notify_all();
   return Ok{};
 }
@@ -35,6 +36,7 @@ Result<std::string> MemoryStore::wait(std::string_view key, Deadline deadline) {
   std::unique_lock lock(mutex_);
   auto found = values_.end();
   const bool there = changed_.wait_until(lock, deadline, [&] {
+    // A removal may come between the notification and this look, so look again each time.
     found = values_.find(key);
     return found != values_.end();
   });
@@ -63,6 +65,8 @@ Status MemoryStore::remove(std::string_view key, Deadline) {
 }
 
 KvEntries MemoryStore::entries_of(std::string_view place) const {
+  // The map is sorted, so the keys of a place are neighbours. A name with a slash belongs to a
+  // deeper place.
   const std::string prefix = std::string(place) + "/";
   KvEntries entries;
   for (auto at = values_.lower_bound(prefix); at != values_.end(); ++at) {

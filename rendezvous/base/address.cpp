@@ -10,6 +10,7 @@ namespace hora {
 
 namespace {
 
+// ::ffff:a.b.c.d (RFC 4291, 2.5.5.2).
 bool is_mapped(const IpAddress& address) {
   return address.v6 &&
          std::all_of(address.bytes.begin(), address.bytes.begin() + 10,
@@ -47,7 +48,7 @@ IpAddress IpAddress::unmapped() const {
 }
 
 Result<IpAddress> parse_ip_address(std::string_view text) {
-  // inet_pton wants a terminated string; an embedded NUL would hide what follows it.
+  // inet_pton() needs a terminated string; an embedded NUL would hide what follows it.
   const std::string copy(text);
   if (text.find('\0') == std::string_view::npos) {
     IpAddress address;
@@ -72,6 +73,7 @@ Result<std::uint16_t> parse_port(std::string_view text, bool zero_allowed) {
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
+  // The last colon separates the port; an IPv6 address has colons of its own, hence the brackets.
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad(text, "ADDRESS:PORT or [IPV6]:PORT");
   std::string_view host = text.substr(0, colon);
@@ -94,7 +96,7 @@ bool Cidr::contains(const IpAddress& candidate) const {
   const IpAddress ours = address.unmapped();
   const IpAddress theirs = candidate.unmapped();
   if (ours.v6 != theirs.v6) return false;
-  // A network that was written in mapped form counts its prefix from the 128 bits.
+  // A network in mapped form counts its prefix in 128 bits.
   int bits = prefix_length - (address.v6 && !ours.v6 ? 96 : 0);
   if (bits < 0) bits = 0;
   const auto whole = static_cast<std::size_t>(bits / 8);
@@ -102,6 +104,7 @@ bool Cidr::contains(const IpAddress& candidate) const {
     return false;
   }
   if (bits % 8 == 0) return true;
+  // The remaining bits of the byte in which the prefix ends.
   const int mask = 0xff << (8 - bits % 8) & 0xff;
   return (ours.bytes[whole] & mask) == (theirs.bytes[whole] & mask);
 }

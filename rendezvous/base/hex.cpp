@@ -42,6 +42,8 @@ std::optional<std::string> from_hex(std::string_view text) {
 
 bool equals_in_constant_time(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
+  // volatile keeps the compiler from leaving the loop at the first difference. The length is not
+  // secret.
   volatile std::uint8_t difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     difference = static_cast<std::uint8_t>(difference | (a[i] ^ b[i]));

@@ -26,6 +26,7 @@ std::string sha256(std::string_view first, std::string_view second) {
 }  // namespace
 
 std::string hmac_sha256(std::string_view key, std::string_view message) {
+  // A key longer than a block is hashed first; a shorter one is padded with zeros.
   std::string block(key.size() > kBlock ? sha256(key, {}) : std::string(key));
   block.resize(kBlock, '\0');
   std::string inner = block;

@@ -17,6 +17,7 @@ Error Error::with_context(std::string_view context) const& {
 Error make_error(ErrorCode code, std::string message) { return {code, std::move(message)}; }
 
 Error errno_error(int errnum, std::string_view what) {
+  // Codes for conditions that may pass become kUnavailable, which callers retry.
   ErrorCode code = ErrorCode::kFailed;
   switch (errnum) {
     case ENOENT:

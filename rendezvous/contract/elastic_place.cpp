@@ -42,6 +42,7 @@ std::string encode_elastic_place(const ElasticPlace& place) {
 }
 
 Result<std::optional<ElasticPlace>> decode_elastic_place(std::string_view text) {
+  // Compared as a whole: six times -1 is no place with a negative rank.
   if (text == no_slot_text()) return std::optional<ElasticPlace>();
   const auto parts = split(text, ',');
   std::array<int, 7> numbers{};
@@ -53,6 +54,7 @@ Result<std::optional<ElasticPlace>> decode_elastic_place(std::string_view text) 
   }
   if (!is_good) return make_error(ErrorCode::kFailed, "no place in an epoch: " + quote(text));
   ElasticPlace place;
+  // hostname and host_index do not travel; the worker knows them already.
   place.rank = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], 0, {}};
   place.epoch = numbers[6];
   place.interface = parts[7];

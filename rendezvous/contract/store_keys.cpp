@@ -26,6 +26,7 @@ std::vector<ScopeSize> known_scopes(const std::vector<HostRanks>& hosts) {
   for (const HostRanks& host : hosts) {
     scopes.push_back({local_scope(host.hostname), host.local_size});
   }
+  // A cross scope holds one rank per host; hosts with fewer ranks have none in the higher ones.
   for (int local_rank = 0; local_rank < widest; ++local_rank) {
     const auto reach = std::count_if(hosts.begin(), hosts.end(), [&](const HostRanks& host) {
       return host.local_size > local_rank;

@@ -9,6 +9,7 @@ namespace hora::rendezvous {
 
 namespace {
 
+// Every variable that one of the two lists below may hold, except those that a user may choose.
 constexpr std::array kJobVariables = {
     env::kHostname,
     env::kRank,
@@ -62,6 +63,7 @@ EnvironmentList host_environment(const RendezvousAddress& place) {
   add_unless_empty(list, env::kController, place.controller);
   add_unless_empty(list, env::kCpuOperations, place.cpu_operations);
   if (!place.interfaces.empty()) {
+    // Gloo takes one interface, NCCL a list.
     add(list, env::kGlooInterface, place.interfaces.front());
     add(list, env::kNcclInterfaces, join(place.interfaces, ","));
   }

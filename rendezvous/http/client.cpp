@@ -47,7 +47,8 @@ Result<Response> Client::send(const Request& request, Deadline deadline) {
   const bool reused = stream_ != nullptr;
   bool server_was_silent = true;
   auto response = try_send(request, deadline, server_was_silent);
-  // An idle connection may have been closed by the server just before the request reached it.
+  // The server may have closed an idle connection just before the request reached it. Repeat only
+  // if it sent nothing at all: half a response is an error.
   if (!response && reused && server_was_silent && response.error().code != ErrorCode::kTimedOut) {
     response = try_send(request, deadline, server_was_silent);
   }
@@ -63,7 +64,7 @@ Result<Response> Client::try_send(const Request& request, Deadline deadline,
                                   .host = host_field_,
                                   .bearer_token = options_.bearer_token,
                                   .content_length = request.body.size()});
-  // One segment for a small request; a large body is not copied.
+  // A small request leaves in one segment; a large body is not copied.
   constexpr std::size_t kCopied = 16 * 1024;
   const bool whole = request.body.size() <= kCopied;
   if (whole) outgoing_.append(request.body);
@@ -73,13 +74,14 @@ Result<Response> Client::try_send(const Request& request, Deadline deadline,
     disconnect();
     return std::move(sent).error().with_context("to " + host_field_);
   }
-  // A server that refuses a body answers and closes: what it said may be there to read even
-  // though sending failed.
+  // A server that refuses a body answers and closes: its response may be readable even though
+  // sending failed.
   auto response = read_response(request.method == Method::kHead, deadline, server_was_silent);
   if (!response) {
     disconnect();
     return std::move(response).error().with_context("from " + host_field_);
   }
+  // The rest of an unsent body would be taken for the next request.
   if (!sent || !response->head.keep_alive) disconnect();
   return response;
 }
@@ -90,6 +92,7 @@ Result<Response> Client::read_response(bool head_only, Deadline deadline, bool& 
   for (;;) {
     std::string_view bytes = incoming_;
     ReadStep step = ReadStep::kHead;
+    // The body's limit was set in the constructor, so kHead needs no decision.
     while (step == ReadStep::kHead) step = reader_.read(bytes, head_only);
     incoming_.erase(0, incoming_.size() - bytes.size());
     if (step == ReadStep::kNeedMore) {

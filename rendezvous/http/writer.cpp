@@ -33,7 +33,7 @@ void append_response_head(std::string& out, const ResponseFields& fields) {
   out += "Content-Length: ";
   append_number(out, fields.content_length);
   out += "\r\n";
-  // Only said where it differs from what the client's version takes for granted.
+  // Sent only where it differs from the default of the client's version.
   if (fields.minor_version >= 1 && !fields.keep_alive) out += "Connection: close\r\n";
   if (fields.minor_version == 0 && fields.keep_alive) out += "Connection: keep-alive\r\n";
   out.append(fields.extra).append("\r\n");
@@ -59,7 +59,7 @@ std::string format_date(std::time_t seconds) {
                                                    "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
   std::tm parts{};
   ::gmtime_r(&seconds, &parts);
-  // Not by strftime, which would follow the locale.
+  // strftime() would follow the locale.
   std::array<char, 64> text;
   const int length = std::snprintf(text.data(), text.size(), "%s, %02d %s %04d %02d:%02d:%02d GMT",
                                    kDays[static_cast<std::size_t>(parts.tm_wday)], parts.tm_mday,
@@ -70,7 +70,7 @@ std::string format_date(std::time_t seconds) {
 
 namespace {
 
-// RFC 3986's unreserved characters, and those that Horovod's scope names may hold besides.
+// RFC 3986's unreserved characters, and the colon, which Horovod's scope names may contain.
 bool stays_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '.' || c == '_' || c == '~' || c == ':';

@@ -32,6 +32,7 @@ ifreq request_for(const char* name) {
   return request;
 }
 
+// Needs no privilege. An interface without a driver (lo, a tunnel) fails and has an empty one.
 std::string driver_of(int socket, const char* name) {
   ethtool_drvinfo info{};
   info.cmd = ETHTOOL_GDRVINFO;
@@ -48,6 +49,7 @@ int speed_of(int socket, const char* name) {
   request.ifr_data = reinterpret_cast<char*>(&settings);
   if (::ioctl(socket, SIOCETHTOOL, &request) != 0) return 0;
   const __u32 speed = ethtool_cmd_speed(&settings);
+  // The kernel reports an unknown speed as 0, 0xffff or 0xffffffff, depending on the driver.
   const bool known = speed != 0 && speed != 0xffff && speed <= 10'000'000;
   return known ? static_cast<int>(speed) : 0;
 }
@@ -64,6 +66,7 @@ int prefix_of(const sockaddr* mask) {
   std::memcpy(&storage, mask, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
   const auto endpoint = from_sockaddr(storage);
   if (!endpoint) return 0;
+  // A netmask has contiguous bits, so their number is the prefix's length.
   int bits = 0;
   for (const std::uint8_t byte : endpoint->address.bytes) bits += std::popcount(byte);
   return bits;
@@ -73,6 +76,7 @@ int prefix_of(const sockaddr* mask) {
 
 bool is_bridge_name(std::string_view interface_name, std::string_view driver) {
   if (driver == "bridge" || driver == "openvswitch") return true;
+  // For drivers that do not answer: the names that container runtimes give their bridges.
   constexpr std::array<std::string_view, 9> kPrefixes = {
       "docker", "br-", "virbr", "lxcbr", "lxdbr", "cni", "podman", "cbr", "incusbr"};
   return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) {
@@ -84,11 +88,13 @@ Result<std::vector<Interface>> list_interfaces() {
   ifaddrs* head = nullptr;
   if (::getifaddrs(&head) != 0) return errno_error(errno, "listing the network interfaces");
   const std::unique_ptr<ifaddrs, FreeInterfaces> list(head);
+  // Any socket serves for the ioctls below.
   const os::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return errno_error(errno, "listing the network interfaces");
 
   std::vector<Interface> interfaces;
   for (const ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {
+    // An interface without an address still has an entry.
     if (entry->ifa_addr == nullptr) continue;
     const auto family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;

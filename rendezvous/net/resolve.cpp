@@ -22,6 +22,7 @@ struct FreeAddresses {
 Error resolver_error(int code, const std::string& host) {
   const std::string what = "resolving " + quote(host);
   if (code == EAI_SYSTEM) return errno_error(errno, what);
+  // Only these two may go away by themselves; an unknown name will not.
   const bool later = code == EAI_AGAIN || code == EAI_MEMORY;
   return make_error(later ? ErrorCode::kUnavailable : ErrorCode::kNotFound,
                     what + ": " + ::gai_strerror(code));
@@ -32,10 +33,12 @@ Error resolver_error(int code, const std::string& host) {
 Result<std::vector<Endpoint>> resolve_host(const std::string& host, std::uint16_t port) {
   const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
   const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
+  // Without the resolver, which a static program may not be able to load.
   if (auto numeric = parse_ip_address(name)) return std::vector<Endpoint>{{*numeric, port}};
 
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
+  // Otherwise each address comes once per socket type.
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
@@ -64,6 +67,7 @@ Result<os::Fd> connect_host(const std::string& host, std::uint16_t port, Deadlin
   if (!endpoints) return std::move(endpoints).error();
   Error last = make_error(ErrorCode::kNotFound, "no address");
   for (const Endpoint& endpoint : *endpoints) {
+    // The attempts share one deadline. The last error is the one that the caller gets.
     auto fd = connect_tcp(endpoint, deadline);
     if (fd) return fd;
     last = std::move(fd).error();

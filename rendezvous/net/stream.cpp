@@ -13,6 +13,7 @@ namespace {
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 Error failure(const Stream& stream, std::string_view what) {
+  // A stream on top of the socket (TLS) uses EPROTO for its own failures, and has the better text.
   if (errno == EPROTO && !stream.trouble().empty()) {
     return make_error(ErrorCode::kFailed, std::string(stream.trouble()));
   }
@@ -35,6 +36,7 @@ ssize_t Stream::send(const iovec* parts, std::size_t count) {
 bool Stream::shut_down_sending() { return ::shutdown(fd_.get(), SHUT_WR) == 0; }
 
 Status send_all(Stream& stream, std::string_view bytes, Deadline deadline) {
+  // send() may only have buffered the bytes: they are sent when nothing is left to push.
   while (!bytes.empty() || stream.must_push()) {
     const iovec part{const_cast<char*>(bytes.data()), bytes.size()};
     if (bytes.empty()) {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-// The only file that includes spdlog. Header-only, so that a static program can use it.
+// The only file that includes spdlog, header-only, so that a static program can use it.
 #define SPDLOG_LEVEL_NAMES \
   { "trace", "debug", "info", "warn", "error", "critical", "off" }
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -44,7 +44,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
-// Those of spdlog's own sink.
+// The colours of spdlog's own sink.
 constexpr std::array<std::string_view, 6> kColours = {
     "\033[37m", "\033[36m", "\033[32m", "\033[33m\033[1m", "\033[31m\033[1m", ""};
 
@@ -65,12 +65,12 @@ struct Output {
     logger = std::make_unique<spdlog::logger>(
         "hora", std::make_shared<spdlog::sinks::stderr_color_sink_st>(colours));
     logger->set_pattern("%^%l%$ %v");
-    logger->set_level(spdlog::level::trace);  // log() has asked already
+    logger->set_level(spdlog::level::trace);  // log() has already checked the level
     logger->flush_on(spdlog::level::trace);
   }
 };
 
-// Never destroyed: a thread may log while the process ends.
+// Never destroyed, because a thread may log while the process ends.
 Output& output() {
   static Output* const instance = new Output;
   return *instance;
@@ -89,6 +89,7 @@ std::optional<LogLevel> parse_log_level(std::string_view text) {
   return std::nullopt;
 }
 
+// Relaxed: the level guards no other data.
 void set_log_level(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
 
 bool log_enabled(LogLevel level) {
@@ -103,7 +104,7 @@ void log(LogLevel level, std::string_view component, std::string_view message) {
   line.reserve(component.size() + 2 + message.size());
   line.append(component).append(": ").append(message);
   if (out.sink) return out.sink(level_word(level) + " " + line + "\n");
-  // A full disk or a closed stderr must not end the job; spdlog reports it once and goes on.
+  // A full disk or a closed stderr must not end the job; spdlog reports it once and continues.
   out.logger->log(to_spdlog(level), line);
 }
 

@@ -14,6 +14,7 @@ std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
   std::size_t filled = 0;
   while (filled < count) {
+    // More than 256 bytes may come in parts, or a signal may interrupt the call.
     const ssize_t got = ::getrandom(bytes.data() + filled, count - filled, 0);
     if (got < 0) {
       if (errno == EINTR) continue;

@@ -15,11 +15,11 @@ Result<std::string> read_to_end(int fd, const std::string& name, std::size_t lim
   std::string text;
   struct stat info {};
   if (::fstat(fd, &info) != 0) return errno_error(errno, "reading " + name);
-  // Files of /proc say 0; a larger one than may be is found out below.
+  // Files of /proc report a size of 0; the loop below finds one that is larger than allowed.
   if (S_ISREG(info.st_mode) && static_cast<std::size_t>(info.st_size) <= limit) {
     text.reserve(static_cast<std::size_t>(info.st_size));
   }
-  std::array<char, 8 * 1024> chunk;  // a stack may be of 64 KiB (ulimit -s)
+  std::array<char, 8 * 1024> chunk;  // a stack may have only 64 KiB (ulimit -s)
   while (true) {
     const ssize_t got = ::read(fd, chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;

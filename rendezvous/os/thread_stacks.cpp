@@ -8,6 +8,7 @@ void give_threads_stacks() {
   pthread_attr_t attributes;
   if (::pthread_getattr_default_np(&attributes) != 0) return;
   unsigned long size = 0;
+  // Only ever raised: a user may have asked for more. A failure leaves the default.
   if (::pthread_attr_getstacksize(&attributes, &size) == 0 && size < kThreadStack &&
       ::pthread_attr_setstacksize(&attributes, kThreadStack) == 0) {
     (void)::pthread_setattr_default_np(&attributes);

@@ -1,5 +1,6 @@
-// libhora_tls.so. TLS 1.3 only, no client certificates, no resumption: each connection is a whole
-// handshake.
+// libhora_tls.so. TLS 1.3 only, without client certificates and resumption: each connection makes a
+// full handshake. The session reads from and writes to memory BIOs, so that the caller owns the
+// socket.
 #include "rendezvous/tls/module.h"
 
 #include <cstdio>
@@ -36,8 +37,8 @@ using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 using Ssl = std::unique_ptr<SSL, Freed<SSL_free>>;
 
-// The user's openssl.cnf is about their own programs, and what is freed at exit might be in use by
-// a thread.
+// The user's openssl.cnf concerns their own programs; and OpenSSL must not free its memory at exit,
+// because a thread may still use it.
 bool ready() {
   return OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
 }
@@ -51,9 +52,12 @@ const char* last_reason() {
 Context make_context() {
   Context context(SSL_CTX_new(TLS_method()));
   if (!context || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1) return nullptr;
+  // RELEASE_BUFFERS: idle connections hold no buffers. The other two: a write may take a part, and
+  // its retry may come from another address.
   SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  // A ticket would only serve resumption.
   SSL_CTX_set_num_tickets(context.get(), 0);
   return context;
 }
@@ -63,7 +67,8 @@ bool fingerprint_of(const X509* certificate, unsigned char* out) {
   return X509_digest(certificate, EVP_sha256(), out, &size) == 1 && size == kDigest;
 }
 
-// Nobody reads the dates: clocks of hosts differ, and the fingerprint says all.
+// A self-signed certificate. The peers ignore its dates, because the clocks of hosts differ and the
+// fingerprint is proof enough.
 Certificate make_certificate(EVP_PKEY* key, const char* name) {
   Certificate certificate(X509_new());
   if (!certificate) return nullptr;
@@ -90,14 +95,14 @@ struct hora_tls_identity {
 };
 
 struct hora_tls_session {
-  Context own_context;  // of a client
+  Context own_context;  // clients only; a server's belongs to its identity
   Ssl ssl;
-  BIO* from_peer = nullptr;  // both are the SSL's own
+  BIO* from_peer = nullptr;  // the SSL object owns both
   BIO* to_peer = nullptr;
   unsigned char expected[kDigest] = {};
   char error[kErrorBytes] = {};
 
-  // What a call of OpenSSL has answered, in ours.
+  // Translates the result of an OpenSSL call into the constants of the border.
   int outcome(int result) {
     switch (SSL_get_error(ssl.get(), result)) {
       case SSL_ERROR_WANT_READ:
@@ -106,7 +111,9 @@ struct hora_tls_session {
       case SSL_ERROR_ZERO_RETURN:
         return kEnd;
       default:
+        // check_pin() may have left a more exact text.
         if (error[0] == '\0') std::snprintf(error, sizeof error, "TLS: %s", last_reason());
+        // The error queue belongs to the thread: what stays there would confuse the next session.
         ERR_clear_error();
         return kFailed;
     }
@@ -119,7 +126,7 @@ void hex(const unsigned char* bytes, char* out) {
   for (std::size_t i = 0; i < kDigest; ++i) std::snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-// In place of a chain of authorities.
+// Replaces OpenSSL's check of a chain of authorities: accepts exactly the expected certificate.
 int check_pin(X509_STORE_CTX* store, void*) {
   const auto* ssl = static_cast<const SSL*>(
       X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
@@ -226,6 +233,7 @@ long read(hora_tls_session* session, char* out, size_t size) {
 }
 
 long write(hora_tls_session* session, const char* bytes, size_t size) {
+  // SSL_write would start the handshake itself; the caller does that by shake().
   if (SSL_is_init_finished(session->ssl.get()) != 1) return kLater;
   ERR_clear_error();
   size_t taken = 0;
@@ -234,6 +242,7 @@ long write(hora_tls_session* session, const char* bytes, size_t size) {
 }
 
 void close(hora_tls_session* session) {
+  // During the handshake there is nothing to close.
   if (SSL_is_init_finished(session->ssl.get()) == 1) SSL_shutdown(session->ssl.get());
   ERR_clear_error();
 }
