@@ -1,3 +1,6 @@
+// Both sides of a transfer number their messages to each other, and the number is the tag; so they
+// agree on tags without talking, as long as all ranks run the same operations in the same order.
+// Empty messages are never sent: both sides know the sizes.
 #include "collectives/algorithms/point_to_point.h"
 
 #include <algorithm>
@@ -52,6 +55,7 @@ char* PointToPoint::scratch(std::int64_t bytes) {
 bool PointToPoint::wait(PeerLinks::Ticket ticket, const char* doing, int peer, ErrorText& error) {
   ErrorText reason;
   if (links_.wait(ticket, reason)) return true;
+  // Keep whether the failure began here: the caller's text replaces only the words.
   error.own = reason.own;
   return error.set("%s rank %d: %s", doing, ranks_[static_cast<std::size_t>(peer)], reason.text);
 }
@@ -62,6 +66,7 @@ bool PointToPoint::sent(const std::vector<PeerLinks::Ticket>& sends, int peer, E
 
 void PointToPoint::give_up() noexcept {
   ErrorText ignored;
+  // Waiting for ticket 0 fails, and a failure ends all transfers (backend.h).
   links_.wait(0, ignored);
 }
 
@@ -70,6 +75,7 @@ bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_byt
                             ErrorText& error) {
   const auto to = static_cast<std::size_t>(send_to);
   const auto from = static_cast<std::size_t>(receive_from);
+  // Post the receive first: the peer's data then needs no buffer in between.
   PeerLinks::Ticket in = 0;
   PeerLinks::Ticket out = 0;
   if (receive_bytes > 0) {
@@ -80,7 +86,7 @@ bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_byt
     out = links_.post_send(ranks_[to], tag_base_ | sent_[to]++, send,
                            static_cast<std::size_t>(send_bytes));
   }
-  // What could not be posted is told by whatever is waited for next.
+  // The next wait reports a failed post, whatever it waits for: so wait for the failed one first.
   if (send_bytes > 0 && out == 0) return wait(out, "sending to", send_to, error);
   if (receive_bytes > 0 && !wait(in, "receiving from", receive_from, error)) return false;
   return send_bytes == 0 || wait(out, "sending to", send_to, error);
@@ -103,6 +109,7 @@ bool PointToPoint::allreduce(void* data, std::int64_t count, hora_dtype dtype, h
   if (count * reduction.element_bytes < options_.ring_from_bytes) {
     return reduce_doubling(bytes, count, reduction, error);
   }
+  // A ring allreduce is a reduce-scatter followed by an allgather of the parts.
   const std::vector<std::int64_t> counts = even_rows(count, size());
   const auto offsets = offsets_of(counts.data(), size(), reduction.element_bytes);
   return ring_reduce(bytes, offsets, reduction, error) && ring_gather(bytes, offsets, error);
@@ -123,7 +130,8 @@ bool PointToPoint::allgather(void* data, const std::int64_t* bytes, ErrorText& e
 }
 
 // Recursive doubling. The ranks beyond the largest power of two lend their data to a partner and
-// get the result back. The lower rank's operand is always the left one.
+// get the result back. The lower rank's operand is always on the left, so both partners compute the
+// same bits.
 bool PointToPoint::reduce_doubling(char* data, std::int64_t count, const Reduction& reduction,
                                    ErrorText& error) {
   const std::int64_t bytes = count * reduction.element_bytes;
@@ -136,6 +144,7 @@ bool PointToPoint::reduce_doubling(char* data, std::int64_t count, const Reducti
   char* theirs = scratch(bytes);
   if (index_ < extra) {
     if (!receive(index_ + power, theirs, bytes, error)) return false;
+    // The lender has the higher index, so its operand is the right one.
     reduction.function(data, data, theirs, count);
   }
   for (int distance = 1; distance < power; distance *= 2) {
@@ -148,10 +157,11 @@ bool PointToPoint::reduce_doubling(char* data, std::int64_t count, const Reducti
   return send(index_ + power, data, bytes, error);
 }
 
-// Every rank passes a part to its right neighbour, which adds its own and passes it on; after
-// size - 1 hops part i is complete on rank i. A segment is passed on as soon as it is reduced.
+// Every rank passes a part to its right neighbour, which adds its own and passes it on; after size
+// - 1 hops part i is complete on rank i. A segment moves on as soon as it is reduced.
 bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offsets,
                                const Reduction& reduction, ErrorText& error) {
+  // How many receives are posted ahead; each needs a buffer of one segment.
   constexpr std::size_t kWindow = 4;
   const int n = size();
   const int right = (index_ + 1) % n;
@@ -169,6 +179,7 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
                                      data + segment.offset,
                                      static_cast<std::size_t>(segment.bytes)));
   };
+  // All segments of all hops in the order of their arrival: one loop then serves the whole ring.
   std::vector<Segment> incoming;
   std::vector<bool> last_hop;
   for (int hop = 0; hop < n - 1; ++hop) {
@@ -193,8 +204,11 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
     good = sent(sends, right, error) && wait(receives[i % kWindow], "receiving from", left, error);
     if (!good) break;
     char* mine = data + incoming[i].offset;
+    // The partial result from the left is the left operand: every element is reduced in ring order,
+    // starting behind the rank that ends up with it.
     reduction.function(mine, buffers + static_cast<std::int64_t>(i % kWindow) * segment_bytes, mine,
                        incoming[i].bytes / reduction.element_bytes);
+    // The buffer is free only now, after the reduction.
     if (i + kWindow < incoming.size()) post(i + kWindow);
     if (!last_hop[i]) pass_on(incoming[i]);
   }
@@ -202,7 +216,8 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
   return good;
 }
 
-// Every rank passes what it has to its right neighbour, size - 1 times.
+// Every rank passes what it has to its right neighbour, size - 1 times. Segments land in their
+// final place, so all receives can be posted at once.
 bool PointToPoint::ring_gather(char* data, const std::vector<std::int64_t>& offsets,
                                ErrorText& error) {
   const int n = size();
@@ -254,6 +269,7 @@ bool PointToPoint::broadcast(void* data, std::int64_t bytes, int root, ErrorText
     const std::vector<std::int64_t> counts = even_rows(bytes, n);
     const auto offsets = offsets_of(counts.data(), n, 1);
     const auto mine = static_cast<std::size_t>(index_);
+    // The root scatters the parts; the ring then gathers them on all ranks.
     if (index_ != root) {
       if (!receive(root, start + offsets[mine], counts[mine], error)) return false;
     } else {
@@ -266,11 +282,13 @@ bool PointToPoint::broadcast(void* data, std::int64_t bytes, int root, ErrorText
   }
   const int relative = (index_ - root + n) % n;  // a binomial tree whose root is 0
   int distance = 1;
+  // The lowest set bit of the relative index leads to the parent.
   for (; distance < n; distance *= 2) {
     if ((relative & distance) == 0) continue;
     if (!receive((relative - distance + root) % n, data, bytes, error)) return false;
     break;
   }
+  // The children are at the distances below it, the largest subtree first.
   for (distance /= 2; distance > 0; distance /= 2) {
     if (relative + distance >= n) continue;
     if (!send((relative + distance + root) % n, data, bytes, error)) return false;
@@ -291,6 +309,7 @@ bool PointToPoint::alltoall(const void* input, const std::int64_t* send_bytes, v
                  static_cast<std::size_t>(send_bytes[index_]));
   }
   for (int distance = 1; distance < n; ++distance) {
+    // At each distance all ranks send to different ranks, so none is flooded.
     const int receiver = (index_ + distance) % n;
     const int sender = (index_ + n - distance) % n;
     if (!exchange(receiver, source + from[static_cast<std::size_t>(receiver)], send_bytes[receiver],
@@ -305,6 +324,7 @@ bool PointToPoint::alltoall(const void* input, const std::int64_t* send_bytes, v
 bool PointToPoint::barrier(ErrorText& error) {
   char token = 0;
   char received = 0;
+  // Dissemination: after round k a rank has heard, directly or not, from 2^(k+1) ranks.
   for (int distance = 1; distance < size(); distance *= 2) {
     const int to = (index_ + distance) % size();
     const int from = (index_ + size() - distance) % size();

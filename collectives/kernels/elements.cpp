@@ -9,6 +9,7 @@ namespace hora::collectives {
 
 namespace {
 
+// The caller's data need not be aligned, hence memcpy.
 template <typename T>
 T read_as(const unsigned char* place) {
   T value;
@@ -39,6 +40,7 @@ double read_element(const void* data, hora_dtype dtype, std::int64_t index) {
     case HORA_INT32:
       return read_as<std::int32_t>(place);
     case HORA_INT64:
+      // A double holds integers exactly up to 2^53.
       return static_cast<double>(read_as<std::int64_t>(place));
     case HORA_FLOAT16:
       return half_to_float(read_as<std::uint16_t>(place));
@@ -71,6 +73,7 @@ void write_element(void* data, hora_dtype dtype, std::int64_t index, double valu
     case HORA_INT64:
       return write_as(place, static_cast<std::int64_t>(value));
     case HORA_FLOAT16:
+      // The formats exist only as conversions from float.
       return write_as(place, float_to_half(static_cast<float>(value)));
     case HORA_FLOAT32:
       return write_as(place, static_cast<float>(value));
