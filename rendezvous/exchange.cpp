@@ -21,6 +21,7 @@ std::vector<std::optional<std::string>> by_rank(KvEntries&& entries, int size) {
 
 // "1, 2 and 40 more"
 std::string name_missing(const std::vector<std::optional<std::string>>& values) {
+  // A thousand missing ranks must not make a message of a thousand numbers.
   constexpr std::size_t kNamed = 16;
   std::vector<std::string> names;
   std::size_t missing = 0;
@@ -51,6 +52,7 @@ Error explain(Store& store, std::string_view place, int size, Error error) {
 Result<std::vector<std::string>> exchange(Store& store, std::string_view place, int rank, int size,
                                           std::string_view value, Deadline deadline) {
   const std::string what = "meeting in " + quote(place);
+  // A wrong rank would overwrite another rank's value, or wait for ever.
   if (size < 1 || rank < 0 || rank >= size) {
     return make_error(ErrorCode::kUsage,
                       what + ": rank " + std::to_string(rank) + " of " + std::to_string(size));

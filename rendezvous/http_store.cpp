@@ -1,3 +1,5 @@
+// Names are percent-encoded in both directions: Hora's server and Horovod's compare them as sent,
+// and "/" would otherwise end a scope.
 #include "rendezvous/http_store.h"
 
 #include <unistd.h>
@@ -24,11 +26,13 @@ std::string wait_parameter(Deadline deadline) {
   auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   // A negative rest is possible when the deadline has just passed.
   left = std::clamp(left, std::chrono::milliseconds(0), kLongestWait);
+  // Milliseconds as a decimal fraction, padded to three digits.
   std::string text = std::to_string(left.count() % 1000);
   text.insert(0, 3 - text.size(), '0');
   return "wait=" + std::to_string(left.count() / 1000) + "." + text;
 }
 
+// Maps a status to what the caller may do: only 408 and 503 are worth a retry.
 Error unexpected(int status, std::string_view target) {
   const std::string what =
       "the rendezvous answered " + std::to_string(status) + " to " + quote(target);
@@ -75,6 +79,7 @@ std::string HttpStore::scope_of(std::string_view place) const {
 }
 
 Result<std::string> HttpStore::value_target(std::string_view key) const {
+  // The last slash: a place may have slashes of its own.
   const auto slash = key.rfind('/');
   const bool placed = slash != std::string_view::npos;
   const std::string scope = scope_of(placed ? key.substr(0, slash) : std::string_view());
@@ -99,11 +104,13 @@ bool HttpStore::pause(int round, Deadline deadline) {
 
 Result<http::Response> HttpStore::send(Method method, const std::string& target,
                                        std::string_view body, Deadline deadline) {
+  // Two limits: the caller's deadline, and the patience with a server that is not there at all.
   const Deadline last_try = std::min(deadline, Clock::now() + options_.patience);
   for (int round = 0;; ++round) {
     ++requests_sent_;
     auto response = client_.send({.method = method, .target = target, .body = body}, deadline);
     if (response) {
+      // Every response tells, since a restarted job may find another server behind the address.
       const bool ours = response->head.server.substr(0, 5) == "hora/";
       server_ = ours ? ServerKind::kHora : ServerKind::kPlain;
       return response;
@@ -218,6 +225,7 @@ Result<KvEntries> HttpStore::gather(std::string_view place, std::size_t count, D
   return entries;
 }
 
+// A plain server cannot list a scope, so this waits for one name after the other.
 Result<KvEntries> HttpStore::gather_by_names(std::string_view place, std::size_t count,
                                              Deadline deadline) {
   KvEntries entries;

@@ -20,6 +20,7 @@ bool shows_token(std::string_view authorization, std::string_view token) {
 
 bool AccessPolicy::admits(std::string_view authorization, const IpAddress& peer) const {
   if (!token.empty() && shows_token(authorization, token)) return true;
+  // Only for workers that cannot send a token (Horovod's own).
   return std::any_of(allow.begin(), allow.end(),
                      [&](const Cidr& network) { return network.contains(peer); });
 }

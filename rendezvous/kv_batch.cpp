@@ -6,6 +6,7 @@ namespace hora::rendezvous {
 
 void append_batch_entry(std::string& out, std::string_view key, std::string_view value) {
   out.append(std::to_string(key.size())).append(" ").append(std::to_string(value.size()));
+  // The lengths make escaping unnecessary, whatever the bytes are.
   out.append("\n").append(key).append(value);
 }
 
@@ -27,6 +28,7 @@ Error malformed(std::size_t offset, std::string_view expected) {
 
 }  // namespace
 
+// Strict, because the server stores what comes out: every byte has to belong to an entry.
 Result<KvEntries> decode_batch(std::string_view body) {
   KvEntries entries;
   std::size_t at = 0;

@@ -1,3 +1,5 @@
+// A part of KvService in a file of its own: the figures are members, their format is not its
+// matter.
 #include "rendezvous/kv_service.h"
 
 // The text of /metrics, in the Prometheus exposition format.
@@ -32,6 +34,7 @@ class MetricsText {
 KvReply KvService::metrics() const {
   MetricsText text;
   text.family("requests_total", "counter", "Requests, by method.");
+  // Also methods that have not occurred: a counter should exist from the start.
   for (std::size_t i = 0; i < kMethods; ++i) {
     const auto name = http::method_name(static_cast<http::Method>(i));
     text.sample("requests_total", requests_[i], "{method=\"" + std::string(name) + "\"}");

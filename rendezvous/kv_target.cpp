@@ -1,3 +1,5 @@
+// Scopes and keys stay as sent, undecoded: two clients that encode a name in the same way meet, and
+// the server never has to interpret a name.
 #include "rendezvous/kv_target.h"
 
 #include <charconv>
@@ -37,6 +39,7 @@ bool read_parameter(std::string_view parameter, KvTarget& out, bool& batch) {
   const std::string_view name = parameter.substr(0, equals);
   const std::string_view value =
       equals == std::string_view::npos ? std::string_view() : parameter.substr(equals + 1);
+  // Unknown parameters are errors: a misspelt "wait" must not turn into an endless poll.
   if (name == "wait") {
     out.wait = parse_seconds(value);
     return out.wait.has_value();
@@ -77,6 +80,7 @@ KvTarget parse_kv_target(std::string_view target) {
     return out;
   }
   const auto slash = path.find('/');
+  // The first slash ends the scope.
   out.scope = path.substr(0, slash);
   if (out.scope.empty()) return out;
 
@@ -87,6 +91,7 @@ KvTarget parse_kv_target(std::string_view target) {
     if (next == std::string_view::npos) break;
     query.remove_prefix(next + 1);
   }
+  // A scope alone is only meaningful as a batch.
   if (slash == std::string_view::npos) {
     if (batch) out.route = Route::kBatch;
     return out;

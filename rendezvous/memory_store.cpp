@@ -1,3 +1,5 @@
+// One mutex and one condition variable for all keys: the ranks are few, and each waits for one key.
+// Every change wakes all waiters, and each looks for its own key.
 #include "rendezvous/memory_store.h"
 
 #include "rendezvous/base/text.h"
@@ -16,6 +18,7 @@ Status MemoryStore::set(std::string_view key, std::string_view value, Deadline) 
 
 Status MemoryStore::set_all(std::string_view place, const KvEntries& entries, Deadline) {
   {
+    // One lock for all entries: a reader sees all of them or none.
     std::lock_guard lock(mutex_);
     for (const auto& [name, value] : entries) {
       values_.insert_or_assign(std::string(place) + "/" + name, value);

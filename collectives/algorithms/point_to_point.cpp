@@ -24,6 +24,7 @@ std::vector<Segment> cut(std::int64_t offset, std::int64_t bytes, std::int64_t m
   return segments;
 }
 
+// Where each rank's part begins, in bytes, and after them the end of the last.
 std::vector<std::int64_t> offsets_of(const std::int64_t* sizes, int count, std::int64_t unit) {
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(count) + 1, 0);
   for (int i = 0; i < count; ++i) {
@@ -138,6 +139,7 @@ bool PointToPoint::reduce_doubling(char* data, std::int64_t count, const Reducti
   int power = 1;
   while (power * 2 <= size()) power *= 2;
   const int extra = size() - power;
+  // A lender takes no part in the doubling and waits for the result.
   if (index_ >= power) {
     return send(index_ - power, data, bytes, error) && receive(index_ - power, data, bytes, error);
   }
@@ -153,6 +155,7 @@ bool PointToPoint::reduce_doubling(char* data, std::int64_t count, const Reducti
     const bool mine_is_left = index_ < peer;
     reduction.function(data, mine_is_left ? data : theirs, mine_is_left ? theirs : data, count);
   }
+  // Only the first `extra` ranks have borrowed.
   if (index_ >= extra) return true;
   return send(index_ + power, data, bytes, error);
 }
@@ -264,6 +267,7 @@ bool PointToPoint::broadcast(void* data, std::int64_t bytes, int root, ErrorText
   if (size() == 1 || bytes == 0) return true;
   const int n = size();
   auto* start = static_cast<char*>(data);
+  // From here on a tree would make the root send every byte several times.
   constexpr std::int64_t kScatterFrom = 1 << 20;
   if (bytes >= kScatterFrom && n > 2) {  // the root sends each byte once; the ring does the rest
     const std::vector<std::int64_t> counts = even_rows(bytes, n);
@@ -304,6 +308,7 @@ bool PointToPoint::alltoall(const void* input, const std::int64_t* send_bytes, v
   const auto* source = static_cast<const char*>(input);
   auto* target = static_cast<char*>(output);
   const auto mine = static_cast<std::size_t>(index_);
+  // The own part needs no message.
   if (send_bytes[index_] > 0) {
     std::memmove(target + to[mine], source + from[mine],
                  static_cast<std::size_t>(send_bytes[index_]));
@@ -322,6 +327,7 @@ bool PointToPoint::alltoall(const void* input, const std::int64_t* send_bytes, v
 }
 
 bool PointToPoint::barrier(ErrorText& error) {
+  // One byte, since empty messages are never sent.
   char token = 0;
   char received = 0;
   // Dissemination: after round k a rank has heard, directly or not, from 2^(k+1) ranks.

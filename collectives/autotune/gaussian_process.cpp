@@ -28,6 +28,7 @@ GaussianProcess::GaussianProcess(std::vector<Point> points, const std::vector<do
   for (const double value : values_) squares += (value - mean_) * (value - mean_);
   // Equal values have no spread; 1 avoids a division by zero.
   spread_ = squares > 0 ? std::sqrt(squares / count) : 1;
+  // Normalised, so that the candidates below suit values of any size.
   for (double& value : values_) value = (value - mean_) / spread_;
 
   // Start with smooth functions and all the noise that is allowed: a cautious model.
@@ -104,6 +105,7 @@ std::vector<double> GaussianProcess::solve(std::vector<double> right) const {
 }
 
 GaussianProcess::Prediction GaussianProcess::at(const Point& point) const {
+  // The covariances between the point and all measured ones.
   std::vector<double> towards;
   for (const Point& known : points_) towards.push_back(covariance(point, known));
   const double mean = std::inner_product(towards.begin(), towards.end(), weights_.begin(), 0.0);

@@ -177,6 +177,7 @@ class GlooLinks final : public PeerLinks {
     } catch (const std::exception& failure) {
       error.set("%s", failure.what());
     }
+    // After this the buffer may be destroyed.
     const std::lock_guard<std::mutex> lock(mutex_);
     waiting_ = nullptr;
     return done;
@@ -203,6 +204,7 @@ const char* version() noexcept {
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const NoBrokenPipe quiet;  // Gloo's own thread starts here and inherits the signal mask
   try {
+    // Bound to one address: Gloo would otherwise take the one of the host's name.
     gloo::transport::tcp::attr where;
     where.hostname = group.address;
     auto device = gloo::transport::tcp::CreateDevice(where);

@@ -1,3 +1,7 @@
+// The local backend splits the tensor among the drivers of a host (the first `drivers` local
+// ranks), and driver i of each host reduces part i with its peers. Ranks beyond the drivers have
+// empty parts: they take part in the local steps only. part_ is a rank's own part, packed_ what has
+// to be rearranged.
 #include "collectives/backends/hierarchical_backend.h"
 
 #include <numeric>
@@ -38,6 +42,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     }
   }
   void abort() noexcept override {
+    // A rank may be blocked in either of the two.
     if (local_ != nullptr) local_->abort();
     links_.abort();
   }
@@ -95,6 +100,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     reduce.postscale = 1;
     reduce.divisor = 1;
     reduce.receive_counts = parts.data();
+    // Counts beyond the drivers are 0, so this leaves each driver with its part.
     note(step, "LOCAL_REDUCESCATTER");
     const bool reduced = within(reduce, {piece.input, part_.data(), piece.count}, error, [&] {
       copy_unless_same(part_.data(), piece.input, mine * width);
@@ -113,6 +119,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return gathered;
   }
 
+  // Small tensors: one rank of each host carries everything.
   bool allreduce_small(const Step& step, const Piece& piece, std::int64_t width, ErrorText& error) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
     Step reduce = step;
@@ -140,6 +147,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
   // host.
   bool reduce_between(const Step& step, void* data, std::int64_t count, ErrorText& error) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
+    // The other ranks go on to the next local step, where they wait for the drivers.
     if (!plan_.driving) return true;
     note(step, "CROSS_ALLREDUCE");
     const bool good =
@@ -149,6 +157,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return good;
   }
 
+  // For movements, which must not scale a second time.
   static Step unscaled(const Step& step, hora_operation operation) {
     Step plain = step;
     plain.operation = operation;
@@ -163,6 +172,8 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     const auto width = static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
     const Piece& piece = step.pieces[0];
     auto* const output = static_cast<char*>(piece.output);
+    // The set's rows are in blocks by host (Hierarchy::in_blocks), so each host's rows are
+    // contiguous.
     std::vector<std::int64_t> starts{0};  // of each member's bytes
     int members = std::accumulate(plan_.host_sizes.begin(), plan_.host_sizes.end(), 0);
     for (int i = 0; i < members; ++i) {
@@ -233,6 +244,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     gather.receive_counts = brought.data();
     note(step, "LOCAL_ALLGATHER");
     const auto own = static_cast<std::int64_t>(part_.size());
+    // Now every rank of the host has all drivers' parts of all hosts.
     const bool good = within(gather, {part_.data(), packed, own}, error,
                              [&] { copy_unless_same(packed, part_.data(), own); });
     noted(step);

@@ -1,3 +1,5 @@
+// One pass over the ranks in set order: hosts are numbered in the order of their first ranks, so
+// every rank computes the same plan from the same list.
 #include "collectives/backends/hierarchy.h"
 
 #include <algorithm>
@@ -32,6 +34,7 @@ Hierarchy plan_hierarchy(const std::vector<std::int32_t>& ranks,
   plan.drivers = *std::min_element(plan.host_sizes.begin(), plan.host_sizes.end());
   plan.driving = plan.local_index < plan.drivers;
   plan.local = members[static_cast<std::size_t>(plan.host_index)];
+  // The peers of a driver have its local index on their hosts.
   for (const auto& on_host : members) {
     if (plan.driving) plan.peers.push_back(on_host[static_cast<std::size_t>(plan.local_index)]);
   }

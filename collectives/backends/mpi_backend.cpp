@@ -158,6 +158,7 @@ const char* version() noexcept { return mpi::version(); }
 
 bool probe(const ProbeContext& context, ErrorText& why_not) noexcept {
   if (!mpi::is_launched(why_not)) return false;
+  // The launcher started a world of another size, so its MPI cannot carry this job.
   const int launched = mpi::launched_size();
   if (launched > 0 && launched != context.world_size) {
     return why_not.set("the MPI launcher started %d processes, this job has %d", launched,
@@ -175,6 +176,7 @@ bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorTex
       !mpi::check(MPI_Comm_rank(MPI_COMM_WORLD, &mine), "MPI_Comm_rank", error)) {
     return false;
   }
+  // A process set is a subset of MPI's world, so the two worlds must be the same.
   if (size != group.world_size) {
     return error.set("%s sees %d processes, this job has %d", mpi::library_name(), size,
                      group.world_size);

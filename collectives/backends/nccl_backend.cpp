@@ -115,6 +115,7 @@ class NcclBackend final : public Backend {
     return Progress::kFailed;
   }
 
+  // The next poll() breaks the kernels off, on the thread that uses the communicators.
   void abort() noexcept override { aborted_ = true; }
 
   int most_under_way() const noexcept override { return static_cast<int>(ids_.size()); }
@@ -148,6 +149,7 @@ class NcclBackend final : public Backend {
     for (const auto& each : communicators_) each->break_off();
   }
 
+  // Opens the GPU and the communicators at the first step; afterwards checks the device.
   bool start(const Step& step, ErrorText& error) {
     std::int32_t device = step.device;
     if (aborted_) return error.set("the job is ending");
@@ -194,6 +196,7 @@ class NcclBackend final : public Backend {
     return static_cast<std::int64_t>(dtype_bytes(dtype(step)));
   }
 
+  // The calls of one operation on its lane's communicator.
   bool group(const char* what, const NcclCommunicator::Calls& calls, ErrorText& error) {
     return communicators_[static_cast<std::size_t>(lane_)]->group(what, calls, error);
   }
@@ -202,6 +205,7 @@ class NcclBackend final : public Backend {
   // divides exactly; everything else is one multiplication.
   static bool has_rest(const Step& step) { return step.postscale != 1.0 || step.divisor != 1; }
   bool copy_back(const Step& step, const std::vector<Copy>& copies, ErrorText& error) {
+    // In double, a division by the number of ranks could round an exact quotient down by one.
     const bool exact = !is_floating(dtype(step)) && step.postscale == 1.0;
     const double factor = exact ? 1.0 : step.postscale / static_cast<double>(step.divisor);
     return gpu_->copy(lane_, dtype(step), copies, factor, exact ? step.divisor : 1, error);
@@ -253,14 +257,17 @@ class NcclBackend final : public Backend {
       in.push_back({step.pieces[i].input, place, step.pieces[i].count});
       out.push_back({place, step.pieces[i].output, step.pieces[i].count});
     }
+    // Pack and prescale in one pass, reduce in place, unpack and scale in another.
     return gpu_->copy(lane_, dtype(step), in, step.prescale, 1, error) &&
            reduce(packed, packed, bytes / width(step), step, error) && copy_back(step, out, error);
   }
 
   bool allgather(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
+    // In bytes, as uint8: a movement works for every dtype, also for those that NCCL lacks.
     const std::int64_t* const counts = step.receive_counts;
     auto* const output = static_cast<char*>(piece.output);
+    // All ranks see the same counts: nothing to gather anywhere.
     if (std::accumulate(counts, counts + size_, INT64_C(0)) == 0) return true;
     return group(
         "ncclAllGather",
@@ -308,6 +315,7 @@ class NcclBackend final : public Backend {
         error);
   }
 
+  // NCCL has no alltoall: a group of sends and receives, which NCCL runs at the same time.
   bool alltoall(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     return group(
@@ -396,6 +404,7 @@ class NcclBackend final : public Backend {
 
 const char* version() noexcept { return nccl::nccl_version(); }
 
+// The first missing library is the reason.
 bool probe(const ProbeContext&, ErrorText& why_not) noexcept {
   return nccl::cuda(why_not) != nullptr && nccl::nccl(why_not) != nullptr;
 }
@@ -419,6 +428,7 @@ bool exchange_ids(const GroupContext& group, const Nccl& library, std::vector<nc
                                 &lengths, error)) {
     return false;
   }
+  // The first rank has its own error text already.
   if (lengths[0] == 0) return group.index == 0 ? false : error.set("the first rank has no NCCL id");
   ids.resize(lengths[0] / sizeof(ncclUniqueId));
   std::memcpy(ids.data(), theirs[0], ids.size() * sizeof(ncclUniqueId));

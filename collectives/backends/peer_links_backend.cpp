@@ -57,6 +57,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool broadcast(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     const std::int64_t bytes = piece.count * width(step);
+    // The other ranks receive into their outputs; only the root has an input.
     if (index() == step.root) copy_unless_same(piece.output, piece.input, bytes);
     return algorithms_.broadcast(piece.output, bytes, step.root, error);
   }
@@ -90,6 +91,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool barrier(const Step&, ErrorText& error) { return algorithms_.barrier(error); }
 
  private:
+  // Bytes of one element.
   static std::int64_t width(const Step& step) {
     return static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
   }
@@ -108,6 +110,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
 
   int index() const { return algorithms_.index(); }
 
+  // Movements need no dtype: the algorithms count bytes.
   std::vector<std::int64_t> in_bytes(const std::int64_t* counts, const Step& step) const {
     std::vector<std::int64_t> bytes(counts, counts + algorithms_.size());
     for (std::int64_t& each : bytes) each *= width(step);

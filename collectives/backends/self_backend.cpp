@@ -25,6 +25,7 @@ class SelfBackend final : public BlockingBackend<SelfBackend> {
         step.operation == HORA_ALLTOALL ? step.receive_counts[0] : piece.count;
     copy_unless_same(piece.output, piece.input,
                      count * static_cast<std::int64_t>(dtype_bytes(dtype)));
+    // Two steps, because each one rounds or truncates as it would among several ranks.
     apply_scale(piece.output, count, dtype, step.prescale, 1);
     apply_scale(piece.output, count, dtype, step.postscale, step.divisor);
   }

@@ -43,6 +43,8 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   }
 
   bool allreduce(const Step& step, ErrorText& error) {
+    // By size: one hand-over for small tensors, single copy for medium ones, the rings for the
+    // rest.
     if (work_.count() * work_.width() <= small_bytes(step)) {
       return reductions_.allreduce_small(work_);
     }

@@ -30,6 +30,7 @@ std::int64_t bytes_of(const Response& response) {
 
 std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Response* const> responses,
                                                   const FusionThreshold& threshold_of) {
+  // A step that may still grow; `sample` is its first response.
   struct Open {
     std::size_t step;
     std::int64_t bytes;

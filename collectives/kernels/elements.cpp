@@ -1,3 +1,5 @@
+// One element at a time, for tests and examples: the speed of these functions does not matter. The
+// conversions are those of the kernels, so that a test compares like with like.
 #include "collectives/kernels/elements.h"
 
 #include <cstring>
@@ -27,6 +29,7 @@ void write_as(unsigned char* place, T value) {
 double read_element(const void* data, hora_dtype dtype, std::int64_t index) {
   const auto* place = static_cast<const unsigned char*>(data) +
                       static_cast<std::size_t>(index) * dtype_bytes(dtype);
+  // No default: the compiler then reports a dtype that is missing here.
   switch (dtype) {
     case HORA_UINT8:
     case HORA_BOOL:

@@ -47,6 +47,7 @@ Usable find_usable() {
   return usable;
 }
 
+// Chosen once, on first use; the initialisation of a static is thread-safe.
 const Usable& usable() {
   static const Usable instance = find_usable();
   return instance;
@@ -59,6 +60,7 @@ void fill(void* data, std::int64_t count, T value) {
   for (std::int64_t i = 0; i < count; ++i, out += sizeof(T)) std::memcpy(out, &value, sizeof(T));
 }
 
+// The extreme that any element replaces: for a float an infinity, for an integer its limit.
 template <typename T>
 void fill_extreme(void* data, std::int64_t count, hora_reduce_op op) {
   using Limits = std::numeric_limits<T>;

@@ -172,6 +172,7 @@ Segment::Segment(Segment&& other) noexcept
       size_(std::exchange(other.size_, 0)),
       filled_(other.filled_) {}
 
+// The other object unmaps what this one had.
 Segment& Segment::operator=(Segment&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
@@ -188,6 +189,7 @@ Result<Segment> Segment::open(std::span<const std::int32_t> ranks, int index, st
   std::string why_not;
   // Memory in /dev/shm is allocated in full by make_named(), a memfd page by page.
   for (Kind kind : {Kind::kAnonymous, Kind::kNamed}) {
+    // A failure of the exchange itself ends the attempt; "cannot share" goes on to the next kind.
     auto data = attempt(kind, ranks, index, bytes, allgather, why_not);
     if (!data) return std::move(data).error();
     if (*data != nullptr) return Segment(*data, bytes, kind == Kind::kNamed);

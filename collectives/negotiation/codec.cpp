@@ -53,10 +53,12 @@ std::string_view action_name(Action action) {
   }
 }
 
+// The form in which all messages name an operation.
 std::string title_of(Action action, std::string_view name) {
   return std::string(action_name(action)).append(" '").append(name).append("'");
 }
 
+// Everything else is a fence for the fusion and never in the cache.
 bool moves_tensors(Action action) {
   switch (action) {
     case Action::kAllreduce:
@@ -70,6 +72,7 @@ bool moves_tensors(Action action) {
   }
 }
 
+// Defaults are not sent: decode_request() starts from a fresh Request.
 void encode_request(WireWriter& out, const Request& request) {
   const std::uint8_t bits = field_bits(request);
   out.varint(static_cast<std::uint64_t>(request.action));
@@ -145,6 +148,7 @@ void encode_response(WireWriter& out, const Response& response, int receiver) {
 
 bool decode_response(WireReader& in, Response& response) {
   const std::uint8_t status = in.u8();
+  // An unknown status comes from another version, which the handshake should have refused.
   if (status > HORA_INTERNAL) return false;
   response.status = static_cast<hora_status>(status);
   if (response.status != HORA_OK) response.error = in.text();

@@ -29,6 +29,7 @@ Coordinator::Coordinator(int world_size)
     : world_size_(world_size), last_asked_(static_cast<std::size_t>(world_size)) {
   std::vector<std::int32_t> all;
   for (int rank = 0; rank < world_size; ++rank) all.push_back(rank);
+  // The world is set 0, and the only set that can never be removed.
   next_set_ = 0;
   add_set(std::move(all));
 }
@@ -250,6 +251,7 @@ Response Coordinator::conclude(std::int32_t id, Entry entry) {
   if (entry.mismatch.empty() && !response.joined.empty()) {
     entry.mismatch = unsupported_with_joined(response.agreed);
   }
+  // All ranks get the error, also those that agree with the first one.
   if (!entry.mismatch.empty()) {
     response.status = HORA_MISMATCH;
     response.error = std::move(entry.mismatch);

@@ -33,6 +33,7 @@ WireWriter& ItemWriter::in_full() {
 }
 
 void ItemWriter::by_number(Reference reference) {
+  // Numbers are unique within a set only.
   if (!run_.empty() && run_set_ != reference.process_set) end_run();
   run_set_ = reference.process_set;
   run_.push_back(reference.id);
@@ -43,6 +44,7 @@ std::string ItemWriter::take() {
   return out_.take();
 }
 
+// Writes the collected numbers, before an item in full or at the end of the message.
 void ItemWriter::end_run() {
   if (run_.empty()) return;
   const std::uint64_t span = run_.back() - run_.front();

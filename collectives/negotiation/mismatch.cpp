@@ -58,6 +58,7 @@ bool needs_equal_shape(Action action) {
          action == Action::kReducescatter;
 }
 
+// Which dimensions must agree depends on the operation.
 std::string shape_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
   if (needs_equal_shape(mine.action)) {
     if (mine.shape == theirs.shape) return {};
@@ -78,6 +79,7 @@ std::string shape_mismatch(const Sides& sides, const Request& mine, const Reques
   return {};
 }
 
+// Only reductions use these fields; elsewhere a difference has no effect.
 std::string reduction_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
   if (mine.action != Action::kAllreduce && mine.action != Action::kReducescatter) return {};
   if (mine.prescale != theirs.prescale || mine.postscale != theirs.postscale) {
@@ -101,6 +103,7 @@ std::string describe_mismatch(int my_rank, const Request& mine, int their_rank,
            std::string(action_name(mine.action)) + ", rank " + std::to_string(their_rank) +
            " has " + std::string(action_name(theirs.action));
   }
+  // For these two the shape holds ranks or an id, so the text must not speak of a shape.
   if (mine.action == Action::kAddProcessSet || mine.action == Action::kRemoveProcessSet) {
     if (mine.shape == theirs.shape) return {};
     return sides.differ(mine.action == Action::kAddProcessSet ? "the list of ranks" : "the id",
@@ -123,6 +126,7 @@ std::string describe_mismatch(int my_rank, const Request& mine, int their_rank,
   if ((mine.device == HORA_CPU_DEVICE) != (theirs.device == HORA_CPU_DEVICE)) {
     return sides.differ("the device", device_text(mine), device_text(theirs));
   }
+  // Last: a group only decides when tensors run, not what they compute.
   if (mine.group != theirs.group || mine.group_size != theirs.group_size) {
     return sides.differ("the group", group_text(mine), group_text(theirs));
   }

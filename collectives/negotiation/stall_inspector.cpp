@@ -28,6 +28,7 @@ StallInspector::StallInspector(Options options)
 }
 
 std::string StallInspector::complaint() const {
+  // A shutdown before the first warning would end jobs without any explanation.
   if (!options_.enabled || !shutdown_ignored_) return {};
   return "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is below HOROVOD_STALL_CHECK_TIME_SECONDS and is "
          "ignored: no job ends for a stall that was not warned of";
@@ -48,6 +49,7 @@ StallInspector::Report StallInspector::check(const Coordinator& coordinator, Tim
       next_check_ = std::min(next_check_, each.since + options_.warning);
       continue;
     }
+    // Warned already, but its shutdown is still to come: look again then.
     if (options_.shutdown.count() > 0 && !overdue) {
       next_check_ = std::min(next_check_, each.since + options_.shutdown);
     }
@@ -55,6 +57,7 @@ StallInspector::Report StallInspector::check(const Coordinator& coordinator, Tim
     stalled.push_back(std::move(each));
   }
   if (stalled.empty()) return report;
+  // With repetitions; the caller only needs the set of ranks.
   for (const Waiting& each : stalled) {
     report.missing.insert(report.missing.end(), each.missing.begin(), each.missing.end());
   }
@@ -76,6 +79,7 @@ StallInspector::Report StallInspector::check(const Coordinator& coordinator, Tim
 // For each missing rank: what the others wait for, oldest first, and what it did last.
 std::string StallInspector::list_missing(const Coordinator& coordinator,
                                          const std::vector<Waiting>& waiting, TimePoint now) const {
+  // Grouped by rank, because one slow rank explains many stalled tensors.
   std::map<std::int32_t, std::vector<const Waiting*>> by_rank;
   for (const Waiting& each : waiting) {
     for (const std::int32_t rank : each.missing) by_rank[rank].push_back(&each);
@@ -87,6 +91,7 @@ std::string StallInspector::list_missing(const Coordinator& coordinator,
       const Waiting& each = *missing[i];
       if (i > 0) text += ", ";
       text += title_of(each.action, each.name);
+      // The world is the default and needs no mention.
       if (each.process_set != 0) {
         text += " of process set " + std::to_string(each.process_set);
       }

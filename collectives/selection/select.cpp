@@ -60,12 +60,14 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
   std::vector<std::string> allowed;
   std::vector<std::string> refused;
   for (const std::string& item : split_list(wanted)) {
+    // A leading minus refuses; everything else allows.
     if (item[0] == '-') {
       refused.push_back(item.substr(1));
     } else {
       allowed.push_back(item);
     }
   }
+  // Only what every rank can use, in the first rank's order, which is the same for all.
   for (const std::string& id : usable.front()) {
     const bool everywhere = std::all_of(usable.begin(), usable.end(),
                                         [&](const auto& list) { return contains(list, id); });
@@ -83,6 +85,7 @@ std::string format_table(const SelectionTable& table) {
   for (const SelectionRow& row : table) {
     const Capability& capability = row.capability;
     text += std::string(operation_name(static_cast<hora_operation>(capability.operation)));
+    // The two kinds of memory never mix in one row.
     text += capability.gpu != 0 ? " gpu" : " cpu";
     text += capability.dtypes == kAllDtypes ? " all dtypes" : " some dtypes";
     text += " " + std::to_string(capability.least_bytes) + "..";

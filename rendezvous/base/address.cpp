@@ -1,3 +1,5 @@
+// The parsers are strict: what they accept means the same to every other program. inet_pton() does
+// the work, so no form is accepted that the system would reject.
 #include "rendezvous/base/address.h"
 
 #include <arpa/inet.h>
@@ -18,6 +20,7 @@ bool is_mapped(const IpAddress& address) {
          address.bytes[10] == 0xff && address.bytes[11] == 0xff;
 }
 
+// All errors here quote the text and say what was expected.
 Error bad(std::string_view text, std::string_view expected) {
   return make_error(ErrorCode::kUsage, quote(text) + ": expected " + std::string(expected));
 }
@@ -25,12 +28,14 @@ Error bad(std::string_view text, std::string_view expected) {
 }  // namespace
 
 bool IpAddress::is_loopback() const {
+  // The whole network 127/8 is loopback, but only one IPv6 address.
   if (!v6) return bytes[0] == 127;
   IpAddress one{.v6 = true};
   one.bytes[15] = 1;
   return *this == one;
 }
 
+// 169.254/16 (RFC 3927) and fe80::/10 (RFC 4291).
 bool IpAddress::is_link_local() const {
   if (!v6) return bytes[0] == 169 && bytes[1] == 254;
   return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
@@ -81,6 +86,7 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
   if (bracketed) host = host.substr(1, host.size() - 2);
   auto address = parse_ip_address(host);
   if (!address || address->v6 != bracketed) return bad(text, "ADDRESS:PORT or [IPV6]:PORT");
+  // Port 0 is valid here: a listener may ask for a free port.
   auto port = parse_port(text.substr(colon + 1), true);
   if (!port) return std::move(port).error().with_context(quote(text));
   return Endpoint{*address, *port};
@@ -95,9 +101,11 @@ std::string format_endpoint(const Endpoint& endpoint) {
 bool Cidr::contains(const IpAddress& candidate) const {
   const IpAddress ours = address.unmapped();
   const IpAddress theirs = candidate.unmapped();
+  // Compared after unmapping, so that a dual-stack server's allow list works for IPv4 peers.
   if (ours.v6 != theirs.v6) return false;
   // A network in mapped form counts its prefix in 128 bits.
   int bits = prefix_length - (address.v6 && !ours.v6 ? 96 : 0);
+  // A mapped network of less than 96 bits holds every IPv4 address.
   if (bits < 0) bits = 0;
   const auto whole = static_cast<std::size_t>(bits / 8);
   if (!std::equal(ours.bytes.begin(), ours.bytes.begin() + whole, theirs.bytes.begin())) {

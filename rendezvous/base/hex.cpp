@@ -28,6 +28,7 @@ int digit_value(char c) {
 }  // namespace
 
 std::optional<std::string> from_hex(std::string_view text) {
+  // Two digits per byte.
   if (text.size() % 2 != 0) return std::nullopt;
   std::string bytes;
   bytes.reserve(text.size() / 2);

@@ -31,6 +31,7 @@ std::string hmac_sha256(std::string_view key, std::string_view message) {
   block.resize(kBlock, '\0');
   std::string inner = block;
   std::string outer = block;
+  // The two pads of RFC 2104, which make the inner and the outer key differ.
   for (char& byte : inner) byte = static_cast<char>(byte ^ 0x36);
   for (char& byte : outer) byte = static_cast<char>(byte ^ 0x5C);
   return sha256(outer, sha256(inner, message));

@@ -5,6 +5,7 @@
 namespace hora {
 
 Error Error::with_context(std::string_view context) && {
+  // Context goes in front, so the outermost layer is read first.
   message.insert(0, std::string(context) + ": ");
   return std::move(*this);
 }
@@ -49,6 +50,7 @@ Error errno_error(int errnum, std::string_view what) {
     default:
       break;
   }
+  // generic_category() is thread-safe, unlike strerror().
   return {code, std::string(what) + ": " + std::generic_category().message(errnum)};
 }
 

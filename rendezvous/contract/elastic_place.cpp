@@ -1,3 +1,5 @@
+// Everything here is text in a store, so that Horovod's own workers and scripts can read it. The
+// parsers reject anything else, since a worker acts on these numbers.
 #include "rendezvous/contract/elastic_place.h"
 
 #include <array>
@@ -13,6 +15,7 @@ std::string place_key(const PlaceQuestion& question) {
 
 std::optional<PlaceQuestion> parse_place_key(std::string_view key) {
   const auto parts = split(key, '.');
+  // WORKER.EPOCH.STATE
   if (parts.size() != 3) return std::nullopt;
   const auto worker = parse_int<int>(parts[0]);
   const auto epoch = parse_int<int>(parts[1]);
@@ -46,6 +49,7 @@ Result<std::optional<ElasticPlace>> decode_elastic_place(std::string_view text) 
   if (text == no_slot_text()) return std::optional<ElasticPlace>();
   const auto parts = split(text, ',');
   std::array<int, 7> numbers{};
+  // Seven numbers and the interface.
   bool is_good = parts.size() == 8;
   for (std::size_t i = 0; i < numbers.size() && is_good; ++i) {
     const auto number = parse_int<int>(parts[i]);

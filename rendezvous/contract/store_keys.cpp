@@ -14,6 +14,7 @@ std::string cross_scope(int local_rank) {
 
 std::string rank_key(int index) { return std::to_string(index); }
 
+// Horovod's workers meet three times: all of them, those of a host, and those of a local rank.
 std::vector<ScopeSize> known_scopes(const std::vector<HostRanks>& hosts) {
   std::vector<ScopeSize> scopes;
   int world = 0;

@@ -1,3 +1,5 @@
+// One connection, one request at a time: no pipelining, so a response always belongs to the last
+// request. After any error the connection is closed, because its state is unknown.
 #include "rendezvous/http/client.h"
 
 #include <array>
@@ -11,6 +13,7 @@ namespace hora::http {
 namespace {
 
 std::string host_field(const ClientOptions& options) {
+  // RFC 3986, 3.2.2: an IPv6 address in a Host field has brackets.
   const bool bare_v6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
   const std::string host = bare_v6 ? "[" + options.host + "]" : options.host;
   return host + ":" + std::to_string(options.port);
@@ -94,10 +97,12 @@ Result<Response> Client::read_response(bool head_only, Deadline deadline, bool& 
     ReadStep step = ReadStep::kHead;
     // The body's limit was set in the constructor, so kHead needs no decision.
     while (step == ReadStep::kHead) step = reader_.read(bytes, head_only);
+    // Bytes beyond the response stay for the next one.
     incoming_.erase(0, incoming_.size() - bytes.size());
     if (step == ReadStep::kNeedMore) {
       auto got = net::receive_some(*stream_, buffer.data(), buffer.size(), deadline);
       if (!got) return std::move(got).error();
+      // From here on the server has answered, so the request must not be repeated.
       if (*got > 0) {
         server_was_silent = false;
         incoming_.append(buffer.data(), *got);

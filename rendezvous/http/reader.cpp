@@ -37,6 +37,7 @@ class Parser : public bhttp::basic_parser<isRequest> {
     body_limit_ = body_limit;
     for (;;) {
       if (this->is_done()) return ReadStep::kComplete;
+      // Before the body is read, so that a refused body costs nothing.
       if (this->is_header_done() && too_long()) return fail(413, "body over the limit");
       if (bytes.size() < least_bytes()) return ReadStep::kNeedMore;
       const bool had_head = this->is_header_done();
@@ -48,6 +49,7 @@ class Parser : public bhttp::basic_parser<isRequest> {
         head_bytes_ += used;
         if (head_bytes_ > limits_.head_bytes) return fail(431, "head over the limit");
       }
+      // Beast wants more; the rest in `bytes` stays with the caller until then.
       if (ec == error::need_more) {
         // Beast has no limit for the head of a chunk.
         if (bytes.size() > limits_.head_bytes) return fail(400, "a line over the limit");
@@ -65,6 +67,7 @@ class Parser : public bhttp::basic_parser<isRequest> {
   }
 
   ReadStep fail(int status, std::string_view text) {
+    // Every text is a string literal, so the view stays valid.
     error_status = status;
     error_text = text;
     return ReadStep::kError;
@@ -98,6 +101,7 @@ class Parser : public bhttp::basic_parser<isRequest> {
     return (length && *length > body_limit_) || overflow_;
   }
 
+  // A refusal of a callback first, then the limits, then Beast's own reasons.
   int status_for(const error_code& ec) const {
     if (refused_status_ != 0) return refused_status_;
     if (overflow_ || ec == error::body_limit) return 413;
@@ -127,6 +131,7 @@ class Parser : public bhttp::basic_parser<isRequest> {
     return part.size();
   }
 
+  // Beast calls this between head and body.
   void on_body_init_impl(const boost::optional<std::uint64_t>& length, error_code& ec) override {
     // too_long() has accepted the length: it is within what the caller agreed to hold.
     if (length) body_->reserve(static_cast<std::size_t>(*length));
@@ -165,6 +170,7 @@ Method to_method(bhttp::verb verb) {
   }
 }
 
+// Copies the fields that a server needs; the caller's head is reused from message to message.
 class RequestParser final : public Parser<true> {
  public:
   RequestParser(const ReadLimits& limits, RequestHead& head) : Parser(limits), head_(head) {
@@ -185,6 +191,7 @@ class RequestParser final : public Parser<true> {
                        error_code& ec) override {
     start_line_seen_ = true;
     ec = {};
+    // The head's limit is larger, so a long target needs its own check.
     if (target.size() > limits_.target_bytes) return refuse(414, "target over the limit", ec);
     head_.method = to_method(verb);
     head_.target.assign(target.data(), target.size());
@@ -224,6 +231,7 @@ class RequestParser final : public Parser<true> {
   RequestHead& head_;
 };
 
+// Copies the fields that a client needs: status, length and the Server field.
 class ResponseParser final : public Parser<false> {
  public:
   ResponseParser(const ReadLimits& limits, ResponseHead& head) : Parser(limits), head_(head) {
@@ -262,6 +270,7 @@ class ResponseParser final : public Parser<false> {
 
 }  // namespace
 
+// Keeps Beast out of the header. `head` and `body` live here, and the parser refers to them.
 class RequestReader::Impl {
  public:
   explicit Impl(const ReadLimits& limits) : limits(limits) { parser.emplace(limits, head); }
@@ -310,6 +319,7 @@ std::string_view RequestReader::error_text() const { return impl_->parser->error
 
 void RequestReader::reset() {
   Impl& self = *impl_;
+  // Beast's parsers cannot be reset, only made anew; the strings keep their memory.
   self.parser.emplace(self.limits, self.head);
   self.body.clear();
   self.body_limit = 0;
@@ -357,6 +367,7 @@ ReadStep ResponseReader::read(std::string_view& bytes, bool head_only) {
 
 ReadStep ResponseReader::end_of_stream() {
   Impl& self = *impl_;
+  // Status 0: nothing is sent back for a response.
   if (!self.started) return self.parser->fail(0, "the connection ended");
   if (self.parser->is_done()) return ReadStep::kComplete;
   if (!self.parser->is_header_done() || !self.parser->need_eof()) {

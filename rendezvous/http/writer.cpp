@@ -1,3 +1,5 @@
+// Heads are small and frequent, so they are appended to the caller's buffer without streams or
+// temporary strings.
 #include "rendezvous/http/writer.h"
 
 #include <array>
@@ -10,12 +12,14 @@ namespace hora::http {
 namespace {
 
 void append_number(std::string& out, std::uint64_t number) {
+  // 20 digits hold any 64-bit number.
   std::array<char, 20> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
   out.append(digits.data(), end);
 }
 
 void append_field(std::string& out, std::string_view name, std::string_view value) {
+  // An empty value means "no such field" in both structures.
   if (value.empty()) return;
   out.append(name).append(": ").append(value).append("\r\n");
 }
@@ -30,6 +34,7 @@ void append_response_head(std::string& out, const ResponseFields& fields) {
   append_field(out, "Server", fields.server);
   append_field(out, "Date", fields.date);
   append_field(out, "Content-Type", fields.content_type);
+  // Always present, also for an empty body: without it the connection could not be kept alive.
   out += "Content-Length: ";
   append_number(out, fields.content_length);
   out += "\r\n";
@@ -39,6 +44,7 @@ void append_response_head(std::string& out, const ResponseFields& fields) {
   out.append(fields.extra).append("\r\n");
 }
 
+// For clients that wait for permission before they send a large body.
 void append_continue(std::string& out) { out += "HTTP/1.1 100 Continue\r\n\r\n"; }
 
 void append_request_head(std::string& out, const RequestFields& fields) {
@@ -86,12 +92,14 @@ std::string percent_encode(std::string_view text) {
       out += c;
     } else {
       out += '%';
+      // Lower-case digits: the server compares names as sent, and all clients use this function.
       out += to_hex({&c, 1});
     }
   }
   return out;
 }
 
+// Strict: a "%" without two digits is an error, not a literal.
 std::optional<std::string> percent_decode(std::string_view text) {
   std::string out;
   out.reserve(text.size());

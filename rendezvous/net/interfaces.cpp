@@ -1,3 +1,5 @@
+// getifaddrs() lists the addresses; ioctls tell driver, speed and MTU. Every detail may be missing
+// (in a container, without a driver), and is 0 or empty then.
 #include "rendezvous/net/interfaces.h"
 
 #include <ifaddrs.h>
@@ -26,6 +28,7 @@ struct FreeInterfaces {
   void operator()(ifaddrs* list) const { ::freeifaddrs(list); }
 };
 
+// The name is cut to what the kernel accepts, and terminated.
 ifreq request_for(const char* name) {
   ifreq request{};
   std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
@@ -37,6 +40,7 @@ std::string driver_of(int socket, const char* name) {
   ethtool_drvinfo info{};
   info.cmd = ETHTOOL_GDRVINFO;
   ifreq request = request_for(name);
+  // The kernel fills the structure that this points to.
   request.ifr_data = reinterpret_cast<char*>(&info);
   if (::ioctl(socket, SIOCETHTOOL, &request) != 0) return {};
   return std::string(info.driver, ::strnlen(info.driver, sizeof info.driver));
@@ -75,6 +79,7 @@ int prefix_of(const sockaddr* mask) {
 }  // namespace
 
 bool is_bridge_name(std::string_view interface_name, std::string_view driver) {
+  // The driver is certain; a bridge can have any name.
   if (driver == "bridge" || driver == "openvswitch") return true;
   // For drivers that do not answer: the names that container runtimes give their bridges.
   constexpr std::array<std::string_view, 9> kPrefixes = {
@@ -108,6 +113,7 @@ Result<std::vector<Interface>> list_interfaces() {
     interface.address = endpoint->address;
     interface.prefix_length = prefix_of(entry->ifa_netmask);
     const unsigned flags = entry->ifa_flags;
+    // UP is the administrator's wish, RUNNING the carrier.
     interface.up = (flags & IFF_UP) != 0 && (flags & IFF_RUNNING) != 0;
     interface.loopback = (flags & IFF_LOOPBACK) != 0;
     interface.virtual_bridge =

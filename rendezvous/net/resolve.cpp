@@ -48,6 +48,7 @@ Result<std::vector<Endpoint>> resolve_host(const std::string& host, std::uint16_
   std::vector<Endpoint> endpoints;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     sockaddr_storage address{};
+    // An entry is shorter than sockaddr_storage: copy what is there.
     std::memcpy(&address, entry->ai_addr, std::min<std::size_t>(entry->ai_addrlen, sizeof address));
     auto endpoint = from_sockaddr(address);
     if (!endpoint) continue;

@@ -1,3 +1,5 @@
+// The plain stream and the two blocking helpers, which work for every stream: they wait for the
+// socket whenever the stream says "later".
 #include "rendezvous/net/stream.h"
 
 #include <sys/socket.h>
@@ -28,6 +30,7 @@ ssize_t Stream::receive(char* buffer, std::size_t size) {
 
 ssize_t Stream::send(const iovec* parts, std::size_t count) {
   msghdr message{};
+  // sendmsg() does not write through it.
   message.msg_iov = const_cast<iovec*>(parts);
   message.msg_iovlen = count;
   return ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -60,6 +63,7 @@ Result<std::size_t> receive_some(Stream& stream, char* buffer, std::size_t size,
   for (;;) {
     const ssize_t got = stream.receive(buffer, size);
     if (got >= 0) return static_cast<std::size_t>(got);
+    // EINTR needs no wait: try again at once.
     if (would_block()) {
       HORA_TRY(wait_readable(stream.fd(), deadline, "receiving"));
     } else if (errno != EINTR) {

@@ -24,6 +24,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kNames = {"trace", "debug", "info",
                                                     "warn",  "error", "off"};
 
+// Atomic, because any thread may ask while another one sets it.
 std::atomic<LogLevel> g_level{LogLevel::kWarn};
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
@@ -48,6 +49,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 constexpr std::array<std::string_view, 6> kColours = {
     "\033[37m", "\033[36m", "\033[32m", "\033[33m\033[1m", "\033[31m\033[1m", ""};
 
+// For a sink, which gets finished lines; spdlog colours its own.
 std::string level_word(LogLevel level) {
   std::string word(log_level_name(level));
   if (!colour_wanted(STDERR_FILENO)) return word;
@@ -66,6 +68,7 @@ struct Output {
         "hora", std::make_shared<spdlog::sinks::stderr_color_sink_st>(colours));
     logger->set_pattern("%^%l%$ %v");
     logger->set_level(spdlog::level::trace);  // log() has already checked the level
+    // A log that is lost in a crash is of no use.
     logger->flush_on(spdlog::level::trace);
   }
 };
@@ -84,6 +87,7 @@ std::optional<LogLevel> parse_log_level(std::string_view text) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (equals_ignoring_case(text, kNames[i])) return static_cast<LogLevel>(i);
   }
+  // The two names of Horovod's HOROVOD_LOG_LEVEL that differ.
   if (equals_ignoring_case(text, "warning")) return LogLevel::kWarn;
   if (equals_ignoring_case(text, "fatal")) return LogLevel::kError;
   return std::nullopt;
@@ -99,6 +103,7 @@ bool log_enabled(LogLevel level) {
 void log(LogLevel level, std::string_view component, std::string_view message) {
   if (!log_enabled(level)) return;
   Output& out = output();
+  // The lock covers both outputs, so no line goes to a sink that has just been removed.
   std::lock_guard lock(out.mutex);
   std::string line;
   line.reserve(component.size() + 2 + message.size());

@@ -42,6 +42,7 @@ void say(const char* text) {
       std::abort();
     }
   }
+  // Any other exception is a bug: end with a core dump.
   std::abort();
 }
 
@@ -50,6 +51,7 @@ void say(const char* text) {
 void exit_when_out_of_resources(const char* name, int exit_code) {
   program = name;
   last_code = exit_code;
+  // operator new calls the first handler; std::thread throws, and ends up in the second.
   std::set_new_handler(on_no_memory);
   std::set_terminate(on_terminate);
 }

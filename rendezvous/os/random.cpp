@@ -19,6 +19,7 @@ std::string random_bytes(std::size_t count) {
     if (got < 0) {
       if (errno == EINTR) continue;
       std::perror("getrandom");
+      // A job without secrets must not run: anyone could join it.
       std::abort();
     }
     filled += static_cast<std::size_t>(got);

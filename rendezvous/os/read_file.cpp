@@ -22,9 +22,11 @@ Result<std::string> read_to_end(int fd, const std::string& name, std::size_t lim
   std::array<char, 8 * 1024> chunk;  // a stack may have only 64 KiB (ulimit -s)
   while (true) {
     const ssize_t got = ::read(fd, chunk.data(), chunk.size());
+    // A signal, not an error.
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno_error(errno, "reading " + name);
     if (got == 0) return text;
+    // Compared by subtraction, since the sum could overflow.
     if (static_cast<std::size_t>(got) > limit - text.size()) {
       return make_error(ErrorCode::kFailed,
                         name + " is larger than " + std::to_string(limit) + " bytes");

@@ -25,6 +25,7 @@ using hora::tls::kLater;
 using hora::tls::kModuleVersion;
 constexpr std::size_t kDigest = hora::tls::kFingerprintBytes;
 
+// RAII for OpenSSL's objects.
 template <auto kFree>
 struct Freed {
   template <typename T>
@@ -43,6 +44,7 @@ bool ready() {
   return OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
 }
 
+// The most recent entry of the thread's queue, in OpenSSL's words.
 const char* last_reason() {
   const unsigned long code = ERR_peek_last_error();
   const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
@@ -56,6 +58,7 @@ Context make_context() {
   // its retry may come from another address.
   SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // Sessions are never resumed, so a cache would only grow.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   // A ticket would only serve resumption.
   SSL_CTX_set_num_tickets(context.get(), 0);
@@ -73,6 +76,7 @@ Certificate make_certificate(EVP_PKEY* key, const char* name) {
   Certificate certificate(X509_new());
   if (!certificate) return nullptr;
   X509* const x = certificate.get();
+  // X.509 expects every certificate of an issuer to have its own serial number.
   std::uint64_t serial = 0;
   X509_NAME* const subject = X509_get_subject_name(x);
   const auto* text = reinterpret_cast<const unsigned char*>(name);
@@ -145,6 +149,7 @@ int check_pin(X509_STORE_CTX* store, void*) {
   return 0;
 }
 
+// SSL_set_bio() takes over both BIOs; before it they are freed here.
 hora_tls_session* new_session(SSL_CTX* context) {
   std::unique_ptr<hora_tls_session> session(new (std::nothrow) hora_tls_session);
   if (!session) return nullptr;
@@ -170,6 +175,7 @@ hora_tls_identity* make_identity(const char* name, unsigned char* fingerprint, c
     return nullptr;
   };
   if (!ready()) return failed("starting OpenSSL");
+  // P-256 is fast, and every TLS 1.3 library has it.
   const Key key(EVP_EC_gen("P-256"));
   if (!key) return failed("making a key");
   const Certificate certificate = make_certificate(key.get(), name);
@@ -196,6 +202,7 @@ hora_tls_session* connect(const unsigned char* fingerprint) {
   if (!ready()) return nullptr;
   Context context = make_context();
   if (!context) return nullptr;
+  // A server's context checks nothing: ranks have no certificates, only the token.
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_cert_verify_callback(context.get(), check_pin, nullptr);
   hora_tls_session* session = new_session(context.get());
@@ -212,6 +219,7 @@ void free_session(hora_tls_session* session) {
 }
 
 int feed(hora_tls_session* session, const char* bytes, size_t size) {
+  // A memory BIO takes an int and grows as necessary.
   const bool fits = size <= INT32_MAX;
   return fits && BIO_write(session->from_peer, bytes, static_cast<int>(size)) ==
                      static_cast<int>(size)

@@ -14,6 +14,7 @@ namespace {
 // The most elements of one MPI call: a power of two below INT_MAX, so that parts stay aligned.
 constexpr std::int64_t kMostElements = INT64_C(1) << 30;
 
+// MPI counts in elements; the offsets below are in bytes.
 std::int64_t bytes_of(MPI_Datatype type) {
   int bytes = 0;
   MPI_Type_size(type, &bytes);
@@ -44,6 +45,7 @@ Collectives::~Collectives() {
   MPI_Comm_free(&communicator_);
 }
 
+// MPI_Wait could not be abandoned, hence the loop in wait().
 bool Collectives::finish(int code, MPI_Request& request, const char* call, ErrorText& error) {
   return check(code, call, error) && wait(request, aborted_, Deadline::max(), call, error);
 }
@@ -52,6 +54,7 @@ bool Collectives::allreduce(const void* input, void* output, std::int64_t count,
                             MPI_Op op, ErrorText& error) {
   const std::int64_t width = bytes_of(type);
   return in_parts(count, [&](std::int64_t from, int part) {
+    // MPI forbids that the two buffers are the same address.
     const void* source = input == output ? MPI_IN_PLACE : at(input, from * width);
     MPI_Request request = MPI_REQUEST_NULL;
     const int code =
@@ -73,6 +76,7 @@ bool Collectives::broadcast(void* data, std::int64_t count, MPI_Datatype type, i
 bool Collectives::lay_out(const std::int64_t* counts, Layout& layout) const {
   std::int64_t offset = 0;
   for (int i = 0; i < size_; ++i) {
+    // The counts fit if the offsets do, since they are not negative.
     if (offset + counts[i] > INT_MAX) return false;
     layout.counts.push_back(static_cast<int>(counts[i]));
     layout.offsets.push_back(static_cast<int>(offset));
@@ -96,6 +100,7 @@ bool Collectives::allgather(const void* input, void* output, const std::int64_t*
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
     void* const place = at(output, offset * width);
+    // A broadcast has only one buffer: put this rank's part in place first.
     if (root == index_ && input != nullptr) {
       std::copy_n(static_cast<const char*>(input), counts[root] * width, static_cast<char*>(place));
     }
@@ -123,6 +128,7 @@ bool Collectives::alltoall(const void* input, const std::int64_t* send_counts, v
   return finish(code, request, "MPI_Ialltoallv", error);
 }
 
+// MPI_Ialltoallv without its limit: one message per pair and part, in elements of up to 2^30.
 bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* send_counts,
                                        void* output, const std::int64_t* receive_counts,
                                        MPI_Datatype type, ErrorText& error) {
@@ -144,6 +150,7 @@ bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* se
                                     communicator_, &requests.emplace_back(MPI_REQUEST_NULL)),
                           "MPI_Isend", error);
            });
+    // Offsets are 64-bit here, which is the point of this function.
     send_from += send_counts[peer];
     receive_to += receive_counts[peer];
   }

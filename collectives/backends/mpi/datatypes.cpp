@@ -1,3 +1,5 @@
+// MPI has no 16-bit floats. They travel as pairs of bytes, and operators that call Hora's kernels
+// reduce them, so the results equal those of the other backends.
 #include "collectives/backends/mpi/datatypes.h"
 
 #include "collectives/backends/mpi/session.h"
@@ -44,6 +46,7 @@ int operator_index(hora_reduce_op op) {
       return 2;
     case HORA_PRODUCT:
       return 3;
+    // The runtime builds Adasum from alltoall and allgather (algorithms/adasum.h).
     case HORA_ADASUM:
       return -1;
     default:
@@ -54,6 +57,7 @@ int operator_index(hora_reduce_op op) {
 }  // namespace
 
 bool make_datatypes(ErrorText& error) {
+  // Several process sets share the types and operators.
   if (made.done) return true;
   if (!check(MPI_Type_contiguous(2, MPI_BYTE, &made.two_bytes), "MPI_Type_contiguous", error) ||
       !check(MPI_Type_commit(&made.two_bytes), "MPI_Type_commit", error) ||
@@ -99,6 +103,7 @@ MPI_Op operator_of(hora_dtype dtype, hora_reduce_op op) {
   // A bool is a byte of 0 or 1: the sum is "or", the product "and", as in the kernels.
   if (dtype == HORA_BOOL) return op == HORA_MIN || op == HORA_PRODUCT ? MPI_BAND : MPI_BOR;
   constexpr int kCount = kReductions;
+  // Not constexpr: in Open MPI the operators are addresses of objects.
   const MPI_Op operators[kCount] = {MPI_SUM, MPI_MIN, MPI_MAX, MPI_PROD};
   return operators[index];
 }

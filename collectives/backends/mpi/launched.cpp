@@ -9,6 +9,7 @@
 namespace hora::collectives::mpi {
 
 const char* launcher_variable() noexcept {
+  // Open MPI's mpirun, PMIx (srun, prte), PMI-1 and PMI-2 launchers, MPICH's hydra.
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "PMI_FD"}) {
     if (std::getenv(name) != nullptr) return name;
   }

@@ -1,3 +1,5 @@
+// The processes of an MPI job already have a world, so one allgather over it replaces the
+// rendezvous. The place on the host comes from MPI's own notion of shared memory.
 #include "collectives/backends/mpi/mpi_bootstrap.h"
 
 #include <climits>
@@ -25,6 +27,7 @@ bool gather(const void* data, std::size_t bytes, void* received, std::int64_t ti
             ErrorText& error) noexcept {
   const Deadline deadline = deadline_after(timeout_ms);
   if (!start(deadline, error)) return false;
+  // MPI_BYTE counts are int.
   if (bytes > INT_MAX) return error.set("too much to exchange");
   MPI_Request request = MPI_REQUEST_NULL;
   const int count = static_cast<int>(bytes);
@@ -35,6 +38,7 @@ bool gather(const void* data, std::size_t bytes, void* received, std::int64_t ti
 }
 
 bool find_place(LauncherPlace& place, ErrorText& error) {
+  // mpirun starts all processes at about the same time; a minute covers slow file systems.
   constexpr std::int64_t kPatienceMs = 60'000;
   if (!start(deadline_after(kPatienceMs), error)) return false;
   if (!check(MPI_Comm_rank(world(), &place.rank), "MPI_Comm_rank", error) ||

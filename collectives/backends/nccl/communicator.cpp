@@ -17,6 +17,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const Nccl& nccl, const
                                                          ErrorText& error) {
   std::unique_ptr<NcclCommunicator> self(new NcclCommunicator(nccl, aborted));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // Joining blocks until all ranks have come, unless the communicator is non-blocking.
   config.blocking = 0;
   const ncclResult_t result =
       nccl.ncclCommInitRankConfig(&self->communicator_, size, id, rank, &config);
@@ -30,6 +31,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const Nccl& nccl, const
   return self;
 }
 
+// A regular destruction is collective; after an abort nobody else takes part.
 NcclCommunicator::~NcclCommunicator() {
   if (communicator_ == nullptr) return;
   if (aborted_) {
@@ -57,6 +59,7 @@ bool NcclCommunicator::settle(const char* what, Clock::time_point deadline, Erro
 }
 
 bool NcclCommunicator::group(const char* what, const Calls& calls, ErrorText& error) {
+  // A call on a failed communicator would report its old error under a new name.
   if (!is_healthy(error)) return false;
   if (!check(nccl_, nccl_.ncclGroupStart(), what, communicator_, error)) return false;
   const ncclResult_t given = calls(communicator_);

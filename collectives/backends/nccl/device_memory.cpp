@@ -1,3 +1,5 @@
+// The runtime allocates results before it knows which backend object will fill them, so these are
+// plain functions over the primary context. Two atomics remember which device this rank uses.
 #include "collectives/backends/nccl/device_memory.h"
 
 #include <atomic>
@@ -10,6 +12,7 @@ namespace hora::collectives::nccl {
 namespace {
 
 constexpr std::int32_t kNone = -1;
+// Written by the runtime's thread, read by any thread that allocates.
 std::atomic<std::int32_t> last_device{kNone};
 std::atomic<std::int32_t> place_on_host{0};
 
@@ -58,6 +61,7 @@ void* allocate(std::int32_t device, std::size_t bytes, const void* content) noex
   ErrorText why_not;
   const Cuda* const driver = cuda(why_not);
   if (driver == nullptr) return nullptr;
+  // The context of the thread's own framework stays current outside of this scope.
   const OnDevice here(*driver, device);
   CUdeviceptr memory = 0;
   if (!here.good() || driver->cuMemAlloc_v2(&memory, bytes) != CUDA_SUCCESS) return nullptr;

@@ -1,3 +1,6 @@
+// A lane is a stream with a fusion buffer of its own, so operations on different lanes never share
+// memory. The driver API works without the CUDA runtime, whose version would have to match the
+// framework's.
 #include "collectives/backends/nccl/gpu.h"
 
 #include <algorithm>
@@ -29,6 +32,7 @@ constexpr unsigned kMostBlocks = 64;  // per copy; the kernel's loop does the re
 
 }  // namespace
 
+// A push and a pop leave the thread's current context as it was.
 Gpu::Current::Current(const Gpu& gpu) : cuda_(gpu.cuda_) {
   cuda_.cuCtxPushCurrent_v2(gpu.context_);
 }
@@ -51,6 +55,8 @@ std::unique_ptr<Gpu> Gpu::open(const Cuda& cuda, int device, int streams, ErrorT
 }
 
 bool Gpu::prepare(int streams, ErrorText& error) {
+  // The driver picks the code for this GPU from the image, or compiles the embedded PTX for a newer
+  // one.
   if (!check(cuda_, cuda_.cuModuleLoadData(&module_, hora_pack_kernels_image), "cuModuleLoadData",
              error)) {
     return false;
@@ -88,6 +94,7 @@ Gpu::~Gpu() {
   // process.
 }
 
+// Events are recycled: creating one is slow next to an operation. Without timing they are cheaper.
 CUevent Gpu::take_event(ErrorText& error) {
   CUevent event = nullptr;
   if (!free_events_.empty()) {
@@ -131,6 +138,7 @@ void* Gpu::buffer(int which, std::size_t bytes, ErrorText& error) {
   return reinterpret_cast<void*>(lane.buffer);
 }
 
+// One launch copies up to kMostCopies tensors: block row y does copy y.
 bool Gpu::copy(int which, hora_dtype dtype, const std::vector<Copy>& copies, double factor,
                std::int64_t divisor, ErrorText& error) {
   for (std::size_t first = 0; first < copies.size(); first += kMostCopies) {
@@ -144,6 +152,7 @@ bool Gpu::copy(int which, hora_dtype dtype, const std::vector<Copy>& copies, dou
       table.count[i] = each.count;
       longest = std::max(longest, each.count);
     }
+    // A launch without blocks is an error.
     if (longest == 0) continue;
     void* arguments[] = {&table, &factor, &divisor};
     // All copies of a launch get as many blocks as the longest one needs.
@@ -168,6 +177,7 @@ CUevent Gpu::mark(int which, ErrorText& error) {
 }
 
 Progress Gpu::look_at(CUevent event, ErrorText& error) {
+  // Never a blocking wait: the caller's thread also drives the negotiation.
   const CUresult result = cuda_.cuEventQuery(event);
   if (result == CUDA_ERROR_NOT_READY) return Progress::kPending;
   return check(cuda_, result, "waiting for the GPU", error) ? Progress::kDone : Progress::kFailed;

@@ -1,3 +1,5 @@
+// Both libraries are found by dlopen(), so this module loads on hosts without a GPU and can say
+// what is missing. The function tables come from the lists in the header, by macro.
 #include "collectives/backends/nccl/libraries.h"
 
 #include <dlfcn.h>
@@ -29,6 +31,7 @@ struct Loaded {
 
 bool load_cuda(Cuda& table, ErrorText& why_not) {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  // Without this text the user would only read about a missing file.
   if (library == nullptr) {
     return why_not.set("no NVIDIA driver: %s", dlerror());
   }
@@ -94,6 +97,7 @@ bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error
   if (result == CUDA_SUCCESS) return true;
   const char* name = nullptr;
   const char* text = nullptr;
+  // They leave the pointers null for an unknown code.
   cuda.cuGetErrorName(result, &name);
   cuda.cuGetErrorString(result, &text);
   error.own = true;
@@ -101,6 +105,7 @@ bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error
                    name == nullptr ? "?" : name);
 }
 
+// ncclInProgress is a success of a non-blocking communicator.
 bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t communicator,
            ErrorText& error) {
   if (result == ncclSuccess || result == ncclInProgress) return true;

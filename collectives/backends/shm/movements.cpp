@@ -21,6 +21,7 @@ template <typename Give, typename Take>
 bool exchange_in_turns(Rings& rings, std::uint64_t turns, const Give& give_portion,
                        const Take& take_portion) {
   for (std::uint64_t turn = 0; turn < turns; ++turn) {
+    // Only then is the place of the turn kDepth ago free again.
     if (!rings.wait_for_place(kTaken, turn)) return false;
     give_portion(turn);
     rings.publish(kGiven, turn);

@@ -40,12 +40,14 @@ bool take(std::string_view& text, char c) {
   return true;
 }
 
+// Without /sys the list is empty, and every rank counts as bound to no node.
 std::vector<NodeCpus> nodes_of_this_machine() {
   const std::string folder = "/sys/devices/system/node";
   std::vector<NodeCpus> nodes;
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
   while (const dirent* item = open == nullptr ? nullptr : ::readdir(open.get())) {
     const std::string_view name = item->d_name;
+    // The folder also holds files such as "online" and "possible".
     if (name.substr(0, 4) != "node") continue;
     const auto number = parse_int<int>(name.substr(4));
     if (!number) continue;
@@ -60,6 +62,7 @@ std::vector<int> usable_cpus() {
   std::vector<int> cpus;
   if (::sched_getaffinity(0, sizeof mask, reinterpret_cast<cpu_set_t*>(mask)) != 0) return cpus;
   for (int cpu = 0; cpu < kMostCpus; ++cpu) {
+    // A bit mask instead of CPU_ISSET, which stops at 1024 CPUs.
     if ((mask[cpu / kWordBits] >> (cpu % kWordBits) & 1) != 0) cpus.push_back(cpu);
   }
   return cpus;
@@ -122,6 +125,7 @@ std::vector<int> turning_order(const std::vector<int>& nodes, int index) {
   const auto place_in = [](const std::vector<int>& list, int item) {
     return static_cast<std::size_t>(std::find(list.begin(), list.end(), item) - list.begin());
   };
+  // Each rank goes round the nodes from its own.
   const std::size_t first_node = place_in(all, own);
   // A rank starts with its own place on each node, which spreads the ranks of one node over
   // another.

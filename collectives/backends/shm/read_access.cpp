@@ -15,6 +15,7 @@ namespace hora::collectives::shm {
 
 namespace {
 
+// A namespace is identified by the inode number of its file in /proc.
 std::uint64_t inode_of(const std::string& path) {
   struct stat found {};
   return ::stat(path.c_str(), &found) == 0 ? found.st_ino : 0;
@@ -75,6 +76,7 @@ std::string explain(const RefusedRead& refused) {
   if (refused.error == 0 || refused.error == ESRCH || refused.error == EFAULT) {
     return "the process of that number is another one here";
   }
+  // From here on the kernel refused: its reasons, in the order in which it checks them.
   if (refused.error != EPERM) return std::strerror(refused.error);
   if (differ(reader.user_namespace, target.user_namespace)) {
     return "the other process is in another user namespace; containers: one for all ranks of a "

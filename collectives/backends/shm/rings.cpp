@@ -50,6 +50,7 @@ bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& 
   index_ = group.index;
   board_.attach(reinterpret_cast<BoardLine*>(base_address_), group.index, group.size,
                 cores_for(group.local_size));
+  // Until look_at_nodes() all ranks count as being on one node.
   order_ = turning_order(std::vector<int>(static_cast<std::size_t>(group.size), kAnyNode), index_);
   return true;
 }
@@ -73,6 +74,7 @@ void Rings::look_at_nodes(const GroupContext& group) {
   std::string note = "memory: " + name_nodes(nodes, group.ranks);
   const int own = nodes[static_cast<std::size_t>(index_)];
   if (on_several_nodes(nodes) && own != kAnyNode) {
+    // Only this rank's own area: each rank places its own.
     const auto bytes = static_cast<std::size_t>(layout_.per_rank());
     note += place_on_node(layout_.rank_area(base_address_, index_), bytes, own, segment_.filled())
                 ? "; this rank's rings lie on its own"
