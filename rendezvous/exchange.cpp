@@ -11,6 +11,7 @@ namespace {
 std::vector<std::optional<std::string>> by_rank(KvEntries&& entries, int size) {
   std::vector<std::optional<std::string>> values(static_cast<std::size_t>(size));
   for (auto& [name, value] : entries) {
+    // The place may hold other keys; the caller notices when a rank is missing then.
     const auto rank = parse_int<int>(name);
     if (rank && *rank >= 0 && *rank < size) {
       values[static_cast<std::size_t>(*rank)] = std::move(value);

@@ -102,6 +102,7 @@ bool HttpStore::pause(int round, Deadline deadline) {
   return true;
 }
 
+// One request, repeated while the server does not answer at all.
 Result<http::Response> HttpStore::send(Method method, const std::string& target,
                                        std::string_view body, Deadline deadline) {
   // Two limits: the caller's deadline, and the patience with a server that is not there at all.
@@ -110,7 +111,7 @@ Result<http::Response> HttpStore::send(Method method, const std::string& target,
     ++requests_sent_;
     auto response = client_.send({.method = method, .target = target, .body = body}, deadline);
     if (response) {
-      // Every response tells, since a restarted job may find another server behind the address.
+      // Every response tells; the latest one counts.
       const bool ours = response->head.server.substr(0, 5) == "hora/";
       server_ = ours ? ServerKind::kHora : ServerKind::kPlain;
       return response;
@@ -139,6 +140,7 @@ Status HttpStore::ask_what_server(Deadline deadline) {
   return Ok{};
 }
 
+// Waits at the server where it can, and polls where it cannot.
 Result<std::string> HttpStore::ask_until_there(const std::string& target, const std::string& what,
                                                Deadline deadline) {
   for (int round = 0;; ++round) {
@@ -219,6 +221,7 @@ Result<KvEntries> HttpStore::gather(std::string_view place, std::size_t count, D
   auto entries = decode_batch(*body);
   if (!entries) return std::move(entries).error().with_context("rendezvous");
   for (auto& entry : *entries) {
+    // A name that does not decode stays as it is.
     auto name = http::percent_decode(entry.first);
     if (name) entry.first = std::move(*name);
   }

@@ -9,6 +9,7 @@ namespace hora::rendezvous {
 
 namespace {
 
+// True when the field is "Bearer TOKEN" with the job's token.
 bool shows_token(std::string_view authorization, std::string_view token) {
   constexpr std::string_view kScheme = "Bearer ";
   // The scheme's name is case-insensitive (RFC 9110, 11.1) and not secret; the token is.

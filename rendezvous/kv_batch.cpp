@@ -21,6 +21,7 @@ namespace {
 // Two lengths of at most ten digits each, a blank, a line end.
 constexpr std::size_t kMaxLine = 22;
 
+// The offset lets a client's author find the wrong byte.
 Error malformed(std::size_t offset, std::string_view expected) {
   return make_error(ErrorCode::kUsage, "batch, byte " + std::to_string(offset) + ": expected " +
                                            std::string(expected));

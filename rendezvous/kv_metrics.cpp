@@ -59,6 +59,7 @@ KvReply KvService::metrics() const {
               figures.timed_out);
   text.single("received_bytes_total", "counter", "Bytes received.", figures.received_bytes);
   text.single("sent_bytes_total", "counter", "Bytes sent.", figures.sent_bytes);
+  // The content type names the version of the format, which Prometheus asks for.
   return {.status = 200,
           .body = std::make_shared<const std::string>(text.take()),
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};

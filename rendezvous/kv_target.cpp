@@ -68,6 +68,7 @@ KvTarget parse_kv_target(std::string_view target) {
     query = path.substr(question + 1);
     path = path.substr(0, question);
   }
+  // Every early return leaves the route at kBad.
   if (path.empty() || path.front() != '/') return out;
   path.remove_prefix(1);
   // Only without a query: a scope may have these names as well.

@@ -50,6 +50,7 @@ Result<std::string> MemoryStore::wait(std::string_view key, Deadline deadline) {
 Result<KvEntries> MemoryStore::gather(std::string_view place, std::size_t count,
                                       Deadline deadline) {
   std::unique_lock lock(mutex_);
+  // Collected inside the condition, under the lock, so that the result is what satisfied it.
   KvEntries entries;
   const bool there = changed_.wait_until(lock, deadline, [&] {
     entries = entries_of(place);
@@ -60,6 +61,7 @@ Result<KvEntries> MemoryStore::gather(std::string_view place, std::size_t count,
                                               quote(place) + ": timed out");
 }
 
+// A removal satisfies no wait, so it wakes no waiter.
 Status MemoryStore::remove(std::string_view key, Deadline) {
   std::lock_guard lock(mutex_);
   const auto found = values_.find(key);

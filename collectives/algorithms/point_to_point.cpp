@@ -93,6 +93,7 @@ bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_byt
   return send_bytes == 0 || wait(out, "sending to", send_to, error);
 }
 
+// A one-sided exchange: a size of 0 stands for "no message" in that direction.
 bool PointToPoint::send(int to, const void* data, std::int64_t bytes, ErrorText& error) {
   return exchange(to, data, bytes, to, nullptr, 0, error);
 }
@@ -103,6 +104,7 @@ bool PointToPoint::receive(int from, void* data, std::int64_t bytes, ErrorText& 
 
 bool PointToPoint::allreduce(void* data, std::int64_t count, hora_dtype dtype, hora_reduce_op op,
                              ErrorText& error) {
+  // All ranks agree on the count, so all of them leave here.
   if (size() == 1 || count == 0) return true;
   const Reduction reduction{dtype, reduce_function(dtype, op),
                             static_cast<std::int64_t>(dtype_bytes(dtype))};

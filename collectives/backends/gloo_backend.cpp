@@ -49,6 +49,7 @@ class Mesh : public gloo::Context {
                ErrorText& error) {
     device_ = std::move(device);
     setTimeout(std::chrono::milliseconds(group.timeout_ms));
+    // Gloo's own connectFullMesh() would need a store; the exchange of the runtime replaces it.
     transportContext_ = device_->createContext(rank, size);
     transportContext_->setTimeout(getTimeout());
     // A Gloo pair listens for exactly one peer, so each peer gets an address of its own.

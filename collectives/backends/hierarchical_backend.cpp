@@ -30,6 +30,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     }
   }
 
+  // Only these two gain from the hierarchy, and the selection table offers no others.
   bool run(const Step& step, ErrorText& error) {
     try {
       return step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
@@ -72,6 +73,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
 
   // How many elements each local rank drives between the hosts; 0 for a rank that is no driver.
   std::vector<std::int64_t> parts_of(std::int64_t count) const {
+    // even_rows() gives every driver nearly the same share.
     std::vector<std::int64_t> parts = even_rows(count, plan_.drivers);
     parts.resize(plan_.local.size(), 0);
     return parts;

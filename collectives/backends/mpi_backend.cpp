@@ -42,6 +42,7 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
     return run_operation(*this, step, error);
   }
 
+  // A single aligned tensor is reduced where it lies; anything else goes through the buffer.
   bool allreduce(const Step& step, ErrorText& error) {
     if (step.piece_count == 1) {
       const Piece& piece = step.pieces[0];

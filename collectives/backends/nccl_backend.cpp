@@ -135,6 +135,7 @@ class NcclBackend final : public Backend {
   template <typename Handler>
   friend bool hora::collectives::run_operation(Handler&, const Step&, ErrorText&);
 
+  // An operation that the GPU has not finished.
   struct Running {
     int lane;
     CUevent done;
@@ -186,10 +187,12 @@ class NcclBackend final : public Backend {
     return run_operation(*this, step, error);
   }
 
+  // The table has no row for it: a barrier involves no GPU.
   static bool barrier(const Step&, ErrorText& error) {
     return error.set("this backend has no such operation");
   }
 
+  // The stream of the operation that is starting.
   CUstream stream() const { return gpu_->stream(lane_); }
   static hora_dtype dtype(const Step& step) { return static_cast<hora_dtype>(step.dtype); }
   static std::int64_t width(const Step& step) {
@@ -205,7 +208,7 @@ class NcclBackend final : public Backend {
   // divides exactly; everything else is one multiplication.
   static bool has_rest(const Step& step) { return step.postscale != 1.0 || step.divisor != 1; }
   bool copy_back(const Step& step, const std::vector<Copy>& copies, ErrorText& error) {
-    // In double, a division by the number of ranks could round an exact quotient down by one.
+    // Multiplying by 1/n in double could truncate to one less than the exact quotient.
     const bool exact = !is_floating(dtype(step)) && step.postscale == 1.0;
     const double factor = exact ? 1.0 : step.postscale / static_cast<double>(step.divisor);
     return gpu_->copy(lane_, dtype(step), copies, factor, exact ? step.divisor : 1, error);
@@ -295,6 +298,7 @@ class NcclBackend final : public Backend {
         error);
   }
 
+  // All pieces of a step in one group, so that NCCL launches them together.
   bool broadcast(const Step& step, ErrorText& error) {
     return group(
         "ncclBroadcast",

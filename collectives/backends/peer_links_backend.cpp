@@ -38,6 +38,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
       copy_unless_same(piece.output, piece.input, piece.count * width(step));
       return reduce(piece, step, error);
     }
+    // Several tensors travel as one message sequence.
     const Piece packed = buffer_.pack(step, width(step));
     if (!reduce(packed, step, error)) return false;
     buffer_.unpack(step, width(step));
@@ -99,6 +100,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   // Reduces the piece's output in place, with the scaling around it.
   bool reduce(const Piece& piece, const Step& step, ErrorText& error) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
+    // The prescale applies to each rank's input, the rest to the result.
     apply_scale(piece.output, piece.count, dtype, step.prescale, 1);
     if (!algorithms_.allreduce(piece.output, piece.count, dtype,
                                static_cast<hora_reduce_op>(step.reduce_op), error)) {

@@ -28,6 +28,7 @@ namespace {
 #define HORA_LINKED_BACKEND(id) {#id, id##_backend_descriptor, nullptr, nullptr},
 #define HORA_MODULE_BACKEND(id, file) {#id, nullptr, file, nullptr},
 #define HORA_UNBUILT_BACKEND(id, why) {#id, nullptr, nullptr, why},
+// The table has the unbuilt backends, too, so that errors can say why one is missing.
 constexpr BackendRow kRows[] = {
 #include "hora_backends.inc"
 };
@@ -61,6 +62,7 @@ bool load_shipped_cxx_runtime() {
   if (dlopen("libstdc++.so.6", RTLD_NOW | RTLD_NOLOAD) != nullptr) return false;  // too late
   const std::string folder = library_folder() + "/fallback/";
   if (!exists(folder + "libstdc++.so.6")) return false;
+  // libstdc++ needs it: load it by path first, for the same reason.
   if (exists(folder + "libgcc_s.so.1")) {
     dlopen((folder + "libgcc_s.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
   }

@@ -33,6 +33,7 @@ class SelfBackend final : public BlockingBackend<SelfBackend> {
 
 Backend* create(const GroupContext&, ErrorText&) noexcept { return new SelfBackend; }
 
+// The highest score of all, but only for sets of one rank.
 constexpr auto kRows = rows_for_all_operations({.score = 1000, .alone = 1});
 constexpr BackendDescriptor kDescriptor = backend_descriptor("self", "Self", kRows, create);
 

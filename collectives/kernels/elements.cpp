@@ -57,6 +57,7 @@ double read_element(const void* data, hora_dtype dtype, std::int64_t index) {
   return 0;
 }
 
+// The value must be within the range of the dtype: C++ leaves other conversions undefined.
 void write_element(void* data, hora_dtype dtype, std::int64_t index, double value) {
   auto* place =
       static_cast<unsigned char*>(data) + static_cast<std::size_t>(index) * dtype_bytes(dtype);

@@ -16,6 +16,7 @@ extern const KernelTable kernels_avx512;
 
 namespace {
 
+// The null after the last table ends the list for usable_kernels().
 struct Usable {
   const KernelTable* tables[4] = {};
   const KernelTable* best = nullptr;

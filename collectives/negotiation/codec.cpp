@@ -18,6 +18,7 @@ enum FieldBit : std::uint8_t {
   kHasGroup = 32,
 };
 
+// The inverse of the conditions in decode_request().
 std::uint8_t field_bits(const Request& request) {
   std::uint8_t bits = 0;
   if (request.prescale != 1.0 || request.postscale != 1.0) bits |= kHasScale;
@@ -108,6 +109,7 @@ bool decode_request(WireReader& in, Request& request) {
       !is_reduce_op(reduce_op)) {
     return false;
   }
+  // The casts are safe after the checks.
   request.action = static_cast<Action>(action);
   request.dtype = static_cast<hora_dtype>(dtype);
   request.reduce_op = static_cast<hora_reduce_op>(reduce_op);
@@ -138,6 +140,7 @@ void encode_response(WireWriter& out, const Response& response, int receiver) {
     // The matrix is square, with one row per sender. Each receiver only needs its own column.
     std::size_t size = 1;
     while (size * size < response.all_splits.size()) ++size;
+    // The same form as integers(), so that the receiver reads plain numbers.
     out.varint(size);
     for (std::size_t sender = 0; sender < size; ++sender) {
       out.integer(response.all_splits[sender * size + static_cast<std::size_t>(receiver)]);
@@ -148,11 +151,12 @@ void encode_response(WireWriter& out, const Response& response, int receiver) {
 
 bool decode_response(WireReader& in, Response& response) {
   const std::uint8_t status = in.u8();
-  // An unknown status comes from another version, which the handshake should have refused.
+  // HORA_REMOVED, the only larger status, never travels in a response.
   if (status > HORA_INTERNAL) return false;
   response.status = static_cast<hora_status>(status);
   if (response.status != HORA_OK) response.error = in.text();
   if (!decode_request(in, response.agreed)) return false;
+  // For an alltoall these are the receiver's column.
   response.numbers = in.integers<std::int64_t>();
   response.joined = in.integers<std::int32_t>();
   return in.ok();

@@ -111,6 +111,7 @@ ItemReader::Next ItemReader::next() {
       case kBits:
         if (!read_bits()) return Next::kMalformed;
         break;
+      // Another version's entry has an unknown length, so nothing after it can be read.
       default:
         return Next::kMalformed;
     }

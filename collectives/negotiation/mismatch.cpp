@@ -66,6 +66,7 @@ std::string shape_mismatch(const Sides& sides, const Request& mine, const Reques
   }
   // Only the first dimension may differ in these two.
   if (mine.action != Action::kAllgather && mine.action != Action::kAlltoall) return {};
+  // Different numbers of dimensions first: otherwise the loop below would read past the end.
   if (mine.shape.size() != theirs.shape.size()) {
     return sides.differ("the number of dimensions", std::to_string(mine.shape.size()),
                         std::to_string(theirs.shape.size()));

@@ -1,3 +1,5 @@
+// An entry passes two limits: after `warning` it is reported, after `shutdown` it ends the job.
+// check() computes when the next one is due, so its caller need not poll.
 #include "collectives/negotiation/stall_inspector.h"
 
 #include <algorithm>
@@ -96,6 +98,7 @@ std::string StallInspector::list_missing(const Coordinator& coordinator,
         text += " of process set " + std::to_string(each.process_set);
       }
     }
+    // The total tells a single missing tensor from a rank that has left the loop.
     if (missing.size() > kNamesShown) {
       text += ", ... (" + std::to_string(missing.size()) + " in all)";
     }

@@ -80,6 +80,7 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
   return agreed;
 }
 
+// One line per row, in the order of the table.
 std::string format_table(const SelectionTable& table) {
   std::string text;
   for (const SelectionRow& row : table) {

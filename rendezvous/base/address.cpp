@@ -65,6 +65,7 @@ Result<IpAddress> parse_ip_address(std::string_view text) {
 }
 
 std::string format_address(const IpAddress& address) {
+  // Large enough for every address, so inet_ntop() cannot fail.
   char text[INET6_ADDRSTRLEN];
   return ::inet_ntop(address.v6 ? AF_INET6 : AF_INET, address.bytes.data(), text, sizeof text);
 }
@@ -117,6 +118,7 @@ bool Cidr::contains(const IpAddress& candidate) const {
   return (ours.bytes[whole] & mask) == (theirs.bytes[whole] & mask);
 }
 
+// substr(0, npos) takes the whole text when there is no slash.
 Result<Cidr> parse_cidr(std::string_view text) {
   const auto slash = text.find('/');
   auto address = parse_ip_address(text.substr(0, slash));

@@ -18,6 +18,7 @@ std::string to_hex(std::string_view bytes) {
 
 namespace {
 
+// The value of a digit in either case; -1 for any other character.
 int digit_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;

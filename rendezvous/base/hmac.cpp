@@ -1,3 +1,4 @@
+// HMAC(key, m) = H((key ^ opad) || H((key ^ ipad) || m)), with the key filled up to one block.
 #include "rendezvous/base/hmac.h"
 
 #include <cstdint>
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::size_t kBlock = SHA256_BLOCK_LENGTH;
 
+// Two parts, so that key block and message need not be copied together.
 std::string sha256(std::string_view first, std::string_view second) {
   SHA2_CTX context;
   SHA256Init(&context);

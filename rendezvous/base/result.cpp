@@ -17,6 +17,7 @@ Error Error::with_context(std::string_view context) const& {
 
 Error make_error(ErrorCode code, std::string message) { return {code, std::move(message)}; }
 
+// One table for the whole program, so that equal failures have equal codes everywhere.
 Error errno_error(int errnum, std::string_view what) {
   // Codes for conditions that may pass become kUnavailable, which callers retry.
   ErrorCode code = ErrorCode::kFailed;
@@ -33,6 +34,7 @@ Error errno_error(int errnum, std::string_view what) {
     case EAGAIN:
     case ECONNREFUSED:
     case ECONNRESET:
+    // Descriptors and memory may be free again later.
     case EMFILE:
     case ENFILE:
     case ENOMEM:

@@ -1,3 +1,5 @@
+// The names and their sizes follow from the host list alone, so launcher and workers agree on them
+// without talking.
 #include "rendezvous/contract/store_keys.h"
 
 #include <algorithm>

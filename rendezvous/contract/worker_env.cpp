@@ -97,6 +97,7 @@ EnvironmentList rank_environment(const RankPlace& place) {
   add(list, env::kTorchWorldSize, place.size);
   add(list, env::kTorchLocalRank, place.local_rank);
   add(list, env::kTorchLocalWorldSize, place.local_size);
+  // torchrun's "group" is a host.
   add(list, env::kTorchGroupRank, place.host_index);
   return list;
 }

@@ -20,6 +20,7 @@ std::string_view method_name(Method method) {
   return "other";
 }
 
+// Only for people: a client decides by the number.
 std::string_view reason_phrase(int status) {
   // Only the statuses that the server sends. Clients ignore the phrase (RFC 9112, 4), but people
   // read it in traces.

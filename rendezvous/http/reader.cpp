@@ -118,6 +118,7 @@ class Parser : public bhttp::basic_parser<isRequest> {
     return "malformed message";
   }
 
+  // Called for every part of a body, chunked or not.
   std::size_t append(beast::string_view part, error_code& ec) {
     // Chunks announce no total, so the limit is checked as they arrive; the subtraction cannot
     // wrap.
@@ -179,6 +180,7 @@ class RequestParser final : public Parser<true> {
     head_.expect_continue = false;
   }
 
+  // Beast knows these only when the whole head is parsed, since fields may contradict each other.
   void finish_head() {
     head_.keep_alive = keep_alive();
     head_.chunked = chunked();
@@ -193,6 +195,7 @@ class RequestParser final : public Parser<true> {
     ec = {};
     // The head's limit is larger, so a long target needs its own check.
     if (target.size() > limits_.target_bytes) return refuse(414, "target over the limit", ec);
+    // A copy: the view ends with this callback.
     head_.method = to_method(verb);
     head_.target.assign(target.data(), target.size());
     head_.minor_version = version % 10;
@@ -288,6 +291,7 @@ RequestReader::~RequestReader() = default;
 RequestReader::RequestReader(RequestReader&&) noexcept = default;
 RequestReader& RequestReader::operator=(RequestReader&&) noexcept = default;
 
+// The caller decides between steps, so each call goes no further than to the next one.
 ReadStep RequestReader::read(std::string_view& bytes) {
   Impl& self = *impl_;
   if (!self.started) {
@@ -370,6 +374,7 @@ ReadStep ResponseReader::end_of_stream() {
   // Status 0: nothing is sent back for a response.
   if (!self.started) return self.parser->fail(0, "the connection ended");
   if (self.parser->is_done()) return ReadStep::kComplete;
+  // Only a body without a length may end with the connection.
   if (!self.parser->is_header_done() || !self.parser->need_eof()) {
     return self.parser->fail(0, "the connection ended inside a message");
   }

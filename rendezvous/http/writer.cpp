@@ -41,6 +41,7 @@ void append_response_head(std::string& out, const ResponseFields& fields) {
   // Sent only where it differs from the default of the client's version.
   if (fields.minor_version >= 1 && !fields.keep_alive) out += "Connection: close\r\n";
   if (fields.minor_version == 0 && fields.keep_alive) out += "Connection: keep-alive\r\n";
+  // The empty line that ends the head.
   out.append(fields.extra).append("\r\n");
 }
 

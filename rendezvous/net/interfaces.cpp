@@ -46,6 +46,7 @@ std::string driver_of(int socket, const char* name) {
   return std::string(info.driver, ::strnlen(info.driver, sizeof info.driver));
 }
 
+// The older of two ethtool interfaces, which every kernel supports.
 int speed_of(int socket, const char* name) {
   ethtool_cmd settings{};
   settings.cmd = ETHTOOL_GSET;
@@ -64,6 +65,7 @@ int mtu_of(int socket, const char* name) {
 }
 
 int prefix_of(const sockaddr* mask) {
+  // A point-to-point interface may have no mask.
   if (mask == nullptr) return 0;
   sockaddr_storage storage{};
   const bool v6 = mask->sa_family == AF_INET6;

@@ -31,12 +31,14 @@ Error resolver_error(int code, const std::string& host) {
 }  // namespace
 
 Result<std::vector<Endpoint>> resolve_host(const std::string& host, std::uint16_t port) {
+  // As in a URL: "[::1]".
   const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
   const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
   // Without the resolver, which a static program may not be able to load.
   if (auto numeric = parse_ip_address(name)) return std::vector<Endpoint>{{*numeric, port}};
 
   addrinfo hints{};
+  // IPv4 and IPv6, in the order that the system's policy prefers.
   hints.ai_family = AF_UNSPEC;
   // Otherwise each address comes once per socket type.
   hints.ai_socktype = SOCK_STREAM;

@@ -24,6 +24,7 @@ Error failure(const Stream& stream, std::string_view what) {
 
 }  // namespace
 
+// MSG_DONTWAIT: the socket of a caller may be in blocking mode.
 ssize_t Stream::receive(char* buffer, std::size_t size) {
   return ::recv(fd_.get(), buffer, size, MSG_DONTWAIT);
 }
@@ -36,6 +37,7 @@ ssize_t Stream::send(const iovec* parts, std::size_t count) {
   return ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+// The peer reads the end of the stream after everything that was sent before.
 bool Stream::shut_down_sending() { return ::shutdown(fd_.get(), SHUT_WR) == 0; }
 
 Status send_all(Stream& stream, std::string_view bytes, Deadline deadline) {

@@ -66,6 +66,7 @@ struct Output {
         colour_wanted(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never;
     logger = std::make_unique<spdlog::logger>(
         "hora", std::make_shared<spdlog::sinks::stderr_color_sink_st>(colours));
+    // The format of log.h: level, then component and message.
     logger->set_pattern("%^%l%$ %v");
     logger->set_level(spdlog::level::trace);  // log() has already checked the level
     // A log that is lost in a crash is of no use.
@@ -106,8 +107,10 @@ void log(LogLevel level, std::string_view component, std::string_view message) {
   // The lock covers both outputs, so no line goes to a sink that has just been removed.
   std::lock_guard lock(out.mutex);
   std::string line;
+  // One allocation per line.
   line.reserve(component.size() + 2 + message.size());
   line.append(component).append(": ").append(message);
+  // The sink gets the line that spdlog would have written.
   if (out.sink) return out.sink(level_word(level) + " " + line + "\n");
   // A full disk or a closed stderr must not end the job; spdlog reports it once and continues.
   out.logger->log(to_spdlog(level), line);

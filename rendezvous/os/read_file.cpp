@@ -11,6 +11,7 @@
 
 namespace hora::os {
 
+// The size from fstat() only saves reallocations; the end of the file decides.
 Result<std::string> read_to_end(int fd, const std::string& name, std::size_t limit) {
   std::string text;
   struct stat info {};
@@ -36,6 +37,7 @@ Result<std::string> read_to_end(int fd, const std::string& name, std::size_t lim
 }
 
 Result<std::string> read_file(const std::string& path) {
+  // A regular open: callers read settings and /proc, where nothing blocks.
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return errno_error(errno, "opening " + path);
   return read_to_end(file.get(), path);

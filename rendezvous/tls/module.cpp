@@ -138,6 +138,7 @@ int check_pin(X509_STORE_CTX* store, void*) {
   unsigned char found[kDigest] = {};
   if (!fingerprint_of(X509_STORE_CTX_get0_cert(store), found)) return 0;
   if (CRYPTO_memcmp(found, session->expected, kDigest) == 0) return 1;
+  // Both fingerprints, so that a person can see whether the ranks of two jobs are mixed up.
   char shown[2][2 * kDigest + 1];
   hex(found, shown[0]);
   hex(session->expected, shown[1]);
@@ -157,11 +158,13 @@ hora_tls_session* new_session(SSL_CTX* context) {
   BIO* const from_peer = BIO_new(BIO_s_mem());
   BIO* const to_peer = BIO_new(BIO_s_mem());
   if (!session->ssl || from_peer == nullptr || to_peer == nullptr) {
+    // BIO_free() accepts null.
     BIO_free(from_peer);
     BIO_free(to_peer);
     return nullptr;
   }
   SSL_set_bio(session->ssl.get(), from_peer, to_peer);
+  // check_pin() finds the session by way of the SSL object.
   SSL_set_app_data(session->ssl.get(), session.get());
   session->from_peer = from_peer;
   session->to_peer = to_peer;
@@ -169,6 +172,7 @@ hora_tls_session* new_session(SSL_CTX* context) {
 }
 
 hora_tls_identity* make_identity(const char* name, unsigned char* fingerprint, char* error) {
+  // OpenSSL's reason goes into the caller's buffer; the queue is emptied for the next call.
   const auto failed = [error](const char* what) -> hora_tls_identity* {
     std::snprintf(error, kErrorBytes, "%s: %s", what, last_reason());
     ERR_clear_error();
@@ -207,12 +211,14 @@ hora_tls_session* connect(const unsigned char* fingerprint) {
   SSL_CTX_set_cert_verify_callback(context.get(), check_pin, nullptr);
   hora_tls_session* session = new_session(context.get());
   if (session == nullptr) return nullptr;
+  // A client's context serves one session, since each may expect another certificate.
   session->own_context = std::move(context);
   std::memcpy(session->expected, fingerprint, kDigest);
   SSL_set_connect_state(session->ssl.get());
   return session;
 }
 
+// Freeing may leave entries in the thread's error queue, too.
 void free_session(hora_tls_session* session) {
   delete session;
   ERR_clear_error();
@@ -262,6 +268,7 @@ size_t take(hora_tls_session* session, char* out, size_t size) {
 }
 
 int in_between(const hora_tls_session* session) {
+  // SSL_has_pending() also counts a record that is not complete.
   return SSL_is_init_finished(session->ssl.get()) != 1 || SSL_has_pending(session->ssl.get()) == 1
              ? 1
              : 0;
@@ -271,6 +278,7 @@ const char* error(const hora_tls_session* session) { return session->error; }
 
 }  // namespace
 
+// The only symbol that the module exports. The order is that of the structure.
 extern "C" __attribute__((visibility("default"))) const hora_tls_module* hora_tls_module_entry(
     void) {
   static const hora_tls_module module = {kModuleVersion, OpenSSL_version(OPENSSL_VERSION_STRING),

@@ -186,6 +186,7 @@ bool Collectives::reduce_scatter(const void* input, void* output, const std::int
   return true;
 }
 
+// Non-blocking as well, so that an abort can end the wait.
 bool Collectives::barrier(ErrorText& error) {
   MPI_Request request = MPI_REQUEST_NULL;
   return finish(MPI_Ibarrier(communicator_, &request), request, "MPI_Ibarrier", error);

@@ -71,6 +71,7 @@ bool make_datatypes(ErrorText& error) {
 
 MPI_Datatype datatype_of(hora_dtype dtype) {
   switch (dtype) {
+    // A bool is a byte to MPI, too; operator_of() gives it logical operators.
     case HORA_UINT8:
     case HORA_BOOL:
       return MPI_UINT8_T;

@@ -20,6 +20,7 @@ bool library_in_process() noexcept {
   // Looks through the loaded libraries by name, which works without the headers or symbols of MPI.
   return ::dl_iterate_phdr(
              [](dl_phdr_info* info, std::size_t, void*) {
+               // Any version: "/libmpi.so.40", "/libmpi.so.12".
                const char* const name = std::strrchr(info->dlpi_name, '/');
                return name != nullptr && std::strncmp(name, "/libmpi.so", 10) == 0 ? 1 : 0;
              },

@@ -38,7 +38,7 @@ bool gather(const void* data, std::size_t bytes, void* received, std::int64_t ti
 }
 
 bool find_place(LauncherPlace& place, ErrorText& error) {
-  // mpirun starts all processes at about the same time; a minute covers slow file systems.
+  // How long the first process waits for the last one to initialise MPI.
   constexpr std::int64_t kPatienceMs = 60'000;
   if (!start(deadline_after(kPatienceMs), error)) return false;
   if (!check(MPI_Comm_rank(world(), &place.rank), "MPI_Comm_rank", error) ||
@@ -67,6 +67,7 @@ bool find_place(LauncherPlace& place, ErrorText& error) {
   MPI_Comm_free(&host);
   if (!good) return false;
   set_ranks_on_host(place.local_size);
+  // Both numbers in one round, as pairs.
   const int mine[2] = {first, place.local_rank};
   std::vector<int> all(static_cast<std::size_t>(place.size) * 2);
   if (!gather(mine, sizeof mine, all.data(), kPatienceMs, error)) return false;

@@ -83,6 +83,7 @@ bool Gpu::prepare(int streams, ErrorText& error) {
 }
 
 Gpu::~Gpu() {
+  // open() may have failed before there was a context.
   if (context_ == nullptr) return;
   const Current current(*this);
   for (CUevent event : free_events_) cuda_.cuEventDestroy_v2(event);
@@ -119,6 +120,7 @@ bool Gpu::wait_for(int which, CUstream producer, ErrorText& error) {
 
 void* Gpu::buffer(int which, std::size_t bytes, ErrorText& error) {
   Lane& lane = lanes_[static_cast<std::size_t>(which)];
+  // The buffer only grows: fused steps soon reach the fusion threshold and stay there.
   if (lane.capacity < bytes) {
     if (lane.buffer != 0) {
       // Work under way may still use the old buffer.

@@ -61,6 +61,7 @@ bool load_nccl(Nccl& table, ErrorText& why_not) {
 
 template <typename Table>
 const Table* once(Loaded<Table>& loaded, bool (*load)(Table&, ErrorText&), ErrorText& why_not) {
+  // A thread that comes during the load waits for its result.
   std::call_once(loaded.once, [&] { loaded.good = load(loaded.table, loaded.why_not); });
   if (loaded.good) return &loaded.table;
   why_not = loaded.why_not;
@@ -79,6 +80,7 @@ const Nccl* nccl(ErrorText& why_not) {
   return once(loaded, load_nccl, why_not);
 }
 
+// Static memory, since the border allows no std::string.
 const char* nccl_version() {
   static char text[32];
   static std::once_flag once;
@@ -100,6 +102,7 @@ bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error
   // They leave the pointers null for an unknown code.
   cuda.cuGetErrorName(result, &name);
   cuda.cuGetErrorString(result, &text);
+  // A failure of the driver is local: no other rank can cause it.
   error.own = true;
   return error.set("%s: %s (%s)", call, text == nullptr ? "unknown error" : text,
                    name == nullptr ? "?" : name);

@@ -11,6 +11,7 @@ namespace hora::collectives::shm {
 
 namespace {
 
+// memcpy() of a null pointer is undefined even for 0 bytes.
 void copy(char* target, const char* source, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(bytes));
 }

@@ -113,6 +113,7 @@ std::vector<int> parse_cpu_list(const std::string& list) {
 int node_of(const std::vector<int>& cpus, const std::vector<NodeCpus>& nodes) {
   if (cpus.empty()) return kAnyNode;
   for (const NodeCpus& each : nodes) {
+    // A process that may run on two nodes belongs to neither.
     const auto here = [&](int cpu) { return contains(each.cpus, cpu); };
     if (std::all_of(cpus.begin(), cpus.end(), here)) return each.node;
   }
@@ -142,6 +143,7 @@ std::vector<int> turning_order(const std::vector<int>& nodes, int index) {
 
 bool on_several_nodes(const std::vector<int>& nodes) { return distinct(nodes).size() > 1; }
 
+// Groups the ranks by node, in the order of the nodes' first ranks.
 std::string name_nodes(const std::vector<int>& nodes, const std::int32_t* numbers) {
   const auto name = [](int node) {
     return node == kAnyNode ? std::string("no node of their own") : "node " + std::to_string(node);

@@ -51,6 +51,7 @@ Standing own_standing() {
   standing.user = ::geteuid();
   standing.user_namespace = inode_of("/proc/self/ns/user");
   standing.pid_namespace = inode_of("/proc/self/ns/pid");
+  // A process that changed its user or has capabilities is not dumpable, so others may not read it.
   standing.dumpable = ::prctl(PR_GET_DUMPABLE);
   return standing;
 }
@@ -103,6 +104,7 @@ int error_reading_self() {
 }
 
 int ptrace_scope() {
+  // The file exists only where the kernel has Yama.
   const auto text = os::read_file("/proc/sys/kernel/yama/ptrace_scope");
   return text && !text->empty() ? std::atoi(text->c_str()) : -1;
 }
