@@ -1,7 +1,7 @@
 // MPI can be initialised once per process and never again after its end, so its state is global.
 // Three cases decide what happens at exit: the program owns MPI (Hora does nothing), Hora owns it
-// (finish() finalises it), or a wait was abandoned or the world broken off (nobody may wait for the
-// others, so no one finalises it).
+// (finish() finalises it), or a wait was abandoned or the world broken off (then MPI_Finalize could
+// wait for ranks that are gone, so Hora leaves it out).
 #include "collectives/backends/mpi/session.h"
 
 #include <sched.h>

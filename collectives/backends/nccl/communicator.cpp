@@ -31,7 +31,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const Nccl& nccl, const
   return self;
 }
 
-// A regular destruction is collective; after an abort nobody else takes part.
+// A regular destruction is collective; after an abort no other rank takes part.
 NcclCommunicator::~NcclCommunicator() {
   if (communicator_ == nullptr) return;
   if (aborted_) {

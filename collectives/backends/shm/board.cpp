@@ -51,6 +51,7 @@ bool Board::wait(int counter, int rank, std::uint64_t value) {
   line.wanted_value.store(value, std::memory_order_relaxed);
   while (true) {
     line.asleep.store(1, std::memory_order_release);
+    // Pairs with the fence in advance(): `asleep` is visible there before this rank looks again.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (there() || aborted()) break;
     sleep_on(line.asleep, 1, Clock::now() + kLookAgain);
