@@ -4,6 +4,7 @@ namespace hora::collectives {
 
 namespace {
 
+// Both tables are indexed by hora_dtype.
 constexpr std::size_t kBytes[kDtypeCount] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2};
 constexpr std::string_view kNames[kDtypeCount] = {"uint8",   "int8",  "uint16",  "int16",
                                                   "int32",   "int64", "float16", "float32",
@@ -14,6 +15,7 @@ constexpr std::string_view kNames[kDtypeCount] = {"uint8",   "int8",  "uint16", 
 bool is_dtype(std::int32_t value) { return value >= 0 && value < kDtypeCount; }
 bool is_reduce_op(std::int32_t value) { return value >= HORA_AVERAGE && value <= HORA_PRODUCT; }
 bool is_operation(std::int32_t value) {
+  // 4 is a gap in the numbering, which follows Horovod's request types.
   return value >= HORA_ALLREDUCE && value <= HORA_REDUCESCATTER && value != 4;
 }
 
@@ -77,6 +79,7 @@ std::string format_shape(const std::vector<std::int64_t>& shape) {
 
 std::int64_t element_count(const std::vector<std::int64_t>& shape) {
   std::int64_t count = 1;
+  // An extent of 0 must not hide an overflow or a negative extent after it.
   bool empty = false;
   for (std::int64_t extent : shape) {
     if (extent < 0) return -1;

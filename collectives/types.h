@@ -1,4 +1,4 @@
-// What the enums of hora.h mean: sizes, names, identities.  [pure]
+// The meaning of hora.h's enums: sizes, names, identities.  [pure]
 #pragma once
 
 #include <cstddef>
@@ -25,13 +25,13 @@ std::string_view reduce_op_name(hora_reduce_op op);
 
 // "[2, 3]"; "[]" is a scalar.
 std::string format_shape(const std::vector<std::int64_t>& shape);
-// Elements of a shape; -1 when the product does not fit 63 bits or an extent is negative.
+// The number of elements of a shape; -1 when it does not fit 63 bits or an extent is negative.
 std::int64_t element_count(const std::vector<std::int64_t>& shape);
-// Elements of one row, that is, of all dimensions but the first.
+// The elements of one row, that is, of all dimensions but the first.
 std::int64_t row_elements(const std::vector<std::int64_t>& shape);
 
-// Rows of `total` that fall to each of `size` ranks in a reducescatter: the first total % size get
-// one more.
+// How many of `total` rows each of `size` ranks gets in a reducescatter: the first total % size
+// ranks get one more.
 std::vector<std::int64_t> even_rows(std::int64_t total, int size);
 
 }  // namespace hora::collectives

@@ -7,10 +7,11 @@ namespace hora::rendezvous {
 
 namespace {
 
-// Values by rank, as far as they are there.
+// The values by rank, as far as they exist.
 std::vector<std::optional<std::string>> by_rank(KvEntries&& entries, int size) {
   std::vector<std::optional<std::string>> values(static_cast<std::size_t>(size));
   for (auto& [name, value] : entries) {
+    // The place may hold other keys; the caller notices when a rank is missing then.
     const auto rank = parse_int<int>(name);
     if (rank && *rank >= 0 && *rank < size) {
       values[static_cast<std::size_t>(*rank)] = std::move(value);
@@ -21,6 +22,7 @@ std::vector<std::optional<std::string>> by_rank(KvEntries&& entries, int size) {
 
 // "1, 2 and 40 more"
 std::string name_missing(const std::vector<std::optional<std::string>>& values) {
+  // A thousand missing ranks must not make a message of a thousand numbers.
   constexpr std::size_t kNamed = 16;
   std::vector<std::string> names;
   std::size_t missing = 0;
@@ -33,9 +35,10 @@ std::string name_missing(const std::vector<std::optional<std::string>>& values) 
   return (missing == 1 ? "rank " : "ranks ") + text;
 }
 
-// Long enough for one request after the deadline, to find out who is missing.
+// Time for one more request after the deadline, to find out who is missing.
 constexpr std::chrono::seconds kPostMortem{2};
 
+// Replaces a time-out by the names of the missing ranks, if the store still answers.
 Error explain(Store& store, std::string_view place, int size, Error error) {
   if (error.code != ErrorCode::kTimedOut) return error;
   auto present = store.gather(place, 0, Clock::now() + kPostMortem);
@@ -50,6 +53,7 @@ Error explain(Store& store, std::string_view place, int size, Error error) {
 Result<std::vector<std::string>> exchange(Store& store, std::string_view place, int rank, int size,
                                           std::string_view value, Deadline deadline) {
   const std::string what = "meeting in " + quote(place);
+  // A wrong rank would overwrite another rank's value, or wait for ever.
   if (size < 1 || rank < 0 || rank >= size) {
     return make_error(ErrorCode::kUsage,
                       what + ": rank " + std::to_string(rank) + " of " + std::to_string(size));
@@ -58,6 +62,7 @@ Result<std::vector<std::string>> exchange(Store& store, std::string_view place, 
   if (auto status = store.set(key, value, deadline); !status) {
     return std::move(status).error().with_context(what);
   }
+  // Every process sets its value before it waits, so none waits for itself.
   auto entries = store.gather(place, static_cast<std::size_t>(size), deadline);
   if (!entries) {
     return explain(store, place, size, std::move(entries).error()).with_context(what);

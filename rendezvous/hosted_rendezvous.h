@@ -1,4 +1,4 @@
-// A rendezvous in this process, on a thread of its own: for a job that no horarun serves.
+// A rendezvous in this process, on its own thread, for a job that no horarun serves.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace hora::rendezvous {
 
 class HostedRendezvous {
  public:
-  // Listens on a free port of each address. Whoever asks must show the token.
+  // Listens on a free port of each address. Every request must carry the token.
   static Result<std::unique_ptr<HostedRendezvous>> start(const std::vector<IpAddress>& addresses,
                                                          std::string token);
   ~HostedRendezvous();

@@ -1,3 +1,5 @@
+// Names are percent-encoded in both directions: Hora's server and Horovod's compare them as sent,
+// and "/" would otherwise end a scope.
 #include "rendezvous/http_store.h"
 
 #include <unistd.h>
@@ -15,19 +17,22 @@ namespace {
 
 using http::Method;
 
-// A parked wait ends at the server before the client gives up on it.
+// The server ends a parked wait before the client gives up on it.
 constexpr std::chrono::milliseconds kWaitSlack{500};
-// One parked wait lasts at most so long; then the question is asked again.
+// The longest parked wait; after it the client asks again.
 constexpr std::chrono::milliseconds kLongestWait{60'000};
 
 std::string wait_parameter(Deadline deadline) {
   auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  // A negative rest is possible when the deadline has just passed.
   left = std::clamp(left, std::chrono::milliseconds(0), kLongestWait);
+  // Milliseconds as a decimal fraction, padded to three digits.
   std::string text = std::to_string(left.count() % 1000);
   text.insert(0, 3 - text.size(), '0');
   return "wait=" + std::to_string(left.count() / 1000) + "." + text;
 }
 
+// Maps a status to what the caller may do: only 408 and 503 are worth a retry.
 Error unexpected(int status, std::string_view target) {
   const std::string what =
       "the rendezvous answered " + std::to_string(status) + " to " + quote(target);
@@ -60,7 +65,7 @@ HttpStore::HttpStore(HttpStoreOptions options)
                .port = options_.port,
                .bearer_token = options_.token,
                .make_stream = options_.make_stream}),
-      // Only to keep many clients from asking in step.
+      // A cheap seed is enough: it only keeps many clients from retrying in step.
       jitter_(static_cast<unsigned>(::getpid()) ^
               static_cast<unsigned>(Clock::now().time_since_epoch().count())) {}
 
@@ -74,6 +79,7 @@ std::string HttpStore::scope_of(std::string_view place) const {
 }
 
 Result<std::string> HttpStore::value_target(std::string_view key) const {
+  // The last slash: a place may have slashes of its own.
   const auto slash = key.rfind('/');
   const bool placed = slash != std::string_view::npos;
   const std::string scope = scope_of(placed ? key.substr(0, slash) : std::string_view());
@@ -96,17 +102,21 @@ bool HttpStore::pause(int round, Deadline deadline) {
   return true;
 }
 
+// One request, repeated while the server does not answer at all.
 Result<http::Response> HttpStore::send(Method method, const std::string& target,
                                        std::string_view body, Deadline deadline) {
+  // Two limits: the caller's deadline, and the patience with a server that is not there at all.
   const Deadline last_try = std::min(deadline, Clock::now() + options_.patience);
   for (int round = 0;; ++round) {
     ++requests_sent_;
     auto response = client_.send({.method = method, .target = target, .body = body}, deadline);
     if (response) {
+      // Every response tells; the latest one counts.
       const bool ours = response->head.server.substr(0, 5) == "hora/";
       server_ = ours ? ServerKind::kHora : ServerKind::kPlain;
       return response;
     }
+    // Every method of the protocol can be repeated without harm.
     if (response.error().code != ErrorCode::kUnavailable || !pause(round, last_try)) {
       return std::move(response).error().with_context("rendezvous");
     }
@@ -124,15 +134,17 @@ Result<std::string> HttpStore::send_expecting(Method method, const std::string& 
 
 Status HttpStore::ask_what_server(Deadline deadline) {
   if (server_ != ServerKind::kUnknown) return Ok{};
-  // Whatever the answer's status is, its Server field tells.
+  // The answer's Server field tells, whatever its status.
   auto response = send(Method::kGet, "/healthz", {}, deadline);
   if (!response) return std::move(response).error();
   return Ok{};
 }
 
+// Waits at the server where it can, and polls where it cannot.
 Result<std::string> HttpStore::ask_until_there(const std::string& target, const std::string& what,
                                                Deadline deadline) {
   for (int round = 0;; ++round) {
+    // The first request of an unknown server asks plainly; its answer decides about the next one.
     const bool waits = server_ == ServerKind::kHora;
     const char separator = target.find('?') == std::string::npos ? '?' : '&';
     auto response = waits ? send(Method::kGet, target + separator + wait_parameter(deadline), {},
@@ -144,9 +156,11 @@ Result<std::string> HttpStore::ask_until_there(const std::string& target, const 
     }
     const int status = response->head.status;
     if (status == 200) return std::move(response->body);
-    // 503: the server parks no more waits; asking again is what is left.
+    // 503: the server parks no more waits, so poll.
     if (status != 404 && status != 503) return unexpected(status, target).with_context(what);
     if (Clock::now() >= deadline) return timed_out(what);
+    // Pause only between polls: a wait at the server was the pause, and a server that has just
+    // turned out to be Hora's can wait at once.
     const bool waited_there = waits && status == 404;
     const bool can_wait_now = !waits && server_ == ServerKind::kHora;
     if (!waited_there && !can_wait_now && !pause(round, deadline)) return timed_out(what);
@@ -164,6 +178,7 @@ Status HttpStore::set(std::string_view key, std::string_view value, Deadline dea
 }
 
 Status HttpStore::set_all(std::string_view place, const KvEntries& entries, Deadline deadline) {
+  // A plain server would store the batch as a value.
   HORA_TRY(ask_what_server(deadline));
   if (server_ == ServerKind::kHora) {
     const std::string target = "/" + scope_of(place) + "?batch";
@@ -173,6 +188,7 @@ Status HttpStore::set_all(std::string_view place, const KvEntries& entries, Dead
     if (!done) return std::move(done).error();
     return Ok{};
   }
+  // A plain server has no transaction: the keys appear one by one.
   for (const auto& [name, value] : entries) {
     HORA_TRY(set(std::string(place) + "/" + name, value, deadline));
   }
@@ -205,12 +221,14 @@ Result<KvEntries> HttpStore::gather(std::string_view place, std::size_t count, D
   auto entries = decode_batch(*body);
   if (!entries) return std::move(entries).error().with_context("rendezvous");
   for (auto& entry : *entries) {
+    // A name that does not decode stays as it is.
     auto name = http::percent_decode(entry.first);
     if (name) entry.first = std::move(*name);
   }
   return entries;
 }
 
+// A plain server cannot list a scope, so this waits for one name after the other.
 Result<KvEntries> HttpStore::gather_by_names(std::string_view place, std::size_t count,
                                              Deadline deadline) {
   KvEntries entries;
@@ -220,6 +238,7 @@ Result<KvEntries> HttpStore::gather_by_names(std::string_view place, std::size_t
     if (!value) return std::move(value).error();
     entries.emplace_back(name, std::move(*value));
   }
+  // By name, as Hora's server returns them: "10" comes before "2".
   std::sort(entries.begin(), entries.end());
   return entries;
 }

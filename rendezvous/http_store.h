@@ -1,10 +1,10 @@
-// The store of a job, as a process of the job sees it: a client of kv_server.h over HTTP.
+// The store of a job as one of its processes sees it: a client of kv_server.h over HTTP.
 //
-// Against Hora's own server a wait is one request that the server answers when the key is there,
-// and a gather is one request for all keys. A plain server with Horovod's protocol knows neither:
-// there a wait asks again and again, and a gather of n waits for the names "0" to "n-1" (it cannot
-// list what it does not know). The server's first answer tells which it is. Requests that get no
-// answer are repeated until the deadline, or until `patience` is over.
+// With Hora's own server a wait is one request that the server answers when the key exists, and a
+// gather is one request for all keys. A plain server with Horovod's protocol has neither: there a
+// wait polls, and a gather of n waits for the names "0" to "n-1" (it cannot list unknown names).
+// The server's first answer shows which kind it is. Requests without an answer are repeated until
+// the deadline, or until `patience` has passed.
 #pragma once
 
 #include <chrono>
@@ -21,11 +21,11 @@ struct HttpStoreOptions {
   std::string host;
   std::uint16_t port = 0;
   std::string token;                    // empty: none
-  net::ConnectStream make_stream = {};  // none: HTTP as it is
-  // Put in front of every key, with a slash. A key "name" is /root/name at the server,
-  // "place/name" is /root%2fplace/name. May be empty when every key has a place.
+  net::ConnectStream make_stream = {};  // none: plain HTTP
+  // Goes in front of every key, with a slash. A key "name" is /root/name at the server,
+  // "place/name" is /root%2fplace/name. It may be empty when every key has a place.
   std::string root = {};
-  // How long a server that does not answer at all is tried.
+  // How long to retry a server that does not answer at all.
   std::chrono::milliseconds patience{10'000};
 };
 
@@ -48,14 +48,15 @@ class HttpStore final : public Store {
 
   Result<http::Response> send(http::Method method, const std::string& target, std::string_view body,
                               Deadline deadline);
-  // The body of the first answer that is 200. `what` names what is waited for.
+  // Repeats the request until the status is 200 and returns the body. `what` names the awaited
+  // thing.
   Result<std::string> ask_until_there(const std::string& target, const std::string& what,
                                       Deadline deadline);
   Result<std::string> send_expecting(http::Method method, const std::string& target,
                                      std::string_view body, int status, Deadline deadline);
   // Makes sure that server_ is known.
   Status ask_what_server(Deadline deadline);
-  // Between two questions of one wait; false when the deadline has passed.
+  // Pauses between two requests of one wait; false when the deadline has passed.
   bool pause(int round, Deadline deadline);
 
   Result<std::string> value_target(std::string_view key) const;

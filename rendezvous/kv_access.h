@@ -1,4 +1,4 @@
-// Who may use the store.  [pure]
+// Which requests may use the store.  [pure]
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace hora::rendezvous {
 
-// A request is admitted if it shows the job's token, or if it comes from an address of `allow`.
-// An empty policy admits nobody.
+// Admits a request that carries the job's token or comes from an address of `allow`. An empty
+// policy admits no request.
 struct AccessPolicy {
-  std::string token;        // empty: no token opens
+  std::string token;        // empty: no token admits
   std::vector<Cidr> allow;  // for workers that cannot show a token
 
-  // `authorization` is the field's whole value. Time does not tell how much of a token was right.
+  // `authorization` is the field's whole value. The time that this takes does not reveal how much
+  // of a token was right.
   bool admits(std::string_view authorization, const IpAddress& peer) const;
 };
 

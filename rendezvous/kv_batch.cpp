@@ -6,6 +6,7 @@ namespace hora::rendezvous {
 
 void append_batch_entry(std::string& out, std::string_view key, std::string_view value) {
   out.append(std::to_string(key.size())).append(" ").append(std::to_string(value.size()));
+  // The lengths make escaping unnecessary, whatever the bytes are.
   out.append("\n").append(key).append(value);
 }
 
@@ -17,9 +18,10 @@ std::string encode_batch(const KvEntries& entries) {
 
 namespace {
 
-// Two lengths of at most ten digits, a blank, a line end.
+// Two lengths of at most ten digits each, a blank, a line end.
 constexpr std::size_t kMaxLine = 22;
 
+// The offset lets a client's author find the wrong byte.
 Error malformed(std::size_t offset, std::string_view expected) {
   return make_error(ErrorCode::kUsage, "batch, byte " + std::to_string(offset) + ": expected " +
                                            std::string(expected));
@@ -27,11 +29,13 @@ Error malformed(std::size_t offset, std::string_view expected) {
 
 }  // namespace
 
+// Strict, because the server stores what comes out: every byte has to belong to an entry.
 Result<KvEntries> decode_batch(std::string_view body) {
   KvEntries entries;
   std::size_t at = 0;
   while (at < body.size()) {
     const std::string_view rest = body.substr(at);
+    // Bounded: a body without a line end must not be searched to its end for every entry.
     const auto line_end = rest.substr(0, kMaxLine).find('\n');
     if (line_end == std::string_view::npos) return malformed(at, "KEY-LENGTH VALUE-LENGTH");
     const std::string_view line = rest.substr(0, line_end);
@@ -41,6 +45,7 @@ Result<KvEntries> decode_batch(std::string_view body) {
     const auto value_length = parse_int<std::uint32_t>(line.substr(blank + 1));
     if (!key_length || !value_length) return malformed(at, "KEY-LENGTH VALUE-LENGTH");
     const std::string_view data = rest.substr(line_end + 1);
+    // 64 bits: the sum of two 32-bit lengths may not fit into 32.
     const std::uint64_t needed = std::uint64_t{*key_length} + *value_length;
     if (data.size() < needed) return malformed(body.size(), "the rest of an entry");
     entries.emplace_back(std::string(data.substr(0, *key_length)),

@@ -21,7 +21,7 @@ inline constexpr std::string_view kBatchContentType = "application/x-hora-batch"
 
 void append_batch_entry(std::string& out, std::string_view key, std::string_view value);
 std::string encode_batch(const KvEntries& entries);
-// Errors say at which byte, and what was expected there.
+// An error names the byte and what was expected there.
 Result<KvEntries> decode_batch(std::string_view body);
 
 }  // namespace hora::rendezvous

@@ -1,3 +1,5 @@
+// A part of KvService in a file of its own: the figures are members, their format is not its
+// matter.
 #include "rendezvous/kv_service.h"
 
 // The text of /metrics, in the Prometheus exposition format.
@@ -5,6 +7,7 @@ namespace hora::rendezvous {
 
 namespace {
 
+// Each family needs its HELP and TYPE lines once, before all of its samples.
 class MetricsText {
  public:
   void family(std::string_view name, std::string_view type, std::string_view help) {
@@ -31,6 +34,7 @@ class MetricsText {
 KvReply KvService::metrics() const {
   MetricsText text;
   text.family("requests_total", "counter", "Requests, by method.");
+  // Also methods that have not occurred: a counter should exist from the start.
   for (std::size_t i = 0; i < kMethods; ++i) {
     const auto name = http::method_name(static_cast<http::Method>(i));
     text.sample("requests_total", requests_[i], "{method=\"" + std::string(name) + "\"}");
@@ -55,6 +59,7 @@ KvReply KvService::metrics() const {
               figures.timed_out);
   text.single("received_bytes_total", "counter", "Bytes received.", figures.received_bytes);
   text.single("sent_bytes_total", "counter", "Bytes sent.", figures.sent_bytes);
+  // The content type names the version of the format, which Prometheus asks for.
   return {.status = 200,
           .body = std::make_shared<const std::string>(text.take()),
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};

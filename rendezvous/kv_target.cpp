@@ -1,3 +1,5 @@
+// Scopes and keys stay as sent, undecoded: two clients that encode a name in the same way meet, and
+// the server never has to interpret a name.
 #include "rendezvous/kv_target.h"
 
 #include <charconv>
@@ -17,7 +19,8 @@ std::string_view without_origin(std::string_view target) {
   return path == std::string_view::npos ? std::string_view("/") : target.substr(path);
 }
 
-// "30", "0.25": seconds. The caller caps them; what no clock could hold is cut to a year.
+// Parses seconds: "30", "0.25". The caller caps them; this limits them to a year, which any clock
+// can hold.
 std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
   double seconds = 0;
   const char* end = text.data() + text.size();
@@ -30,12 +33,13 @@ std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
   return std::chrono::milliseconds(std::llround(std::min(seconds, kYear) * 1000));
 }
 
-// False for a parameter that is malformed or means nothing on this route.
+// False for a parameter that is malformed or meaningless on this route.
 bool read_parameter(std::string_view parameter, KvTarget& out, bool& batch) {
   const auto equals = parameter.find('=');
   const std::string_view name = parameter.substr(0, equals);
   const std::string_view value =
       equals == std::string_view::npos ? std::string_view() : parameter.substr(equals + 1);
+  // Unknown parameters are errors: a misspelt "wait" must not turn into an endless poll.
   if (name == "wait") {
     out.wait = parse_seconds(value);
     return out.wait.has_value();
@@ -64,8 +68,10 @@ KvTarget parse_kv_target(std::string_view target) {
     query = path.substr(question + 1);
     path = path.substr(0, question);
   }
+  // Every early return leaves the route at kBad.
   if (path.empty() || path.front() != '/') return out;
   path.remove_prefix(1);
+  // Only without a query: a scope may have these names as well.
   if (!has_query && path == "healthz") {
     out.route = Route::kHealth;
     return out;
@@ -75,6 +81,7 @@ KvTarget parse_kv_target(std::string_view target) {
     return out;
   }
   const auto slash = path.find('/');
+  // The first slash ends the scope.
   out.scope = path.substr(0, slash);
   if (out.scope.empty()) return out;
 
@@ -85,11 +92,13 @@ KvTarget parse_kv_target(std::string_view target) {
     if (next == std::string_view::npos) break;
     query.remove_prefix(next + 1);
   }
+  // A scope alone is only meaningful as a batch.
   if (slash == std::string_view::npos) {
     if (batch) out.route = Route::kBatch;
     return out;
   }
   out.key = path.substr(slash + 1);
+  // A key has no slash of its own: clients percent-encode it.
   const bool plain = !out.key.empty() && out.key.find('/') == std::string_view::npos;
   if (plain && !batch && out.count == 0) out.route = Route::kValue;
   return out;

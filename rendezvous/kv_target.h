@@ -24,6 +24,7 @@ struct KvTarget {
   std::uint64_t count = 0;
 };
 
+// The result points into `target`.
 KvTarget parse_kv_target(std::string_view target);
 
 }  // namespace hora::rendezvous

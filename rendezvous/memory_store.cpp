@@ -1,3 +1,5 @@
+// One mutex and one condition variable for all keys: the ranks are few, and each waits for one key.
+// Every change wakes all waiters, and each looks for its own key.
 #include "rendezvous/memory_store.h"
 
 #include "rendezvous/base/text.h"
@@ -9,12 +11,14 @@ Status MemoryStore::set(std::string_view key, std::string_view value, Deadline) 
     std::lock_guard lock(mutex_);
     values_.insert_or_assign(std::string(key), std::string(value));
   }
+  // After the lock is released, so that a waiter does not wake up only to block on it.
   changed_.notify_all();
   return Ok{};
 }
 
 Status MemoryStore::set_all(std::string_view place, const KvEntries& entries, Deadline) {
   {
+    // One lock for all entries: a reader sees all of them or none.
     std::lock_guard lock(mutex_);
     for (const auto& [name, value] : entries) {
       values_.insert_or_assign(std::string(place) + "/" + name, value);
@@ -35,6 +39,7 @@ Result<std::string> MemoryStore::wait(std::string_view key, Deadline deadline) {
   std::unique_lock lock(mutex_);
   auto found = values_.end();
   const bool there = changed_.wait_until(lock, deadline, [&] {
+    // A removal may come between the notification and this look, so look again each time.
     found = values_.find(key);
     return found != values_.end();
   });
@@ -45,6 +50,7 @@ Result<std::string> MemoryStore::wait(std::string_view key, Deadline deadline) {
 Result<KvEntries> MemoryStore::gather(std::string_view place, std::size_t count,
                                       Deadline deadline) {
   std::unique_lock lock(mutex_);
+  // Collected inside the condition, under the lock, so that the result is what satisfied it.
   KvEntries entries;
   const bool there = changed_.wait_until(lock, deadline, [&] {
     entries = entries_of(place);
@@ -55,6 +61,7 @@ Result<KvEntries> MemoryStore::gather(std::string_view place, std::size_t count,
                                               quote(place) + ": timed out");
 }
 
+// A removal satisfies no wait, so it wakes no waiter.
 Status MemoryStore::remove(std::string_view key, Deadline) {
   std::lock_guard lock(mutex_);
   const auto found = values_.find(key);
@@ -63,6 +70,8 @@ Status MemoryStore::remove(std::string_view key, Deadline) {
 }
 
 KvEntries MemoryStore::entries_of(std::string_view place) const {
+  // The map is sorted, so the keys of a place are neighbours. A name with a slash belongs to a
+  // deeper place.
   const std::string prefix = std::string(place) + "/";
   KvEntries entries;
   for (auto at = values_.lower_bound(prefix); at != values_.end(); ++at) {

@@ -1,4 +1,4 @@
-// A store inside one process, for a world of one and for ranks that are threads.
+// A store inside one process, for a world of one rank and for ranks that are threads.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ class MemoryStore final : public Store {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::string, std::less<>> values_;  // by whole key
+  std::map<std::string, std::string, std::less<>> values_;  // by full key
 };
 
 }  // namespace hora::rendezvous

@@ -1,4 +1,4 @@
-// A store inside a corner of another: every key gets "prefix/" in front.
+// A store inside a part of another store: every key gets "prefix/" in front.
 #pragma once
 
 #include <string>

@@ -1,3 +1,8 @@
+// In round d (distance 1, 2, 4, ...) partners index ^ d swap halves of what they hold, so each
+// holds both vectors on its half; the inner products are summed over the block of 2d ranks that
+// share the two vectors, and each rank combines its half. After the last round each rank holds
+// 1/size of the result, which an allgather completes.
+//     adasum(a, b) = (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
 #include "collectives/algorithms/adasum.h"
 
 #include <cfloat>
@@ -12,14 +17,16 @@ namespace hora::collectives {
 
 namespace {
 
-// Of two vectors, or of the parts of them that a rank holds.
+// The inner products of two vectors, or of a rank's parts of them. In double: float32 would lose
+// digits in long sums.
 struct Products {
   double dot = 0;
   double left = 0;   // norm squared
   double right = 0;  // norm squared
 };
 
-// In lanes, so that it can be done side by side; always the same order.
+// Sums in independent lanes, so that the compiler can vectorise the loop without reordering it: the
+// order, and so the result, is always the same.
 template <typename Real>
 Products multiply(const Real* left, const Real* right, std::int64_t count) {
   constexpr int kLanes = 8;
@@ -52,12 +59,15 @@ Products multiply(const Real* left, const Real* right, std::int64_t count) {
   return sum;
 }
 
-// How much of a vector of this norm goes into the sum. One that is zero has no direction.
+// The share of a vector of this norm in the sum. A zero vector has no direction, and dividing by
+// its norm would give a NaN.
 double share(double dot, double norm_squared) {
   static const double smallest = std::sqrt(DBL_MIN);
   return norm_squared < smallest ? 1.0 : 1.0 - dot / (2.0 * norm_squared);
 }
 
+// The operands keep their sides (the lower rank's is left) on both halves, so an element's bits do
+// not depend on which rank computes it.
 template <typename Real>
 void combine(Real* out, const Real* left, const Real* right, std::int64_t count,
              const Products& products) {
@@ -76,7 +86,7 @@ struct Stretch {
   std::int64_t count() const { return end - begin; }
 };
 
-// What a rank holds when the vector has been halved by distances below `distance`.
+// The stretch that a rank holds when the vector has been halved by all distances below `distance`.
 Stretch held_by(int index, std::int64_t count, int distance) {
   Stretch held{0, count};
   for (int each = 1; each < distance; each *= 2) {
@@ -93,11 +103,13 @@ class Group {
 
   template <typename Real>
   bool reduce(Real* data, std::int64_t count, hora_dtype dtype) {
+    // The larger half of an odd count.
     std::vector<Real> theirs(static_cast<std::size_t>((count + 1) / 2));
     for (int distance = 1; distance < size_; distance *= 2) {
       const Stretch whole = held_by(index_, count, distance);
       const Stretch mine = held_by(index_, count, 2 * distance);
       const bool lower = (index_ & distance) == 0;
+      // The half that the partner keeps, and this rank gives away.
       const Stretch other = lower ? Stretch{mine.end, whole.end} : Stretch{whole.begin, mine.begin};
       if (!swap(index_ ^ distance, data + other.begin, other.count(), theirs.data(), mine.count(),
                 dtype)) {
@@ -114,6 +126,7 @@ class Group {
   }
 
  private:
+  // The algorithm needs each result before the next step, so this waits for the backend.
   bool run(Step& step) {
     std::uint64_t ticket = 0;
     Progress progress = backend_.execute(step, &ticket, error_);
@@ -121,7 +134,7 @@ class Group {
     return progress == Progress::kDone;
   }
 
-  // Every rank has one partner: an alltoall in which it gives to nobody else.
+  // Swaps with one partner, by an alltoall in which each rank gives to its partner only.
   bool swap(int partner, const void* give, std::int64_t give_count, void* take,
             std::int64_t take_count, hora_dtype dtype) {
     const auto at = static_cast<std::size_t>(partner);
@@ -140,8 +153,9 @@ class Group {
     return run(step);
   }
 
-  // Over the ranks that hold the same two vectors together: a block of `block` ranks. In the order
-  // of the ranks, so that all of them get the same.
+  // Sums over the block of ranks that hold the same two vectors together, in the order of the
+  // ranks, so that all of them get the same result. The allgather spans all ranks, because the
+  // backend knows no smaller set.
   bool sum_over_block(int block, Products& products) {
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(size_), 3);
     std::vector<Products> all(counts.size());
@@ -165,7 +179,7 @@ class Group {
     return true;
   }
 
-  // Everybody's stretch to everybody. They do not lie in the order of the ranks.
+  // Gives all stretches to all ranks. They are not in the order of the ranks, hence the copies.
   template <typename Real>
   bool gather(Real* data, std::int64_t count, hora_dtype dtype) {
     std::vector<std::int64_t> counts;
@@ -197,6 +211,7 @@ class Group {
   ErrorText& error_;
 };
 
+// Rounds once, at the end, instead of in each round.
 template <typename Widen, typename Narrow>
 bool reduce_half(Group& group, void* data, std::int64_t count, Widen widen, Narrow narrow) {
   auto* const bits = static_cast<std::uint16_t*>(data);
@@ -234,6 +249,7 @@ bool adasum(Backend& backend, int index, int size, const Step& step, ErrorText& 
     if (bytes > 0 && piece.output != piece.input) std::memcpy(piece.output, piece.input, bytes);
     apply_scale(piece.output, piece.count, dtype, step.prescale, 1);
     if (!reduce_piece(group, piece.output, piece.count, dtype, error)) return false;
+    // No divisor: Adasum is not a sum that could become an average.
     apply_scale(piece.output, piece.count, dtype, step.postscale, 1);
   }
   return true;

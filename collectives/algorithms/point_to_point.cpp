@@ -1,3 +1,6 @@
+// Both sides of a transfer number their messages to each other, and the number is the tag; so they
+// agree on tags without talking, as long as all ranks run the same operations in the same order.
+// Empty messages are never sent: both sides know the sizes.
 #include "collectives/algorithms/point_to_point.h"
 
 #include <algorithm>
@@ -21,6 +24,7 @@ std::vector<Segment> cut(std::int64_t offset, std::int64_t bytes, std::int64_t m
   return segments;
 }
 
+// Where each rank's part begins, in bytes, and after them the end of the last.
 std::vector<std::int64_t> offsets_of(const std::int64_t* sizes, int count, std::int64_t unit) {
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(count) + 1, 0);
   for (int i = 0; i < count; ++i) {
@@ -52,6 +56,7 @@ char* PointToPoint::scratch(std::int64_t bytes) {
 bool PointToPoint::wait(PeerLinks::Ticket ticket, const char* doing, int peer, ErrorText& error) {
   ErrorText reason;
   if (links_.wait(ticket, reason)) return true;
+  // Keep whether the failure began here: the caller's text replaces only the words.
   error.own = reason.own;
   return error.set("%s rank %d: %s", doing, ranks_[static_cast<std::size_t>(peer)], reason.text);
 }
@@ -62,6 +67,7 @@ bool PointToPoint::sent(const std::vector<PeerLinks::Ticket>& sends, int peer, E
 
 void PointToPoint::give_up() noexcept {
   ErrorText ignored;
+  // Waiting for ticket 0 fails, and a failure ends all transfers (backend.h).
   links_.wait(0, ignored);
 }
 
@@ -70,6 +76,7 @@ bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_byt
                             ErrorText& error) {
   const auto to = static_cast<std::size_t>(send_to);
   const auto from = static_cast<std::size_t>(receive_from);
+  // Post the receive first: the peer's data then needs no buffer in between.
   PeerLinks::Ticket in = 0;
   PeerLinks::Ticket out = 0;
   if (receive_bytes > 0) {
@@ -80,12 +87,13 @@ bool PointToPoint::exchange(int send_to, const void* send, std::int64_t send_byt
     out = links_.post_send(ranks_[to], tag_base_ | sent_[to]++, send,
                            static_cast<std::size_t>(send_bytes));
   }
-  // What could not be posted is told by whatever is waited for next.
+  // The next wait reports a failed post, whatever it waits for: so wait for the failed one first.
   if (send_bytes > 0 && out == 0) return wait(out, "sending to", send_to, error);
   if (receive_bytes > 0 && !wait(in, "receiving from", receive_from, error)) return false;
   return send_bytes == 0 || wait(out, "sending to", send_to, error);
 }
 
+// A one-sided exchange: a size of 0 stands for "no message" in that direction.
 bool PointToPoint::send(int to, const void* data, std::int64_t bytes, ErrorText& error) {
   return exchange(to, data, bytes, to, nullptr, 0, error);
 }
@@ -96,6 +104,7 @@ bool PointToPoint::receive(int from, void* data, std::int64_t bytes, ErrorText& 
 
 bool PointToPoint::allreduce(void* data, std::int64_t count, hora_dtype dtype, hora_reduce_op op,
                              ErrorText& error) {
+  // All ranks agree on the count, so all of them leave here.
   if (size() == 1 || count == 0) return true;
   const Reduction reduction{dtype, reduce_function(dtype, op),
                             static_cast<std::int64_t>(dtype_bytes(dtype))};
@@ -103,6 +112,7 @@ bool PointToPoint::allreduce(void* data, std::int64_t count, hora_dtype dtype, h
   if (count * reduction.element_bytes < options_.ring_from_bytes) {
     return reduce_doubling(bytes, count, reduction, error);
   }
+  // A ring allreduce is a reduce-scatter followed by an allgather of the parts.
   const std::vector<std::int64_t> counts = even_rows(count, size());
   const auto offsets = offsets_of(counts.data(), size(), reduction.element_bytes);
   return ring_reduce(bytes, offsets, reduction, error) && ring_gather(bytes, offsets, error);
@@ -123,19 +133,22 @@ bool PointToPoint::allgather(void* data, const std::int64_t* bytes, ErrorText& e
 }
 
 // Recursive doubling. The ranks beyond the largest power of two lend their data to a partner and
-// get the result back. The lower rank's operand is always the left one.
+// get the result back. The lower rank's operand is always on the left, so both partners compute the
+// same bits.
 bool PointToPoint::reduce_doubling(char* data, std::int64_t count, const Reduction& reduction,
                                    ErrorText& error) {
   const std::int64_t bytes = count * reduction.element_bytes;
   int power = 1;
   while (power * 2 <= size()) power *= 2;
   const int extra = size() - power;
+  // A lender takes no part in the doubling and waits for the result.
   if (index_ >= power) {
     return send(index_ - power, data, bytes, error) && receive(index_ - power, data, bytes, error);
   }
   char* theirs = scratch(bytes);
   if (index_ < extra) {
     if (!receive(index_ + power, theirs, bytes, error)) return false;
+    // The lender has the higher index, so its operand is the right one.
     reduction.function(data, data, theirs, count);
   }
   for (int distance = 1; distance < power; distance *= 2) {
@@ -144,14 +157,16 @@ bool PointToPoint::reduce_doubling(char* data, std::int64_t count, const Reducti
     const bool mine_is_left = index_ < peer;
     reduction.function(data, mine_is_left ? data : theirs, mine_is_left ? theirs : data, count);
   }
+  // Only the first `extra` ranks have borrowed.
   if (index_ >= extra) return true;
   return send(index_ + power, data, bytes, error);
 }
 
-// Every rank passes a part to its right neighbour, which adds its own and passes it on; after
-// size - 1 hops part i is complete on rank i. A segment is passed on as soon as it is reduced.
+// Every rank passes a part to its right neighbour, which adds its own and passes it on; after size
+// - 1 hops part i is complete on rank i. A segment moves on as soon as it is reduced.
 bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offsets,
                                const Reduction& reduction, ErrorText& error) {
+  // How many receives are posted ahead; each needs a buffer of one segment.
   constexpr std::size_t kWindow = 4;
   const int n = size();
   const int right = (index_ + 1) % n;
@@ -169,6 +184,7 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
                                      data + segment.offset,
                                      static_cast<std::size_t>(segment.bytes)));
   };
+  // All segments of all hops in the order of their arrival: one loop then serves the whole ring.
   std::vector<Segment> incoming;
   std::vector<bool> last_hop;
   for (int hop = 0; hop < n - 1; ++hop) {
@@ -193,8 +209,11 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
     good = sent(sends, right, error) && wait(receives[i % kWindow], "receiving from", left, error);
     if (!good) break;
     char* mine = data + incoming[i].offset;
+    // The partial result from the left is the left operand: every element is reduced in ring order,
+    // starting behind the rank that ends up with it.
     reduction.function(mine, buffers + static_cast<std::int64_t>(i % kWindow) * segment_bytes, mine,
                        incoming[i].bytes / reduction.element_bytes);
+    // The buffer is free only now, after the reduction.
     if (i + kWindow < incoming.size()) post(i + kWindow);
     if (!last_hop[i]) pass_on(incoming[i]);
   }
@@ -202,7 +221,8 @@ bool PointToPoint::ring_reduce(char* data, const std::vector<std::int64_t>& offs
   return good;
 }
 
-// Every rank passes what it has to its right neighbour, size - 1 times.
+// Every rank passes what it has to its right neighbour, size - 1 times. Segments land in their
+// final place, so all receives can be posted at once.
 bool PointToPoint::ring_gather(char* data, const std::vector<std::int64_t>& offsets,
                                ErrorText& error) {
   const int n = size();
@@ -249,11 +269,13 @@ bool PointToPoint::broadcast(void* data, std::int64_t bytes, int root, ErrorText
   if (size() == 1 || bytes == 0) return true;
   const int n = size();
   auto* start = static_cast<char*>(data);
+  // From here on a tree would make the root send every byte several times.
   constexpr std::int64_t kScatterFrom = 1 << 20;
   if (bytes >= kScatterFrom && n > 2) {  // the root sends each byte once; the ring does the rest
     const std::vector<std::int64_t> counts = even_rows(bytes, n);
     const auto offsets = offsets_of(counts.data(), n, 1);
     const auto mine = static_cast<std::size_t>(index_);
+    // The root scatters the parts; the ring then gathers them on all ranks.
     if (index_ != root) {
       if (!receive(root, start + offsets[mine], counts[mine], error)) return false;
     } else {
@@ -266,11 +288,13 @@ bool PointToPoint::broadcast(void* data, std::int64_t bytes, int root, ErrorText
   }
   const int relative = (index_ - root + n) % n;  // a binomial tree whose root is 0
   int distance = 1;
+  // The lowest set bit of the relative index leads to the parent.
   for (; distance < n; distance *= 2) {
     if ((relative & distance) == 0) continue;
     if (!receive((relative - distance + root) % n, data, bytes, error)) return false;
     break;
   }
+  // The children are at the distances below it, the largest subtree first.
   for (distance /= 2; distance > 0; distance /= 2) {
     if (relative + distance >= n) continue;
     if (!send((relative + distance + root) % n, data, bytes, error)) return false;
@@ -286,11 +310,13 @@ bool PointToPoint::alltoall(const void* input, const std::int64_t* send_bytes, v
   const auto* source = static_cast<const char*>(input);
   auto* target = static_cast<char*>(output);
   const auto mine = static_cast<std::size_t>(index_);
+  // The own part needs no message.
   if (send_bytes[index_] > 0) {
     std::memmove(target + to[mine], source + from[mine],
                  static_cast<std::size_t>(send_bytes[index_]));
   }
   for (int distance = 1; distance < n; ++distance) {
+    // At each distance all ranks send to different ranks, so none is flooded.
     const int receiver = (index_ + distance) % n;
     const int sender = (index_ + n - distance) % n;
     if (!exchange(receiver, source + from[static_cast<std::size_t>(receiver)], send_bytes[receiver],
@@ -303,8 +329,10 @@ bool PointToPoint::alltoall(const void* input, const std::int64_t* send_bytes, v
 }
 
 bool PointToPoint::barrier(ErrorText& error) {
+  // One byte, since empty messages are never sent.
   char token = 0;
   char received = 0;
+  // Dissemination: after round k a rank has heard, directly or not, from 2^(k+1) ranks.
   for (int distance = 1; distance < size(); distance *= 2) {
     const int to = (index_ + distance) % size();
     const int from = (index_ + size() - distance) % size();

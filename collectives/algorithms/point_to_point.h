@@ -1,8 +1,8 @@
-// Collectives made of messages between ranks, over any PeerLinks. No knowledge of sockets; tested
-// over memory.
+// Collectives made of messages between ranks, over any PeerLinks. This code knows no sockets; its
+// tests run over memory.
 //
-// All results are bit-equal on all ranks: every element is reduced in one order, whoever computes
-// it. Blocking; errors name the peer.
+// All results are bit-equal on all ranks: every element is reduced in one order, whichever rank
+// computes it. The functions block; an error names the peer.
 #pragma once
 
 #include <cstdint>
@@ -13,39 +13,41 @@
 
 namespace hora::collectives {
 
-// The ranks of a process set over a links of the world. Owned by one thread at a time.
+// The ranks of a process set over the links of the world. One thread at a time uses it.
 class PointToPoint {
  public:
   struct Options {
-    // Up to this size an allreduce is done by recursive doubling (few messages), above by a ring
-    // (each byte moves twice). Equal on all ranks.
+    // Below this size, in bytes, an allreduce uses recursive doubling (few messages), from it on a
+    // ring (each byte moves twice). The same on all ranks.
     std::int64_t ring_from_bytes = 32 * 1024;
-    // Messages are cut so that moving one part overlaps with reducing the part before.
+    // Messages are cut into segments of this size, in bytes, so that moving one overlaps with
+    // reducing the one before.
     std::int64_t segment_bytes = 512 * 1024;
   };
 
-  // `tag_base` keeps the sets that share a links apart (the set's id).
+  // `tag_base` (the set's id) keeps sets apart that share the links. `links` must outlive this
+  // object.
   PointToPoint(PeerLinks& links, std::vector<std::int32_t> ranks, int index, std::uint32_t tag_base,
                Options options);
 
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }
 
-  // In place, `count` elements.
+  // Reduces `count` elements in place.
   bool allreduce(void* data, std::int64_t count, hora_dtype dtype, hora_reduce_op op,
                  ErrorText& error);
-  // data: all counts together; on return this rank's part of it (at its offset) is reduced, the
-  // rest is undefined.
+  // `data` holds all counts together; on return this rank's part (at its offset) is reduced, and
+  // the rest is undefined.
   bool reduce_scatter(void* data, const std::int64_t* counts, hora_dtype dtype, hora_reduce_op op,
                       ErrorText& error);
-  // data: room for all parts, this rank's own in its place already. Bytes.
+  // `data` has room for all parts, with this rank's own already in place. Sizes are in bytes.
   bool allgather(void* data, const std::int64_t* bytes, ErrorText& error);
   bool broadcast(void* data, std::int64_t bytes, int root, ErrorText& error);
   bool alltoall(const void* input, const std::int64_t* send_bytes, void* output,
                 const std::int64_t* receive_bytes, ErrorText& error);
   bool barrier(ErrorText& error);
 
-  // After an exception: nothing touches the memory of what it interrupted any more.
+  // Ends all transfers after an exception, so that nothing touches their memory any more.
   void give_up() noexcept;
 
  private:
@@ -65,7 +67,8 @@ class PointToPoint {
   bool send(int to, const void* data, std::int64_t bytes, ErrorText& error);
   bool receive(int from, void* data, std::int64_t bytes, ErrorText& error);
   bool wait(PeerLinks::Ticket ticket, const char* doing, int peer, ErrorText& error);
-  // Whether the last send could be posted: else the next wait would tell that of another peer.
+  // Whether the last send could be posted; otherwise the next wait would report its failure for
+  // another peer.
   bool sent(const std::vector<PeerLinks::Ticket>& sends, int peer, ErrorText& error);
   char* scratch(std::int64_t bytes);
 
@@ -74,7 +77,8 @@ class PointToPoint {
   int index_;
   std::uint64_t tag_base_;
   Options options_;
-  // Messages from each rank to each other one are numbered: [from or to] by set index.
+  // Numbers of the messages between this rank and each other one, by set index: sent to, received
+  // from.
   std::vector<std::uint64_t> sent_;
   std::vector<std::uint64_t> received_;
   std::vector<char> scratch_;

@@ -1,3 +1,6 @@
+// Phases: warm-up samples that do not count; the search, in which BayesSearch proposes the next
+// parameters after each sample; a duel, in which the start and the search's best take turns. The
+// duel guards against a winner that only ran while the machine was idle.
 #include "collectives/autotune/autotuner.h"
 
 #include <algorithm>
@@ -8,11 +11,12 @@ namespace hora::collectives {
 
 namespace {
 
+// The median of so many scores ignores a disturbance of one or two of them.
 constexpr std::size_t kScoresPerSample = 5;
-// A step of the program is over when a tensor's name returns. Where none does, so many reductions
-// count as one.
+// A step of the program is over when a tensor's name returns. If none returns, so many reductions
+// count as one step.
 constexpr std::int64_t kReductionsPerStep = 200;
-// The start and what the search has found, in turns: even.
+// The start and the finalist take turns, so the number is even.
 constexpr std::size_t kDuelSamples = 4;
 
 }  // namespace
@@ -36,8 +40,9 @@ void Autotuner::begin_score(TimePoint now) {
 
 std::optional<Autotuner::Trial> Autotuner::ran(const std::string& name, std::int64_t bytes,
                                                TimePoint now) {
+  // Until all ranks have changed, what runs belongs to no parameters in particular.
   if (result_ || change_) return std::nullopt;
-  // The first reduction starts the clock: what went before it is not its time.
+  // The first reduction starts the clock: the time before it belongs to something else.
   if (!began_) {
     begin_score(now);
     return std::nullopt;
@@ -45,6 +50,7 @@ std::optional<Autotuner::Trial> Autotuner::ran(const std::string& name, std::int
   bytes_ += bytes;
   ++reductions_;
   const int steps = std::max(options_.steps_per_sample, 1);
+  // The name has come once more than complete steps explain, so steps_per_sample have passed.
   const bool returned = ++seen_[name] > steps * (scored_ + 1);
   if (!returned && reductions_ < steps * kReductionsPerStep) return std::nullopt;
   const double us = std::chrono::duration<double, std::micro>(now - *began_).count();
@@ -68,7 +74,7 @@ std::optional<Autotuner::Trial> Autotuner::finish_sample() {
   return trial;
 }
 
-// How much of the samples the search has; the last ones are a duel, where there are enough.
+// How many of the samples the search gets; the last ones are for the duel, if there are enough.
 std::size_t Autotuner::search_samples() const {
   const std::size_t all = static_cast<std::size_t>(std::max(options_.most_samples, 1));
   return all < 3 * kDuelSamples ? all : all - kDuelSamples;
@@ -78,7 +84,7 @@ void Autotuner::decide() {
   const Trial& last = trials_.back();
   Parameters next = current_;
   if (!finalist_) {
-    // Differences are told as ratios.
+    // The logarithm turns ratios into differences: twice as fast counts the same at any speed.
     search_.tell(std::log(std::max(last.score, 1e-9)));
     next = space_.at(search_.next());
     if (search_.told() >= search_samples()) {
@@ -93,7 +99,7 @@ void Autotuner::decide() {
   } else {
     next = current_ == start_ ? *finalist_ : start_;
     if (trials_.size() >= search_samples() + kDuelSamples) {
-      // What the machine did meanwhile fell on both alike.
+      // The samples alternate, so what else the machine does affects both alike.
       double lead = 0;
       for (std::size_t i = search_samples(); i < trials_.size(); ++i) {
         const double score = std::log(std::max(trials_[i].score, 1e-9));
@@ -105,10 +111,11 @@ void Autotuner::decide() {
   if (next != current_) change_ = next;
 }
 
-// Its best trial is told with it.
+// Ends the search with a winner and reports its best trial.
 void Autotuner::finish_search(const Parameters& winner) {
   Trial found{winner, -1};
   for (const Trial& trial : trials_) {
+    // Compared as points, because the start may have values between the steps of a dimension.
     const bool its = space_.point_of(trial.parameters) == space_.point_of(winner);
     if (its && trial.score > found.score) found = trial;
   }
@@ -122,6 +129,7 @@ std::optional<Parameters> Autotuner::take_change() {
 }
 
 void Autotuner::changed(TimePoint now) {
+  // A sample must not mix scores of two sets of parameters.
   scores_.clear();
   seen_.clear();
   scored_ = 0;

@@ -9,16 +9,19 @@ namespace hora::collectives {
 
 namespace {
 
-constexpr std::size_t kSpreadPoints = 5;  // the start among them
+constexpr std::size_t kSpreadPoints = 5;  // including the start
 constexpr std::uint64_t kCandidates = 400;
-constexpr std::uint64_t kNeighbours = 100;  // of the best so far
+constexpr std::uint64_t kNeighbours = 100;  // around the best point so far
+// How far a neighbour lies from the best point, at most, in each dimension.
 constexpr double kReach = 0.15;
-// How much better than the best a point has to be to count, in deviations of the values: without
-// it the search digs where it has found something already.
+// How much better than the best a point has to be, as a share of the range of the values: without a
+// margin the search keeps digging where it has already found something.
 constexpr double kMargin = 0.01;
+// One base of Halton's sequence per dimension.
 constexpr std::uint64_t kPrimes[] = {2, 3, 5, 7, 11, 13};
 
-// Of Halton's sequence: numbers that fill 0..1 evenly.
+// A term of Halton's sequence, whose numbers fill 0..1 evenly: the digits of `number` in `base`,
+// mirrored at the point.
 double halton(std::uint64_t number, std::uint64_t base) {
   double result = 0;
   double share = 1;
@@ -51,7 +54,9 @@ Point BayesSearch::spread(std::uint64_t number) const {
 double BayesSearch::expected_improvement(const GaussianProcess& process, const Point& point,
                                          double best) const {
   const auto [mean, deviation] = process.at(point);
+  // Where the process is certain, the improvement is a plain difference.
   if (deviation <= 0) return std::max(mean - best, 0.0);
+  // The expectation of max(0, value - best) for a normally distributed value.
   const double z = (mean - best) / deviation;
   const double density = std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi);
   const double below = std::erfc(-z / std::numbers::sqrt2) / 2;
@@ -60,6 +65,7 @@ double BayesSearch::expected_improvement(const GaussianProcess& process, const P
 
 Point BayesSearch::propose() const {
   const GaussianProcess process(points_, values_, most_noise_);
+  // The process's means, not the measured values: a lucky measurement must not set the goal.
   double best = -HUGE_VAL;
   double lowest = HUGE_VAL;
   Point best_point = points_.front();
@@ -77,10 +83,12 @@ Point BayesSearch::propose() const {
   const auto consider = [&](const Point& wanted) {
     Point point = snap_(wanted);
     const double improvement = expected_improvement(process, point, goal);
+    // The first of equals, which keeps the search deterministic.
     if (improvement <= most) return;
     most = improvement;
     chosen = std::move(point);
   };
+  // Candidates everywhere find new regions; those around the best refine it.
   for (std::uint64_t i = 1; i <= kCandidates; ++i) consider(spread(i));
   for (std::uint64_t i = 1; i <= kNeighbours; ++i) {
     Point point = spread(i);

@@ -1,7 +1,7 @@
-// Where to look next for the largest value of a function that is expensive and noisy.  [pure]
+// Proposes where to look next for the maximum of an expensive and noisy function.  [pure]
 //
-// The start first, then a few points spread evenly, then where a Gaussian process expects the
-// greatest improvement. The same answers give the same questions.
+// First the start, then a few evenly spread points, then where a Gaussian process expects the
+// greatest improvement. Deterministic: the same answers give the same questions.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace hora::collectives {
 
 class BayesSearch {
  public:
-  // To a point that can be had: where a dimension has steps.
+  // Moves a point to one that is possible, where a dimension has steps.
   using Snap = std::function<Point(const Point&)>;
 
   BayesSearch(Point start, Snap snap, double most_noise);
 
-  // The same until told.
+  // The next point to try; it stays the same until tell().
   const Point& next() const { return next_; }
-  // The value at next().
+  // Reports the value at next().
   void tell(double value);
-  // Of those told, by what the process makes of all; the start before anything was told.
+  // The best of the points so far, by the process's estimate of all; the start before any tell().
   Point best() const;
   std::size_t told() const { return values_.size(); }
 

@@ -1,8 +1,8 @@
-// Regression by a Gaussian process: what a function of some numbers may be where it has not been
-// seen, and how sure that is.  [pure]
+// Regression by a Gaussian process: what a function may be where it has not been measured, and how
+// certain that is.  [pure]
 //
-// Matern 5/2 covariance with a length scale for each dimension. Length scales and the noise of the
-// values are those under which the values are the most likely.
+// Matern 5/2 covariance with a length scale for each dimension. Length scales and noise are those
+// that make the values most likely. Immutable after construction.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ using Point = std::vector<double>;  // each number from 0 to 1
 
 class GaussianProcess {
  public:
-  // At least one point; as many values. `most_noise`: the largest share of the values' variance
-  // that may be noise, 0 to 1.
+  // Needs at least one point and as many values. `most_noise` is the largest share of the values'
+  // variance that may be noise, 0 to 1.
   GaussianProcess(std::vector<Point> points, const std::vector<double>& values, double most_noise);
 
   struct Prediction {
     double mean = 0;
-    double deviation = 0;  // of the function, without the noise of a value
+    double deviation = 0;  // standard deviation of the function, without a measurement's noise
   };
   Prediction at(const Point& point) const;
 
@@ -29,7 +29,7 @@ class GaussianProcess {
 
  private:
   double covariance(const Point& a, const Point& b) const;
-  double fit();  // answers the logarithm of the likelihood
+  double fit();  // returns the logarithm of the likelihood
   std::vector<double> solve(std::vector<double> right) const;
 
   std::vector<Point> points_;
@@ -38,7 +38,7 @@ class GaussianProcess {
   double spread_ = 1;
   std::vector<double> scales_;
   double noise_ = 0;
-  std::vector<double> factor_;   // Cholesky's: lower triangle by rows
+  std::vector<double> factor_;   // Cholesky factor: lower triangle by rows
   std::vector<double> weights_;  // inverse covariance times values
 };
 

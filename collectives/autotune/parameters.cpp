@@ -1,3 +1,5 @@
+// The search works in a unit cube, whatever the parameters mean. Each free parameter is a
+// dimension, in a fixed order that dimensions(), at() and point_of() share.
 #include "collectives/autotune/parameters.h"
 
 #include <algorithm>
@@ -7,7 +9,7 @@ namespace hora::collectives {
 
 namespace {
 
-// Powers of two between which a size is searched.
+// The powers of two between which the search looks for a size.
 struct Sizes {
   double least;
   double most;
@@ -29,12 +31,14 @@ constexpr double kMostCycleUs = 5000;
 }  // namespace
 
 std::vector<std::int64_t> to_numbers(const Parameters& parameters) {
+  // The order is part of the protocol: kTune carries these numbers.
   return {parameters.fusion_threshold_bytes, parameters.cycle_time_us,
           parameters.hierarchical_allreduce ? 1 : 0, parameters.shm_small_bytes,
           parameters.shm_part_bytes};
 }
 
 std::optional<Parameters> from_numbers(const std::vector<std::int64_t>& numbers) {
+  // The numbers come from another process.
   if (numbers.size() != 5) return std::nullopt;
   if (std::any_of(numbers.begin(), numbers.end(), [](auto each) { return each < 0; })) {
     return std::nullopt;
@@ -51,7 +55,7 @@ Parameters ParameterSpace::at(const Point& point) const {
   Parameters result = fixed_;
   auto next = point.begin();
   if (freedom_.fusion) result.fusion_threshold_bytes = kFusion.at(*next++);
-  if (freedom_.cycle_time) {  // short ones finer than long ones
+  if (freedom_.cycle_time) {  // cubic: short times get finer steps than long ones
     const double x = *next++;
     result.cycle_time_us = std::lround(kMostCycleUs * x * x * x / 50) * 50;
   }
@@ -67,11 +71,13 @@ Point ParameterSpace::point_of(const Parameters& parameters) const {
   Point point;
   if (freedom_.fusion) point.push_back(kFusion.of(parameters.fusion_threshold_bytes));
   if (freedom_.cycle_time) {
+    // The inverse of the cubic scale in at().
     const double share = static_cast<double>(parameters.cycle_time_us) / kMostCycleUs;
     point.push_back(std::cbrt(std::clamp(share, 0.0, 1.0)));
   }
   if (freedom_.hierarchical) point.push_back(parameters.hierarchical_allreduce ? 1.0 : 0.0);
   if (freedom_.shm) {
+    // 0 stands for the backend's own choice, which is also the maximum.
     const auto or_most = [](std::int64_t bytes, const Sizes& sizes) {
       return bytes == 0 ? 1.0 : sizes.of(bytes);
     };

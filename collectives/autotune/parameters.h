@@ -1,4 +1,4 @@
-// What may be changed while a job runs, the same on every rank from the same response on.  [pure]
+// The parameters that may change while a job runs, at the same response on every rank.  [pure]
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@ namespace hora::collectives {
 
 struct Parameters {
   std::int64_t fusion_threshold_bytes = 128 << 20;
-  std::int64_t cycle_time_us = 0;      // how long what is ready may wait for more to share its step
+  std::int64_t cycle_time_us = 0;  // how long a ready tensor may wait for others to join its step
   bool hierarchical_allreduce = true;  // where the set has both ways
-  // Of the shm backend; 0: as it thinks best.
-  std::int64_t shm_small_bytes = 0;  // up to here every rank reduces all
-  std::int64_t shm_part_bytes = 0;   // what a rank reduces at a time above that
+  // For the shm backend; 0: as it thinks best.
+  std::int64_t shm_small_bytes = 0;  // up to this size every rank reduces everything
+  std::int64_t shm_part_bytes = 0;   // above it: how much a rank reduces at a time
 
   friend bool operator==(const Parameters&, const Parameters&) = default;
 };
 
 std::vector<std::int64_t> to_numbers(const Parameters& parameters);
-// Nothing for what to_numbers() cannot have made.
+// Returns nothing for numbers that to_numbers() cannot have produced.
 std::optional<Parameters> from_numbers(const std::vector<std::int64_t>& numbers);
 
-// What the search may touch.
+// Which parameters the search may change.
 struct Freedom {
   bool fusion = false;
   bool cycle_time = false;
@@ -34,8 +34,8 @@ struct Freedom {
   bool any() const { return fusion || cycle_time || hierarchical || shm; }
 };
 
-// The free parameters as a point of the unit cube, sizes on a logarithmic scale. What is not free
-// keeps its value.
+// The free parameters as a point of the unit cube, sizes on a logarithmic scale. Fixed parameters
+// keep their values.
 class ParameterSpace {
  public:
   ParameterSpace(Parameters fixed, Freedom freedom) : fixed_(fixed), freedom_(freedom) {}

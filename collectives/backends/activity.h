@@ -1,4 +1,4 @@
-// What a backend does during a step, told to the timeline while an object of this lives.
+// Reports an activity of a step to the timeline for as long as the object lives.
 #pragma once
 
 #include "collectives/backends/backend.h"
@@ -7,7 +7,8 @@ namespace hora::collectives {
 
 class Activity {
  public:
-  // `name`: as Horovod's timeline calls it, such as MPI_ALLREDUCE.
+  // `name` is the name in Horovod's timeline, such as MPI_ALLREDUCE. The step must outlive this
+  // object.
   Activity(const Step& step, const char* name) : listener_(step.activities) {
     if (listener_ != nullptr) listener_->begin(name);
   }

@@ -1,16 +1,16 @@
 // The border between the runtime and what moves tensors.
 //
-// A backend is linked into libhora or is a module loaded on demand (it brings a vendor's library
-// and that library's own C++ runtime). So nothing of the standard library crosses this line: plain
-// data, pointers with a length, and interfaces whose functions neither throw nor allocate for the
-// other side. Each object is destroyed by its own side (destroy()).
+// A backend is either linked into libhora or a module that is loaded on demand (it brings a
+// vendor's library and that library's own C++ runtime). So nothing of the standard library crosses
+// this line: only plain data, pointers with a length, and interfaces whose functions neither throw
+// nor allocate for the other side. Each side destroys its own objects (destroy()).
 //
 // A backend implements one of two interfaces:
 //   Backend    whole collectives on a process set                    self, shm, mpi, nccl
 //   PeerLinks  bytes from rank to rank; the runtime's own algorithms
 //              (collectives/algorithms) make collectives of them     gloo
 //
-// All functions are called by one thread at a time, but abort(), which may come from any thread.
+// One thread at a time calls these functions, except abort(), which any thread may call.
 #pragma once
 
 #include <cstdarg>
@@ -24,12 +24,12 @@ namespace hora::collectives {
 
 inline constexpr std::uint32_t kBorderVersion = 4;
 
-// Where an error is written: never allocates, always terminated.
+// The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
   char text[768] = {};
-  bool own = false;  // it began in this rank, as far as its library knows: no other one went first
+  bool own = false;  // the failure began in this rank, as far as its library knows
 
-  // Answers false, so that a failing function can `return error.set(...)`.
+  // Returns false, so that a failing function can `return error.set(...)`.
   __attribute__((format(printf, 2, 3))) bool set(const char* format, ...) {
     std::va_list arguments;
     va_start(arguments, format);
@@ -39,7 +39,7 @@ struct ErrorText {
   }
 };
 
-// Told what a step is doing, for the timeline. A name is copied; activities may be nested.
+// Learns what a step is doing, for the timeline. It copies the name; activities may be nested.
 class Activities {
  public:
   virtual void begin(const char* name) noexcept = 0;
@@ -57,7 +57,7 @@ struct Piece {
   const void* input = nullptr;
   void* output = nullptr;
   std::int64_t count = 0;  // elements: of the input; equal to the output's for allreduce, broadcast
-  void* stream = nullptr;  // of a GPU: the input is there once this has done what it was given
+  void* stream = nullptr;  // GPU: the input is ready once this stream has done its work so far
 };
 
 // One operation that the whole process set executes now. Counts are elements.
@@ -71,31 +71,32 @@ struct Step {
   std::int64_t divisor = 1;  // an average: the sum is divided by this (integers: exactly)
   double prescale = 1.0;
   double postscale = 1.0;
-  const Piece* pieces = nullptr;  // allreduce: any number; others: one; barrier: none
+  const Piece* pieces = nullptr;  // allreduce: any number; barrier: none; others: one
   std::int32_t piece_count = 0;
   std::int32_t reserved = 0;
   // By set index. allgather: what each rank gives (receive_counts). alltoall: both. reducescatter:
   // what each rank gets (receive_counts).
   const std::int64_t* send_counts = nullptr;
   const std::int64_t* receive_counts = nullptr;
-  Activities* activities = nullptr;  // null: nobody listens
-  // How, the same on every rank; 0: as the backend thinks best, which is also the most.
-  std::int64_t small_bytes = 0;  // up to here every rank reduces all
-  std::int64_t part_bytes = 0;   // above: what a rank reduces at a time
+  Activities* activities = nullptr;  // null: there is no timeline
+  // Tuning, the same on every rank; 0: as the backend thinks best, which is also the maximum.
+  std::int64_t small_bytes = 0;  // up to this size every rank reduces everything
+  std::int64_t part_bytes = 0;   // above it: how much a rank reduces at a time
 };
 
 enum class Progress : std::int32_t { kDone = 0, kPending = 1, kFailed = 2 };
 
 class Backend {
  public:
-  // kDone: finished. kPending: *ticket is to be polled. kFailed: the world is unusable.
+  // kDone: finished. kPending: the caller has to poll *ticket. kFailed: the world is unusable.
   virtual Progress execute(const Step& step, std::uint64_t* ticket, ErrorText& error) noexcept = 0;
   virtual Progress poll(std::uint64_t ticket, ErrorText& error) noexcept = 0;
-  // Makes a blocked execute() return kFailed soon, and every later one too. Any thread, any time.
+  // Makes a blocked execute() return kFailed soon, and every later one too. Any thread may call it
+  // at any time.
   virtual void abort() noexcept = 0;
   virtual void destroy() noexcept = 0;
-  // How many operations it lets be under way at once: so many may be pending, and end in any order.
-  // On all ranks they begin in the same order.
+  // How many operations may be under way at once; they may end in any order. They begin in the same
+  // order on all ranks.
   virtual int most_under_way() const noexcept { return 1; }
 
  protected:
@@ -106,14 +107,15 @@ class Backend {
 // between the two. Posting never blocks for the peer. Both sides agree on the size.
 class PeerLinks {
  public:
-  using Ticket = std::uint64_t;  // 0: the post failed, and the next wait() tells why
+  using Ticket = std::uint64_t;  // 0: the post failed, and the next wait() says why
 
   virtual Ticket post_send(int rank, std::uint64_t tag, const void* data,
                            std::size_t bytes) noexcept = 0;
   virtual Ticket post_receive(int rank, std::uint64_t tag, void* data,
                               std::size_t bytes) noexcept = 0;
-  // Until the transfer is done and its memory free for reuse. Each ticket is waited for once.
-  // False, always for 0 and after any failure: there are no transfers any more, all memory is free.
+  // Blocks until the transfer is done and its memory is free for reuse. Wait for each ticket once.
+  // Returns false for ticket 0 and after any failure; then no transfer is under way and all memory
+  // is free.
   virtual bool wait(Ticket ticket, ErrorText& error) noexcept = 0;
   virtual void abort() noexcept = 0;
   virtual void destroy() noexcept = 0;
@@ -122,8 +124,8 @@ class PeerLinks {
   ~PeerLinks() = default;
 };
 
-// What the runtime does for a backend while it is being created. Collective: every rank of the set
-// calls exchange() the same number of times in the same order.
+// What the runtime does for a backend during its creation. Collective: every rank of the set calls
+// exchange() the same number of times in the same order.
 class Services {
  public:
   // Gives `bytes` to every rank of the set and gets theirs: received[i], lengths[i] by set index;
@@ -133,14 +135,15 @@ class Services {
                         ErrorText& error) noexcept = 0;
   // A setting by the name of its environment variable; null when it is not set.
   virtual const char* setting(const char* name) noexcept = 0;
-  // How it works for this set, one sentence each, for people: hora_describe() and the debug log.
+  // Records how the backend works for this set, one sentence each, for people: hora_describe() and
+  // the debug log.
   virtual void note(const char*) noexcept {}
 
  protected:
   ~Services() = default;
 };
 
-// Who takes part. Arrays are valid during create() or connect() only.
+// Who takes part. The arrays are valid only during create() or connect().
 struct GroupContext {
   std::uint32_t struct_size = sizeof(GroupContext);
   std::int32_t set = 0;    // process set id; 0 is the world
@@ -154,11 +157,11 @@ struct GroupContext {
   std::int32_t local_size = 1;
   std::int64_t timeout_ms = 30000;  // to set up
   const char* address = "";         // this host's own address for the others; numeric
-  const char* job = "";             // unlike that of any other job on this host
+  const char* job = "";             // unique among the jobs on this host
   Services* services = nullptr;
 };
 
-// What the rank knows before anything is created.
+// What the rank knows before it creates anything.
 struct ProbeContext {
   std::uint32_t struct_size = sizeof(ProbeContext);
   std::int32_t world_size = 1;
@@ -195,11 +198,13 @@ struct BackendDescriptor {
   // Exactly one of the two.
   Backend* (*create)(const GroupContext& context, ErrorText& error) noexcept;
   PeerLinks* (*connect)(const GroupContext& context, ErrorText& error) noexcept;
-  // Memory of a device for results, and back; null for a backend of host memory. `content`, in host
-  // memory, may be null. release() may come after every Backend has gone. Any thread.
+  // Allocates and frees device memory for results; null for a backend of host memory. `content`, in
+  // host memory, may be null. release() may come after every Backend is gone. Any thread may call
+  // them.
   void* (*allocate)(std::int32_t device, std::size_t bytes, const void* content) noexcept = nullptr;
   void (*release)(std::int32_t device, void* memory) noexcept = nullptr;
-  // What of it works on this host, for people who ask before there is a job; null: it works or not.
+  // Describes which parts work on this host, for people who ask before there is a job; null: all of
+  // it works or none.
   void (*host_note)(ErrorText& note) noexcept = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// What backends have in common: which function runs an operation, and, for those that do one
-// operation at a time to its end, all the rest of the interface.
+// What backends have in common: the choice of the function that runs an operation, and, for those
+// that run one operation at a time to its end, the rest of the interface.
 #pragma once
 
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace hora::collectives {
 
-// What is thrown while a step is done begins in this rank.
+// Reports an exception during a step: such a failure begins in this rank.
 inline void tell_of(const std::exception& failure, ErrorText& error) {
   const bool memory = dynamic_cast<const std::bad_alloc*>(&failure) != nullptr;
   error.own = true;
@@ -38,7 +38,7 @@ bool run_operation(Handler& handler, const Step& step, ErrorText& error) {
   return error.set("this backend has no such operation");
 }
 
-// `Derived` is the final class; it has run(step, error), which may throw when memory is short.
+// `Derived` is the final class; it has run(step, error), which may throw when memory runs out.
 template <typename Derived>
 class BlockingBackend : public Backend {
  public:

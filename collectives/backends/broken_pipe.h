@@ -8,7 +8,8 @@
 
 namespace hora::collectives {
 
-// While it lives, for this thread and those that it starts (which keep it).
+// Blocks SIGPIPE while it lives, for this thread and the threads that it starts (which keep the
+// mask).
 class NoBrokenPipe {
  public:
   NoBrokenPipe() {
@@ -18,7 +19,8 @@ class NoBrokenPipe {
   }
   ~NoBrokenPipe() {
     if (sigismember(&before_, SIGPIPE) == 1) return;
-    // One that this thread has raised waits for it now, and must not be delivered after all.
+    // A SIGPIPE that this thread has raised meanwhile is pending: consume it before unblocking the
+    // signal.
     sigset_t waiting;
     if (sigpending(&waiting) == 0 && sigismember(&waiting, SIGPIPE) == 1) {
       const timespec at_once{};

@@ -1,4 +1,4 @@
-// The end of a backend's file: what it offers.
+// Helpers for the end of a backend's file, which says what the backend offers.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@ constexpr std::array<Capability, 6> rows_for_all_operations(const Capability& sa
   return rows;
 }
 
-// For backends that need nothing but what libhora is made of.
+// For backends that need nothing beyond libhora itself.
 inline const char* no_version() noexcept { return ""; }
 inline bool always_usable(const ProbeContext&, ErrorText&) noexcept { return true; }
 
-// With `create` or `connect` still to be set.
+// A descriptor without `create` and `connect`, which the caller sets.
 template <std::size_t kCount>
 constexpr BackendDescriptor descriptor_of(
     const char* id, const char* label, const std::array<Capability, kCount>& rows,

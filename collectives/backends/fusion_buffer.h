@@ -1,4 +1,5 @@
-// One stretch of memory in place of many tensors, for what can only work on one.
+// One contiguous stretch of memory in place of many tensors, for code that can only work on one.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ inline void copy_unless_same(void* to, const void* from, std::int64_t bytes) {
 
 class FusionBuffer {
  public:
-  // Room for so many bytes; what was there before is undefined. It grows and stays.
+  // Returns room for `bytes` bytes with undefined content. It grows and never shrinks.
   char* room(std::int64_t bytes) {
     if (static_cast<std::int64_t>(bytes_.size()) < bytes) {
       bytes_.resize(static_cast<std::size_t>(bytes));
@@ -24,7 +25,8 @@ class FusionBuffer {
     return bytes_.data();
   }
 
-  // The inputs of a step one behind the other, as one piece; elements of `width` bytes.
+  // Copies the inputs of a step one behind the other and returns them as one piece; elements have
+  // `width` bytes.
   Piece pack(const Step& step, std::int64_t width) {
     Piece all;
     for (int i = 0; i < step.piece_count; ++i) all.count += step.pieces[i].count;
@@ -37,7 +39,7 @@ class FusionBuffer {
     }
     return all;
   }
-  // Back to the outputs.
+  // Copies the result back to the outputs.
   void unpack(const Step& step, std::int64_t width) const {
     const char* place = bytes_.data();
     const Activity activity(step, "MEMCPY_OUT_FUSION_BUFFER");

@@ -1,8 +1,8 @@
 // PeerLinks over the Gloo library: TCP between any two ranks of the world.
 //
 // Compiled into a module of its own, since Gloo brings its own shared libraries and C++ runtime.
-// Only Gloo's connections and buffers are used; the algorithms are the runtime's. Gloo's exceptions
-// end here.
+// This file uses only Gloo's connections and buffers; the algorithms are the runtime's. Gloo's
+// exceptions end here.
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -30,10 +30,11 @@
 namespace hora::collectives {
 namespace {
 
-// The liveness of the peers is watched elsewhere; a slow peer is not an error.
+// Gloo's own timeout must not end a transfer: the runtime watches the peers itself, and a slow peer
+// is not an error.
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
 
-// One address as it travels between the ranks.
+// A Gloo address as it travels between the ranks; plain data of fixed size.
 struct AddressRecord {
   std::uint32_t length = 0;
   char bytes[gloo::transport::Address::kMaxByteSize] = {};
@@ -43,13 +44,15 @@ class Mesh : public gloo::Context {
  public:
   Mesh(int rank, int size) : gloo::Context(rank, size) {}
 
-  // Collective over the world. Throws what Gloo throws.
+  // Collective over the world. Passes Gloo's exceptions on to the caller.
   bool connect(std::shared_ptr<gloo::transport::Device> device, const GroupContext& group,
                ErrorText& error) {
     device_ = std::move(device);
     setTimeout(std::chrono::milliseconds(group.timeout_ms));
+    // Gloo's own connectFullMesh() would need a store; the exchange of the runtime replaces it.
     transportContext_ = device_->createContext(rank, size);
     transportContext_->setTimeout(getTimeout());
+    // A Gloo pair listens for exactly one peer, so each peer gets an address of its own.
     std::vector<AddressRecord> mine(static_cast<std::size_t>(size));
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
@@ -93,6 +96,7 @@ class GlooLinks final : public PeerLinks {
   }
 
   bool wait(Ticket ticket, ErrorText& error) noexcept override {
+    // Ticket 0, and any ticket after a failure, is not in the table and reports the first failure.
     const auto found = transfers_.find(ticket);
     if (!failed_ && found != transfers_.end() && wait_for(found->second, failure_)) {
       transfers_.erase(found);
@@ -100,8 +104,9 @@ class GlooLinks final : public PeerLinks {
     }
     failed_ = true;
     error = failure_;
-    // The others must not touch their memory any more: it goes back to its owners. Gloo would go on
-    // sending from it, and end the process when it is gone.
+    // No other transfer may touch its memory any more, since it goes back to its owner: Gloo would
+    // continue to send from it and end the process when it is gone. Destroying the buffers stops
+    // them.
     transfers_.clear();
     return false;
   }
@@ -111,10 +116,11 @@ class GlooLinks final : public PeerLinks {
     aborted_ = true;
     if (waiting_ == nullptr) return;
     try {
+      // The mutex keeps wait_for() from destroying the buffer meanwhile.
       waiting_->abortWaitRecv();
       waiting_->abortWaitSend();
     } catch (const std::exception&) {
-      // The wait has ended by itself.
+      // The wait has ended on its own.
     }
   }
 
@@ -124,7 +130,7 @@ class GlooLinks final : public PeerLinks {
     try {
       mesh_->closeConnections();
     } catch (const std::exception&) {
-      // A connection that is broken already is as good as closed.
+      // A broken connection is as good as closed.
     }
     delete this;
   }
@@ -135,6 +141,7 @@ class GlooLinks final : public PeerLinks {
     bool is_send = false;
   };
 
+  // A failed post returns ticket 0; the next wait() returns the reason.
   Ticket post(int rank, std::uint64_t tag, void* data, std::size_t bytes, bool is_send) noexcept {
     const NoBrokenPipe quiet;
     try {
@@ -159,6 +166,7 @@ class GlooLinks final : public PeerLinks {
   bool wait_for(Transfer& transfer, ErrorText& error) noexcept {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
+      // Checked under the mutex: abort() either finds waiting_ or has set aborted_ before.
       if (aborted_) return error.set("the job is ending");
       waiting_ = transfer.buffer.get();
     }
@@ -170,6 +178,7 @@ class GlooLinks final : public PeerLinks {
     } catch (const std::exception& failure) {
       error.set("%s", failure.what());
     }
+    // After this the buffer may be destroyed.
     const std::lock_guard<std::mutex> lock(mutex_);
     waiting_ = nullptr;
     return done;
@@ -179,9 +188,9 @@ class GlooLinks final : public PeerLinks {
   std::map<Ticket, Transfer> transfers_;
   Ticket last_ticket_ = 0;
   bool failed_ = false;
-  ErrorText failure_;  // the first one
+  ErrorText failure_;  // the first failure
 
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the two members below
   gloo::transport::UnboundBuffer* waiting_ = nullptr;
   bool aborted_ = false;
 };
@@ -194,8 +203,9 @@ const char* version() noexcept {
 }
 
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
-  const NoBrokenPipe quiet;  // Gloo's own thread, which starts here, keeps it
+  const NoBrokenPipe quiet;  // Gloo's own thread starts here and inherits the signal mask
   try {
+    // Bound to one address: Gloo would otherwise take the one of the host's name.
     gloo::transport::tcp::attr where;
     where.hostname = group.address;
     auto device = gloo::transport::tcp::CreateDevice(where);

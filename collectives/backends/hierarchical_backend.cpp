@@ -1,3 +1,7 @@
+// The local backend splits the tensor among the drivers of a host (the first `drivers` local
+// ranks), and driver i of each host reduces part i with its peers. Ranks beyond the drivers have
+// empty parts: they take part in the local steps only. part_ is a rank's own part, packed_ what has
+// to be rearranged.
 #include "collectives/backends/hierarchical_backend.h"
 
 #include <numeric>
@@ -13,7 +17,7 @@ namespace hora::collectives {
 
 namespace {
 
-// Up to here parts would be so small that cutting costs more than sending all once.
+// Below this size the parts would be so small that cutting costs more than sending everything once.
 constexpr std::int64_t kSmallBytes = 16 * 1024;
 
 class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
@@ -26,17 +30,20 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     }
   }
 
+  // Only these two gain from the hierarchy, and the selection table offers no others.
   bool run(const Step& step, ErrorText& error) {
     try {
       return step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
              : step.operation == HORA_ALLGATHER ? allgather(step, error)
                                                 : error.set("no such operation");
     } catch (...) {
+      // The exception has skipped the waits: end the transfers before their memory goes.
       if (between_) between_->give_up();
       throw;
     }
   }
   void abort() noexcept override {
+    // A rank may be blocked in either of the two.
     if (local_ != nullptr) local_->abort();
     links_.abort();
   }
@@ -48,7 +55,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
  private:
   int local_size() const { return static_cast<int>(plan_.local.size()); }
 
-  // Within the host. A rank that is alone there has nothing to do but what `alone` does.
+  // Runs a step within the host. A rank that is alone there only does what `alone` does.
   template <typename Alone>
   bool within(Step step, const Piece& piece, ErrorText& error, const Alone& alone) {
     if (local_ == nullptr) {
@@ -59,12 +66,14 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     step.piece_count = 1;
     std::uint64_t ticket = 0;
     Progress progress = local_->execute(step, &ticket, error);
+    // The step between the hosts needs the result, so this waits for the local backend.
     while (progress == Progress::kPending) progress = local_->poll(ticket, error);
     return progress == Progress::kDone;
   }
 
-  // Elements that each local rank drives between the hosts.
+  // How many elements each local rank drives between the hosts; 0 for a rank that is no driver.
   std::vector<std::int64_t> parts_of(std::int64_t count) const {
+    // even_rows() gives every driver nearly the same share.
     std::vector<std::int64_t> parts = even_rows(count, plan_.drivers);
     parts.resize(plan_.local.size(), 0);
     return parts;
@@ -79,6 +88,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
   }
 
   bool allreduce_one(const Step& step, const Piece& piece, std::int64_t width, ErrorText& error) {
+    // All ranks of the set agree on the count, so all of them skip the step.
     if (piece.count == 0) return true;
     if (piece.count * width <= kSmallBytes) return allreduce_small(step, piece, width, error);
     const auto dtype = static_cast<hora_dtype>(step.dtype);
@@ -87,9 +97,12 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     part_.resize(static_cast<std::size_t>(mine * width));
     Step reduce = step;
     reduce.operation = HORA_REDUCESCATTER;
+    // The local step applies the prescale; the rest of the scaling must come after the reduction
+    // between the hosts.
     reduce.postscale = 1;
     reduce.divisor = 1;
     reduce.receive_counts = parts.data();
+    // Counts beyond the drivers are 0, so this leaves each driver with its part.
     note(step, "LOCAL_REDUCESCATTER");
     const bool reduced = within(reduce, {piece.input, part_.data(), piece.count}, error, [&] {
       copy_unless_same(part_.data(), piece.input, mine * width);
@@ -108,6 +121,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return gathered;
   }
 
+  // Small tensors: one rank of each host carries everything.
   bool allreduce_small(const Step& step, const Piece& piece, std::int64_t width, ErrorText& error) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
     Step reduce = step;
@@ -120,6 +134,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     });
     noted(step);
     if (!reduced) return false;
+    // One rank per host talks to the others: local index 0 is always a driver.
     const bool first = plan_.local_index == 0;
     if (first && !reduce_between(step, piece.output, piece.count, error)) return false;
     Step spread = unscaled(step, HORA_BROADCAST);
@@ -130,9 +145,11 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return told;
   }
 
-  // What is left of the scaling is done here, each element by one rank of the host.
+  // Reduces between the hosts. The remaining scaling happens here, each element on one rank per
+  // host.
   bool reduce_between(const Step& step, void* data, std::int64_t count, ErrorText& error) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
+    // The other ranks go on to the next local step, where they wait for the drivers.
     if (!plan_.driving) return true;
     note(step, "CROSS_ALLREDUCE");
     const bool good =
@@ -142,6 +159,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return good;
   }
 
+  // For movements, which must not scale a second time.
   static Step unscaled(const Step& step, hora_operation operation) {
     Step plain = step;
     plain.operation = operation;
@@ -151,11 +169,13 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return plain;
   }
 
-  // In bytes from here on: how elements are cut does not matter.
+  // Works in bytes, since cutting between elements does no harm to a copy.
   bool allgather(const Step& step, ErrorText& error) {
     const auto width = static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
     const Piece& piece = step.pieces[0];
     auto* const output = static_cast<char*>(piece.output);
+    // The set's rows are in blocks by host (Hierarchy::in_blocks), so each host's rows are
+    // contiguous.
     std::vector<std::int64_t> starts{0};  // of each member's bytes
     int members = std::accumulate(plan_.host_sizes.begin(), plan_.host_sizes.end(), 0);
     for (int i = 0; i < members; ++i) {
@@ -184,7 +204,9 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     return good && gather_between(step, output, block, error);
   }
 
-  // Each driver brings its part of every host's block, and all exchange what they have brought.
+  // Each driver brings its part of every host's block: first the drivers exchange between the
+  // hosts, then the ranks of a host exchange what their drivers hold, and each rank puts it into
+  // place. `packed` is ordered by driver, then host.
   template <typename Block>
   bool gather_between(const Step& step, char* output, const Block& block, ErrorText& error) {
     const auto part = [&](int host, int driver) {
@@ -193,6 +215,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
       const auto before = std::accumulate(sizes.begin(), sizes.begin() + driver, INT64_C(0));
       return std::pair(begin + before, sizes[static_cast<std::size_t>(driver)]);
     };
+    // How many bytes each local rank holds after the exchange between the hosts.
     std::vector<std::int64_t> brought(plan_.local.size(), 0);
     std::int64_t total = 0;
     for (int driver = 0; driver < plan_.drivers; ++driver) {
@@ -201,6 +224,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
       }
       total += brought[static_cast<std::size_t>(driver)];
     }
+    // A rank that is no driver has brought 0 and still takes part in the local allgather.
     part_.resize(static_cast<std::size_t>(brought[static_cast<std::size_t>(plan_.local_index)]));
     char* const packed = packed_.room(total);
     if (plan_.driving) {
@@ -222,10 +246,12 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     gather.receive_counts = brought.data();
     note(step, "LOCAL_ALLGATHER");
     const auto own = static_cast<std::int64_t>(part_.size());
+    // Now every rank of the host has all drivers' parts of all hosts.
     const bool good = within(gather, {part_.data(), packed, own}, error,
                              [&] { copy_unless_same(packed, part_.data(), own); });
     noted(step);
     if (!good) return false;
+    // Unpack the other hosts' blocks; this host's block is in place already.
     const char* from = packed;
     for (int driver = 0; driver < plan_.drivers; ++driver) {
       for (int host = 0; host < plan_.hosts(); ++host) {
@@ -247,7 +273,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
   Hierarchy plan_;
   Backend* local_;
   PeerLinks& links_;
-  std::optional<PointToPoint> between_;  // of a driver
+  std::optional<PointToPoint> between_;  // drivers only
   std::vector<char> part_;
   FusionBuffer packed_;
 };

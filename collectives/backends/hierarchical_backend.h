@@ -1,8 +1,8 @@
-// Collectives of a set that spans hosts, composed of two other ways: one within the host, one
+// Collectives of a set that spans hosts, composed of two backends: one within the host and one
 // between hosts. Each byte leaves a host once, and all drivers of a host send at the same time.
 //
 //   allreduce   reduce-scatter in the host, allreduce of each part between hosts, allgather in
-//               the host; where it is small: allreduce in the host, between hosts, broadcast
+//               the host; small ones: allreduce in the host, between hosts, broadcast
 //   allgather   allgather in the host, of parts of that between hosts, and of those in the host
 #pragma once
 
@@ -14,11 +14,11 @@
 
 namespace hora::collectives {
 
-// Messages of this kind of a set are told from those of its other backends.
+// Keeps the messages of this backend apart from those of the set's other backends.
 inline constexpr std::uint32_t kHierarchyTag = 1u << 22;
 
-// `local`: of the members on this host, or null when this rank is alone there; it belongs to the
-// result. `links` outlives it. `set`: its id. destroy() deletes it.
+// `local` serves the members on this host, and is null when this rank is alone there; the result
+// owns it. `links` must outlive the result. `set` is the set's id. destroy() deletes the result.
 Backend* make_hierarchical_backend(Hierarchy plan, Backend* local, PeerLinks& links,
                                    std::int32_t set);
 

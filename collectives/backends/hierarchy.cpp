@@ -1,3 +1,5 @@
+// One pass over the ranks in set order: hosts are numbered in the order of their first ranks, so
+// every rank computes the same plan from the same list.
 #include "collectives/backends/hierarchy.h"
 
 #include <algorithm>
@@ -18,6 +20,7 @@ Hierarchy plan_hierarchy(const std::vector<std::int32_t>& ranks,
       plan.first_member.push_back(static_cast<int>(i));
     }
     auto& on_host = members[place->second];
+    // A gap between two members of a host means that another host's rows would lie between theirs.
     const auto expected = plan.first_member[place->second] + static_cast<int>(on_host.size());
     if (expected != static_cast<int>(i)) plan.in_blocks = false;
     if (static_cast<int>(i) == index) {
@@ -27,9 +30,11 @@ Hierarchy plan_hierarchy(const std::vector<std::int32_t>& ranks,
     on_host.push_back(ranks[i]);
   }
   for (const auto& on_host : members) plan.host_sizes.push_back(static_cast<int>(on_host.size()));
+  // Driver i of each host talks to driver i of the others, so every host needs as many.
   plan.drivers = *std::min_element(plan.host_sizes.begin(), plan.host_sizes.end());
   plan.driving = plan.local_index < plan.drivers;
   plan.local = members[static_cast<std::size_t>(plan.host_index)];
+  // The peers of a driver have its local index on their hosts.
   for (const auto& on_host : members) {
     if (plan.driving) plan.peers.push_back(on_host[static_cast<std::size_t>(plan.local_index)]);
   }

@@ -12,12 +12,13 @@ namespace hora::collectives {
 struct Hierarchy {
   std::vector<std::int32_t> local;  // global ranks of the set on this host, in set order
   int local_index = 0;
-  std::vector<std::int32_t> peers;  // global ranks that drive the same part, one per host
-  int host_index = 0;               // this host's place among the hosts; hosts in set order
-  int drivers = 1;                  // on each host
-  bool driving = true;              // this rank is one: local_index < drivers
-  // By host index: members there, and the set index of the first. In an allgather their rows must
-  // lie together: they do when `in_blocks`.
+  std::vector<std::int32_t>
+      peers;            // global ranks that drive the same part, one per host; empty: not driving
+  int host_index = 0;   // this host's place; hosts are in set order
+  int drivers = 1;      // on each host
+  bool driving = true;  // this rank is a driver: local_index < drivers
+  // By host index: how many members the host has, and the set index of the first. An allgather
+  // needs the rows of a host to lie together: they do when `in_blocks`.
   std::vector<int> host_sizes;
   std::vector<int> first_member;
   bool in_blocks = true;
@@ -25,10 +26,10 @@ struct Hierarchy {
   int hosts() const { return static_cast<int>(host_sizes.size()); }
 };
 
-// `ranks` of the set and the host of each; `index`: this rank's place.
+// `ranks` are the set's global ranks and `hosts` the host of each; `index` is this rank's place.
 Hierarchy plan_hierarchy(const std::vector<std::int32_t>& ranks,
                          const std::vector<std::int32_t>& hosts, int index);
-// Several hosts, and more than one member on one of them: there is something to gain.
+// True for several hosts with more than one member on one of them: only then is there a gain.
 bool is_worth_hierarchy(const std::vector<std::int32_t>& hosts);
 
 }  // namespace hora::collectives

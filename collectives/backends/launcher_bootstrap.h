@@ -1,5 +1,5 @@
-// How processes that a launcher other than horarun started learn of each other. A part of the
-// border (backend.h): the module that knows the launcher's library (MPI) offers it.
+// How processes that a launcher other than horarun started find each other. Part of the border
+// (backend.h): the module that knows the launcher's library (MPI) offers it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace hora::collectives {
 
-// Where this process is, as the launcher's library says.
+// This process's place, according to the launcher's library.
 struct LauncherPlace {
   std::uint32_t struct_size = sizeof(LauncherPlace);
   std::int32_t rank = 0;
@@ -20,8 +20,8 @@ struct LauncherPlace {
   std::int32_t cross_size = 1;
 };
 
-// The place among the hosts, from which rank is the first of each rank's host and what every rank's
-// local rank is: counted as horarun does, among the hosts that have a rank of this local rank.
+// Computes the place among the hosts from each rank's first rank of its host and each rank's local
+// rank. It counts as horarun does: among the hosts that have a rank of this local rank.
 inline void find_cross_place(const std::int32_t* first_of_host, const std::int32_t* local_ranks,
                              LauncherPlace& place) {
   place.cross_rank = 0;
@@ -35,10 +35,11 @@ inline void find_cross_place(const std::int32_t* first_of_host, const std::int32
 
 // The last two functions are collective over the processes that the launcher started.
 struct LauncherBootstrap {
-  // Whether a launcher of this kind started the process. Local, cheap; the text says what was seen.
+  // Whether a launcher of this kind started the process. Local and cheap; the text says what it
+  // saw.
   bool (*is_launched)(ErrorText& text) noexcept;
   bool (*place)(LauncherPlace* place, ErrorText& error) noexcept;
-  // Gives `bytes` bytes to every process and gets theirs, by rank: received has room for all.
+  // Gives `bytes` bytes to every process and collects theirs, by rank; `received` has room for all.
   bool (*allgather)(const void* data, std::size_t bytes, void* received, std::int64_t timeout_ms,
                     ErrorText& error) noexcept;
 };

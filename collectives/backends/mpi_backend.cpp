@@ -1,8 +1,9 @@
 // Collectives of the site's MPI library, on host memory.
 //
-// Compiled into a module of its own, linked to the MPI that the build machine has; a host needs the
-// same one (libmpi.so.40 for Open MPI, libmpi.so.12 for MPICH). Works in processes that an MPI
-// launcher has started; there it also lets them meet without a rendezvous (mpi/mpi_bootstrap.h).
+// Compiled into a module of its own, linked to the MPI of the build machine; a host needs the same
+// one (libmpi.so.40 for Open MPI, libmpi.so.12 for MPICH). It works in processes that an MPI
+// launcher has started; there it also lets the processes find each other without a rendezvous
+// (mpi/mpi_bootstrap.h).
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -23,7 +24,7 @@
 namespace hora::collectives {
 namespace {
 
-// MPI may take for granted that numbers lie where the processor likes them.
+// MPI may rely on the natural alignment of numbers; a framework's tensor may begin anywhere.
 bool is_aligned(const void* data, std::int64_t width) {
   return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(width) == 0;
 }
@@ -41,6 +42,7 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
     return run_operation(*this, step, error);
   }
 
+  // A single aligned tensor is reduced where it lies; anything else goes through the buffer.
   bool allreduce(const Step& step, ErrorText& error) {
     if (step.piece_count == 1) {
       const Piece& piece = step.pieces[0];
@@ -59,8 +61,10 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
     for (int i = 0; i < step.piece_count; ++i) {
       const Piece& piece = step.pieces[i];
       const std::int64_t* counts = step.receive_counts + i * mpi_.size();
+      // All ranks see the same counts, so all of them skip an empty piece.
       if (std::accumulate(counts, counts + mpi_.size(), INT64_C(0)) == 0) continue;
       const std::int64_t before = std::accumulate(counts, counts + mpi_.index(), INT64_C(0));
+      // MPI forbids that input and output overlap, except by MPI_IN_PLACE.
       const bool in_place =
           piece.input == static_cast<const char*>(piece.output) + before * kind_.width;
       if (!mpi_.allgather(in_place ? nullptr : source(piece.input), piece.output, counts,
@@ -93,6 +97,7 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
     if (kind_.op == MPI_OP_NULL) return error.set("MPI has no such reduction");
     const Piece& piece = step.pieces[0];
     if (piece.count == 0) return true;
+    // The input must stay as it is: scale or align a copy of it.
     const std::int64_t mine = step.receive_counts[mpi_.index()];
     const void* input = piece.input;
     if (step.prescale != 1.0 || !is_aligned(input, kind_.width)) {
@@ -102,7 +107,7 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
       input = all;
     }
     const Activity activity(step, "MPI_REDUCESCATTER");
-    // The runtime allocates the output: it is aligned.
+    // The runtime allocates the output, so it is aligned.
     if (!mpi_.reduce_scatter(input, piece.output, step.receive_counts, kind_.type, kind_.op,
                              error)) {
       return false;
@@ -114,14 +119,15 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
   bool barrier(const Step&, ErrorText& error) { return mpi_.barrier(error); }
 
  private:
-  struct Kind {  // of a step's elements
+  struct Kind {  // what a step's elements are
     hora_dtype dtype;
     std::int64_t width;
     MPI_Datatype type;
     MPI_Op op;
   };
 
-  // From the input to the output when nothing has to happen to the input before, else in place.
+  // Reduces from the input to the output when the input needs no change before, otherwise in place
+  // in the output.
   bool reduce(const Piece& piece, const Step& step, ErrorText& error) {
     if (kind_.op == MPI_OP_NULL) return error.set("MPI has no such reduction");
     const void* input = piece.input;
@@ -141,18 +147,19 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
     return true;
   }
 
-  // A rank that gives nothing may have a null pointer, which would mean something else.
+  // A rank that gives nothing may have a null pointer, which the callee takes for "in place".
   const void* source(const void* input) { return input == nullptr ? buffer_.room(1) : input; }
 
   mpi::Collectives mpi_;
   FusionBuffer buffer_;
-  Kind kind_ = {};  // of the operation that is running
+  Kind kind_ = {};  // the running operation's
 };
 
 const char* version() noexcept { return mpi::version(); }
 
 bool probe(const ProbeContext& context, ErrorText& why_not) noexcept {
   if (!mpi::is_launched(why_not)) return false;
+  // The launcher started a world of another size, so its MPI cannot carry this job.
   const int launched = mpi::launched_size();
   if (launched > 0 && launched != context.world_size) {
     return why_not.set("the MPI launcher started %d processes, this job has %d", launched,
@@ -161,8 +168,8 @@ bool probe(const ProbeContext& context, ErrorText& why_not) noexcept {
   return true;
 }
 
-// This rank's number in MPI's world, for every rank of the set by its index. Who could not
-// initialise MPI does not come, and all are told why, before they wait for each other within MPI.
+// Collects each rank's number in MPI's world, by set index. A rank that could not initialise MPI
+// does not take part, and all learn why before they wait for each other within MPI.
 bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorText& error) {
   int size = 0;
   int mine = 0;
@@ -170,6 +177,7 @@ bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorTex
       !mpi::check(MPI_Comm_rank(MPI_COMM_WORLD, &mine), "MPI_Comm_rank", error)) {
     return false;
   }
+  // A process set is a subset of MPI's world, so the two worlds must be the same.
   if (size != group.world_size) {
     return error.set("%s sees %d processes, this job has %d", mpi::library_name(), size,
                      group.world_size);
@@ -185,6 +193,9 @@ bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorTex
   return true;
 }
 
+// MPI_Comm_create_group() is collective over the members only, so other ranks need not take part.
+// Its tag, the set's id, keeps sets apart that are created at the same time; MPI guarantees tags up
+// to 32767.
 MPI_Comm make_communicator(const std::vector<int>& ranks, int set, ErrorText& error) {
   MPI_Group all = MPI_GROUP_NULL;
   MPI_Group members = MPI_GROUP_NULL;
@@ -219,7 +230,7 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
   }
 }
 
-// Above Gloo, below shared memory.
+// A score above Gloo's and below shared memory's.
 constexpr auto kRows = rows_for_all_operations({.score = 150});
 constexpr BackendDescriptor kDescriptor =
     backend_descriptor("mpi", "MPI", kRows, create, version, probe);

@@ -1,9 +1,9 @@
-// Collectives of NCCL, on tensors that lie on a GPU.
+// Collectives of NCCL, on tensors in GPU memory.
 //
-// Compiled into a module of its own; neither the driver nor NCCL is linked (nccl/libraries.h). Each
-// process set has its communicators, one for each of HOROVOD_NUM_NCCL_STREAMS streams, made when
-// the first tensor shows which device this rank uses. Operations take them in turn, in the order
-// that is the same on all ranks, and so many are under way at once.
+// Compiled into a module of its own; it links neither the driver nor NCCL (nccl/libraries.h). Each
+// process set has its communicators, one for each of HOROVOD_NUM_NCCL_STREAMS streams. They are
+// made when the first tensor shows which device this rank uses. Operations use them in turn, in an
+// order that is the same on all ranks, and as many operations as streams are under way at once.
 #include <sched.h>
 
 #include <algorithm>
@@ -37,10 +37,12 @@ using nccl::NcclCommunicator;
 using nccl::operator_of;
 using nccl::type_of;
 
-// Tensors in the fusion buffer begin at a multiple of this.
+// Tensors in the fusion buffer begin at a multiple of this, in bytes: the copying kernels then move
+// 16 bytes at a time.
 constexpr std::int64_t kAlignment = 16;
 
-// Between two looks at the GPU: at first to be soon, then to leave the core to the training step.
+// Waits between two looks at the GPU: at first briefly, to notice the end soon, then longer, to
+// leave the core to the training step.
 void pause(int looks) {
   constexpr int kSoon = 200;
   if (looks < kSoon) {
@@ -54,6 +56,7 @@ bool is_even(const std::int64_t* counts, int size) {
   return std::all_of(counts, counts + size, [&](std::int64_t each) { return each == counts[0]; });
 }
 
+// ncclInProgress is no failure: the communicators do not block.
 ncclResult_t first_failure(ncclResult_t before, ncclResult_t now) {
   return before == ncclSuccess || before == ncclInProgress ? now : before;
 }
@@ -73,6 +76,7 @@ class NcclBackend final : public Backend {
     try {
       if (!start(step, error)) return Progress::kFailed;
       const Gpu::Current current(*gpu_);
+      // All ranks begin operations in the same order, so they all choose the same communicator.
       lane_ = static_cast<int>(++last_ticket_ % ids_.size());
       CUevent done = run(step, error) ? gpu_->mark(lane_, error) : nullptr;
       if (done == nullptr) return Progress::kFailed;
@@ -95,6 +99,7 @@ class NcclBackend final : public Backend {
     }
     const Gpu::Current current(*gpu_);
     const Progress progress = gpu_->look_at(found->second.done, error);
+    // A kernel whose peer has died never ends; only the communicator's health shows that.
     if (progress == Progress::kPending &&
         communicators_[static_cast<std::size_t>(found->second.lane)]->is_healthy(error)) {
       pause(found->second.looks++);
@@ -102,20 +107,24 @@ class NcclBackend final : public Backend {
     }
     gpu_->recycle(found->second.done);
     running_.erase(found);
-    // A kernel that was broken off has ended, too.
+    // A kernel that was broken off has ended as well, so "done" alone proves nothing.
     if (progress == Progress::kDone && !broken_off_) return Progress::kDone;
     if (broken_off_) error.set("another operation failed");
+    // A failed operation makes the world unusable: end the kernels of the other lanes as well.
     break_off();
     return Progress::kFailed;
   }
 
+  // The next poll() breaks the kernels off, on the thread that uses the communicators.
   void abort() noexcept override { aborted_ = true; }
 
   int most_under_way() const noexcept override { return static_cast<int>(ids_.size()); }
 
   void destroy() noexcept override {
+    // ncclCommDestroy() would wait for peers that are gone.
     if (aborted_) break_off();
     if (gpu_ != nullptr) {
+      // NCCL frees its memory on the current device.
       const Gpu::Current current(*gpu_);
       communicators_.clear();
     }
@@ -126,20 +135,22 @@ class NcclBackend final : public Backend {
   template <typename Handler>
   friend bool hora::collectives::run_operation(Handler&, const Step&, ErrorText&);
 
+  // An operation that the GPU has not finished.
   struct Running {
     int lane;
     CUevent done;
-    std::unique_ptr<Activity> activity;  // from the launch to the end on the GPU
+    std::unique_ptr<Activity> activity;  // from the launch until the GPU has finished
     int looks = 0;
   };
 
-  // Kernels of a broken job wait for peers that are gone; only this ends them.
+  // Ends kernels that wait for peers which are gone; nothing else does.
   void break_off() {
     aborted_ = true;
     broken_off_ = true;
     for (const auto& each : communicators_) each->break_off();
   }
 
+  // Opens the GPU and the communicators at the first step; afterwards checks the device.
   bool start(const Step& step, ErrorText& error) {
     std::int32_t device = step.device;
     if (aborted_) return error.set("the job is ending");
@@ -150,6 +161,7 @@ class NcclBackend final : public Backend {
                  "rank has one GPU",
                  device, gpu_->device());
     }
+    // A rank that has joined without any tensor before has to guess its device.
     if (device == kOwnDevice) device = nccl::own_device();
     nccl::use_device(device);
     const Activity activity(step, "INIT_NCCL");
@@ -165,6 +177,8 @@ class NcclBackend final : public Backend {
   }
 
   bool run(const Step& step, ErrorText& error) {
+    // Each tensor is ready when the stream that produced it has come that far; one event per
+    // stream.
     std::set<void*> producers;
     for (int i = 0; i < step.piece_count; ++i) producers.insert(step.pieces[i].stream);
     for (void* producer : producers) {
@@ -173,23 +187,28 @@ class NcclBackend final : public Backend {
     return run_operation(*this, step, error);
   }
 
+  // The table has no row for it: a barrier involves no GPU.
   static bool barrier(const Step&, ErrorText& error) {
     return error.set("this backend has no such operation");
   }
 
+  // The stream of the operation that is starting.
   CUstream stream() const { return gpu_->stream(lane_); }
   static hora_dtype dtype(const Step& step) { return static_cast<hora_dtype>(step.dtype); }
   static std::int64_t width(const Step& step) {
     return static_cast<std::int64_t>(dtype_bytes(dtype(step)));
   }
 
+  // The calls of one operation on its lane's communicator.
   bool group(const char* what, const NcclCommunicator::Calls& calls, ErrorText& error) {
     return communicators_[static_cast<std::size_t>(lane_)]->group(what, calls, error);
   }
 
-  // The factor and divisor that the kernels want for what happens after the reduction.
+  // Whether anything remains to be done after the reduction, and doing it: an average over integers
+  // divides exactly; everything else is one multiplication.
   static bool has_rest(const Step& step) { return step.postscale != 1.0 || step.divisor != 1; }
   bool copy_back(const Step& step, const std::vector<Copy>& copies, ErrorText& error) {
+    // Multiplying by 1/n in double could truncate to one less than the exact quotient.
     const bool exact = !is_floating(dtype(step)) && step.postscale == 1.0;
     const double factor = exact ? 1.0 : step.postscale / static_cast<double>(step.divisor);
     return gpu_->copy(lane_, dtype(step), copies, factor, exact ? step.divisor : 1, error);
@@ -212,6 +231,7 @@ class NcclBackend final : public Backend {
     if (step.piece_count == 1) {
       const Piece& piece = step.pieces[0];
       const void* input = piece.input;
+      // The scaled input goes to the output, from which the reduction then works in place.
       if (step.prescale != 1.0) {
         const std::vector<Copy> scale = {{piece.input, piece.output, piece.count}};
         if (!gpu_->copy(lane_, dtype(step), scale, step.prescale, 1, error)) return false;
@@ -221,6 +241,8 @@ class NcclBackend final : public Backend {
              (!has_rest(step) ||
               copy_back(step, {{piece.output, piece.output, piece.count}}, error));
     }
+    // Several tensors: the layout of the fusion buffer is the same on all ranks, since it follows
+    // from the agreed counts. The gaps between tensors are reduced, too, and never read.
     std::int64_t bytes = 0;
     std::vector<std::int64_t> places;
     for (int i = 0; i < step.piece_count; ++i) {
@@ -238,18 +260,23 @@ class NcclBackend final : public Backend {
       in.push_back({step.pieces[i].input, place, step.pieces[i].count});
       out.push_back({place, step.pieces[i].output, step.pieces[i].count});
     }
+    // Pack and prescale in one pass, reduce in place, unpack and scale in another.
     return gpu_->copy(lane_, dtype(step), in, step.prescale, 1, error) &&
            reduce(packed, packed, bytes / width(step), step, error) && copy_back(step, out, error);
   }
 
   bool allgather(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
+    // In bytes, as uint8: a movement works for every dtype, also for those that NCCL lacks.
     const std::int64_t* const counts = step.receive_counts;
     auto* const output = static_cast<char*>(piece.output);
+    // All ranks see the same counts: nothing to gather anywhere.
     if (std::accumulate(counts, counts + size_, INT64_C(0)) == 0) return true;
     return group(
         "ncclAllGather",
         [&](ncclComm_t communicator) {
+          // ncclAllGather needs equal counts; otherwise a group of broadcasts does the same in one
+          // launch.
           if (is_even(counts, size_)) {
             return nccl_.ncclAllGather(piece.input, output,
                                        static_cast<std::size_t>(counts[0] * width(step)), ncclUint8,
@@ -271,6 +298,7 @@ class NcclBackend final : public Backend {
         error);
   }
 
+  // All pieces of a step in one group, so that NCCL launches them together.
   bool broadcast(const Step& step, ErrorText& error) {
     return group(
         "ncclBroadcast",
@@ -280,6 +308,7 @@ class NcclBackend final : public Backend {
             const Piece& piece = step.pieces[i];
             const std::int64_t bytes = piece.count * width(step);
             if (bytes == 0) continue;
+            // NCCL ignores the input on all other ranks.
             const void* const input = index_ == step.root ? piece.input : piece.output;
             result = first_failure(
                 result, nccl_.ncclBroadcast(input, piece.output, static_cast<std::size_t>(bytes),
@@ -290,6 +319,7 @@ class NcclBackend final : public Backend {
         error);
   }
 
+  // NCCL has no alltoall: a group of sends and receives, which NCCL runs at the same time.
   bool alltoall(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     return group(
@@ -326,6 +356,7 @@ class NcclBackend final : public Backend {
     const auto type = type_of(dtype(step));
     const void* input = piece.input;
     if (step.prescale != 1.0) {
+      // Not into the output, which only has room for this rank's part.
       void* const all =
           gpu_->buffer(lane_, static_cast<std::size_t>(piece.count * width(step)), error);
       if (all == nullptr ||
@@ -338,6 +369,7 @@ class NcclBackend final : public Backend {
     const bool good = group(
         "ncclReduceScatter",
         [&](ncclComm_t communicator) {
+          // As above: unequal counts take one reduction per rank.
           if (is_even(counts, size_)) {
             return nccl_.ncclReduceScatter(input, piece.output, static_cast<std::size_t>(counts[0]),
                                            type, op, communicator, stream());
@@ -361,7 +393,7 @@ class NcclBackend final : public Backend {
 
   const Cuda& cuda_;
   const Nccl& nccl_;
-  std::vector<ncclUniqueId> ids_;  // one for each stream
+  std::vector<ncclUniqueId> ids_;  // one per stream
   int index_;
   int size_;
   std::chrono::milliseconds patience_;
@@ -369,18 +401,19 @@ class NcclBackend final : public Backend {
   std::vector<std::unique_ptr<NcclCommunicator>> communicators_;
   std::map<std::uint64_t, Running> running_;
   std::uint64_t last_ticket_ = 0;
-  int lane_ = 0;  // of the step that is being given
+  int lane_ = 0;  // stream of the step that execute() is starting
   std::atomic<bool> aborted_{false};
   bool broken_off_ = false;
 };
 
 const char* version() noexcept { return nccl::nccl_version(); }
 
+// The first missing library is the reason.
 bool probe(const ProbeContext&, ErrorText& why_not) noexcept {
   return nccl::cuda(why_not) != nullptr && nccl::nccl(why_not) != nullptr;
 }
 
-// The first rank's: its number of streams, and an id for each.
+// Collective: the first rank decides on the number of streams and makes an id for each.
 bool exchange_ids(const GroupContext& group, const Nccl& library, std::vector<ncclUniqueId>& ids,
                   ErrorText& error) {
   constexpr int kMostStreams = 16;
@@ -390,7 +423,7 @@ bool exchange_ids(const GroupContext& group, const Nccl& library, std::vector<nc
     for (int i = 0; i < streams; ++i) {
       const ncclResult_t made = library.ncclGetUniqueId(&ids.emplace_back());
       if (!nccl::check(library, made, "ncclGetUniqueId", nullptr, error)) ids.clear();
-      if (ids.empty()) break;  // the others learn it from the empty message
+      if (ids.empty()) break;  // the empty message tells the others
     }
   }
   const void* const* theirs = nullptr;
@@ -399,6 +432,7 @@ bool exchange_ids(const GroupContext& group, const Nccl& library, std::vector<nc
                                 &lengths, error)) {
     return false;
   }
+  // The first rank has its own error text already.
   if (lengths[0] == 0) return group.index == 0 ? false : error.set("the first rank has no NCCL id");
   ids.resize(lengths[0] / sizeof(ncclUniqueId));
   std::memcpy(ids.data(), theirs[0], ids.size() * sizeof(ncclUniqueId));
@@ -420,7 +454,7 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
   }
 }
 
-// NCCL reduces no 16-bit integers; moving is by bytes.
+// NCCL cannot reduce 16-bit integers; movements are in bytes.
 constexpr std::uint32_t kReducible = kAllDtypes & ~(1u << HORA_UINT16) & ~(1u << HORA_INT16);
 
 constexpr Capability row(hora_operation operation, std::uint32_t dtypes) {

@@ -1,3 +1,5 @@
+// The algorithms work in place on one stretch of memory: each operation first puts its input where
+// its output belongs, or packs several tensors, and scales before and after.
 #include "collectives/backends/peer_links_backend.h"
 
 #include <numeric>
@@ -23,17 +25,20 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
     try {
       return run_operation(*this, step, error);
     } catch (...) {
+      // The exception has skipped the waits: end the transfers before their memory goes.
       algorithms_.give_up();
       throw;
     }
   }
 
   bool allreduce(const Step& step, ErrorText& error) {
+    // A single tensor is reduced where it lies, which saves the packing.
     if (step.piece_count == 1) {
       const Piece& piece = step.pieces[0];
       copy_unless_same(piece.output, piece.input, piece.count * width(step));
       return reduce(piece, step, error);
     }
+    // Several tensors travel as one message sequence.
     const Piece packed = buffer_.pack(step, width(step));
     if (!reduce(packed, step, error)) return false;
     buffer_.unpack(step, width(step));
@@ -43,6 +48,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool allgather(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     std::vector<std::int64_t> bytes = in_bytes(step.receive_counts, step);
+    // The algorithm expects this rank's rows in their place in the output.
     const std::int64_t before = std::accumulate(bytes.begin(), bytes.begin() + index(), INT64_C(0));
     copy_unless_same(static_cast<char*>(piece.output) + before, piece.input,
                      piece.count * width(step));
@@ -52,6 +58,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool broadcast(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     const std::int64_t bytes = piece.count * width(step);
+    // The other ranks receive into their outputs; only the root has an input.
     if (index() == step.root) copy_unless_same(piece.output, piece.input, bytes);
     return algorithms_.broadcast(piece.output, bytes, step.root, error);
   }
@@ -66,6 +73,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool reducescatter(const Step& step, ErrorText& error) {
     const Piece& piece = step.pieces[0];
     const auto dtype = static_cast<hora_dtype>(step.dtype);
+    // The reduction overwrites its memory, and the caller's input must stay as it is.
     char* const all = buffer_.room(piece.count * width(step));
     copy_unless_same(all, piece.input, piece.count * width(step));
     apply_scale(all, piece.count, dtype, step.prescale, 1);
@@ -84,13 +92,15 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
   bool barrier(const Step&, ErrorText& error) { return algorithms_.barrier(error); }
 
  private:
+  // Bytes of one element.
   static std::int64_t width(const Step& step) {
     return static_cast<std::int64_t>(dtype_bytes(static_cast<hora_dtype>(step.dtype)));
   }
 
-  // Its output, in place.
+  // Reduces the piece's output in place, with the scaling around it.
   bool reduce(const Piece& piece, const Step& step, ErrorText& error) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
+    // The prescale applies to each rank's input, the rest to the result.
     apply_scale(piece.output, piece.count, dtype, step.prescale, 1);
     if (!algorithms_.allreduce(piece.output, piece.count, dtype,
                                static_cast<hora_reduce_op>(step.reduce_op), error)) {
@@ -102,6 +112,7 @@ class PeerLinksBackend final : public BlockingBackend<PeerLinksBackend> {
 
   int index() const { return algorithms_.index(); }
 
+  // Movements need no dtype: the algorithms count bytes.
   std::vector<std::int64_t> in_bytes(const std::int64_t* counts, const Step& step) const {
     std::vector<std::int64_t> bytes(counts, counts + algorithms_.size());
     for (std::int64_t& each : bytes) each *= width(step);

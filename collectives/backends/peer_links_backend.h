@@ -10,8 +10,8 @@
 
 namespace hora::collectives {
 
-// The links belongs to the world and outlives the backend. `ranks` are global, by set index.
-// destroy() deletes it.
+// The world owns `links`, which outlives the backend. `ranks` are global, by set index. destroy()
+// deletes the backend.
 Backend* make_peer_links_backend(PeerLinks& links, std::vector<std::int32_t> ranks, int index,
                                  std::int32_t set, PointToPoint::Options options);
 

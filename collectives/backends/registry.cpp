@@ -13,7 +13,8 @@
 
 namespace hora::collectives {
 
-// One function per linked backend, at the end of its file.
+// Each linked backend defines one function, at the end of its file. The generated hora_backends.inc
+// lists all backends; the macros below choose what a line of it becomes.
 #define HORA_LINKED_BACKEND(id) const BackendDescriptor* id##_backend_descriptor();
 #define HORA_MODULE_BACKEND(id, file)
 #define HORA_UNBUILT_BACKEND(id, why)
@@ -27,14 +28,17 @@ namespace {
 #define HORA_LINKED_BACKEND(id) {#id, id##_backend_descriptor, nullptr, nullptr},
 #define HORA_MODULE_BACKEND(id, file) {#id, nullptr, file, nullptr},
 #define HORA_UNBUILT_BACKEND(id, why) {#id, nullptr, nullptr, why},
+// The table has the unbuilt backends, too, so that errors can say why one is missing.
 constexpr BackendRow kRows[] = {
 #include "hora_backends.inc"
 };
 
+// An address inside this library, for dladdr().
 int folder_anchor = 0;
 
 bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
+// Looks beside libhora first, then in ../lib, where it is when a program is linked statically.
 std::string find_module(const std::string& file) {
   std::vector<std::string> folders;
   if (const char* path = std::getenv("HORA_MODULE_PATH")) folders.emplace_back(path);
@@ -51,13 +55,14 @@ std::string loader_error() {
   return text == nullptr ? "unknown reason" : text;
 }
 
-// The module needs a C++ runtime library. The one that is loaded already, or the host's, serves
-// (dlopen finds them); where there is none, or it is too old, ours does. It must be loaded by its
-// path, before the module: the loader then knows its name and looks no further.
+// A module needs a C++ runtime library. dlopen() finds the one that is already loaded or the
+// host's; where there is none, or it is too old, the shipped one serves. This loads it by path
+// before the module: then the loader knows its name and looks no further.
 bool load_shipped_cxx_runtime() {
   if (dlopen("libstdc++.so.6", RTLD_NOW | RTLD_NOLOAD) != nullptr) return false;  // too late
   const std::string folder = library_folder() + "/fallback/";
   if (!exists(folder + "libstdc++.so.6")) return false;
+  // libstdc++ needs it: load it by path first, for the same reason.
   if (exists(folder + "libgcc_s.so.1")) {
     dlopen((folder + "libgcc_s.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
   }
@@ -72,6 +77,7 @@ Result<const BackendDescriptor*> load_module(const BackendRow& row) {
   }
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) {
+    // Save the first reason now: any later call of the loader replaces it.
     std::string reason = loader_error();
     if (load_shipped_cxx_runtime()) {
       module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -81,6 +87,7 @@ Result<const BackendDescriptor*> load_module(const BackendRow& row) {
   }
   const auto entry = reinterpret_cast<BackendEntryPoint>(dlsym(module, HORA_BACKEND_ENTRY_POINT));
   const BackendDescriptor* descriptor = entry == nullptr ? nullptr : entry();
+  // border_version is the first member in every version, so it is readable whatever follows.
   if (descriptor == nullptr || descriptor->border_version != kBorderVersion) {
     return make_error(ErrorCode::kUnavailable, path + " belongs to another version of Hora");
   }
@@ -101,6 +108,8 @@ const BackendRow* find_backend_row(std::string_view id) {
 Result<const BackendDescriptor*> load_backend(const BackendRow& row) {
   if (row.linked != nullptr) return row.linked();
   if (row.module == nullptr) return make_error(ErrorCode::kNotFound, row.why_not_built);
+  // The answers include failures: a module that could not be loaded is not tried again. The lock is
+  // held while loading, since a second thread has to wait for the answer anyway.
   static std::mutex mutex;
   static std::map<std::string, Result<const BackendDescriptor*>> answers;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -110,6 +119,7 @@ Result<const BackendDescriptor*> load_backend(const BackendRow& row) {
 }
 
 bool is_called_for(const BackendRow& row, ErrorText& why_not) {
+  // Only of MPI can a process tell beforehand whether it is needed.
   if (row.id != std::string_view("mpi")) return true;
   return mpi::launcher_variable() != nullptr || mpi::library_in_process() ||
          why_not.set("%s", mpi::kNotLaunched);
@@ -118,7 +128,7 @@ bool is_called_for(const BackendRow& row, ErrorText& why_not) {
 Result<const LauncherBootstrap*> load_launcher_bootstrap(const BackendRow& row) {
   auto descriptor = load_backend(row);
   if (!descriptor) return std::move(descriptor).error();
-  // The descriptor lies in the module.
+  // The descriptor lies in the module, so its address leads to the module's handle.
   Dl_info info{};
   void* module =
       dladdr(*descriptor, &info) == 0 ? nullptr : dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);

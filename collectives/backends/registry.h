@@ -17,21 +17,22 @@ struct BackendRow {
   const char* why_not_built;             // null: built
 };
 
-// Generated from the hora_add_backend() lines of backends/CMakeLists.txt.
+// The build generates the rows from the hora_add_backend() lines of backends/CMakeLists.txt.
 std::span<const BackendRow> backend_rows();
 const BackendRow* find_backend_row(std::string_view id);
 
-// Linked: at once. A module: loads it on the first call, from the folder of libhora (or
-// HORA_MODULE_PATH); the answer is kept. kNotFound when it was not built or its file is not there,
-// kUnavailable when something that it needs is missing; the text says what. Any thread.
+// Returns the descriptor: of a linked backend at once, of a module after loading it on the first
+// call, from the folder of libhora (or HORA_MODULE_PATH); later calls return the same answer.
+// kNotFound when it was not built or its file is missing, kUnavailable when something that it needs
+// is missing; the text says what. Any thread may call it.
 Result<const BackendDescriptor*> load_backend(const BackendRow& row);
 
-// Whether this process may have a use for the backend; told without loading anything. False:
-// `why_not` says so. What a module brings along may crash, so one without a use is left alone.
+// Whether this process may need the backend, without loading anything. If not, `why_not` says why.
+// A module's libraries may crash the process, so it stays unloaded when it has no use.
 bool is_called_for(const BackendRow& row, ErrorText& why_not);
 
-// How the processes of the launcher that this module knows meet. Errors as load_backend();
-// kNotFound also when the module knows none.
+// How the processes find each other under the launcher that this module knows. Errors as for
+// load_backend(); also kNotFound when the module knows no launcher.
 Result<const LauncherBootstrap*> load_launcher_bootstrap(const BackendRow& row);
 
 // The folder that holds libhora, or the program that it is linked into.

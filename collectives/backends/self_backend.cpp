@@ -20,11 +20,12 @@ class SelfBackend final : public BlockingBackend<SelfBackend> {
  private:
   static void run(const Step& step, const Piece& piece) {
     const auto dtype = static_cast<hora_dtype>(step.dtype);
-    // An alltoall may send fewer rows than it has.
+    // An alltoall may send fewer rows than its input has.
     const std::int64_t count =
         step.operation == HORA_ALLTOALL ? step.receive_counts[0] : piece.count;
     copy_unless_same(piece.output, piece.input,
                      count * static_cast<std::int64_t>(dtype_bytes(dtype)));
+    // Two steps, because each one rounds or truncates as it would among several ranks.
     apply_scale(piece.output, count, dtype, step.prescale, 1);
     apply_scale(piece.output, count, dtype, step.postscale, step.divisor);
   }
@@ -32,6 +33,7 @@ class SelfBackend final : public BlockingBackend<SelfBackend> {
 
 Backend* create(const GroupContext&, ErrorText&) noexcept { return new SelfBackend; }
 
+// The highest score of all, but only for sets of one rank.
 constexpr auto kRows = rows_for_all_operations({.score = 1000, .alone = 1});
 constexpr BackendDescriptor kDescriptor = backend_descriptor("self", "Self", kRows, create);
 

@@ -1,9 +1,9 @@
 // Collectives among the ranks of one host, through memory that they share.
 //
-// Each rank has a ring of chunks to give things to the others, and a ring of parts for what it has
-// reduced. The rings are small enough to stay in the caches: what goes to and from memory is each
-// input once and each output once. While one chunk is reduced the next is copied in. Tensors of
-// middling size are read where they lie, when the kernel allows it.
+// Each rank has a ring of chunks for what it gives the others, and a ring of parts for what it has
+// reduced. The rings are small enough to stay in the caches, so memory sees each input once and
+// each output once. While the ranks reduce one chunk they copy in the next. Tensors of medium size
+// are read in place, when the kernel allows it.
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -22,12 +22,12 @@ namespace {
 
 class ShmBackend final : public BlockingBackend<ShmBackend> {
  public:
-  // Collective. Null: `error` says why not.
+  // Collective. On null `error` says why.
   static Backend* open(const GroupContext& group, ErrorText& error) {
     auto self = std::make_unique<ShmBackend>();
     if (!self->rings_.open(group, shm::SingleCopy::desk_bytes(), error)) return nullptr;
     self->rings_.tell_node(shm::own_node());
-    if (!self->single_copy_.try_out(group, error)) return nullptr;  // the ranks meet in it
+    if (!self->single_copy_.try_out(group, error)) return nullptr;  // the ranks meet in try_out()
     self->rings_.look_at_nodes(group);
     return self.release();
   }
@@ -35,6 +35,7 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   void abort() noexcept override { rings_.abort(); }
 
   bool run(const Step& step, ErrorText& error) {
+    // The only way for the algorithms below to fail; others overwrite it.
     error.set("the job is ending");
     if (rings_.aborted()) return false;
     work_.assign(step);
@@ -42,6 +43,8 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   }
 
   bool allreduce(const Step& step, ErrorText& error) {
+    // By size: one hand-over for small tensors, single copy for medium ones, the rings for the
+    // rest.
     if (work_.count() * work_.width() <= small_bytes(step)) {
       return reductions_.allreduce_small(work_);
     }
@@ -60,7 +63,7 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   bool barrier(const Step&, ErrorText&) { return rings_.barrier(); }
 
  private:
-  // What the step asks for, as far as there is room for it.
+  // What the step asks for, within the room that there is.
   std::int64_t small_bytes(const Step& step) const {
     return step.small_bytes > 0 ? std::min(step.small_bytes, rings_.small_bytes())
                                 : rings_.small_bytes();
@@ -74,7 +77,7 @@ class ShmBackend final : public BlockingBackend<ShmBackend> {
   shm::Rings rings_;
   shm::Reductions reductions_{rings_};
   shm::SingleCopy single_copy_{rings_};
-  shm::Work work_;  // of the operation that is running
+  shm::Work work_;  // the running operation
 };
 
 Backend* create(const GroupContext& group, ErrorText& error) noexcept {

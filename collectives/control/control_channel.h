@@ -1,5 +1,6 @@
-// Messages between the coordinator (rank 0 of the world) and every other rank, in order, and the
-// news that a rank is gone. Used by the thread that drives the runtime; wake() by any thread.
+// Carries messages, in order, between the coordinator (rank 0 of the world) and every other rank,
+// and reports when a rank is gone. Only the thread that drives the runtime uses a channel; any
+// thread may call wake().
 //
 // Some channels let two threads take turns to drive (waiters() is not null): see waiters.h.
 #pragma once
@@ -17,7 +18,7 @@ namespace hora::collectives {
 
 struct Incoming {
   int rank = 0;       // global rank of the sender
-  bool gone = false;  // the connection has ended; bytes says how. Comes once per rank, last
+  bool gone = false;  // the connection has ended; `bytes` says how. Once per rank, its last message
   std::string bytes;
 };
 
@@ -30,25 +31,26 @@ class ControlChannel {
   virtual ~ControlChannel() = default;
 
   // Queues one message: to any rank on the coordinator, to rank 0 elsewhere. A rank that is gone
-  // may still be listening; a message that cannot reach it is dropped.
+  // may still read; the channel drops a message that cannot reach its rank.
   virtual void send(int rank, std::string_view bytes) = 0;
-  // Until the messages queued for `rank` (-1: for all) are with the kernel.
+  // Blocks until the kernel (or the ring) has taken all messages for `rank` (-1: for every rank).
   virtual Status flush(int rank, Deadline deadline) = 0;
-  // Waits for messages, for wake() or for the deadline, and answers what has come. kNoWait: what is
-  // there now.
+  // Waits for messages, for wake() or for the deadline, and returns the messages that have arrived.
+  // With kNoWait it returns at once.
   virtual std::vector<Incoming> poll(Deadline deadline) = 0;
-  // Ends a poll() that waits, or the next one.
+  // Ends a poll() that is waiting, or else the next one.
   virtual void wake() = 0;
-  // Tells rank 0, or all others, that this side will send nothing more: they see it at once, even
-  // those that are not reading.
+  // Announces to rank 0, or to all others, that this side sends nothing more. They see it at once,
+  // even if they are not reading.
   virtual void hang_up() = 0;
-  // The descriptors on which the end of a peer shows (POLLRDHUP). Owned by the channel.
+  // The descriptors on which the end of a peer shows (POLLRDHUP). The channel owns them.
   virtual std::vector<int> liveness_fds() const = 0;
   // Null where only one thread can wait for messages.
   virtual Waiters* waiters() { return nullptr; }
-  // Null where there is none. poll() returns for its news, too.
+  // The fast path, which the channel owns, or null. poll() also returns when the fast path has
+  // work.
   virtual FastPath* fast_path() { return nullptr; }
-  // Null where it is not made of connections alone.
+  // Null for a channel that uses more than TCP connections.
   virtual TcpChannel* sockets() { return nullptr; }
 };
 

@@ -1,12 +1,13 @@
-// How ranks run a small operation that they have agreed on before, without rank 0: each posts its
-// tensor beside the number by which the operation is known; when all have posted the same number,
-// each has what it needs for the result.
+// Runs a small operation that all ranks have agreed on before, without asking rank 0. Each rank
+// posts its tensor together with the number that identifies the operation. When all ranks have
+// posted the same number, each rank has what it needs to compute the result.
 //
-// It goes in turns. A turn is decided when every rank has posted; a rank that has nothing to bring
-// posts kNothing when somebody needs to know. When not all have posted the same number, each takes
-// its operation to rank 0 instead. So what a turn decides is the same on all ranks.
+// The fast path works in turns. A turn is decided when every rank has posted; a rank that has
+// nothing to contribute posts kNothing when another rank waits. When the ranks post different
+// numbers, each rank takes its operation to rank 0 instead. A decision is therefore the same on all
+// ranks.
 //
-// Used by the thread that drives the runtime. Nothing here waits.
+// Only the thread that drives the runtime uses this class. No function blocks.
 #pragma once
 
 #include <cstddef>
@@ -22,33 +23,35 @@ class FastPath {
 
   virtual ~FastPath() = default;
 
-  // Ranks that take part: all of the world.
+  // The number of ranks that take part: the whole world.
   virtual int size() const = 0;
-  // The largest tensor in bytes.
+  // The largest tensor, in bytes.
   virtual std::size_t room() const = 0;
-  // Where this rank's tensor of so many bytes is to be written before it is posted.
+  // The place to which the caller writes this rank's tensor of `bytes` bytes before it posts. The
+  // fast path owns the memory.
   virtual char* own_place(std::size_t bytes) = 0;
-  // A rank's tensor of a turn that all ranks here have posted in, until next(): of the rank with
-  // that place among those which share this memory.
+  // The tensor of the rank at index `place` among those that share this memory. Valid from the
+  // moment when all these ranks have posted until next().
   virtual const char* place_of(int place, std::size_t bytes) const = 0;
 
-  // Once in a turn.
+  // Call this once per turn.
   virtual void post(std::uint64_t number) = 0;
   virtual bool posted() const = 0;
   virtual bool decided() = 0;
-  virtual bool has_posted(int rank) const = 0;  // in this turn, as far as is known here
-  // Of a turn that is decided: what all have posted; kNothing when they differ.
+  virtual bool has_posted(int rank) const = 0;  // in this turn, as far as this rank knows
+  // The number that all ranks have posted in a decided turn; kNothing when the numbers differ.
   virtual std::uint64_t common() const = 0;
-  // This rank is done with what the others have posted.
+  // Ends the turn: this rank no longer needs what the others have posted.
   virtual void next() = 0;
 
-  // This rank has operations under way that rank 0 is asked for: the others may not wait for it
-  // here.
+  // Announces that this rank has operations in negotiation with rank 0, so the others must not wait
+  // for it in the fast path: they wake it, and it posts kNothing.
   virtual void listen(bool listening) = 0;
-  // The others are waiting, and this rank is to post at least kNothing.
+  // True when other ranks wait and this rank has to post, if only kNothing.
   virtual bool called_upon() = 0;
 
-  // There is something to do. Never when not attentive, as it is at first.
+  // True when this rank has something to do here. Always false while it is not attentive, which is
+  // the initial state.
   virtual bool has_work() = 0;
   virtual void set_attentive(bool attentive) = 0;
 

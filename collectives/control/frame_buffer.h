@@ -1,4 +1,5 @@
-// Cuts a byte stream into messages: four bytes of length, little-endian, then the message.  [pure]
+// Cuts a byte stream into messages: a length of four bytes, little-endian, then the message.
+// [pure]
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ class FrameBuffer {
     bytes_.append(bytes);
   }
 
-  // The next whole message. `largest` bounds what a stranger can make us keep.
+  // Returns the next complete message. `largest` bounds how much memory an unauthenticated peer can
+  // make this process keep; a longer message breaks the buffer for good.
   std::optional<std::string> next(std::uint32_t largest = kLargestControlMessage) {
     if (broken_ || bytes_.size() - start_ < 4) return std::nullopt;
     std::uint32_t length = 0;
@@ -42,6 +44,7 @@ class FrameBuffer {
     if (bytes_.size() - start_ - 4 < length) return std::nullopt;
     std::string message = bytes_.substr(start_ + 4, length);
     start_ += 4 + length;
+    // Move the rest to the front only once in a while, so that small messages cost no copy each.
     if (start_ > (1u << 20)) {
       bytes_.erase(0, start_);
       start_ = 0;

@@ -1,5 +1,5 @@
-// How two processes prove to each other that they hold the job's token, without sending it:
-// each answers the other's random number with HMAC-SHA256(token, role, both numbers, rank).
+// How two processes prove to each other that they hold the job's token, without sending it: each
+// answers the other's random number with HMAC-SHA256(token, role, both numbers, rank).
 // [pure]
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace hora::collectives {
 
-// role: "coordinator" or "worker". 32 bytes.
+// `role` is "coordinator" or "worker". Returns 32 bytes. Thread-safe.
 std::string handshake_proof(std::string_view token, std::string_view role,
                             std::string_view worker_nonce, std::string_view coordinator_nonce,
                             int rank);

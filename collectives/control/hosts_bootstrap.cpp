@@ -1,3 +1,6 @@
+// Three collective steps, each of which ends with the same outcome on all ranks: exchange cards
+// (pipes and listeners), set up the shared memory and doorbells of each host, connect the leaders.
+// A rank that fails still takes part in the exchanges, so that no other rank waits for it.
 #include "collectives/control/hosts_bootstrap.h"
 
 #include <errno.h>
@@ -16,14 +19,14 @@ namespace hora::collectives {
 
 namespace {
 
-// A leader that cannot be reached makes the others wait so long, once, at the start.
+// How long the others wait, once and at the start, for a leader that cannot be reached.
 constexpr std::chrono::seconds kPatience{10};
 
-// Where a rank can be rung, and where a leader waits for the others.
+// What a rank tells the others: where to find its pipe, and where a leader listens.
 struct Card {
   std::int64_t pid = 0;
   std::int64_t fd = -1;
-  std::int64_t pipe = 0;  // the kernel's number of it
+  std::int64_t pipe = 0;  // the inode number of the pipe
   std::string endpoint;
   std::string error;
 };
@@ -50,13 +53,14 @@ Card decode(std::string_view bytes) {
   return card;
 }
 
+// 0 stands for "not a pipe".
 std::int64_t pipe_number(int fd) {
   struct stat status {};
   const bool is_pipe = fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode);
   return is_pipe ? static_cast<std::int64_t>(status.st_ino) : 0;
 }
 
-// This rank's own pipe, and where it waits if it leads.
+// This rank's own pipe, and the listener if it leads.
 struct Own {
   os::Pipe doorbell;
   os::Fd listener;
@@ -79,7 +83,8 @@ Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& ow
   return Ok{};
 }
 
-// Opened for reading, too: writing into the pipe of a rank that is gone must be no signal.
+// Opens another rank's pipe by way of /proc. Opened for reading, too, so that writing into the pipe
+// of a rank that is gone raises no SIGPIPE.
 Result<os::Fd> open_doorbell(const Card& card) {
   const std::string path = "/proc/" + std::to_string(card.pid) + "/fd/" + std::to_string(card.fd);
   os::Fd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
@@ -88,6 +93,7 @@ Result<os::Fd> open_doorbell(const Card& card) {
     error.code = ErrorCode::kUnavailable;
     return error;
   }
+  // In another PID namespace the same path may name a different process: compare the inode number.
   if (pipe_number(fd.get()) == card.pipe) return fd;
   return make_error(ErrorCode::kUnavailable, path + " is not the pipe of that rank");
 }
@@ -96,6 +102,7 @@ Status set_up_here(const HostsBootstrap& bootstrap, const std::vector<Card>& car
                    HostsParts& parts) {
   const LeaderPlan& plan = parts.plan;
   const std::size_t bytes = HostsChannel::memory_bytes(plan);
+  // A rank alone on its host needs no sharing, only the same layout.
   auto segment = plan.here().size() == 1
                      ? Segment::open_private(bytes)
                      : Segment::open(plan.here(), plan.place, bytes, bootstrap.here);
@@ -111,9 +118,9 @@ Status set_up_here(const HostsBootstrap& bootstrap, const std::vector<Card>& car
 
 using Links = std::vector<std::pair<int, std::unique_ptr<ControlChannel>>>;  // by host
 
-// Every leader is the centre of a star of those peers that come after it, and joins the stars of
-// those that come before, one after the other. The first star can be complete at once, and then
-// the next.
+// Every leader is the centre of a star of those peers that have higher host numbers, and joins the
+// stars of its peers with lower ones, one after the other. Waiting goes in one direction only, so
+// there is no cycle: the first star can complete at once, and then the next.
 Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
                        const std::vector<Card>& cards, os::Fd listener, Links& links) {
   const Deadline deadline = Clock::now() + kPatience;
@@ -122,6 +129,7 @@ Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
     std::erase_if(peers, [host](int peer) { return peer < host; });
     return peers;
   };
+  // The handshake checks the job's name, so a name per star keeps the stars apart.
   const auto star = [&](int host) {
     ControlIdentity self = bootstrap.self;
     self.job += "/leaders/" + std::to_string(host);
@@ -147,6 +155,7 @@ Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
   self.rank = 0;
   auto world = gather_workers(std::move(listener), self, deadline);
   if (!world) return std::move(world).error();
+  // gather_workers() makes one channel for all workers; the caller needs one per host.
   for (std::size_t i = 0; i < others.size(); ++i) {
     auto one = std::make_unique<TcpChannel>();
     HORA_TRY(one->take_peer(*world->channel->sockets(), static_cast<int>(i) + 1, 0));
@@ -155,7 +164,7 @@ Status connect_leaders(const HostsBootstrap& bootstrap, const LeaderPlan& plan,
   return Ok{};
 }
 
-// All say whether it went well.
+// Tells all ranks this one's outcome and returns the first failure, which is the same everywhere.
 Status vote(const Allgather& all, const Status& mine) {
   auto votes = all(mine ? std::string() : mine.error().message);
   if (!votes) return std::move(votes).error();
@@ -173,6 +182,7 @@ Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlC
                        HostsParts& parts) {
   Own own;
   Card card;
+  // Not an early return: the error travels in the card, because the others wait for it.
   if (Status made = make_own(bootstrap, parts.plan, own, card); !made) {
     card.error = made.error().message;
   }
@@ -186,6 +196,7 @@ Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlC
                       "rank " + std::to_string(rank) + ": " + cards[rank].error);
   }
   const Status here = set_up_here(bootstrap, cards, parts);
+  // Any other code comes from the exchange itself, after which a vote cannot work either.
   if (!here && here.error().code != ErrorCode::kUnavailable) return here;
   HORA_TRY(vote(bootstrap.all, here));
   Links leaders;
@@ -194,6 +205,7 @@ Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlC
     connected = connect_leaders(bootstrap, parts.plan, cards, std::move(own.listener), leaders);
   }
   HORA_TRY(vote(bootstrap.all, connected));
+  // Only now, when all ranks have succeeded, does the star change.
   for (auto& [host, channel] : leaders) {
     HORA_TRY(links->sockets()->take_peer(*channel->sockets(), 0, HostsChannel::leader_peer(host)));
   }

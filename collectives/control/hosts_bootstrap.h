@@ -1,5 +1,5 @@
 // How the ranks of several hosts set up what a HostsChannel needs: memory and pipes within each
-// host, connections between the leaders.
+// host, and connections between the leaders.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 namespace hora::collectives {
 
 struct HostsBootstrap {
-  Allgather all;   // of the world
-  Allgather here;  // of the ranks of this host, by place
+  Allgather all;   // among all ranks of the world
+  Allgather here;  // among the ranks of this host, by place
   ControlIdentity self;
-  std::string address;  // own, numeric, towards the other hosts
+  std::string address;  // this host's numeric address, as the other hosts reach it
 };
 
-// Collective. kUnavailable, with the same text on all ranks: one of them cannot, and the star goes
-// on as it is. Any other error: the ranks cannot talk. `links`, the star, is taken over when all is
-// well. `parts.plan` and `parts.spin` are given.
+// Collective. Returns kUnavailable, with the same text on all ranks, when one of them cannot do it;
+// the star then continues as it is. Any other error means that the ranks cannot communicate. On
+// success `parts` takes over `links`, the star. The caller fills in `parts.plan` and `parts.spin`.
 Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlChannel>& links,
                        HostsParts& parts);
 

@@ -1,3 +1,9 @@
+// Shared memory of a host: one Sleeper per rank, then the fast path's memory.
+//
+// A sleeper blocks in poll(), so a pipe replaces the futex of ring_channel.cpp; the protocol is the
+// same. The sleeper stores `asleep`, issues a seq_cst fence and looks once more; the caller
+// publishes, issues a seq_cst fence and loads `asleep`. At least one of them sees the other's
+// store.
 #include "collectives/control/hosts_channel.h"
 
 #include <poll.h>
@@ -11,12 +17,12 @@
 namespace hora::collectives {
 
 struct alignas(128) HostsChannel::Sleeper {
-  std::atomic<std::uint32_t> asleep;  // 1: its pipe is to be written into
+  std::atomic<std::uint32_t> asleep;  // 1: a caller has to write into its pipe
 };
 
 namespace {
 
-// poll() that counts in nanoseconds.
+// poll() with a resolution of nanoseconds: poll()'s milliseconds are too coarse for these waits.
 int wait_for(pollfd* fds, nfds_t count, Deadline deadline) {
   if (deadline == Deadline::max()) return ::ppoll(fds, count, nullptr, nullptr);
   const auto left = std::max(deadline - Clock::now(), Clock::duration::zero());
@@ -45,24 +51,29 @@ HostsChannel::HostsChannel(HostsParts parts)
   fast_path_.emplace(
       std::move(parts.plan), sleepers_ + doorbells_.size(), [this](int place) { call(place); },
       [this](int host, std::string_view bytes) { links_->send(leader_peer(host), bytes); });
+  // The channel's epoll set contains the pipe, so one descriptor (waiting_fd()) covers everything;
+  // duty_ contains that set in turn.
   links_->watch_doorbell(std::move(parts.doorbell));
   epoll_event event{};
   event.events = EPOLLIN;
   epoll_ctl(duty_.get(), EPOLL_CTL_ADD, links_->waiting_fd(), &event);
 }
 
-// Wakes the rank if it sleeps. Either it sees what was written before, when it looks once more
-// before it sleeps, or we see that it sleeps.
+// Wakes the rank if it sleeps. Either it sees what was published before when it looks once more
+// before it sleeps, or this thread sees that it sleeps.
 void HostsChannel::call(int place) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic<std::uint32_t>& asleep = sleepers_[place].asleep;
   if (asleep.load(std::memory_order_relaxed) == 0) return;
   if (asleep.exchange(0, std::memory_order_acq_rel) == 0) return;
-  // EAGAIN: the pipe is full of rings already. EPIPE cannot come: our end is for reading, too.
+  // EAGAIN: the pipe is full, so a ring is pending. EPIPE cannot happen: this end is open for
+  // reading as well.
   [[maybe_unused]] const ssize_t ignored =
       ::write(doorbells_[static_cast<std::size_t>(place)].get(), "!", 1);
 }
 
+// Separates the two kinds of peers: messages of ranks go to the caller, those of other leaders to
+// the fast path.
 void HostsChannel::sort(std::vector<Incoming> came, std::vector<Incoming>& messages) {
   for (Incoming& each : came) {
     if (each.rank < kFirstLeader) {
@@ -82,6 +93,7 @@ std::vector<Incoming> HostsChannel::poll(Deadline deadline) {
   std::vector<Incoming> messages;
   while (true) {
     const bool woken =
+        // The plain load spares the exchange, which takes the cache line, in the usual case.
         woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_acq_rel);
     sort(links_->poll(kNoWait), messages);
     if (woken || !messages.empty() || deadline == kNoWait || fast_path_->has_work())
@@ -93,6 +105,8 @@ std::vector<Incoming> HostsChannel::poll(Deadline deadline) {
 }
 
 void HostsChannel::wake() {
+  // Release pairs with the exchange in poll(). The eventfd makes the sockets readable, so `asleep`
+  // plays no part here.
   woken_.store(true, std::memory_order_release);
   links_->wake();
 }
@@ -121,8 +135,8 @@ bool HostsChannel::park(Waiter) {
 
 void HostsChannel::unpark() { sleepers_[place_].asleep.store(0, std::memory_order_relaxed); }
 
-// The caller looks at the sockets while it sits; the thread, by way of duty_, when nobody else
-// does.
+// A caller watches the sockets itself. The runtime's thread watches them by way of duty_, which is
+// empty while a caller drives; its eventfd then still wakes it.
 void HostsChannel::sleep(Waiter waiter, std::uint32_t, Deadline deadline) {
   if (waiter == Waiter::kCaller) {
     pollfd sockets{links_->waiting_fd(), POLLIN, 0};
@@ -146,6 +160,8 @@ void HostsChannel::set_driver(Waiter waiter) {
   if (waiter == waiter_) return;
   waiter_ = waiter;
   epoll_event event{};
+  // With no events the set stays silent: a sleeping thread must not wake for sockets that the
+  // caller serves.
   if (waiter == Waiter::kThread) event.events = EPOLLIN;
   epoll_ctl(duty_.get(), EPOLL_CTL_MOD, links_->waiting_fd(), &event);
 }

@@ -1,8 +1,7 @@
-// The star among ranks of several hosts, with the fast path of leader_fast_path.h beside it: what
-// the ranks of a host tell each other through shared memory, and what their leaders tell each
-// other.
+// The star among ranks of several hosts, with the fast path of leader_fast_path.h beside it: the
+// ranks of a host communicate through shared memory, and their leaders through connections.
 //
-// A rank waits for sockets and for other ranks of its host at once: those write into its pipe when
+// A rank waits at once for sockets and for other ranks of its host: those write into its pipe when
 // it sleeps.
 #pragma once
 
@@ -20,16 +19,17 @@
 
 namespace hora::collectives {
 
-// What a rank has set up when the channel is made (hosts_bootstrap.h).
+// What a rank has set up before it makes the channel (hosts_bootstrap.h). The channel owns all of
+// it.
 struct HostsParts {
   LeaderPlan plan;
-  // The star; and the other leaders, of host h under the number leader_peer(h).
+  // The star, and the other leaders; the leader of host h has the number leader_peer(h).
   std::unique_ptr<ControlChannel> links;
   Segment segment;
   os::Fd doorbell;  // the reading end of this rank's pipe
   std::vector<os::Fd>
-      doorbells;      // by place: into the pipes of this host's ranks, this one among them
-  bool spin = false;  // there is a core for each rank of this host
+      doorbells;      // by place: writing ends of the pipes of this host's ranks, this one included
+  bool spin = false;  // the host has a core for each of its ranks
 };
 
 class HostsChannel final : public ControlChannel, public Waiters {
@@ -68,7 +68,7 @@ class HostsChannel final : public ControlChannel, public Waiters {
   void sort(std::vector<Incoming> came, std::vector<Incoming>& messages);
 
   std::unique_ptr<ControlChannel> owner_;
-  TcpChannel* links_;  // in it
+  TcpChannel* links_;  // owned by owner_
   Segment segment_;
   Sleeper* sleepers_;  // by place
   int place_;
@@ -77,7 +77,7 @@ class HostsChannel final : public ControlChannel, public Waiters {
   Spinner spinner_;
   std::atomic<bool> woken_{false};
   os::Fd thread_doorbell_;  // an eventfd
-  os::Fd duty_;  // an epoll set: the sockets, while the runtime's thread is to look at them
+  os::Fd duty_;  // an epoll set that holds the sockets while the runtime's thread watches them
   Waiter waiter_ = Waiter::kThread;
 };
 

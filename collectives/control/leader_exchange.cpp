@@ -1,3 +1,5 @@
+// A state machine: step_ is the current step, sent_ says whether its message has gone out, and each
+// peer has an inbox, because a peer may be one step or one turn ahead.
 #include "collectives/control/leader_exchange.h"
 
 #include <cstring>
@@ -6,7 +8,8 @@ namespace hora::collectives {
 
 namespace {
 
-// Turn and number, as the machine has them, before the load.
+// The head of every message: turn and number in the machine's byte order, before the payload. The
+// payload is raw tensor elements, so both ends have to agree on the byte order anyway.
 constexpr std::size_t kHead = 2 * sizeof(std::uint64_t);
 
 std::uint64_t word(std::string_view message, std::size_t index) {
@@ -20,6 +23,7 @@ std::uint64_t word(std::string_view message, std::size_t index) {
 }  // namespace
 
 void LeaderExchange::arrived(int host, std::string message) {
+  // A message of a later turn tells this host that others wait for it (heard()).
   if (const std::uint64_t turn = word(message, 0); turn > turn_) heard_ = turn;
   inbox_[host].push_back(std::move(message));
 }
@@ -58,7 +62,10 @@ bool LeaderExchange::go_on(Payload* load) {
     if (inbox.empty()) return true;
     const std::string message = std::move(inbox.front());
     inbox.pop_front();
+    // Messages of one peer arrive in order, so the first one must belong to this turn and step.
     if (message.size() < kHead || word(message, 0) != turn_) return false;
+    // One difference anywhere makes the number 0 from here on. The steps still run, without
+    // payload, so that every leader learns it and no peer is left waiting.
     if (word(message, 1) != number_) number_ = 0;
     const std::string_view bytes = std::string_view(message).substr(kHead);
     if (number_ != 0 && !load->take(step, bytes)) return false;

@@ -1,5 +1,5 @@
-// How the leaders of several hosts agree on one turn of the fast path, and pass on what their hosts
-// have brought: the steps of leader_plan.h, each a message. The messages come and go elsewhere.
+// How the leaders of several hosts agree on one turn of the fast path and pass on what their hosts
+// have posted. Each step of leader_plan.h is one message. The caller transports the messages.
 // [pure]
 #pragma once
 
@@ -17,15 +17,15 @@ namespace hora::collectives {
 
 class LeaderExchange {
  public:
-  // What is passed on beside the number, while all have brought the same one.
+  // What travels beside the number, as long as all have brought the same one. The caller owns it.
   class Payload {
    public:
-    // Before the first step, and after the last one.
+    // Called before the first step (bring) and after the last one (finish).
     virtual void bring() = 0;
     virtual void finish() = 0;
-    // Appends to `message` what the step gives.
+    // Appends to `message` what the step sends.
     virtual void give(const LeaderStep& step, std::string& message) = 0;
-    // False: this is not what the step gets.
+    // False when the bytes are not what the step receives.
     virtual bool take(const LeaderStep& step, std::string_view bytes) = 0;
 
    protected:
@@ -35,20 +35,21 @@ class LeaderExchange {
   LeaderExchange(std::vector<LeaderStep> steps, std::function<void(int, std::string_view)> send)
       : steps_(std::move(steps)), send_(std::move(send)) {}
 
-  // A message from the leader of a host.
+  // Accepts a message from the leader of a host, possibly ahead of its step.
   void arrived(int host, std::string message);
-  // The turn, beyond all that were begun here, that some leader is known to have begun; 0: none.
+  // The latest turn, beyond all those begun here, that another leader has begun; 0: none.
   std::uint64_t heard() const { return heard_; }
 
-  // `number` 0: this host's ranks have not all brought the same.
+  // `number` is 0 when this host's ranks have brought different ones.
   void begin(std::uint64_t turn, std::uint64_t number);
   bool running() const { return running_; }
-  // A message has come that it waits for, or it has just begun.
+  // True when go_on() can take a step: the exchange has just begun, or the message it waits for is
+  // here.
   bool can_go_on() const;
-  // As far as it goes. `load` is the same for all of a turn, and not touched when the number is 0.
-  // False: a message made no sense.
+  // Takes as many steps as it can. `load` is the same object for the whole turn, and unused while
+  // the number is 0. False when a message is malformed.
   bool go_on(Payload* load);
-  // Of the exchange that ended last: what all have brought; 0 when they differ.
+  // The outcome of the latest exchange: the number that all have brought; 0 when they differ.
   std::uint64_t number() const { return number_; }
 
  private:
@@ -60,7 +61,7 @@ class LeaderExchange {
   std::uint64_t heard_ = 0;
   bool running_ = false;
   bool brought_ = false;
-  bool sent_ = false;  // in the present step
+  bool sent_ = false;  // the current step's message has gone out
   std::size_t step_ = 0;
   std::string message_;
 };

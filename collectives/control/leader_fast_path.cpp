@@ -1,3 +1,7 @@
+// Memory of a host: the board (an ShmFastPath among the ranks of this host), then one Release,
+// which only the leader writes. A turn passes through three states: the host's ranks post on the
+// board; the leaders exchange (begun_ == turn, exchange_.running()); the leader stores the outcome
+// in Release, which decides the turn for its host.
 #include "collectives/control/leader_fast_path.h"
 
 #include <algorithm>
@@ -6,12 +10,13 @@
 
 namespace hora::collectives {
 
-// What a leader tells its host. There are two, for even and odd turns: a rank posts again only when
-// it has done with the turn before.
+// What a leader publishes to its host. Two turns, even and odd, are enough: a rank posts again only
+// when it has finished with the turn before. Each member that is polled has its own cache lines.
 struct LeaderFastPath::Release {
-  alignas(128) std::atomic<std::uint64_t> heard;  // leaders of other hosts have come to that turn
+  alignas(128)
+      std::atomic<std::uint64_t> heard;  // the latest turn that leaders of other hosts have reached
   struct alignas(64) Turn {
-    std::atomic<std::uint64_t> turn;  // the latest for which the rest is valid
+    std::atomic<std::uint64_t> turn;  // the latest turn for which the rest is valid
     std::uint64_t number;
   } turns[2];
   alignas(64) char results[2][kMostRoom];
@@ -19,6 +24,7 @@ struct LeaderFastPath::Release {
 
 namespace {
 
+// Rounded up to the alignment of Release, which follows the board.
 std::size_t board_bytes(const LeaderPlan& plan) {
   return (ShmFastPath::memory_bytes(static_cast<int>(plan.here().size())) + 127) / 128 * 128;
 }
@@ -44,10 +50,12 @@ LeaderFastPath::LeaderFastPath(LeaderPlan plan, void* memory, std::function<void
       ring_(std::move(ring)),
       exchange_(plan_.steps, std::move(send)),
       told_(static_cast<std::size_t>(size_), 0) {
+  // Place 0, the leader, is the collector: the other ranks wait for Release, not for the board.
   board_.attach(memory, plan_.place, static_cast<int>(plan_.here().size()), ring_, 0);
 }
 
 bool LeaderFastPath::decided() {
+  // Acquire pairs with the release in go_on(): the number and the result are visible with the turn.
   return release().turns[turn() % 2].turn.load(std::memory_order_acquire) >= turn();
 }
 
@@ -56,6 +64,8 @@ std::uint64_t LeaderFastPath::common() const { return release().turns[turn() % 2
 char* LeaderFastPath::result() const { return release().results[turn() % 2]; }
 
 bool LeaderFastPath::has_posted(int rank) const {
+  // Ranks of other hosts report their posts to rank 0 in messages; the board knows this host's
+  // ranks.
   if (told_[static_cast<std::size_t>(rank)] >= turn()) return true;
   const auto& here = plan_.here();
   const auto at = std::lower_bound(here.begin(), here.end(), rank);
@@ -70,17 +80,22 @@ void LeaderFastPath::note_posted(int rank, std::uint64_t turn) {
 bool LeaderFastPath::called_upon() {
   if (board_.posted()) return false;
   if (called() || board_.called_upon()) return true;
+  // A rank that listens must not keep other hosts waiting either.
   return board_.listening() && release().heard.load(std::memory_order_acquire) >= turn();
 }
 
 bool LeaderFastPath::has_work() {
   if (!attentive_) return false;
   if (!failure_.empty()) return true;
+  // After its post a rank waits for the decision, and a leader for the next step; before it, only
+  // for a call to post.
   return board_.posted() ? decided() || can_go_on() : called_upon();
 }
 
 void LeaderFastPath::arrived(int host, std::string message) {
   exchange_.arrived(host, std::move(message));
+  // Only the leader writes `heard`, so its own load needs no order. The store is a release as those
+  // for the readers in called_upon(); the bells ring after it.
   if (exchange_.heard() <= release().heard.load(std::memory_order_relaxed)) return;
   release().heard.store(exchange_.heard(), std::memory_order_release);
   board_.ring_listeners();
@@ -88,6 +103,7 @@ void LeaderFastPath::arrived(int host, std::string message) {
 
 bool LeaderFastPath::can_go_on() {
   if (!plan_.leads() || !board_.posted()) return false;
+  // The exchange begins when all ranks of this host have posted; a leader cannot speak for fewer.
   return begun_ < turn() ? board_.decided() : exchange_.can_go_on();
 }
 
@@ -98,6 +114,8 @@ bool LeaderFastPath::go_on(LeaderExchange::Payload* load) {
   }
   if (!exchange_.go_on(load)) return false;
   if (exchange_.running()) return true;
+  // The number goes first and the turn last, with release: decided() of another rank may be true as
+  // soon as the turn is there.
   Release::Turn& told = release().turns[turn() % 2];
   told.number = exchange_.number();
   told.turn.store(turn(), std::memory_order_release);

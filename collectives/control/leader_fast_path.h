@@ -1,6 +1,6 @@
-// The fast path of ranks on several hosts: those of a host post in memory that they share; the
-// first of them, the leader, passes what they brought to the other leaders, and puts the result
-// where all of its host find it.
+// The fast path of ranks on several hosts. The ranks of a host post in memory that they share. The
+// first of them, the leader, exchanges what they have posted with the other leaders and puts the
+// result where all ranks of its host find it.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,15 @@ namespace hora::collectives {
 
 class LeaderFastPath final : public FastPath {
  public:
-  // Above, more messages with less in each are faster. What the backends, too, reduce in the order
-  // of leader_plan.h.
+  // The largest tensor, in bytes. Beyond it, more messages with less in each are faster. The
+  // backends, too, use this bound to reduce in the order of leader_plan.h.
   static constexpr std::size_t kMostRoom = 16 * 1024;
 
-  // Where everything lies in memory that the ranks of a host share, zeroed at first.
+  // The size in bytes of the memory that the ranks of a host share, which starts zeroed.
   static std::size_t memory_bytes(const LeaderPlan& plan);
 
-  // `ring` wakes a rank of this host, by its place; `send` carries a message to another leader.
+  // `memory` must outlive this object. `ring` wakes a rank of this host, by its place; `send`
+  // carries a message to the leader of another host.
   LeaderFastPath(LeaderPlan plan, void* memory, std::function<void(int)> ring,
                  std::function<void(int, std::string_view)> send);
 
@@ -50,38 +51,39 @@ class LeaderFastPath final : public FastPath {
 
   const LeaderPlan& plan() const { return plan_; }
   std::uint64_t turn() const { return board_.turn(); }
-  // Of a turn that is decided with a number: the result, until next(). A leader writes it before.
+  // The result of a turn that was decided with a number, valid until next(). The leader writes it
+  // first.
   char* result() const;
 
-  // A leader. Something has come from another one.
+  // Leader only: delivers a message from another leader.
   void arrived(int host, std::string message);
-  // There is something to do for go_on().
+  // True when go_on() can make progress.
   bool can_go_on();
-  // What all of this host have posted, kNothing when they differ: to be called before go_on().
+  // What all ranks of this host have posted, kNothing when they differ; for use before go_on().
   std::uint64_t posted_here() const { return board_.common(); }
-  // Goes on with the turn; at its end all of this host are told. `load`: the turn's, whose result
-  // is to be in result(); null when nothing is posted_here(). False: another leader's message makes
-  // no sense.
+  // Advances the turn; at its end wakes all ranks of this host. `load` is the turn's payload, which
+  // leaves its result in result(); null when posted_here() is kNothing. False when a message of
+  // another leader is malformed.
   bool go_on(LeaderExchange::Payload* load);
 
-  // Rank 0 says that somebody waits in that turn.
+  // Rank 0 reports that a rank waits in that turn.
   void call(std::uint64_t turn) { called_ = std::max(called_, turn); }
   bool called() const { return called_ >= turn(); }
-  // Rank 0: that rank says that it has posted in that turn.
+  // On rank 0: that rank reports that it has posted in that turn.
   void note_posted(int rank, std::uint64_t turn);
 
-  // Why nothing more will be decided here; empty: it will.
+  // Why the fast path can decide nothing more; empty while it can.
   const std::string& failure() const { return failure_; }
   void fail(std::string why) {
     if (failure_.empty()) failure_ = std::move(why);
   }
-  // The connection to that host's leader has ended.
+  // Records that the connection to that host's leader has ended.
   struct LostLeader {
     int rank;
     std::string how;
   };
   void lost_leader(int host, std::string how);
-  // The first of them.
+  // The first leader whose connection ended, or nothing.
   const std::optional<LostLeader>& lost() const { return lost_; }
 
  private:
@@ -96,9 +98,10 @@ class LeaderFastPath final : public FastPath {
   Release* release_ = nullptr;
   std::function<void(int)> ring_;
   LeaderExchange exchange_;
-  std::uint64_t begun_ = 0;          // the turn that the exchange was begun for last
-  std::uint64_t called_ = 0;         // the latest turn in which rank 0 has called
-  std::vector<std::uint64_t> told_;  // rank 0: by rank, the latest turn it has posted in
+  std::uint64_t begun_ = 0;   // the latest turn for which the exchange has begun
+  std::uint64_t called_ = 0;  // the latest turn in which rank 0 has asked for a post
+  std::vector<std::uint64_t>
+      told_;  // on rank 0: the latest turn in which each rank reported a post
   std::string failure_;
   std::optional<LostLeader> lost_;
   bool attentive_ = false;

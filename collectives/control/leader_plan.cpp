@@ -1,3 +1,7 @@
+// Recursive doubling over the largest power of two, `power`. Host h >= power lends its share to
+// host h - power before the doubling and receives the result after it. For 6 hosts (power 4): 4
+// gives to 0 and 5 to 1; then 0-1 and 2-3 exchange; then 0-2 and 1-3; then 0 answers 4 and 1
+// answers 5.
 #include "collectives/control/leader_plan.h"
 
 #include <algorithm>
@@ -13,8 +17,8 @@ int largest_power(int hosts) {
   return power;
 }
 
-// What a host below the power knows before the step of that distance: the hosts of its block, and
-// those beyond the power that have lent theirs.
+// The hosts whose shares a host below the power holds before the step of that distance: the hosts
+// of its block, and those beyond the power that have lent theirs to that block.
 std::vector<int> known(int host, int distance, int power, int hosts) {
   std::vector<int> all;
   const int first = host / distance * distance;
@@ -31,6 +35,7 @@ std::vector<LeaderStep> leader_steps(int host, int hosts) {
   const int power = largest_power(hosts);
   std::vector<LeaderStep> steps;
   if (host >= power) {
+    // A lender sends its share and waits: what it gets back covers all hosts.
     std::vector<int> others = known(0, power, power, hosts);
     steps.push_back({host - power, true, false, false, {host}, {}});
     steps.push_back({host - power, false, true, true, {}, std::move(others)});
@@ -39,6 +44,7 @@ std::vector<LeaderStep> leader_steps(int host, int hosts) {
   const bool lent = host + power < hosts;
   if (lent) steps.push_back({host + power, false, true, false, {}, {host + power}});
   for (int distance = 1; distance < power; distance *= 2) {
+    // Flipping one bit pairs the two halves of a block; each side then covers both halves.
     const int peer = host ^ distance;
     steps.push_back({peer, true, true, false, known(host, distance, power, hosts),
                      known(peer, distance, power, hosts)});

@@ -1,9 +1,9 @@
-// Which rank speaks for each host, and what the leaders pass to each other so that all know what
-// each brought.  [pure]
+// Which rank leads each host, and what the leaders exchange so that all know what each of them
+// brought.  [pure]
 //
-// Recursive doubling: with every step a leader knows of twice as many hosts. The hosts beyond the
-// largest power of two lend what they bring to a partner and get the result back. Two operands are
-// always combined with the lower host's on the left, as PointToPoint does: the bits are the same.
+// Recursive doubling: with every step a leader covers twice as many hosts. The hosts beyond the
+// largest power of two lend their share to a partner and get the result back. The lower host's
+// operand is always on the left, as in PointToPoint, so the resulting bits are the same.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ struct LeaderStep {
   int peer = 0;  // a host
   bool sends = false;
   bool receives = false;
-  bool result = false;     // what is received is the result, not to be combined
-  std::vector<int> gives;  // the hosts whose part is sent, ascending
-  std::vector<int> gets;   // and received
+  bool result = false;     // the received bytes are the result: do not combine them
+  std::vector<int> gives;  // the hosts whose share this step sends, ascending
+  std::vector<int> gets;   // and receives
 };
 
 struct LeaderPlan {
   std::vector<std::vector<std::int32_t>> members;  // ranks by host, ascending; the first leads
   int host = 0;                                    // of this rank
   int place = 0;                                   // of this rank among its host's
-  std::vector<LeaderStep> steps;                   // of this host's leader
+  std::vector<LeaderStep> steps;                   // what this host's leader does, in order
   std::vector<int> peers;                          // the hosts in `steps`, ascending
 
   bool leads() const { return place == 0; }
@@ -34,12 +34,12 @@ struct LeaderPlan {
   std::int32_t leader_of(int of) const { return members[static_cast<std::size_t>(of)].front(); }
 };
 
-// `hosts`: the number of each rank's host, counted from 0 in the order of the ranks.
+// `hosts` holds each rank's host index, counted from 0 in the order of the ranks.
 LeaderPlan plan_leaders(const std::vector<std::int32_t>& hosts, int rank);
 
-// What one of `hosts` leaders does.
+// The steps of the leader of `host` among `hosts` leaders.
 std::vector<LeaderStep> leader_steps(int host, int hosts);
-// The hosts that it does it with, ascending.
+// The hosts with which that leader exchanges messages, ascending.
 std::vector<int> leader_peers(int host, int hosts);
 
 }  // namespace hora::collectives

@@ -1,3 +1,7 @@
+// Every rank numbers the exchanges of a scope by itself; equal numbers belong together because all
+// members call exchange() equally often. Rank 0 collects the parts of a round and sends each member
+// what all others gave it. Parts may arrive before rank 0 has defined the scope; they wait in
+// rounds_.
 #include "collectives/control/oob_allgather.h"
 
 #include <algorithm>
@@ -11,8 +15,8 @@ namespace hora::collectives {
 
 namespace {
 
-// By so much the others are more patient than rank 0, which may begin to wait a little later and
-// wait for a library first (backend_pool.cpp).
+// How much longer than rank 0 the others wait. Rank 0 may begin later and may wait for a library
+// first (backend_pool.cpp), and its report names the missing ranks.
 constexpr std::chrono::seconds kRankZeroFirst{10};
 
 std::string encode(ControlMessage kind, std::int32_t scope, std::uint64_t number,
@@ -54,7 +58,7 @@ bool OobAllgather::handle(const Incoming& message) {
   const std::uint64_t number = in.varint();
   std::vector<std::string> parts;
   for (std::uint64_t left = in.varint(); left > 0 && in.ok(); --left) parts.push_back(in.text());
-  if (!in.ok()) return true;  // the connection carries only what our own encoder made
+  if (!in.ok()) return true;  // the peer is authenticated, so only our own encoder writes here
   if (result) {
     results_[{scope, number}] = std::move(parts);
   } else {
@@ -67,6 +71,7 @@ void OobAllgather::contribute(const Key& key, int rank, std::vector<std::string>
   Round& round = rounds_[key];
   round.given[rank] = std::move(parts);
   const auto scope = scopes_.find(key.first);
+  // Not complete, or the scope has no definition yet: the part waits in rounds_.
   if (scope == scopes_.end() || round.given.size() < scope->second.size()) return;
   const std::vector<std::int32_t>& members = scope->second;
   for (std::size_t to = 0; to < members.size(); ++to) {
@@ -89,6 +94,8 @@ void OobAllgather::contribute(const Key& key, int rank, std::vector<std::string>
 std::vector<int> OobAllgather::missing() const {
   std::set<int> awaited;
   std::set<int> waiting;
+  // A rank may have given its part of one exchange and owe one of another. Only ranks that wait
+  // nowhere hold the others up.
   for (const auto& [key, round] : rounds_) {
     const auto scope = scopes_.find(key.first);
     if (scope == scopes_.end()) continue;
@@ -114,6 +121,7 @@ Result<std::vector<std::string>> OobAllgather::exchange(std::int32_t scope,
     channel_->send(0, encode(ControlMessage::kExchange, key.first, key.second, parts));
   }
   const auto start = Clock::now();
+  // A report later than the deadline would be pointless: the error says the same.
   const bool tells = rank_ == 0 && tell_of_late_ && late_after_ < deadline - start;
   Deadline late = tells ? start + late_after_ : Deadline::max();
   if (rank_ != 0) deadline += kRankZeroFirst;
@@ -126,8 +134,8 @@ Result<std::vector<std::string>> OobAllgather::exchange(std::int32_t scope,
     if (now >= deadline) {
       return make_error(ErrorCode::kTimedOut, "waited for the other ranks to set up");
     }
-    // A result that came together with the news of the end is a result: this rank may do what it
-    // was given, and meets the news afterwards.
+    // The result wins over the news of the end that came with it: this rank may act on what it has
+    // got, and meets the news afterwards.
     for (const Incoming& message : deferred_) {
       if (ends_the_world(message)) {
         return make_error(ErrorCode::kInterrupted, "the job is ending");

@@ -1,5 +1,5 @@
-// All-to-all exchange of small byte strings among the ranks of a process set, by way of the
-// coordinator. For setting things up; not for tensors.
+// An all-to-all exchange of small byte strings among the ranks of a process set, by way of the
+// coordinator. It serves set-up, not tensors. Only the thread that drives the runtime uses it.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +13,47 @@
 
 namespace hora::collectives {
 
-// Where the members of a set on one host meet, to set up what they share. Sets have ids from 0 on.
+// The scope in which the members of a set on one host exchange what they need to share. Process
+// sets have ids from 0 on, so these scopes are negative.
 inline constexpr std::int32_t kMostHosts = 1 << 15;
 constexpr std::int32_t scope_within(std::int32_t set, std::int32_t host) {
   return -1 - (set * kMostHosts + host);
 }
-// The world itself, or its ranks on one host.
+// True for the world itself and for its ranks on one host.
 constexpr bool is_of_world(std::int32_t scope) { return scope <= 0 && scope >= -kMostHosts; }
 
 class OobAllgather {
  public:
   OobAllgather(ControlChannel& channel, int rank) : channel_(&channel), rank_(rank) {}
-  // Rank 0, when it has waited so long in one exchange: is told who is missing.
+  // On rank 0: calls `tell` once per exchange with the missing ranks after waiting for `after`.
   void tell_of_late(Clock::duration after, std::function<void(const std::vector<int>&)> tell) {
     late_after_ = after;
     tell_of_late_ = std::move(tell);
   }
-  // Rank 0: who others wait for. A rank that waits in an exchange is only held up.
+  // On rank 0: the ranks that others wait for. A rank that itself waits in an exchange is held up,
+  // not missing.
   std::vector<int> missing() const;
 
-  // Between two exchanges.
+  // Switches to another channel, between two exchanges.
   void use(ControlChannel& channel) { channel_ = &channel; }
-  // An exchange ends when this says so, which it is asked after each wake-up of the channel.
+  // An exchange ends with kInterrupted when `broken_off` returns true; exchange() asks after each
+  // wake-up of the channel.
   void break_off_when(std::function<bool()> broken_off) { broken_off_ = std::move(broken_off); }
 
-  // Gives parts[i] to the rank of set index i (one part: the same to all), answers theirs by set
-  // index. `members` are global ranks, this one among them; every member calls this equally often.
-  // Other messages that arrive meanwhile are kept for take_deferred(). kInterrupted when the world
-  // ends (the news of it is among the deferred), or when it is broken off. Rank 0, which can tell
-  // who is missing, gives up first.
+  // Gives parts[i] to the rank of set index i (a single part goes to all) and returns their parts
+  // by set index. `members` are global ranks, this one included; every member has to call this
+  // equally often. Other messages that arrive meanwhile stay for take_deferred(). Returns
+  // kInterrupted when the world ends (the deferred messages say why) or when the exchange is broken
+  // off. Rank 0, which knows who is missing, times out first.
   Result<std::vector<std::string>> exchange(std::int32_t scope,
                                             const std::vector<std::int32_t>& members,
                                             const std::vector<std::string>& parts,
                                             Deadline deadline);
 
-  // Whether the message was one of an exchange; then it has been dealt with. The coordinator's
-  // loop passes every message here, since other ranks may be ahead of it.
+  // Handles the message and returns true if it belongs to an exchange. The coordinator's loop
+  // passes every message here, since other ranks may be ahead of it.
   bool handle(const Incoming& message);
-  // `members` of a scope, for the coordinator to know when an exchange is complete.
+  // Tells the coordinator the members of a scope, so that it knows when an exchange is complete.
   void define_scope(std::int32_t scope, std::vector<std::int32_t> members);
   void forget_scope(std::int32_t scope);
 

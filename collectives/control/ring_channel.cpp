@@ -1,3 +1,9 @@
+// Segment: one DoorbellLine per rank, padded to a page; then two rings per rank (from and to rank
+// 0); then the memory of the fast path.
+//
+// Sleeping follows one protocol everywhere. The sleeper stores `asleep`, issues a seq_cst fence,
+// and looks once more; the sender publishes, issues a seq_cst fence, and loads `asleep`. At least
+// one of the two sees the other's store, so no wake-up is lost.
 #include "collectives/control/ring_channel.h"
 
 #include <algorithm>
@@ -7,8 +13,8 @@ namespace hora::collectives {
 
 namespace {
 
-// The end of a link wakes the sleeper by way of the guard. These only bound what is lost when there
-// is no guard, and how soon the second end is seen after a first one.
+// The watchdog (runtime/watchdog.h) wakes the sleeper when a link ends. These intervals only bound
+// the delay where there is no watchdog, and how soon a second end shows after a first one.
 constexpr std::chrono::milliseconds kLookAtLinks{1000};
 constexpr std::chrono::milliseconds kLookOften{20};
 
@@ -48,6 +54,7 @@ RingChannel::RingChannel(std::unique_ptr<ControlChannel> links, Segment segment,
   fast_path_.attach(
       layout.fast_path(base), rank, size,
       [this, doorbells = layout.doorbell(base, 0)](int other) { call(doorbells[other]); });
+  // A star: rank 0 has a peer for every rank, each other rank only rank 0.
   for (int other = 0; other < size; ++other) {
     if (other == rank || (rank != 0 && other != 0)) continue;
     Peer peer;
@@ -73,14 +80,18 @@ std::atomic<std::uint32_t>& RingChannel::doorbell(Waiter waiter) const {
   return own_->doorbells[static_cast<std::uint32_t>(waiter) - 1];
 }
 
-// Wakes the rank if it sleeps. Either it sees what was written before, when it looks once more
-// before it sleeps, or we see that it sleeps.
+// Wakes the rank if it sleeps. Either it sees what was published before when it looks once more
+// before it sleeps, or this thread sees that it sleeps.
 void RingChannel::call(DoorbellLine& line) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (line.asleep.load(std::memory_order_relaxed) == 0) return;
+  // The exchange picks one waker among several, so that one sleep costs one futex call. The modulo
+  // keeps a corrupt value in shared memory from reaching beyond the array.
   const std::uint32_t waiter = line.asleep.exchange(0, std::memory_order_acq_rel);
   if (waiter == 0) return;
   std::atomic<std::uint32_t>& doorbell = line.doorbells[(waiter - 1) % 2];
+  // The counter changes before the wake-up: a sleeper that has not entered the futex yet finds
+  // another value than its ticket and does not sleep.
   doorbell.fetch_add(1, std::memory_order_acq_rel);
   wake_all(doorbell);
 }
@@ -90,7 +101,7 @@ void RingChannel::send(int rank, std::string_view bytes) {
   if (peer == nullptr) return;
   append_frame(peer->backlog, bytes);
   push_backlog(*peer);
-  // It may have hung up, and still reads: what there is no room for then stays away.
+  // A peer that is gone may still read its ring: give it what fits, and drop the rest.
   if (peer->gone) drop_backlog(*peer);
 }
 
@@ -107,7 +118,7 @@ void RingChannel::push_backlog(Peer& peer) {
     if (count > 0) call(*peer.doorbell);
     if (peer.sent == peer.backlog.size()) break;
     if (told) return;
-    // Once more after saying so: the reader may have made room just before.
+    // Try once more after asking for room: the reader may have made room just before.
     peer.out.want_room();
     told = true;
   }
@@ -125,17 +136,20 @@ Status RingChannel::flush(int rank, Deadline deadline) {
       if (!peer.backlog.empty()) full.push_back(&peer);
     }
     if (full.empty()) return Ok{};
+    // A reader that has died never makes room, and only the links show that.
     ask_links(early_);
     if (Clock::now() >= deadline) {
       return make_error(ErrorCode::kTimedOut, "rank " + std::to_string(full.front()->rank) +
                                                   " does not read its control messages");
     }
-    // Whatever else comes meanwhile rings the doorbell, too, and stays where it is.
+    // Other messages that arrive meanwhile also ring the doorbell and stay in their rings for
+    // poll().
     own_->asleep.store(static_cast<std::uint32_t>(waiter_), std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const bool stuck = std::all_of(full.begin(), full.end(), [](const Peer* peer) {
       return !peer->gone && !peer->out.has_room();
     });
+    // kLookOften: the reader's end would not ring this doorbell.
     if (stuck) sleep_on(doorbell(waiter_), ticket, std::min(deadline, Clock::now() + kLookOften));
     unpark();
   }
@@ -144,13 +158,14 @@ Status RingChannel::flush(int rank, Deadline deadline) {
 void RingChannel::read_from(Peer& peer, std::vector<Incoming>& messages) {
   if (peer.in.empty()) return;
   peer.in.read([&](std::string_view bytes) { peer.frames.append(bytes); });
+  // Reading has made room; a writer with a backlog may be asleep for it.
   if (peer.in.take_writer_waits()) call(*peer.doorbell);
   while (std::optional<std::string> message = peer.frames.next()) {
     messages.push_back({peer.rank, false, std::move(*message)});
   }
 }
 
-// The connections bring the ends of ranks; what such a rank said before is in its ring.
+// The links report the ends of ranks. What such a rank said before is in its ring: read that first.
 void RingChannel::ask_links(std::vector<Incoming>& messages) {
   for (Incoming& each : links_->poll(kNoWait)) {
     Peer* peer = each.gone ? find(each.rank) : nullptr;
@@ -169,8 +184,11 @@ void RingChannel::ask_links(std::vector<Incoming>& messages) {
 std::vector<Incoming> RingChannel::poll(Deadline deadline) {
   std::vector<Incoming> messages = std::exchange(early_, {});
   while (true) {
+    // The ticket comes before the look at the rings: whatever arrives later changes the doorbell,
+    // and sleep() returns at once.
     const std::uint32_t ticket = ticket_of(waiter_);
     const bool woken =
+        // The plain load spares the exchange, which takes the cache line, in the usual case.
         woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_acq_rel);
     for (Peer& peer : peers_) {
       read_from(peer, messages);
@@ -192,6 +210,7 @@ Deadline RingChannel::next_look(Deadline deadline) const {
 }
 
 void RingChannel::wake() {
+  // Release pairs with the exchange in poll(): what the caller did before is visible to the driver.
   woken_.store(true, std::memory_order_release);
   call(*own_);
 }
@@ -223,6 +242,7 @@ bool RingChannel::park(Waiter waiter) {
 void RingChannel::unpark() { own_->asleep.store(0, std::memory_order_relaxed); }
 
 void RingChannel::sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) {
+  // The futex compares the word once more in the kernel, atomically with going to sleep.
   if (ticket_of(waiter) == ticket) sleep_on(doorbell(waiter), ticket, deadline);
 }
 

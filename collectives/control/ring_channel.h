@@ -1,6 +1,6 @@
-// The star inside one host: messages through rings in shared memory, and the established TCP
-// connections beside them, which tell when a rank is gone. Its last messages lie in its ring then,
-// and are read before its end is believed.
+// The star inside one host: messages travel through rings in shared memory. The established TCP
+// connections stay beside them and show when a rank is gone. The rank's last messages are in its
+// ring by then, so the channel reads the ring before it reports the end.
 #pragma once
 
 #include <atomic>
@@ -19,11 +19,11 @@ namespace hora::collectives {
 
 // One rank's doorbells, in shared memory.
 struct alignas(128) DoorbellLine {
-  std::atomic<std::uint32_t> asleep;  // 0: awake; else the Waiter whose doorbell is to be rung
+  std::atomic<std::uint32_t> asleep;  // 0: awake; otherwise the Waiter whose doorbell to ring
   std::atomic<std::uint32_t> doorbells[2];
 };
 
-// Where everything lies in the segment; the same on every rank.
+// The layout of the segment, which is the same on every rank.
 struct RingLayout {
   int size = 1;
   std::size_t bytes() const;
@@ -35,8 +35,8 @@ struct RingLayout {
 
 class RingChannel final : public ControlChannel, public Waiters {
  public:
-  // `links`: the star among all ranks of the world, nothing in flight. `spin`: there is a core for
-  // each rank.
+  // `links` is the star among all ranks of the world, with nothing in flight. `spin`: the host has
+  // a core for each rank.
   RingChannel(std::unique_ptr<ControlChannel> links, Segment segment, int rank, int size,
               bool spin);
 
@@ -64,8 +64,8 @@ class RingChannel final : public ControlChannel, public Waiters {
     ByteRing in;
     ByteRing out;
     FrameBuffer frames;
-    std::string backlog;   // what did not fit into the ring
-    std::size_t sent = 0;  // of it
+    std::string backlog;   // framed messages that did not fit into the ring yet
+    std::size_t sent = 0;  // bytes of the backlog that are in the ring
     bool gone = false;
     std::string reason;
   };
@@ -86,7 +86,7 @@ class RingChannel final : public ControlChannel, public Waiters {
   DoorbellLine* own_;
   ShmFastPath fast_path_;
   std::vector<Peer> peers_;
-  std::vector<Incoming> early_;  // what the links brought besides ends
+  std::vector<Incoming> early_;  // messages that flush() met, for the next poll()
   std::atomic<bool> woken_{false};
   bool somebody_is_gone_ = false;
   Waiter waiter_ = Waiter::kThread;

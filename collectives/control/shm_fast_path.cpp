@@ -1,3 +1,7 @@
+// Shared memory holds one Line per rank, then two slots per rank, each followed by room for a
+// tensor that does not fit into the slot itself. Only its owner writes a slot; a turn number that
+// is stored last, with release, publishes the rest. The turn number only grows, so a slot needs no
+// reset.
 #include "collectives/control/shm_fast_path.h"
 
 #include <algorithm>
@@ -5,28 +9,32 @@
 
 namespace hora::collectives {
 
-// What the others want of a rank, and it of them.
+// What a rank and the others ask of each other. 128 bytes keep two ranks apart even where the CPU
+// fetches cache lines in pairs.
 struct alignas(128) ShmFastPath::Line {
-  std::atomic<std::uint64_t> called;     // the turn in which it is called upon to post
-  std::atomic<std::uint32_t> listening;  // it is to be woken by every post
+  std::atomic<std::uint64_t>
+      called;  // the latest turn in which another rank asked this one to post
+  std::atomic<std::uint32_t> listening;  // 1: every post has to wake this rank
 };
 
-// What a rank posts. There are two, for even and odd turns: a rank posts again only when the turn
-// before is decided, so by then all have done with the turn before that.
+// What a rank posts. Two slots, for even and odd turns, are enough: a rank posts again only when
+// the turn before is decided, and by then every rank has finished with the turn before that one.
 struct alignas(64) ShmFastPath::Slot {
-  std::atomic<std::uint64_t> turn;  // the latest for which the rest is valid
+  std::atomic<std::uint64_t> turn;  // the latest turn for which the rest is valid
   std::uint64_t number;
-  char small[48];  // a tensor that shares the line: all comes in one transfer
+  char small[48];  // a small tensor shares the cache line, so one transfer brings everything
 };
 
 namespace {
 
 constexpr std::size_t kMostRoom = 128 * 1024;
-// Of a tensor, what is fetched ahead.
+// How much of the next tensor's place next() prefetches.
 constexpr std::size_t kMostAhead = 2048;
+// The budget for the places of all ranks: the more ranks, the less room for each.
 constexpr std::size_t kRoomOfAll = 512 * 1024;
 
-// Asks for a line of the cache to write to, and does not wait for it.
+// Requests exclusive ownership of a cache line without waiting for it. GCC emits prefetchw for
+// __builtin_prefetch only when the target has it enabled, so x86-64 names the instruction.
 inline void fetch_to_write(const void* address) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
@@ -77,6 +85,8 @@ char* ShmFastPath::place(int rank, std::size_t bytes) const {
 }
 
 bool ShmFastPath::has_posted(int rank) const {
+  // The acquire pairs with the release in post(): a rank that sees the turn sees the number and the
+  // tensor, too.
   return slot(rank, turn_).turn.load(std::memory_order_acquire) >= turn_;
 }
 
@@ -85,8 +95,10 @@ void ShmFastPath::post(std::uint64_t number) {
   own.number = number;
   own.turn.store(turn_, std::memory_order_release);
   posted_ = true;
-  // Of the ranks that post last at least one sees all posts, and wakes whoever sleeps; and either
-  // we see that a rank listens, or it sees this post when it looks before it sleeps.
+  // The fence pairs with those in listen() and park() (ring_channel.cpp). It orders the store above
+  // before the loads below, so of the ranks that post last at least one sees all posts and wakes
+  // the sleepers; and either this rank sees that another one listens, or that one sees this post
+  // when it looks before it sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const bool last = decided();
   for (int rank = 0; rank < size_; ++rank) {
@@ -97,6 +109,7 @@ void ShmFastPath::post(std::uint64_t number) {
 }
 
 bool ShmFastPath::decided() {
+  // seen_ survives between calls: a turn costs one look per rank in total, not one per poll.
   while (seen_ < size_ && has_posted(seen_)) ++seen_;
   return seen_ == size_;
 }
@@ -113,8 +126,9 @@ void ShmFastPath::next() {
   ++turn_;
   posted_ = false;
   seen_ = 0;
-  // The others have read the lines that come next, and would have to give them up while this rank
-  // writes there. The next tensor is likely to be as long as the last one.
+  // The others have read the cache lines that this rank writes next and share them still. Take them
+  // back now, while this rank waits anyway. The next tensor is likely to be as long as the last
+  // one.
   const char* const own = reinterpret_cast<const char*>(&slot(rank_, turn_));
   for (std::size_t at = 0; at < sizeof(Slot) + std::min(last_bytes_, kMostAhead); at += 64) {
     fetch_to_write(own + at);
@@ -125,12 +139,14 @@ void ShmFastPath::listen(bool listening) {
   if (listening == listening_) return;
   listening_ = listening;
   line(rank_).listening.store(listening ? 1 : 0, std::memory_order_relaxed);
+  // Pairs with the fence in post(): a post that misses the flag is visible to our next look.
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 bool ShmFastPath::called_upon() {
   if (posted_) return false;
   if (line(rank_).called.load(std::memory_order_acquire) >= turn_) return true;
+  // A rank that listens answers every post, because the poster waits for all ranks.
   if (!listening_) return false;
   for (int rank = 0; rank < size_; ++rank) {
     if (has_posted(rank)) return true;
@@ -147,6 +163,7 @@ void ShmFastPath::call_upon_others() {
 }
 
 void ShmFastPath::ring_listeners() {
+  // As in post(): orders what the caller has published before the look at the flags.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int rank = 0; rank < size_; ++rank) {
     if (rank != rank_ && line(rank).listening.load(std::memory_order_relaxed) != 0) ring_(rank);

@@ -1,5 +1,5 @@
-// The fast path of ranks that share memory: whoever sees that all have posted the same number takes
-// the others' tensors and computes the result by itself.
+// The fast path of ranks that share memory: each rank sees for itself when all have posted the same
+// number, reads the others' tensors and computes the result.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,14 @@ namespace hora::collectives {
 
 class ShmFastPath final : public FastPath {
  public:
-  // Where everything lies in shared memory, zeroed at first; the same on every rank.
+  // The size in bytes of the shared memory, which starts zeroed. The layout is the same on every
+  // rank.
   static std::size_t memory_bytes(int size);
-  // The largest tensor in bytes.
+  // The largest tensor, in bytes.
   static std::size_t room(int size);
 
-  // `ring` wakes a rank that sleeps. `collector`: the rank that alone acts on what all have posted;
-  // -1: each does.
+  // `memory` must outlive this object. `ring` wakes a rank that sleeps. `collector` is the only
+  // rank that acts when all have posted; -1: every rank does.
   void attach(void* memory, int rank, int size, std::function<void(int)> ring, int collector = -1);
 
   int size() const override { return size_; }
@@ -35,9 +36,9 @@ class ShmFastPath final : public FastPath {
   void listen(bool listening) override;
   bool listening() const { return listening_; }
   bool called_upon() override;
-  // Calls upon the ranks that have not posted yet.
+  // Asks the ranks that have not posted yet to post.
   void call_upon_others();
-  // Wakes those who listen.
+  // Wakes the ranks that listen.
   void ring_listeners();
 
   bool has_work() override { return attentive_ && (posted_ ? decided() : called_upon()); }
@@ -61,8 +62,8 @@ class ShmFastPath final : public FastPath {
   std::function<void(int)> ring_;
   std::uint64_t turn_ = 1;
   bool posted_ = false;
-  int seen_ = 0;                // the ranks below have posted in this turn
-  std::size_t last_bytes_ = 0;  // of the latest tensor that did not share the line
+  int seen_ = 0;                // all ranks below this one have posted in this turn
+  std::size_t last_bytes_ = 0;  // size of the latest tensor; 0 when it fitted into the slot
   bool listening_ = false;
   bool attentive_ = false;
 };

@@ -1,3 +1,6 @@
+// The two directions of a connection end separately: `gone` ends the reading and `deaf` the
+// writing. A failed write must not stop the reading, because the peer's last message may explain
+// its end.
 #include "collectives/control/tcp_channel.h"
 
 #include <errno.h>
@@ -16,6 +19,7 @@ namespace hora::collectives {
 
 namespace {
 
+// epoll's user data is a peer's index; these two values stand for the eventfd and the doorbell.
 constexpr std::uint32_t kWakeUp = 0xFFFFFFFFu;
 constexpr std::uint32_t kDoorbell = 0xFFFFFFFEu;
 
@@ -24,6 +28,7 @@ int milliseconds_until(Deadline deadline) {
   const auto now = Clock::now();
   if (deadline <= now) return 0;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
+  // epoll_wait() takes an int; a wait of eleven days is as good as an endless one.
   return static_cast<int>(std::min<std::int64_t>(ms, 1'000'000'000));
 }
 
@@ -31,7 +36,9 @@ int milliseconds_until(Deadline deadline) {
 
 void watch_for_silence(int socket, int seconds) {
   const int on = 1;
-  const int pause = 1;  // before the first probe, and between two
+  // Keepalive probes cover an idle connection. They stop while data is unacknowledged, which is
+  // what TCP_USER_TIMEOUT covers.
+  const int pause = 1;  // seconds before the first probe and between two probes
   const int probes = seconds - 1;
   const unsigned patience_ms = static_cast<unsigned>(seconds) * 1000;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -39,6 +46,7 @@ void watch_for_silence(int socket, int seconds) {
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &pause, sizeof pause);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
+  // Control messages are small and urgent: Nagle's algorithm would hold them back.
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
@@ -95,6 +103,7 @@ void TcpChannel::lose(Peer& peer, std::string reason) {
   if (peer.gone) return;
   peer.gone = true;
   peer.reason = std::move(reason);
+  // The socket stays open: liveness_fds() refers to it, and the peer may still read.
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.socket.get(), nullptr);
 }
 
@@ -117,7 +126,7 @@ void TcpChannel::write_to(Peer& peer) {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      // What the peer sent before it went is still to be read; reading will find the end.
+      // What the peer sent before it went is still unread; the reading finds the end.
       peer.deaf = true;
     }
   }
@@ -133,6 +142,7 @@ void TcpChannel::read_from(Peer& peer) {
     const ssize_t count = ::recv(peer.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (count > 0) {
       peer.in.append({buffer, static_cast<std::size_t>(count)});
+      // A short read means that the socket is empty; epoll is level-triggered and reports more.
       if (count < static_cast<ssize_t>(sizeof buffer)) return;
     } else if (count == 0) {
       lose(peer, "the connection was closed");
@@ -156,7 +166,7 @@ Status TcpChannel::flush(int rank, Deadline deadline) {
   std::vector<pollfd> full;
   while (true) {
     full.clear();
-    int reader = -1;  // who does not read
+    int reader = -1;  // the first rank that does not read
     for (Peer& peer : peers_) {
       if (rank >= 0 && peer.rank != rank) continue;
       write_to(peer);
@@ -177,6 +187,7 @@ void TcpChannel::collect(Peer& peer, std::vector<Incoming>& messages) {
   while (std::optional<std::string> message = peer.in.next()) {
     messages.push_back({peer.rank, false, std::move(*message)});
   }
+  // Whole messages come first, so that the caller sees them before the end of the peer.
   if (peer.in.broken()) lose(peer, "it sent a malformed message");
   if (peer.gone && !peer.reported) {
     peer.reported = true;
@@ -186,7 +197,7 @@ void TcpChannel::collect(Peer& peer, std::vector<Incoming>& messages) {
 
 std::vector<Incoming> TcpChannel::poll(Deadline deadline) {
   std::vector<Incoming> messages;
-  for (Peer& peer : peers_) collect(peer, messages);  // what came with the handshake
+  for (Peer& peer : peers_) collect(peer, messages);  // messages that came with the handshake
   epoll_event events[64];
   const int count =
       epoll_wait(epoll_.get(), events, 64, messages.empty() ? milliseconds_until(deadline) : 0);
@@ -194,6 +205,7 @@ std::vector<Incoming> TcpChannel::poll(Deadline deadline) {
     const std::uint32_t index = events[i].data.u32;
     if (index == kWakeUp) {
       std::uint64_t ignored = 0;
+      // Drain the counter, or the level-triggered epoll would report it again at once.
       while (::read(wake_up_.get(), &ignored, sizeof ignored) > 0) {
       }
       continue;
@@ -220,6 +232,7 @@ void TcpChannel::wake() {
 
 void TcpChannel::hang_up() {
   for (Peer& peer : peers_) {
+    // The other leaders are not told: their stars are separate from the one that ends here.
     if (peer.taken_over) continue;
     peer.deaf = true;
     ::shutdown(peer.socket.get(), SHUT_WR);

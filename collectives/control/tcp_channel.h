@@ -1,4 +1,5 @@
-// The established star: framed messages over sockets whose owners are known.
+// The established star: framed messages over sockets whose peers are known and authenticated. Only
+// the thread that drives uses a channel; any thread may call wake().
 #pragma once
 
 #include <string>
@@ -10,18 +11,21 @@
 
 namespace hora::collectives {
 
-// A peer that vanished without a word (cut cable, dead host) is noticed within seconds.
+// Makes the kernel report a peer that vanished without closing its connection (cut cable, dead
+// host) after `seconds` of silence.
 void watch_for_silence(int socket, int seconds = 4);
 
 class TcpChannel final : public ControlChannel {
  public:
   TcpChannel();
-  // Before the first poll(). `early` is what has been read from the socket already.
+  // Call this before the first poll(). `early` holds what the caller has already read from the
+  // socket.
   Status add_peer(int rank, os::Fd socket, FrameBuffer early);
-  // A peer of another channel, before its first poll(), under a number of this one. It is told of
-  // to those that were added: so its silence is noticed sooner, and hang_up() leaves it alone.
+  // Takes over a peer of another channel, before that channel's first poll(), under the number
+  // `as`. This rank reports the loss of such a peer to the peers that were added, so it has to
+  // notice the silence sooner than they would; and hang_up() leaves it alone.
   Status take_peer(TcpChannel& from, int rank, int as);
-  // Once: poll() returns when something is written into that pipe.
+  // Call this once: from then on poll() returns when something is written into that pipe.
   void watch_doorbell(os::Fd reading_end);
   // Readable when poll() has something to do.
   int waiting_fd() const { return epoll_.get(); }
@@ -40,13 +44,13 @@ class TcpChannel final : public ControlChannel {
     os::Fd socket;
     FrameBuffer in;
     std::string out;
-    std::size_t sent = 0;  // of out
-    bool gone = false;     // nothing more comes from it; it may still be listening
-    bool deaf = false;     // nothing more reaches it
-    bool reported = false;
-    bool watching_output = false;
-    bool taken_over = false;
-    std::string reason;
+    std::size_t sent = 0;          // bytes of `out` that the kernel has taken
+    bool gone = false;             // it sends nothing more, but may still read
+    bool deaf = false;             // it reads nothing more, or this side has hung up
+    bool reported = false;         // poll() has returned its end
+    bool watching_output = false;  // epoll watches it for EPOLLOUT
+    bool taken_over = false;       // see take_peer()
+    std::string reason;            // why it is gone
   };
 
   void read_from(Peer& peer);

@@ -1,6 +1,6 @@
-// Two threads of a rank may sleep until a message comes: the runtime's own, and a caller who waits
-// for an operation and drives the runtime meanwhile. Each has a waiter with a doorbell; one
-// doorbell rings, that of the waiter which lay down last.
+// Two threads of a rank may sleep until a message arrives: the runtime's own thread, and a caller
+// that waits for an operation and drives the runtime meanwhile. Each of them is a waiter with its
+// own doorbell. Whatever arrives rings one doorbell only: that of the waiter that parked last.
 //
 //   until something is done: {
 //     ticket = ticket_of(waiter);
@@ -8,8 +8,8 @@
 //     if (!watch() && park(waiter)) sleep(waiter, ticket, deadline);
 //   }
 //
-// Only the thread that drives may call park() and unpark(). One that slept and finds that the
-// other drives goes back to sleep: the other lies down for it when it leaves.
+// Only the thread that drives may call park() and unpark(). A thread that wakes up and finds the
+// other one driving goes back to sleep: the driver parks on its behalf when it leaves.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,17 @@ class Waiters {
   virtual ~Waiters() = default;
 
   virtual std::uint32_t ticket_of(Waiter waiter) const = 0;
-  // Looks out for a short while (memory/futex.h) instead of sleeping at once.
-  // True when something has come.
+  // Polls for a short while (memory/futex.h) instead of sleeping at once. True when something has
+  // arrived.
   virtual bool watch() = 0;
-  // From now on whatever comes rings this waiter's doorbell. False when something has come already:
-  // then nobody is to sleep.
+  // From now on whatever arrives rings this waiter's doorbell. False when something has arrived
+  // already; then the caller must not sleep.
   virtual bool park(Waiter waiter) = 0;
   virtual void unpark() = 0;
-  // Until the doorbell rings, or has rung since the ticket was taken, or the deadline.
+  // Sleeps until the doorbell rings, has rung since the ticket was taken, or the deadline passes.
   virtual void sleep(Waiter waiter, std::uint32_t ticket, Deadline deadline) = 0;
   virtual void ring(Waiter waiter) = 0;
-  // The waiter of the thread that drives: poll() and flush() sleep there.
+  // Names the waiter of the thread that drives; poll() and flush() sleep on its doorbell.
   virtual void set_driver(Waiter waiter) = 0;
 };
 

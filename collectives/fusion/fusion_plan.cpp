@@ -1,3 +1,5 @@
+// First fit: each reduction joins the first open step that has its key and room for its bytes,
+// otherwise it opens one. The order of the steps is that of their first members.
 #include "collectives/fusion/fusion_plan.h"
 
 #include <tuple>
@@ -6,11 +8,13 @@ namespace hora::collectives {
 
 namespace {
 
+// Adasum treats each tensor as a vector of its own, so a fused one would give another result.
 bool can_fuse(const Response& response) {
   return response.status == HORA_OK && response.agreed.action == Action::kAllreduce &&
          response.agreed.reduce_op != HORA_ADASUM;
 }
 
+// What the members of a step must have in common: the kernels handle a step as one long vector.
 auto key(const Response& response) {
   const Request& agreed = response.agreed;
   return std::tie(agreed.process_set, agreed.dtype, agreed.reduce_op, agreed.device,
@@ -26,6 +30,7 @@ std::int64_t bytes_of(const Response& response) {
 
 std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Response* const> responses,
                                                   const FusionThreshold& threshold_of) {
+  // A step that may still grow; `sample` is its first response.
   struct Open {
     std::size_t step;
     std::int64_t bytes;
@@ -35,8 +40,9 @@ std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Response* cons
   std::vector<Open> open;
   for (std::size_t i = 0; i < responses.size(); ++i) {
     const Response& response = *responses[i];
-    // Nothing of a set moves past what changes the meaning of its others, and past that of the
-    // world nothing at all. Of another set's, a rank may not have heard.
+    // An operation that is not a tensor's (a barrier, a new or removed set) is a fence: nothing of
+    // its set moves past it, and nothing at all past one of the world. It must not affect other
+    // sets, since their ranks may not have heard of it.
     if (!moves_tensors(response.agreed.action)) {
       const std::int32_t fenced = response.agreed.process_set;
       std::erase_if(open, [&](const Open& each) {

@@ -1,6 +1,6 @@
-// Which responses run as one step.  [pure]
-// The same responses give the same plan on every rank. A rank that is not told the responses of
-// some sets plans those of all other sets as if it were.
+// Which responses run together in one step.  [pure]
+// The same responses give the same plan on every rank. A rank that does not get the responses of
+// some sets plans those of all other sets as if it did.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@
 
 namespace hora::collectives {
 
-// How many bytes may share a step of the process set; 0: never more than one response.
+// How many bytes may share one step of the process set; 0: one response per step.
 using FusionThreshold = std::function<std::int64_t(std::int32_t process_set)>;
 
-// Indices into the list of responses, in the order of execution; each index once. Reductions that
-// agree in all but name and shape share a step as long as their bytes fit the threshold. A response
-// may move forward past others to join an earlier step.
+// Returns indices into the list of responses, in the order of execution; each index once.
+// Reductions that agree in everything but name and shape share a step as long as their bytes fit
+// the threshold. A response may move forward past others to join an earlier step.
 std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Response* const> responses,
                                                   const FusionThreshold& threshold_of);
 

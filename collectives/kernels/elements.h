@@ -1,4 +1,5 @@
-// Single elements of any dtype as doubles, for programs that make and check tensors.  [pure]
+// Reads and writes single elements of any dtype as doubles, for programs that make and check
+// tensors.  [pure]
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,8 @@ namespace hora::collectives {
 
 // `data` need not be aligned.
 double read_element(const void* data, hora_dtype dtype, std::int64_t index);
-// As the dtype holds it: fractions of integers are cut, half precisions round to nearest even,
-// every bool but 0 is 1.
+// Stores the value as the dtype can hold it: fractions of integers are cut off, half precisions
+// round to nearest even, every bool but 0 is 1.
 void write_element(void* data, hora_dtype dtype, std::int64_t index, double value);
 
 }  // namespace hora::collectives

@@ -1,4 +1,4 @@
-// binary16 and bfloat16 to float and back, one at a time; round to nearest even.  [pure]
+// Converts binary16 and bfloat16 to float and back, one at a time; rounds to nearest even.  [pure]
 // Internal linkage on purpose: this file is compiled for several instruction sets, and the linker
 // must not mix them.
 #pragma once

@@ -1,3 +1,5 @@
+// Chooses the table of kernels at run time. This file itself is compiled for the baseline, so it
+// runs on every processor.
 #include "collectives/kernels/kernels.h"
 
 #include <cstdlib>
@@ -14,6 +16,7 @@ extern const KernelTable kernels_avx512;
 
 namespace {
 
+// The null after the last table ends the list for usable_kernels().
 struct Usable {
   const KernelTable* tables[4] = {};
   const KernelTable* best = nullptr;
@@ -24,7 +27,9 @@ Usable find_usable() {
   int count = 0;
   usable.tables[count++] = &kernels_baseline;
 #if defined(__x86_64__)
+  // Necessary before main(), when a constructor may be the first caller.
   __builtin_cpu_init();
+  // F16C is separate from AVX2, and the kernels for half precision need it.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   if (avx2) usable.tables[count++] = &kernels_avx2;
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -33,15 +38,17 @@ Usable find_usable() {
   }
 #endif
   // Memory, not arithmetic, is the limit: AVX-512 is no faster than AVX2 here and can lower the
-  // clock, so it is used on request only.
+  // clock, so it runs on request only.
   usable.best = usable.tables[count > 1 ? 1 : 0];
   const char* wanted = std::getenv("HORA_SIMD");
+  // A name that this processor cannot run changes nothing.
   for (int i = 0; wanted != nullptr && i < count; ++i) {
     if (std::strcmp(wanted, usable.tables[i]->instruction_set) == 0) usable.best = usable.tables[i];
   }
   return usable;
 }
 
+// Chosen once, on first use; the initialisation of a static is thread-safe.
 const Usable& usable() {
   static const Usable instance = find_usable();
   return instance;
@@ -49,15 +56,18 @@ const Usable& usable() {
 
 template <typename T>
 void fill(void* data, std::int64_t count, T value) {
+  // Tensors need not be aligned, hence memcpy.
   auto* out = static_cast<char*>(data);
   for (std::int64_t i = 0; i < count; ++i, out += sizeof(T)) std::memcpy(out, &value, sizeof(T));
 }
 
+// The extreme that any element replaces: for a float an infinity, for an integer its limit.
 template <typename T>
 void fill_extreme(void* data, std::int64_t count, hora_reduce_op op) {
   using Limits = std::numeric_limits<T>;
   T value = 0;
   if (op == HORA_PRODUCT) value = 1;
+  // The largest finite value would hide an infinity of another rank.
   if (op == HORA_MIN) value = Limits::has_infinity ? Limits::infinity() : Limits::max();
   if (op == HORA_MAX) {
     value = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
@@ -65,7 +75,7 @@ void fill_extreme(void* data, std::int64_t count, hora_reduce_op op) {
   fill<T>(data, count, value);
 }
 
-// one, +infinity as bit patterns of a 16-bit float.
+// `one` and `infinity` (positive) are bit patterns of a 16-bit float; the top bit is the sign.
 void fill_narrow(void* data, std::int64_t count, hora_reduce_op op, std::uint16_t one,
                  std::uint16_t infinity) {
   std::uint16_t value = 0;
@@ -82,6 +92,7 @@ const KernelTable* const* usable_kernels() { return usable().tables; }
 
 ReduceFunction reduce_function(hora_dtype dtype, hora_reduce_op op) {
   const KernelTable& table = kernels();
+  // The indices follow the order in KernelTable.
   switch (op) {
     case HORA_AVERAGE:
     case HORA_SUM:
@@ -128,10 +139,12 @@ void fill_identity(void* data, std::int64_t count, hora_dtype dtype, hora_reduce
 void apply_scale(void* data, std::int64_t count, hora_dtype dtype, double factor,
                  std::int64_t divisor) {
   if (count == 0 || dtype == HORA_BOOL) return;
+  // An integer average divides exactly; a factor of 1/n in double would be off by one at times.
   if (!is_floating(dtype) && factor == 1.0 && divisor != 1) {
     kernels().divide[dtype](data, count, divisor);
     return;
   }
+  // One multiplication for both, so that the result is rounded once.
   const double combined = factor / static_cast<double>(divisor);
   if (combined != 1.0) kernels().scale[dtype](data, data, count, combined);
 }

@@ -1,7 +1,8 @@
-// Element-wise arithmetic on host memory, with the widest vector unit that this processor has.
+// Element-wise arithmetic on host memory, with the widest vector unit that pays off on this
+// processor. All functions are thread-safe.
 //
-// The same source is compiled once per instruction set (kernels_impl.inc) and the table is chosen
-// once, at run time. All tables give bit-equal results.  [pure]
+// The build compiles the same source once per instruction set (kernels_impl.inc); the first use
+// chooses a table. All tables give bit-equal results.  [pure]
 #pragma once
 
 #include <cstddef>
@@ -26,16 +27,17 @@ struct KernelTable {
   DivideFunction divide[kDtypeCount];     // bool: null
 };
 
-// The table in use: the best that the processor has, or the one that HORA_SIMD names (baseline,
-// avx2, avx512), if the processor has it.
+// The table in use: the best one for this processor, or the one that HORA_SIMD names (baseline,
+// avx2, avx512), if the processor supports it.
 const KernelTable& kernels();
-// Every table that this processor can run; for tests. Ends with null.
+// Every table that this processor can run, for tests. Ends with null.
 const KernelTable* const* usable_kernels();
 
 // AVERAGE reduces as SUM; ADASUM has no element-wise kernel (null).
 ReduceFunction reduce_function(hora_dtype dtype, hora_reduce_op op);
 
-// Fills with the element that changes nothing: 0 for sum, 1 for product, the largest for min...
+// Fills with the element that changes nothing: 0 for sum, 1 for product, the largest value for min,
+// ...
 void fill_identity(void* data, std::int64_t count, hora_dtype dtype, hora_reduce_op op);
 
 // Scales in place by `factor` and, for an average, divides by `divisor` (> 0; 1 = none). Integers:
@@ -43,8 +45,9 @@ void fill_identity(void* data, std::int64_t count, hora_dtype dtype, hora_reduce
 void apply_scale(void* data, std::int64_t count, hora_dtype dtype, double factor,
                  std::int64_t divisor);
 
-// out = source(0) op source(1) op ... over all ranks in this order, then scaled as apply_scale()
-// does. `source(rank)` answers where that rank's elements are; out may be source(0).
+// out = source(0) op source(1) op ... over all ranks in this order, then scaled as by
+// apply_scale(). `source(rank)` returns the address of that rank's elements; `out` may be
+// source(0).
 template <typename Source>
 void reduce_ranks(void* out, const Source& source, int ranks, std::int64_t count, hora_dtype dtype,
                   hora_reduce_op op, double factor, std::int64_t divisor) {

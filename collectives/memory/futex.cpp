@@ -1,3 +1,5 @@
+// The futexes are not FUTEX_PRIVATE: the words lie in memory that several processes map. The return
+// values are ignored, because every caller looks at its condition again.
 #include "collectives/memory/futex.h"
 
 #include <sched.h>
@@ -13,6 +15,7 @@ void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Deadline de
     futex(word, FUTEX_WAIT, value, nullptr);
     return;
   }
+  // FUTEX_WAIT takes a relative time, measured by the monotonic clock.
   const auto left = deadline - Clock::now();
   if (left <= Clock::duration::zero()) return;
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
@@ -28,8 +31,8 @@ void wake_all(std::atomic<std::uint32_t>& word) { futex(word, FUTEX_WAKE, INT_MA
 bool cores_for(int local_ranks) {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof cores, &cores) != 0) return false;
-  // A rank that is bound to fewer cores than there are ranks is taken to have them for itself: a
-  // launcher that binds gives each its own.
+  // A launcher that binds ranks gives each its own cores. So a rank that is bound to fewer cores
+  // than there are ranks has them for itself, as long as the host as a whole has enough.
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   return CPU_COUNT(&cores) >= local_ranks || (CPU_COUNT(&cores) < online && online >= local_ranks);
 }

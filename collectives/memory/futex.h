@@ -1,5 +1,5 @@
-// Sleeping on a word of memory until another thread or, in shared memory, another process changes
-// it and says so.
+// Sleeping on a word of memory until another thread (or, in shared memory, another process) changes
+// it and wakes the sleepers.
 #pragma once
 
 #include <algorithm>
@@ -11,37 +11,37 @@
 
 namespace hora::collectives {
 
-// Returns when the word is woken, no longer holds `value`, or the deadline has come; or for no
-// reason at all: look again.
+// Returns when another thread wakes the word, when it no longer holds `value`, or at the deadline;
+// also spuriously, so the caller has to look again.
 void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Deadline deadline);
 void wake_all(std::atomic<std::uint32_t>& word);
 
 // Whether each of `local_ranks` processes can have a core of its own here.
 bool cores_for(int local_ranks);
 
-// One turn of a loop that waits for another core.
+// One turn of a loop that waits for another core: saves power and frees the sibling hyperthread.
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #endif
 }
 
-// Lets whoever else waits for this core have it.
+// Yields this core to another thread.
 void give_way();
 
-// Waits for another rank by looking again and again, for a while: longer than it takes to be woken.
-// Where that is in vain, because the cores have other work or the other rank has, the while becomes
-// shorter; each success makes it longer again. A while that is shorter than being woken takes can
-// never succeed among ranks that all sleep: now and then a long one is tried.
+// Waits for another rank by polling for a while that is longer than a wake-up takes. Where polling
+// fails, because the cores or the other rank have other work, the while becomes shorter; each
+// success makes it longer again. A while shorter than a wake-up can never succeed among ranks that
+// all sleep, so a long one is tried now and then.
 //
-// Where there are fewer cores than ranks, whoever is waited for may need this one: between looks it
-// is given away, and a few looks are all.
+// On a host with fewer cores than ranks, the awaited rank may need this core: the spinner yields it
+// between looks and looks only a few times. One thread at a time.
 class Spinner {
  public:
-  // `cores`: there is one for each rank.
+  // `cores`: the host has a core for each rank.
   void enable(bool cores) { gives_way_ = !cores; }
 
-  // Answers what `condition` said last.
+  // Returns the last value of `condition`.
   template <typename Condition>
   bool until(const Condition& condition) {
     return condition() || (gives_way_ ? give_turns(condition) : look_out(condition));
@@ -59,7 +59,7 @@ class Spinner {
         trial_after_ = kFirstTrial;
         return true;
       }
-      const auto now = Clock::now();  // after the first looks: it takes as long as some of them
+      const auto now = Clock::now();  // after the first looks: the clock costs as much as several
       if (end == Deadline::max()) end = now + patience_;
       if (now >= end) break;
     } while (true);
@@ -98,8 +98,8 @@ class Spinner {
   bool gives_way_ = true;
   Patience patience_ = kMost;
   int turns_ = kMostTurns;
-  int short_waits_ = 0;            // since the last trial
-  int trial_after_ = kFirstTrial;  // so many of them
+  int short_waits_ = 0;            // failed waits since the last trial
+  int trial_after_ = kFirstTrial;  // after how many of them to try a long one
 };
 
 }  // namespace hora::collectives

@@ -1,4 +1,4 @@
-// The system call futex(2), which the C library does not wrap.
+// The system call futex(2), which the C library does not wrap. Returns -1 with errno on failure.
 #pragma once
 
 #include <linux/futex.h>

@@ -1,3 +1,7 @@
+// Opening takes three rounds among the ranks: index 0 offers what it has created; every rank
+// reports whether it could map that; all wait until index 0 has cleared the nonce. Each rank takes
+// part in each round, even after a failure, so no rank waits in vain. The first kind of memory that
+// all ranks can map wins.
 #include "collectives/memory/segment.h"
 
 #include <errno.h>
@@ -18,17 +22,17 @@ namespace hora::collectives {
 namespace {
 
 enum class Kind : std::int32_t {
-  kAnonymous,  // a memfd, reached by way of /proc: leaves nothing behind, and no mount limits it
-  kNamed,      // a file in /dev/shm, for ranks that do not see each other's /proc entries
+  kAnonymous,  // a memfd, opened through /proc: leaves nothing behind, and no mount limits it
+  kNamed,      // a file in /dev/shm, for ranks that cannot see each other's /proc entries
 };
 
-// How the others find what index 0 has made.
+// How the others find what index 0 has created. Plain data: it travels as bytes.
 struct Offer {
   std::int32_t pid = 0;
   std::int32_t fd = -1;
   std::uint64_t nonce = 0;
   char path[128] = {};
-  char error[512] = {};  // not empty: nothing was made
+  char error[512] = {};  // not empty: index 0 could not create anything
 };
 
 std::string reason() { return std::strerror(errno); }
@@ -46,11 +50,12 @@ Result<os::Fd> make_named(std::size_t bytes, const char* path) {
   if (!fd.valid()) {
     return make_error(ErrorCode::kUnavailable, "making " + std::string(path) + ": " + reason());
   }
-  // Takes the memory now: a later page that cannot be had would be a SIGBUS.
+  // Allocate now: a page that /dev/shm cannot provide later would raise SIGBUS.
   const int failure = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
   if (failure == 0) return fd;
   struct statvfs space {};
   statvfs("/dev/shm", &space);
+  // The file would keep what it has got so far.
   unlink(path);
   return make_error(
       ErrorCode::kUnavailable,
@@ -69,9 +74,10 @@ Result<void*> map(const os::Fd& fd, std::size_t bytes) {
 }
 
 // Index 0's part. The first eight bytes hold the nonce until all have looked: ranks that only seem
-// to share a host find another one there.
+// to share a host find a different value there.
 Result<void*> make(Kind kind, std::size_t bytes, Offer& offer, os::Fd& fd) {
   offer.pid = static_cast<std::int32_t>(getpid());
+  // Any value will do without random numbers; the check is then only weaker.
   if (getrandom(&offer.nonce, sizeof offer.nonce, 0) != sizeof offer.nonce) offer.nonce = 1;
   if (kind == Kind::kNamed) {
     std::snprintf(offer.path, sizeof offer.path, "/dev/shm/hora-%d-%016llx", offer.pid,
@@ -89,7 +95,7 @@ Result<void*> make(Kind kind, std::size_t bytes, Offer& offer, os::Fd& fd) {
   return data;
 }
 
-// The part of the others.
+// The part of the other ranks.
 Result<void*> find(Kind kind, std::size_t bytes, const Offer& offer) {
   const std::string path = kind == Kind::kAnonymous ? "/proc/" + std::to_string(offer.pid) +
                                                           "/fd/" + std::to_string(offer.fd)
@@ -106,8 +112,8 @@ Result<void*> find(Kind kind, std::size_t bytes, const Offer& offer) {
   return data;
 }
 
-// One way of sharing, tried by all ranks together. The mapping, or null and why not, the same on
-// all ranks; an error when the ranks cannot even talk.
+// Tries one kind of memory on all ranks together. Returns the mapping, or null and why not, the
+// same on all ranks; an error only when the ranks cannot communicate.
 Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index, std::size_t bytes,
                       const Allgather& allgather, std::string& why_not) {
   Offer offer;
@@ -118,6 +124,7 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
     if (!data) std::snprintf(offer.error, sizeof offer.error, "%s", data.error().message.c_str());
   }
   const std::string path = offer.path;
+  // Once all have mapped the file, its name only risks being left behind.
   const auto clean_up = [&] {
     if (!path.empty()) unlink(path.c_str());
   };
@@ -135,6 +142,7 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
     data = find(kind, bytes, offer);
     if (!data) mine = data.error().message;
   }
+  // A rank that has failed votes with its error instead of leaving.
   auto outcomes = offers ? allgather(mine) : std::move(offers);
   clean_up();
   if (!outcomes) {
@@ -147,7 +155,8 @@ Result<void*> attempt(Kind kind, std::span<const std::int32_t> ranks, int index,
     forget();
     return static_cast<void*>(nullptr);
   }
-  // Everybody has looked at the nonce. Nobody uses the memory before it is gone: one more round.
+  // All ranks have looked at the nonce. One more round keeps them from using the memory before
+  // index 0 has cleared it.
   if (index == 0) std::memset(*data, 0, sizeof offer.nonce);
   if (auto last = allgather(""); !last) {
     forget();
@@ -163,6 +172,7 @@ Segment::Segment(Segment&& other) noexcept
       size_(std::exchange(other.size_, 0)),
       filled_(other.filled_) {}
 
+// The other object unmaps what this one had.
 Segment& Segment::operator=(Segment&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
@@ -177,7 +187,9 @@ Segment::~Segment() {
 Result<Segment> Segment::open(std::span<const std::int32_t> ranks, int index, std::size_t bytes,
                               const Allgather& allgather) {
   std::string why_not;
+  // Memory in /dev/shm is allocated in full by make_named(), a memfd page by page.
   for (Kind kind : {Kind::kAnonymous, Kind::kNamed}) {
+    // A failure of the exchange itself ends the attempt; "cannot share" goes on to the next kind.
     auto data = attempt(kind, ranks, index, bytes, allgather, why_not);
     if (!data) return std::move(data).error();
     if (*data != nullptr) return Segment(*data, bytes, kind == Kind::kNamed);

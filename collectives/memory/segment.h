@@ -1,4 +1,4 @@
-// A stretch of memory that some ranks of one host share.
+// A stretch of memory that some ranks of one host share. A Segment owns its mapping.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace hora::collectives {
 
-// Gives a text to every rank of a group and answers theirs, by index. Collective.
+// Gives a text to every rank of a group and returns theirs, by index. Collective.
 using Allgather = std::function<Result<std::vector<std::string>>(const std::string&)>;
 
 class Segment {
@@ -24,17 +24,17 @@ class Segment {
   Segment& operator=(const Segment&) = delete;
   ~Segment();
 
-  // Collective over `ranks` (global ones, by index): made by index 0, mapped by all, zeroed,
-  // without a name in any file system when this returns. An error on all ranks when one of them
-  // cannot.
+  // Collective over `ranks` (global ones, by index): index 0 creates the memory and all map it. It
+  // is zeroed, and has no name in any file system when this returns. If one rank fails, all return
+  // an error.
   static Result<Segment> open(std::span<const std::int32_t> ranks, int index, std::size_t bytes,
                               const Allgather& allgather);
-  // For one process alone.
+  // Memory for one process alone.
   static Result<Segment> open_private(std::size_t bytes);
 
   void* data() const { return data_; }
   std::size_t size() const { return size_; }
-  // Whether index 0 has made all pages; else each is made when it is first touched.
+  // Whether index 0 has allocated all pages; otherwise the first touch allocates each.
   bool filled() const { return filled_; }
 
  private:

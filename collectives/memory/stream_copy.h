@@ -1,5 +1,5 @@
-// Copying what nobody will look at soon: past the caches, which saves reading the target's lines
-// first and leaves the caches to those who have use for them.
+// Copies data that is not needed again soon, past the caches: that avoids reading the target's
+// lines first and leaves the caches to other data.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@ namespace hora::collectives {
 inline void stream_copy(char* to, const char* from, std::size_t bytes) {
 #if defined(__x86_64__)
   constexpr std::size_t kLine = 64;
+  // Streaming stores need whole, aligned lines to be fast: memcpy the edges.
   const std::size_t ahead = (kLine - reinterpret_cast<std::uintptr_t>(to) % kLine) % kLine;
   if (bytes >= ahead + kLine) {
     std::memcpy(to, from, ahead);
@@ -25,7 +26,8 @@ inline void stream_copy(char* to, const char* from, std::size_t bytes) {
                          _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + place)));
       }
     }
-    // Streams overtake other stores: whoever is told that it is there must find it there.
+    // Streaming stores are weakly ordered: the fence makes them visible before any later store that
+    // announces them.
     _mm_sfence();
     std::memcpy(to + at, from + at, bytes - at);
     return;

@@ -1,10 +1,14 @@
+// A request: action (varint), field bits (one byte), process set (varint), dtype and reduction (a
+// byte each), name, shape, then the fields that the bits announce. A response: status (one byte),
+// an error text unless it is OK, the agreed request, the numbers, the joined ranks. wire.h defines
+// the primitives.
 #include "collectives/negotiation/codec.h"
 
 namespace hora::collectives {
 
 namespace {
 
-// Most requests leave most fields at their defaults; one byte says which ones do not.
+// Most requests leave most fields at their defaults; one byte says which fields follow.
 enum FieldBit : std::uint8_t {
   kHasScale = 1,
   kHasRoot = 2,
@@ -14,6 +18,7 @@ enum FieldBit : std::uint8_t {
   kHasGroup = 32,
 };
 
+// The inverse of the conditions in decode_request().
 std::uint8_t field_bits(const Request& request) {
   std::uint8_t bits = 0;
   if (request.prescale != 1.0 || request.postscale != 1.0) bits |= kHasScale;
@@ -25,6 +30,7 @@ std::uint8_t field_bits(const Request& request) {
   return bits;
 }
 
+// The operations of hora.h and those of the runtime are two separate ranges.
 bool is_action(std::uint64_t value) {
   return is_operation(static_cast<std::int32_t>(value)) ||
          (value >= static_cast<std::uint64_t>(Action::kAddProcessSet) &&
@@ -48,10 +54,12 @@ std::string_view action_name(Action action) {
   }
 }
 
+// The form in which all messages name an operation.
 std::string title_of(Action action, std::string_view name) {
   return std::string(action_name(action)).append(" '").append(name).append("'");
 }
 
+// Everything else is a fence for the fusion and never in the cache.
 bool moves_tensors(Action action) {
   switch (action) {
     case Action::kAllreduce:
@@ -65,6 +73,7 @@ bool moves_tensors(Action action) {
   }
 }
 
+// Defaults are not sent: decode_request() starts from a fresh Request.
 void encode_request(WireWriter& out, const Request& request) {
   const std::uint8_t bits = field_bits(request);
   out.varint(static_cast<std::uint64_t>(request.action));
@@ -91,13 +100,16 @@ void encode_request(WireWriter& out, const Request& request) {
 bool decode_request(WireReader& in, Request& request) {
   const std::uint64_t action = in.varint();
   const std::uint8_t bits = in.u8();
+  // Read all fields before the checks: after a malformed one the reader returns zeros.
   request.process_set = static_cast<std::int32_t>(in.varint());
   const std::uint8_t dtype = in.u8();
   const std::uint8_t reduce_op = in.u8();
+  // The bound keeps the narrowing in is_action() from turning a huge value into a valid one.
   if (!in.ok() || action > 1000 || !is_action(action) || !is_dtype(dtype) ||
       !is_reduce_op(reduce_op)) {
     return false;
   }
+  // The casts are safe after the checks.
   request.action = static_cast<Action>(action);
   request.dtype = static_cast<hora_dtype>(dtype);
   request.reduce_op = static_cast<hora_reduce_op>(reduce_op);
@@ -125,8 +137,10 @@ void encode_response(WireWriter& out, const Response& response, int receiver) {
   if (response.all_splits.empty()) {
     out.integers(response.numbers);
   } else {
+    // The matrix is square, with one row per sender. Each receiver only needs its own column.
     std::size_t size = 1;
     while (size * size < response.all_splits.size()) ++size;
+    // The same form as integers(), so that the receiver reads plain numbers.
     out.varint(size);
     for (std::size_t sender = 0; sender < size; ++sender) {
       out.integer(response.all_splits[sender * size + static_cast<std::size_t>(receiver)]);
@@ -137,10 +151,12 @@ void encode_response(WireWriter& out, const Response& response, int receiver) {
 
 bool decode_response(WireReader& in, Response& response) {
   const std::uint8_t status = in.u8();
+  // HORA_REMOVED, the only larger status, never travels in a response.
   if (status > HORA_INTERNAL) return false;
   response.status = static_cast<hora_status>(status);
   if (response.status != HORA_OK) response.error = in.text();
   if (!decode_request(in, response.agreed)) return false;
+  // For an alltoall these are the receiver's column.
   response.numbers = in.integers<std::int64_t>();
   response.joined = in.integers<std::int32_t>();
   return in.ok();

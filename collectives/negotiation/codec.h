@@ -1,5 +1,5 @@
-// Control messages of the negotiation, as bytes.  [pure]
-// Decoding answers an error for anything that encoding cannot have made.
+// Encodes and decodes the control messages of the negotiation.  [pure]
+// Decoding fails for anything that encoding cannot have produced.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace hora::collectives {
 void encode_request(WireWriter& out, const Request& request);
 bool decode_request(WireReader& in, Request& request);
 
-// `receiver` is the set index of the rank that the bytes are for (it decides an alltoall's column).
+// `receiver` is the set index of the rank that gets the bytes (it decides an alltoall's column).
 void encode_response(WireWriter& out, const Response& response, int receiver);
 bool decode_response(WireReader& in, Response& response);
 

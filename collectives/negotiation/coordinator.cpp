@@ -1,3 +1,8 @@
+// The life of an entry: the first rank's request creates it (entry_for), each rank's request marks
+// that rank as arrived (add_in_full), and when all ranks of the set have arrived or joined it
+// becomes ready, alone or with its group (ready_alone_or_in_group). take_ready() concludes it: it
+// becomes a response, or an error when the ranks disagree. Requests by number take a shorter way
+// (coordinator_counts.cpp) until something needs the whole request.
 #include "collectives/negotiation/coordinator.h"
 
 #include <algorithm>
@@ -7,6 +12,7 @@ namespace hora::collectives {
 
 namespace {
 
+// How much a request adds to a step.
 std::int64_t tensor_bytes(const Request& request) {
   return element_count(request.shape) * static_cast<std::int64_t>(dtype_bytes(request.dtype));
 }
@@ -23,6 +29,7 @@ Coordinator::Coordinator(int world_size)
     : world_size_(world_size), last_asked_(static_cast<std::size_t>(world_size)) {
   std::vector<std::int32_t> all;
   for (int rank = 0; rank < world_size; ++rank) all.push_back(rank);
+  // The world is set 0, and the only set that can never be removed.
   next_set_ = 0;
   add_set(std::move(all));
 }
@@ -56,6 +63,8 @@ Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& re
     if (request.action == Action::kAllgather) entry.rows.assign(set.ranks.size(), 0);
     if (request.action == Action::kAlltoall) entry.splits.resize(set.ranks.size());
   } else {
+    // Compared with the first rank's request only: equality is transitive. The first mismatch is
+    // enough, and the rank still counts, since all ranks have to get the error.
     if (entry.mismatch.empty()) {
       entry.mismatch = describe_mismatch(entry.first_rank, entry.first, rank, request);
     }
@@ -69,6 +78,7 @@ Coordinator::Entry& Coordinator::entry_for(Set& set, int rank, const Request& re
 
 void Coordinator::add(int rank, Request request, TimePoint now) {
   last_asked_[static_cast<std::size_t>(rank)].note(request, now);
+  // Ready as soon as one rank asks, since a rank that leaves cannot wait for the others.
   if (request.action == Action::kShutdown) {
     Response response;
     response.agreed = std::move(request);
@@ -77,10 +87,11 @@ void Coordinator::add(int rank, Request request, TimePoint now) {
     return;
   }
   const auto found = sets_.find(request.process_set);
-  // The set was removed while the request was under way; the removal ended it on its rank.
+  // The set was removed while the request was under way; its rank has ended it already.
   if (found == sets_.end()) return;
   Set& set = found->second;
   if (set.index_of[static_cast<std::size_t>(rank)] < 0) return;
+  // A count assumes that no rank has joined, so turn all counts into entries first.
   if (request.action == Action::kJoin) {
     spell_all_out(set);
     join(set, request.process_set, rank);
@@ -94,17 +105,20 @@ void Coordinator::add_in_full(Set& set, int rank, Request request, TimePoint now
   const std::string key = request.name;
   Entry& entry = entry_for(set, rank, request, now);
   const auto at = static_cast<std::size_t>(index);
+  // A second request of the same rank, by number and in full, must not count twice.
   if (entry.has_arrived[at]) return;
   entry.has_arrived[at] = 1;
   entry.last_rank = rank;
   if (!entry.rows.empty() && !request.shape.empty()) entry.rows[at] = request.shape[0];
   if (!entry.splits.empty()) entry.splits[at] = std::move(request.splits);
+  // joined_count stands for this rank already.
   if (!set.joined[at]) ++entry.arrived;
   arrive(set, key);
 }
 
 void Coordinator::arrive(Set& set, const std::string& key) {
   const Entry& entry = set.entries.at(key);
+  // Ranks that have joined count for every entry.
   if (entry.arrived + set.joined_count == static_cast<int>(set.ranks.size())) {
     ready_alone_or_in_group(set, key);
   }
@@ -112,9 +126,10 @@ void Coordinator::arrive(Set& set, const std::string& key) {
 
 void Coordinator::ready_alone_or_in_group(Set& set, const std::string& key) {
   Entry& entry = set.entries.at(key);
-  if (entry.order != 0) return;  // already ready: the last rank has joined since
+  if (entry.order != 0) return;  // ready already: another rank has joined since
   entry.order = ++next_order_;
-  // Now: they are back once all have joined, which may be before it is told.
+  // Record the joined ranks now: once all have joined they are back, perhaps before this is
+  // concluded.
   for (std::size_t i = 0; i < set.joined.size(); ++i) {
     if (set.joined[i] && !entry.has_arrived[i]) {
       entry.joined.push_back(static_cast<std::int32_t>(i));
@@ -124,6 +139,7 @@ void Coordinator::ready_alone_or_in_group(Set& set, const std::string& key) {
     set.broken_groups[entry.first.group] = entry.mismatch;
     set.broken_groups[entry.other_group] = entry.mismatch;
   }
+  // A torn entry does not wait for a group; end_broken_groups() ends the others of both groups.
   if (entry.torn || entry.first.group.empty()) {
     set.ready.push_back(key);
     return;
@@ -133,7 +149,7 @@ void Coordinator::ready_alone_or_in_group(Set& set, const std::string& key) {
   group.expected = entry.first.group_size;
   group.ready.push_back(key);
   if (static_cast<int>(group.ready.size()) < group.expected) return;
-  // All or none: one member's mismatch is everybody's.
+  // All or none: one member's mismatch fails the whole group.
   std::string mismatch;
   for (const std::string& name : group.ready) {
     const Entry& member = set.entries.at(name);
@@ -146,8 +162,8 @@ void Coordinator::ready_alone_or_in_group(Set& set, const std::string& key) {
   set.groups.erase(group_key);
 }
 
-// The members of a group that the ranks do not agree on fail together, also those that some ranks
-// will never ask for: they are not in any group there.
+// The members of a group on which the ranks disagree fail together, including those that some ranks
+// will never ask for, because there they belong to no group.
 void Coordinator::end_broken_groups(Set& set) {
   for (const auto& [group, text] : std::exchange(set.broken_groups, {})) {
     if (group.empty()) continue;
@@ -155,6 +171,7 @@ void Coordinator::end_broken_groups(Set& set) {
     for (const auto& [key, entry] : set.entries) {
       if (entry.first.group == group || entry.other_group == group) members.push_back(key);
     }
+    // The table is unordered, and errors should come in a stable order.
     std::sort(members.begin(), members.end());
     for (const std::string& key : members) {
       Entry& entry = set.entries.at(key);
@@ -173,15 +190,17 @@ void Coordinator::join(Set& set, std::int32_t id, int rank) {
   set.joined[index] = 1;
   set.last_joined = rank;
   ++set.joined_count;
+  // The table's order is arbitrary; sorted names become ready in the same order every time.
   std::vector<std::pair<std::uint64_t, std::string>> complete;
   for (auto& [key, entry] : set.entries) {
-    if (entry.has_arrived[index]) --entry.arrived;  // counted as joined from now on
+    if (entry.has_arrived[index]) --entry.arrived;  // joined_count stands for it from now on
     complete.emplace_back(0, key);
   }
   std::sort(complete.begin(), complete.end());
   for (const auto& [unused, key] : complete) arrive(set, key);
   if (set.joined_count < static_cast<int>(set.ranks.size())) return;
   Response response;
+  // All have joined: the join ends, and everyone takes part again.
   response.agreed.action = Action::kJoin;
   response.agreed.process_set = id;
   response.numbers = {rank};
@@ -192,7 +211,8 @@ void Coordinator::join(Set& set, std::int32_t id, int rank) {
 
 namespace {
 
-// What a rank that has joined brings is scaled as what the others bring.
+// True when scaling keeps the identity an identity: the runtime scales what a joined rank
+// contributes like everything else.
 bool scale_spares_identity(const Request& request) {
   switch (request.reduce_op) {
     case HORA_PRODUCT:
@@ -205,6 +225,7 @@ bool scale_spares_identity(const Request& request) {
   }
 }
 
+// Only operations for which a joined rank has a neutral contribution can run without it.
 std::string unsupported_with_joined(const Request& request) {
   switch (request.action) {
     case Action::kAllreduce:
@@ -221,6 +242,7 @@ std::string unsupported_with_joined(const Request& request) {
 
 }  // namespace
 
+// Turns a ready entry into the response that all ranks of the set execute, or fail with.
 Response Coordinator::conclude(std::int32_t id, Entry entry) {
   Response response;
   response.agreed = std::move(entry.first);
@@ -229,6 +251,7 @@ Response Coordinator::conclude(std::int32_t id, Entry entry) {
   if (entry.mismatch.empty() && !response.joined.empty()) {
     entry.mismatch = unsupported_with_joined(response.agreed);
   }
+  // All ranks get the error, also those that agree with the first one.
   if (!entry.mismatch.empty()) {
     response.status = HORA_MISMATCH;
     response.error = std::move(entry.mismatch);
@@ -238,6 +261,7 @@ Response Coordinator::conclude(std::int32_t id, Entry entry) {
   for (const auto& splits : entry.splits) {
     response.all_splits.insert(response.all_splits.end(), splits.begin(), splits.end());
   }
+  // The first rank's splits would be wrong for others; all_splits has everyone's.
   response.agreed.splits.clear();
   if (response.agreed.action == Action::kAddProcessSet ||
       response.agreed.action == Action::kRemoveProcessSet) {
@@ -246,11 +270,13 @@ Response Coordinator::conclude(std::int32_t id, Entry entry) {
   return response;
 }
 
+// True when a set of the same ranks in the same order exists.
 bool Coordinator::set_in_use(const std::vector<std::int32_t>& ranks) const {
   return std::any_of(sets_.begin(), sets_.end(),
                      [&](const auto& each) { return each.second.ranks == ranks; });
 }
 
+// Changes the table at the moment when the response gets its place in the order.
 void Coordinator::conclude_world_action(Response& response) {
   if (response.agreed.action == Action::kRemoveProcessSet) {
     sets_.erase(static_cast<std::int32_t>(response.agreed.shape.at(0)));
@@ -273,9 +299,11 @@ std::optional<Coordinator::TimePoint> Coordinator::wait_for_more(TimePoint now,
   std::int64_t bytes = 0;
   std::size_t ready = 0;
   for (const auto& [id, set] : sets_) {
+    // More requests than ready ones: some ranks have asked for something that others have not.
     on_their_way = on_their_way || set.entries.size() > set.ready.size() ||
                    set.counts.size() > set.ready_counts.size();
     ready += set.ready.size() + set.ready_counts.size();
+    // An error gains nothing by waiting, nor does anything but a reduction.
     if (!set.broken_groups.empty()) return std::nullopt;
     for (const std::string& key : set.ready) {
       const Entry& entry = set.entries.at(key);
@@ -291,19 +319,22 @@ std::optional<Coordinator::TimePoint> Coordinator::wait_for_more(TimePoint now,
   if (ready == 0 || !on_their_way || !immediate_.empty() || bytes >= enough_bytes) {
     return std::nullopt;
   }
+  // The wait counts from the first response that could have run, not from the last.
   if (!waiting_since_) waiting_since_ = now;
   const TimePoint end = *waiting_since_ + at_most;
   return now < end ? std::optional(end) : std::nullopt;
 }
 
+// Empties the lists of what is ready, set by set; the order among sets follows from `order`.
 std::vector<Coordinator::Ready> Coordinator::take_ready() {
   waiting_since_.reset();
   std::vector<Ready> ready;
   std::vector<std::int32_t> ids;
+  // A copy of the ids: concluding may add or remove sets.
   for (const auto& [id, set] : sets_) ids.push_back(id);
   for (std::int32_t id : ids) {
     const auto found = sets_.find(id);
-    if (found == sets_.end()) continue;  // a removal among the world's responses
+    if (found == sets_.end()) continue;  // one of the world's responses removed it
     Set& set = found->second;
     end_broken_groups(set);
     for (const std::uint64_t number : set.ready_counts) {
@@ -323,9 +354,11 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
     const int right = b.response().agreed.priority;
     return left != right ? left > right : a.order < b.order;
   };
+  // Usually they are in order, and the check is cheaper than a sort.
   if (!std::is_sorted(ready.begin(), ready.end(), before)) {
     std::stable_sort(ready.begin(), ready.end(), before);
   }
+  // Last: a join or a shutdown follows whatever was ready before it.
   for (Response& response : std::exchange(immediate_, {})) {
     ready.push_back({0, nullptr, std::make_unique<Response>(std::move(response)), 0});
   }
@@ -334,6 +367,7 @@ std::vector<Coordinator::Ready> Coordinator::take_ready() {
 
 const Coordinator::Asked* Coordinator::last_asked(int rank) const {
   const Asked& own = last_asked_[static_cast<std::size_t>(rank)];
+  // What all ranks ran by the fast path counts as this rank's request, if it is more recent.
   const Asked& last = own.name.empty() || own.when < last_of_all_.when ? last_of_all_ : own;
   return last.name.empty() ? nullptr : &last;
 }
@@ -348,6 +382,7 @@ bool Coordinator::anything_waiting() const {
   });
 }
 
+// For the stall inspector: every unfinished entry and count, with the ranks that are missing.
 std::vector<Coordinator::Waiting> Coordinator::waiting() const {
   std::vector<Waiting> result;
   for (const auto& [id, set] : sets_) {

@@ -1,7 +1,7 @@
-// The table of who has asked for what. One rank of the world keeps it for all; the responses that
-// it gives are executed by every rank of the set in the order given.
+// The table of which ranks have asked for what. One rank of the world keeps it for all; every rank
+// of a set executes the responses in the order in which this table gives them.
 //
-// Pure: messages in, responses out. Time comes in as an argument.
+// Pure: messages in, responses out. Time comes in as an argument. One thread at a time.
 #pragma once
 
 #include <chrono>
@@ -26,38 +26,40 @@ class Coordinator {
 
   // Static process sets get ids 1, 2, ... in the order of the calls.
   std::int32_t add_set(std::vector<std::int32_t> ranks);
-  // Null when there is no such set.
+  // The global ranks of a set; null when there is no such set.
   const std::vector<std::int32_t>* set_ranks(std::int32_t id) const;
 
-  // Records what `rank` (global) asks for.
+  // Records a request of `rank` (global).
   void add(int rank, Request request, TimePoint now);
-  // The same, by the number under which `known` was agreed on before. While all ranks ask by it
-  // they are only counted: they cannot disagree. False when the rank had no part in `known`.
-  // `known` stays where it is until spell_out().
+  // Records a request by the number under which `known` was agreed on before. While all ranks ask
+  // by number, the table only counts them: they cannot disagree. False when the rank had no part in
+  // `known`. `known` must stay valid until spell_out().
   bool add_known(int rank, std::uint64_t number, const Response& known, TimePoint now);
-  // The number is to mean nothing from now on, or somebody asks for the same name in full, which is
-  // to be added next: whoever has asked by the number has asked in full.
+  // Makes the number meaningless, or prepares for a request of the same name in full, which the
+  // caller adds next: whoever has asked by the number counts as having asked in full.
   void spell_out(std::int32_t set, std::uint64_t number);
 
-  // What has become ready, and under which number it was asked for; 0: not by all under one.
+  // What has become ready, and the number by which all ranks asked for it; 0: not all by one
+  // number.
   struct Ready {
     std::uint64_t number = 0;
-    const Response* known = nullptr;  // of the number
-    std::unique_ptr<Response> made;   // without one
+    const Response* known = nullptr;  // the number's response
+    std::unique_ptr<Response> made;   // without a number
     std::uint64_t order = 0;
 
     const Response& response() const { return known != nullptr ? *known : *made; }
   };
-  // Since the last call, larger priorities first, otherwise in the order in which it became ready.
+  // What has become ready since the last call: larger priorities first, otherwise in the order of
+  // readiness.
   std::vector<Ready> take_ready();
 
-  // Until when what is ready may wait for what is still on its way, to run together; nothing: it is
-  // to be taken now. Only reductions wait, of less than `enough_bytes` together, and no longer than
-  // `at_most`; alone on the table they do not.
+  // Until when ready responses may wait for others, to run in one step; nothing: take them now.
+  // Only reductions of less than `enough_bytes` together wait, no longer than `at_most`, and only
+  // while the table holds something else.
   std::optional<TimePoint> wait_for_more(TimePoint now, std::chrono::microseconds at_most,
                                          std::int64_t enough_bytes);
 
-  // An entry that some ranks have asked for and others not, since `since`.
+  // A request that some ranks have made and others not, since `since`.
   struct Waiting {
     Action action;
     std::int32_t process_set;
@@ -68,7 +70,7 @@ class Coordinator {
   std::vector<Waiting> waiting() const;  // oldest first
   bool anything_waiting() const;
 
-  // What a rank asked for most recently; null when it never did.
+  // A rank's most recent request; null when it has made none.
   struct Asked {
     Action action = Action::kBarrier;
     std::string name;
@@ -77,12 +79,12 @@ class Coordinator {
     void note(const Request& request, TimePoint now);
   };
   const Asked* last_asked(int rank) const;
-  // All ranks have asked for it, and have run it without this table.
+  // Records that all ranks have asked for it and have run it without this table (the fast path).
   void asked_by_all(const Request& request, TimePoint when);
 
  private:
   struct Entry {
-    Request first;  // of the rank that came first
+    Request first;  // the first rank's request
     int first_rank = -1;
     TimePoint since;
     std::uint64_t order = 0;
@@ -90,41 +92,41 @@ class Coordinator {
     std::vector<char> has_arrived;                  // by set index
     std::vector<std::int64_t> rows;                 // allgather: dim 0 by set index
     std::vector<std::vector<std::int64_t>> splits;  // alltoall, by set index
-    int last_rank = -1;                             // global rank that came last
-    std::vector<std::int32_t> joined;               // instead of asking, when it became ready
-    std::string mismatch;                           // the first one found
-    bool torn = false;                              // the ranks put it in different groups
-    std::string other_group;                        // the other one, if it was not "alone"
+    int last_rank = -1;                             // the global rank that asked last
+    std::vector<std::int32_t> joined;  // the ranks that had joined instead when it became ready
+    std::string mismatch;              // the first mismatch found; empty: none
+    bool torn = false;                 // the ranks disagree on its group
+    std::string other_group;           // the other group, unless it was "alone"
   };
-  // Who has asked for what by its number.
+  // Which ranks have asked for something by its number.
   struct Count {
     std::uint64_t number = 0;
     const Response* known = nullptr;
     TimePoint since;
     std::uint64_t order = 0;  // 0: not ready
     int arrived = 0;
-    std::uint64_t first_64 = 0;         // whether the ranks of set index 0 to 63 have
-    std::vector<std::uint64_t> beyond;  // and those from 64 on
+    std::uint64_t first_64 = 0;         // a bit for each rank of set index 0 to 63
+    std::vector<std::uint64_t> beyond;  // and for those from 64 on
 
     bool arrive(std::size_t index);
     bool has(std::size_t index) const;
   };
   struct Group {
     int expected = 0;                // members
-    std::vector<std::string> ready;  // names of members that every rank has asked for
+    std::vector<std::string> ready;  // members that every rank has asked for
   };
   struct Set {
     std::vector<std::int32_t> ranks;
     std::vector<int> index_of;  // global rank -> set index, -1
     std::unordered_map<std::string, Entry> entries;
     ProbeTable<Count> counts;  // by number; none of a name in entries, none while a rank has joined
-    std::vector<std::uint64_t> ready_counts;  // their numbers, in the order of readiness
+    std::vector<std::uint64_t> ready_counts;  // numbers, in the order of readiness
     std::unordered_map<std::string, Group> groups;
     std::vector<char> joined;  // by set index
     int joined_count = 0;
     int last_joined = -1;
     std::vector<std::string> ready;  // keys of entries, in the order in which they became ready
-    // Groups of which one member is complete but not all ranks agree on the group, and why.
+    // Groups with a complete member on whose group the ranks disagree, and the mismatch.
     std::map<std::string, std::string> broken_groups;
   };
 
@@ -153,13 +155,14 @@ class Coordinator {
   std::map<std::int32_t, Set> sets_;
   std::int32_t next_set_ = 1;
   std::uint64_t next_order_ = 0;
-  std::optional<TimePoint> waiting_since_;  // wait_for_more() first said so
+  std::optional<TimePoint> waiting_since_;  // when wait_for_more() first asked to wait
   std::vector<Response> immediate_;         // responses that need no counting
-  std::vector<Asked> last_asked_;           // by rank; no name: nothing yet
+  std::vector<Asked> last_asked_;           // by rank; an empty name: nothing yet
   Asked last_of_all_;
 };
 
-// Why `theirs` cannot be combined with `mine`; empty when it can. Names both ranks and both values.
+// Why `theirs` cannot be combined with `mine`; empty when it can. The text names both ranks and
+// values.
 std::string describe_mismatch(int my_rank, const Request& mine, int their_rank,
                               const Request& theirs);
 

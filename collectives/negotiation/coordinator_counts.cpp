@@ -1,4 +1,6 @@
-// What comes again is only counted: the ranks that ask for it by its number cannot disagree.
+// Counts repeated requests instead of keeping entries: ranks that ask by number cannot disagree, so
+// nothing has to be compared. A count turns back into an entry (spell_out) when a rank joins, when
+// the number is evicted, or when a rank asks for the same name in full.
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +11,7 @@ namespace hora::collectives {
 
 bool Coordinator::Count::arrive(std::size_t index) {
   if (has(index)) return false;
+  // One word covers most sets without an allocation.
   std::uint64_t* word = &first_64;
   if (index >= 64) {
     if (beyond.size() < index / 64) beyond.resize(index / 64);
@@ -27,11 +30,12 @@ bool Coordinator::Count::has(std::size_t index) const {
 
 bool Coordinator::add_known(int rank, std::uint64_t number, const Response& known, TimePoint now) {
   const auto found = sets_.find(known.agreed.process_set);
-  if (found == sets_.end()) return true;  // removed, which ended it on its rank
+  if (found == sets_.end()) return true;  // removed: the rank has ended it already
   Set& set = found->second;
   const int index = set.index_of[static_cast<std::size_t>(rank)];
   if (index < 0) return false;
-  // Groups become ready together, and a rank that has joined is not asked.
+  // Counting does not cover groups, which become ready together, nor ranks that have joined; and
+  // one name must not be counted and have an entry at the same time.
   if (set.joined_count > 0 || !known.agreed.group.empty() ||
       (!set.entries.empty() && set.entries.count(known.agreed.name) != 0)) {
     auto request = request_of(known, index);
@@ -56,6 +60,7 @@ bool Coordinator::add_known(int rank, std::uint64_t number, const Response& know
   return true;
 }
 
+// Adds every counted rank's request in full, as if it had come that way at count.since.
 void Coordinator::spell_out(Set& set, const Count& count) {
   for (std::size_t index = 0; index < set.ranks.size(); ++index) {
     if (!count.has(index)) continue;
@@ -70,11 +75,12 @@ void Coordinator::spell_out(std::int32_t id, std::uint64_t number) {
   Set& set = found->second;
   if (find_count(set.counts, number) == nullptr) return;
   const Count count = set.counts.take(number, is_number(number));
+  // It may be ready already: then the entry becomes ready at once.
   std::erase(set.ready_counts, number);
   spell_out(set, count);
 }
 
-// What is ready comes first, as if they had never had numbers.
+// Ready counts come first, in their order, as if they had never had numbers.
 void Coordinator::spell_all_out(Set& set) {
   set.ready_counts.clear();
   std::vector<Count> counts = set.counts.take_all();

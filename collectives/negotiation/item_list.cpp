@@ -1,3 +1,6 @@
+// A message is a sequence of entries, each with a byte for its form. Numbers of one process set
+// that follow each other are collected into a run; end_run() writes it in the shorter of two forms.
+// The order of the items is preserved: a run that does not ascend cannot become a bitmap.
 #include "collectives/negotiation/item_list.h"
 
 #include <algorithm>
@@ -13,7 +16,8 @@ enum Form : std::uint8_t {
   kBits = 2,  // set, first number, a text whose bit i says whether first + i is meant
 };
 
-// What a message of a sane size can mean.
+// The longest run that a well-formed message has. A bitmap expands eightfold or more in memory, so
+// the reader bounds it.
 constexpr std::uint64_t kLongestRun = 1u << 24;
 
 bool ascends(const std::vector<std::uint64_t>& ids) {
@@ -29,6 +33,7 @@ WireWriter& ItemWriter::in_full() {
 }
 
 void ItemWriter::by_number(Reference reference) {
+  // Numbers are unique within a set only.
   if (!run_.empty() && run_set_ != reference.process_set) end_run();
   run_set_ = reference.process_set;
   run_.push_back(reference.id);
@@ -39,9 +44,11 @@ std::string ItemWriter::take() {
   return out_.take();
 }
 
+// Writes the collected numbers, before an item in full or at the end of the message.
 void ItemWriter::end_run() {
   if (run_.empty()) return;
   const std::uint64_t span = run_.back() - run_.front();
+  // A bitmap takes span / 8 bytes, a list at least one byte per number.
   const bool bits = ascends(run_) && span / 8 < run_.size();
   out_.u8(bits ? kBits : kList);
   out_.varint(static_cast<std::uint64_t>(run_set_));
@@ -51,6 +58,7 @@ void ItemWriter::end_run() {
       const std::uint64_t bit = id - run_.front();
       text[static_cast<std::size_t>(bit / 8)] |= static_cast<char>(1u << (bit % 8));
     }
+    // Bit i stands for the number run_.front() + i.
     out_.varint(run_.front());
     out_.text(text);
   } else {
@@ -69,6 +77,7 @@ bool ItemReader::read_list() {
   const std::uint64_t count = in_.varint();
   std::uint64_t id = 0;
   for (std::uint64_t i = 0; i < count && in_.ok(); ++i) {
+    // Differences may be negative; unsigned arithmetic wraps without harm.
     id += static_cast<std::uint64_t>(in_.integer());
     run_.push_back(id);
   }
@@ -87,6 +96,7 @@ bool ItemReader::read_bits() {
 }
 
 ItemReader::Next ItemReader::next() {
+  // The run is used up: read the next entry of the message.
   if (place_ == run_.size()) {
     run_.clear();
     place_ = 0;
@@ -101,6 +111,7 @@ ItemReader::Next ItemReader::next() {
       case kBits:
         if (!read_bits()) return Next::kMalformed;
         break;
+      // Another version's entry has an unknown length, so nothing after it can be read.
       default:
         return Next::kMalformed;
     }

@@ -1,5 +1,5 @@
-// A message that lists requests or responses, some in full and some by the number that the response
-// cache gave them. Numbers that follow each other cost a bit or a byte each.  [pure]
+// A message that lists requests or responses, some in full and some by their number in the response
+// cache. Consecutive numbers cost a bit or a byte each.  [pure]
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Reference {
 
 class ItemWriter {
  public:
-  // To be followed by one item in full, written to what this answers.
+  // Starts an item in full: the caller writes it to the returned writer.
   WireWriter& in_full();
   void by_number(Reference reference);
   bool empty() const { return run_.empty() && out_.size() == 0; }
@@ -40,7 +40,7 @@ class ItemReader {
 
   explicit ItemReader(std::string_view bytes) : in_(bytes) {}
 
-  // After kInFull the item is to be read from in(); after kByNumber it is reference().
+  // After kInFull the caller reads the item from in(); after kByNumber it is reference().
   Next next();
   WireReader& in() { return in_; }
   const Reference& reference() const { return reference_; }
@@ -51,7 +51,7 @@ class ItemReader {
 
   WireReader in_;
   std::vector<std::uint64_t> run_;
-  std::size_t place_ = 0;  // in run_
+  std::size_t place_ = 0;  // the next element of run_
   Reference reference_;
 };
 

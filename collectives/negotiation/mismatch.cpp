@@ -1,3 +1,5 @@
+// What ranks have to agree on, checked from the general to the particular, so that the error names
+// the root of a difference rather than a consequence of it.
 #include <cstdio>
 
 #include "collectives/negotiation/coordinator.h"
@@ -6,6 +8,7 @@ namespace hora::collectives {
 
 namespace {
 
+// The shortest text that reads back as the same value: "0.1", not "0.10000000000000001".
 std::string factor_text(double value) {
   char text[40];
   std::snprintf(text, sizeof text, "%.17g", value);
@@ -35,6 +38,7 @@ std::string group_text(const Request& request) {
          request.group + "'";
 }
 
+// Both ranks, for the sentence that names them.
 struct Sides {
   int my_rank;
   int their_rank;
@@ -48,17 +52,21 @@ struct Sides {
   }
 };
 
+// An allgather and an alltoall may differ in the first dimension; a barrier has no shape.
 bool needs_equal_shape(Action action) {
   return action == Action::kAllreduce || action == Action::kBroadcast ||
          action == Action::kReducescatter;
 }
 
+// Which dimensions must agree depends on the operation.
 std::string shape_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
   if (needs_equal_shape(mine.action)) {
     if (mine.shape == theirs.shape) return {};
     return sides.differ("the shape", format_shape(mine.shape), format_shape(theirs.shape));
   }
+  // Only the first dimension may differ in these two.
   if (mine.action != Action::kAllgather && mine.action != Action::kAlltoall) return {};
+  // Different numbers of dimensions first: otherwise the loop below would read past the end.
   if (mine.shape.size() != theirs.shape.size()) {
     return sides.differ("the number of dimensions", std::to_string(mine.shape.size()),
                         std::to_string(theirs.shape.size()));
@@ -72,6 +80,7 @@ std::string shape_mismatch(const Sides& sides, const Request& mine, const Reques
   return {};
 }
 
+// Only reductions use these fields; elsewhere a difference has no effect.
 std::string reduction_mismatch(const Sides& sides, const Request& mine, const Request& theirs) {
   if (mine.action != Action::kAllreduce && mine.action != Action::kReducescatter) return {};
   if (mine.prescale != theirs.prescale || mine.postscale != theirs.postscale) {
@@ -89,11 +98,13 @@ std::string reduction_mismatch(const Sides& sides, const Request& mine, const Re
 std::string describe_mismatch(int my_rank, const Request& mine, int their_rank,
                               const Request& theirs) {
   const Sides sides{my_rank, their_rank, mine};
+  // With different operations no other field is comparable.
   if (mine.action != theirs.action) {
     return "'" + mine.name + "': the operation differs: rank " + std::to_string(my_rank) + " has " +
            std::string(action_name(mine.action)) + ", rank " + std::to_string(their_rank) +
            " has " + std::string(action_name(theirs.action));
   }
+  // For these two the shape holds ranks or an id, so the text must not speak of a shape.
   if (mine.action == Action::kAddProcessSet || mine.action == Action::kRemoveProcessSet) {
     if (mine.shape == theirs.shape) return {};
     return sides.differ(mine.action == Action::kAddProcessSet ? "the list of ranks" : "the id",
@@ -108,12 +119,15 @@ std::string describe_mismatch(int my_rank, const Request& mine, int their_rank,
   if (mine.root != theirs.root) {
     return sides.differ("the root rank", std::to_string(mine.root), std::to_string(theirs.root));
   }
+  // Each rank of an alltoall may have splits or not: the runtime fills in equal ones.
   if (mine.splits.empty() != theirs.splits.empty() && mine.action != Action::kAlltoall) {
     return sides.differ("the use of splits", splits_text(mine), splits_text(theirs));
   }
+  // The ordinals may differ, since each rank numbers its own devices.
   if ((mine.device == HORA_CPU_DEVICE) != (theirs.device == HORA_CPU_DEVICE)) {
     return sides.differ("the device", device_text(mine), device_text(theirs));
   }
+  // Last: a group only decides when tensors run, not what they compute.
   if (mine.group != theirs.group || mine.group_size != theirs.group_size) {
     return sides.differ("the group", group_text(mine), group_text(theirs));
   }

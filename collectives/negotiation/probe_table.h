@@ -1,5 +1,5 @@
-// A table of things that are found by a hash which somebody has computed before: nothing is
-// allocated for an insertion, and neighbours in the hash are neighbours in memory.  [pure]
+// A table of things that the caller looks up by a hash that it has computed before: an insertion
+// allocates nothing, and neighbours in the hash are neighbours in memory.  [pure]
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace hora::collectives {
 
-// Of a name within a process set.
+// The hash of a name within a process set.
 inline std::uint64_t name_hash(std::int32_t process_set, std::string_view name) {
   return std::hash<std::string_view>{}(name) ^
          (static_cast<std::uint64_t>(process_set) * 0x9E3779B97F4A7C15u);
 }
 
-// Open addressing with linear probing, at most half full; whoever is further from the place of its
-// hash goes first, so that a removal moves few. Things that are looked up with the same hash are
-// told apart by `matches`, a function of a thing. No thing is inserted twice.
+// Open addressing with linear probing (Robin Hood), at most half full: a thing that is further from
+// the place of its hash goes first, so a removal moves few. `matches`, a function of a thing, tells
+// things with the same hash apart. No thing may be inserted twice. Not thread-safe.
 template <typename Thing>
 class ProbeTable {
  public:
@@ -36,21 +36,21 @@ class ProbeTable {
     return at == kNowhere ? nullptr : &slots_[at].thing;
   }
 
-  // The reference is good until the next insertion or removal.
+  // The reference is valid until the next insertion or removal.
   Thing& insert(std::uint64_t hash, Thing thing) {
     if (2 * (count_ + 1) > slots_.size()) grow();
     ++count_;
     return put(hash, std::move(thing));
   }
 
-  // Removes and answers it; Thing{} where there is none.
+  // Removes a thing and returns it; Thing{} where there is none.
   template <typename Matches>
   Thing take(std::uint64_t hash, const Matches& matches) {
     std::size_t at = place_of(hash, matches);
     if (at == kNowhere) return Thing{};
     Thing taken = std::move(slots_[at].thing);
     --count_;
-    // Whoever had to go past this place moves up.
+    // Things that had to pass this place move up, so no tombstones are necessary.
     for (std::size_t next = after(at); slots_[next].used && distance(next) > 0;
          next = after(next)) {
       slots_[at] = std::move(slots_[next]);
@@ -67,7 +67,7 @@ class ProbeTable {
     }
   }
 
-  // All of them; the table is empty afterwards.
+  // Returns all things and leaves the table empty.
   std::vector<Thing> take_all() {
     std::vector<Thing> things;
     things.reserve(count_);

@@ -22,15 +22,15 @@ enum class Action : std::int32_t {
   kAddProcessSet = 100,     // shape = the global ranks
   kRemoveProcessSet = 101,  // shape = {id}
   kShutdown = 102,          // ready as soon as one rank asks
-  kTune = 103,              // nobody asks; numbers = the parameters from here on
+  kTune = 103,              // from rank 0, unasked; numbers = the parameters from here on
 };
 
 std::string_view action_name(Action action);
 std::string title_of(Action action, std::string_view name);  // "allreduce 'loss'"
-// A collective with tensors, beside what waits for all, changes sets or ends.
+// True for collectives with tensors; false for what waits for all ranks, changes sets or ends.
 bool moves_tensors(Action action);
 
-// One rank's wish. Fields that an action does not use keep their defaults.
+// What one rank asks for. Fields that an action does not use keep their defaults.
 struct Request {
   Action action = Action::kBarrier;
   std::int32_t process_set = 0;
@@ -50,18 +50,18 @@ struct Request {
   friend bool operator==(const Request&, const Request&) = default;
 };
 
-// What all ranks of a set do next, in this order on each of them.
+// What all ranks of a set do next, in the same order on each of them.
 struct Response {
   hora_status status = HORA_OK;  // HORA_OK: run it. Otherwise the operation ends with this
   std::string error;             // why, naming both sides; empty when HORA_OK
 
-  // What was agreed. name, action and process_set find the rank's own request.
+  // What the ranks agreed on. name, action and process_set identify the rank's own request.
   Request agreed;
   // allgather: rows of each rank of the set. alltoall: rows from each rank to the receiver of this
-  // response. join: the global rank that came last. add process set: the new id. shutdown: who
-  // asked, -1 for several.
+  // response. join: the global rank that joined last. add process set: the new id. shutdown: the
+  // rank that asked, -1 for several.
   std::vector<std::int64_t> numbers;
-  // Set indices of the ranks that have joined: they contribute the identity.
+  // Set indices of the ranks that have joined: they contribute the reduction's identity.
   std::vector<std::int32_t> joined;
   // alltoall, on the coordinator only: the splits of all ranks, row-major [sender][receiver].
   std::vector<std::int64_t> all_splits;

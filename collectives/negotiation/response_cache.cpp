@@ -1,3 +1,6 @@
+// An LRU cache over a list, with two indices into it. Every rank must evict the same entry at the
+// same time, so eviction depends only on the sequence of responses. Evicted entries move to
+// forgotten_, since pointers to their responses may still be in use until let_go().
 #include "collectives/negotiation/response_cache.h"
 
 #include <algorithm>
@@ -6,6 +9,7 @@ namespace hora::collectives {
 
 namespace {
 
+// Errors are not repeated, and a response with joined ranks holds only until those ranks are back.
 bool is_cacheable(const Response& response) {
   return response.status == HORA_OK && response.joined.empty() &&
          moves_tensors(response.agreed.action);
@@ -24,6 +28,7 @@ const ResponseCache::Place* ResponseCache::by_id(CacheId id) const {
 
 CacheId ResponseCache::find(const Request& request, CacheId likely) const {
   const Place* place = likely == 0 ? nullptr : by_id(likely);
+  // The number saves the hash of the name; the comparison below still checks everything.
   const Entry* entry = place == nullptr ? by_name(request.name) : &**place;
   return entry != nullptr && entry->takes_part && entry->mine == request ? entry->id : 0;
 }
@@ -47,19 +52,23 @@ const Response* ResponseCache::response_of(CacheId id) const {
 void ResponseCache::learn_again(CacheId id, const Request* mine) {
   const Place* place = by_id(id);
   if (place == nullptr) return;
+  // A use moves the entry to the front, the end that is evicted last.
   entries_.splice(entries_.begin(), entries_, *place);
+  // The rank's own request may differ from the last one in what ranks need not agree on.
   if (mine != nullptr) entries_.front().mine = *mine;
 }
 
 void ResponseCache::learn(const Response& response, const Request* mine,
                           const Forgetting& forgetting) {
   if (capacity_ == 0 || !is_cacheable(response)) return;
+  // A new agreement on a name replaces the old one, under a new number.
   if (const auto before = names_.find(response.agreed.name); before != names_.end()) {
     forget(before->second, forgetting);
   }
   entries_.push_front({next_id_++, response, mine == nullptr ? Request{} : *mine, mine != nullptr});
   names_[response.agreed.name] = entries_.begin();
   ids_.insert(entries_.front().id, entries_.begin());
+  // Only after the insertion, so that the pushed entry is never the victim of its own arrival.
   if (entries_.size() > capacity_) forget(std::prev(entries_.end()), forgetting);
 }
 
@@ -79,6 +88,7 @@ std::optional<Request> request_of(const Response& response, int index) {
     request.shape[0] = response.numbers[at];
   }
   if (request.action == Action::kAlltoall) {
+    // The matrix of splits is square: recover its side.
     std::size_t size = 1;
     while (size * size < response.all_splits.size()) ++size;
     if (at >= size || request.shape.empty()) return std::nullopt;

@@ -1,9 +1,9 @@
-// What a process set has agreed on before, so that it can be told again by a number.  [pure]
+// What a process set has agreed on before, so that a number can stand for it.  [pure]
 //
-// Every rank of the set keeps one, and rank 0 of the world too. All learn the same responses in the
-// same order, so the numbers are the same everywhere; they are never used twice. Rank 0 may be
-// ahead: a number that another rank still knows can be forgotten there, and then is asked for in
-// full.
+// Every rank of the set keeps one cache, and rank 0 of the world too. All learn the same responses
+// in the same order, so the numbers are the same everywhere; no number is used twice. Rank 0 may be
+// ahead: it may have evicted a number that another rank still knows, and then asks for the request
+// in full. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,29 @@
 
 namespace hora::collectives {
 
-using CacheId = std::uint64_t;  // 0: none
+using CacheId = std::uint64_t;  // 0 stands for none
 
 class ResponseCache {
  public:
-  // 0: nothing is ever kept.
+  // How many responses it keeps; 0 disables it.
   explicit ResponseCache(std::size_t capacity = 0) : capacity_(capacity) {}
 
-  // A rank: the number of what it asked for when the same was agreed last; 0 when it must ask in
-  // full. `likely`: what this answered for the name before, or 0.
+  // For a rank: the number of this request if the same was agreed on last; 0 when the rank has to
+  // ask in full. `likely` is what this returned for the name before, or 0.
   CacheId find(const Request& request, CacheId likely = 0) const;
-  // Rank 0: the number of this very response; 0 when it must be told in full.
+  // For rank 0: the number of exactly this response; 0 when it has to be sent in full.
   CacheId find(const Response& response) const;
-  // The number under which something of this name was agreed on last; 0 when that is forgotten.
+  // The number of the last agreement on this name; 0 when it is evicted.
   CacheId number_of(const std::string& name) const;
-  // The response that is told by its number, as it was for this rank. It stays where it is until
-  // let_go(), whatever is learnt meanwhile. Null when it is forgotten, or 0.
+  // The response with that number, as it was for this rank. It stays valid until let_go(), whatever
+  // the cache learns meanwhile. Null when it is evicted, or for 0.
   const Response* response_of(CacheId id) const;
-  // Frees what was forgotten.
+  // Frees the evicted responses.
   void let_go() { forgotten_.clear(); }
 
-  // In the order of the responses: one that was told by its number, and one that was told in full.
-  // `mine`: what this rank had asked for; null where it does not take part, or has asked for it by
-  // this number. `forgetting` is told of numbers that mean nothing from now on.
+  // Call one of these for every response, in order: learn_again() for one that came as a number,
+  // learn() for one in full. `mine` is this rank's request; null where it does not take part or has
+  // asked by this number. `forgetting` receives numbers that become invalid.
   void learn_again(CacheId id, const Request* mine);
   using Forgetting = std::function<void(CacheId)>;
   void learn(const Response& response, const Request* mine, const Forgetting& forgetting = nullptr);
@@ -62,13 +62,13 @@ class ResponseCache {
 
   std::size_t capacity_;
   CacheId next_id_ = 1;
-  std::list<Entry> entries_;  // the one used last first
+  std::list<Entry> entries_;  // most recently used first
   std::list<Entry> forgotten_;
   std::unordered_map<std::string, Place> names_;
-  ProbeTable<Place> ids_;  // numbers that follow each other lie beside each other
+  ProbeTable<Place> ids_;  // consecutive numbers are neighbours in memory
 };
 
-// What the rank of that index had asked for when this was agreed on. Nothing when it is no member.
+// The request that the rank of that index made for this response; nothing when it is no member.
 std::optional<Request> request_of(const Response& response, int index);
 
 }  // namespace hora::collectives

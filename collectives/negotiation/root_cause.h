@@ -1,10 +1,10 @@
-// Whose fault it is that the world has ended, from what rank 0 has seen and heard.  [pure]
+// Which rank caused the end of the world, from what rank 0 has seen and heard.  [pure]
 //
 // When one rank dies, its neighbours' data planes fail too, and their complaints may arrive before
 // the end of the dead rank's connection does. A connection that ends is first-hand evidence; a
-// complaint is hearsay, and a rank that complains is alive. Of complaints those weigh more whose
-// rank knows that it began: what others complain of follows from it. Least weighs that of a rank
-// which was told to break off.
+// complaint is hearsay, and a rank that complains is alive. Among complaints, those of ranks that
+// know themselves to be the origin weigh most, because the others' complaints follow from theirs.
+// Those of ranks that were told to break off weigh least.
 #pragma once
 
 #include <algorithm>
@@ -15,28 +15,28 @@
 
 namespace hora::collectives {
 
-// Where it began, as far as the rank that complains can tell.
+// Where the failure began, as far as the rank that complains can tell.
 enum class Origin { kUnknown, kHere, kElsewhere };
 
 class RootCause {
  public:
-  // The rank's connection has ended. That of a rank that has complained before is no news: it has
-  // given up, and waits to be told why.
+  // The rank's connection has ended. If that rank has complained before, this is no news: it has
+  // given up and waits for the reason.
   void lost(int rank, std::string how) {
     if (!complaint_of(rank)) lost_.emplace_back(rank, std::move(how));
   }
-  // The rank says that it cannot go on.
+  // The rank reports that it cannot continue.
   void complained(int rank, std::string why, Origin origin = Origin::kUnknown) {
     if (!complaint_of(rank)) complaints_.push_back({rank, std::move(why), origin});
   }
 
   struct Cause {
     int rank;
-    bool lost;  // otherwise it complained
+    bool lost;  // true: its connection ended; false: it complained
     std::string text;
   };
-  // The rank that was lost first, however many have complained; else the first that complained of
-  // itself; else the first that complained, and was not told to break off.
+  // The rank that was lost first, however many have complained; otherwise the first that complained
+  // of itself; otherwise the first that complained without being told to break off.
   std::optional<Cause> cause() const {
     if (!lost_.empty()) return Cause{lost_.front().first, true, lost_.front().second};
     for (const Origin origin : {Origin::kHere, Origin::kUnknown, Origin::kElsewhere}) {
@@ -46,7 +46,7 @@ class RootCause {
     }
     return std::nullopt;
   }
-  // Whether nothing that may still arrive would change cause().
+  // True when nothing that may still arrive can change cause().
   bool certain() const { return !lost_.empty(); }
 
  private:

@@ -1,6 +1,6 @@
-// Bytes of the control messages: little-endian integers, variable-length where small is usual.
-// The reader never reads past the end: after a malformed field ok() is false and every further
-// read answers zero or empty.  [pure]
+// The bytes of the control messages: little-endian integers, of variable length where small values
+// are usual. The reader never reads past the end: after a malformed field ok() is false and every
+// further read returns zero or an empty value.  [pure]
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class WireWriter {
     for (; value >= 0x80; value >>= 7) u8(static_cast<std::uint8_t>(value | 0x80));
     u8(static_cast<std::uint8_t>(value));
   }
-  // Small magnitudes of either sign stay short.
+  // Zigzag: small magnitudes of either sign stay short.
   void integer(std::int64_t value) {
     varint((static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
   }
@@ -84,7 +84,7 @@ class WireReader {
   std::vector<Integer> integers() {
     const std::uint64_t count = varint();
     std::vector<Integer> values;
-    if (count > rest_.size()) {  // each takes at least one byte
+    if (count > rest_.size()) {  // each takes a byte or more: reserve() needs a bound
       fail();
       return values;
     }

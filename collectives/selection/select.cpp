@@ -1,3 +1,5 @@
+// All ranks must choose the same backend. So a decision uses only what all ranks know to be equal:
+// the table, which they have agreed on, and the agreed request.
 #include "collectives/selection/select.h"
 
 #include <algorithm>
@@ -8,6 +10,7 @@ namespace hora::collectives {
 
 namespace {
 
+// Every condition of a row must hold for the query.
 bool fits(const Capability& row, const SelectionQuery& query) {
   return row.operation == query.operation && (row.dtypes >> query.dtype & 1u) != 0 &&
          query.bytes >= row.least_bytes && query.bytes <= row.most_bytes &&
@@ -15,6 +18,7 @@ bool fits(const Capability& row, const SelectionQuery& query) {
          (row.alone == 0 || query.set_size == 1);
 }
 
+// Ignores case and blanks, because users write these lists; two commas in a row add nothing.
 std::vector<std::string> split_list(const std::string& list) {
   std::vector<std::string> items;
   std::string item;
@@ -40,7 +44,9 @@ std::optional<std::string> select_backend(const SelectionTable& table,
   const SelectionRow* best = nullptr;
   for (const SelectionRow& row : table) {
     if (!fits(row.capability, query)) continue;
+    // The hierarchical backend can be switched off (also by the autotuner) without a new table.
     if (!query.hierarchical && row.backend == kHierarchical) continue;
+    // ">" keeps the first of equals, which makes the order of the table part of the agreement.
     if (best == nullptr || row.capability.score > best->capability.score) best = &row;
   }
   if (best == nullptr) return std::nullopt;
@@ -54,15 +60,18 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
   std::vector<std::string> allowed;
   std::vector<std::string> refused;
   for (const std::string& item : split_list(wanted)) {
+    // A leading minus refuses; everything else allows.
     if (item[0] == '-') {
       refused.push_back(item.substr(1));
     } else {
       allowed.push_back(item);
     }
   }
+  // Only what every rank can use, in the first rank's order, which is the same for all.
   for (const std::string& id : usable.front()) {
     const bool everywhere = std::all_of(usable.begin(), usable.end(),
                                         [&](const auto& list) { return contains(list, id); });
+    // Only a refusal removes "self": a list of other backends must not break sets of one rank.
     const bool is_wanted = id == "self" || allowed.empty() || contains(allowed, id);
     if (everywhere && is_wanted && !contains(refused, id)) {
       agreed.push_back(id);
@@ -71,11 +80,13 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
   return agreed;
 }
 
+// One line per row, in the order of the table.
 std::string format_table(const SelectionTable& table) {
   std::string text;
   for (const SelectionRow& row : table) {
     const Capability& capability = row.capability;
     text += std::string(operation_name(static_cast<hora_operation>(capability.operation)));
+    // The two kinds of memory never mix in one row.
     text += capability.gpu != 0 ? " gpu" : " cpu";
     text += capability.dtypes == kAllDtypes ? " all dtypes" : " some dtypes";
     text += " " + std::to_string(capability.least_bytes) + "..";

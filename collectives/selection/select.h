@@ -1,5 +1,5 @@
-// Which backend runs an operation. One table, the same on every rank; a look-up, never a question
-// to the backend.  [pure]
+// Which backend runs an operation. One table, the same on every rank; selection only looks things
+// up and never asks a backend.  [pure]
 #pragma once
 
 #include <cstdint>
@@ -25,21 +25,23 @@ struct SelectionQuery {
   bool gpu = false;
   bool one_host = false;  // all ranks of the set share a host
   int set_size = 1;
-  bool hierarchical = true;  // the row of that id may be taken
+  bool hierarchical = true;  // the row of that id is eligible
 };
 
-// The backend that is composed of two others.
+// The id of the backend that is composed of two others.
 inline constexpr const char* kHierarchical = "hierarchical";
 
-// The id of the row with the largest score (of equals, the first). Nothing: no backend can.
+// Returns the id of the eligible row with the largest score (among equals, the first). Nothing: no
+// backend can do it.
 std::optional<std::string> select_backend(const SelectionTable& table, const SelectionQuery& query);
 
-// Which backends every rank can use, in the order of the first rank's list. `wanted` (may be empty)
-// is a comma-separated list that restricts it further: "shm,gloo" to these, "-mpi" to all others.
+// Returns the backends that every rank can use, in the order of the first rank's list. `wanted`
+// (may be empty) is a comma-separated list that restricts them further: "shm,gloo" to these, "-mpi"
+// to all others.
 std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::string>>& usable,
                                            const std::string& wanted);
 
-// Lines for people: "allreduce  all dtypes  0..1023 bytes  gloo (100)".
+// Formats the table for people: "allreduce  all dtypes  0..1023 bytes  gloo (100)".
 std::string format_table(const SelectionTable& table);
 
 }  // namespace hora::collectives

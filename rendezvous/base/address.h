@@ -20,8 +20,8 @@ struct IpAddress {
   bool is_loopback() const;     // 127.0.0.0/8, ::1
   bool is_link_local() const;   // 169.254.0.0/16, fe80::/10
   bool is_unspecified() const;  // 0.0.0.0, ::
-  // ::ffff:1.2.3.4, which is how a dual-stack socket shows an IPv4 peer, as 1.2.3.4; others as
-  // they are.
+  // Returns ::ffff:1.2.3.4, which is how a dual-stack socket shows an IPv4 peer, as 1.2.3.4; any
+  // other address unchanged.
   IpAddress unmapped() const;
 
   friend auto operator<=>(const IpAddress&, const IpAddress&) = default;
@@ -46,13 +46,13 @@ struct Cidr {
   IpAddress address;
   int prefix_length = 0;
 
-  // IPv4 and IPv6 never match each other, but for a mapped address, which counts as IPv4.
+  // IPv4 and IPv6 never match each other, except that a mapped address counts as IPv4.
   bool contains(const IpAddress& candidate) const;
   friend auto operator<=>(const Cidr&, const Cidr&) = default;
 };
 
-// "10.0.0.0/8", "fd00::/8", or a lone address, which is the network of that one address. Bits
-// behind the prefix may be set, as in the address of an interface: "10.0.0.7/24".
+// "10.0.0.0/8", "fd00::/8", or a single address, which is the network of that one address. Bits
+// beyond the prefix may be set, as in the address of an interface: "10.0.0.7/24".
 Result<Cidr> parse_cidr(std::string_view text);
 std::string format_cidr(const Cidr& network);
 

@@ -18,6 +18,7 @@ std::string to_hex(std::string_view bytes) {
 
 namespace {
 
+// The value of a digit in either case; -1 for any other character.
 int digit_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -28,6 +29,7 @@ int digit_value(char c) {
 }  // namespace
 
 std::optional<std::string> from_hex(std::string_view text) {
+  // Two digits per byte.
   if (text.size() % 2 != 0) return std::nullopt;
   std::string bytes;
   bytes.reserve(text.size() / 2);
@@ -42,6 +44,8 @@ std::optional<std::string> from_hex(std::string_view text) {
 
 bool equals_in_constant_time(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
+  // volatile keeps the compiler from leaving the loop at the first difference. The length is not
+  // secret.
   volatile std::uint8_t difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     difference = static_cast<std::uint8_t>(difference | (a[i] ^ b[i]));

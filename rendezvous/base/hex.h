@@ -8,10 +8,10 @@
 namespace hora {
 
 std::string to_hex(std::string_view bytes);
-// Nothing for an odd length or anything but 0-9a-fA-F.
+// Returns nothing for an odd length or any character but 0-9a-fA-F.
 std::optional<std::string> from_hex(std::string_view text);
 
-// Equal or not, in a time that depends on the lengths only: for comparing secrets.
+// Compares secrets: the time depends only on the lengths.
 bool equals_in_constant_time(std::string_view a, std::string_view b);
 
 }  // namespace hora

@@ -1,3 +1,4 @@
+// HMAC(key, m) = H((key ^ opad) || H((key ^ ipad) || m)), with the key filled up to one block.
 #include "rendezvous/base/hmac.h"
 
 #include <cstdint>
@@ -10,6 +11,7 @@ namespace {
 
 constexpr std::size_t kBlock = SHA256_BLOCK_LENGTH;
 
+// Two parts, so that key block and message need not be copied together.
 std::string sha256(std::string_view first, std::string_view second) {
   SHA2_CTX context;
   SHA256Init(&context);
@@ -26,10 +28,12 @@ std::string sha256(std::string_view first, std::string_view second) {
 }  // namespace
 
 std::string hmac_sha256(std::string_view key, std::string_view message) {
+  // A key longer than a block is hashed first; a shorter one is padded with zeros.
   std::string block(key.size() > kBlock ? sha256(key, {}) : std::string(key));
   block.resize(kBlock, '\0');
   std::string inner = block;
   std::string outer = block;
+  // The two pads of RFC 2104, which make the inner and the outer key differ.
   for (char& byte : inner) byte = static_cast<char>(byte ^ 0x36);
   for (char& byte : outer) byte = static_cast<char>(byte ^ 0x5C);
   return sha256(outer, sha256(inner, message));

@@ -1,4 +1,4 @@
-// A keyed digest: whoever can make it holds the key.  [pure]
+// A keyed digest (HMAC, RFC 2104): only a holder of the key can compute it.  [pure]
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace hora {
 
-// 32 bytes.
+// Returns 32 bytes.
 std::string hmac_sha256(std::string_view key, std::string_view message);
 
 }  // namespace hora

@@ -5,6 +5,7 @@
 namespace hora {
 
 Error Error::with_context(std::string_view context) && {
+  // Context goes in front, so the outermost layer is read first.
   message.insert(0, std::string(context) + ": ");
   return std::move(*this);
 }
@@ -16,7 +17,9 @@ Error Error::with_context(std::string_view context) const& {
 
 Error make_error(ErrorCode code, std::string message) { return {code, std::move(message)}; }
 
+// One table for the whole program, so that equal failures have equal codes everywhere.
 Error errno_error(int errnum, std::string_view what) {
+  // Codes for conditions that may pass become kUnavailable, which callers retry.
   ErrorCode code = ErrorCode::kFailed;
   switch (errnum) {
     case ENOENT:
@@ -31,6 +34,7 @@ Error errno_error(int errnum, std::string_view what) {
     case EAGAIN:
     case ECONNREFUSED:
     case ECONNRESET:
+    // Descriptors and memory may be free again later.
     case EMFILE:
     case ENFILE:
     case ENOMEM:
@@ -48,6 +52,7 @@ Error errno_error(int errnum, std::string_view what) {
     default:
       break;
   }
+  // generic_category() is thread-safe, unlike strerror().
   return {code, std::string(what) + ": " + std::generic_category().message(errnum)};
 }
 

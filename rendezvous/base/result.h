@@ -12,13 +12,13 @@
 
 namespace hora {
 
-// Named by what the caller may do, not by where the failure came from.
+// Named after what the caller may do, not after the origin of the failure.
 enum class ErrorCode {
   kUsage,        // the request itself is wrong: tell the user, do not retry
   kUnavailable,  // not now: a retry may succeed
   kTimedOut,     // a deadline passed; the message says what was waited for
   kDenied,       // permission, authentication, host key
-  kNotFound,     // a file, host, program or key that is not there
+  kNotFound,     // a file, host, program or key does not exist
   kFailed,       // anything else; a retry will not help
   kInterrupted,  // a signal or shutdown ended the wait
 };
@@ -35,7 +35,7 @@ struct [[nodiscard]] Error {
 };
 
 Error make_error(ErrorCode code, std::string message);
-// The one place where errno becomes an Error. `what` names the action: "opening /etc/x".
+// The only place where errno becomes an Error. `what` names the action: "opening /etc/x".
 Error errno_error(int errnum, std::string_view what);
 
 struct Ok {

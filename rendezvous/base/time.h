@@ -1,4 +1,4 @@
-// The clock of every deadline. A time point is an argument in pure code, never asked for there.
+// The clock of every deadline: monotonic. Pure code receives the time as an argument.
 #pragma once
 
 #include <chrono>

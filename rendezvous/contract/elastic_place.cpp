@@ -1,3 +1,5 @@
+// Everything here is text in a store, so that Horovod's own workers and scripts can read it. The
+// parsers reject anything else, since a worker acts on these numbers.
 #include "rendezvous/contract/elastic_place.h"
 
 #include <array>
@@ -13,6 +15,7 @@ std::string place_key(const PlaceQuestion& question) {
 
 std::optional<PlaceQuestion> parse_place_key(std::string_view key) {
   const auto parts = split(key, '.');
+  // WORKER.EPOCH.STATE
   if (parts.size() != 3) return std::nullopt;
   const auto worker = parse_int<int>(parts[0]);
   const auto epoch = parse_int<int>(parts[1]);
@@ -42,9 +45,11 @@ std::string encode_elastic_place(const ElasticPlace& place) {
 }
 
 Result<std::optional<ElasticPlace>> decode_elastic_place(std::string_view text) {
+  // Compared as a whole: six times -1 is no place with a negative rank.
   if (text == no_slot_text()) return std::optional<ElasticPlace>();
   const auto parts = split(text, ',');
   std::array<int, 7> numbers{};
+  // Seven numbers and the interface.
   bool is_good = parts.size() == 8;
   for (std::size_t i = 0; i < numbers.size() && is_good; ++i) {
     const auto number = parse_int<int>(parts[i]);
@@ -53,6 +58,7 @@ Result<std::optional<ElasticPlace>> decode_elastic_place(std::string_view text) 
   }
   if (!is_good) return make_error(ErrorCode::kFailed, "no place in an epoch: " + quote(text));
   ElasticPlace place;
+  // hostname and host_index do not travel; the worker knows them already.
   place.rank = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], 0, {}};
   place.epoch = numbers[6];
   place.interface = parts[7];

@@ -1,3 +1,5 @@
+// The names and their sizes follow from the host list alone, so launcher and workers agree on them
+// without talking.
 #include "rendezvous/contract/store_keys.h"
 
 #include <algorithm>
@@ -14,6 +16,7 @@ std::string cross_scope(int local_rank) {
 
 std::string rank_key(int index) { return std::to_string(index); }
 
+// Horovod's workers meet three times: all of them, those of a host, and those of a local rank.
 std::vector<ScopeSize> known_scopes(const std::vector<HostRanks>& hosts) {
   std::vector<ScopeSize> scopes;
   int world = 0;
@@ -26,6 +29,7 @@ std::vector<ScopeSize> known_scopes(const std::vector<HostRanks>& hosts) {
   for (const HostRanks& host : hosts) {
     scopes.push_back({local_scope(host.hostname), host.local_size});
   }
+  // A cross scope holds one rank per host; hosts with fewer ranks have none in the higher ones.
   for (int local_rank = 0; local_rank < widest; ++local_rank) {
     const auto reach = std::count_if(hosts.begin(), hosts.end(), [&](const HostRanks& host) {
       return host.local_size > local_rank;

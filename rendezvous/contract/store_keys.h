@@ -24,8 +24,8 @@ std::string local_scope(std::string_view hostname);
 std::string cross_scope(int local_rank);
 std::string rank_key(int index);  // "3": the addresses of process 3
 
-// A scope with the number of processes that will use it: once as many have said that they are
-// done, the server forgets its values.
+// A scope with the number of processes that use it: when as many have said that they are done, the
+// server frees its values.
 struct ScopeSize {
   std::string scope;
   int size = 0;

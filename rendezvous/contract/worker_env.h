@@ -1,4 +1,5 @@
-// The variables by which a process of a job knows who it is and where the others are.  [pure]
+// The environment variables that tell a process of a job who it is and where the others are.
+// [pure]
 // docs/reference/environment.md describes each of them.
 #pragma once
 
@@ -41,14 +42,14 @@ inline constexpr std::string_view kTorchGroupRank = "GROUP_RANK";
 inline constexpr std::string_view kMasterAddress = "MASTER_ADDR";
 inline constexpr std::string_view kMasterPort = "MASTER_PORT";
 
-// Our own.
+// Hora's own.
 inline constexpr std::string_view kJobId = "HORA_JOB_ID";
 inline constexpr std::string_view kRendezvousToken = "HORA_RENDEZVOUS_TOKEN";  // a secret
 inline constexpr std::string_view kRendezvousTls =
     "HORA_RENDEZVOUS_TLS";  // a certificate's SHA-256
 inline constexpr std::string_view kFlightRecorder = "HORA_FLIGHT_RECORDER";
-// Of an elastic job: this process's number, never used again; the epoch that it is in; whether it
-// knows the state of the training (set by the process itself).
+// Of an elastic job: this process's number, which is never used again; its current epoch; whether
+// it knows the state of the training (the process sets that itself).
 inline constexpr std::string_view kWorker = "HORA_WORKER";
 inline constexpr std::string_view kRound = "HORA_ROUND";
 inline constexpr std::string_view kKnowsState = "HORA_KNOWS_STATE";
@@ -69,16 +70,16 @@ struct RankPlace {
   std::string hostname;  // exactly as in the host list
 };
 
-// What every rank of one host is told about the job. The addresses may differ between hosts, as
+// What every rank of one host learns about the job. The addresses may differ between hosts, as
 // their routes do.
 struct RendezvousAddress {
   std::string job_id;
   std::string rendezvous_address;  // numeric, or a name; empty: no rendezvous
   int rendezvous_port = 0;
   std::string token;                    // empty: none
-  std::string tls_fingerprint;          // of the rendezvous' certificate; empty: plain HTTP
-  std::vector<std::string> interfaces;  // of this host, the chosen one first; may be empty
-  std::string master_address;           // of rank 0's host; empty: not told
+  std::string tls_fingerprint;          // of the rendezvous's certificate; empty: plain HTTP
+  std::vector<std::string> interfaces;  // of this host, the selected one first; may be empty
+  std::string master_address;           // of rank 0's host; empty: unset
   int master_port = 0;
   std::string controller;      // "gloo", "mpi"; empty: the runtime's own choice
   std::string cpu_operations;  // likewise
@@ -90,9 +91,9 @@ struct RendezvousAddress {
 EnvironmentList host_environment(const RendezvousAddress& place);
 EnvironmentList rank_environment(const RankPlace& place);
 
-// The names by which a rank knows itself and its job. A variable of such a name in the launcher's
-// own environment speaks of another job and must not reach the ranks. What a user may choose
-// (HOROVOD_CONTROLLER, HOROVOD_CPU_OPERATIONS, HOROVOD_GLOO_IFACE, NCCL_SOCKET_IFNAME) is not
+// The variables that identify a rank and its job. In the launcher's own environment such a variable
+// belongs to another job and must not reach the ranks. Variables that a user may choose
+// (HOROVOD_CONTROLLER, HOROVOD_CPU_OPERATIONS, HOROVOD_GLOO_IFACE, NCCL_SOCKET_IFNAME) are not
 // among them.
 std::span<const std::string_view> job_variable_names();
 bool is_job_variable(std::string_view name);

@@ -1,3 +1,5 @@
+// One connection, one request at a time: no pipelining, so a response always belongs to the last
+// request. After any error the connection is closed, because its state is unknown.
 #include "rendezvous/http/client.h"
 
 #include <array>
@@ -11,6 +13,7 @@ namespace hora::http {
 namespace {
 
 std::string host_field(const ClientOptions& options) {
+  // RFC 3986, 3.2.2: an IPv6 address in a Host field has brackets.
   const bool bare_v6 = options.host.find(':') != std::string::npos && options.host.front() != '[';
   const std::string host = bare_v6 ? "[" + options.host + "]" : options.host;
   return host + ":" + std::to_string(options.port);
@@ -47,7 +50,8 @@ Result<Response> Client::send(const Request& request, Deadline deadline) {
   const bool reused = stream_ != nullptr;
   bool server_was_silent = true;
   auto response = try_send(request, deadline, server_was_silent);
-  // An idle connection may have been closed by the server just before the request reached it.
+  // The server may have closed an idle connection just before the request reached it. Repeat only
+  // if it sent nothing at all: half a response is an error.
   if (!response && reused && server_was_silent && response.error().code != ErrorCode::kTimedOut) {
     response = try_send(request, deadline, server_was_silent);
   }
@@ -63,7 +67,7 @@ Result<Response> Client::try_send(const Request& request, Deadline deadline,
                                   .host = host_field_,
                                   .bearer_token = options_.bearer_token,
                                   .content_length = request.body.size()});
-  // One segment for a small request; a large body is not copied.
+  // A small request leaves in one segment; a large body is not copied.
   constexpr std::size_t kCopied = 16 * 1024;
   const bool whole = request.body.size() <= kCopied;
   if (whole) outgoing_.append(request.body);
@@ -73,13 +77,14 @@ Result<Response> Client::try_send(const Request& request, Deadline deadline,
     disconnect();
     return std::move(sent).error().with_context("to " + host_field_);
   }
-  // A server that refuses a body answers and closes: what it said may be there to read even
-  // though sending failed.
+  // A server that refuses a body answers and closes: its response may be readable even though
+  // sending failed.
   auto response = read_response(request.method == Method::kHead, deadline, server_was_silent);
   if (!response) {
     disconnect();
     return std::move(response).error().with_context("from " + host_field_);
   }
+  // The rest of an unsent body would be taken for the next request.
   if (!sent || !response->head.keep_alive) disconnect();
   return response;
 }
@@ -90,11 +95,14 @@ Result<Response> Client::read_response(bool head_only, Deadline deadline, bool& 
   for (;;) {
     std::string_view bytes = incoming_;
     ReadStep step = ReadStep::kHead;
+    // The body's limit was set in the constructor, so kHead needs no decision.
     while (step == ReadStep::kHead) step = reader_.read(bytes, head_only);
+    // Bytes beyond the response stay for the next one.
     incoming_.erase(0, incoming_.size() - bytes.size());
     if (step == ReadStep::kNeedMore) {
       auto got = net::receive_some(*stream_, buffer.data(), buffer.size(), deadline);
       if (!got) return std::move(got).error();
+      // From here on the server has answered, so the request must not be repeated.
       if (*got > 0) {
         server_was_silent = false;
         incoming_.append(buffer.data(), *got);

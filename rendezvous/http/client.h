@@ -1,5 +1,5 @@
-// A small blocking HTTP client for one server: numeric address or name, one connection that is
-// kept alive. One thread at a time.
+// A small blocking HTTP client for one server: numeric address or name, one connection that it
+// keeps alive. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ClientOptions {
   std::string host;  // "10.0.0.1", "::1", "[::1]", "head.example"
   std::uint16_t port = 0;
   std::string bearer_token;             // empty: none
-  net::ConnectStream make_stream = {};  // none: HTTP as it is
+  net::ConnectStream make_stream = {};  // none: plain HTTP
   std::uint64_t max_body_bytes = std::uint64_t{1} << 30;
 };
 
@@ -38,13 +38,13 @@ class Client {
  public:
   explicit Client(ClientOptions options);
 
-  // One request and its answer. Any status is an answer; an Error means that none came:
-  // kUnavailable (refused, reset, closed), kTimedOut, kNotFound (host name). A connection that the
-  // server had closed while it idled is made anew, once, without the caller's noticing; every
+  // Sends one request and returns its response. Any status is a response; an Error means that none
+  // came: kUnavailable (refused, reset, closed), kTimedOut, kNotFound (host name). If the server
+  // has closed an idle connection, this makes a new one, once, without telling the caller; every
   // method here can be repeated without harm.
   Result<Response> send(const Request& request, Deadline deadline);
 
-  // The next request makes a new connection.
+  // Closes the connection; the next request makes a new one.
   void disconnect();
   // For tests and figures.
   std::uint64_t connections_made() const { return connections_made_; }
@@ -60,7 +60,7 @@ class Client {
   std::unique_ptr<net::Stream> stream_;  // null: not connected
   ResponseReader reader_;
   std::string outgoing_;
-  std::string incoming_;  // received and not yet used
+  std::string incoming_;  // received, not used yet
   std::uint64_t connections_made_ = 0;
 };
 

@@ -2,6 +2,7 @@
 
 namespace hora::http {
 
+// The names are case-sensitive on the wire.
 std::string_view method_name(Method method) {
   switch (method) {
     case Method::kGet:
@@ -12,13 +13,17 @@ std::string_view method_name(Method method) {
       return "PUT";
     case Method::kDelete:
       return "DELETE";
+    // Only a label in the metrics: the server does not keep the names of methods that it refuses.
     case Method::kOther:
       break;
   }
   return "other";
 }
 
+// Only for people: a client decides by the number.
 std::string_view reason_phrase(int status) {
+  // Only the statuses that the server sends. Clients ignore the phrase (RFC 9112, 4), but people
+  // read it in traces.
   switch (status) {
     case 100:
       return "Continue";

@@ -12,12 +12,12 @@ namespace hora::http {
 enum class Method : std::uint8_t { kGet, kHead, kPut, kDelete, kOther };
 std::string_view method_name(Method method);
 
-// What a server needs to know of a request before it reads the body.
+// What a server needs to know about a request before it reads the body.
 struct RequestHead {
   Method method = Method::kOther;
   std::string target;      // as received: "/scope/key?wait=1", nothing decoded
   int minor_version = 1;   // HTTP/1.0 or HTTP/1.1
-  bool keep_alive = true;  // the client would send another request on this connection
+  bool keep_alive = true;  // the client may send another request on this connection
   bool expect_continue = false;
   bool chunked = false;
   std::optional<std::uint64_t> content_length;
@@ -32,7 +32,7 @@ struct ResponseHead {
   std::string server;  // the Server field; empty: none
 };
 
-// The standard phrase of a status, "" for one that we never send.
+// The standard phrase of a status, "" for one that this server never sends.
 std::string_view reason_phrase(int status);
 
 }  // namespace hora::http

@@ -1,3 +1,5 @@
+// Beast parses and this file decides: it enforces the limits (Beast's count differently), rejects
+// what could be read in two ways (request smuggling), and copies what matters into plain values.
 #include "rendezvous/http/reader.h"
 
 #include <limits>
@@ -18,23 +20,24 @@ using bhttp::error;
 
 std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
-// What is common to both directions. Beast calls back for each part of a message; the parts that
-// matter are copied out at once, since its views die with the call.
+// What both directions have in common. Beast calls back for each part of a message; the callbacks
+// copy what matters at once, since Beast's views end with the call.
 template <bool isRequest>
 class Parser : public bhttp::basic_parser<isRequest> {
  public:
   explicit Parser(const ReadLimits& limits) : limits_(limits) {
     this->header_limit(static_cast<std::uint32_t>(limits.head_bytes));
-    // The limit is ours (allow_body): Beast's cannot be set once the head is known.
+    // allow_body() sets the limit: Beast's own cannot change once the head is known.
     this->body_limit(std::numeric_limits<std::uint64_t>::max());
   }
 
-  // Takes from `bytes` until the message has come one step further.
+  // Consumes `bytes` until the message reaches its next step.
   ReadStep advance(std::string_view& bytes, std::string& body, std::uint64_t body_limit) {
     body_ = &body;
     body_limit_ = body_limit;
     for (;;) {
       if (this->is_done()) return ReadStep::kComplete;
+      // Before the body is read, so that a refused body costs nothing.
       if (this->is_header_done() && too_long()) return fail(413, "body over the limit");
       if (bytes.size() < least_bytes()) return ReadStep::kNeedMore;
       const bool had_head = this->is_header_done();
@@ -42,16 +45,18 @@ class Parser : public bhttp::basic_parser<isRequest> {
       const std::size_t used = this->put({bytes.data(), bytes.size()}, ec);
       bytes.remove_prefix(used);
       if (!had_head) {
-        // Beast counts the limit anew for each piece of a head; we count the whole.
+        // Beast restarts its count for each piece of a head; this counts the whole head.
         head_bytes_ += used;
         if (head_bytes_ > limits_.head_bytes) return fail(431, "head over the limit");
       }
+      // Beast wants more; the rest in `bytes` stays with the caller until then.
       if (ec == error::need_more) {
-        // A chunk's own head has no limit of Beast's.
+        // Beast has no limit for the head of a chunk.
         if (bytes.size() > limits_.head_bytes) return fail(400, "a line over the limit");
         return ReadStep::kNeedMore;
       }
       if (ec == error::header_limit) {
+        // Without the end of the first line, the target is what is too long.
         const bool in_target =
             !start_line_seen_ && bytes.substr(0, limits_.head_bytes).find("\r\n") == bytes.npos;
         return fail(in_target ? 414 : 431, "head over the limit");
@@ -62,12 +67,13 @@ class Parser : public bhttp::basic_parser<isRequest> {
   }
 
   ReadStep fail(int status, std::string_view text) {
+    // Every text is a string literal, so the view stays valid.
     error_status = status;
     error_text = text;
     return ReadStep::kError;
   }
 
-  // The caller skipped this many bytes in front of the message.
+  // Counts bytes in front of the message that the caller has skipped.
   void count_skipped(std::size_t count) { head_bytes_ += count; }
   std::size_t head_bytes() const { return head_bytes_; }
 
@@ -75,7 +81,7 @@ class Parser : public bhttp::basic_parser<isRequest> {
   std::string_view error_text;
 
  protected:
-  // Refuses with a status of our own choice from inside a callback.
+  // Refuses the message from inside a callback, with a status of this reader's choice.
   void refuse(int status, std::string_view text, error_code& ec) {
     refused_status_ = status;
     refused_text_ = text;
@@ -86,8 +92,8 @@ class Parser : public bhttp::basic_parser<isRequest> {
   ReadLimits limits_;
 
  private:
-  // A chunked body that is not complete has at least "0\r\n\r\n" to come; Beast 1.74 asserts so
-  // much when it looks at a last chunk for the second time.
+  // An incomplete chunked body needs at least "0\r\n\r\n" more; Beast 1.74 asserts this when it
+  // looks at a last chunk for the second time.
   std::size_t least_bytes() const { return this->is_header_done() && this->chunked() ? 5 : 1; }
 
   bool too_long() const {
@@ -95,6 +101,7 @@ class Parser : public bhttp::basic_parser<isRequest> {
     return (length && *length > body_limit_) || overflow_;
   }
 
+  // A refusal of a callback first, then the limits, then Beast's own reasons.
   int status_for(const error_code& ec) const {
     if (refused_status_ != 0) return refused_status_;
     if (overflow_ || ec == error::body_limit) return 413;
@@ -111,7 +118,10 @@ class Parser : public bhttp::basic_parser<isRequest> {
     return "malformed message";
   }
 
+  // Called for every part of a body, chunked or not.
   std::size_t append(beast::string_view part, error_code& ec) {
+    // Chunks announce no total, so the limit is checked as they arrive; the subtraction cannot
+    // wrap.
     if (part.size() > body_limit_ - body_->size()) {
       overflow_ = true;
       ec = error::body_limit;
@@ -122,8 +132,9 @@ class Parser : public bhttp::basic_parser<isRequest> {
     return part.size();
   }
 
+  // Beast calls this between head and body.
   void on_body_init_impl(const boost::optional<std::uint64_t>& length, error_code& ec) override {
-    // too_long() has passed it: not more than the caller agreed to hold.
+    // too_long() has accepted the length: it is within what the caller agreed to hold.
     if (length) body_->reserve(static_cast<std::size_t>(*length));
     ec = {};
   }
@@ -160,6 +171,7 @@ Method to_method(bhttp::verb verb) {
   }
 }
 
+// Copies the fields that a server needs; the caller's head is reused from message to message.
 class RequestParser final : public Parser<true> {
  public:
   RequestParser(const ReadLimits& limits, RequestHead& head) : Parser(limits), head_(head) {
@@ -168,6 +180,7 @@ class RequestParser final : public Parser<true> {
     head_.expect_continue = false;
   }
 
+  // Beast knows these only when the whole head is parsed, since fields may contradict each other.
   void finish_head() {
     head_.keep_alive = keep_alive();
     head_.chunked = chunked();
@@ -180,7 +193,9 @@ class RequestParser final : public Parser<true> {
                        error_code& ec) override {
     start_line_seen_ = true;
     ec = {};
+    // The head's limit is larger, so a long target needs its own check.
     if (target.size() > limits_.target_bytes) return refuse(414, "target over the limit", ec);
+    // A copy: the view ends with this callback.
     head_.method = to_method(verb);
     head_.target.assign(target.data(), target.size());
     head_.minor_version = version % 10;
@@ -191,9 +206,10 @@ class RequestParser final : public Parser<true> {
   void on_field_impl(bhttp::field field, beast::string_view, beast::string_view value,
                      error_code& ec) override {
     ec = {};
-    if (is_header_done()) return;  // a trailer of a chunked body says nothing to us
+    if (is_header_done()) return;  // trailers of a chunked body have no meaning here
     switch (field) {
       case bhttp::field::authorization:
+        // Two credentials would leave open which of them counts.
         if (!head_.authorization.empty()) return refuse(400, "Authorization twice", ec);
         head_.authorization.assign(value.data(), value.size());
         return;
@@ -204,7 +220,7 @@ class RequestParser final : public Parser<true> {
         head_.expect_continue = true;
         return;
       case bhttp::field::transfer_encoding:
-        // Any coding but a lone "chunked" would leave the end of the body open to interpretation.
+        // Any coding but a single "chunked" would leave the end of the body open to interpretation.
         if (head_.minor_version == 0) return refuse(400, "Transfer-Encoding in HTTP/1.0", ec);
         if (!equals_ignoring_case(view(value), "chunked")) {
           return refuse(501, "a transfer coding other than chunked", ec);
@@ -218,6 +234,7 @@ class RequestParser final : public Parser<true> {
   RequestHead& head_;
 };
 
+// Copies the fields that a client needs: status, length and the Server field.
 class ResponseParser final : public Parser<false> {
  public:
   ResponseParser(const ReadLimits& limits, ResponseHead& head) : Parser(limits), head_(head) {
@@ -256,6 +273,7 @@ class ResponseParser final : public Parser<false> {
 
 }  // namespace
 
+// Keeps Beast out of the header. `head` and `body` live here, and the parser refers to them.
 class RequestReader::Impl {
  public:
   explicit Impl(const ReadLimits& limits) : limits(limits) { parser.emplace(limits, head); }
@@ -273,10 +291,11 @@ RequestReader::~RequestReader() = default;
 RequestReader::RequestReader(RequestReader&&) noexcept = default;
 RequestReader& RequestReader::operator=(RequestReader&&) noexcept = default;
 
+// The caller decides between steps, so each call goes no further than to the next one.
 ReadStep RequestReader::read(std::string_view& bytes) {
   Impl& self = *impl_;
   if (!self.started) {
-    // Some clients put an empty line behind a body (RFC 7230, 3.5).
+    // Some clients send an empty line after a body (RFC 7230, 3.5).
     while (bytes.substr(0, 2) == "\r\n") {
       bytes.remove_prefix(2);
       self.parser->count_skipped(2);
@@ -284,6 +303,7 @@ ReadStep RequestReader::read(std::string_view& bytes) {
         return self.parser->fail(400, "only empty lines");
       }
     }
+    // A lone CR may be half of such an empty line.
     if (bytes.empty() || bytes == "\r") return ReadStep::kNeedMore;
     self.started = true;
   }
@@ -303,6 +323,7 @@ std::string_view RequestReader::error_text() const { return impl_->parser->error
 
 void RequestReader::reset() {
   Impl& self = *impl_;
+  // Beast's parsers cannot be reset, only made anew; the strings keep their memory.
   self.parser.emplace(self.limits, self.head);
   self.body.clear();
   self.body_limit = 0;
@@ -331,11 +352,13 @@ ReadStep ResponseReader::read(std::string_view& bytes, bool head_only) {
   for (;;) {
     if (bytes.empty() && !self.started) return ReadStep::kNeedMore;
     if (!self.started) {
+      // Beast has to know before the head that no body follows.
       self.parser->skip(head_only);
       self.started = true;
     }
     const ReadStep step = self.parser->advance(bytes, self.body, self.body_limit);
     if (step == ReadStep::kHead) self.parser->finish_head();
+    // An interim response (100 Continue) precedes the real one on the same connection.
     const bool interim = self.head.status >= 100 && self.head.status < 200;
     if (interim && step == ReadStep::kHead) continue;
     if (interim && step == ReadStep::kComplete) {
@@ -348,8 +371,10 @@ ReadStep ResponseReader::read(std::string_view& bytes, bool head_only) {
 
 ReadStep ResponseReader::end_of_stream() {
   Impl& self = *impl_;
+  // Status 0: nothing is sent back for a response.
   if (!self.started) return self.parser->fail(0, "the connection ended");
   if (self.parser->is_done()) return ReadStep::kComplete;
+  // Only a body without a length may end with the connection.
   if (!self.parser->is_header_done() || !self.parser->need_eof()) {
     return self.parser->fail(0, "the connection ended inside a message");
   }
@@ -366,8 +391,10 @@ std::string_view ResponseReader::error_text() const { return impl_->parser->erro
 
 void ResponseReader::reset() {
   Impl& self = *impl_;
+  // A client's limit is the same for every response, unlike a server's.
   const std::uint64_t limit = self.body_limit;
   self.parser.emplace(self.limits, self.head);
+  // Otherwise read() would take the next response for an interim one as well.
   self.head.status = 0;
   self.body.clear();
   self.body_limit = limit;

@@ -1,3 +1,5 @@
+// Heads are small and frequent, so they are appended to the caller's buffer without streams or
+// temporary strings.
 #include "rendezvous/http/writer.h"
 
 #include <array>
@@ -10,12 +12,14 @@ namespace hora::http {
 namespace {
 
 void append_number(std::string& out, std::uint64_t number) {
+  // 20 digits hold any 64-bit number.
   std::array<char, 20> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
   out.append(digits.data(), end);
 }
 
 void append_field(std::string& out, std::string_view name, std::string_view value) {
+  // An empty value means "no such field" in both structures.
   if (value.empty()) return;
   out.append(name).append(": ").append(value).append("\r\n");
 }
@@ -30,15 +34,18 @@ void append_response_head(std::string& out, const ResponseFields& fields) {
   append_field(out, "Server", fields.server);
   append_field(out, "Date", fields.date);
   append_field(out, "Content-Type", fields.content_type);
+  // Always present, also for an empty body: without it the connection could not be kept alive.
   out += "Content-Length: ";
   append_number(out, fields.content_length);
   out += "\r\n";
-  // Only said where it differs from what the client's version takes for granted.
+  // Sent only where it differs from the default of the client's version.
   if (fields.minor_version >= 1 && !fields.keep_alive) out += "Connection: close\r\n";
   if (fields.minor_version == 0 && fields.keep_alive) out += "Connection: keep-alive\r\n";
+  // The empty line that ends the head.
   out.append(fields.extra).append("\r\n");
 }
 
+// For clients that wait for permission before they send a large body.
 void append_continue(std::string& out) { out += "HTTP/1.1 100 Continue\r\n\r\n"; }
 
 void append_request_head(std::string& out, const RequestFields& fields) {
@@ -59,7 +66,7 @@ std::string format_date(std::time_t seconds) {
                                                    "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
   std::tm parts{};
   ::gmtime_r(&seconds, &parts);
-  // Not by strftime, which would follow the locale.
+  // strftime() would follow the locale.
   std::array<char, 64> text;
   const int length = std::snprintf(text.data(), text.size(), "%s, %02d %s %04d %02d:%02d:%02d GMT",
                                    kDays[static_cast<std::size_t>(parts.tm_wday)], parts.tm_mday,
@@ -70,7 +77,7 @@ std::string format_date(std::time_t seconds) {
 
 namespace {
 
-// RFC 3986's unreserved characters, and those that Horovod's scope names may hold besides.
+// RFC 3986's unreserved characters, and the colon, which Horovod's scope names may contain.
 bool stays_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '.' || c == '_' || c == '~' || c == ':';
@@ -86,12 +93,14 @@ std::string percent_encode(std::string_view text) {
       out += c;
     } else {
       out += '%';
+      // Lower-case digits: the server compares names as sent, and all clients use this function.
       out += to_hex({&c, 1});
     }
   }
   return out;
 }
 
+// Strict: a "%" without two digits is an error, not a literal.
 std::optional<std::string> percent_decode(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -1,5 +1,5 @@
-// HTTP/1.x heads to bytes, appended to a buffer that the caller keeps: no allocation in the steady
-// state.  [pure]
+// HTTP/1.x heads to bytes, appended to a buffer that the caller keeps, so that the steady state
+// allocates nothing.  [pure]
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ void append_request_head(std::string& out, const RequestFields& fields);
 // "Sun, 06 Nov 1994 08:49:37 GMT"
 std::string format_date(std::time_t seconds);
 
-// `text` with every byte that could mean something in a path or query as %XX; the inverse, nothing
-// for a malformed escape.
+// Returns `text` with every byte that has a meaning in a path or query as %XX; and the inverse,
+// which returns nothing for a malformed escape.
 std::string percent_encode(std::string_view text);
 std::optional<std::string> percent_decode(std::string_view text);
 

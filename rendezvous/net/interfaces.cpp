@@ -1,3 +1,5 @@
+// getifaddrs() lists the addresses; ioctls tell driver, speed and MTU. Every detail may be missing
+// (in a container, without a driver), and is 0 or empty then.
 #include "rendezvous/net/interfaces.h"
 
 #include <ifaddrs.h>
@@ -26,21 +28,25 @@ struct FreeInterfaces {
   void operator()(ifaddrs* list) const { ::freeifaddrs(list); }
 };
 
+// The name is cut to what the kernel accepts, and terminated.
 ifreq request_for(const char* name) {
   ifreq request{};
   std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
   return request;
 }
 
+// Needs no privilege. An interface without a driver (lo, a tunnel) fails and has an empty one.
 std::string driver_of(int socket, const char* name) {
   ethtool_drvinfo info{};
   info.cmd = ETHTOOL_GDRVINFO;
   ifreq request = request_for(name);
+  // The kernel fills the structure that this points to.
   request.ifr_data = reinterpret_cast<char*>(&info);
   if (::ioctl(socket, SIOCETHTOOL, &request) != 0) return {};
   return std::string(info.driver, ::strnlen(info.driver, sizeof info.driver));
 }
 
+// The older of two ethtool interfaces, which every kernel supports.
 int speed_of(int socket, const char* name) {
   ethtool_cmd settings{};
   settings.cmd = ETHTOOL_GSET;
@@ -48,6 +54,7 @@ int speed_of(int socket, const char* name) {
   request.ifr_data = reinterpret_cast<char*>(&settings);
   if (::ioctl(socket, SIOCETHTOOL, &request) != 0) return 0;
   const __u32 speed = ethtool_cmd_speed(&settings);
+  // The kernel reports an unknown speed as 0, 0xffff or 0xffffffff, depending on the driver.
   const bool known = speed != 0 && speed != 0xffff && speed <= 10'000'000;
   return known ? static_cast<int>(speed) : 0;
 }
@@ -58,12 +65,14 @@ int mtu_of(int socket, const char* name) {
 }
 
 int prefix_of(const sockaddr* mask) {
+  // A point-to-point interface may have no mask.
   if (mask == nullptr) return 0;
   sockaddr_storage storage{};
   const bool v6 = mask->sa_family == AF_INET6;
   std::memcpy(&storage, mask, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
   const auto endpoint = from_sockaddr(storage);
   if (!endpoint) return 0;
+  // A netmask has contiguous bits, so their number is the prefix's length.
   int bits = 0;
   for (const std::uint8_t byte : endpoint->address.bytes) bits += std::popcount(byte);
   return bits;
@@ -72,7 +81,9 @@ int prefix_of(const sockaddr* mask) {
 }  // namespace
 
 bool is_bridge_name(std::string_view interface_name, std::string_view driver) {
+  // The driver is certain; a bridge can have any name.
   if (driver == "bridge" || driver == "openvswitch") return true;
+  // For drivers that do not answer: the names that container runtimes give their bridges.
   constexpr std::array<std::string_view, 9> kPrefixes = {
       "docker", "br-", "virbr", "lxcbr", "lxdbr", "cni", "podman", "cbr", "incusbr"};
   return std::any_of(kPrefixes.begin(), kPrefixes.end(), [&](std::string_view prefix) {
@@ -84,11 +95,13 @@ Result<std::vector<Interface>> list_interfaces() {
   ifaddrs* head = nullptr;
   if (::getifaddrs(&head) != 0) return errno_error(errno, "listing the network interfaces");
   const std::unique_ptr<ifaddrs, FreeInterfaces> list(head);
+  // Any socket serves for the ioctls below.
   const os::Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return errno_error(errno, "listing the network interfaces");
 
   std::vector<Interface> interfaces;
   for (const ifaddrs* entry = head; entry != nullptr; entry = entry->ifa_next) {
+    // An interface without an address still has an entry.
     if (entry->ifa_addr == nullptr) continue;
     const auto family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
@@ -102,6 +115,7 @@ Result<std::vector<Interface>> list_interfaces() {
     interface.address = endpoint->address;
     interface.prefix_length = prefix_of(entry->ifa_netmask);
     const unsigned flags = entry->ifa_flags;
+    // UP is the administrator's wish, RUNNING the carrier.
     interface.up = (flags & IFF_UP) != 0 && (flags & IFF_RUNNING) != 0;
     interface.loopback = (flags & IFF_LOOPBACK) != 0;
     interface.virtual_bridge =

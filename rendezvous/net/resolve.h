@@ -1,4 +1,4 @@
-// Host names to addresses.
+// Resolves host names to addresses. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace hora::net {
 
-// The addresses of `host` (a name, or a numeric address with or without brackets), in the
-// system's order of preference, each once. Blocks as long as the system's resolver does. An
-// unknown name is kNotFound, a resolver that has no answer now is kUnavailable.
+// The addresses of `host` (a name, or a numeric address with or without brackets), in the system's
+// order of preference, each once. Blocks as long as the system's resolver does. An unknown name is
+// kNotFound; a resolver that cannot answer now is kUnavailable.
 Result<std::vector<Endpoint>> resolve_host(const std::string& host, std::uint16_t port);
 
 // Resolves and connects to the first address that answers.

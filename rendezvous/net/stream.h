@@ -1,5 +1,5 @@
 // A connection's bytes as its user sees them. Here they are the socket's own; rendezvous/tls puts
-// an encrypted stream between. Nothing here waits: the caller polls fd().
+// an encrypted stream in between. No function blocks: the caller polls fd(). One thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -18,8 +18,8 @@ namespace hora::net {
 
 class Stream {
  public:
-  // Who reads gives at least so much room: what was received does not stay behind, unseen by
-  // poll().
+  // A reader must offer at least this much room, in bytes: then no received bytes stay behind where
+  // poll() does not see them.
   static constexpr std::size_t kLeastRoom = 32 * 1024;
 
   explicit Stream(os::Fd fd) : fd_(std::move(fd)) {}
@@ -29,35 +29,36 @@ class Stream {
 
   int fd() const { return fd_.get(); }
 
-  // As recv() and sendmsg() of a socket that does not block; SIGPIPE is never raised.
+  // Like recv() and sendmsg() on a non-blocking socket; they never raise SIGPIPE.
   virtual ssize_t receive(char* buffer, std::size_t size);
   virtual ssize_t send(const iovec* parts, std::size_t count);
-  // No more will be sent. False: the connection is gone.
+  // Ends the sending direction. False: the connection is gone.
   virtual bool shut_down_sending();
 
-  // Bytes that send() took, or the stream's own, wait for room in the socket: it wants to be
-  // written to, and push() to be called then. False: the connection is gone.
+  // True when bytes that send() has taken, or the stream's own, wait for room in the socket: then
+  // the caller has to wait until it is writable and call push(). push() returns false when the
+  // connection is gone.
   virtual bool must_push() const { return false; }
   virtual bool push() { return true; }
-  // Something has come, of a handshake or a message, and no whole one is there yet.
+  // True when a part of a handshake or message has arrived, but no whole one.
   virtual bool in_between() const { return false; }
-  // Keys and buffers are kept for the peer: it costs more than its socket.
+  // True when the peer has keys and buffers here, so it costs more than its socket.
   virtual bool has_session() const { return false; }
-  // What went wrong when a call failed with EPROTO; for a person.
+  // Why a call failed with EPROTO, for a person.
   virtual std::string_view trouble() const { return {}; }
 
  private:
   os::Fd fd_;
 };
 
-// Makes the stream of a connection that was just accepted.
+// Makes the stream of an accepted connection.
 using AcceptStream = std::function<std::unique_ptr<Stream>(os::Fd)>;
-// Makes the stream of one that was just made, and may talk to the peer until the deadline.
+// Makes the stream of a new outgoing connection; it may talk to the peer until the deadline.
 using ConnectStream = std::function<Result<std::unique_ptr<Stream>>(os::Fd, Deadline)>;
 
-// All of `bytes`, or an error.
+// Sends all of `bytes` or returns an error.
 Status send_all(Stream& stream, std::string_view bytes, Deadline deadline);
-// At least one byte; 0 is the end of the stream.
+// Receives at least one byte; 0 is the end of the stream.
 Result<std::size_t> receive_some(Stream& stream, char* buffer, std::size_t size, Deadline deadline);
 
 }  // namespace hora::net

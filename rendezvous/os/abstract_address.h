@@ -1,5 +1,5 @@
-// The address of a local socket that has a name and no file: it goes with the last descriptor, and
-// is seen by every process of the network namespace. unix(7).
+// The address of a local socket that has a name but no file (unix(7)): it ends with its last
+// descriptor, and every process of the network namespace can see it.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,7 +14,7 @@ namespace hora::os {
 
 class AbstractAddress {
  public:
-  // Of a longer name the first 107 bytes.
+  // Takes the first 107 bytes of a longer name.
   explicit AbstractAddress(std::string_view name) {
     const std::size_t length = std::min(name.size(), sizeof address_.sun_path - 1);
     address_.sun_family = AF_UNIX;

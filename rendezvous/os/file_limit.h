@@ -5,7 +5,7 @@
 
 namespace hora::os {
 
-// Raises the soft limit to the hard one, and says what the limit is now. Children inherit it.
+// Raises the soft limit to the hard one and returns the limit now in force. Children inherit it.
 std::size_t raise_file_limit();
 
 }  // namespace hora::os

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-// The only file that includes spdlog. Header-only, so that a static program can use it.
+// The only file that includes spdlog, header-only, so that a static program can use it.
 #define SPDLOG_LEVEL_NAMES \
   { "trace", "debug", "info", "warn", "error", "critical", "off" }
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -24,6 +24,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kNames = {"trace", "debug", "info",
                                                     "warn",  "error", "off"};
 
+// Atomic, because any thread may ask while another one sets it.
 std::atomic<LogLevel> g_level{LogLevel::kWarn};
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
@@ -44,10 +45,11 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
-// Those of spdlog's own sink.
+// The colours of spdlog's own sink.
 constexpr std::array<std::string_view, 6> kColours = {
     "\033[37m", "\033[36m", "\033[32m", "\033[33m\033[1m", "\033[31m\033[1m", ""};
 
+// For a sink, which gets finished lines; spdlog colours its own.
 std::string level_word(LogLevel level) {
   std::string word(log_level_name(level));
   if (!colour_wanted(STDERR_FILENO)) return word;
@@ -64,13 +66,15 @@ struct Output {
         colour_wanted(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never;
     logger = std::make_unique<spdlog::logger>(
         "hora", std::make_shared<spdlog::sinks::stderr_color_sink_st>(colours));
+    // The format of log.h: level, then component and message.
     logger->set_pattern("%^%l%$ %v");
-    logger->set_level(spdlog::level::trace);  // log() has asked already
+    logger->set_level(spdlog::level::trace);  // log() has already checked the level
+    // A log that is lost in a crash is of no use.
     logger->flush_on(spdlog::level::trace);
   }
 };
 
-// Never destroyed: a thread may log while the process ends.
+// Never destroyed, because a thread may log while the process ends.
 Output& output() {
   static Output* const instance = new Output;
   return *instance;
@@ -84,11 +88,13 @@ std::optional<LogLevel> parse_log_level(std::string_view text) {
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (equals_ignoring_case(text, kNames[i])) return static_cast<LogLevel>(i);
   }
+  // The two names of Horovod's HOROVOD_LOG_LEVEL that differ.
   if (equals_ignoring_case(text, "warning")) return LogLevel::kWarn;
   if (equals_ignoring_case(text, "fatal")) return LogLevel::kError;
   return std::nullopt;
 }
 
+// Relaxed: the level guards no other data.
 void set_log_level(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
 
 bool log_enabled(LogLevel level) {
@@ -98,12 +104,15 @@ bool log_enabled(LogLevel level) {
 void log(LogLevel level, std::string_view component, std::string_view message) {
   if (!log_enabled(level)) return;
   Output& out = output();
+  // The lock covers both outputs, so no line goes to a sink that has just been removed.
   std::lock_guard lock(out.mutex);
   std::string line;
+  // One allocation per line.
   line.reserve(component.size() + 2 + message.size());
   line.append(component).append(": ").append(message);
+  // The sink gets the line that spdlog would have written.
   if (out.sink) return out.sink(level_word(level) + " " + line + "\n");
-  // A full disk or a closed stderr must not end the job; spdlog reports it once and goes on.
+  // A full disk or a closed stderr must not end the job; spdlog reports it once and continues.
   out.logger->log(to_spdlog(level), line);
 }
 

@@ -1,9 +1,9 @@
-// The log: lines about ourselves, on stderr. What a job prints is not a log and never comes here.
+// The log: lines about Hora itself, on stderr. A job's own output never comes here.
 //
 //   level component: message
 //
-// error = the job fails; warn = it goes on, otherwise than asked; info = once per phase;
-// debug = per host; trace = per frame or operation. From any thread.
+// error = the job fails; warn = it continues, but differently than asked; info = once per phase;
+// debug = per host; trace = per frame or operation. Any thread may log.
 #pragma once
 
 #include <functional>
@@ -15,14 +15,15 @@ namespace hora::os {
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
 std::string_view log_level_name(LogLevel level);  // "trace" .. "error", "off"
-// Those names in any case; also "warning" and "fatal" (as error), which Horovod's variables use.
+// Accepts those names in any case; also "warning" and "fatal" (as error), which Horovod's variables
+// use.
 std::optional<LogLevel> parse_log_level(std::string_view text);
 
 // kWarn until set.
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
 
-// Writes one line, if the level is enabled; whole, whatever other threads write.
+// Writes one line if the level is enabled; lines of different threads never mix.
 void log(LogLevel level, std::string_view component, std::string_view message);
 
 inline void log_debug(std::string_view component, std::string_view message) {
@@ -38,13 +39,13 @@ inline void log_error(std::string_view component, std::string_view message) {
   log(LogLevel::kError, component, message);
 }
 
-// Lines go to `sink` as they would go to stderr, instead (the launcher must not wait for whoever
-// reads that); an empty sink brings stderr back. Called under a lock: it must not log.
+// Sends the lines to `sink` instead of stderr (the launcher must not block on whoever reads that);
+// an empty sink restores stderr. It runs under a lock, so it must not log.
 using LogSink = std::function<void(std::string line)>;
 void set_log_sink(LogSink sink);
 
-// Whether lines on a file descriptor may be coloured: a terminal that is not dumb, and no
-// NO_COLOR (https://no-color.org) in the environment.
+// Whether lines on a file descriptor may have colours: it is a terminal that is not dumb, and the
+// environment has no NO_COLOR (https://no-color.org).
 bool colour_wanted(int fd);
 
 }  // namespace hora::os

@@ -1,3 +1,4 @@
+// Everything here works without memory: write(2) and _exit(2), no streams, no destructors.
 #include "rendezvous/os/out_of_resources.h"
 
 #include <unistd.h>
@@ -29,7 +30,8 @@ void say(const char* text) {
 
 [[noreturn]] void on_no_memory() { end("no memory is left (the machine's, or that of ulimit -v)"); }
 
-// Of the exceptions that nobody catches, what std::thread throws is no mistake of ours.
+// Among uncaught exceptions, a system_error of std::thread is not a bug of the program: it means
+// that there is no thread left.
 [[noreturn]] void on_terminate() {
   if (const auto problem = std::current_exception()) {
     try {
@@ -40,6 +42,7 @@ void say(const char* text) {
       std::abort();
     }
   }
+  // Any other exception is a bug: end with a core dump.
   std::abort();
 }
 
@@ -48,6 +51,7 @@ void say(const char* text) {
 void exit_when_out_of_resources(const char* name, int exit_code) {
   program = name;
   last_code = exit_code;
+  // operator new calls the first handler; std::thread throws, and ends up in the second.
   std::set_new_handler(on_no_memory);
   std::set_terminate(on_terminate);
 }

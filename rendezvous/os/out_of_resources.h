@@ -1,11 +1,12 @@
-// What a program does that gets no memory for an object, or no thread: one line, and an exit code
-// of its own. Nothing can be put in order without; whoever depends on the process sees it end and
-// does that.
+// What a program does when it gets no memory for an object, or no thread: it prints one line and
+// exits with its own code. It cannot clean up without resources; whoever depends on the process
+// sees it end and does that.
 #pragma once
 
 namespace hora::os {
 
-// `name` begins the line on standard error; it must live as long as the process.
+// `name` begins the line on standard error; it must live as long as the process. Call this before
+// other threads start.
 void exit_when_out_of_resources(const char* name, int exit_code);
 
 }  // namespace hora::os

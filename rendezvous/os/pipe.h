@@ -1,4 +1,4 @@
-// A pipe with one owner; children do not inherit it.
+// A pipe with one owner; child processes do not inherit it.
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@ namespace hora::os {
 struct Pipe {
   Fd read_end, write_end;
 
-  // `flags`: O_NONBLOCK or none, for both ends. False: errno tells why.
+  // `flags`: O_NONBLOCK or 0, for both ends. False: errno says why.
   bool open(int flags = 0) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC | flags) != 0) return false;

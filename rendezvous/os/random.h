@@ -1,4 +1,4 @@
-// Unpredictable bytes from the kernel.
+// Unpredictable bytes from the kernel. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 namespace hora::os {
 
-// `count` bytes. Never fails: a kernel that has no random bytes to give ends the process.
+// Returns `count` bytes. Never fails: a kernel without random bytes ends the process.
 std::string random_bytes(std::size_t count);
 
-// A secret for one job, or a name that no other job has: 128 bits, 32 lower-case hex digits.
+// A secret for one job, or a unique name: 128 bits as 32 lower-case hex digits.
 std::string random_token();
 
 }  // namespace hora::os

@@ -1,4 +1,4 @@
-// Files read whole: settings, manifests, what /proc shows.
+// Reads whole files: settings, manifests, /proc.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace hora::os {
 
-// What is left to read of `fd`, which is called `name` in errors. More than `limit` bytes are one.
+// Reads the rest of `fd`, which errors call `name`. More than `limit` bytes are an error.
 Result<std::string> read_to_end(int fd, const std::string& name,
                                 std::size_t limit = std::numeric_limits<std::size_t>::max());
 

@@ -1,5 +1,5 @@
-// The signal by which an agent asks a thread where it stands: real-time, and left alone by
-// programs.
+// The signal by which an agent asks a thread for its stack: a real-time signal that programs leave
+// alone.
 #pragma once
 
 #include <signal.h>

@@ -1,3 +1,5 @@
+// The default of the C library comes from RLIMIT_STACK at the start of the process, so this changes
+// the default attributes instead of those of each thread, which libraries create, too.
 #include "rendezvous/os/thread_stacks.h"
 
 #include <pthread.h>
@@ -8,6 +10,7 @@ void give_threads_stacks() {
   pthread_attr_t attributes;
   if (::pthread_getattr_default_np(&attributes) != 0) return;
   unsigned long size = 0;
+  // Only ever raised: a user may have asked for more. A failure leaves the default.
   if (::pthread_attr_getstacksize(&attributes, &size) == 0 && size < kThreadStack &&
       ::pthread_attr_setstacksize(&attributes, kThreadStack) == 0) {
     (void)::pthread_setattr_default_np(&attributes);

@@ -1,9 +1,10 @@
-// Threads get as much stack as a process may have (ulimit -s), which may be next to nothing.
+// By default threads get as much stack as a process may have (ulimit -s), which may be very little.
 #pragma once
 
 namespace hora::os {
 
-// Threads that are made from now on have at least kThreadStack, whatever the limit.
+// After give_threads_stacks() new threads have at least kThreadStack bytes of stack, whatever the
+// limit.
 inline constexpr unsigned long kThreadStack = 1ul << 20;
 void give_threads_stacks();
 

@@ -1,5 +1,5 @@
-// Of a write to a socket that does not block: the kernel has no room for it now. Trying again later
-// is right; a stream whose bytes were dropped instead would go on with a hole in it.
+// For a write to a non-blocking socket: whether the kernel has no room for it now. The caller has
+// to try again later; a stream that dropped the bytes instead would have a gap.
 #pragma once
 
 #include <cerrno>

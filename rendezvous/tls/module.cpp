@@ -1,5 +1,6 @@
-// libhora_tls.so. TLS 1.3 only, no client certificates, no resumption: each connection is a whole
-// handshake.
+// libhora_tls.so. TLS 1.3 only, without client certificates and resumption: each connection makes a
+// full handshake. The session reads from and writes to memory BIOs, so that the caller owns the
+// socket.
 #include "rendezvous/tls/module.h"
 
 #include <cstdio>
@@ -24,6 +25,7 @@ using hora::tls::kLater;
 using hora::tls::kModuleVersion;
 constexpr std::size_t kDigest = hora::tls::kFingerprintBytes;
 
+// RAII for OpenSSL's objects.
 template <auto kFree>
 struct Freed {
   template <typename T>
@@ -36,12 +38,13 @@ using Certificate = std::unique_ptr<X509, Freed<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
 using Ssl = std::unique_ptr<SSL, Freed<SSL_free>>;
 
-// The user's openssl.cnf is about their own programs, and what is freed at exit might be in use by
-// a thread.
+// The user's openssl.cnf concerns their own programs; and OpenSSL must not free its memory at exit,
+// because a thread may still use it.
 bool ready() {
   return OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr) == 1;
 }
 
+// The most recent entry of the thread's queue, in OpenSSL's words.
 const char* last_reason() {
   const unsigned long code = ERR_peek_last_error();
   const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
@@ -51,9 +54,13 @@ const char* last_reason() {
 Context make_context() {
   Context context(SSL_CTX_new(TLS_method()));
   if (!context || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1) return nullptr;
+  // RELEASE_BUFFERS: idle connections hold no buffers. The other two: a write may take a part, and
+  // its retry may come from another address.
   SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // Sessions are never resumed, so a cache would only grow.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  // A ticket would only serve resumption.
   SSL_CTX_set_num_tickets(context.get(), 0);
   return context;
 }
@@ -63,11 +70,13 @@ bool fingerprint_of(const X509* certificate, unsigned char* out) {
   return X509_digest(certificate, EVP_sha256(), out, &size) == 1 && size == kDigest;
 }
 
-// Nobody reads the dates: clocks of hosts differ, and the fingerprint says all.
+// A self-signed certificate. The peers ignore its dates, because the clocks of hosts differ and the
+// fingerprint is proof enough.
 Certificate make_certificate(EVP_PKEY* key, const char* name) {
   Certificate certificate(X509_new());
   if (!certificate) return nullptr;
   X509* const x = certificate.get();
+  // X.509 expects every certificate of an issuer to have its own serial number.
   std::uint64_t serial = 0;
   X509_NAME* const subject = X509_get_subject_name(x);
   const auto* text = reinterpret_cast<const unsigned char*>(name);
@@ -90,14 +99,14 @@ struct hora_tls_identity {
 };
 
 struct hora_tls_session {
-  Context own_context;  // of a client
+  Context own_context;  // clients only; a server's belongs to its identity
   Ssl ssl;
-  BIO* from_peer = nullptr;  // both are the SSL's own
+  BIO* from_peer = nullptr;  // the SSL object owns both
   BIO* to_peer = nullptr;
   unsigned char expected[kDigest] = {};
   char error[kErrorBytes] = {};
 
-  // What a call of OpenSSL has answered, in ours.
+  // Translates the result of an OpenSSL call into the constants of the border.
   int outcome(int result) {
     switch (SSL_get_error(ssl.get(), result)) {
       case SSL_ERROR_WANT_READ:
@@ -106,7 +115,9 @@ struct hora_tls_session {
       case SSL_ERROR_ZERO_RETURN:
         return kEnd;
       default:
+        // check_pin() may have left a more exact text.
         if (error[0] == '\0') std::snprintf(error, sizeof error, "TLS: %s", last_reason());
+        // The error queue belongs to the thread: what stays there would confuse the next session.
         ERR_clear_error();
         return kFailed;
     }
@@ -119,7 +130,7 @@ void hex(const unsigned char* bytes, char* out) {
   for (std::size_t i = 0; i < kDigest; ++i) std::snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-// In place of a chain of authorities.
+// Replaces OpenSSL's check of a chain of authorities: accepts exactly the expected certificate.
 int check_pin(X509_STORE_CTX* store, void*) {
   const auto* ssl = static_cast<const SSL*>(
       X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
@@ -127,6 +138,7 @@ int check_pin(X509_STORE_CTX* store, void*) {
   unsigned char found[kDigest] = {};
   if (!fingerprint_of(X509_STORE_CTX_get0_cert(store), found)) return 0;
   if (CRYPTO_memcmp(found, session->expected, kDigest) == 0) return 1;
+  // Both fingerprints, so that a person can see whether the ranks of two jobs are mixed up.
   char shown[2][2 * kDigest + 1];
   hex(found, shown[0]);
   hex(session->expected, shown[1]);
@@ -138,6 +150,7 @@ int check_pin(X509_STORE_CTX* store, void*) {
   return 0;
 }
 
+// SSL_set_bio() takes over both BIOs; before it they are freed here.
 hora_tls_session* new_session(SSL_CTX* context) {
   std::unique_ptr<hora_tls_session> session(new (std::nothrow) hora_tls_session);
   if (!session) return nullptr;
@@ -145,11 +158,13 @@ hora_tls_session* new_session(SSL_CTX* context) {
   BIO* const from_peer = BIO_new(BIO_s_mem());
   BIO* const to_peer = BIO_new(BIO_s_mem());
   if (!session->ssl || from_peer == nullptr || to_peer == nullptr) {
+    // BIO_free() accepts null.
     BIO_free(from_peer);
     BIO_free(to_peer);
     return nullptr;
   }
   SSL_set_bio(session->ssl.get(), from_peer, to_peer);
+  // check_pin() finds the session by way of the SSL object.
   SSL_set_app_data(session->ssl.get(), session.get());
   session->from_peer = from_peer;
   session->to_peer = to_peer;
@@ -157,12 +172,14 @@ hora_tls_session* new_session(SSL_CTX* context) {
 }
 
 hora_tls_identity* make_identity(const char* name, unsigned char* fingerprint, char* error) {
+  // OpenSSL's reason goes into the caller's buffer; the queue is emptied for the next call.
   const auto failed = [error](const char* what) -> hora_tls_identity* {
     std::snprintf(error, kErrorBytes, "%s: %s", what, last_reason());
     ERR_clear_error();
     return nullptr;
   };
   if (!ready()) return failed("starting OpenSSL");
+  // P-256 is fast, and every TLS 1.3 library has it.
   const Key key(EVP_EC_gen("P-256"));
   if (!key) return failed("making a key");
   const Certificate certificate = make_certificate(key.get(), name);
@@ -189,22 +206,26 @@ hora_tls_session* connect(const unsigned char* fingerprint) {
   if (!ready()) return nullptr;
   Context context = make_context();
   if (!context) return nullptr;
+  // A server's context checks nothing: ranks have no certificates, only the token.
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_cert_verify_callback(context.get(), check_pin, nullptr);
   hora_tls_session* session = new_session(context.get());
   if (session == nullptr) return nullptr;
+  // A client's context serves one session, since each may expect another certificate.
   session->own_context = std::move(context);
   std::memcpy(session->expected, fingerprint, kDigest);
   SSL_set_connect_state(session->ssl.get());
   return session;
 }
 
+// Freeing may leave entries in the thread's error queue, too.
 void free_session(hora_tls_session* session) {
   delete session;
   ERR_clear_error();
 }
 
 int feed(hora_tls_session* session, const char* bytes, size_t size) {
+  // A memory BIO takes an int and grows as necessary.
   const bool fits = size <= INT32_MAX;
   return fits && BIO_write(session->from_peer, bytes, static_cast<int>(size)) ==
                      static_cast<int>(size)
@@ -226,6 +247,7 @@ long read(hora_tls_session* session, char* out, size_t size) {
 }
 
 long write(hora_tls_session* session, const char* bytes, size_t size) {
+  // SSL_write would start the handshake itself; the caller does that by shake().
   if (SSL_is_init_finished(session->ssl.get()) != 1) return kLater;
   ERR_clear_error();
   size_t taken = 0;
@@ -234,6 +256,7 @@ long write(hora_tls_session* session, const char* bytes, size_t size) {
 }
 
 void close(hora_tls_session* session) {
+  // During the handshake there is nothing to close.
   if (SSL_is_init_finished(session->ssl.get()) == 1) SSL_shutdown(session->ssl.get());
   ERR_clear_error();
 }
@@ -245,6 +268,7 @@ size_t take(hora_tls_session* session, char* out, size_t size) {
 }
 
 int in_between(const hora_tls_session* session) {
+  // SSL_has_pending() also counts a record that is not complete.
   return SSL_is_init_finished(session->ssl.get()) != 1 || SSL_has_pending(session->ssl.get()) == 1
              ? 1
              : 0;
@@ -254,6 +278,7 @@ const char* error(const hora_tls_session* session) { return session->error; }
 
 }  // namespace
 
+// The only symbol that the module exports. The order is that of the structure.
 extern "C" __attribute__((visibility("default"))) const hora_tls_module* hora_tls_module_entry(
     void) {
   static const hora_tls_module module = {kModuleVersion, OpenSSL_version(OPENSSL_VERSION_STRING),

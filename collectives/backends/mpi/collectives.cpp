@@ -1,3 +1,6 @@
+// MPI 3 takes counts and offsets as int. Long operations are cut into parts; where the offsets of a
+// vector operation do not fit, a loop of simpler operations replaces it. All ranks have to choose
+// the same way.
 #include "collectives/backends/mpi/collectives.h"
 
 #include <algorithm>
@@ -8,9 +11,10 @@ namespace hora::collectives::mpi {
 
 namespace {
 
-// The most elements of one MPI call.
+// The most elements of one MPI call: a power of two below INT_MAX, so that parts stay aligned.
 constexpr std::int64_t kMostElements = INT64_C(1) << 30;
 
+// MPI counts in elements; the offsets below are in bytes.
 std::int64_t bytes_of(MPI_Datatype type) {
   int bytes = 0;
   MPI_Type_size(type, &bytes);
@@ -35,11 +39,13 @@ bool in_parts(std::int64_t count, Part&& part) {
 
 Collectives::~Collectives() {
   int finalized = 0;
+  // MPI_Comm_free() is collective: it would wait for ranks that are gone.
   if (aborted_ || is_given_up() || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
     return;
   MPI_Comm_free(&communicator_);
 }
 
+// MPI_Wait could not be abandoned, hence the loop in wait().
 bool Collectives::finish(int code, MPI_Request& request, const char* call, ErrorText& error) {
   return check(code, call, error) && wait(request, aborted_, Deadline::max(), call, error);
 }
@@ -48,6 +54,7 @@ bool Collectives::allreduce(const void* input, void* output, std::int64_t count,
                             MPI_Op op, ErrorText& error) {
   const std::int64_t width = bytes_of(type);
   return in_parts(count, [&](std::int64_t from, int part) {
+    // MPI forbids that the two buffers are the same address.
     const void* source = input == output ? MPI_IN_PLACE : at(input, from * width);
     MPI_Request request = MPI_REQUEST_NULL;
     const int code =
@@ -69,6 +76,7 @@ bool Collectives::broadcast(void* data, std::int64_t count, MPI_Datatype type, i
 bool Collectives::lay_out(const std::int64_t* counts, Layout& layout) const {
   std::int64_t offset = 0;
   for (int i = 0; i < size_; ++i) {
+    // The counts fit if the offsets do, since they are not negative.
     if (offset + counts[i] > INT_MAX) return false;
     layout.counts.push_back(static_cast<int>(counts[i]));
     layout.offsets.push_back(static_cast<int>(offset));
@@ -88,9 +96,11 @@ bool Collectives::allgather(const void* input, void* output, const std::int64_t*
         layout.counts.data(), layout.offsets.data(), type, communicator_, &request);
     return finish(code, request, "MPI_Iallgatherv", error);
   }
+  // The counts are the same on all ranks, so all come here: one broadcast per rank.
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
     void* const place = at(output, offset * width);
+    // A broadcast has only one buffer: put this rank's part in place first.
     if (root == index_ && input != nullptr) {
       std::copy_n(static_cast<const char*>(input), counts[root] * width, static_cast<char*>(place));
     }
@@ -105,7 +115,7 @@ bool Collectives::alltoall(const void* input, const std::int64_t* send_counts, v
                            ErrorText& error) {
   Layout send;
   Layout receive;
-  // The ranks must go the same way, and no rank knows all counts.
+  // The ranks have to choose the same way, and no rank knows all counts: agree on the minimum.
   int fits = lay_out(send_counts, send) && lay_out(receive_counts, receive) ? 1 : 0;
   if (!allreduce(&fits, &fits, 1, MPI_INT, MPI_MIN, error)) return false;
   if (fits == 0) {
@@ -118,6 +128,7 @@ bool Collectives::alltoall(const void* input, const std::int64_t* send_counts, v
   return finish(code, request, "MPI_Ialltoallv", error);
 }
 
+// MPI_Ialltoallv without its limit: one message per pair and part, in elements of up to 2^30.
 bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* send_counts,
                                        void* output, const std::int64_t* receive_counts,
                                        MPI_Datatype type, ErrorText& error) {
@@ -128,6 +139,7 @@ bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* se
   std::int64_t receive_to = 0;
   bool good = true;
   for (int peer = 0; peer < size_ && good; ++peer) {
+    // Messages of one pair arrive in the order of their posts, so one tag serves all parts.
     good = in_parts(receive_counts[peer], [&](std::int64_t done, int part) {
       return check(MPI_Irecv(at(output, (receive_to + done) * width), part, type, peer, kTag,
                              communicator_, &requests.emplace_back(MPI_REQUEST_NULL)),
@@ -138,9 +150,11 @@ bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* se
                                     communicator_, &requests.emplace_back(MPI_REQUEST_NULL)),
                           "MPI_Isend", error);
            });
+    // Offsets are 64-bit here, which is the point of this function.
     send_from += send_counts[peer];
     receive_to += receive_counts[peer];
   }
+  // All requests are under way at once; the order of the waits does not matter.
   for (MPI_Request& request : requests) {
     good = good && wait(request, aborted_, Deadline::max(), "MPI_Isend and MPI_Irecv", error);
   }
@@ -157,6 +171,7 @@ bool Collectives::reduce_scatter(const void* input, void* output, const std::int
         MPI_Ireduce_scatter(input, output, layout.counts.data(), type, op, communicator_, &request);
     return finish(code, request, "MPI_Ireduce_scatter", error);
   }
+  // The offsets do not fit: one reduction per rank, in the order of the ranks.
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
     const bool good = in_parts(counts[root], [&](std::int64_t from, int part) {
@@ -171,6 +186,7 @@ bool Collectives::reduce_scatter(const void* input, void* output, const std::int
   return true;
 }
 
+// Non-blocking as well, so that an abort can end the wait.
 bool Collectives::barrier(ErrorText& error) {
   MPI_Request request = MPI_REQUEST_NULL;
   return finish(MPI_Ibarrier(communicator_, &request), request, "MPI_Ibarrier", error);

@@ -1,5 +1,5 @@
-// MPI's collectives with 64-bit counts, and such that a blocked one can be given up: the
-// non-blocking form and a look at its progress. One thread at a time; abort() from any.
+// MPI's collectives with 64-bit counts, in the non-blocking form, so that a blocked one can be
+// abandoned. One thread at a time; abort() from any.
 #pragma once
 
 #include <mpi.h>
@@ -15,7 +15,7 @@ namespace hora::collectives::mpi {
 
 class Collectives {
  public:
-  // Owns `communicator`.
+  // Takes over `communicator`.
   Collectives(MPI_Comm communicator, int index, int size)
       : communicator_(communicator), index_(index), size_(size) {
     set_broken_off(false);
@@ -31,22 +31,22 @@ class Collectives {
     set_broken_off(true);
   }
 
-  // Counts are elements of `type`. input may be output.
+  // Counts are elements of `type`. `input` may be `output`.
   bool allreduce(const void* input, void* output, std::int64_t count, MPI_Datatype type, MPI_Op op,
                  ErrorText& error);
   bool broadcast(void* data, std::int64_t count, MPI_Datatype type, int root, ErrorText& error);
-  // input == nullptr: this rank's part is in its place in `output` already.
+  // With input == nullptr this rank's part is already in its place in `output`.
   bool allgather(const void* input, void* output, const std::int64_t* counts, MPI_Datatype type,
                  ErrorText& error);
   bool alltoall(const void* input, const std::int64_t* send_counts, void* output,
                 const std::int64_t* receive_counts, MPI_Datatype type, ErrorText& error);
-  // input != output.
+  // `input` must not be `output`.
   bool reduce_scatter(const void* input, void* output, const std::int64_t* counts,
                       MPI_Datatype type, MPI_Op op, ErrorText& error);
   bool barrier(ErrorText& error);
 
  private:
-  struct Layout {  // as MPI wants it
+  struct Layout {  // counts and offsets as MPI takes them
     std::vector<int> counts;
     std::vector<int> offsets;
   };
@@ -55,7 +55,8 @@ class Collectives {
   bool alltoall_by_messages(const void* input, const std::int64_t* send_counts, void* output,
                             const std::int64_t* receive_counts, MPI_Datatype type,
                             ErrorText& error);
-  // What a call that starts an operation answered; then until it is done.
+  // Checks the return code of a call that starts an operation, then waits until the operation is
+  // done.
   bool finish(int code, MPI_Request& request, const char* call, ErrorText& error);
 
   MPI_Comm communicator_;

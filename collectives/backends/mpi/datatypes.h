@@ -1,4 +1,5 @@
-// Our dtypes and reductions as MPI's. MPI knows no 16-bit floats: their sums are ours.
+// Maps Hora's dtypes and reductions to MPI's. MPI has no 16-bit floats, so Hora brings their
+// reductions.
 #pragma once
 
 #include <mpi.h>
@@ -7,10 +8,10 @@
 
 namespace hora::collectives::mpi {
 
-// After initialise(). Makes what MPI does not have, once.
+// Creates what MPI lacks, once; call it after initialise(), from one thread at a time.
 bool make_datatypes(ErrorText& error);
 MPI_Datatype datatype_of(hora_dtype dtype);
-// MPI_OP_NULL: there is no such reduction (ADASUM).
+// Returns MPI_OP_NULL where MPI has no such reduction (ADASUM).
 MPI_Op operator_of(hora_dtype dtype, hora_reduce_op op);
 
 }  // namespace hora::collectives::mpi

@@ -1,12 +1,12 @@
-// Whether this process belongs to an MPI job, told without MPI: its library is not loaded for jobs
-// that have no use for it, since what a site has installed may be slow to load, or crash.
+// Whether this process belongs to an MPI job, without the use of MPI: its library stays unloaded in
+// jobs that do not need it, since a site's installation may be slow to load, or crash.
 #pragma once
 
 namespace hora::collectives::mpi {
 
-// A variable by which an MPI launcher has told the process its place; null: none is set.
+// The variable by which an MPI launcher has told the process its place; null: none is set.
 const char* launcher_variable() noexcept;
-// The program has brought an MPI library itself.
+// True when the program itself has loaded an MPI library.
 bool library_in_process() noexcept;
 
 inline constexpr const char* kNotLaunched =

@@ -1,3 +1,5 @@
+// The processes of an MPI job already have a world, so one allgather over it replaces the
+// rendezvous. The place on the host comes from MPI's own notion of shared memory.
 #include "collectives/backends/mpi/mpi_bootstrap.h"
 
 #include <climits>
@@ -16,7 +18,7 @@ Deadline deadline_after(std::int64_t timeout_ms) {
   return std::chrono::steady_clock::now() + milliseconds(timeout_ms);
 }
 
-// Nobody can break off a meeting but its deadline.
+// Only its deadline can end a bootstrap.
 const std::atomic<bool> kNever{false};
 
 bool is_launched_by_mpi(ErrorText& text) noexcept { return is_launched(text); }
@@ -25,6 +27,7 @@ bool gather(const void* data, std::size_t bytes, void* received, std::int64_t ti
             ErrorText& error) noexcept {
   const Deadline deadline = deadline_after(timeout_ms);
   if (!start(deadline, error)) return false;
+  // MPI_BYTE counts are int.
   if (bytes > INT_MAX) return error.set("too much to exchange");
   MPI_Request request = MPI_REQUEST_NULL;
   const int count = static_cast<int>(bytes);
@@ -35,12 +38,14 @@ bool gather(const void* data, std::size_t bytes, void* received, std::int64_t ti
 }
 
 bool find_place(LauncherPlace& place, ErrorText& error) {
+  // How long the first process waits for the last one to initialise MPI.
   constexpr std::int64_t kPatienceMs = 60'000;
   if (!start(deadline_after(kPatienceMs), error)) return false;
   if (!check(MPI_Comm_rank(world(), &place.rank), "MPI_Comm_rank", error) ||
       !check(MPI_Comm_size(world(), &place.size), "MPI_Comm_size", error)) {
     return false;
   }
+  // A library that does not understand its launcher starts as a world of one.
   if (launched_size() > 1 && place.size == 1) {
     return error.set(
         "the launcher started %d processes, but %s, to which Hora is linked, sees one: "
@@ -48,10 +53,13 @@ bool find_place(LauncherPlace& place, ErrorText& error) {
         launched_size(), library_name());
   }
   MPI_Comm host = MPI_COMM_NULL;
+  // The key, the rank, keeps the order of the ranks within the host.
   if (!check(MPI_Comm_split_type(world(), MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host),
              "MPI_Comm_split_type", error)) {
     return false;
   }
+  // The first rank of a host names the host: find_cross_place() needs these and the local ranks of
+  // all.
   int first = place.rank;
   const bool good = check(MPI_Comm_rank(host, &place.local_rank), "MPI_Comm_rank", error) &&
                     check(MPI_Comm_size(host, &place.local_size), "MPI_Comm_size", error) &&
@@ -59,6 +67,7 @@ bool find_place(LauncherPlace& place, ErrorText& error) {
   MPI_Comm_free(&host);
   if (!good) return false;
   set_ranks_on_host(place.local_size);
+  // Both numbers in one round, as pairs.
   const int mine[2] = {first, place.local_rank};
   std::vector<int> all(static_cast<std::size_t>(place.size) * 2);
   if (!gather(mine, sizeof mine, all.data(), kPatienceMs, error)) return false;

@@ -1,4 +1,4 @@
-// The processes of an MPI job learn of each other without a rendezvous.
+// Lets the processes of an MPI job find each other without a rendezvous.
 #pragma once
 
 #include "collectives/backends/launcher_bootstrap.h"

@@ -1,3 +1,7 @@
+// MPI can be initialised once per process and never again after its end, so its state is global.
+// Three cases decide what happens at exit: the program owns MPI (Hora does nothing), Hora owns it
+// (finish() finalises it), or a wait was abandoned or the world broken off (then MPI_Finalize could
+// wait for ranks that are gone, so Hora leaves it out).
 #include "collectives/backends/mpi/session.h"
 
 #include <sched.h>
@@ -15,12 +19,13 @@ namespace hora::collectives::mpi {
 
 namespace {
 
-// What is known of MPI in this process. Constant-initialised: used until the last destructor.
+// The state of MPI in this process. Constant-initialised, so it is valid before the first
+// constructor and after the last destructor. `mutex` guards the members.
 struct State {
   std::mutex mutex;
   bool started = false;
-  bool ours = false;  // we called MPI_Init
-  pid_t process = 0;  // which called it; a child that it forks has nothing of MPI
+  bool ours = false;  // Hora called MPI_Init
+  pid_t process = 0;  // the process that called it; a forked child does not own MPI
   int thread_level = MPI_THREAD_SINGLE;
   MPI_Comm world = MPI_COMM_NULL;
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -34,6 +39,7 @@ std::atomic<int> ranks_on_host{1};
 constexpr const char* kLevelNames[] = {"MPI_THREAD_SINGLE", "MPI_THREAD_FUNNELED",
                                        "MPI_THREAD_SERIALIZED", "MPI_THREAD_MULTIPLE"};
 
+// The constants are ordered, but MPI does not define their values.
 const char* level_name(int level) {
   if (level <= MPI_THREAD_SINGLE) return kLevelNames[0];
   if (level <= MPI_THREAD_FUNNELED) return kLevelNames[1];
@@ -53,8 +59,8 @@ bool initialise_once(ErrorText& error) {
   if (flag != 0) {
     if (!check(MPI_Query_thread(&state.thread_level), "MPI_Query_thread", error)) return false;
   } else {
-    // The runtime's thread is not the one that gets here, so SERIALIZED is the least that serves;
-    // MULTIPLE leaves the program free to use MPI at the same time.
+    // The runtime's thread differs from the one that runs this, so SERIALIZED is the minimum;
+    // MULTIPLE lets the program use MPI at the same time.
     const int wanted =
         is_on("HOROVOD_MPI_THREADS_DISABLE") ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
     const int code = MPI_Init_thread(nullptr, nullptr, wanted, &state.thread_level);
@@ -71,7 +77,8 @@ bool initialise_once(ErrorText& error) {
   return true;
 }
 
-// A process that cannot come lets the others wait, but not for ever.
+// Duplicates MPI_COMM_WORLD without blocking, so that a missing process delays the others only
+// until the deadline.
 bool make_world(Deadline deadline, ErrorText& error) {
   static const std::atomic<bool> never{false};
   MPI_Request request = MPI_REQUEST_NULL;
@@ -79,13 +86,14 @@ bool make_world(Deadline deadline, ErrorText& error) {
       !wait(request, never, deadline, "MPI_Comm_idup", error)) {
     return false;
   }
-  // Errors come back as codes on everything that is made from this communicator.
+  // From this communicator and all that derive from it, errors return as codes; MPI's default would
+  // end the process.
   return check(MPI_Comm_set_errhandler(state.world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
                error);
 }
 
-// Runs after every handler of atexit(), libhora's included, so the last communicator has gone. A
-// process of an MPI job that ends without MPI_Finalize would be taken for a crash.
+// Runs after every handler of atexit(), libhora's included, so the last communicator is gone. A
+// launcher takes a process that ends without MPI_Finalize for a crash.
 __attribute__((destructor)) void finish() {
   if (!state.ours || given_up || broken_off || state.process != getpid()) return;
   int finalized = 0;
@@ -94,13 +102,14 @@ __attribute__((destructor)) void finish() {
   MPI_Finalize();
 }
 
+// Waits between two looks at a request: spinning, then yielding, then sleeping.
 void pause(int round, bool may_spin) {
   constexpr int kSpins = 2'000;
   constexpr int kYields = 2'000'000;
   if (may_spin && round < kSpins) return;
   if (round < kYields) {
     sched_yield();
-  } else {  // somebody is stopped or very slow
+  } else {  // a peer is stopped or very slow
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
@@ -125,7 +134,8 @@ bool check(int code, const char* call, ErrorText& error) {
 
 bool is_launched(ErrorText& seen) {
   const auto is_set = [](const char* name) { return std::getenv(name) != nullptr; };
-  // MPICH's launcher and Open MPI's library do not know each other: each process would be alone.
+  // MPICH's launcher and Open MPI's library do not understand each other: each process would be
+  // alone.
   if (is_set("PMI_FD") && !is_set("OMPI_COMM_WORLD_SIZE") && !is_set("PMIX_NAMESPACE") &&
       std::strncmp(library_name(), "Open MPI", 8) == 0) {
     return seen.set("an MPICH launcher (PMI-1) started this process, but the library is %s",
@@ -173,7 +183,7 @@ const char* library_name() {
   const std::lock_guard<std::mutex> lock(state.mutex);
   int length = 0;
   if (MPI_Get_library_version(state.library, &length) != MPI_SUCCESS) return "";
-  state.library[std::strcspn(state.library, ",\n")] = '\0';  // the rest is how it was built
+  state.library[std::strcspn(state.library, ",\n")] = '\0';  // build details follow
   return state.library;
 }
 
@@ -188,15 +198,18 @@ const char* version() {
 
 bool wait(MPI_Request& request, const std::atomic<bool>& aborted, Deadline deadline,
           const char* what, ErrorText& error) {
+  // MPI progresses only inside its calls, so the loop has to keep calling MPI_Test.
   const bool may_spin = has_cores_to_spin();
   for (int round = 0;; ++round) {
     int done = 0;
     if (!check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what, error)) return false;
     if (done != 0) return true;
     if (aborted.load(std::memory_order_relaxed)) {
+      // MPI cannot cancel a collective: the request stays under way.
       given_up = true;
       return error.set("%s: the job is ending", what);
     }
+    // Reading the clock costs as much as a look: only once in a while.
     if (round % 1024 == 1023 && std::chrono::steady_clock::now() > deadline) {
       given_up = true;
       return error.set("%s: not all processes came in time", what);

@@ -1,3 +1,5 @@
+// A non-blocking communicator: each call returns ncclInProgress and continues in NCCL's threads.
+// settle() polls until it has finished, so that an abort or a deadline can end the wait.
 #include "collectives/backends/nccl/communicator.h"
 
 #include <sched.h>
@@ -15,18 +17,21 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const Nccl& nccl, const
                                                          ErrorText& error) {
   std::unique_ptr<NcclCommunicator> self(new NcclCommunicator(nccl, aborted));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // Joining blocks until all ranks have come, unless the communicator is non-blocking.
   config.blocking = 0;
   const ncclResult_t result =
       nccl.ncclCommInitRankConfig(&self->communicator_, size, id, rank, &config);
   if (!check(nccl, result, "ncclCommInitRankConfig", nullptr, error) ||
       !self->settle("waiting for all ranks to make an NCCL communicator", Clock::now() + patience,
                     error)) {
+    // Destroying a communicator that is not complete would wait for the missing ranks.
     self->break_off();
     return nullptr;
   }
   return self;
 }
 
+// A regular destruction is collective; after an abort no other rank takes part.
 NcclCommunicator::~NcclCommunicator() {
   if (communicator_ == nullptr) return;
   if (aborted_) {
@@ -43,7 +48,9 @@ bool NcclCommunicator::settle(const char* what, Clock::time_point deadline, Erro
     if (!check(nccl_, asked, what, communicator_, error)) return false;
     if (state != ncclInProgress) return check(nccl_, state, what, communicator_, error);
     if (aborted_.load(std::memory_order_relaxed)) return error.set("%s: the job is ending", what);
+    // Operations have no deadline: an abort ends their wait.
     if (Clock::now() > deadline) return error.set("%s: not all ranks came in time", what);
+    // Yield at first; a slow call must not occupy a core.
     if (round < 1000) {
       sched_yield();
     } else {
@@ -53,9 +60,11 @@ bool NcclCommunicator::settle(const char* what, Clock::time_point deadline, Erro
 }
 
 bool NcclCommunicator::group(const char* what, const Calls& calls, ErrorText& error) {
+  // A call on a failed communicator would report its old error under a new name.
   if (!is_healthy(error)) return false;
   if (!check(nccl_, nccl_.ncclGroupStart(), what, communicator_, error)) return false;
   const ncclResult_t given = calls(communicator_);
+  // Every ncclGroupStart() needs its end, even after a failed call.
   const ncclResult_t ended = nccl_.ncclGroupEnd();
   return check(nccl_, given, what, communicator_, error) &&
          check(nccl_, ended, what, communicator_, error) &&

@@ -1,6 +1,6 @@
-// A communicator of NCCL that never blocks its caller for good: every call is followed until it has
-// been taken, and a peer that does not come can be given up. One thread at a time; abort() from
-// any.
+// An NCCL communicator that never blocks its caller for good: it follows every call until NCCL has
+// accepted it, and it can give up a peer that does not come. One thread at a time; any thread may
+// set `aborted`.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,8 @@ namespace hora::collectives::nccl {
 
 class NcclCommunicator {
  public:
-  // Collective over the ranks that use the same id. The calling thread's device is used.
+  // Collective over the ranks that use the same id, on the calling thread's current device. `nccl`
+  // and `aborted` must outlive the result. Null: `error` says why.
   static std::unique_ptr<NcclCommunicator> join(const Nccl& nccl, const ncclUniqueId& id, int rank,
                                                 int size, const std::atomic<bool>& aborted,
                                                 std::chrono::milliseconds patience,
@@ -23,12 +24,12 @@ class NcclCommunicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Runs `calls` as one group: nothing starts before all have been given.
+  // Runs `calls` as one group: NCCL starts nothing before it has received all of them.
   using Calls = std::function<ncclResult_t(ncclComm_t)>;
   bool group(const char* what, const Calls& calls, ErrorText& error);
-  // Whether a peer or the network has failed since.
+  // False when a peer or the network has failed since.
   bool is_healthy(ErrorText& error);
-  // Stops what runs, here; the communicator is of no use after it.
+  // Stops what runs on this rank; the communicator is unusable afterwards.
   void break_off();
 
  private:

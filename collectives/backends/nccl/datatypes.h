@@ -1,4 +1,4 @@
-// Our dtypes and reductions as NCCL's. What NCCL does not know is moved as bytes.
+// Maps Hora's dtypes and reductions to NCCL's. What NCCL does not know moves as bytes.
 #pragma once
 
 #include <nccl.h>
@@ -44,7 +44,7 @@ inline ncclRedOp_t operator_of(hora_dtype dtype, hora_reduce_op op) {
   }
 }
 
-// What the timeline calls an operation.
+// The timeline's name of an operation.
 inline const char* activity_name(std::int32_t operation) {
   switch (static_cast<hora_operation>(operation)) {
     case HORA_ALLGATHER:

@@ -1,3 +1,5 @@
+// The runtime allocates results before it knows which backend object will fill them, so these are
+// plain functions over the primary context. Two atomics remember which device this rank uses.
 #include "collectives/backends/nccl/device_memory.h"
 
 #include <atomic>
@@ -10,11 +12,12 @@ namespace hora::collectives::nccl {
 namespace {
 
 constexpr std::int32_t kNone = -1;
+// Written by the runtime's thread, read by any thread that allocates.
 std::atomic<std::int32_t> last_device{kNone};
 std::atomic<std::int32_t> place_on_host{0};
 
-// The device's primary context, current in this thread. It stays retained: the process's framework
-// and the backend use it, too.
+// Makes the device's primary context current in this thread while it lives. The context stays
+// retained, because the process's framework and the backend use it, too.
 class OnDevice {
  public:
   OnDevice(const Cuda& cuda, std::int32_t device) : cuda_(cuda) {
@@ -46,6 +49,7 @@ void expect_place(std::int32_t local_rank) noexcept { place_on_host = local_rank
 
 std::int32_t own_device() noexcept {
   if (const std::int32_t used = last_device; used != kNone) return used;
+  // Round robin over the devices of the host when no tensor has shown the device yet.
   ErrorText why_not;
   const Cuda* const driver = cuda(why_not);
   int count = 0;
@@ -57,6 +61,7 @@ void* allocate(std::int32_t device, std::size_t bytes, const void* content) noex
   ErrorText why_not;
   const Cuda* const driver = cuda(why_not);
   if (driver == nullptr) return nullptr;
+  // The context of the thread's own framework stays current outside of this scope.
   const OnDevice here(*driver, device);
   CUdeviceptr memory = 0;
   if (!here.good() || driver->cuMemAlloc_v2(&memory, bytes) != CUDA_SUCCESS) return nullptr;

@@ -1,4 +1,4 @@
-// Memory of a GPU for results that the runtime allocates.
+// GPU memory for results that the runtime allocates. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,13 @@
 
 namespace hora::collectives::nccl {
 
-// What kOwnDevice means from now on.
+// Sets what kOwnDevice means from now on.
 void use_device(std::int32_t device) noexcept;
-// What it means before any is used: each rank of the host has one in turn.
+// Sets what it means before any device is used: the ranks of a host take the devices in turn.
 void expect_place(std::int32_t local_rank) noexcept;
 std::int32_t own_device() noexcept;
 
-// Null: no driver, no such device, or no memory left. `content` may be null.
+// Null: there is no driver, no such device, or no memory left. `content` may be null.
 void* allocate(std::int32_t device, std::size_t bytes, const void* content) noexcept;
 void release(std::int32_t device, void* memory) noexcept;
 

@@ -1,3 +1,6 @@
+// A lane is a stream with a fusion buffer of its own, so operations on different lanes never share
+// memory. The driver API works without the CUDA runtime, whose version would have to match the
+// framework's.
 #include "collectives/backends/nccl/gpu.h"
 
 #include <algorithm>
@@ -6,7 +9,8 @@
 #include "collectives/backends/nccl/pack_kernels.h"
 #include "collectives/types.h"
 
-// The kernels as nvcc made them, for every GPU that they were built for.
+// The kernels as nvcc compiled them (a fat binary for several GPU generations). The assembler
+// embeds them, so that the module has no file to find at run time.
 __asm__(
     ".section .rodata\n"
     ".balign 64\n"
@@ -21,13 +25,14 @@ namespace hora::collectives::nccl {
 
 namespace {
 
-// By hora_dtype; a bool is a byte.
+// Indexed by hora_dtype; a bool is a byte.
 constexpr const char* kSuffixes[kDtypeCount] = {"u8",  "i8",  "u16", "i16", "i32", "i64",
                                                 "f16", "f32", "f64", "u8",  "bf16"};
-constexpr unsigned kMostBlocks = 64;  // of one copy
+constexpr unsigned kMostBlocks = 64;  // per copy; the kernel's loop does the rest
 
 }  // namespace
 
+// A push and a pop leave the thread's current context as it was.
 Gpu::Current::Current(const Gpu& gpu) : cuda_(gpu.cuda_) {
   cuda_.cuCtxPushCurrent_v2(gpu.context_);
 }
@@ -50,6 +55,8 @@ std::unique_ptr<Gpu> Gpu::open(const Cuda& cuda, int device, int streams, ErrorT
 }
 
 bool Gpu::prepare(int streams, ErrorText& error) {
+  // The driver picks the code for this GPU from the image, or compiles the embedded PTX for a newer
+  // one.
   if (!check(cuda_, cuda_.cuModuleLoadData(&module_, hora_pack_kernels_image), "cuModuleLoadData",
              error)) {
     return false;
@@ -64,7 +71,8 @@ bool Gpu::prepare(int streams, ErrorText& error) {
   }
   for (int i = 0; i < streams; ++i) {
     lanes_.emplace_back();
-    // Not behind the framework's default stream, and before its other work where the GPU can.
+    // Non-blocking: independent of the framework's default stream. Priority -1: ahead of its other
+    // work where the GPU supports that.
     if (!check(cuda_,
                cuda_.cuStreamCreateWithPriority(&lanes_.back().stream, CU_STREAM_NON_BLOCKING, -1),
                "cuStreamCreateWithPriority", error)) {
@@ -75,6 +83,7 @@ bool Gpu::prepare(int streams, ErrorText& error) {
 }
 
 Gpu::~Gpu() {
+  // open() may have failed before there was a context.
   if (context_ == nullptr) return;
   const Current current(*this);
   for (CUevent event : free_events_) cuda_.cuEventDestroy_v2(event);
@@ -86,6 +95,7 @@ Gpu::~Gpu() {
   // process.
 }
 
+// Events are recycled: creating one is slow next to an operation. Without timing they are cheaper.
 CUevent Gpu::take_event(ErrorText& error) {
   CUevent event = nullptr;
   if (!free_events_.empty()) {
@@ -104,14 +114,16 @@ bool Gpu::wait_for(int which, CUstream producer, ErrorText& error) {
   const bool good =
       check(cuda_, cuda_.cuEventRecord(event, producer), "cuEventRecord", error) &&
       check(cuda_, cuda_.cuStreamWaitEvent(stream(which), event, 0), "cuStreamWaitEvent", error);
-  recycle(event);  // a later record does not touch a wait that was given already
+  recycle(event);  // recording it again later does not affect this wait
   return good;
 }
 
 void* Gpu::buffer(int which, std::size_t bytes, ErrorText& error) {
   Lane& lane = lanes_[static_cast<std::size_t>(which)];
+  // The buffer only grows: fused steps soon reach the fusion threshold and stay there.
   if (lane.capacity < bytes) {
     if (lane.buffer != 0) {
+      // Work under way may still use the old buffer.
       if (!check(cuda_, cuda_.cuStreamSynchronize(lane.stream), "cuStreamSynchronize", error)) {
         return nullptr;
       }
@@ -128,6 +140,7 @@ void* Gpu::buffer(int which, std::size_t bytes, ErrorText& error) {
   return reinterpret_cast<void*>(lane.buffer);
 }
 
+// One launch copies up to kMostCopies tensors: block row y does copy y.
 bool Gpu::copy(int which, hora_dtype dtype, const std::vector<Copy>& copies, double factor,
                std::int64_t divisor, ErrorText& error) {
   for (std::size_t first = 0; first < copies.size(); first += kMostCopies) {
@@ -141,8 +154,10 @@ bool Gpu::copy(int which, hora_dtype dtype, const std::vector<Copy>& copies, dou
       table.count[i] = each.count;
       longest = std::max(longest, each.count);
     }
+    // A launch without blocks is an error.
     if (longest == 0) continue;
     void* arguments[] = {&table, &factor, &divisor};
+    // All copies of a launch get as many blocks as the longest one needs.
     const std::int64_t wanted = (longest + kThreadsPerBlock - 1) / kThreadsPerBlock;
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(wanted, kMostBlocks));
     if (!check(cuda_,
@@ -164,6 +179,7 @@ CUevent Gpu::mark(int which, ErrorText& error) {
 }
 
 Progress Gpu::look_at(CUevent event, ErrorText& error) {
+  // Never a blocking wait: the caller's thread also drives the negotiation.
   const CUresult result = cuda_.cuEventQuery(event);
   if (result == CUDA_ERROR_NOT_READY) return Progress::kPending;
   return check(cuda_, result, "waiting for the GPU", error) ? Progress::kDone : Progress::kFailed;

@@ -1,6 +1,6 @@
-// One GPU as a backend uses it: streams of its own, events, a buffer to fuse in, the copying
-// kernels. One thread at a time. The device's primary context is used, as CUDA's runtime does:
-// streams and memory of the process's framework can be named.
+// One GPU as a backend uses it: its own streams, events, a fusion buffer per stream, and the
+// copying kernels. One thread at a time. It works in the device's primary context, as CUDA's
+// runtime does, so streams and memory of the process's framework are valid here.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +21,12 @@ struct Copy {
 class Gpu {
  public:
   static std::unique_ptr<Gpu> open(const Cuda& cuda, int device, int streams, ErrorText& error);
-  // Everything that was given to the streams must have ended.
+  // All work on the streams must have ended.
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
 
-  // The calling thread works on this device while it lives.
+  // Makes this device current for the calling thread while it lives.
   class Current {
    public:
     explicit Current(const Gpu& gpu);
@@ -42,13 +42,16 @@ class Gpu {
   CUstream stream(int which) const { return lanes_[static_cast<std::size_t>(which)].stream; }
 
   // The functions below need a Current.
-  // What comes next on our stream starts when all is done that `producer` was given up to now.
+  //
+  // wait_for: later work on stream `which` starts only when `producer` has finished its work so
+  // far.
   bool wait_for(int which, CUstream producer, ErrorText& error);
-  // Memory for one step on this stream; the next call may give the same. Null: none left.
+  // Memory for one step on this stream, owned by the Gpu; the next call may return the same. Null:
+  // no memory left.
   void* buffer(int which, std::size_t bytes, ErrorText& error);
   bool copy(int which, hora_dtype dtype, const std::vector<Copy>& copies, double factor,
             std::int64_t divisor, ErrorText& error);
-  // An event behind all that the stream was given; to be given back by recycle().
+  // An event behind all work that the stream has so far; the caller returns it by recycle().
   CUevent mark(int which, ErrorText& error);
   Progress look_at(CUevent event, ErrorText& error);
   void recycle(CUevent event) { free_events_.push_back(event); }

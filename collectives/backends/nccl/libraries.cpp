@@ -1,3 +1,5 @@
+// Both libraries are found by dlopen(), so this module loads on hosts without a GPU and can say
+// what is missing. The function tables come from the lists in the header, by macro.
 #include "collectives/backends/nccl/libraries.h"
 
 #include <dlfcn.h>
@@ -9,7 +11,7 @@ namespace hora::collectives::nccl {
 
 namespace {
 
-// The oldest NCCL whose communicators can be made and broken off without blocking.
+// The oldest NCCL whose communicators can be created and aborted without blocking.
 constexpr int kOldestNccl = 21400;
 
 template <typename Function>
@@ -18,7 +20,7 @@ bool find(void* library, const char* name, Function& function, ErrorText& why_no
   return function != nullptr || why_not.set("%s", dlerror());
 }
 
-// A table of one library, made on the first question.
+// The function table of one library, filled on first use. A failure is remembered, too.
 template <typename Table>
 struct Loaded {
   std::once_flag once;
@@ -29,6 +31,7 @@ struct Loaded {
 
 bool load_cuda(Cuda& table, ErrorText& why_not) {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  // Without this text the user would only read about a missing file.
   if (library == nullptr) {
     return why_not.set("no NVIDIA driver: %s", dlerror());
   }
@@ -42,6 +45,8 @@ bool load_cuda(Cuda& table, ErrorText& why_not) {
 }
 
 bool load_nccl(Nccl& table, ErrorText& why_not) {
+  // RTLD_NOLOAD first: the framework's NCCL may lie where the loader would not look, and a process
+  // should have one only.
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
   if (library == nullptr) library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return why_not.set("%s", dlerror());
@@ -56,6 +61,7 @@ bool load_nccl(Nccl& table, ErrorText& why_not) {
 
 template <typename Table>
 const Table* once(Loaded<Table>& loaded, bool (*load)(Table&, ErrorText&), ErrorText& why_not) {
+  // A thread that comes during the load waits for its result.
   std::call_once(loaded.once, [&] { loaded.good = load(loaded.table, loaded.why_not); });
   if (loaded.good) return &loaded.table;
   why_not = loaded.why_not;
@@ -74,6 +80,7 @@ const Nccl* nccl(ErrorText& why_not) {
   return once(loaded, load_nccl, why_not);
 }
 
+// Static memory, since the border allows no std::string.
 const char* nccl_version() {
   static char text[32];
   static std::once_flag once;
@@ -92,17 +99,21 @@ bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error
   if (result == CUDA_SUCCESS) return true;
   const char* name = nullptr;
   const char* text = nullptr;
+  // They leave the pointers null for an unknown code.
   cuda.cuGetErrorName(result, &name);
   cuda.cuGetErrorString(result, &text);
+  // A failure of the driver is local: no other rank can cause it.
   error.own = true;
   return error.set("%s: %s (%s)", call, text == nullptr ? "unknown error" : text,
                    name == nullptr ? "?" : name);
 }
 
+// ncclInProgress is a success of a non-blocking communicator.
 bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t communicator,
            ErrorText& error) {
   if (result == ncclSuccess || result == ncclInProgress) return true;
   const char* const detail = nccl.ncclGetLastError(communicator);
+  // ncclRemoteError means that another rank failed first.
   error.own = result != ncclRemoteError;
   return error.set("%s: %s%s%s", call, nccl.ncclGetErrorString(result),
                    detail == nullptr || *detail == '\0' ? "" : ": ",

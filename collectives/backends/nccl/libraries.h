@@ -1,5 +1,5 @@
 // The CUDA driver and NCCL, found at run time: a host without a GPU has neither, and a process has
-// at most one of each. No CUDA runtime library is needed.
+// at most one of each. The CUDA runtime library is not needed.
 #pragma once
 
 #include <cuda.h>
@@ -9,7 +9,7 @@
 
 namespace hora::collectives::nccl {
 
-// As the libraries export them.
+// The functions' names as the libraries export them.
 // clang-format off
 #define HORA_CUDA_FUNCTIONS(X)                                                              \
   X(cuInit)                                                                                 \
@@ -36,9 +36,10 @@ struct Nccl {
 };
 #undef HORA_MEMBER
 
-// Loaded and initialised once per process; null, and why, where that is not possible. Any thread.
+// Loads and initialises the driver once per process; null, with the reason, where that fails. Any
+// thread.
 const Cuda* cuda(ErrorText& why_not);
-// The NCCL that the process has loaded already (its framework's), else the host's.
+// The NCCL that the process has already loaded (its framework's), otherwise the host's.
 const Nccl* nccl(ErrorText& why_not);
 // "2.28.9"; "" without NCCL.
 const char* nccl_version();

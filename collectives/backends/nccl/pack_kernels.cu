@@ -1,7 +1,7 @@
-// Many small tensors into one buffer and back, scaled on the way: one launch for all of them.
+// Copies many small tensors into one buffer and back, and scales them on the way, in one launch.
 //
-// Same arithmetic as kernels/kernels.h: integers truncate toward zero and saturate, float16 and
-// bfloat16 are scaled in float32, the others in double.
+// The arithmetic is that of kernels/kernels.h: integers truncate toward zero and saturate, float16
+// and bfloat16 are scaled in float32, the others in double.
 #include <climits>
 #include <cstdint>
 

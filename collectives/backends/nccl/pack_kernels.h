@@ -1,11 +1,12 @@
-// What the host tells the kernels of pack_kernels.cu.
+// The interface between the host and the kernels of pack_kernels.cu.
 #pragma once
 
 #include <cstdint>
 
 namespace hora::collectives::nccl {
 
-// Copies of one launch: by value, so that no memory has to be kept for it. 4 KiB is the limit.
+// The copies of one launch. They travel by value, so that the host keeps no memory for them; a
+// kernel's parameters may take 4 KiB.
 inline constexpr int kMostCopies = 128;
 struct CopyTable {
   const void* from[kMostCopies];

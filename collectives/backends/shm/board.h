@@ -1,9 +1,9 @@
 // How the ranks of a host wait for each other: every rank has counters in shared memory that only
-// it advances, and that the others watch.
+// it advances and the others watch.
 //
-// A waiting rank spins for a while where there is a core for each rank, and gives its core away a
-// few times where there is not; then it sleeps on a futex. It says what it waits for, so that it is
-// woken once, by the rank that makes it true.
+// A waiting rank spins for a while if the host has a core for each rank, and yields its core a few
+// times otherwise; then it sleeps on a futex. It publishes what it waits for, so that only the rank
+// that makes it true wakes it, once.
 #pragma once
 
 #include <atomic>
@@ -14,11 +14,11 @@
 
 namespace hora::collectives {
 
-// In shared memory, zeroed at first. Counters of different ranks never share a cache line.
+// In shared memory, which starts zeroed. Counters of different ranks never share a cache line.
 struct alignas(128) BoardLine {
   std::atomic<std::uint64_t> counters[4];
-  alignas(64) std::atomic<std::uint32_t> asleep;  // 1: this rank sleeps, wake it
-  // What it waits for: that counter, of that rank (-1: of all), to be at least that value.
+  alignas(64) std::atomic<std::uint32_t> asleep;  // 1: this rank sleeps and needs to be woken
+  // What it waits for: this counter, of this rank (-1: of all), to reach this value.
   std::atomic<std::int32_t> wanted_counter;
   std::atomic<std::int32_t> wanted_rank;
   std::atomic<std::uint64_t> wanted_value;
@@ -26,7 +26,7 @@ struct alignas(128) BoardLine {
 
 class Board {
  public:
-  // `lines`: one for each rank of the set, in shared memory.
+  // `lines` holds one line for each rank of the set, in shared memory that outlives the board.
   void attach(BoardLine* lines, int index, int size, bool spin) {
     lines_ = lines;
     index_ = index;
@@ -34,13 +34,13 @@ class Board {
     spinner_.enable(spin);
   }
 
-  // This rank's counter becomes `value`; what was written before is visible to whoever sees it.
+  // Sets this rank's counter to `value`; whoever sees the value also sees what was written before.
   void advance(int counter, std::uint64_t value);
-  // Until the counter of all ranks (or of one) is at least `value`. False: aborted.
+  // Waits until the counter of all ranks (or of one) is at least `value`. False: aborted.
   bool wait_all(int counter, std::uint64_t value) { return wait(counter, -1, value); }
   bool wait_one(int counter, int rank, std::uint64_t value) { return wait(counter, rank, value); }
 
-  // Any thread. Ends the wait of this rank, and every later one.
+  // Ends this rank's wait and every later one. Any thread may call it.
   void abort();
   bool aborted() const { return aborted_.load(std::memory_order_relaxed); }
 

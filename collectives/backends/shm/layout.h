@@ -1,5 +1,9 @@
-// Where everything lies in the memory that the ranks of a host share; the same on every rank.
+// The layout of the memory that the ranks of a host share; the same on every rank.
 // [pure]
+//
+//   lines   one BoardLine per rank
+//   desks   one Desk per rank (single_copy.h)
+//   areas   per rank: two small slots, a ring of kDepth chunks, a ring of kDepth parts
 #pragma once
 
 #include <algorithm>
@@ -15,12 +19,13 @@ inline std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// `lines`: of each rank's counters; `desk`: of what each shows the others besides (single_copy.h).
+// Sizes in bytes. `line_bytes` is for each rank's counters, `desk_bytes` for what each rank shows
+// the others besides (single_copy.h).
 struct Layout {
   int size = 1;
   std::int64_t line_bytes = 0;
   std::int64_t desk_bytes = 0;
-  std::int64_t small_bytes = 0;  // what everybody gives and reduces at once
+  std::int64_t small_bytes = 0;  // what every rank gives and reduces at once
   std::int64_t chunk_bytes = 0;  // what one rank gives at a time
   std::int64_t part_bytes = 0;   // what one rank reduces of it
 
@@ -48,8 +53,8 @@ struct Layout {
   }
 };
 
-// The rings of all ranks together within the budget, a part at most 128 KiB and at least one page.
-// What each rank reads of all others in one step stays in its cache.
+// Fits the rings of all ranks into the budget, with parts of one page to 128 KiB. What each rank
+// reads of all others in one step then stays in its cache.
 inline Layout plan_layout(int size, std::int64_t budget_bytes) {
   Layout layout;
   layout.size = size;

@@ -1,3 +1,6 @@
+// All operations work in turns. In each turn a rank waits until its place in the ring is free
+// (kTaken of all, kDepth turns ago), copies its portion there, publishes kGiven, takes the others'
+// portions, and publishes kTaken. Ranks with less to give still take part in every turn.
 #include "collectives/backends/shm/movements.h"
 
 #include <algorithm>
@@ -8,16 +11,18 @@ namespace hora::collectives::shm {
 
 namespace {
 
+// memcpy() of a null pointer is undefined even for 0 bytes.
 void copy(char* target, const char* source, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(target, source, static_cast<std::size_t>(bytes));
 }
 
-// Bytes that each rank gives to each other one in turns. give(turn) and take(rank, turn) copy one
-// such portion.
+// Runs `turns` turns in which each rank gives bytes to each other one. give_portion(turn) and
+// take_portion(rank, turn) copy one portion.
 template <typename Give, typename Take>
 bool exchange_in_turns(Rings& rings, std::uint64_t turns, const Give& give_portion,
                        const Take& take_portion) {
   for (std::uint64_t turn = 0; turn < turns; ++turn) {
+    // Only then is the place of the turn kDepth ago free again.
     if (!rings.wait_for_place(kTaken, turn)) return false;
     give_portion(turn);
     rings.publish(kGiven, turn);
@@ -31,6 +36,7 @@ bool exchange_in_turns(Rings& rings, std::uint64_t turns, const Give& give_porti
   return rings.finish(turns);
 }
 
+// The largest of all ranks' numbers: one meeting with a small slot.
 bool agree_on_largest(Rings& rings, std::uint64_t mine, std::uint64_t* largest) {
   std::memcpy(rings.small_slot_of_next_barrier(), &mine, sizeof mine);
   if (!rings.barrier()) return false;
@@ -44,7 +50,7 @@ bool agree_on_largest(Rings& rings, std::uint64_t mine, std::uint64_t* largest) 
 
 }  // namespace
 
-// The root gives, chunk by chunk; the others take.
+// The root gives chunk by chunk; the other ranks take.
 bool broadcast(Rings& rings, const Work& work) {
   const Step& step = work.step();
   const std::int64_t total = work.count();
@@ -62,8 +68,10 @@ bool broadcast(Rings& rings, const Work& work) {
       if (!rings.wait_one(kGiven, step.root, turn)) return false;
       work.take(place, begin, end);
     }
+    // The root publishes it, too: wait_for_place() waits for all ranks.
     rings.publish(kTaken, turn);
   }
+  // The root's own output never travels through the ring.
   for (int i = 0; rings.index() == step.root && i < step.piece_count; ++i) {
     const Piece& piece = step.pieces[i];
     if (piece.input == piece.output) continue;
@@ -90,6 +98,7 @@ bool allgather(Rings& rings, const Work& work) {
   const auto take_portion = [&](int rank, std::uint64_t turn) {
     const auto [begin, length] = portion(bytes_of(rank), room, turn);
     copy(static_cast<char*>(piece.output) + offsets[static_cast<std::size_t>(rank)] + begin,
+         // A rank's own rows go straight from its input.
          rank == rings.index() ? static_cast<const char*>(piece.input) + begin
                                : rings.chunk(rank, turn),
          length);
@@ -108,7 +117,7 @@ bool alltoall(Rings& rings, const Work& work) {
     targets.push_back(targets.back() + step.receive_counts[rank] * work.width());
     longest = std::max(longest, step.send_counts[rank] * work.width());
   }
-  // The number of turns is everybody's largest; only its own row is known to each.
+  // The number of turns follows from the largest row of all ranks; each rank knows only its own.
   const std::int64_t room = rings.part_bytes();
   std::uint64_t turns = 0;
   if (!agree_on_largest(rings, turns_for(longest, room), &turns)) return false;
@@ -119,6 +128,7 @@ bool alltoall(Rings& rings, const Work& work) {
     for (int rank = 0; rank < rings.size(); ++rank) {
       if (rank == rings.index()) continue;
       const auto [begin, length] = portion(step.send_counts[rank] * work.width(), room, turn);
+      // A chunk holds one portion per receiver, at the receiver's index.
       copy(rings.chunk(rings.index(), turn) + rank * room, source(rank, begin), length);
     }
   };

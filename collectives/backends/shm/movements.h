@@ -1,4 +1,5 @@
-// Collectives over shared memory that move tensors as they are. False: the job is ending.
+// Collectives over shared memory that move tensors unchanged. They return false when the job is
+// ending.
 #pragma once
 
 #include "collectives/backends/shm/rings.h"

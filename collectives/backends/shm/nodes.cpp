@@ -1,3 +1,4 @@
+// Uses the system calls and /sys instead of libnuma, which a host need not have.
 #include "collectives/backends/shm/nodes.h"
 
 #include <dirent.h>
@@ -19,11 +20,12 @@ namespace hora::collectives::shm {
 
 namespace {
 
-// Of linux/mempolicy.h, which comes with libnuma or not at all.
+// Constants of linux/mempolicy.h, a header that only comes with libnuma.
 constexpr int kPreferred = 1;
 constexpr unsigned kMovePages = 1 << 1;
 constexpr int kWordBits = 8 * sizeof(unsigned long);
 constexpr int kMostNodes = 1024;
+// More than any host has today; sched_getaffinity() fails with a mask shorter than the kernel's.
 constexpr int kMostCpus = 8192;
 
 bool take_number(std::string_view& text, int& number) {
@@ -38,12 +40,14 @@ bool take(std::string_view& text, char c) {
   return true;
 }
 
+// Without /sys the list is empty, and every rank counts as bound to no node.
 std::vector<NodeCpus> nodes_of_this_machine() {
   const std::string folder = "/sys/devices/system/node";
   std::vector<NodeCpus> nodes;
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
   while (const dirent* item = open == nullptr ? nullptr : ::readdir(open.get())) {
     const std::string_view name = item->d_name;
+    // The folder also holds files such as "online" and "possible".
     if (name.substr(0, 4) != "node") continue;
     const auto number = parse_int<int>(name.substr(4));
     if (!number) continue;
@@ -58,6 +62,7 @@ std::vector<int> usable_cpus() {
   std::vector<int> cpus;
   if (::sched_getaffinity(0, sizeof mask, reinterpret_cast<cpu_set_t*>(mask)) != 0) return cpus;
   for (int cpu = 0; cpu < kMostCpus; ++cpu) {
+    // A bit mask instead of CPU_ISSET, which stops at 1024 CPUs.
     if ((mask[cpu / kWordBits] >> (cpu % kWordBits) & 1) != 0) cpus.push_back(cpu);
   }
   return cpus;
@@ -67,7 +72,7 @@ bool contains(const std::vector<int>& list, int item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
-// The different ones, in the order of their first rank.
+// The distinct nodes, in the order of their first rank.
 std::vector<int> distinct(const std::vector<int>& nodes) {
   std::vector<int> found;
   for (const int node : nodes) {
@@ -84,7 +89,8 @@ std::vector<int> ranks_on(const std::vector<int>& nodes, int node) {
   return ranks;
 }
 
-// The kernel moves pages that this process has in its page table; a look brings them there.
+// The kernel only moves pages that are in this process's page table; reading a byte brings one
+// there.
 void look_at_pages(const volatile char* begin, std::size_t bytes, std::size_t page) {
   for (std::size_t at = 0; at < bytes; at += page) static_cast<void>(begin[at]);
 }
@@ -107,6 +113,7 @@ std::vector<int> parse_cpu_list(const std::string& list) {
 int node_of(const std::vector<int>& cpus, const std::vector<NodeCpus>& nodes) {
   if (cpus.empty()) return kAnyNode;
   for (const NodeCpus& each : nodes) {
+    // A process that may run on two nodes belongs to neither.
     const auto here = [&](int cpu) { return contains(each.cpus, cpu); };
     if (std::all_of(cpus.begin(), cpus.end(), here)) return each.node;
   }
@@ -119,7 +126,10 @@ std::vector<int> turning_order(const std::vector<int>& nodes, int index) {
   const auto place_in = [](const std::vector<int>& list, int item) {
     return static_cast<std::size_t>(std::find(list.begin(), list.end(), item) - list.begin());
   };
+  // Each rank goes round the nodes from its own.
   const std::size_t first_node = place_in(all, own);
+  // A rank starts with its own place on each node, which spreads the ranks of one node over
+  // another.
   const std::size_t place = place_in(ranks_on(nodes, own), index);
   std::vector<int> order;
   for (std::size_t step = 0; step < all.size(); ++step) {
@@ -133,6 +143,7 @@ std::vector<int> turning_order(const std::vector<int>& nodes, int index) {
 
 bool on_several_nodes(const std::vector<int>& nodes) { return distinct(nodes).size() > 1; }
 
+// Groups the ranks by node, in the order of the nodes' first ranks.
 std::string name_nodes(const std::vector<int>& nodes, const std::int32_t* numbers) {
   const auto name = [](int node) {
     return node == kAnyNode ? std::string("no node of their own") : "node " + std::to_string(node);
@@ -153,20 +164,24 @@ std::string name_nodes(const std::vector<int>& nodes, const std::int32_t* number
 
 int own_node() {
   const std::vector<NodeCpus> nodes = nodes_of_this_machine();
+  // With one node the affinity does not matter.
   return nodes.size() == 1 ? nodes.front().node : node_of(usable_cpus(), nodes);
 }
 
 bool place_on_node(void* memory, std::size_t bytes, int node, bool filled) {
+  // For the early return: the caller reports errno.
   errno = EINVAL;
   if (node < 0 || node >= kMostNodes - 1) return false;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  // Only whole pages: those at the edges also belong to a neighbour.
   const std::uintptr_t begin = (address + page - 1) / page * page;
   const std::uintptr_t end = (address + bytes) / page * page;
   if (begin >= end) return true;
   if (filled) look_at_pages(reinterpret_cast<char*>(begin), end - begin, page);
   unsigned long mask[kMostNodes / kWordBits] = {};
   mask[node / kWordBits] |= 1UL << (node % kWordBits);
+  // "Preferred" falls back to other nodes when this one is full; a strict policy would fail.
   return ::syscall(SYS_mbind, begin, end - begin, kPreferred, mask, kMostNodes, kMovePages) == 0;
 }
 

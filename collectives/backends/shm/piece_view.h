@@ -43,7 +43,7 @@ class PieceView {
 
  private:
   const Piece* pieces_ = nullptr;
-  std::vector<std::int64_t> starts_;  // of each piece
+  std::vector<std::int64_t> starts_;  // the first element of each piece
   std::int64_t total_ = 0;
 };
 

@@ -15,14 +15,16 @@ namespace hora::collectives::shm {
 
 namespace {
 
+// A namespace is identified by the inode number of its file in /proc.
 std::uint64_t inode_of(const std::string& path) {
   struct stat found {};
   return ::stat(path.c_str(), &found) == 0 ? found.st_ino : 0;
 }
 
+// 0 stands for "unknown", which proves nothing.
 bool differ(std::uint64_t a, std::uint64_t b) { return a != 0 && b != 0 && a != b; }
 
-// As far as another process can see.
+// What /proc shows of another process; it does not show whether it is dumpable.
 Standing standing_of(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   Standing standing;
@@ -33,7 +35,8 @@ Standing standing_of(pid_t pid) {
   return standing;
 }
 
-// The kernel looks at who asks before it looks at the address.
+// Returns 0 or errno. The kernel checks the permission before it looks at the address, so any
+// address serves for the question.
 int error_reading(pid_t pid, const void* address) {
   char byte = 0;
   const iovec local{&byte, 1};
@@ -48,6 +51,7 @@ Standing own_standing() {
   standing.user = ::geteuid();
   standing.user_namespace = inode_of("/proc/self/ns/user");
   standing.pid_namespace = inode_of("/proc/self/ns/pid");
+  // A process that changed its user or has capabilities is not dumpable, so others may not read it.
   standing.dumpable = ::prctl(PR_GET_DUMPABLE);
   return standing;
 }
@@ -55,6 +59,8 @@ Standing own_standing() {
 std::string explain(const RefusedRead& refused) {
   const Standing& reader = refused.reader;
   const Standing& target = refused.target;
+  // From the most general obstacle to the most specific: what stops a process from reading itself
+  // stops it from reading others, and so on.
   if (refused.error_at_self == ENOSYS) {
     return "process_vm_readv is missing: the kernel was built without CONFIG_CROSS_MEMORY_ATTACH, "
            "or "
@@ -71,6 +77,7 @@ std::string explain(const RefusedRead& refused) {
   if (refused.error == 0 || refused.error == ESRCH || refused.error == EFAULT) {
     return "the process of that number is another one here";
   }
+  // From here on the kernel refused: its reasons, in the order in which it checks them.
   if (refused.error != EPERM) return std::strerror(refused.error);
   if (differ(reader.user_namespace, target.user_namespace)) {
     return "the other process is in another user namespace; containers: one for all ranks of a "
@@ -97,6 +104,7 @@ int error_reading_self() {
 }
 
 int ptrace_scope() {
+  // The file exists only where the kernel has Yama.
   const auto text = os::read_file("/proc/sys/kernel/yama/ptrace_scope");
   return text && !text->empty() ? std::atoi(text->c_str()) : -1;
 }
@@ -107,7 +115,8 @@ std::string obstacle_here() {
   refused.ptrace_scope = ptrace_scope();
   refused.reader = own_standing();
   if (refused.error_at_self != 0) return explain(refused);
-  // A parent is to its child what one rank is to another, unless it is somebody else's.
+  // A child's access to its parent follows the same rules as one rank's to another, unless the
+  // parent belongs to another user.
   const pid_t parent = ::getppid();
   refused.target = standing_of(parent);
   if (parent <= 1 || refused.target.user != refused.reader.user) return {};

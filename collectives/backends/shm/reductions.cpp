@@ -1,3 +1,7 @@
+// Allreduce in turns is a pipeline over three counters. For turn t a rank gives (kGiven), reduces
+// its own share when all have given (kReduced), and takes the others' results (kTaken). It gives
+// turn t + 1 before it reduces turn t, and takes turn t - 1 after, so that no rank waits for
+// another one's current work.
 #include "collectives/backends/shm/reductions.h"
 
 #include <algorithm>
@@ -7,12 +11,13 @@ namespace hora::collectives::shm {
 
 namespace {
 
-constexpr std::int64_t kBlockBytes = 16 * 1024;  // what a core works on at a time; stays in L1
+constexpr std::int64_t kBlockBytes = 16 * 1024;  // one step of work, which stays in the L1 cache
 constexpr std::int64_t kLineBytes = 64;
 
 }  // namespace
 
 Share share_of(int rank, int size, std::int64_t begin, std::int64_t left, std::int64_t width) {
+  // Shares end at cache lines, so that two ranks never write to the same line.
   const std::int64_t unit = kLineBytes / std::min<std::int64_t>(width, kLineBytes);
   const std::int64_t share = round_up((left + size - 1) / size, unit);
   return {begin + std::min(left, share * rank), begin + std::min(left, share * (rank + 1))};
@@ -21,9 +26,9 @@ Share share_of(int rank, int size, std::int64_t begin, std::int64_t left, std::i
 Reductions::Reductions(Rings& rings)
     : rings_(rings), scratch_(static_cast<std::size_t>(kBlockBytes)) {}
 
-// Reduces elements [begin, end) of the whole vector: those of the others lie in their chunks of
+// Reduces elements [begin, end) of the whole vector. The others' elements are in their chunks of
 // this turn at `offset_bytes`, this rank's own in its tensors. The result goes to `target` and,
-// if wanted, to the outputs.
+// with `to_outputs`, to the outputs.
 void Reductions::reduce_part(const Work& work, char* target, std::uint64_t turn,
                              std::int64_t offset_bytes, std::int64_t begin, std::int64_t end,
                              bool to_outputs) {
@@ -53,6 +58,7 @@ void Reductions::reduce_part(const Work& work, char* target, std::uint64_t turn,
 
 bool Reductions::allreduce_small(const Work& work) {
   const std::int64_t count = work.count();
+  // The meeting's slots alternate, so a slow reader of the last meeting is not disturbed.
   work.give(rings_.small_slot_of_next_barrier(), 0, count);
   if (!rings_.barrier()) return false;
   work.view().each(
@@ -74,13 +80,13 @@ bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
   const auto begin_of = [&](std::uint64_t turn) {
     return static_cast<std::int64_t>(turn) * per_turn;
   };
-  // The last turn may be short: its parts are equal, too.
+  // The last turn may be short; it is shared equally, too.
   const auto share = [&](std::uint64_t turn, int rank) {
     const std::int64_t begin = begin_of(turn);
     return share_of(rank, rings_.size(), begin, std::min(per_turn, total - begin), work.width());
   };
   const auto give_turn = [&](std::uint64_t turn) {
-    // The chunk's place is free when everybody has reduced what was there.
+    // The chunk's place is free when all ranks have reduced what was there.
     if (!rings_.wait_for_place(kReduced, turn)) return false;
     for (int step = 1; step < rings_.size(); ++step) {
       const Share its = share(turn, rings_.turn_to(step));
@@ -104,12 +110,13 @@ bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
   for (std::uint64_t turn = 0; turn < turns; ++turn) {
     if (turn + 1 < turns && !give_turn(turn + 1)) return false;
     if (!rings_.wait_all(kGiven, turn)) return false;
+    // The place of the own part is free when all ranks have taken what was there.
     if (!rings_.wait_for_place(kTaken, turn)) return false;
     const Share own = share(turn, rings_.index());
     reduce_part(work, rings_.part(rings_.index(), turn), turn,
                 (own.begin - begin_of(turn)) * work.width(), own.begin, own.end, true);
     rings_.publish(kReduced, turn);
-    // One turn behind, so that the others have had time to reduce theirs.
+    // One turn behind, which gives the others time to reduce theirs.
     if (turn > 0 && !take_turn(turn - 1)) return false;
   }
   return take_turn(turns - 1) && rings_.finish(turns);
@@ -117,7 +124,7 @@ bool Reductions::allreduce_in_turns(const Work& work, std::int64_t part_bytes) {
 
 bool Reductions::reducescatter(const Work& work) {
   const std::int64_t* const counts = work.step().receive_counts;
-  std::vector<std::int64_t> starts(1, 0);  // of each rank's part, in elements
+  std::vector<std::int64_t> starts(1, 0);  // where each rank's part begins, in elements
   std::int64_t longest = 0;
   for (int rank = 0; rank < rings_.size(); ++rank) {
     starts.push_back(starts.back() + counts[rank]);
@@ -131,6 +138,7 @@ bool Reductions::reducescatter(const Work& work) {
       const int rank = rings_.turn_to(step);
       const auto [begin, length] = portion(counts[rank], room, turn);
       const std::int64_t first = starts[static_cast<std::size_t>(rank)] + begin;
+      // A chunk holds one portion per rank, at the rank's index.
       work.give(rings_.chunk(rings_.index(), turn) + rank * rings_.part_bytes(), first,
                 first + length);
     }

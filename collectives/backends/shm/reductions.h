@@ -1,5 +1,5 @@
 // Reductions over shared memory, chunk by chunk. Every element is reduced in the order of the set's
-// indices, so all results are bit-equal, on all ranks and whatever the sizes.
+// indices, so all results are bit-equal, on all ranks and for all sizes.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace hora::collectives::shm {
 
-// The functions are false when the job is ending.
+// All functions return false when the job is ending.
 class Reductions {
  public:
   explicit Reductions(Rings& rings);
 
-  // Everybody gives all and reduces all: one hand-over, and then each works for itself. For at most
-  // small_bytes() of the rings.
+  // Every rank gives everything and reduces everything: one hand-over, after which each works
+  // alone. At most small_bytes() of the rings.
   bool allreduce_small(const Work& work);
-  // Everybody gives what the others reduce, reduces its own part, takes the others' parts: at most
-  // `part_bytes` of each at a time.
+  // Every rank gives what the others reduce, reduces its own part, and takes the others' parts: at
+  // most `part_bytes` of each at a time.
   bool allreduce_in_turns(const Work& work, std::int64_t part_bytes);
-  // Each turn brings a portion of every rank's part: everybody gives what the others reduce.
+  // Each turn handles a portion of every rank's part: every rank gives what the others reduce.
   bool reducescatter(const Work& work);
 
  private:
@@ -32,8 +32,8 @@ class Reductions {
   std::vector<char> scratch_;
 };
 
-// Elements of [begin, begin + left) that each of `size` ranks reduces: equal, so that everybody has
-// something to do, and whole lines of the cache.
+// The elements of [begin, begin + left) that each of `size` ranks reduces: equal shares, so that
+// every rank has work, in whole cache lines.
 struct Share {
   std::int64_t begin;
   std::int64_t end;

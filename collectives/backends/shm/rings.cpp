@@ -15,6 +15,7 @@ namespace hora::collectives::shm {
 
 namespace {
 
+// Adapts the exchange of the border (plain data) to the Allgather that a Segment needs.
 Result<std::vector<std::string>> meet_in(const GroupContext& group, const std::string& mine) {
   const void* const* received = nullptr;
   const std::size_t* lengths = nullptr;
@@ -32,6 +33,7 @@ Result<std::vector<std::string>> meet_in(const GroupContext& group, const std::s
 }  // namespace
 
 bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& error) {
+  // The budget for all rings together, at least 1 MiB. plan_layout() takes no more than it can use.
   std::int64_t budget = 64 << 20;
   if (const char* text = group.services->setting("HORA_SHM_BYTES")) {
     budget = std::max<std::int64_t>(std::atoll(text), 1 << 20);
@@ -48,18 +50,19 @@ bool Rings::open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& 
   index_ = group.index;
   board_.attach(reinterpret_cast<BoardLine*>(base_address_), group.index, group.size,
                 cores_for(group.local_size));
+  // Until look_at_nodes() all ranks count as being on one node.
   order_ = turning_order(std::vector<int>(static_cast<std::size_t>(group.size), kAnyNode), index_);
   return true;
 }
 
-// In the slot that the second meeting will use: nobody comes there before all have looked.
+// Uses the slot of the second meeting: no rank comes there before all have looked.
 void Rings::tell_node(int node) {
   const std::int32_t told = node;
   std::memcpy(layout_.small_slot(base_address_, index_, 0), &told, sizeof told);
 }
 
-// A rank writes its own area, and each byte there is read by one other rank or by all: so it lies
-// where its owner computes.
+// A rank writes its own area, and one other rank or all of them read each byte there. So the area
+// belongs on its owner's node.
 void Rings::look_at_nodes(const GroupContext& group) {
   std::vector<int> nodes;
   for (int rank = 0; rank < size(); ++rank) {
@@ -71,6 +74,7 @@ void Rings::look_at_nodes(const GroupContext& group) {
   std::string note = "memory: " + name_nodes(nodes, group.ranks);
   const int own = nodes[static_cast<std::size_t>(index_)];
   if (on_several_nodes(nodes) && own != kAnyNode) {
+    // Only this rank's own area: each rank places its own.
     const auto bytes = static_cast<std::size_t>(layout_.per_rank());
     note += place_on_node(layout_.rank_area(base_address_, index_), bytes, own, segment_.filled())
                 ? "; this rank's rings lie on its own"

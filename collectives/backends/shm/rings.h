@@ -1,5 +1,6 @@
-// The shared memory of a set's ranks: rings of chunks and parts, slots for what is small, and how
-// the ranks tell each other how far they are.
+// The shared memory of a set's ranks: rings of chunks and parts, slots for small data, and the
+// counters by which the ranks tell each other their progress. One thread at a time; abort() from
+// any.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace hora::collectives::shm {
 
 // Counters of the board; each only grows. The first three count turns of the rings, over all
-// operations; each says "what I had to do with the turns below this number is done":
+// operations. A value means "I have done my share of all turns below this number":
 //   kGiven    my chunks are there
 //   kReduced  my part is there, and I no longer read the others' chunks for it
 //   kTaken    I have taken the others' parts (or chunks, where nothing is reduced)
@@ -22,23 +23,23 @@ enum Counter { kGiven = 0, kReduced = 1, kTaken = 2, kMet = 3 };
 
 class Rings {
  public:
-  // Collective. False: `error` says why not.
+  // Collective. On false `error` says why.
   bool open(const GroupContext& group, std::int64_t desk_bytes, ErrorText& error);
-  // After it, and before the first operation, each rank tells its memory node (nodes.h); when all
-  // have, each looks. So that costs no round of its own, the caller sees to it that the ranks meet
-  // in between. Without it all is well but for the speed on several nodes.
+  // After open() and before the first operation, each rank tells its memory node (nodes.h); when
+  // all have, each looks. The caller has to make the ranks meet in between, which saves a round.
+  // Without these calls everything works, only slower on several nodes.
   void tell_node(int node);
   void look_at_nodes(const GroupContext& group);
 
   int index() const { return index_; }
   int size() const { return layout_.size; }
-  // Whom this rank turns to at each step, itself first.
+  // The rank that this one turns to at each step, itself first.
   int turn_to(int step) const { return order_[static_cast<std::size_t>(step)]; }
   std::int64_t small_bytes() const { return layout_.small_bytes; }
   std::int64_t chunk_bytes() const { return layout_.chunk_bytes; }
   std::int64_t part_bytes() const { return layout_.part_bytes; }
 
-  // Turns are counted from the beginning of the operation.
+  // Turns count from the beginning of the operation.
   char* chunk(int rank, std::uint64_t turn) const {
     return layout_.chunk(base_address_, rank, base_ + turn);
   }
@@ -47,7 +48,8 @@ class Rings {
   }
   char* desk(int rank) const { return layout_.desk(base_address_, rank); }
 
-  // This rank has done its part of a turn. The waits are false when the job is ending.
+  // Announces that this rank has done its share of a turn. The waits return false when the job is
+  // ending.
   void publish(Counter counter, std::uint64_t turn) { publish_absolute(counter, base_ + turn + 1); }
   bool wait_all(Counter counter, std::uint64_t turn) {
     return board_.wait_all(counter, base_ + turn + 1);
@@ -55,27 +57,28 @@ class Rings {
   bool wait_one(Counter counter, int rank, std::uint64_t turn) {
     return board_.wait_one(counter, rank, base_ + turn + 1);
   }
-  // Until nobody needs any more what lies where this turn's chunk (or part) will lie.
+  // Waits until no rank needs what is still in the place of this turn's chunk (or part).
   bool wait_for_place(Counter counter, std::uint64_t turn) {
     const std::uint64_t absolute = base_ + turn;
     return absolute < kDepth || board_.wait_all(counter, absolute - kDepth + 1);
   }
-  // An operation of so many turns is over for this rank. The others may still be at it: whoever
-  // uses a ring's place again waits for them then (wait_for_place).
+  // Ends an operation of `turns` turns for this rank. Others may still be at work: the next use of
+  // a place in a ring waits for them (wait_for_place).
   bool finish(std::uint64_t turns) {
     base_ += turns;
     for (Counter counter : {kGiven, kReduced, kTaken}) publish_absolute(counter, base_);
     return !board_.aborted();
   }
 
-  // The whole set comes to one point. Answers when all have.
+  // Returns when all ranks of the set have called it.
   bool barrier() {
     ++meetings_;
     board_.advance(kMet, meetings_);
     return board_.wait_all(kMet, meetings_);
   }
-  // A slot is filled before a meeting and read after it. It is used again at the meeting after the
-  // next; by then everybody has finished reading it, since everybody has come to the one between.
+  // A rank fills a slot before a meeting and the others read it after the meeting. The slot's next
+  // use is for the meeting after the next; by then all have finished reading, since all have come
+  // to the meeting in between.
   char* small_slot(int rank) const { return layout_.small_slot(base_address_, rank, meetings_); }
   char* small_slot_of_next_barrier() const {
     return layout_.small_slot(base_address_, index_, meetings_ + 1);

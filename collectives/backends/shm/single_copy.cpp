@@ -1,3 +1,6 @@
+// An allreduce has three phases with a meeting after each: every rank shows where its tensors are;
+// every rank reads its share of all inputs, reduces it, and writes the result to its own outputs;
+// every rank reads the other shares from their owners' outputs.
 #include "collectives/backends/shm/single_copy.h"
 
 #include <errno.h>
@@ -19,16 +22,17 @@ namespace hora::collectives::shm {
 namespace {
 
 constexpr int kMostPieces = 32;
-// Above, the rings are as fast, since they stay in the caches while the tensors do not.
+// Above this size the rings are as fast, since they stay in the caches while the tensors do not.
 constexpr std::int64_t kMostBytes = 1 << 20;
 
-// What is read of a rank and reduced at a time: of all together no more than a core's own cache
-// has room for.
+// How much of each rank is read and reduced at a time: all ranks' blocks together fit into a core's
+// own cache.
 std::int64_t block_bytes(int size) {
   return std::max(std::int64_t{128 * 1024} / size / 64 * 64, std::int64_t{1024});
 }
 
-// Reads all of `remote` into `local`, which are as long as each other.
+// Reads all of `remote` into `local`; both are equally long. process_vm_readv() may stop early, at
+// a page boundary or its limit, so this continues where it stopped. False: errno says why.
 bool read_all(pid_t pid, std::vector<iovec>& local, std::vector<iovec>& remote) {
   std::size_t bytes = 0;
   for (const iovec& each : remote) bytes += each.iov_len;
@@ -50,7 +54,8 @@ bool read_all(pid_t pid, std::vector<iovec>& local, std::vector<iovec>& remote) 
   return true;
 }
 
-// Where the others find something that they know, to see whether they can.
+// Tells the others where to find a value that they know, so that they can test whether they can
+// read it.
 struct Card {
   std::int32_t pid;
   std::int32_t index;
@@ -58,8 +63,8 @@ struct Card {
   Standing standing;
 };
 
-// What they are to find there: unlike that of any other process that they might see under this
-// number.
+// The value to find there: different from that of any other process that a rank might see under
+// this process id.
 std::string secret_of(const GroupContext& group, int rank) {
   return std::string(group.job) + "/" + std::to_string(rank);
 }
@@ -73,13 +78,14 @@ std::string objection_of_setting(const GroupContext& group) {
   if (wanted != nullptr && *wanted != '\0') {
     return std::strcmp(wanted, "0") != 0 ? "" : "HORA_SHM_SINGLE_COPY is 0";
   }
-  // Where ranks share cores, waiting for each other costs more than copying: rings need less of it.
+  // Where ranks share cores, waiting for each other costs more than copying, and rings wait less.
   if (cores_for(group.local_size)) return {};
   return "the host has fewer cores than ranks, and the rings wait less (HORA_SHM_SINGLE_COPY=1: "
          "all "
          "the same)";
 }
 
+// Tests one rank; returns why its memory cannot be read, or nothing.
 std::string objection_to_reading(const Card& card, const std::string& expected, int rank) {
   std::string found(expected.size(), '\0');
   std::vector<iovec> local{{found.data(), found.size()}};
@@ -93,12 +99,12 @@ std::string objection_to_reading(const Card& card, const std::string& expected, 
 
 }  // namespace
 
-// What a rank shows the others.
+// What a rank shows the others. A meeting publishes the plain members.
 struct alignas(64) SingleCopy::Desk {
   std::int32_t pid;
-  std::int32_t readable;  // its tensors of this operation
-  // Not 0: it has failed, and its caller has its tensors back. What is read of it from then on may
-  // be anything.
+  std::int32_t readable;  // 1: others can read its tensors of this operation
+  // Not 0: the rank has failed and its caller has the tensors back. Whatever others read of them
+  // from then on may be anything.
   std::atomic<std::uint32_t> given_up;
   const char* inputs[kMostPieces];
   const char* outputs[kMostPieces];
@@ -128,6 +134,7 @@ bool SingleCopy::try_out(const GroupContext& group, ErrorText& error) {
       objection = objection_to_reading(its, secret_of(group, rank), group.ranks[rank]);
     }
   }
+  // A second exchange: single copy needs all ranks to agree on the way.
   if (!group.services->exchange(objection.data(), objection.size(), false, &received, &lengths,
                                 error)) {
     return false;
@@ -144,6 +151,7 @@ bool SingleCopy::try_out(const GroupContext& group, ErrorText& error) {
     tell(group, "single copy: allreduce reads tensors of up to " +
                     std::to_string(kMostBytes >> 10) + " KiB where they lie (process_vm_readv)");
   }
+  // Written here and published by the first meeting.
   desk(rings_.index()).pid = card.pid;
   return true;
 }
@@ -153,7 +161,7 @@ void SingleCopy::host_note(ErrorText& note) noexcept {
     const std::string obstacle = obstacle_here();
     note.set("%s", obstacle.empty() ? "single copy: processes may read each other's memory"
                                     : ("no single copy: " + obstacle).c_str());
-  } catch (const std::exception&) {  // no memory to say it with
+  } catch (const std::exception&) {  // no memory left for the note
   }
 }
 
@@ -162,7 +170,8 @@ bool SingleCopy::suits(const Work& work) const {
   return possible_ && bytes <= kMostBytes && work.step().piece_count <= kMostPieces;
 }
 
-// Memory that a driver has mapped cannot be read by others; then nor by ourselves in this way.
+// Other processes cannot read memory that a driver has mapped; then this process cannot read its
+// own in this way either. So it tests the first and last byte of each tensor on itself.
 bool SingleCopy::can_be_read(const Work& work) const {
   const Step& step = work.step();
   std::vector<char> found(static_cast<std::size_t>(4 * step.piece_count));
@@ -193,10 +202,13 @@ SingleCopy::Outcome SingleCopy::allreduce(const Work& work, ErrorText& error) {
   error.set("the job is ending");
   if (!rings_.barrier()) return Outcome::kFailed;
   for (int rank = 0; rank < rings_.size(); ++rank) {
-    // Everybody sees the same, and shows nothing new before everybody has come to the next meeting.
+    // All ranks see the same values here and change nothing before all have come to the next
+    // meeting.
     if (desk(rank).readable == 0) return Outcome::kElsewhere;
   }
   if (read_and_reduce(work, error)) return Outcome::kDone;
+  // The flag must be visible before the caller touches its tensors again; the fence pairs with that
+  // in nobody_has_given_up().
   own.given_up.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return Outcome::kFailed;
@@ -209,12 +221,14 @@ bool SingleCopy::read_and_reduce(const Work& work, ErrorText& error) {
     const Share its = share_of(rank, rings_.size(), 0, work.count(), work.width());
     if (!read(rank, true, work, its.begin, its.end, nullptr, error)) return false;
   }
-  // A rank that is through may be told to break off while it waits here for one that still reads.
-  // Once all have met, each caller may do with its tensors what it likes.
+  // A rank that has finished may be aborted while it waits here for one that still reads. After the
+  // meeting each caller may do with its tensors what it likes.
   return nobody_has_given_up() && rings_.barrier();
 }
 
 bool SingleCopy::nobody_has_given_up() const {
+  // Orders the reads of other ranks' memory before the look at their flags: if no flag is set, the
+  // owners had not taken their tensors back while this rank read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int rank = 0; rank < rings_.size(); ++rank) {
     if (desk(rank).given_up.load(std::memory_order_relaxed) != 0) return false;
@@ -222,7 +236,8 @@ bool SingleCopy::nobody_has_given_up() const {
   return true;
 }
 
-// Elements [begin, end) of another rank's inputs into `target`, or of its outputs into ours.
+// Reads elements [begin, end) of another rank's inputs into `target`, or of its outputs into this
+// rank's outputs.
 bool SingleCopy::read(int rank, bool outputs, const Work& work, std::int64_t begin,
                       std::int64_t end, char* target, ErrorText& error) {
   const Desk& its = desk(rank);
@@ -272,7 +287,8 @@ bool SingleCopy::reduce_own(const Work& work, ErrorText& error) {
             kernels().scale[work.dtype()](aside, mine, count, prescale);
             mine = aside;
           } else if (mine == out && index > 1) {
-            // The first two are added before it is its turn.
+            // Reducing in place would overwrite this rank's input: the first two ranks are combined
+            // before its turn comes.
             std::memcpy(aside, mine, static_cast<std::size_t>(count * width));
             mine = aside;
           }

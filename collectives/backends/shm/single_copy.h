@@ -1,5 +1,6 @@
-// Allreduce without a copy in between: each rank reads the others' tensors where they lie
-// (process_vm_readv), which the kernel allows among processes of one user unless it is told not to.
+// Allreduce without an intermediate copy: each rank reads the others' tensors where they are
+// (process_vm_readv), which the kernel allows among processes of one user unless configured
+// otherwise.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +15,20 @@ class SingleCopy {
  public:
   explicit SingleCopy(Rings& rings) : rings_(rings) {}
 
-  // What this needs of each rank's shared memory.
+  // How many bytes of each rank's shared memory this class needs.
   static std::int64_t desk_bytes();
 
-  // Collective, once the rings are open: whether every rank can read from every other one. False
-  // with an error only when the ranks cannot talk. Tells people by a note.
+  // Collective, after the rings are open: finds out whether every rank can read from every other
+  // one and records a note. False, with an error, only when the ranks cannot communicate.
   bool try_out(const GroupContext& group, ErrorText& error);
-  // What a host says to it before there are ranks, for people.
+  // Describes what the host allows, for people, before there are ranks.
   static void host_note(ErrorText& note) noexcept;
   bool possible() const { return possible_; }
 
-  // Whether the step is of a size and kind for it; the same on all ranks.
+  // Whether the step's size and kind suit this class; the same on all ranks.
   bool suits(const Work& work) const;
-  // kElsewhere: nothing has been done, on no rank, because some memory cannot be read by others (as
-  // a device's may not).
+  // kElsewhere: no rank has done anything, because other processes cannot read some memory (such as
+  // a device's).
   enum class Outcome { kDone, kElsewhere, kFailed };
   Outcome allreduce(const Work& work, ErrorText& error);
 

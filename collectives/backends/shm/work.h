@@ -1,4 +1,5 @@
-// A step as the algorithms over shared memory see it: its tensors as one long vector.
+// A step as the algorithms over shared memory see it: its tensors as one long vector. It refers to
+// the step, which must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace hora::collectives::shm {
 
-// From here on outputs would drive inputs and rings out of a core's own cache.
+// From this size on, writing the outputs would evict inputs and rings from a core's own cache.
 inline constexpr std::int64_t kStreamFrom = 256 * 1024;
 
 class Work {
@@ -32,7 +33,7 @@ class Work {
   std::int64_t count() const { return view_.count(); }
   const Piece& piece() const { return step_->pieces[0]; }
 
-  // Elements [begin, end) of the inputs, prescaled, to a stretch of memory.
+  // Copies elements [begin, end) of the inputs, prescaled, to `target`.
   void give(char* target, std::int64_t begin, std::int64_t end) const {
     view_.each(
         begin, end,
@@ -46,14 +47,14 @@ class Work {
         });
   }
 
-  // Back, to the outputs.
+  // Copies back to the outputs.
   void take(const char* source, std::int64_t begin, std::int64_t end) const {
     view_.each(begin, end,
                [&](const Piece& piece, std::int64_t first, std::int64_t count,
                    std::int64_t offset) { put(piece, first, source + offset * width_, count); });
   }
-  // Elements to an output. Where it is the input, and that has just been read, its lines lie in the
-  // cache: going past them would take twice as long.
+  // Copies elements to an output. Where the output is the input that has just been read, its lines
+  // are in the cache, and bypassing the cache would take twice as long.
   void put(const Piece& piece, std::int64_t first, const char* source, std::int64_t count) const {
     const auto bytes = static_cast<std::size_t>(count * width_);
     char* const output = static_cast<char*>(piece.output) + first * width_;
@@ -65,8 +66,8 @@ class Work {
     }
   }
 
-  // target = source(0) op source(1) op ... over all ranks; `source(rank)` is where rank's elements
-  // are.
+  // target = source(0) op source(1) op ... over all ranks; `source(rank)` returns the address of
+  // that rank's elements.
   template <typename Source>
   void reduce(char* target, const Source& source, int ranks, std::int64_t count) const {
     reduce_ranks(target, source, ranks, count, dtype(), reduce_op(), step_->postscale,
@@ -77,14 +78,14 @@ class Work {
   const Step* step_ = nullptr;
   std::int64_t width_ = 1;
   PieceView view_;
-  bool streams_ = false;  // outputs go past the caches
+  bool streams_ = false;  // outputs bypass the caches
 };
 
 inline std::uint64_t turns_for(std::int64_t bytes, std::int64_t room) {
   return static_cast<std::uint64_t>((bytes + room - 1) / room);
 }
 
-// Part `turn` of `bytes` bytes: where it begins and how long it is (0 when there is none).
+// Part `turn` of `bytes` bytes: where it begins and its length (0 when there is none).
 inline std::pair<std::int64_t, std::int64_t> portion(std::int64_t bytes, std::int64_t room,
                                                      std::uint64_t turn) {
   const std::int64_t begin = std::min(bytes, static_cast<std::int64_t>(turn) * room);

@@ -35,7 +35,7 @@ extern "C" {
 
 /* NOLINTBEGIN(modernize-use-using, readability-identifier-naming): this is C. */
 
-/* What a call may answer. */
+/* What a call may return. */
 typedef enum hora_status {
   HORA_OK = 0,
   HORA_IN_PROGRESS = 1,      /* hora_poll: not done yet */
@@ -43,7 +43,7 @@ typedef enum hora_status {
   HORA_NOT_INITIALIZED = 3,
   HORA_MISMATCH = 4,    /* the ranks disagree; same text on all of them, naming both sides */
   HORA_ABORTED = 5,     /* a peer died or shut down, or this process did; the world is unusable */
-  HORA_TIMED_OUT = 6,   /* the text says what was waited for, and for whom */
+  HORA_TIMED_OUT = 6,   /* the text says what the call waited for, and for whom */
   HORA_UNSUPPORTED = 7, /* no backend can do this here; the text says why */
   HORA_INTERNAL = 8,
   HORA_REMOVED = 9 /* hora_init, hora_reset: the elastic job goes on without this process */
@@ -137,7 +137,7 @@ typedef struct hora_request {
                    output; NULL = the default stream */
 } hora_request;
 
-/* Names an operation in flight or done but not released; 0 is never a handle. */
+/* Identifies an operation that is in flight, or done and not released; never 0. */
 typedef int64_t hora_handle;
 
 /* --- life cycle ---------------------------------------------------------------------------- */
@@ -210,7 +210,7 @@ HORA_API hora_status hora_received_splits(hora_handle handle, const int64_t** sp
                                           int32_t* count);
 /* join: the global rank that joined last. -1 when the handle is not a finished join. */
 HORA_API int hora_last_joined(hora_handle handle);
-/* Frees the handle and its result. A handle in flight is freed when it is done. */
+/* Frees the handle and its result; a handle in flight when its operation is done. */
 HORA_API void hora_release(hora_handle handle);
 
 /* --- process sets -------------------------------------------------------------------------- */
