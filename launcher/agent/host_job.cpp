@@ -1,5 +1,6 @@
 #include "launcher/agent/host_job.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -50,6 +51,10 @@ HostJob::~HostJob() {
 
 Status HostJob::open(std::function<void(Goodbye)> on_finished) {
   on_finished_ = std::move(on_finished);
+  for (os::Fd& fd : for_the_end_) {
+    fd = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!fd.valid()) return errno_error(errno, "opening /dev/null");
+  }
   HORA_TRY(output_.open(static_cast<std::size_t>(order().output_window_bytes)));
   output_.set_on_progress([this] {
     report_exits();
@@ -271,6 +276,7 @@ void HostJob::terminate(Milliseconds grace) {
   const auto deadline = now + grace;
   kill_at_ = kill_at_ ? std::min(*kill_at_, deadline) : deadline;
   term_at_ = now;
+  for (os::Fd& fd : for_the_end_) fd.reset();
   if (!terminating_) {
     terminating_ = true;
     for (Rank& rank : ranks_) {
@@ -312,12 +318,17 @@ void HostJob::kill_everything() {
     ::kill(-rank.pid, SIGKILL);
     ::kill(rank.pid, SIGKILL);  // it may have left its group
   }
+  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
+  chase();
+  if (!caught_up_) return;  // the look at the whole machine is slow: not during a chase
   const auto left = strays();
   remember_killed(left);
-  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
   // Stopped first, so that none forks while the others are being killed.
   for (const ProcessEntry& stray : left) signal_process(stray, SIGSTOP);
   for (const ProcessEntry& stray : left) signal_process(stray, SIGKILL);
+}
+
+void HostJob::chase() {
   StrayScope scope = scope_;
   for (const auto& [number, pid] : living_ranks()) scope.spare.push_back(pid);
   if (pmi_) scope.spare.push_back(pmi_->pid());
@@ -353,6 +364,7 @@ void HostJob::advance() {
 
 void HostJob::begin_sweep() {
   phase_ = Phase::kSweeping;
+  for (os::Fd& fd : for_the_end_) fd.reset();
   if (pmi_) pmi_->end();
   const auto now = Clock::now();
   if (!terminating_) {
@@ -395,12 +407,17 @@ void HostJob::remember_killed(const std::vector<ProcessEntry>& strays) {
 }
 
 void HostJob::sweep() {
+  const auto now = Clock::now();
+  if (!caught_up_ && now < *give_up_at_) {
+    kill_everything();
+    sweep_again(Milliseconds(0));
+    return;
+  }
   const std::vector<ProcessEntry> left = strays();
   if (left.empty() && only_ranks_are_left()) {
     drain();
     return;
   }
-  const auto now = Clock::now();
   if (give_up_at_ && now >= *give_up_at_) {
     list_survivors(left);
     drain();
@@ -460,7 +477,7 @@ void HostJob::finish() {
   (void)tell_gpu_faults();
   goodbye.survivor_pids = survivors_;
   goodbye.survivors = static_cast<int>(survivors_.size()) + (uncounted_ ? 1 : 0);
-  goodbye.forking = !caught_up_;
+  goodbye.forking = goodbye.survivors > 0 && !caught_up_;
   goodbye.killed = static_cast<int>(killed_.size());
   if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->remove();
   on_finished_(std::move(goodbye));

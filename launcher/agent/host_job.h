@@ -11,6 +11,7 @@
 
 #include <sys/resource.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -97,6 +98,7 @@ class HostJob {
   void signal_groups(int signal);
   void signal_everything(int signal);
   void kill_everything();
+  void chase();
 
   void advance();
   void begin_sweep();
@@ -114,6 +116,8 @@ class HostJob {
   LauncherLink& link_;
   PreparedJob prepared_;
   StrayScope scope_;
+  std::array<os::Fd, 2>
+      for_the_end_;  // without a descriptor nobody is found, and none is signalled
   OutputPump output_;
   InputFeeder input_;
   std::function<void(Goodbye)> on_finished_;

@@ -117,15 +117,18 @@ StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, millise
   const auto deadline = Clock::now() + patience;
   while (true) {
     if (cgroup_path[0] != '\0') kill_cgroup(cgroup_path);
-    (void)chase_descendants(scope, kChaseAtOnce);
+    const Chase chase = chase_descendants(scope, kChaseAtOnce);
     const bool childless = reap_all_children();
-    std::vector<ProcessEntry> strays = find_strays(scope);
-    if (strays.empty() && childless) return {};
-    if (Clock::now() >= deadline) return {false, std::move(strays)};
-    // Stopped first, so that none forks while the others are being killed.
-    for (const ProcessEntry& stray : strays) signal_process(stray, SIGSTOP);
-    for (const ProcessEntry& stray : strays) signal_process(stray, SIGKILL);
-    wait_for_a_child();
+    const bool late = Clock::now() >= deadline;
+    if (chase.caught_up || late) {  // the look at the whole machine is slow: not during a chase
+      std::vector<ProcessEntry> strays = find_strays(scope);
+      if (strays.empty() && childless) return {};
+      if (late) return {false, std::move(strays)};
+      // Stopped first, so that none forks while the others are being killed.
+      for (const ProcessEntry& stray : strays) signal_process(stray, SIGSTOP);
+      for (const ProcessEntry& stray : strays) signal_process(stray, SIGKILL);
+      wait_for_a_child();
+    }
   }
 }
 

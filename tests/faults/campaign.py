@@ -1,20 +1,26 @@
-"""The fault campaign: campaign.py RUNS SEED      (scripts/ci faults RUNS SEED puts it into a world)
+"""The fault campaign: campaign.py RUNS SEED      (scripts/ci faults RUNS SEED)
 
 Each seed is a job on real test hosts and one fault at one moment of its life (schedule.py). After
 each: the launcher has returned by its deadline with a right first cause; nothing of the job lives on any
 host, counted by a mark in its environment and by the agents' programs; no file, socket, shared memory or
 cgroup is left. A run that breaks this is printed with its seed, and the campaign goes on. HORA_FAULT="shim kill at 0"
-takes only the seeds with that fault.
+takes only the seeds that say so (schedule.py's text: a program, "shared", "strangers", too). HORA_AT_ONCE=8 shares the
+runs among so many worlds of test hosts: one run waits more than it works.
 """
 import collections
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
+import socket
+import struct
+import subprocess
 import sys
 import tempfile
 import time
+import uuid
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "integration")]
@@ -25,7 +31,8 @@ import strike  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 SLACK_S = 12       # for a machine with other work
-STRAY_KINDS = ["plain", "session", "orphan", "deaf", "nameless"]
+SUM = "sum of one world: "
+STRAY_KINDS = ["plain", "session", "orphan", "deaf", "nameless", "threads", "chain"]
 # What a job may have made. The launcher's own machine is used by others, too: there it is the folder that
 # the job was told to use.
 NAMES = " -o ".join(f"-name '{name}'" for name in ("hora-job-*", ".incoming-*", ".used-*", ".ship-*", "hora-*-????????????????", ".verified-*.*"))
@@ -44,6 +51,7 @@ class Hosts:
     """Four test hosts; those that a fault took away come back."""
 
     def __init__(self, count=4):
+        self.cgroup = JobsCgroup()
         self.factory = conftest.HostFactory()
         self.count = count
         self.set = self.factory(count)
@@ -63,6 +71,83 @@ class Hosts:
         """After a fault that is not just taken back."""
         self.factory.down()
         self.set = self.factory(self.count)
+
+    def end(self):
+        self.factory.down()
+        self.cgroup.remove()
+
+
+class JobsCgroup:
+    """The cgroup v2 in which all jobs of this campaign make theirs, so that those of others are not taken for ours."""
+
+    def __init__(self):
+        self.path = None
+        with open("/proc/self/mountinfo", encoding="utf-8") as file:
+            roots = [line.split()[4] for line in file if " - cgroup2 " in line]
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            self.own = next((roots[0] + line[3:].strip() for line in file if roots and line.startswith("0::")), None)
+        if self.own:
+            self.path = f"{self.own}/hora-test-{uuid.uuid4().hex[:12]}"
+            os.mkdir(self.path)
+            self.enter(self.path)
+
+    @staticmethod
+    def enter(path):
+        with open(f"{path}/cgroup.procs", "w", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
+
+    def jobs(self):
+        return {f"{self.path}/{name}" for name in os.listdir(self.path) if name.startswith("hora-")} if self.path else set()
+
+    def remove(self):
+        if not self.path:
+            return
+        self.enter(self.own)
+        deadline = time.monotonic() + SLACK_S
+        while True:
+            try:
+                return os.rmdir(self.path)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+
+class Strangers:
+    """Who may ask the rendezvous for little, asks for it without end, from the moment it listens."""
+
+    CONNECTIONS, SECONDS = 32, 90
+
+    def __init__(self, launcher):
+        self.launcher, self.process, self.next_look = launcher, None, 0
+
+    def look(self):
+        if self.process or time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + 0.02
+        address = self.rendezvous()
+        if address:
+            self.process = subprocess.Popen([PYTHON, f"{HERE}/flood.py", address, str(self.CONNECTIONS), str(self.SECONDS)],
+                                            stdin=subprocess.DEVNULL)
+
+    def rendezvous(self):
+        """Where the launcher listens."""
+        try:
+            held = {os.readlink(f"/proc/{self.launcher}/fd/{fd}") for fd in os.listdir(f"/proc/{self.launcher}/fd")}
+        except OSError:
+            return None
+        for line in strike.read("/proc/net/tcp").decode().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in held:
+                host, port = fields[1].split(":")
+                host = socket.inet_ntoa(struct.pack("=I", int(host, 16)))
+                return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{int(port, 16)}"
+        return None
+
+    def stop(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
 
 
 class Job:
@@ -119,6 +204,9 @@ class Run:
     def __init__(self, hosts, horarun, schedule, folder):
         self.hosts, self.schedule, self.folder = hosts, schedule, folder
         self.broken = []
+        if schedule.shared:
+            for k in range(1, hosts.count + 1):
+                hosts.execute(k, f"mkdir -p {folder}/home /root/.cache; mount --bind {folder}/home /root/.cache")
         self.files_before = {k: self.files(k) for k in (0, *range(1, hosts.count + 1))}
         if schedule.cold:
             for k in range(1, hosts.count + 1):
@@ -127,6 +215,7 @@ class Run:
             size = [64, 600, 2000, 6000][schedule.seed % 4]
             hosts.execute(schedule.victim, f"mkdir -p /root/.cache; mount -t tmpfs -o size={size}k tmpfs /root/.cache")
         self.job = Job(horarun, folder, self.arguments())
+        self.strangers = Strangers(self.job.pid) if schedule.strangers else None
         self.striker = strike.Striker(hosts, self.job, schedule)
 
     def name(self, k):
@@ -135,7 +224,7 @@ class Run:
     def files(self, k):
         """What jobs have made there, and the sockets that wait there."""
         if k == 0:
-            return set(self.hosts.execute(0, f"find {self.folder}/tmp -mindepth 1").split())
+            return set(self.hosts.execute(0, f"find {self.folder}/tmp -mindepth 1").split()) | self.hosts.cgroup.jobs()
         return set(self.hosts.execute(k, f"find {ON_A_HOST} -maxdepth 2 \\( {NAMES} \\) 2>/dev/null; grep -o '@hora-[a-z]*' /proc/net/unix; :").split())
 
     def arguments(self):
@@ -148,7 +237,9 @@ class Run:
         size = s.slots * len(s.hosts)
         program = {
             "sleep": ["sh", "-c", "echo ready; sleep 600; :"],
-            "stray": [PYTHON, "-S", f"{self.folder}/stray.py", *(STRAY_KINDS * size)[s.seed % 5:][:size]],
+            "stray": [PYTHON, "-S", f"{self.folder}/stray.py", *(STRAY_KINDS * size)[s.seed % len(STRAY_KINDS):][:size]],
+            "threads": [PYTHON, "-S", f"{self.folder}/stray.py", "threads"],
+            "chain": [PYTHON, "-S", f"{self.folder}/stray.py", "chain"],
             "collectives": [PYTHON, "-c", COLLECTIVES],
             "talk": ["sh", "-c", "echo ready; while :; do echo 'some words that are of no use to anybody'; done"],
             "quick": ["true"],
@@ -157,9 +248,14 @@ class Run:
         return options + program
 
     # --- the moment
+    def ended(self):
+        if self.strangers:
+            self.strangers.look()
+        return self.job.ended()
+
     def wait_for(self, reached, seconds):
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self.job.ended():
+        while time.monotonic() < deadline and not self.ended():
             if reached():
                 return True
             time.sleep(0.002)
@@ -187,7 +283,7 @@ class Run:
     # --- the end
     def wait_for_end(self, seconds):
         deadline = time.monotonic() + seconds
-        while not self.job.ended() and time.monotonic() < deadline:
+        while not self.ended() and time.monotonic() < deadline:
             self.striker.heal_if_due()
             time.sleep(0.005)
         return self.job.ended()
@@ -229,11 +325,15 @@ class Run:
         self.judge_survivors()
         self.judge_files()
 
+    def text(self):
+        """What the launcher said at the end."""
+        end = next((e for e in self.job.events() if e["event"] == "job_end"), None)
+        return end["message"] if end else strike.read(self.job.events_path).decode(errors="replace")[-2000:]
+
     def judge_cause(self):
         s, code = self.schedule, self.code
-        end = next((e for e in self.job.events() if e["event"] == "job_end"), None)
-        text = end["message"] if end else strike.read(self.job.events_path).decode(errors="replace")[-2000:]
-        wrong = lambda why: self.broken.append(f"{why}: exit {code}, {text.strip()[:700]!r}")
+        text = self.text()
+        wrong = self.broken.append
         if s.fault in ("launcher kill", "launcher memory") and code < 0:
             return
         if s.fault.startswith("launcher "):
@@ -288,7 +388,7 @@ class Run:
         left = []
 
         def none():
-            left[:] = [p for p in jobs.processes_of(self.job.mark) + jobs.agents() if p.pid != os.getpid()]
+            left[:] = [p for p in self.job.running.survivors() + jobs.agents() if p.pid != os.getpid()]
             return not left
         deadline = time.monotonic() + patience
         while not none() and time.monotonic() < deadline:
@@ -296,15 +396,19 @@ class Run:
         if left:
             self.broken.append(f"{len(left)} processes live on: {left[:6]}")
             for process in left:
-                strike.send(process.pid, signal.SIGKILL)
+                if process.pid:
+                    strike.send(process.pid, signal.SIGKILL)
 
     def judge_files(self):
         s = self.schedule
         for k, before in self.files_before.items():
-            if s.fault == "crash" and k == s.victim:
-                continue  # a machine that lost power has what its disk had
-            # A login shell that ends with its connection removes what it was sent; the test hosts' own are others'.
-            left = lambda: {path for path in self.files(k) - before if "/hora-test-" not in path}
+            # A machine that lost power has what its disk had; and all others have it, where that is one for all. Its
+            # cgroup goes with it, which these test hosts have from the one kernel of all.
+            if s.fault == "crash" and (s.shared or k == s.victim):
+                continue
+            gone = self.hosts.cgroup.jobs() if s.fault == "crash" else set()
+            # A login shell that ends with its connection removes what it was sent.
+            left = lambda: self.files(k) - before - gone
             deadline = time.monotonic() + SLACK_S
             while left() and time.monotonic() < deadline:
                 time.sleep(0.1)
@@ -319,12 +423,46 @@ class Run:
     def clean_up(self):
         s = self.schedule
         self.job.close_reader()
+        if self.strangers:
+            self.strangers.stop()
+        for path in self.hosts.cgroup.jobs():
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
         if s.fault == "disk full":
             self.hosts.execute(s.victim, "umount -l /root/.cache")
         if s.fault == "cut" and self.striker.struck:
             self.hosts.act("heal", s.victim)
         if s.fault in ("crash",) and self.striker.struck or self.hosts.set.faulty:
             self.hosts.renew()
+        elif s.shared:
+            for k in range(1, self.hosts.count + 1):
+                self.hosts.execute(k, "umount -l /root/.cache")
+
+
+def share(worlds, runs, seed):
+    """The same campaign in so many worlds at once, each with its part of the seeds."""
+    reader, writer = os.pipe()
+    part = -(-runs // worlds)
+    children = [subprocess.Popen([f"{HERE}/../integration/in-a-world", PYTHON, __file__, str(min(part, runs - i * part)), str(seed + i * part)],
+                                 stdin=subprocess.DEVNULL, stdout=writer) for i in range(worlds) if i * part < runs]
+    os.close(writer)
+    began, sums = time.monotonic(), []
+    with open(reader, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if line.startswith(SUM):
+                sums.append(json.loads(line[len(SUM):]))
+            else:
+                print(line, end="", flush=True)
+    codes = [child.wait() for child in children]
+    total = lambda name: sum((collections.Counter(one[name]) for one in sums), collections.Counter())
+    report(sum(one["done"] for one in sums), seed, time.monotonic() - began, sum((one["broken"] for one in sums), []), total("codes"), total("faults"))
+    return max(codes)
+
+
+def report(done, seed, seconds, broken, codes, faults):
+    print(f"{done} runs from seed {seed} in {seconds:.0f} s ({done / seconds * 60:.0f} in a minute): {len(broken)} broken {broken}")
+    print("exit codes: " + ", ".join(f"{code}: {count}" for code, count in sorted(codes.items(), key=lambda item: int(item[0]))))
+    print("faults: " + ", ".join(f"{name}: {count}" for name, count in sorted(faults.items())))
 
 
 def main():
@@ -332,7 +470,11 @@ def main():
     minutes = float(os.environ.get("HORA_MINUTES", "1e9"))
     wanted = os.environ.get("HORA_FAULT", "")
     if not conftest.hosts_tool.in_world():
-        sys.exit("no test hosts here: run through scripts/ci faults, as root")
+        try:
+            conftest.hosts_tool.check()
+        except conftest.hosts_tool.HostsError as error:
+            sys.exit(f"no test hosts here: {error}")
+        sys.exit(share(int(os.environ.get("HORA_AT_ONCE", "1")), runs, seed))
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # a shell's background jobs, and theirs, ignore these
     folder = tempfile.mkdtemp(prefix="hora-test.", dir="/var/tmp")
@@ -348,7 +490,7 @@ def main():
             if time.monotonic() - began > minutes * 60:
                 break
             schedule, start = schedules.make(number), time.monotonic()
-            if wanted not in f"{schedule.fault} at {schedule.victim}":
+            if wanted not in str(schedule):
                 continue
             run = Run(hosts, horarun, schedule, folder)
             try:
@@ -361,15 +503,13 @@ def main():
             codes[run.code] += 1
             if run.broken:
                 broken.append(number)
-                print(f"BROKEN {schedule}\n  " + "\n  ".join(run.broken), flush=True)
+                print(f"BROKEN {schedule}\n  " + "\n  ".join([*run.broken, f"exit {run.code}: {run.text().strip()[:700]!r}"]), flush=True)
             elif os.environ.get("HORA_VERBOSE"):
                 print(f"ok {schedule}: exit {run.code} after {time.monotonic() - start:.1f} s", flush=True)
     finally:
-        hosts.factory.down()
+        hosts.end()
         shutil.rmtree(folder, ignore_errors=True)
-    print(f"{done} runs from seed {seed} in {time.monotonic() - began:.0f} s: {len(broken)} broken {broken}")
-    print("exit codes: " + ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())))
-    print("faults: " + ", ".join(f"{name}: {count}" for name, count in sorted(faults.items())))
+    print(SUM + json.dumps({"done": done, "broken": broken, "codes": codes, "faults": faults}))
     sys.exit(1 if broken else 0)
 
 

@@ -5,6 +5,8 @@ import resource
 import signal
 import time
 
+import jobs
+
 
 def read(path):
     try:
@@ -16,7 +18,7 @@ def read(path):
 
 def parent_of(pid):
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    return int(fields[1]) if fields and fields[0] not in (b"Z", b"X") else 0
+    return int(fields[1]) if fields and jobs.lives(pid) else 0
 
 
 def began(pid):
@@ -94,6 +96,9 @@ class Striker:
         elif subject == "reader":
             self.job.close_reader()
             self.struck = True
+        elif name == "both stop":
+            if all(self.agents()):
+                self.struck = all([send(pid, signal.SIGSTOP) for pid in self.agents()])
         elif subject in ("launcher", "agent", "shim", "session", "rank", "child"):
             pid = self.find(subject)
             if pid:
@@ -128,6 +133,8 @@ class Striker:
             self.struck = send(pid, signal.SIGSEGV)
         elif action in ("stop", "pause"):
             self.struck = send(pid, signal.SIGSTOP)
+            if self.schedule.fault == "shim stop":
+                return  # for ever: nobody but the job itself continues it
             # For longer than anybody waits, or not.
             seconds = 25 if action == "stop" else self.schedule.heal_ms / 1000
             self.heal_later(seconds, lambda: send(pid, signal.SIGCONT))

@@ -5,6 +5,8 @@ ranks. All test hosts share one process tree, seen from head: a process of the j
 on any host, that has the mark in its environment or among its arguments.
 """
 import contextlib
+import fcntl
+import glob
 import os
 import re
 import signal
@@ -53,7 +55,7 @@ class Running:
     """A horarun that has been started; ends with the test."""
 
     def __init__(self, argv, environment, cwd, mark, **options):
-        self.argv, self.mark = argv, mark
+        self.argv, self.mark, self.cwd = argv, mark, cwd
         self.began = time.monotonic()
         self.process = subprocess.Popen(argv, env=environment, cwd=cwd, **options)
 
@@ -99,7 +101,7 @@ class Running:
         return seen.decode(errors="replace")
 
     def survivors(self):
-        return [p for p in processes_of(self.mark) if p.pid != self.pid]
+        return [p for p in processes_of(self.mark) if p.pid != self.pid] + held(self.cwd, self.mark)
 
 
 class Process:
@@ -118,6 +120,35 @@ def _read(path):
         return b""
 
 
+def _stat(path):
+    """The fields behind the name, the state first."""
+    return _read(f"{path}/stat").rpartition(b")")[2].split()
+
+
+def _threads(pid):
+    try:
+        return [f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
+def lives(pid):
+    """Some thread of it does: a main thread may end before the others, and the process says Z from then on."""
+    fields = _stat(f"/proc/{pid}")
+    if not fields or fields[0] not in (b"Z", b"X"):
+        return bool(fields)
+    return int(fields[17]) > 1 and any(state and state[0] not in (b"Z", b"X") for state in map(_stat, _threads(pid)))
+
+
+def shown_by(pid, file):
+    """cmdline or environ; a main thread that has ended has neither any more."""
+    return _read(f"/proc/{pid}/{file}") or next(filter(None, (_read(f"{thread}/{file}") for thread in _threads(pid))), b"")
+
+
+def _shown(pid, command):
+    return Process(pid, command.replace(b"\0", b" ").decode(errors="replace").strip()[:120])
+
+
 def processes_of(mark):
     """The living processes that carry the mark, this one's own relatives aside."""
     found = []
@@ -125,11 +156,21 @@ def processes_of(mark):
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
-        command = _read(f"/proc/{entry}/cmdline")
-        if word in command or word in _read(f"/proc/{entry}/environ"):
-            state = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
-            if state and state[0] not in (b"Z", b"X"):
-                found.append(Process(int(entry), command.replace(b"\0", b" ").decode(errors="replace").strip()[:120]))
+        command = shown_by(entry, "cmdline")
+        if (word in command or word in shown_by(entry, "environ")) and lives(entry):
+            found.append(_shown(int(entry), command))
+    return found
+
+
+def held(folder, mark):
+    """Those who fork and exit all the time, whom a look at one process after the other misses: they lock a file."""
+    found = []
+    for path in glob.glob(f"{folder}/held-{mark}-*"):
+        with open(path, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found.append(Process(None, f"a chain of processes, {os.path.basename(path)}"))
     return found
 
 
@@ -139,10 +180,9 @@ def agents():
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             command = _read(f"/proc/{entry}/cmdline")
-            state = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
             # Here it runs from the build, on a host from the cache.
-            if re.search(rb"/hora-agent$|/hora/agent-[0-9a-f]+$", command.split(b"\0")[0]) and state and state[0] not in (b"Z", b"X"):
-                found.append(Process(int(entry), command.replace(b"\0", b" ").decode(errors="replace").strip()[:120]))
+            if re.search(rb"/hora-agent$|/hora/agent-[0-9a-f]+$", command.split(b"\0")[0]) and lives(entry):
+                found.append(_shown(int(entry), command))
     return found
 
 

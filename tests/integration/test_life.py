@@ -10,8 +10,8 @@ import pytest
 
 PYTHON = "/usr/bin/python3"
 # A rank that just waits; in a session of its own; double-forked; deaf to every signal that can be
-# ignored; stopped; without environment, descriptors, parent.
-KINDS = ["plain", "session", "orphan", "deaf", "stopped", "nameless"]
+# ignored; stopped; without environment, descriptors, parent; without its main thread; never the same process.
+KINDS = ["plain", "session", "orphan", "deaf", "stopped", "nameless", "threads", "chain"]
 # The lease is longer than a busy machine keeps an agent waiting.
 FAST = ["--grace", "1s", "--lease", "4s"]
 
@@ -63,6 +63,9 @@ ENDINGS = {
     "SIGKILL of the agent": lambda job: kill(the_agents()[:1]),
     "SIGKILL of the shim": lambda job: kill(shims()[:1]),
     "SIGKILL of agent and launcher": lambda job: kill([*the_agents()[:1], job.pid]),
+    "SIGKILL of the agent, whose shim is stopped": lambda job: (kill(shims()[:1], signal.SIGSTOP), kill(the_agents()[:1])),
+    "SIGKILL of the launcher, shims and agents being stopped":
+        lambda job: (kill(shims() + the_agents(), signal.SIGSTOP), kill([job.pid])),
     "SIGTERM": lambda job: job.send_signal(signal.SIGTERM),
     "SIGINT": lambda job: job.send_signal(signal.SIGINT),
     "SIGHUP": lambda job: job.send_signal(signal.SIGHUP),

@@ -2,6 +2,7 @@
 
 Says "ready KIND" when its processes are in place, then waits for ever.
 """
+import fcntl
 import os
 import signal
 import sys
@@ -16,10 +17,11 @@ def sleep_for_ever(environment=None):
               dict(os.environ) if environment is None else environment)
 
 
-def close_everything():
+def close_everything(but=-1):
     for fd in range(1024):
         try:
-            os.close(fd)
+            if fd != but:
+                os.close(fd)
         except OSError:
             pass
 
@@ -58,6 +60,38 @@ def nameless():
     sleep_for_ever({})
 
 
+def threads():
+    """Its main thread ends, and another one waits: it says Z, and lives."""
+    os.setsid()
+    code = "import ctypes, os, threading, time; " \
+           "threading.Thread(target=time.sleep, args=(1000,)).start(); " \
+           "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)"
+    os.execve(sys.executable, [sys.executable, "-S", "-c", code, MARK], dict(os.environ))
+
+
+def chain():
+    """Each process forks one and ends, in a session of its own; out of the job's cgroup, where it may leave it."""
+    os.setsid()
+    with open("/proc/self/cgroup") as file:
+        own = next((line[3:].strip() for line in file if line.startswith("0::")), "/")
+    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+        try:
+            with open(f"{root}{os.path.dirname(own)}/cgroup.procs", "w") as file:
+                file.write("0")
+        except OSError:
+            pass
+    # Held by each in turn, so that jobs.py knows of them when it meets none.
+    held = os.open(f"{os.path.dirname(os.path.abspath(__file__))}/held-{MARK}-{os.environ['HOROVOD_RANK']}", os.O_CREAT | os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    close_everything(but=held)
+    while True:
+        # Slowly enough for a machine whose agent is stopped and reaps none of them.
+        time.sleep(0.02)
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+
+
 def stopped():
     os.setsid()
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -74,7 +108,7 @@ def main(kinds):
         if os.fork() == 0:
             stopped()
     elif kind != "plain":
-        in_child({"session": new_session, "orphan": orphan, "nameless": nameless}[kind])
+        in_child({"session": new_session, "orphan": orphan, "nameless": nameless, "threads": threads, "chain": chain}[kind])
     os.write(1, f"ready {kind}\n".encode())
     if kind == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)

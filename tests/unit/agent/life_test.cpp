@@ -3,6 +3,7 @@
 // another thread of theirs lives.
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -406,6 +407,20 @@ TEST_CASE("a shim that is stopped") {
   CHECK(scene.clean());
   CHECK(scene.agent.reap_shim());
   CHECK(::kill(agent, 0) != 0);
+}
+
+TEST_CASE("an agent that has no descriptor left finds all the same") {
+  for (const char* last : {"clear-env", "main-ends"}) {
+    INFO(last);
+    Scene scene({"setsid", "double-fork", "ignore-term", "leave-cgroup", last});
+    const auto open = names_in("/proc/" + std::to_string(scene.agent.agent()) + "/fd").size();
+    const rlimit none{open, open};
+    REQUIRE(::prlimit(scene.agent.agent(), RLIMIT_NOFILE, &none, nullptr) == 0);
+    scene.agent.send_number(FrameType::kTerminate, 100);
+    scene.agent.wait_for_goodbye();
+    CHECK(scene.clean_now());
+    CHECK(scene.agent.goodbye->survivors == 0);
+  }
 }
 
 TEST_CASE("a stopped agent whose shim is killed") {

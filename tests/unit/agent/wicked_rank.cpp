@@ -11,9 +11,13 @@
 // The hidden process executes "wicked_rank WORD wait", so that it is seen by its argument.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -55,7 +59,16 @@ bool wants(const char* feature) { return features.count(feature) > 0; }
   }
 }
 
-[[noreturn]] void chain() {
+[[noreturn]] void chain(const std::string& word, int until_hidden) {
+  // Lives for as long as some process of the chain does, whoever may have missed that one.
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = word + "-" + std::to_string(::getpid());
+  std::memcpy(name.sun_path + 1, text.data(), std::min(text.size(), sizeof name.sun_path - 1));
+  const int held = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  if (::bind(held, reinterpret_cast<const sockaddr*>(&name), size) != 0) ::_exit(8);
+  ::close(until_hidden);
   for (;;) {
     if (wants("setsid")) ::setsid();
     const pid_t child = ::fork();
@@ -82,8 +95,8 @@ void leave_cgroup() {
   if (wants("close-fds")) ::syscall(SYS_close_range, 0u, ~0u, 0u);
   if (wants("leave-cgroup")) leave_cgroup();
   if (wants("storm") || wants("chain")) {
+    if (wants("chain")) chain(word, until_hidden);
     ::close(until_hidden);
-    if (wants("chain")) chain();
     storm();
   }
   char waiting[] = "wait";

@@ -219,7 +219,7 @@ TEST_CASE("a chase spares whom somebody else ends") {
   REQUIRE(read_process(spared).has_value());
   CHECK_FALSE(read_process(spared)->is_zombie());
   ::kill(spared, SIGKILL);
-  ::usleep(1);
+  REQUIRE(eventually([&] { return read_process(spared)->is_zombie(); }));
   CHECK(chase_descendants(scope, std::chrono::seconds(0)).killed.empty());
   CHECK(::waitpid(spared, nullptr, 0) == spared);  // not reaped by the chase
   CHECK(kill_strays(scope, "", std::chrono::seconds(20)).none);
