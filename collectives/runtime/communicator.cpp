@@ -152,7 +152,10 @@ Status Communicator::start_records() {
   clock_ = *clock;
   if (settings.timeline.empty() || settings.timeline == "DYNAMIC") return Ok{};
   const Outcome started = start_timeline(settings.timeline, settings.timeline_mark_cycles);
-  if (started.status != HORA_OK) os::log_error("timeline", started.text + "; the job goes on");
+  if (started.status != HORA_OK) {
+    os::log_error("timeline", started.text + "; the job goes on without it");
+    recorder_.flight().lost_record("its timeline: it could not be begun");
+  }
   return Ok{};
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <string_view>
 
 #include "rendezvous/os/fd.h"
 
@@ -138,6 +137,10 @@ void FlightRecorder::step_ends(int place, Clock::time_point now) {
   // Its note may have been taken by a newer one.
   if (steps_ - step <= kFlightSteps) page_->steps[step % kFlightSteps].ended_ns = nanoseconds(now);
   ++page_->collectives;
+}
+
+void FlightRecorder::lost_record(std::string_view what) {
+  if (page_ != nullptr) copy_text(page_->lost_record, what);
 }
 
 void FlightRecorder::world_ended() { enter(FlightState::kEnded); }

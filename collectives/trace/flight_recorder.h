@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "collectives/negotiation/request.h"
 #include "rendezvous/base/time.h"
@@ -33,6 +34,8 @@ class FlightRecorder {
   void step_begins(int place, std::span<const Response* const> step, Clock::time_point now);
   void step_ends(int place, Clock::time_point now);
   void world_ended();
+  // "its timeline: No space left on device". Any thread, one at a time.
+  void lost_record(std::string_view what);
 
  private:
   void enter(rendezvous::FlightState state);

@@ -23,6 +23,7 @@ void Recorder::tell_timeline(const Function& function) noexcept {
 
 Status Recorder::start_timeline(Timeline::Options options) {
   stop_timeline();
+  options.on_lost = [this](const std::string& why) { flight_.lost_record("its timeline: " + why); };
   auto opened = Timeline::open(std::move(options));
   if (!opened) return std::move(opened).error();
   const std::lock_guard<std::mutex> lock(switching_);

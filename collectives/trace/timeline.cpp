@@ -88,6 +88,7 @@ Result<std::unique_ptr<Timeline>> Timeline::open(Options options) {
 
 Timeline::Timeline(TraceFile file, Options options)
     : path_(std::move(options.path)),
+      on_lost_(std::move(options.on_lost)),
       ring_(options.ring_bytes),
       mark_cycles_(options.identity.mark_cycles),
       file_(std::move(file)),
@@ -121,16 +122,25 @@ void Timeline::write_until_told() {
       closed = true;
     });
     if (!file_.flush() && !closed) {
-      os::log_error("timeline", path_ + ": " + file_.failure() + "; nothing more is recorded");
+      tell_lost();
       closed = true;
     }
-    if (last) return;
+    if (last) {
+      const bool told = !file_.failure().empty();
+      if (!file_.close() && !told) tell_lost();
+      return;
+    }
     pollfd fd{wake_.get(), POLLIN, 0};
     if (::poll(&fd, 1, kWriterPauseMs) > 0) {
       std::uint64_t count = 0;
       [[maybe_unused]] const ssize_t ignored = ::read(wake_.get(), &count, sizeof count);
     }
   }
+}
+
+void Timeline::tell_lost() {
+  os::log_error("timeline", path_ + ": " + file_.failure() + "; nothing more is recorded");
+  if (on_lost_) on_lost_(file_.failure());
 }
 
 Timeline::Known& Timeline::known(const Request& request) {

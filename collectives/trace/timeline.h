@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,8 @@ class Timeline {
     TraceIdentity identity;  // its times are filled in by open()
     std::uint64_t most_bytes = UINT64_C(1) << 30;
     std::size_t ring_bytes = std::size_t{4} << 20;
+    // The file is not whole, and why: "No space left on device". Once, from the writer's thread.
+    std::function<void(const std::string& why)> on_lost = {};
   };
   static Result<std::unique_ptr<Timeline>> open(Options options);
   // Writes what is left and closes the file.
@@ -63,8 +66,10 @@ class Timeline {
   void put(TraceRecord record, std::string_view payload = {});
   void publish();
   void write_until_told();
+  void tell_lost();
 
   std::string path_;
+  std::function<void(const std::string& why)> on_lost_;
 
   // Of the engine's thread.
   RecordRing ring_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace hora::collectives {
@@ -58,6 +59,12 @@ bool TraceFile::flush() {
   return failure_.empty();
 }
 
+bool TraceFile::close() {
+  const int refused = fd_.close();
+  if (refused != 0 && failure_.empty()) failure_ = std::system_category().message(refused);
+  return failure_.empty();
+}
+
 // Begins where the last write ended: what lies before it is not touched again.
 void TraceFile::write_page(std::size_t end) {
   if (!failure_.empty()) return;
@@ -67,7 +74,7 @@ void TraceFile::write_page(std::size_t end) {
         ::pwrite(fd_.get(), page_.data() + at, end - at, static_cast<off_t>(page_start_ + at));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      failure_ = errno_error(errno, "writing the timeline").message;
+      failure_ = std::system_category().message(errno);
       return;
     }
     at += static_cast<std::size_t>(count);

@@ -21,7 +21,7 @@
 #include "launcher/agent/stack_collector.h"
 #include "launcher/agent/staging.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/protocol/messages.h"
+#include "launcher/protocol/agent_limits.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -120,7 +120,7 @@ int Agent::run() {
     const Failure failure{std::string(failure::kAgent),
                           opened.error().message + " (host " + host_ + ")", ""};
     const std::string text =
-        std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(failure));
+        std::string(kAgentMagic) + encode_frame(FrameType::kFailure, encode(fit(failure)));
     [[maybe_unused]] ssize_t wrote = ::write(STDOUT_FILENO, text.data(), text.size());
     std::fprintf(stderr, "hora-agent: %s\n", opened.error().message.c_str());
     share_.finished = 1;
@@ -184,7 +184,7 @@ void Agent::greet() {
   reserved_port_ = reserve_port();
   hello.free_port = reserved_port_.port;
   hello.clock_ns = wall_clock_ns();
-  link_->send(FrameType::kHello, encode(hello));
+  link_->send(FrameType::kHello, encode(fit(std::move(hello))));
 }
 
 // --- frames --------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ void Agent::on_probe(std::string_view payload) {
   if (!probe) return fail_protocol(probe.error().message);
   if (prober_) return fail_protocol("a second probe before the first was answered");
   prober_ = std::make_unique<Prober>(*loop_, *probe, [this](ProbeResult result) {
-    link_->send(FrameType::kProbeResult, encode(result));
+    link_->send(FrameType::kProbeResult, encode(fit(std::move(result))));
     // It is still on the stack: destroyed by the next turn of the loop.
     loop_->post([finished = std::shared_ptr<Prober>(std::move(prober_))] {});
   });
@@ -425,8 +425,9 @@ void Agent::on_dump(Milliseconds patience) {
   }
   std::vector<StackCollector::RankProcess> ranks;
   for (const auto& [rank, pid] : job_->living_ranks()) ranks.push_back({rank, pid});
-  stacks_->collect(std::move(ranks), job_->flight_records(), patience,
-                   [this](StackReport report) { link_->send(FrameType::kStacks, encode(report)); });
+  stacks_->collect(std::move(ranks), job_->flight_records(), patience, [this](StackReport report) {
+    link_->send(FrameType::kStacks, encode(fit(std::move(report))));
+  });
 }
 
 // --- life ----------------------------------------------------------------------------------------
@@ -476,7 +477,7 @@ void Agent::on_link_end(const std::string& why) {
 }
 
 void Agent::fail(Failure failure) {
-  link_->send(FrameType::kFailure, encode(failure));
+  link_->send(FrameType::kFailure, encode(fit(std::move(failure))));
   end_job(grace());
 }
 
@@ -501,7 +502,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   prober_.reset();
   probe_listener_.reset();
   staging_->clean_up();
-  link_->send(FrameType::kGoodbye, encode(goodbye));
+  link_->send(FrameType::kGoodbye, encode(fit(std::move(goodbye))));
   if (link_->ended() || link_->all_sent()) return leave();
   link_->set_on_all_sent([this] { leave(); });
   loop_->call_after(kFarewellPatience, [this] { leave(); });
@@ -514,7 +515,7 @@ void Agent::leave() {
 
 void Agent::warn(std::string message) {
   constexpr int kWarn = 3;
-  link_->send(FrameType::kLog, encode(LogLine{kWarn, std::move(message)}));
+  link_->log({kWarn, std::move(message)});
 }
 
 }  // namespace

@@ -84,6 +84,10 @@ std::string FlightRecords::last_of(int rank) const {
   return rendezvous::describe_flight(page_of(rank), now_ns());
 }
 
+std::string FlightRecords::lost_of(int rank) const {
+  return rendezvous::lost_record(page_of(rank));
+}
+
 std::optional<rendezvous::FlightStanding> FlightRecords::standing_of(int rank) const {
   return rendezvous::read_flight(page_of(rank), now_ns());
 }

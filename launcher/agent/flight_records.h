@@ -25,6 +25,8 @@ class FlightRecords {
   const std::string& path() const { return path_; }
   // "was in allreduce 'grad/7' for 2.1 s": what that rank did until now. Empty: not known.
   std::string last_of(int rank) const;
+  // What was to be left by that rank and is not whole, and why. Empty: nothing.
+  std::string lost_of(int rank) const;
   // Where the rank stands now; nothing when it does not use the runtime.
   std::optional<rendezvous::FlightStanding> standing_of(int rank) const;
 

@@ -10,6 +10,7 @@
 
 #include "launcher/agent/kernel_log.h"
 #include "launcher/agent/xid_message.h"
+#include "launcher/protocol/agent_limits.h"
 
 namespace hora::launcher {
 
@@ -27,7 +28,7 @@ class GpuWatch {
   // more will be read here.
   bool read_new(const std::function<void(const XidMessage&)>& take);
 
-  static constexpr std::size_t kMost = 32;
+  static constexpr std::size_t kMost = kMostGpuFaults;
 
  private:
   std::vector<std::string> gpus_;

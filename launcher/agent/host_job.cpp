@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "launcher/agent/host_facts.h"
+#include "launcher/protocol/agent_limits.h"
 
 namespace hora::launcher {
 
@@ -103,7 +104,7 @@ void HostJob::start() {
   Started started;
   started.notes = prepared_.notes();
   for (const RankOrder& rank : order().ranks) start_rank(rank, started);
-  link_.send(FrameType::kStarted, encode(started));
+  link_.send(FrameType::kStarted, encode(fit(std::move(started))));
   on_child_ended();  // also reports those that never started
 }
 
@@ -172,7 +173,7 @@ bool HostJob::tell_gpu_faults() {
       const bool own = counts_alike && (rank.pid == message.pid || rank.pid == session);
       if (own && rank.pid > 0) fault.rank = rank.exit.rank;
     }
-    link_.send(FrameType::kGpuFault, encode(fault));
+    link_.send(FrameType::kGpuFault, encode(fit(std::move(fault))));
   });
 }
 
@@ -197,6 +198,7 @@ void HostJob::take_exit(Rank& rank, int status, const rusage& usage) {
   if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0) {
     rank.exit.last_operation = prepared_.flight_records().last_of(rank.exit.rank);
   }
+  rank.exit.lost_record = prepared_.flight_records().lost_of(rank.exit.rank);
   input_.close(rank.exit.rank);
 }
 
@@ -215,15 +217,14 @@ void HostJob::report_exits() {
       rank.exit.exit_code = kOutputLost;
     }
     rank.exit.last_stderr = output_.last_stderr(rank.exit.rank);
-    link_.send(FrameType::kExit, encode(rank.exit));
+    link_.send(FrameType::kExit, encode(fit(rank.exit)));
   }
 }
 
 void HostJob::output_is_lost(Rank& rank, const std::string& what) {
   constexpr int kError = 4;
   rank.output_lost = true;
-  link_.send(FrameType::kLog,
-             encode(LogLine{kError, "rank " + std::to_string(rank.exit.rank) + ": " + what}));
+  link_.log({kError, "rank " + std::to_string(rank.exit.rank) + ": " + what});
 }
 
 std::vector<std::pair<int, pid_t>> HostJob::living_ranks() const {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "launcher/protocol/agent_limits.h"
 #include "rendezvous/os/would_block.h"
 
 namespace hora::launcher {
@@ -49,6 +50,12 @@ void LauncherLink::send(FrameType type, std::string_view payload) {
   if (ended_) return;
   append_frame(out_, type, payload);
   flush();
+}
+
+void LauncherLink::log(LogLine line) {
+  if (log_lines_ == kMostLogLines) return;
+  if (++log_lines_ == kMostLogLines) line.message = "what else this host has to say is left out";
+  send(FrameType::kLog, encode(fit(std::move(line))));
 }
 
 void LauncherLink::flush() {

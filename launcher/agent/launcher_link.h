@@ -29,6 +29,8 @@ class LauncherLink {
   Status open(Handlers handlers);
 
   void send(FrameType type, std::string_view payload = {});
+  // A line for the launcher's log. It takes kMostLogLines and no more: the last one says so.
+  void log(LogLine line);
   // For output: frames are appended here without a copy, then flush()ed together.
   std::string& outgoing() { return out_; }
   void flush();
@@ -54,6 +56,7 @@ class LauncherLink {
   FrameReader frames_;
   std::string out_;
   std::size_t out_position_ = 0;
+  std::size_t log_lines_ = 0;
   bool watching_read_ = false;
   bool watching_write_ = false;
   bool ended_ = false;

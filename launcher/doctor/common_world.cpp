@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/agent/host_facts.h"
+#include "launcher/doctor/findings.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
 
@@ -129,14 +130,17 @@ void CommonWorld::finish() {
     Json failed;
     if (answer == answers_.end()) {
       failed["error"] = "no answer in time";
-    } else if (answer->second.contains("error")) {
+    } else if (!member(answer->second, "error").is_null()) {
       failed = answer->second;
     } else {
-      if (!result_.contains("seconds")) result_["seconds"] = answer->second.value("seconds", 0.0);
-      result_["backends"] = answer->second.value("backends", Json::array());
+      const Json& seconds = member(answer->second, "seconds");
+      if (!result_.contains("seconds"))
+        result_["seconds"] = seconds.is_number() ? seconds.get<double>() : 0.0;
+      const Json& backends = member(answer->second, "backends");
+      result_["backends"] = backends.is_array() ? backends : Json::array();
       continue;
     }
-    for (const std::size_t rank : missing_ranks(failed.value("error", std::string()))) {
+    for (const std::size_t rank : missing_ranks(text_in(failed, "error"))) {
       if (rank < members_.size()) result_["missing"].push_back(members_[rank].name);
     }
     result_["failed"][member.name] = std::move(failed);

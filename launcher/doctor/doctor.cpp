@@ -7,6 +7,8 @@
 #include "launcher/doctor/findings.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/job/locality.h"
+#include "launcher/protocol/agent_limits.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
 
@@ -22,6 +24,27 @@ constexpr std::chrono::milliseconds kOverhead{3'000};
 constexpr int kMostRounds = 24;  // beyond so many hosts not every pair is measured
 constexpr int kClocks = 3;
 constexpr std::size_t kLongestLine = 1 << 20;
+
+// What a host says on a terminal must not steer it, nor be so deep that walking it takes our stack.
+void make_visible(Json& value) {
+  if (value.is_string()) value = visible(value.get<std::string>());
+  if (!value.is_structured()) return;
+  for (auto each = value.begin(); each != value.end();) {
+    if (value.is_object() && visible_line(each.key()) != each.key()) {
+      each = value.erase(each);
+    } else {
+      make_visible(*each++);
+    }
+  }
+}
+
+Json parse_answer(const std::string& line) {
+  constexpr int kDeepest = 16;
+  const auto keep = [](int depth, Json::parse_event_t, Json&) { return depth < kDeepest; };
+  Json value = Json::parse(line, keep, /*allow_exceptions=*/false);
+  make_visible(value);
+  return value;
+}
 
 }  // namespace
 
@@ -88,7 +111,13 @@ void Doctor::connect() {
     }
     patients_[i].link = std::make_unique<HostLink>(
         *loop_, std::move(*stream),
-        HostLink::Handlers{[this, i](Frame frame) { on_frame(i, std::move(frame)); },
+        HostLink::Handlers{[this, i](AgentMessage message) { take(i, message); },
+                           [this, i](const std::string& what) {
+                             give_up(i, {std::string(failure::kProtocol),
+                                         "host " + examination_.hosts[i].name +
+                                             ": its agent broke the protocol: " + what,
+                                         ""});
+                           },
                            [this, i](const std::string& detail) { on_link_end(i, detail); }});
     if (auto opened = patients_[i].link->open(); !opened) {
       give_up(i, {std::string(failure::kInternal), opened.error().message, ""});
@@ -98,53 +127,45 @@ void Doctor::connect() {
 
 // --- what hosts say ---------------------------------------------------------------------------
 
-void Doctor::on_frame(int host, Frame frame) {
-  HostLink& link = *patients_[host].link;
-  switch (frame.type) {
-    case FrameType::kHello:
-      return on_hello(host, frame.payload);
-    case FrameType::kReady:
-      display_.reach(host, Stage::kRanks);
-      return link.send(FrameType::kStart);
-    case FrameType::kOutput:
-      return on_output(host, frame.payload);
-    case FrameType::kProbeResult: {
-      auto result = decode_probe_result(frame.payload);
-      if (world_ && result) world_->on_probe_result(host, std::move(*result));
-      return;
-    }
-    case FrameType::kFailure: {
-      auto failure = decode_failure(frame.payload);
-      if (!failure) failure = Failure{std::string(failure::kProtocol), failure.error().message, ""};
-      return give_up(host, std::move(*failure));
-    }
-    case FrameType::kExit: {
-      const auto exit = decode_rank_exit(frame.payload);
-      if (exit && !examined(host) && !exit->terminated_by_us) {
-        give_up(host, {std::string(failure::kAgent),
-                       "hora-doctor could not run there: " +
-                           (exit->spawn_error.empty()
-                                ? "it ended with code " + std::to_string(exit->exit_code)
-                                : exit->spawn_error) +
-                           (exit->last_stderr.empty() ? "" : "; it said: " + exit->last_stderr),
-                       ""});
-      }
-      return;
-    }
-    case FrameType::kGoodbye:
-      patients_[host].over = true;
-      if (world_) world_->on_lost(host);
-      link.close();
-      return proceed();
-    default:
-      return;  // heartbeats, logs, the ends of streams
-  }
+void Doctor::take(int host, AgentMessage& message) {
+  std::visit(
+      [&](auto& each) {
+        if constexpr (requires { on(host, std::move(each)); }) on(host, std::move(each));
+      },
+      message);  // of logs and the ends of streams it has no use
 }
 
-void Doctor::on_hello(int host, const std::string& payload) {
-  auto hello = decode_hello(payload);
-  if (!hello) return give_up(host, {std::string(failure::kProtocol), hello.error().message, ""});
-  examination_.hosts[host].hello = std::move(*hello);
+void Doctor::on(int host, AgentReady) {
+  display_.reach(host, Stage::kRanks);
+  patients_[host].link->send(FrameType::kStart);
+}
+
+void Doctor::on(int host, ProbeResult result) {
+  if (world_) world_->on_probe_result(host, std::move(result));
+}
+
+void Doctor::on(int host, Failure failure) { give_up(host, std::move(failure)); }
+
+void Doctor::on(int host, const RankExit& exit) {
+  if (examined(host) || exit.terminated_by_us) return;
+  give_up(host,
+          {std::string(failure::kAgent),
+           "hora-doctor could not run there: " +
+               (exit.spawn_error.empty() ? "it ended with code " + std::to_string(exit.exit_code)
+                                         : exit.spawn_error) +
+               (exit.last_stderr.empty() ? "" : "; it said: " + visible(exit.last_stderr)),
+           ""});
+}
+
+void Doctor::on(int host, const Goodbye&) {
+  patients_[host].over = true;
+  if (world_) world_->on_lost(host);
+  patients_[host].link->close();
+  proceed();
+}
+
+void Doctor::on(int host, Hello hello) {
+  examination_.hosts[host].hello = std::move(hello);
   HostLink& link = *patients_[host].link;
   if (!examination_.hosts[host].hello->have_bundle && !installation_.bundle_hash.empty()) {
     if (!bundle_frames_) {
@@ -154,7 +175,7 @@ void Doctor::on_hello(int host, const std::string& payload) {
     }
     link.send_shared(bundle_frames_);
   }
-  link.send(FrameType::kOrder, encode(order_for(host)));
+  link.send(order_for(host));
 }
 
 HostOrder Doctor::order_for(int host) const {
@@ -178,19 +199,15 @@ HostOrder Doctor::order_for(int host) const {
   return order;
 }
 
-void Doctor::on_output(int host, std::string_view payload) {
-  const std::size_t size = payload.size();
-  const auto rank = read_u32(payload);
-  if (!rank || payload.empty()) return;
-  const bool is_stdout = payload.front() == 1;
-  payload.remove_prefix(1);
+void Doctor::on(int host, const RankOutput& output) {
+  const std::string_view bytes = output.bytes();
   patients_[host].link->send(FrameType::kOutputAck,
-                             u32_payload(static_cast<std::uint32_t>(payload.size())));
-  if (!is_stdout || size == 0) return;
+                             u32_payload(static_cast<std::uint32_t>(bytes.size())));
+  if (output.stream != 1) return;
   std::string& line = patients_[host].line;
-  line.append(payload);
+  line.append(bytes);
   for (std::size_t end = line.find('\n'); end != std::string::npos; end = line.find('\n')) {
-    const Json value = Json::parse(line.substr(0, end), nullptr, false);
+    Json value = parse_answer(line.substr(0, end));
     line.erase(0, end + 1);
     if (value.is_object()) on_line(host, value);
   }
@@ -201,11 +218,13 @@ void Doctor::on_line(int host, const Json& line) {
   HostExamination& seen = examination_.hosts[host];
   Patient& patient = patients_[host];
   if (line.contains("port")) {
-    patient.port = line["port"].get<int>();
+    const Json& port = line["port"];
+    patient.port = port.is_number_unsigned() && port <= 65'535 ? port.get<int>() : 0;
     patient.ready_to_probe = true;
   } else if (line.contains("machine")) {
     seen.machine = line["machine"];
-    seen.leftovers = line.value("leftovers", Json::array());
+    const Json& leftovers = member(line, "leftovers");
+    seen.leftovers = leftovers.is_array() ? leftovers : Json::array();
   } else if (line.contains("software")) {
     seen.software = line["software"];
   } else if (line.contains("selftests")) {
@@ -213,8 +232,9 @@ void Doctor::on_line(int host, const Json& line) {
   } else if (line.contains("world")) {
     if (world_) world_->on_answer(host, line["world"]);
     return;
-  } else if (line.contains("clock_ns")) {
-    return on_clock(host, line["clock_ns"].get<std::int64_t>());
+  } else if (const Json& clock = member(line, "clock_ns");
+             clock.is_number_unsigned() && clock <= kLatestClockNs) {
+    return on_clock(host, clock.get<std::int64_t>());
   } else if (line.contains("probe") && line["probe"].is_string()) {
     const int peer = std::atoi(line["probe"].get<std::string>().c_str());
     if (peer >= 0 && peer < static_cast<int>(patients_.size())) {

@@ -47,9 +47,14 @@ class Doctor {
   };
 
   void connect();
-  void on_frame(int host, Frame frame);
-  void on_hello(int host, const std::string& payload);
-  void on_output(int host, std::string_view payload);
+  void take(int host, AgentMessage& message);
+  void on(int host, Hello hello);
+  void on(int host, ProbeResult result);
+  void on(int host, AgentReady);
+  void on(int host, const RankOutput& output);
+  void on(int host, const RankExit& exit);
+  void on(int host, Failure failure);
+  void on(int host, const Goodbye&);
   void on_line(int host, const Json& line);
   void on_link_end(int host, const std::string& detail);
   void give_up(int host, Failure failure);

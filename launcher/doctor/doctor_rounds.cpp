@@ -92,14 +92,13 @@ void Doctor::begin_world() {
   if (members.size() < 2 || !all_routes_work(examination_)) return finish_asking();
   world_ = std::make_unique<CommonWorld>(
       *loop_, std::move(members), spec_.network_interfaces,
-      CommonWorld::Actions{[this](int host, const Probe& probe) {
-                             patients_[host].link->send(FrameType::kProbe, encode(probe));
-                           },
-                           [this](int host, const std::string& line) { tell(host, line); },
-                           [this] {
-                             examination_.world = world_->result();
-                             finish_asking();
-                           }});
+      CommonWorld::Actions{
+          [this](int host, const Probe& probe) { patients_[host].link->send(probe); },
+          [this](int host, const std::string& line) { tell(host, line); },
+          [this] {
+            examination_.world = world_->result();
+            finish_asking();
+          }});
   world_->begin(patience() + kRound);
 }
 

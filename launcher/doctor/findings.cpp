@@ -33,6 +33,7 @@ std::string size_text(std::int64_t bytes) {
 }
 
 std::int64_t number(const Json& value, std::int64_t otherwise = -1) {
+  if (value.is_number_float() && std::abs(value.get<double>()) > 9e18) return otherwise;
   return value.is_number() ? value.get<std::int64_t>() : otherwise;
 }
 
@@ -192,7 +193,7 @@ class HostCheck {
 
   void disks() {
     const Json& cache = fact("cache");
-    const std::string path = cache.value("path", std::string("the cache"));
+    const std::string path = text_in(cache, "path", "the cache");
     const std::int64_t space = number(member(cache, "free_bytes"));
     if (space >= 0 && space < kLeastCache) {
       add(Severity::kWarning, "D_CACHE_SPACE", size_text(space) + " free for the cache, " + path,
@@ -228,7 +229,7 @@ class HostCheck {
           "every rank on this host will fail in the same way",
           "repair the installation there: python3 -c 'import " + name + "'");
     }
-    const std::string glibc = host_.software.value("glibc", std::string());
+    const std::string glibc = text_in(host_.software, "glibc");
     if (!glibc.empty() && !least_glibc_.empty() && compare_versions(glibc, least_glibc_) < 0) {
       add(Severity::kError, "D_GLIBC",
           "its C library is glibc " + glibc + ", the runtime needs " + least_glibc_,
@@ -271,8 +272,7 @@ class HostCheck {
     std::string list;
     for (const Json& process : host_.leftovers) {
       if (!list.empty()) list += "; ";
-      list += std::to_string(number(member(process, "pid"))) + " " +
-              process.value("command", std::string());
+      list += std::to_string(number(member(process, "pid"))) + " " + text_in(process, "command");
     }
     add(Severity::kWarning, "D_LEFTOVERS",
         std::to_string(host_.leftovers.size()) +
@@ -287,8 +287,7 @@ class HostCheck {
     add(Severity::kWarning, "D_ZOMBIES",
         std::to_string(count) + " processes are zombies; " +
             std::to_string(number(member(parent, "children"), 0)) + " are children of " +
-            std::to_string(number(member(parent, "pid"), 0)) + " " +
-            parent.value("command", std::string()),
+            std::to_string(number(member(parent, "pid"), 0)) + " " + text_in(parent, "command"),
         "each keeps its PID, and one that used a GPU may keep GPU memory",
         "restart their parent; a container needs a first process that reaps (docker run --init)");
   }
@@ -323,6 +322,11 @@ const Json& member(const Json& value, std::string_view path) {
     at = &*found;
   }
   return *at;
+}
+
+std::string text_in(const Json& value, std::string_view path, std::string otherwise) {
+  const Json& found = member(value, path);
+  return found.is_string() ? found.get<std::string>() : otherwise;
 }
 
 int compare_versions(std::string_view a, std::string_view b) {

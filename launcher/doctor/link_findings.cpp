@@ -24,6 +24,11 @@ struct Link {
   double rtt_us, mbit_s;
 };
 
+bool is_measured(const Json& answer) {
+  return member(answer, "error").is_null() && member(answer, "rtt_us").is_number() &&
+         member(answer, "mbit_s").is_number();
+}
+
 // The ways that could be measured, and what is usual among them.
 struct Links {
   std::vector<Link> all;
@@ -34,9 +39,9 @@ struct Links {
     std::vector<double> times, rates;
     for (std::size_t from = 0; from < set.hosts.size(); ++from) {
       for (const auto& [to, answer] : set.hosts[from].peers) {
-        if (answer.contains("error")) continue;
-        all.push_back({from, static_cast<std::size_t>(to), member(answer, "rtt_us").get<double>(),
-                       member(answer, "mbit_s").get<double>()});
+        if (!is_measured(answer)) continue;
+        all.push_back({from, static_cast<std::size_t>(to), answer["rtt_us"].get<double>(),
+                       answer["mbit_s"].get<double>()});
         times.push_back(all.back().rtt_us);
         rates.push_back(all.back().mbit_s);
       }
@@ -72,7 +77,7 @@ void broken_way(const std::string& self, const std::string& other, const Json& a
   }
   const Json& mtu = member(answer, "mtu");
   const Json& passes = member(answer, "path_mtu");
-  if (mtu.is_number() && passes.is_number() && passes.get<int>() < mtu.get<int>()) {
+  if (mtu.is_number_integer() && passes.is_number_integer() && passes.get<int>() < mtu.get<int>()) {
     const std::string least = std::to_string(passes.get<int>());
     out.push_back(
         {Severity::kError,
@@ -100,12 +105,10 @@ std::vector<std::pair<int, int>> doubtful_ways(const Examination& examination) {
 }
 
 Json better_of(const Json& first, Json second) {
-  if (!first.is_object() || first.contains("error")) return second;
-  if (second.contains("error")) return first;
-  second["rtt_us"] =
-      std::min(member(first, "rtt_us").get<double>(), second["rtt_us"].get<double>());
-  second["mbit_s"] =
-      std::max(member(first, "mbit_s").get<double>(), second["mbit_s"].get<double>());
+  if (!is_measured(first)) return second;
+  if (!is_measured(second)) return first;
+  second["rtt_us"] = std::min(first["rtt_us"].get<double>(), second["rtt_us"].get<double>());
+  second["mbit_s"] = std::max(first["mbit_s"].get<double>(), second["mbit_s"].get<double>());
   return second;
 }
 

@@ -39,7 +39,7 @@ std::string summary_of(const HostExamination& host) {
     out += text;
   }
   const Json& gpus = member(host.machine, "gpus.devices");
-  if (gpus.is_number() && gpus.get<int>() > 0) out += ", " + gpus.dump() + " GPUs";
+  if (gpus.is_number_integer() && gpus.get<int>() > 0) out += ", " + gpus.dump() + " GPUs";
   const Json& python = member(host.software, "python.version");
   if (python.is_string()) out += ", Python " + python.get<std::string>();
   const Json& packages = member(host.software, "python.packages");

@@ -44,8 +44,8 @@ std::string with_host(std::string text, const std::string& host) {
 }
 
 std::string words_of(const Json& selftest) {
-  const std::string stage = selftest.value("stage", std::string());
-  return (stage.empty() ? "" : stage + ": ") + selftest.value("error", std::string());
+  const std::string stage = text_in(selftest, "stage");
+  return (stage.empty() ? "" : stage + ": ") + text_in(selftest, "error");
 }
 
 void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
@@ -66,7 +66,7 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
   const Json& gpus = member(host.machine, "gpus.devices");
   const Json& absent = member(selftests, "nccl.absent");
   const Json& copies = member(selftests, "nccl_copies");
-  if (gpus.is_number() && gpus.get<int>() > 0 && absent.is_string()) {
+  if (gpus.is_number_integer() && gpus.get<int>() > 0 && absent.is_string()) {
     out.push_back({Severity::kWarning,
                    "D_NCCL",
                    {host.name},
@@ -80,7 +80,7 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
     out.push_back({Severity::kWarning,
                    "D_NCCL",
                    {host.name},
-                   copy.value("path", std::string()) + " does not work: " + words_of(copy),
+                   text_in(copy, "path") + " does not work: " + words_of(copy),
                    "a framework that loads it will fail on this host",
                    "reinstall the package that brought it, or remove it",
                    {}});
@@ -110,10 +110,9 @@ void of_all_hosts(const Json& world, std::vector<Finding>& out) {
   if (!failed.is_object()) return;
   bool told = false;
   for (const auto& [host, selftest] : failed.items()) {
-    if (selftest.value("stage", std::string()) != kReachingLauncher) continue;
+    if (text_in(selftest, "stage") != kReachingLauncher) continue;
     told = true;
-    add({host},
-        "it cannot reach the launcher's machine: " + selftest.value("error", std::string()));
+    add({host}, "it cannot reach the launcher's machine: " + text_in(selftest, "error"));
   }
   if (told) return;
   const Json& missing = member(world, "missing");

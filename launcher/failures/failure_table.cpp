@@ -88,8 +88,10 @@ constexpr FailureClass kClasses[] = {
      "The message quotes its last output. Use --verbose to see each step.",
      "horarun doctor -H {host}"},
     {failure::kProtocol, kExitLauncher, "launcher and agent do not understand each other",
-     "The connection carried bytes that neither side expects, because something else writes to it.",
-     "Run again with --verbose. A shell profile that prints in the background can cause this."},
+     "The host sent something that its agent never sends: something else writes to the connection, "
+     "or the host is broken or not to be trusted.",
+     "Run again with --verbose. A shell profile that prints in the background can cause this. "
+     "Otherwise, leave the host out."},
     {failure::kCwd, kExitLauncher, "the working directory does not exist on a host",
      "Ranks start in the directory in which you started horarun, or in --wdir. The host does not "
      "have it.",
@@ -129,8 +131,9 @@ constexpr FailureClass kClasses[] = {
      "The server could not listen on the chosen address.",
      "Choose another network with --network-interfaces. Check the limit on open files."},
     {failure::kOutput, kExitLauncher, "the ranks' output could not be written",
-     "Standard output refused bytes: its disk is full or its device is gone. Rather than lose "
-     "output the job was ended.",
+     "Standard output, a file of --output-filename, the events of --json or a timeline took no "
+     "more bytes: a disk is full, a quota is used up, a device is gone. Without standard output "
+     "the job was ended; without the others it went on, and the message names what is cut off.",
      "Make room, or send the output elsewhere."},
     {failure::kUnfit, kExitLauncher, "--check-hosts found errors",
      "The examination found a problem that would keep the job from running, so horarun started "

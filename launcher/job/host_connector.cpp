@@ -1,5 +1,7 @@
 #include "launcher/job/host_connector.h"
 
+#include "rendezvous/base/text.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -29,13 +31,21 @@ std::unique_ptr<Transport> make_remote_transport(const JobSpec& spec, StageObser
 #endif
 }
 
+// What a remote shell has said, or a directory there is called, is shown on one short line.
+StageObserver showing(StageObserver observer) {
+  constexpr std::size_t kShown = 512;
+  return [observer = std::move(observer)](int host, Stage stage, std::string_view detail) {
+    observer(host, stage, visible_line(shortened(detail, kShown)));
+  };
+}
+
 }  // namespace
 
 HostConnector::HostConnector(const JobSpec& spec, const Installation& installation,
                              bool several_hosts, StageObserver observer)
     : spec_(spec),
       image_(agent_image(spec, installation, several_hosts)),
-      observer_(std::move(observer)) {}
+      observer_(showing(std::move(observer))) {}
 
 Transport& HostConnector::transport_for(bool same_machine) {
   std::unique_ptr<Transport>& transport = same_machine ? local_ : remote_;

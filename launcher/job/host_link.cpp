@@ -47,6 +47,21 @@ void HostLink::close() {
 }
 
 void HostLink::send(FrameType type, std::string_view payload) {
+  conversation_.sent(type, payload);
+  queue(type, payload);
+}
+
+void HostLink::send(const Probe& probe) {
+  conversation_.sent(probe);
+  queue(FrameType::kProbe, encode(probe));
+}
+
+void HostLink::send(const HostOrder& order) {
+  conversation_.sent(order);
+  queue(FrameType::kOrder, encode(order));
+}
+
+void HostLink::queue(FrameType type, std::string_view payload) {
   if (!fd_.valid()) return;
   append_frame(tail_, type, payload);
   queued_bytes_ += kFrameHeaderSize + payload.size();
@@ -96,7 +111,7 @@ bool HostLink::read_some() {
   last_heard_ = os::Clock::now();
   const std::string_view bytes(chunk.data(), static_cast<std::size_t>(got));
   if (magic_seen_) {
-    frames_.feed(bytes);
+    conversation_.feed(bytes);
   } else {
     std::string rest;
     if (!magic_.feed(bytes, rest)) {
@@ -107,7 +122,7 @@ bool HostLink::read_some() {
       return true;
     }
     magic_seen_ = true;
-    frames_.feed(rest);
+    conversation_.feed(rest);
   }
   const std::shared_ptr<bool> alive = alive_;
   dispatch();
@@ -118,14 +133,14 @@ void HostLink::dispatch() {
   const std::shared_ptr<bool> alive = alive_;
   const auto handlers = handlers_;
   while (*alive) {
-    auto frame = frames_.next();
-    if (!frame) {
-      end(frame.error().message);
+    auto message = conversation_.next();
+    if (!message) {
+      close();
+      handlers->on_violation(std::move(message).error().message);
       return;
     }
-    if (!frame->has_value()) return;
-    if ((*frame)->type == FrameType::kHeartbeat) continue;
-    handlers->on_frame(std::move(**frame));
+    if (!message->has_value()) return;
+    handlers->on_message(std::move(**message));
   }
 }
 

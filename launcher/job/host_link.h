@@ -1,4 +1,4 @@
-// The launcher's end of the byte stream to one host's agent: frames in, frames out, silence seen.
+// The launcher's end of the byte stream to one host's agent: messages in, frames out, silence seen.
 // Lives on the event loop's thread. Owns the fd; closing it ends the agent.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/protocol/frame.h"
+#include "launcher/protocol/agent_conversation.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -18,10 +18,12 @@ namespace hora::launcher {
 class HostLink {
  public:
   struct Handlers {
-    // Every frame behind the magic, heartbeats excepted.
-    std::function<void(Frame)> on_frame;
-    // The stream ended or broke; called once, never after close(). `detail` says how, and holds
-    // what the remote shell printed when no agent ever answered.
+    std::function<void(AgentMessage)> on_message;
+    // One of these two, once, never after close(); the link is closed then.
+    // The agent said what it may not say.
+    std::function<void(std::string what)> on_violation;
+    // The stream ended or broke. `detail` says how, and holds what the remote shell printed when no
+    // agent ever answered.
     std::function<void(std::string detail)> on_end;
   };
 
@@ -32,8 +34,11 @@ class HostLink {
 
   Status open();  // starts watching
 
-  // Queues a frame; never blocks. Frames go out in order. Ignored after close().
+  // Queues a frame; never blocks. Frames go out in order. Ignored after close(). A probe and an
+  // order go by their own, since what the agent may say depends on what they hold.
   void send(FrameType type, std::string_view payload = {});
+  void send(const Probe& probe);
+  void send(const HostOrder& order);
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);
   std::size_t queued_bytes() const { return queued_bytes_; }
@@ -45,6 +50,7 @@ class HostLink {
   void close();
 
  private:
+  void queue(FrameType type, std::string_view payload);
   void on_io(std::uint32_t events);
   bool read_some();  // false when the link ended
   void dispatch();
@@ -58,7 +64,7 @@ class HostLink {
   std::shared_ptr<const Handlers> handlers_;  // who calls one holds them: it may destroy this link
   MagicFinder magic_;
   bool magic_seen_ = false;
-  FrameReader frames_;
+  AgentConversation conversation_;
   std::deque<std::shared_ptr<const std::string>> out_;
   std::string tail_;  // small frames collect here until they are written
   std::size_t out_position_ = 0;

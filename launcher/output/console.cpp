@@ -1,5 +1,10 @@
 #include "launcher/output/console.h"
 
+#include <cerrno>
+#include <system_error>
+
+#include "rendezvous/base/text.h"
+
 namespace hora::launcher {
 
 // A full disk or a reader that has gone ends no job for the sake of our own words.
@@ -9,13 +14,15 @@ Console::Console(os::EventLoop& loop, int fd)
                        std::lock_guard lock(mutex_);
                        held_ -= bytes;
                      },
-                     [](int, int) {}}) {}
+                     [this](int, int errnum) { broken_ = errnum; }}) {}
 
 void Console::say(std::string text) {
   if (text.empty()) return;
+  if (text.size() > kMostHeld) text = shortened(text, kMostHeld / 2) + "\n";
   std::lock_guard lock(mutex_);
   if (held_ + text.size() > kMostHeld) {
     ++lost_;
+    ++all_lost_;
     return;
   }
   if (lost_ > 0) {
@@ -26,6 +33,20 @@ void Console::say(std::string text) {
   const std::size_t size = text.size();
   held_ += size;
   writer_.write(fd_, std::move(text), 0, size);
+}
+
+void Console::flush(std::function<void()> done) {
+  writer_.settle(fd_);
+  writer_.flush(std::move(done));
+}
+
+std::string Console::loss() {
+  // Who has closed it, or has stopped reading, wants no more.
+  if (broken_ != 0 && broken_ != EPIPE && broken_ != EBADF)
+    return std::system_category().message(broken_);
+  std::lock_guard lock(mutex_);
+  return all_lost_ == 0 ? std::string()
+                        : std::to_string(all_lost_) + " messages that nobody had read in time";
 }
 
 }  // namespace hora::launcher

@@ -23,13 +23,18 @@ class Console {
 
   void say(std::string text);  // from any thread
   // Calls `done` on the loop's thread when all that was said before is written.
-  void flush(std::function<void()> done) { writer_.flush(std::move(done)); }
+  void flush(std::function<void()> done);
+  // Why what was said is not all there; empty: it is. Of what was said before a flush() that is
+  // done. On the loop's thread.
+  std::string loss();
 
  private:
   int fd_;
+  int broken_ = 0;  // errno
   std::mutex mutex_;
   std::size_t held_ = 0;
-  std::size_t lost_ = 0;
+  std::size_t lost_ = 0;      // since it was last told
+  std::size_t all_lost_ = 0;  // in all
   OutputWriter writer_;
 };
 

@@ -13,9 +13,6 @@ namespace {
 // A quarter of the agents' window: acknowledging less often would stall them, more often is noise.
 constexpr std::size_t kAcknowledgeEvery = 64 * 1024;
 
-// An agent keeps to its window. One that does not could make us hold any amount.
-constexpr std::size_t kMostHeld = 4u << 20;
-
 }  // namespace
 
 JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& plan,
@@ -24,7 +21,6 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
       stdin_policy_(spec.stdin_policy),
       rank_lives_(static_cast<std::size_t>(plan.world_size), true),
       host_of_rank_(static_cast<std::size_t>(plan.world_size), 0),
-      held_(plan.hosts.size(), 0),
       unacknowledged_(plan.hosts.size(), 0),
       writer_(loop, {[this](int host, std::size_t bytes) { acknowledge(host, bytes); },
                      [this](int fd, int errnum) { on_broken(fd, errnum); }}),
@@ -41,55 +37,18 @@ Status JobStreams::add_rank(int host, int label) {
   const int rank = static_cast<int>(rank_lives_.size());
   rank_lives_.push_back(true);
   host_of_rank_.push_back(host);
-  const std::size_t hosts = std::max(held_.size(), static_cast<std::size_t>(host) + 1);
-  held_.resize(hosts, 0);
-  unacknowledged_.resize(hosts, 0);
+  unacknowledged_.resize(std::max(unacknowledged_.size(), static_cast<std::size_t>(host) + 1), 0);
   return sinks_.add_rank(rank, label);
 }
 
 // --- output --------------------------------------------------------------------------------------
 
-bool JobStreams::is_rank_of(int host, int rank) const {
-  return rank >= 0 && static_cast<std::size_t>(rank) < host_of_rank_.size() &&
-         host_of_rank_[static_cast<std::size_t>(rank)] == host;
+void JobStreams::output(int host, const RankOutput& output) {
+  sinks_.output(host, output.rank, output.stream, output.bytes());
 }
 
-Result<int> JobStreams::rank_and_stream(int host, std::string_view& payload, int& rank) const {
-  const auto number = read_u32(payload);
-  if (!number || *number >= rank_lives_.size() || payload.empty()) {
-    return make_error(ErrorCode::kFailed, "a malformed output frame");
-  }
-  const int stream = payload.front();
-  if (stream != STDOUT_FILENO && stream != STDERR_FILENO) {
-    return make_error(ErrorCode::kFailed, "output on an unknown stream");
-  }
-  payload.remove_prefix(1);
-  rank = static_cast<int>(*number);
-  if (!is_rank_of(host, rank)) {
-    return make_error(ErrorCode::kFailed, "output of a rank that runs on another host");
-  }
-  return stream;
-}
-
-Status JobStreams::output(int host, std::string_view payload) {
-  int rank = 0;
-  const auto stream = rank_and_stream(host, payload, rank);
-  if (!stream) return stream.error();
-  std::size_t& held = held_[static_cast<std::size_t>(host)];
-  held += payload.size();
-  if (held > kMostHeld) {
-    return make_error(ErrorCode::kFailed, "more output than was asked for");
-  }
-  sinks_.output(host, rank, *stream, payload);
-  return Ok{};
-}
-
-Status JobStreams::output_end(int host, std::string_view payload) {
-  int rank = 0;
-  const auto stream = rank_and_stream(host, payload, rank);
-  if (!stream) return stream.error();
-  sinks_.end_of_stream(host, rank, *stream);
-  return Ok{};
+void JobStreams::output_end(int host, const RankOutputEnd& end) {
+  sinks_.end_of_stream(host, end.rank, end.stream);
 }
 
 void JobStreams::acknowledge(int host, std::size_t bytes) {
@@ -99,15 +58,17 @@ void JobStreams::acknowledge(int host, std::size_t bytes) {
   std::string payload;
   append_u32(payload, static_cast<std::uint32_t>(owed));
   (void)handlers_.send(host, FrameType::kOutputAck, payload);  // a lost host needs none
-  held_[static_cast<std::size_t>(host)] -= owed;
   owed = 0;
 }
 
 void JobStreams::on_broken(int fd, int errnum) {
   const std::string file = sinks_.path_of(fd);
   if (!file.empty()) {
-    os::log_error("horarun", errno_error(errnum, "--output-filename: writing " + file).message +
-                                 "; the rest of that rank's output goes to the console only");
+    cut_files_.push_back({file, errnum});
+    // Others mostly follow, for the same reason: all are told at the end.
+    if (cut_files_.size() > 1) return;
+    os::log_warn("horarun", errno_error(errnum, "--output-filename: writing " + file).message +
+                                "; what comes now goes to the console only");
   } else if (fd == STDOUT_FILENO || errnum != EBADF) {
     handlers_.on_console_broken(fd, errnum);
   }
@@ -116,6 +77,7 @@ void JobStreams::on_broken(int fd, int errnum) {
 void JobStreams::finish(std::function<void()> done) {
   input_.stop();
   sinks_.finish();
+  for (const int console : {STDOUT_FILENO, STDERR_FILENO}) writer_.settle(console);
   writer_.flush(std::move(done));
 }
 
@@ -137,14 +99,6 @@ int JobStreams::send_input(std::string_view bytes) {
     if (handlers_.send(host_of_rank_[rank], type, payload)) ++receivers;
   }
   return receivers;
-}
-
-Status JobStreams::input_delivered(std::string_view payload) {
-  const auto rank = read_u32(payload);
-  const auto bytes = read_u32(payload);
-  if (!rank || !bytes) return make_error(ErrorCode::kFailed, "a malformed input acknowledgement");
-  input_.delivered(*bytes);
-  return Ok{};
 }
 
 }  // namespace hora::launcher

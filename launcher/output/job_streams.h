@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,7 +13,7 @@
 #include "launcher/output/output_writer.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
-#include "launcher/protocol/frame.h"
+#include "launcher/protocol/agent_conversation.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -36,16 +37,20 @@ class JobStreams {
   Status add_rank(int host, int label);
   void relabel(int rank, int label) { sinks_.relabel(rank, label); }
 
-  // kOutput and kOutputEnd as they came. The Error is a malformed frame, one for a rank that is not
-  // the host's, or more output than the host has credit for.
-  Status output(int host, std::string_view payload);
-  Status output_end(int host, std::string_view payload);
+  void output(int host, const RankOutput& output);
+  void output_end(int host, const RankOutputEnd& end);
 
   void start_input();
   void resume_input() { input_.reconsider(); }  // after SIGCONT the terminal may be ours again
-  Status input_delivered(std::string_view payload);
-  bool is_rank_of(int host, int rank) const;
+  void input_delivered(std::size_t bytes) { input_.delivered(bytes); }
   void rank_ended(int rank) { rank_lives_[static_cast<std::size_t>(rank)] = false; }
+
+  // Those of --output-filename that are not whole: each once. Complete when finish() is done.
+  struct CutFile {
+    std::string path;
+    int errnum = 0;
+  };
+  const std::vector<CutFile>& cut_files() const { return cut_files_; }
 
   // No more input; everything held goes out; `done` when it is written.
   void finish(std::function<void()> done);
@@ -54,17 +59,16 @@ class JobStreams {
   int send_input(std::string_view bytes);
   void acknowledge(int host, std::size_t bytes);
   void on_broken(int fd, int errnum);
-  Result<int> rank_and_stream(int host, std::string_view& payload, int& rank) const;
 
   Handlers handlers_;
   StdinPolicy stdin_policy_;
   std::vector<bool> rank_lives_;
   std::vector<int> host_of_rank_;
-  std::vector<std::size_t> held_;            // by host: came, and was not acknowledged
-  std::vector<std::size_t> unacknowledged_;  // by host: the part of it that has been written
+  std::vector<std::size_t> unacknowledged_;  // by host: written, and the agent does not know
   OutputWriter writer_;
   OutputSinks sinks_;
   InputPump input_;
+  std::vector<CutFile> cut_files_;
 };
 
 }  // namespace hora::launcher

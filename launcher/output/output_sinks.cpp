@@ -100,12 +100,12 @@ Status OutputSinks::open_files(int rank, int label, bool append) {
   for (const int stream : {1, 2}) {
     Stream& entry = stream_of(0, rank, stream);
     const std::string file = stream == 2 ? "stderr" : "stdout";
-    entry.path = directory + "/" + file;
     // A pipe whose reader has not come would be waited for, by the thread that must not wait.
     const int flags = O_WRONLY | O_CREAT | O_NONBLOCK | (append ? O_APPEND : O_TRUNC);
     auto opened = open_below(of_rank->get(), directory, file, flags);
     if (!opened) return std::move(opened).error();
     entry.file = *std::move(opened);
+    paths_[entry.file.get()] = directory + "/" + file;
   }
   return Ok{};
 }
@@ -129,7 +129,7 @@ OutputSinks::Stream& OutputSinks::stream_of(int host, int rank, int stream) {
   if (found == streams_.end()) {
     const OutputStream kind = stream == 2 ? OutputStream::kStderr : OutputStream::kStdout;
     LineTagger tagger(rank, kind, options_.prefix);
-    found = streams_.emplace(key, Stream{std::move(tagger), {}, {}, stream, host}).first;
+    found = streams_.emplace(key, Stream{std::move(tagger), {}, stream, host}).first;
   }
   return found->second;
 }
@@ -192,14 +192,15 @@ void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::siz
 }
 
 void OutputSinks::finish() {
-  for (auto& [key, stream] : streams_) end_of_stream(stream.host, key.first, key.second);
+  for (auto& [key, stream] : streams_) {
+    end_of_stream(stream.host, key.first, key.second);
+    if (stream.file.valid()) writer_.close(std::move(stream.file));
+  }
 }
 
 std::string OutputSinks::path_of(int fd) const {
-  for (const auto& [key, stream] : streams_) {
-    if (stream.file.valid() && stream.file.get() == fd) return stream.path;
-  }
-  return {};
+  const auto found = paths_.find(fd);
+  return found == paths_.end() ? std::string() : found->second;
 }
 
 }  // namespace hora::launcher

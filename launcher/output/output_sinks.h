@@ -51,17 +51,16 @@ class OutputSinks {
   // `stream` is 1 or 2. The bytes count as credit of `host` until they are written.
   void output(int host, int rank, int stream, std::string_view bytes);
   void end_of_stream(int host, int rank, int stream);
-  // What is still held of streams that never ended (a lost host).
+  // What is still held of streams that never ended (a lost host), and the end of all files.
   void finish();
 
-  // A file that cannot be written any more gets nothing; answers its path, "" when not a file.
+  // Of one of our files, closed ones included; "" of any other.
   std::string path_of(int fd) const;
 
  private:
   struct Stream {
     LineTagger tagger;
     os::Fd file;
-    std::string path;
     int console = 1;
     int host = 0;
     bool ended = false;
@@ -80,6 +79,7 @@ class OutputSinks {
   std::map<std::pair<int, int>, Stream> streams_;  // by rank and stream
   std::map<int, int> labels_;                      // by rank, where they differ
   std::set<int> opened_;                           // labels with files
+  std::map<int, std::string> paths_;               // of files, by descriptor
   bool one_console_;  // stdout and stderr are the same terminal or file
   // Whose bytes are the last on stdout, and on stderr.
   std::array<Stream*, 2> last_{};

@@ -1,5 +1,6 @@
 #include "launcher/output/output_writer.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -60,20 +61,27 @@ OutputWriter::~OutputWriter() {
   thread_.join();
 }
 
-void OutputWriter::write(int fd, std::string text, int host, std::size_t credit) {
+void OutputWriter::queue(Item item) {
   {
     std::lock_guard lock(mutex_);
-    queue_.push_back({fd, std::move(text), host, credit, nullptr});
+    queue_.push_back(std::move(item));
   }
   ready_.notify_one();
 }
 
+void OutputWriter::write(int fd, std::string text, int host, std::size_t credit) {
+  queue({fd, std::move(text), host, credit, {}, {}, false});
+}
+
+void OutputWriter::close(os::Fd file) {
+  const int fd = file.get();
+  queue({fd, {}, -1, 0, {}, std::move(file), false});
+}
+
+void OutputWriter::settle(int fd) { queue({fd, {}, -1, 0, {}, {}, true}); }
+
 void OutputWriter::flush(std::function<void()> done) {
-  {
-    std::lock_guard lock(mutex_);
-    queue_.push_back({-1, {}, -1, 0, std::move(done)});
-  }
-  ready_.notify_one();
+  queue({-1, {}, -1, 0, std::move(done), {}, false});
 }
 
 void OutputWriter::run() {
@@ -87,6 +95,7 @@ void OutputWriter::run() {
     }
     for (Item& item : batch) {
       write_item(item);
+      if (item.to_close.valid() || item.settles) close_item(item);
       if (item.credit > 0 || item.done) {
         loop_.post([this, host = item.host, credit = item.credit, done = std::move(item.done)] {
           if (credit > 0) handlers_.on_written(host, credit);
@@ -125,10 +134,20 @@ void OutputWriter::write_item(const Item& item) {
       if (stopping_) return;
       continue;
     }
-    broken_.push_back(item.fd);
-    loop_.post([this, fd = item.fd, error] { handlers_.on_broken(fd, error); });
-    return;
+    return tell_broken(item.fd, error);
   }
+}
+
+void OutputWriter::close_item(Item& item) {
+  if (item.settles) item.to_close = os::Fd(::fcntl(item.fd, F_DUPFD_CLOEXEC, 0));
+  const int error = item.to_close.close();
+  const bool is_known = std::find(broken_.begin(), broken_.end(), item.fd) != broken_.end();
+  if (error != 0 && !is_known) tell_broken(item.fd, error);
+}
+
+void OutputWriter::tell_broken(int fd, int errnum) {
+  broken_.push_back(fd);
+  loop_.post([this, fd, errnum] { handlers_.on_broken(fd, errnum); });
 }
 
 }  // namespace hora::launcher

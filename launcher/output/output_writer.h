@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rendezvous/os/event_loop.h"
+#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
@@ -34,20 +35,29 @@ class OutputWriter {
 
   // Queues `text` for `fd`. `credit` bytes are reported to on_written(host) once it is written.
   void write(int fd, std::string text, int host, std::size_t credit);
+  // Behind all that was queued before: closes `file`, or, of a descriptor that stays open, closes a
+  // duplicate. Either lets a file system that has put off writing say that it cannot.
+  void close(os::Fd file);
+  void settle(int fd);
   // Calls `done` on the loop's thread when all that was queued before is written.
   void flush(std::function<void()> done);
 
  private:
   struct Item {
-    int fd;
+    int fd = -1;
     std::string text;
-    int host;
-    std::size_t credit;
+    int host = -1;
+    std::size_t credit = 0;
     std::function<void()> done;
+    os::Fd to_close;
+    bool settles = false;
   };
 
   void run();
+  void queue(Item item);
   void write_item(const Item& item);
+  void close_item(Item& item);
+  void tell_broken(int fd, int errnum);
 
   os::EventLoop& loop_;
   Handlers handlers_;

@@ -30,13 +30,13 @@ bool take_argument(std::string_view& bytes, unsigned info, std::uint64_t& value)
 
 }  // namespace
 
-Status check_cbor_shape(std::string_view bytes) {
+Status check_cbor_shape(std::string_view bytes, std::size_t most_items) {
   std::array<std::uint64_t, kMaxCborDepth> open;  // values still to come at each level
   std::size_t depth = 0;
   std::size_t items = 0;
   do {
     if (bytes.empty()) return fault("it ends early");
-    if (++items > kMaxCborItems) return fault("it has too many parts");
+    if (++items > most_items) return fault("it has too many parts");
     const auto initial = static_cast<unsigned char>(bytes.front());
     bytes.remove_prefix(1);
     const unsigned major = initial >> 5;

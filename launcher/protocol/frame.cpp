@@ -58,18 +58,22 @@ void FrameReader::feed(std::string_view bytes) {
   buffer_.append(bytes);
 }
 
+std::optional<FrameHeader> FrameReader::header() const {
+  if (buffered() < kFrameHeaderSize) return std::nullopt;
+  const char* begin = buffer_.data() + position_;
+  return FrameHeader{static_cast<FrameType>(begin[4]), load_u32(begin)};
+}
+
 Result<std::optional<Frame>> FrameReader::next() {
-  const std::size_t available = buffer_.size() - position_;
-  if (available < kFrameHeaderSize) return std::optional<Frame>();
-  const char* header = buffer_.data() + position_;
-  const std::size_t length = load_u32(header);
+  const auto head = header();
+  if (!head) return std::optional<Frame>();
+  const std::size_t length = head->length;
   if (length > kMaxFramePayload) {
     return make_error(ErrorCode::kFailed,
                       "a frame of " + std::to_string(length) + " bytes: not the agent protocol");
   }
-  if (available < kFrameHeaderSize + length) return std::optional<Frame>();
-  Frame frame{static_cast<FrameType>(header[4]),
-              buffer_.substr(position_ + kFrameHeaderSize, length)};
+  if (buffered() < kFrameHeaderSize + length) return std::optional<Frame>();
+  Frame frame{head->type, buffer_.substr(position_ + kFrameHeaderSize, length)};
   position_ += kFrameHeaderSize + length;
   return std::optional<Frame>(std::move(frame));
 }

@@ -65,6 +65,11 @@ struct Frame {
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 
+struct FrameHeader {
+  FrameType type;
+  std::size_t length = 0;  // of the payload
+};
+
 // Little-endian numbers in front of raw bytes. read_u32 takes them off the view's front.
 void append_u32(std::string& out, std::uint32_t value);
 std::string u32_payload(std::uint32_t value);
@@ -79,6 +84,9 @@ void append_frame(std::string& out, FrameType type, std::string_view payload);
 class FrameReader {
  public:
   void feed(std::string_view bytes);
+  // Of the frame that comes next, whole or not: who knows what may come refuses it here, before
+  // the rest of it is kept.
+  std::optional<FrameHeader> header() const;
   // A frame; nothing when more bytes are needed; an error when the stream is not ours.
   Result<std::optional<Frame>> next();
   std::size_t buffered() const { return buffer_.size() - position_; }

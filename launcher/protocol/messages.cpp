@@ -286,6 +286,7 @@ void fields(auto& archive, Either<RankExit> auto& m) {
   archive("last_stderr", m.last_stderr);
   archive("hint", m.hint);
   archive("last_operation", m.last_operation);
+  archive("lost_record", m.lost_record);
 }
 
 void fields(auto& archive, Either<CollectiveOperation> auto& m) {

@@ -166,6 +166,7 @@ struct RankExit {
   std::string last_stderr;  // the last lines, at most 4 KiB
   std::string hint;  // what the host knows about its end: "the kernel's out-of-memory killer ..."
   std::string last_operation;  // "was in allreduce 'x' for 2.1 s"; empty: not known
+  std::string lost_record;     // "its timeline: No space left on device"; empty: nothing is lost
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
 

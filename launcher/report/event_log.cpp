@@ -27,22 +27,23 @@ std::string rfc3339_now() {
 
 }  // namespace
 
-void EventLog::emit(std::string_view name, std::initializer_list<Field> fields) {
-  if (!enabled_ && !keep_) return;
-  nlohmann::ordered_json line;
-  line["schema"] = 1;
-  line["time"] = rfc3339_now();
-  line["event"] = name;
+std::string EventLog::line(std::string_view name, std::initializer_list<Field> fields) {
+  nlohmann::ordered_json event;
+  event["schema"] = 1;
+  event["time"] = rfc3339_now();
+  event["event"] = name;
   for (const auto& [key, value] : fields) {
-    std::visit([&, key = std::string(key)](const auto& v) { line[key] = v; }, value);
+    std::visit([&, key = std::string(key)](const auto& v) { event[key] = v; }, value);
   }
-  const std::string text =
-      line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-  if (enabled_) write_(text);
+  return event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void EventLog::take(const std::string& line) {
+  if (enabled_) write_(line);
   if (!keep_) return;
   constexpr std::size_t kMost = 2000;
   if (kept_.size() == kMost) kept_.pop_front();
-  kept_.push_back(text);
+  kept_.push_back(line);
 }
 
 }  // namespace hora::launcher

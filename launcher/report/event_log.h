@@ -25,9 +25,13 @@ class EventLog {
 
   bool enabled() const { return enabled_; }
   std::vector<std::string> kept() const { return {kept_.begin(), kept_.end()}; }
+  void emit(std::string_view name, std::initializer_list<Field> fields) {
+    if (enabled_ || keep_) take(line(name, fields));
+  }
   // One whole line: {"schema":1,"time":"2026-11-21T02:44:46.123456Z","event":NAME, fields...}.
   // Text that is not UTF-8 has its bad bytes replaced.
-  void emit(std::string_view name, std::initializer_list<Field> fields);
+  static std::string line(std::string_view name, std::initializer_list<Field> fields);
+  void take(const std::string& line);
 
  private:
   bool enabled_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/failures/xid_table.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -19,26 +20,15 @@ std::string owner(const GpuFault& fault) {
   return " (" + process + (fault.program.empty() ? "" : ", " + fault.program) + ")";
 }
 
-// The kernel's log is no place from where a terminal should be steered.
-std::string printable(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(),
-      [](char c) {
-        return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7F;
-      },
-      '?');
-  return text;
-}
-
 }  // namespace
 
 std::string gpu_fault_text(const HostGpuFault& seen) {
   const GpuFault& fault = seen.fault;
   const XidClass* known = find_xid(fault.xid);
-  return "GPU " + printable(fault.device) + " of " + seen.host + printable(owner(fault)) +
+  return "GPU " + visible_line(fault.device) + " of " + seen.host + visible_line(owner(fault)) +
          ": Xid " + std::to_string(fault.xid) +
          (known != nullptr ? ", " + std::string(known->meaning) : std::string()) +
-         (fault.text.empty() ? "" : ": " + printable(fault.text));
+         (fault.text.empty() ? "" : ": " + visible_line(fault.text));
 }
 
 std::string gpu_fault_report(const std::vector<HostGpuFault>& faults) {

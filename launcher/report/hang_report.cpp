@@ -27,16 +27,13 @@ void HangReport::begin(const std::string& why, std::function<void()> then) {
                             [this] { finish(); });
 }
 
-Status HangReport::on_stacks(int host, std::string_view payload) {
-  auto report = decode_stack_report(payload);
-  if (!report) return std::move(report).error();
-  if (timer_ == 0 || waiting_.erase(host) == 0) return Ok{};
-  for (ProcessStacks& process : report->processes) standings_.push_back({host, std::move(process)});
+void HangReport::on_stacks(int host, StackReport report) {
+  if (timer_ == 0 || waiting_.erase(host) == 0) return;
+  for (ProcessStacks& process : report.processes) standings_.push_back({host, std::move(process)});
   if (waiting_.empty()) {
     loop_.cancel(timer_);
     finish();
   }
-  return Ok{};
 }
 
 void HangReport::finish() {

@@ -32,7 +32,7 @@ class HangReport {
 
   // `then` is called once in any case. A second call while one is under way only waits for its end.
   void begin(const std::string& why, std::function<void()> then);
-  Status on_stacks(int host, std::string_view payload);
+  void on_stacks(int host, StackReport report);
   const std::string& last_text() const { return text_; }
 
   // From now on: silence of `after` is a stall, told once until something is heard again.

@@ -120,7 +120,7 @@ std::string report_json(const JobReport& report) {
   out["job_id"] = report.job_id;
   out["ended_at"] = report.ended_at;
   out["seconds"] = report.seconds;
-  out["exit_code"] = report.outcome->exit_code();
+  out["exit_code"] = report.exit_code;
   out["command"] = without_secrets(report.command);
   out["working_directory"] = report.working_directory;
   out["world_size"] = report.plan->world_size;
@@ -162,6 +162,10 @@ std::string report_json(const JobReport& report) {
                                  {"program", seen.fault.program},
                                  {"text", seen.fault.text},
                                  {"message", gpu_fault_text(seen)}});
+  }
+  for (const LostRecord& each : report.lost) {
+    out["lost_records"].push_back(
+        {{"what", each.what}, {"reason", each.reason}, {"code", each.code}});
   }
   out["events"] = Json::array();
   for (const std::string& line : report.events)

@@ -11,6 +11,7 @@
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/plan.h"
 #include "launcher/report/gpu_fault_text.h"
+#include "launcher/report/lost_records.h"
 #include "launcher/report/secrets.h"
 #include "launcher/startup/start_board.h"
 
@@ -24,6 +25,7 @@ struct JobReport {
   std::string working_directory;
   const Plan* plan = nullptr;
   const JobOutcome* outcome = nullptr;
+  int exit_code = 0;  // of the launcher: the outcome's, or that of a record that is lost
   const StartBoard* board = nullptr;
   std::vector<std::optional<Hello>> hellos;            // by host
   std::vector<std::pair<std::string, double>> phases;  // name, ms since the start
@@ -31,6 +33,7 @@ struct JobReport {
   std::string stacks;                                  // of the last hang report, if any
   std::vector<ChaosStrike> chaos;                      // what --chaos did
   std::vector<HostGpuFault> gpu_faults;                // what the hosts' kernels said of GPUs
+  std::vector<LostRecord> lost;                        // what else was to be left
   std::vector<std::string> events;                     // as --json writes them, the newest ones
   SecretFilter secrets;
   double seconds = 0;

@@ -137,7 +137,7 @@ std::string tails(const JobReport& report) {
 }  // namespace
 
 std::string report_html(const JobReport& report) {
-  const int code = report.outcome->exit_code();
+  const int code = report.exit_code;
   std::string out =
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width\"><title>horarun " +

@@ -23,24 +23,6 @@ std::string host_name(const std::vector<HostPlan>& hosts, int index) {
   return hosts[static_cast<std::size_t>(index)].host.name;
 }
 
-// What hosts and ranks said must not steer the terminal: C0 and C1 control characters but tabs and
-// line ends become '?'.
-std::string visible(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
-    if (c == 0xC2 && next >= 0x80 && next < 0xA0) {
-      out += '?';
-      ++i;
-    } else {
-      const bool control = (c < 0x20 && c != '\t' && c != '\n') || c == 0x7F;
-      out += control ? '?' : text[i];
-    }
-  }
-  return out;
-}
-
 // At most the last ten lines, indented.
 std::string quoted_tail(std::string text) {
   std::replace(text.begin(), text.end(), '\r', '\n');
@@ -150,6 +132,20 @@ std::string failure_text(const Failure& failure) {
   return text;
 }
 
+// Transports name the host themselves, with the address that they tried. What names another host,
+// or looks like a line of ours, may be a host's own word: every line of it stands under its name.
+std::string host_failure_text(const Failure& failure, const std::string& host) {
+  const std::string name = "host " + host;
+  const bool named = failure.message.compare(0, name.size(), name) == 0 &&
+                     failure.message.find_first_of(" :", name.size()) == name.size();
+  std::string text;
+  for (const std::string_view line : split(trim(failure_text(failure)), '\n')) {
+    const bool indented = text.empty() || line.substr(0, 2) == "  ";
+    text += (indented ? "" : "  ") + std::string(line) + "\n";
+  }
+  return (named ? "" : name + ": ") + text;
+}
+
 // The command by which a user can see the same.
 std::string proof_text(const Cause& cause, const std::vector<HostPlan>& hosts,
                        const OutcomeContext& context) {
@@ -174,12 +170,9 @@ std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
   switch (cause.kind) {
     case Cause::Kind::kRank:
       return rank_cause(cause, hosts, context.chaos);
-    case Cause::Kind::kHost: {
-      // Transports name the host themselves, with the address that they tried.
-      const bool named = cause.failure.message.compare(0, 5, "host ") == 0;
-      return (named ? "" : "host " + host_name(hosts, cause.host) + ": ") +
-             failure_text(cause.failure) + proof_text(cause, hosts, context) + context.start_table;
-    }
+    case Cause::Kind::kHost:
+      return host_failure_text(cause.failure, host_name(hosts, cause.host)) +
+             proof_text(cause, hosts, context) + context.start_table;
     case Cause::Kind::kLaunch:
       return failure_text(cause.failure);
     case Cause::Kind::kTimeout:
@@ -262,6 +255,10 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
             (goodbye.survivors == 1 ? " process" : " processes") + " of the job could not be ended";
     if (!goodbye.survivor_pids.empty()) text += ":";
     for (const std::int64_t pid : goodbye.survivor_pids) text += " " + std::to_string(pid);
+    const auto named = static_cast<int>(goodbye.survivor_pids.size());
+    if (named < goodbye.survivors) {
+      text += " and " + std::to_string(goodbye.survivors - named) + " more";
+    }
     if (goodbye.forking) text += " (they fork and exit faster than they can be killed)";
     text += "\n";
   }

@@ -31,9 +31,9 @@ std::map<int, std::string> hosts_by_rank(const std::vector<HostPlan>& hosts) {
   return names;
 }
 
-std::string seconds(std::int64_t us) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(us) / 1e6);
+std::string seconds(double us) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f s", us / 1e6);
   return text;
 }
 
@@ -83,12 +83,12 @@ std::string resource_usage_text(const std::map<int, RankExit>& exits,
                                 const std::vector<HostPlan>& hosts) {
   const auto names = hosts_by_rank(hosts);
   std::vector<const RankExit*> rows;
-  std::int64_t user = 0;
-  std::int64_t system = 0;
+  double user = 0;
+  double system = 0;
   for (const auto& [rank, exit] : exits) {
     rows.push_back(&exit);
-    user += exit.user_time_us;
-    system += exit.system_time_us;
+    user += static_cast<double>(exit.user_time_us);
+    system += static_cast<double>(exit.system_time_us);
   }
   const std::size_t all = rows.size();
   if (all > kMostRows) {
@@ -103,8 +103,9 @@ std::string resource_usage_text(const std::map<int, RankExit>& exits,
     char line[160];
     std::snprintf(line, sizeof line, "  %-6d %-17s %-12s %-11s %-11s ", exit->rank,
                   name == names.end() ? "?" : name->second.c_str(),
-                  bytes_text(exit->max_rss_bytes).c_str(), seconds(exit->user_time_us).c_str(),
-                  seconds(exit->system_time_us).c_str());
+                  bytes_text(exit->max_rss_bytes).c_str(),
+                  seconds(static_cast<double>(exit->user_time_us)).c_str(),
+                  seconds(static_cast<double>(exit->system_time_us)).c_str());
     out += line + how(*exit) + "\n";
   }
   if (all > rows.size()) {

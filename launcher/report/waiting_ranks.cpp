@@ -23,7 +23,7 @@ std::string seconds(std::int64_t ms) {
 
 bool is_member(const CollectiveStanding& standing, std::int64_t process_set) {
   if (process_set == 0) return true;
-  return process_set < 64 &&
+  return process_set > 0 && process_set < 64 &&
          ((static_cast<std::uint64_t>(standing.process_sets) >> process_set) & 1) != 0;
 }
 

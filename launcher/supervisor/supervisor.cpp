@@ -206,7 +206,10 @@ bool Supervisor::connect_host(int host, os::Clock::time_point deadline) {
   run.link = std::make_unique<HostLink>(
       *loop_, std::move(*stream),
       HostLink::Handlers{
-          [this, host](Frame frame) { on_frame(host, std::move(frame)); },
+          [this, host](AgentMessage message) {
+            std::visit([&](auto& each) { on(host, std::move(each)); }, message);
+          },
+          [this, host](std::string what) { on_violation(host, std::move(what)); },
           [this, host](std::string detail) { on_link_end(host, std::move(detail)); }});
   if (auto opened = run.link->open(); !opened) {
     feed(HostFailed{host, {std::string(failure::kInternal), opened.error().message, ""}});
@@ -231,68 +234,10 @@ void Supervisor::reach(int host, Stage stage, std::string_view detail) {
 
 // --- what agents say -----------------------------------------------------------------------------
 
-void Supervisor::on_frame(int host, Frame frame) {
-  if (hosts_[host].goodbye) return;  // that was its last word
-  const bool knows_ranks = hosts_[host].hello && streams_;
-  if (!knows_ranks && frame.type != FrameType::kHello && frame.type != FrameType::kFailure &&
-      frame.type != FrameType::kLog && frame.type != FrameType::kGoodbye) {
-    return protocol_error(host, make_error(ErrorCode::kFailed, "the agent speaks out of turn"));
-  }
-  switch (frame.type) {
-    case FrameType::kHello:
-      return on_hello(host, frame.payload);
-    case FrameType::kProbeResult:
-      return on_probe_result(host, frame.payload);
-    case FrameType::kReady:
-      reach(host, Stage::kReady);
-      return feed(HostReady{host});
-    case FrameType::kStarted:
-      return on_started(host, frame.payload);
-    case FrameType::kStacks:
-      return check(host, hang_report_->on_stacks(host, frame.payload));
-    case FrameType::kProgress:
-      return on_progress(host, frame.payload);
-    case FrameType::kOutput:
-      hang_report_->heard();
-      display_.hide();
-      return check(host, streams_->output(host, frame.payload));
-    case FrameType::kOutputEnd:
-      return check(host, streams_->output_end(host, frame.payload));
-    case FrameType::kInputAck:
-      return check(host, streams_->input_delivered(frame.payload));
-    case FrameType::kExit:
-      return on_exit(host, frame.payload);
-    case FrameType::kGpuFault:
-      return on_gpu_fault(host, frame.payload);
-    case FrameType::kFailure:
-      return on_agent_failure(host, frame.payload);
-    case FrameType::kSuspend:
-      return on_suspended(host);
-    case FrameType::kGoodbye:
-      return on_goodbye(host, frame.payload);
-    case FrameType::kLog: {
-      const auto line = decode_log_line(frame.payload);
-      if (!line) return protocol_error(host, line.error());
-      const int level = std::clamp(line->level, 0, 4);
-      return os::log(static_cast<os::LogLevel>(level), name_of(host), line->message);
-    }
-    default:
-      return protocol_error(
-          host, make_error(ErrorCode::kFailed,
-                           "unexpected frame " + std::to_string(static_cast<int>(frame.type))));
-  }
-}
-
-void Supervisor::check(int host, const Status& status) {
-  if (!status) protocol_error(host, status.error());
-}
-
-void Supervisor::on_hello(int host, const std::string& payload) {
-  auto hello = decode_hello(payload);
-  if (!hello) return protocol_error(host, hello.error());
+void Supervisor::on(int host, Hello hello) {
   HostRun& run = hosts_[host];
-  run.clock_offset = Milliseconds((wall_clock_ns() - hello->clock_ns) / 1'000'000);
-  run.hello = std::move(*hello);
+  run.clock_offset = Milliseconds((wall_clock_ns() - hello.clock_ns) / 1'000'000);
+  run.hello = std::move(hello);
   display_.reach(host, Stage::kAgent);
   timings_.mark("agent on " + name_of(host));
   if (spec_.runtime == RuntimeKind::kHora && !run.hello->have_bundle &&
@@ -315,11 +260,14 @@ void Supervisor::on_hello(int host, const std::string& payload) {
   feed(HostGreeted{host});
 }
 
-void Supervisor::on_started(int host, const std::string& payload) {
-  const auto started = decode_started(payload);
-  if (!started) return protocol_error(host, started.error());
+void Supervisor::on(int host, AgentReady) {
+  reach(host, Stage::kReady);
+  feed(HostReady{host});
+}
+
+void Supervisor::on(int host, const Started& started) {
   reach(host, Stage::kRanks);
-  for (const std::string& note : started->notes) {
+  for (const std::string& note : started.notes) {
     events_.emit("placement", {{"host", name_of(host)}, {"note", note}});
     tell_placement(name_of(host) + ": " + note);
   }
@@ -329,7 +277,7 @@ void Supervisor::on_started(int host, const std::string& payload) {
     begin_chaos();
   }
   timings_.mark("ranks started on " + name_of(host));
-  for (const auto& [rank, pid] : started->pids) {
+  for (const auto& [rank, pid] : started.pids) {
     events_.emit("rank_start",
                  {{"rank", std::int64_t{rank}}, {"host", name_of(host)}, {"pid", pid}});
   }
@@ -342,51 +290,58 @@ void Supervisor::tell_placement(const std::string& note) {
   tell(note + "\n");
 }
 
+void Supervisor::on(int host, const RankOutput& output) {
+  hang_report_->heard();
+  display_.hide();
+  streams_->output(host, output);
+}
+
+void Supervisor::on(int host, const RankOutputEnd& end) { streams_->output_end(host, end); }
+void Supervisor::on(int, const InputTaken& taken) { streams_->input_delivered(taken.bytes); }
+void Supervisor::on(int host, StackReport report) {
+  hang_report_->on_stacks(host, std::move(report));
+}
+
+void Supervisor::on(int host, const LogLine& line) {
+  os::log(static_cast<os::LogLevel>(line.level), name_of(host), line.message);
+}
+
 // Of ranks that use the runtime: how far they are in meeting each other. Later it says that they
 // work.
-void Supervisor::on_progress(int host, std::string_view payload) {
-  const auto meeting = read_u32(payload);
-  const auto joined = read_u32(payload);
-  const auto worked = read_u32(payload);
-  if (!meeting || !joined || !worked) {
-    return protocol_error(host, make_error(ErrorCode::kFailed, "a malformed progress"));
-  }
+void Supervisor::on(int host, const RankProgress& progress) {
   hang_report_->heard();
   if (elastic_) return;  // its hosts come and go: they have no stages
   const std::size_t ranks = plan_.hosts[host].slots.size();
-  const Stage stage = *worked >= ranks   ? Stage::kWork
-                      : *joined >= ranks ? Stage::kFirstCollective
-                      : *meeting > 0     ? Stage::kRendezvous
-                                         : Stage::kRanks;
+  const Stage stage = progress.worked >= ranks   ? Stage::kWork
+                      : progress.joined >= ranks ? Stage::kFirstCollective
+                      : progress.meeting > 0     ? Stage::kRendezvous
+                                                 : Stage::kRanks;
   HostRun& run = hosts_[host];
   if (stage > run.progress) reach(host, run.progress = stage);
 }
 
-void Supervisor::on_exit(int host, const std::string& payload) {
-  auto exit = decode_rank_exit(payload);
-  if (!exit) return protocol_error(host, exit.error());
-  if (!streams_->is_rank_of(host, exit->rank)) {
-    return protocol_error(host, make_error(ErrorCode::kFailed, "exit of a rank that is not there"));
-  }
-  streams_->rank_ended(exit->rank);
-  events_.emit("rank_exit", {{"rank", std::int64_t{exit->rank}},
+void Supervisor::on(int host, RankExit exit) {
+  streams_->rank_ended(exit.rank);
+  events_.emit("rank_exit", {{"rank", std::int64_t{exit.rank}},
                              {"host", name_of(host)},
-                             {"exit_code", std::int64_t{exit_code_of(*exit)}},
-                             {"signal", std::int64_t{exit->signal}},
-                             {"terminated", exit->terminated_by_us},
-                             {"max_rss_bytes", exit->max_rss_bytes},
-                             {"user_time_us", exit->user_time_us},
-                             {"system_time_us", exit->system_time_us},
-                             {"last_operation", exit->last_operation}});
-  os::log_debug(kComponent, "rank " + std::to_string(exit->rank) + " ended with code " +
-                                std::to_string(exit_code_of(*exit)));
-  feed(RankEnded{host, std::move(*exit), hosts_[host].clock_offset});
+                             {"exit_code", std::int64_t{exit_code_of(exit)}},
+                             {"signal", std::int64_t{exit.signal}},
+                             {"terminated", exit.terminated_by_us},
+                             {"max_rss_bytes", exit.max_rss_bytes},
+                             {"user_time_us", exit.user_time_us},
+                             {"system_time_us", exit.system_time_us},
+                             {"last_operation", exit.last_operation}});
+  if (!exit.lost_record.empty()) {
+    lose({"rank " + std::to_string(exit.rank) + " on " + name_of(host), exit.lost_record,
+          std::string(failure::kOutput)});
+  }
+  os::log_debug(kComponent, "rank " + std::to_string(exit.rank) + " ended with code " +
+                                std::to_string(exit_code_of(exit)));
+  feed(RankEnded{host, std::move(exit), hosts_[host].clock_offset});
 }
 
-void Supervisor::on_gpu_fault(int host, const std::string& payload) {
-  auto fault = decode_gpu_fault(payload);
-  if (!fault) return protocol_error(host, fault.error());
-  gpu_faults_.push_back({name_of(host), std::move(*fault)});
+void Supervisor::on(int host, GpuFault fault) {
+  gpu_faults_.push_back({name_of(host), std::move(fault)});
   const HostGpuFault& seen = gpu_faults_.back();
   events_.emit("gpu_fault", {{"host", seen.host},
                              {"device", seen.fault.device},
@@ -397,18 +352,12 @@ void Supervisor::on_gpu_fault(int host, const std::string& payload) {
   tell(gpu_fault_text(seen) + "\n");
 }
 
-void Supervisor::on_agent_failure(int host, const std::string& payload) {
-  auto failure = decode_failure(payload);
-  if (!failure) return protocol_error(host, failure.error());
-  feed(HostFailed{host, std::move(*failure)});
-}
+void Supervisor::on(int host, Failure failure) { feed(HostFailed{host, std::move(failure)}); }
 
 // The ranks are gone; the agent itself is when its stream ends, and not before that is the host
 // left as it was found.
-void Supervisor::on_goodbye(int host, const std::string& payload) {
-  auto goodbye = decode_goodbye(payload);
-  if (!goodbye) return protocol_error(host, goodbye.error());
-  hosts_[host].goodbye = std::move(*goodbye);
+void Supervisor::on(int host, Goodbye goodbye) {
+  hosts_[host].goodbye = std::move(goodbye);
   loop_->call_after(kLeavePatience, [this, host] {
     if (hosts_[host].link && hosts_[host].link->is_open()) on_link_end(host, {});
   });
@@ -427,8 +376,9 @@ void Supervisor::on_link_end(int host, std::string detail) {
   feed(HostLost{host, std::move(detail), hosts_[host].link->last_heard()});
 }
 
-void Supervisor::protocol_error(int host, const Error& error) {
-  feed(HostFailed{host, {std::string(failure::kProtocol), error.message, ""}});
+void Supervisor::on_violation(int host, std::string what) {
+  feed(HostFailed{host,
+                  {std::string(failure::kProtocol), "its agent broke the protocol: " + what, ""}});
 }
 
 }  // namespace hora::launcher

@@ -26,6 +26,7 @@
 #include "launcher/report/gpu_fault_text.h"
 #include "launcher/report/hang_report.h"
 #include "launcher/report/job_report.h"
+#include "launcher/report/lost_records.h"
 #include "launcher/startup/start_display.h"
 #include "launcher/startup/timings.h"
 #include "launcher/supervisor/signals.h"
@@ -68,20 +69,25 @@ class Supervisor {
   bool connect_host(int host, os::Clock::time_point deadline);
   void on_stage(int host, Stage stage, std::string_view detail);
 
-  // One for each frame type that needs more than a line.
-  void on_frame(int host, Frame frame);
-  void check(int host, const Status& status);
-  void on_hello(int host, const std::string& payload);
-  void on_probe_result(int host, const std::string& payload);
-  void on_started(int host, const std::string& payload);
+  // What agents say: in turn and within its limits, or it would not come here.
+  void on(int host, Hello hello);
+  void on(int host, ProbeResult result);
+  void on(int host, AgentReady);
+  void on(int host, const Started& started);
+  void on(int host, const RankOutput& output);
+  void on(int host, const RankOutputEnd& end);
+  void on(int host, RankExit exit);
+  void on(int host, const InputTaken& taken);
+  void on(int host, const RankProgress& progress);
+  void on(int host, StackReport report);
+  void on(int host, GpuFault fault);
+  void on(int host, AgentSuspended);
+  void on(int host, const LogLine& line);
+  void on(int host, Failure failure);
+  void on(int host, Goodbye goodbye);
   void tell_placement(const std::string& note);
-  void on_progress(int host, std::string_view payload);
-  void on_exit(int host, const std::string& payload);
-  void on_agent_failure(int host, const std::string& payload);
-  void on_gpu_fault(int host, const std::string& payload);
-  void on_goodbye(int host, const std::string& payload);
+  void on_violation(int host, std::string what);
   void on_link_end(int host, std::string detail);
-  void protocol_error(int host, const Error& error);
 
   void reach(int host, Stage stage, std::string_view detail = {});
   void feed(const Event& event);
@@ -101,7 +107,6 @@ class Supervisor {
   Status watch_starter();
   void show_start();
   void suspend();
-  void on_suspended(int host);
   void stop_myself();
   void beat();
   void arm_deadline();
@@ -113,10 +118,14 @@ class Supervisor {
   void say(std::string text);          // on standard error
   void tell(const std::string& text);  // a person; a program is told by an event
   void leave();
-  void stop_waiting_for_readers();
+  void stop_waiting_for_readers(int signal);
+  void lose(LostRecord record);
+  void find_lost_records();
+  int final_exit_code() const;
   void print_outcome();
+  void write_report_of(const std::string& text);
+  std::string job_end(const std::string& message) const;
   JobReport record(std::string text) const;
-  int lost_output_code();
   void make_autopsy();
 
   // --chaos: supervisor_chaos.cpp.
@@ -181,6 +190,8 @@ class Supervisor {
   int exit_code_ = 0;
   int console_error_ = 0;       // errno of what nobody could write
   std::string broken_console_;  // "standard output"
+  int gave_up_by_ = 0;          // the signal of a user who does not wait for readers
+  std::vector<LostRecord> lost_;
   std::unique_ptr<elastic::ElasticRun> elastic_;
   std::vector<ChaosStep> chaos_steps_;
   std::vector<HostGpuFault> gpu_faults_;

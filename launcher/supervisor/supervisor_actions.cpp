@@ -66,17 +66,14 @@ void Supervisor::prepare_all() {
   for (std::size_t i = 0; i < hosts_.size() && i < probes.size(); ++i) {
     if (probes[i].targets.empty()) continue;
     reach(static_cast<int>(i), Stage::kRoute);
-    hosts_[i].link->send(FrameType::kProbe, encode(probes[i]));
+    hosts_[i].link->send(probes[i]);
     ++hosts_to_probe_;
   }
   if (hosts_to_probe_ == 0) send_orders();
 }
 
-void Supervisor::on_probe_result(int host, const std::string& payload) {
-  auto result = decode_probe_result(payload);
-  if (!result) return protocol_error(host, result.error());
-  if (hosts_to_probe_ == 0 || hosts_[host].probe) return;
-  hosts_[host].probe = std::move(*result);
+void Supervisor::on(int host, ProbeResult result) {
+  hosts_[host].probe = std::move(result);
   if (--hosts_to_probe_ > 0) return;
   timings_.mark("network probed");
   if (!state_->ending()) send_orders();
@@ -137,7 +134,7 @@ void Supervisor::send_orders() {
   if (auto added = add_cuts(orders); !added) return launch_failed(failure::kChaos, added.error());
   for (std::size_t i = 0; i < orders.size(); ++i) {
     reach(static_cast<int>(i), Stage::kPrepare);
-    hosts_[i].link->send(FrameType::kOrder, encode(orders[i]));
+    hosts_[i].link->send(orders[i]);
   }
 }
 

@@ -60,7 +60,7 @@ void Supervisor::on_signal(int signal) {
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
-      if (flushing_) return stop_waiting_for_readers();
+      if (flushing_) return stop_waiting_for_readers(signal);
       return feed(UserSignal{signal});
     case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
       if (state_->ending()) return feed(UserSignal{signal});
@@ -112,7 +112,7 @@ void Supervisor::suspend() {
   if (hosts_to_suspend_ == 0) stop_myself();
 }
 
-void Supervisor::on_suspended(int) {
+void Supervisor::on(int, AgentSuspended) {
   if (suspend_timer_ != 0 && --hosts_to_suspend_ == 0) stop_myself();
 }
 

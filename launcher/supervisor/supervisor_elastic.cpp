@@ -281,7 +281,7 @@ void Supervisor::send_epoch_orders(const NetworkChoice& network) {
       rank.environment.emplace_back(rendezvous::env::kRound, std::to_string(epoch));
     }
     reach(incarnation, Stage::kPrepare);
-    hosts_[incarnation].link->send(FrameType::kOrder, encode(order));
+    hosts_[incarnation].link->send(order);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "launcher/failures/exit_code.h"
@@ -11,7 +12,6 @@
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/supervisor/supervisor.h"
-#include "rendezvous/os/log.h"
 
 namespace hora::launcher {
 
@@ -67,28 +67,57 @@ void Supervisor::tell(const std::string& text) {
 void Supervisor::leave() {
   if (std::exchange(leaving_, true)) return;
   display_.stop();
+  find_lost_records();
   print_outcome();
   if (spec_.timings) {
     say(timings_.text() + display_.board().waterfall() +
         resource_usage_text(state_->outcome().exits, plan_.hosts));
   }
-  exit_code_ = state_->outcome().exit_code();
-  // The last output may turn out to be lost when the ranks have succeeded already.
-  if (exit_code_ == 0 && console_error_ != 0) exit_code_ = lost_output_code();
-  console_->flush([this] { loop_->stop(); });
+  exit_code_ = final_exit_code();
+  console_->flush([this] {
+    // The events themselves; there is nowhere left to say it.
+    if (exit_code_ == 0 && spec_.json && !console_->loss().empty()) exit_code_ = kExitLauncher;
+    loop_->stop();
+  });
 }
 
 // Ctrl-C when the job is over: what is not read now is not waited for.
-void Supervisor::stop_waiting_for_readers() {
+void Supervisor::stop_waiting_for_readers(int signal) {
+  if (!leaving_) gave_up_by_ = signal;
   leave();
   loop_->call_after(kLastWords, [this] { loop_->stop(); });
 }
 
-int Supervisor::lost_output_code() {
+// --- what the job was to leave -------------------------------------------------------------------
+
+void Supervisor::lose(LostRecord record) {
+  events_.emit("lost_record",
+               {{"what", record.what}, {"reason", record.reason}, {"code", record.code}});
+  lost_.push_back(std::move(record));
+}
+
+void Supervisor::find_lost_records() {
+  const std::string output(failure::kOutput);
+  if (streams_) {
+    for (const JobStreams::CutFile& file : streams_->cut_files()) {
+      lose(
+          {"--output-filename: " + file.path, std::system_category().message(file.errnum), output});
+    }
+  }
+  const auto& cause = state_->outcome().cause;
+  const bool is_cause = cause && cause->failure.code == failure::kOutput;
+  if (console_error_ != 0 && console_error_ != EPIPE && !is_cause) {
+    lose({broken_console_, std::system_category().message(console_error_), output});
+  }
+}
+
+// A rank's own failure comes first; a success is none when what it was to leave is lost.
+int Supervisor::final_exit_code() const {
+  const int code = state_->outcome().exit_code();
+  if (code != 0) return code;
+  if (!lost_.empty()) return kExitLauncher;
   if (console_error_ == EPIPE) return kExitSignalBase + SIGPIPE;
-  say("horarun: " + errno_error(console_error_, "writing to " + broken_console_).message + " [" +
-      std::string(failure::kOutput) + "]\n");
-  return kExitLauncher;
+  return gave_up_by_ == 0 ? 0 : kExitSignalBase + gave_up_by_;
 }
 
 JobReport Supervisor::record(std::string text) const {
@@ -100,6 +129,8 @@ JobReport Supervisor::record(std::string text) const {
   report.working_directory = spec_.working_directory;
   report.plan = &plan_;
   report.outcome = &state_->outcome();
+  report.exit_code = final_exit_code();
+  report.lost = lost_;
   report.board = &display_.board();
   for (const HostRun& run : hosts_) report.hellos.push_back(run.hello);
   using Ms = std::chrono::duration<double, std::milli>;
@@ -117,21 +148,34 @@ JobReport Supervisor::record(std::string text) const {
 }
 
 void Supervisor::print_outcome() {
-  const JobOutcome& outcome = state_->outcome();
-  const std::string text = describe_outcome(outcome, plan_.hosts,
+  const std::string text = describe_outcome(state_->outcome(), plan_.hosts,
                                             {board_at_timeout_, reach_words(spec_), chaos_strikes_,
                                              spec_.working_directory, gpu_faults_});
-  const std::string code = outcome.cause ? outcome.cause->failure.code : std::string();
-  events_.emit("job_end", {{"job_id", identity_.job_id},
-                           {"exit_code", std::int64_t{outcome.exit_code()}},
-                           {"code", code},
-                           {"message", text}});
+  if (!spec_.report_file.empty()) write_report_of(text);
+  const std::string lost = lost_records_text(lost_);
+  events_.take(job_end(text + lost));
   if (!text.empty()) tell(text);
-  if (spec_.report_file.empty()) return;
-  if (const auto wrote = write_report(record(text), spec_.report_file); !wrote) {
-    os::log_error("horarun", "--report: " + wrote.error().message + " [" +
-                                 std::string(failure::kReport) + "]");
+  if (!lost.empty()) tell(lost);
+}
+
+void Supervisor::write_report_of(const std::string& text) {
+  const std::string all = text + lost_records_text(lost_);
+  JobReport report = record(all);
+  report.events.push_back(job_end(all));
+  if (const auto wrote = write_report(report, spec_.report_file); !wrote) {
+    lose({"--report", wrote.error().message, std::string(failure::kReport)});
   }
+}
+
+std::string Supervisor::job_end(const std::string& message) const {
+  const auto& cause = state_->outcome().cause;
+  const std::string code = cause           ? cause->failure.code
+                           : lost_.empty() ? std::string()
+                                           : lost_.front().code;
+  return EventLog::line("job_end", {{"job_id", identity_.job_id},
+                                    {"exit_code", std::int64_t{final_exit_code()}},
+                                    {"code", code},
+                                    {"message", message}});
 }
 
 }  // namespace hora::launcher

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/protocol/agent_limits.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/os/would_block.h"
@@ -433,7 +434,7 @@ bool AgentLink::wants_end_of_input() const {
 }
 
 void AgentLink::append_failure(const Failure& failure) {
-  to_local_.append(encode_frame(FrameType::kFailure, encode(failure)));
+  to_local_.append(encode_frame(FrameType::kFailure, encode(fit(failure))));
 }
 
 void AgentLink::fail(const Failure& failure) {

@@ -77,6 +77,57 @@ std::string quote(std::string_view text, std::size_t max_bytes) {
   return out;
 }
 
+namespace {
+
+bool is_continuation(char byte) { return (static_cast<std::uint8_t>(byte) & 0xc0) == 0x80; }
+
+// U+2028 .. U+202E and U+2066 .. U+2069: ends of lines and of paragraphs, and marks that turn the
+// direction in which what follows is shown.
+bool turns_the_line(std::string_view character) {
+  if (character.size() != 3 || character[0] != '\xe2') return false;
+  const auto last = static_cast<std::uint8_t>(character[2]);
+  return (character[1] == '\x80' && last >= 0xa8 && last <= 0xae) ||
+         (character[1] == '\x81' && last >= 0xa6 && last <= 0xa9);
+}
+
+}  // namespace
+
+std::string visible(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    std::size_t length = printable_length(text);
+    if (length > 0 && !turns_the_line(text.substr(0, length))) {
+      out += text.substr(0, length);
+    } else if (text.front() == '\n' || text.front() == '\t') {
+      out += text.front();
+      length = 1;
+    } else {
+      out += '?';
+      length = 1;
+      while (length < text.size() && is_continuation(text[length])) ++length;
+    }
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+std::string visible_line(std::string_view text) {
+  std::string out = visible(text);
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  return out;
+}
+
+std::string shortened(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::string(text);
+  constexpr std::size_t kNote = 48;  // the longest
+  std::size_t kept = most - kNote;
+  while (kept > 0 && is_continuation(text[kept])) --kept;
+  return std::string(text.substr(0, kept)) + " ... (" + std::to_string(text.size() - kept) +
+         " bytes are left out)";
+}
+
 bool equals_ignoring_case(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),

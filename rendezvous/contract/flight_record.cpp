@@ -82,6 +82,11 @@ std::optional<int> flight_rank(std::string_view bytes) {
   return page->rank;
 }
 
+std::string lost_record(std::string_view bytes) {
+  const auto page = read_page(bytes);
+  return page ? field_text(page->lost_record) : std::string();
+}
+
 std::optional<FlightStanding> read_flight(std::string_view bytes, std::int64_t now_ns) {
   const auto page = read_page(bytes);
   if (!page || page->state == FlightState::kUnused) return std::nullopt;

@@ -41,10 +41,10 @@ struct FlightPage {
   std::uint64_t process_sets = 0;   // bit N: the rank is in process set N; of those below 64
   std::int64_t since_ns = 0;        // of the state
   std::uint64_t collectives = 0;    // that the rank has come through
-  char reserved[80] = {};
-  FlightNote asked[kFlightAsked];  // the newest operations that this rank asked for; they end
-                                   // when all ranks agree
-  FlightNote steps[kFlightSteps];  // the newest that it took part in
+  char lost_record[80] = {};        // "its timeline: No space left on device"; empty: none is lost
+  FlightNote asked[kFlightAsked];   // the newest operations that this rank asked for; they end
+                                    // when all ranks agree
+  FlightNote steps[kFlightSteps];   // the newest that it took part in
 };
 static_assert(sizeof(FlightPage) == kFlightPageBytes);
 
@@ -70,6 +70,9 @@ struct FlightStanding {
 };
 // Nothing when no rank wrote the page. Any bytes are safe to give.
 std::optional<FlightStanding> read_flight(std::string_view page, std::int64_t now_ns);
+
+// What was to be left by the rank of this page and is not whole, and why; empty: nothing.
+std::string lost_record(std::string_view page);
 
 // The rank that wrote the page; nothing when none did.
 std::optional<int> flight_rank(std::string_view page);

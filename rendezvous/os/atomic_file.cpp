@@ -100,6 +100,14 @@ Status AtomicFile::wait_for_reader() const {
 }
 
 Status AtomicFile::finish() {
+  // What a disk, a quota or a server refuses may be told as late as this, and a name is not given
+  // to what is not there. Not everything can be asked: a pipe, some file systems.
+  while (!beside_.empty() && ::fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS) {
+    if (errno != EINTR) return errno_error(errno, "writing " + name_);
+  }
+  if (const int refused = file_.close(); refused != 0) {
+    return errno_error(refused, "writing " + name_);
+  }
   if (beside_.empty()) return Ok{};
   if (::rename(beside_.c_str(), path_.c_str()) != 0) return errno_error(errno, "naming " + path_);
   beside_.clear();

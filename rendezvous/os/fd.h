@@ -25,6 +25,9 @@ class Fd {
   bool valid() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset();  // closes; EINTR counts as closed (Linux)
+  // The same for what was written to: a network file system, or a quota, may refuse only now what
+  // it took before. Answers that errno; 0: none.
+  [[nodiscard]] int close();
 
  private:
   int fd_ = -1;

@@ -68,10 +68,10 @@ def test_the_report_as_a_page(horarun, tmp_path):
 
 
 def test_a_report_that_can_no_longer_be_written(horarun, tmp_path):
-    """The job was well; that it leaves no report is said."""
+    """The ranks were well; that there is no report is said, and is no success."""
     folder = tmp_path / "folder"
     folder.mkdir()
-    done = horarun.run("-np", 1, "--report", folder / "r.json", "rmdir", folder).expect(0)
+    done = horarun.run("-np", 1, "--report", folder / "r.json", "rmdir", folder).expect(125)
     assert "E_REPORT" in done.messages and str(folder) in done.messages
 
 

@@ -33,11 +33,14 @@ def test_every_event_is_valid(horarun, schema, tmp_path):
     done = horarun.run("-np", 2, "--json", "--bind", "core", "--on-stall", "dump", "--stall-after", "1s", "--timeout",
                        "4s", "--grace", "1s", "--chaos", "stop:1@0+100ms", "sh", "-c", "echo hello >&2; exec sleep 60").expect(124)
     failed = horarun.run("-np", 2, "--json", "sh", "-c", "exit $HOROVOD_RANK").expect(1)
+    (tmp_path / "rank.0").mkdir()
+    (tmp_path / "rank.0" / "stdout").symlink_to("/dev/full")
+    lost = horarun.run("-np", 1, "--json", "--output-filename", tmp_path, "echo", "x").expect(125)
     script = tmp_path / "hosts.sh"
     script.write_text("#!/bin/sh\necho localhost:1\n")
     script.chmod(0o755)
     elastic = horarun.run("-np", 1, "--min-np", 1, "--host-discovery-script", script, "--json", "true").expect(0)
-    events = events_of(done.messages) + events_of(elastic.messages) + events_of(failed.messages)
+    events = events_of(done.messages) + events_of(elastic.messages) + events_of(lost.messages) + events_of(failed.messages)
     validator = jsonschema.Draft202012Validator(schema)
     for event in events:
         problems = [error.message for error in validator.iter_errors(event)]
@@ -60,7 +63,7 @@ def test_schema_sources_and_page_name_the_same_events(schema):
     names = {reference["$ref"].rsplit("/", 1)[1] for reference in schema["oneOf"]}
     emitted = set()
     for path in (ROOT / "launcher").rglob("*.cpp"):
-        emitted |= set(re.findall(r'events_\.emit\(\s*"(\w+)"', path.read_text()))
+        emitted |= set(re.findall(r'(?:events_\.emit|EventLog::line)\(\s*"(\w+)"', path.read_text()))
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*) \|", (ROOT / "docs/reference/events.md").read_text(), re.M)
     assert emitted == names == {name for name, _ in rows}
     for name, fields in rows:

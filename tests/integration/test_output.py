@@ -256,10 +256,3 @@ def test_reader_that_goes_away(horarun):
     assert job.finish(timeout=30).code not in (0, None)
     jobs.expect_nothing_left(job)
 
-
-def test_full_disk_under_the_files(horarun, tmp_path):
-    """A log that cannot be written is reported; the job and its console output go on."""
-    (tmp_path / "rank.0").mkdir()
-    os.symlink("/dev/full", tmp_path / "rank.0" / "stdout")
-    done = horarun.run("-np", 1, "--output-filename", tmp_path, "echo", "x")
-    assert "No space left" in done.messages and done.ranks() == {0: ["x"]}, done

@@ -98,7 +98,7 @@ def test_a_report_pipe_that_is_not_read_to_its_end(horarun, tmp_path):
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
-        done = horarun.run("--report", pipe, "-np", "1", "true", "x" * 10_000).expect(0)
+        done = horarun.run("--report", pipe, "-np", "1", "true", "x" * 10_000).expect(125)
     finally:
         os.close(reader)
     assert "nobody has read from it" in done.messages and "[E_REPORT]" in done.messages, done

@@ -32,6 +32,11 @@ void write_all(int fd, std::string_view bytes) {
   }
 }
 
+std::string hello_frame() { return encode_frame(FrameType::kHello, encode(Hello{})); }
+std::string log_frame(const std::string& text) {
+  return encode_frame(FrameType::kLog, encode(LogLine{1, text}));
+}
+
 // A loop that gives up, so that a fault fails the test rather than hangs it.
 struct Loop {
   std::unique_ptr<os::EventLoop> loop = std::move(*os::EventLoop::create());
@@ -51,21 +56,23 @@ struct Loop {
 TEST_CASE("frames behind shell noise arrive; heartbeats only count as a sign of life") {
   Loop loop;
   Pair pair;
-  std::vector<Frame> got;
+  std::vector<AgentMessage> got;
   std::string end;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[&](Frame frame) { got.push_back(std::move(frame)); },
+                {[&](AgentMessage message) { got.push_back(std::move(message)); },
+                 [](std::string what) { FAIL(what); },
                  [&](std::string detail) {
                    end = std::move(detail);
                    loop.loop->stop();
                  }});
   REQUIRE(link.open());
-  write_all(pair.theirs.get(), "motd\n" + std::string(kAgentMagic) +
-                                   encode_frame(FrameType::kHeartbeat) +
-                                   encode_frame(FrameType::kLog, "x"));
+  write_all(pair.theirs.get(), "motd\n" + std::string(kAgentMagic) + hello_frame() +
+                                   encode_frame(FrameType::kHeartbeat) + log_frame("x"));
   pair.theirs.reset();
   loop.run();
-  REQUIRE(got == std::vector<Frame>{{FrameType::kLog, "x"}});
+  REQUIRE(got.size() == 2);
+  REQUIRE(std::holds_alternative<Hello>(got[0]));
+  REQUIRE(std::get<LogLine>(got[1]).message == "x");
   REQUIRE(link.agent_answered());
   REQUIRE_FALSE(link.is_open());
   REQUIRE(end.find("goodbye") != std::string::npos);
@@ -75,12 +82,13 @@ TEST_CASE("a stream without an agent ends with what the shell said") {
   Loop loop;
   Pair pair;
   std::string end;
-  HostLink link(*loop.loop, std::move(pair.ours),
-                {[](Frame) { FAIL("no frame was sent"); },
-                 [&](std::string detail) {
-                   end = std::move(detail);
-                   loop.loop->stop();
-                 }});
+  HostLink link(
+      *loop.loop, std::move(pair.ours),
+      {[](AgentMessage) { FAIL("nothing was said"); }, [](std::string what) { FAIL(what); },
+       [&](std::string detail) {
+         end = std::move(detail);
+         loop.loop->stop();
+       }});
   REQUIRE(link.open());
   write_all(pair.theirs.get(), "sh: horribly broken\n");
   pair.theirs.reset();
@@ -93,7 +101,7 @@ TEST_CASE("endless noise is given up on") {
   Pair pair;
   std::string end;
   HostLink link(*loop.loop, std::move(pair.ours),
-                {[](Frame) {},
+                {[](AgentMessage) {}, [](std::string what) { FAIL(what); },
                  [&](std::string detail) {
                    end = std::move(detail);
                    loop.loop->stop();
@@ -110,7 +118,8 @@ TEST_CASE("endless noise is given up on") {
 TEST_CASE("small frames and shared ones go out in order, to a slow reader") {
   Loop loop;
   Pair pair;
-  HostLink link(*loop.loop, std::move(pair.ours), {[](Frame) {}, [](std::string) {}});
+  HostLink link(*loop.loop, std::move(pair.ours),
+                {[](AgentMessage) {}, [](std::string) {}, [](std::string) {}});
   REQUIRE(link.open());
   const auto shared = std::make_shared<const std::string>(
       encode_frame(FrameType::kData, std::string(3 << 20, 'd')) +
@@ -142,17 +151,37 @@ TEST_CASE("a handler may destroy the link") {
   Loop loop;
   Pair pair;
   std::unique_ptr<HostLink> link;
-  int frames = 0;
+  int messages = 0;
   link = std::make_unique<HostLink>(*loop.loop, std::move(pair.ours),
-                                    HostLink::Handlers{[&](Frame) {
-                                                         ++frames;
+                                    HostLink::Handlers{[&](AgentMessage) {
+                                                         ++messages;
                                                          link.reset();
                                                          loop.loop->stop();
                                                        },
+                                                       [](std::string what) { FAIL(what); },
                                                        [](std::string) { FAIL("closed by us"); }});
   REQUIRE(link->open());
-  write_all(pair.theirs.get(), std::string(kAgentMagic) + encode_frame(FrameType::kLog, "1") +
-                                   encode_frame(FrameType::kLog, "2"));
+  write_all(pair.theirs.get(), std::string(kAgentMagic) + hello_frame() + log_frame("2"));
   loop.run();
-  REQUIRE(frames == 1);
+  REQUIRE(messages == 1);
+}
+
+TEST_CASE("who breaks the protocol is heard no further") {
+  Loop loop;
+  Pair pair;
+  std::string wrong;
+  HostLink link(*loop.loop, std::move(pair.ours),
+                {[](AgentMessage message) { REQUIRE(std::holds_alternative<Hello>(message)); },
+                 [&](std::string what) {
+                   REQUIRE(wrong.empty());
+                   wrong = std::move(what);
+                   loop.loop->stop();
+                 },
+                 [](std::string detail) { FAIL(detail); }});
+  REQUIRE(link.open());
+  write_all(pair.theirs.get(), std::string(kAgentMagic) + hello_frame() +
+                                   encode_frame(FrameType::kReady) + log_frame("not heard"));
+  loop.run();
+  REQUIRE(wrong == "ready: out of turn");
+  REQUIRE_FALSE(link.is_open());
 }

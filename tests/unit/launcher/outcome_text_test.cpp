@@ -4,6 +4,7 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/xid_table.h"
+#include "launcher/report/lost_records.h"
 #include "tests/support/catch.h"
 
 using namespace hora::launcher;
@@ -78,6 +79,39 @@ TEST_CASE("what a host says does not steer the terminal") {
   const std::string text = describe_outcome(outcome, kHosts, {});
   CHECK(text.find("'?]0;x??2J? \xc3\xbc'") != std::string::npos);
   CHECK(text.find("look?[2J") != std::string::npos);
+}
+
+TEST_CASE("what a host says stands under its own name") {
+  JobOutcome outcome;
+  outcome.cause = Cause{};
+  outcome.cause->kind = Cause::Kind::kHost;
+  outcome.cause->host = 1;
+  const auto text = [&](const std::string& message) {
+    outcome.cause->failure = {"E_AGENT", message, ""};
+    return describe_outcome(outcome, kHosts, {});
+  };
+  CHECK(text("host node2 (10.0.0.2): no") == "host node2 (10.0.0.2): no [E_AGENT]\n");
+  CHECK(text("host node1: no") == "host node2: host node1: no [E_AGENT]\n");
+  CHECK(text("host node22: no") == "host node2: host node22: no [E_AGENT]\n");
+  CHECK(text("no\nhorarun: all is well\n    more") ==
+        "host node2: no\n  horarun: all is well\n    more [E_AGENT]\n");
+}
+
+TEST_CASE("what could not be ended is not listed without end") {
+  JobOutcome outcome;
+  outcome.goodbyes[1] = {5, {11, 12}, 0};
+  CHECK(describe_outcome(outcome, kHosts, {}) ==
+        "host node2: 5 processes of the job could not be ended: 11 12 and 3 more\n");
+}
+
+TEST_CASE("lost records: each with its reason and class, not without end") {
+  CHECK(lost_records_text({}).empty());
+  CHECK(lost_records_text({{"--report", "writing x: Disk quota exceeded", "E_REPORT"}}) ==
+        "not all of the job's record could be written:\n"
+        "  --report: writing x: Disk quota exceeded [E_REPORT]\n");
+  const std::string many = lost_records_text(std::vector<LostRecord>(100, {"a", "b", "E_OUTPUT"}));
+  CHECK(many.size() < 1'000);
+  CHECK(many.find("  and 68 more\n") != std::string::npos);
 }
 
 TEST_CASE("python may have another name") {

@@ -86,6 +86,73 @@ TEST_CASE("a broken reader is told once, and credit still comes back") {
   REQUIRE(credit == 10);
 }
 
+TEST_CASE("a file that is refused when it is closed is told once, behind what was written") {
+  auto loop = std::move(*os::EventLoop::create());
+  const os::Fd target(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  const int gone = ::dup(target.get());
+  const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  std::vector<std::pair<int, int>> broken;
+  OutputWriter writer(*loop, {[](int, std::size_t) {},
+                              [&](int fd, int errnum) { broken.emplace_back(fd, errnum); }});
+  writer.write(full, "x", 0, 1);
+  writer.close(os::Fd(full));  // is known to be broken already
+  ::close(gone);
+  writer.close(os::Fd(gone));  // a close that fails, as that of a network file system may
+  writer.settle(target.get());
+  writer.settle(-1);  // of a stream that was never open
+  writer.flush([&] { loop->stop(); });
+  loop->call_after(20s, [&] { loop->stop(); });
+  REQUIRE(loop->run());
+  REQUIRE(broken == std::vector<std::pair<int, int>>{{full, ENOSPC}, {gone, EBADF}});
+  REQUIRE(::fcntl(target.get(), F_GETFD) >= 0);
+}
+
+TEST_CASE("a console says the begin of what is too long for it") {
+  auto loop = std::move(*os::EventLoop::create());
+  Pipe pipe;
+  Console console(*loop, pipe.writer.get());
+  std::string got;
+  std::thread reader([&] {
+    char chunk[65536];
+    while (got.find("left out)\n") == std::string::npos) {
+      const ssize_t n = ::read(pipe.reader.get(), chunk, sizeof chunk);
+      if (n <= 0) break;
+      got.append(chunk, static_cast<std::size_t>(n));
+    }
+  });
+  console.say(std::string(60'000'000, 'x'));
+  console.flush([&] { loop->stop(); });
+  REQUIRE(loop->run());
+  pipe.writer.reset();
+  reader.join();
+  CHECK(got.substr(0, 3) == "xxx");
+  CHECK(got.size() <= Console::kMostHeld);
+  CHECK(console.loss().empty());
+}
+
+TEST_CASE("a console knows what it has lost, and why") {
+  auto loop = std::move(*os::EventLoop::create());
+  const auto say = [&](int fd) {
+    Console console(*loop, fd);
+    console.say("a word\n");
+    std::string loss;
+    console.flush([&] {
+      loss = console.loss();
+      loop->stop();
+    });
+    REQUIRE(loop->run());
+    return loss;
+  };
+  const os::Fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  CHECK(say(full.get()) == "No space left on device");
+  const os::Fd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  CHECK(say(null.get()).empty());
+  ::signal(SIGPIPE, SIG_IGN);
+  Pipe pipe;
+  pipe.reader.reset();
+  CHECK(say(pipe.writer.get()).empty());  // who has gone wants no more
+}
+
 TEST_CASE("a reader that never reads does not keep the writer from ending") {
   auto loop = std::move(*os::EventLoop::create());
   Pipe pipe;

@@ -75,6 +75,13 @@ TEST_CASE("waiting: the one that has not come is behind, and first") {
         "  0,2,3        allreduce 'x'                              3.5 s     -         rank 1\n");
 }
 
+TEST_CASE("waiting: a process set that cannot be has no members") {
+  const auto rows = find_waiting(
+      {rank_in(0, waiting("allreduce 'x'", 3000, -1)), rank_in(1, idle("allreduce 'w'", 4100))}, {},
+      two_hosts());
+  CHECK(row_of(rows, 0).waits_for.empty());
+}
+
 TEST_CASE("waiting: two that wait for each other") {
   const auto rows = find_waiting(
       {rank_in(0, waiting("allreduce 'x'", 3000)), rank_in(1, waiting("allreduce 'y'", 2000))}, {},

@@ -42,6 +42,39 @@ TEST_CASE("parse_int takes a whole number that fits, and nothing else") {
   CHECK_FALSE(parse_int<int>("1\0"s).has_value());
 }
 
+TEST_CASE("visible: what could steer a terminal becomes a question mark") {
+  CHECK(visible("plain\ttext\n") == "plain\ttext\n");
+  CHECK(visible("\x1b[2J\x07\x7f\r\0"s) == "?[2J????");
+  CHECK(visible("gr\xc3\xbc\xc3\x9f"
+                "e \xf0\x9f\x98\x80") ==
+        "gr\xc3\xbc\xc3\x9f"
+        "e \xf0\x9f\x98\x80");
+  CHECK(visible("\xc2\x9b"
+                "2J \x9b"
+                "2J") == "?2J ?2J");  // C1 controls
+  CHECK(visible("a\xe2\x80\xae"
+                "b") == "a?b");  // what follows is shown from right to left
+  CHECK(visible("a\xe2\x81\xa6"
+                "b") == "a?b");
+  CHECK(visible("a\xe2\x80\xa8"
+                "b") == "a?b");  // another end of a line
+  CHECK(visible("\xe2\x82\xac") == "\xe2\x82\xac");
+  CHECK(visible("cut \xe2\x82") == "cut ?");
+  CHECK(visible_line("one\ntwo\tthree") == "one two three");
+}
+
+TEST_CASE("shortened: so many bytes, no half character, and a note") {
+  CHECK(shortened("short", 64) == "short");
+  CHECK(shortened(std::string(64, 'x'), 64) == std::string(64, 'x'));
+  CHECK(shortened(std::string(65, 'x'), 64) ==
+        std::string(16, 'x') + " ... (49 bytes are left out)");
+  std::string text = std::string(15, 'x');
+  for (int i = 0; i < 50; ++i) text += "\xe2\x82\xac";
+  CHECK(shortened(text, 64) == std::string(15, 'x') + " ... (150 bytes are left out)");
+  CHECK(shortened(std::string(10'000'000, 'x'), 100).size() <= 100);
+  CHECK(shortened(std::string(100, '\x80'), 64) == " ... (100 bytes are left out)");
+}
+
 TEST_CASE("quote keeps a message on one printable line") {
   CHECK(quote("plain") == "'plain'");
   CHECK(quote("tab\there") == "'tab\\x09here'");

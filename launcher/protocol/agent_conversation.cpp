@@ -1,0 +1,387 @@
+#include "launcher/protocol/agent_conversation.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/cbor_shape.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kMostFrameParts = 1u << 18;  // of any agent's message, stack reports included
+
+std::string_view name_of(FrameType type) {
+  switch (type) {
+    case FrameType::kHello:
+      return "hello";
+    case FrameType::kProbeResult:
+      return "probe result";
+    case FrameType::kReady:
+      return "ready";
+    case FrameType::kStarted:
+      return "started";
+    case FrameType::kOutput:
+      return "output";
+    case FrameType::kOutputEnd:
+      return "end of output";
+    case FrameType::kExit:
+      return "exit of a rank";
+    case FrameType::kGoodbye:
+      return "goodbye";
+    case FrameType::kFailure:
+      return "failure";
+    case FrameType::kLog:
+      return "log line";
+    case FrameType::kInputAck:
+      return "input acknowledgement";
+    case FrameType::kStacks:
+      return "stack report";
+    case FrameType::kProgress:
+      return "progress";
+    case FrameType::kGpuFault:
+      return "GPU fault";
+    case FrameType::kSuspend:
+      return "suspension";
+    case FrameType::kHeartbeat:
+      return "heartbeat";
+    default:
+      return {};
+  }
+}
+
+Error violation(std::string what) { return make_error(ErrorCode::kFailed, std::move(what)); }
+
+// A message within its limits, with texts that can be shown.
+template <typename Message>
+Result<Message> sound(Result<Message> message, FrameType type) {
+  if (!message) return std::move(message).error();
+  if (const Status good = check(*message); !good) {
+    return violation(std::string(name_of(type)) + ": " + good.error().message);
+  }
+  return clean(std::move(*message));
+}
+
+template <typename Message>
+Result<AgentMessage> as_message(Result<Message> message) {
+  if (!message) return std::move(message).error();
+  return AgentMessage(std::move(*message));
+}
+
+std::size_t addresses_of(const Probe& probe) {
+  std::size_t count = 0;
+  for (const ProbeTarget& target : probe.targets) count += target.addresses.size();
+  return count;
+}
+
+// One answer for each address, in the order asked.
+bool answers(const ProbeResult& result, const Probe& probe) {
+  auto answer = result.answers.begin();
+  for (const ProbeTarget& target : probe.targets) {
+    for (const std::string& address : target.addresses) {
+      if (answer == result.answers.end() || answer->host_index != target.host_index ||
+          answer->address != address) {
+        return false;
+      }
+      ++answer;
+    }
+  }
+  return answer == result.answers.end();
+}
+
+}  // namespace
+
+// --- what it was sent ----------------------------------------------------------------------------
+
+void AgentConversation::sent(const Probe& probe) { probe_ = probe; }
+
+void AgentConversation::sent(const HostOrder& order) {
+  ordered_ = true;
+  for (const RankOrder& rank : order.ranks) ranks_[rank.rank] = {};
+  output_credit_ = static_cast<std::size_t>(std::max<std::int64_t>(order.output_window_bytes, 0));
+}
+
+void AgentConversation::sent(FrameType type, std::string_view payload) {
+  switch (type) {
+    case FrameType::kStart:
+      start_sent_ = true;
+      return;
+    case FrameType::kDump:
+      ++dumps_;
+      return;
+    case FrameType::kSuspend:
+      ++suspends_;
+      return;
+    case FrameType::kOutputAck:
+      if (const auto bytes = read_u32(payload)) output_credit_ += *bytes;
+      return;
+    case FrameType::kInput:
+      if (const auto rank = read_u32(payload)) {
+        const auto found = ranks_.find(static_cast<int>(*rank));
+        if (found != ranks_.end()) found->second.input += payload.size();
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+// --- whether it may speak ------------------------------------------------------------------------
+
+void AgentConversation::feed(std::string_view bytes) {
+  if (!over_) frames_.feed(bytes);
+}
+
+Result<std::optional<AgentMessage>> AgentConversation::next() {
+  while (!over_) {
+    if (const auto header = frames_.header()) HORA_TRY(admit(*header));
+    auto frame = frames_.next();
+    if (!frame) return std::move(frame).error();
+    if (!frame->has_value()) break;
+    if ((*frame)->type == FrameType::kHeartbeat) continue;
+    auto message = read(std::move(**frame));
+    if (!message) return std::move(message).error();
+    return std::optional<AgentMessage>(std::move(*message));
+  }
+  return std::optional<AgentMessage>();
+}
+
+Status AgentConversation::admit(const FrameHeader& header) const {
+  const std::string name(name_of(header.type));
+  if (name.empty()) {
+    return violation("a frame of type " + std::to_string(static_cast<int>(header.type)) +
+                     ", which no agent sends");
+  }
+  if (!has_turn(header.type)) return violation(name + ": out of turn");
+  const std::size_t most = longest(header.type);
+  if (header.length > most) {
+    return violation(name + ": " + std::to_string(header.length) + " bytes, where " +
+                     std::to_string(most) + " are the most");
+  }
+  return Ok{};
+}
+
+bool AgentConversation::has_turn(FrameType type) const {
+  if (type == FrameType::kFailure) return true;
+  if (!greeted_) return type == FrameType::kHello;
+  switch (type) {
+    case FrameType::kHello:
+      return false;  // once
+    case FrameType::kProbeResult:
+      return probe_.has_value();
+    case FrameType::kReady:
+      return ordered_ && !ready_;
+    case FrameType::kStarted:
+      return start_sent_ && !started_;
+    case FrameType::kOutput:
+    case FrameType::kOutputEnd:
+    case FrameType::kExit:
+    case FrameType::kProgress:
+      return started_;
+    case FrameType::kInputAck:
+      return ordered_;
+    case FrameType::kGpuFault:
+      return ordered_ && gpu_faults_ < kMostGpuFaults;
+    case FrameType::kStacks:
+      return dumps_ > 0;
+    case FrameType::kSuspend:
+      return suspends_ > 0;
+    case FrameType::kLog:
+      return log_lines_ < kMostLogLines;
+    default:
+      return true;  // kHeartbeat, kGoodbye
+  }
+}
+
+// Of the payload, in bytes.
+std::size_t AgentConversation::longest(FrameType type) const {
+  switch (type) {
+    case FrameType::kHello:
+      return kLargestHello;
+    case FrameType::kProbeResult:
+      return (1 + addresses_of(*probe_)) * kLargestAnswer;
+    case FrameType::kStarted:
+      return (kMostNotes + 2 * ranks_.size()) * kLargestNote;
+    case FrameType::kOutput:
+      return RankOutput::kHead + output_credit_;
+    case FrameType::kOutputEnd:
+      return RankOutput::kHead;
+    case FrameType::kExit:
+      return kLargestExit;
+    case FrameType::kGoodbye:
+      return kLargestGoodbye;
+    case FrameType::kFailure:
+      return kLargestFailure;
+    case FrameType::kLog:
+      return kLargestLogLine;
+    case FrameType::kInputAck:
+      return 8;
+    case FrameType::kStacks:
+      return kLargestStackReport;
+    case FrameType::kProgress:
+      return 12;
+    case FrameType::kGpuFault:
+      return kLargestGpuFault;
+    default:
+      return 0;  // kReady, kSuspend, kHeartbeat
+  }
+}
+
+// --- what it says --------------------------------------------------------------------------------
+
+Result<AgentMessage> AgentConversation::read(Frame frame) {
+  const std::string_view payload = frame.payload;
+  switch (frame.type) {
+    case FrameType::kHello:
+      greeted_ = true;
+      return as_message(sound(decode_hello(payload), frame.type));
+    case FrameType::kProbeResult:
+      return read_probe_result(payload);
+    case FrameType::kReady:
+      ready_ = true;
+      return AgentMessage(AgentReady{});
+    case FrameType::kStarted:
+      return read_started(payload);
+    case FrameType::kOutput:
+      return read_output(std::move(frame.payload));
+    case FrameType::kOutputEnd:
+      return read_output_end(payload);
+    case FrameType::kExit:
+      return read_exit(payload);
+    case FrameType::kInputAck:
+      return read_input_taken(payload);
+    case FrameType::kProgress:
+      return read_progress(payload);
+    case FrameType::kStacks:
+      return read_stacks(payload);
+    case FrameType::kGpuFault:
+      return read_gpu_fault(payload);
+    case FrameType::kSuspend:
+      --suspends_;
+      return AgentMessage(AgentSuspended{});
+    case FrameType::kLog:
+      ++log_lines_;
+      return as_message(sound(decode_log_line(payload), frame.type));
+    case FrameType::kFailure:
+      return as_message(sound(decode_failure(payload), frame.type));
+    default:
+      over_ = true;  // kGoodbye: admit() lets nothing else come here
+      return as_message(sound(decode_goodbye(payload), frame.type));
+  }
+}
+
+Result<AgentMessage> AgentConversation::read_probe_result(std::string_view payload) {
+  const Probe asked = *std::exchange(probe_, std::nullopt);
+  auto result = sound(decode_probe_result(payload), FrameType::kProbeResult);
+  if (result && !answers(*result, asked)) {
+    return violation("probe result: it answers something else than was asked");
+  }
+  return as_message(std::move(result));
+}
+
+Result<AgentMessage> AgentConversation::read_started(std::string_view payload) {
+  started_ = true;
+  auto started = sound(decode_started(payload), FrameType::kStarted);
+  if (!started) return std::move(started).error();
+  std::set<int> seen;
+  for (const auto& [rank, pid] : started->pids) {
+    if (ranks_.count(rank) == 0) return violation("started: a rank that is not of this host");
+    if (!seen.insert(rank).second) return violation("started: a rank twice");
+  }
+  return AgentMessage(std::move(*started));
+}
+
+Result<AgentConversation::Rank*> AgentConversation::rank_of(std::string_view& payload, int& rank) {
+  const auto number = read_u32(payload);
+  if (!number) return violation("it ends early");
+  rank = static_cast<int>(*number);
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return violation("of a rank that is not of this host");
+  return &found->second;
+}
+
+Result<AgentMessage> AgentConversation::read_output(std::string payload) {
+  RankOutput output;
+  std::string_view rest = payload;
+  const auto rank = rank_of(rest, output.rank);
+  if (!rank) return rank.error().with_context("output");
+  if (rest.size() < 2) return violation("output: there is none");
+  output.stream = rest.front();
+  if (output.stream != 1 && output.stream != 2) return violation("output: on an unknown stream");
+  if ((*rank)->ended[output.stream - 1]) return violation("output: behind its end");
+  output.payload = std::move(payload);
+  output_credit_ -= output.bytes().size();  // admit() has looked
+  return AgentMessage(std::move(output));
+}
+
+Result<AgentMessage> AgentConversation::read_output_end(std::string_view payload) {
+  RankOutputEnd end;
+  const auto rank = rank_of(payload, end.rank);
+  if (!rank) return rank.error().with_context("end of output");
+  end.stream = payload.empty() ? 0 : payload.front();
+  if (end.stream != 1 && end.stream != 2) return violation("end of output: of an unknown stream");
+  if (std::exchange((*rank)->ended[end.stream - 1], true)) return violation("end of output: twice");
+  return AgentMessage(end);
+}
+
+Result<AgentMessage> AgentConversation::read_exit(std::string_view payload) {
+  auto exit = sound(decode_rank_exit(payload), FrameType::kExit);
+  if (!exit) return std::move(exit).error();
+  const auto rank = ranks_.find(exit->rank);
+  if (rank == ranks_.end()) return violation("exit of a rank that is not of this host");
+  if (std::exchange(rank->second.exited, true)) return violation("exit of a rank: twice");
+  return AgentMessage(std::move(*exit));
+}
+
+Result<AgentMessage> AgentConversation::read_input_taken(std::string_view payload) {
+  InputTaken taken;
+  const auto rank = rank_of(payload, taken.rank);
+  if (!rank) return rank.error().with_context("input acknowledgement");
+  const auto bytes = read_u32(payload);
+  if (!bytes || *bytes > (*rank)->input) {
+    return violation("input acknowledgement: of more than was sent");
+  }
+  (*rank)->input -= *bytes;
+  taken.bytes = *bytes;
+  return AgentMessage(taken);
+}
+
+Result<AgentMessage> AgentConversation::read_progress(std::string_view payload) {
+  RankProgress progress;
+  for (std::uint32_t* count : {&progress.meeting, &progress.joined, &progress.worked}) {
+    const auto number = read_u32(payload);
+    if (!number) return violation("progress: it ends early");
+    if (*number > ranks_.size()) return violation("progress: of more ranks than there are");
+    *count = *number;
+  }
+  return AgentMessage(progress);
+}
+
+Result<AgentMessage> AgentConversation::read_stacks(std::string_view payload) {
+  --dumps_;
+  if (const Status shape = check_cbor_shape(payload, kMostFrameParts); !shape) {
+    return shape.error().with_context("stack report");
+  }
+  auto report = sound(decode_stack_report(payload), FrameType::kStacks);
+  if (!report) return std::move(report).error();
+  for (const ProcessStacks& process : report->processes) {
+    if (ranks_.count(process.rank) == 0) {
+      return violation("stack report: of a rank that is not of this host");
+    }
+  }
+  return AgentMessage(std::move(*report));
+}
+
+Result<AgentMessage> AgentConversation::read_gpu_fault(std::string_view payload) {
+  ++gpu_faults_;
+  auto fault = sound(decode_gpu_fault(payload), FrameType::kGpuFault);
+  if (!fault) return std::move(fault).error();
+  if (fault->rank >= 0 && ranks_.count(fault->rank) == 0) {
+    return violation("GPU fault: of a rank that is not of this host");
+  }
+  return AgentMessage(std::move(*fault));
+}
+
+}  // namespace hora::launcher

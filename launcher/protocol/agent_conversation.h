@@ -1,0 +1,106 @@
+// The launcher's side of what it and one agent say to each other: the agent's bytes in, messages
+// out that are whole, in turn and within their limits.  [pure]
+//
+// Nothing of a host is believed that does not come through here. What an agent may say depends on
+// what it was sent and on what it has said: a frame that has no turn, or that is too long, is
+// refused by its header, before its payload is kept. The first violation ends the conversation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
+
+namespace hora::launcher {
+
+struct AgentReady {};      // its order is prepared
+struct AgentSuspended {};  // its ranks have been stopped
+struct RankOutput {
+  int rank = 0;
+  int stream = 0;  // 1 stdout, 2 stderr
+  std::string payload;
+  std::string_view bytes() const { return std::string_view(payload).substr(kHead); }
+
+  static constexpr std::size_t kHead = 5;  // rank and stream
+};
+struct RankOutputEnd {
+  int rank = 0;
+  int stream = 0;
+};
+struct InputTaken {
+  int rank = 0;
+  std::size_t bytes = 0;
+};
+// How many ranks of the host, of those that use the runtime, ...
+struct RankProgress {
+  std::uint32_t meeting = 0;  // have begun to meet the others
+  std::uint32_t joined = 0;   // have met them
+  std::uint32_t worked = 0;   // have come through a collective
+};
+
+// Heartbeats are no message: that bytes came says as much.
+using AgentMessage = std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput,
+                                  RankOutputEnd, RankExit, InputTaken, RankProgress, StackReport,
+                                  GpuFault, AgentSuspended, LogLine, Failure, Goodbye>;
+
+class AgentConversation {
+ public:
+  // Bytes behind the agent's magic.
+  void feed(std::string_view bytes);
+  // The next message; nothing when more bytes are needed, or when the agent has said goodbye. The
+  // Error says what is wrong; nothing may be asked for behind it.
+  Result<std::optional<AgentMessage>> next();
+
+  // What is sent to it, for those frames that have an answer or give a credit.
+  void sent(FrameType type, std::string_view payload);
+  void sent(const Probe& probe);
+  void sent(const HostOrder& order);
+
+  // Bytes that wait for the rest of their frame.
+  std::size_t buffered() const { return frames_.buffered(); }
+
+ private:
+  struct Rank {
+    bool ended[2] = {false, false};  // stdout, stderr
+    bool exited = false;
+    std::size_t input = 0;  // bytes on their way to it
+  };
+
+  Status admit(const FrameHeader& header) const;
+  bool has_turn(FrameType type) const;
+  std::size_t longest(FrameType type) const;
+  Result<AgentMessage> read(Frame frame);
+  Result<AgentMessage> read_probe_result(std::string_view payload);
+  Result<AgentMessage> read_started(std::string_view payload);
+  Result<AgentMessage> read_output(std::string payload);
+  Result<AgentMessage> read_output_end(std::string_view payload);
+  Result<AgentMessage> read_exit(std::string_view payload);
+  Result<AgentMessage> read_input_taken(std::string_view payload);
+  Result<AgentMessage> read_progress(std::string_view payload);
+  Result<AgentMessage> read_stacks(std::string_view payload);
+  Result<AgentMessage> read_gpu_fault(std::string_view payload);
+  Result<Rank*> rank_of(std::string_view& payload, int& rank);
+
+  FrameReader frames_;
+  bool greeted_ = false;
+  bool over_ = false;           // it has said goodbye
+  std::optional<Probe> probe_;  // that waits for its answer
+  bool ordered_ = false;
+  bool ready_ = false;
+  bool start_sent_ = false;
+  bool started_ = false;
+  std::map<int, Rank> ranks_;  // of the order
+  std::size_t output_credit_ = 0;
+  int dumps_ = 0;     // questions that wait for their answers
+  int suspends_ = 0;  // likewise
+  std::size_t log_lines_ = 0;
+  std::size_t gpu_faults_ = 0;
+};
+
+}  // namespace hora::launcher
