@@ -38,7 +38,7 @@ struct FastPaths {
 }  // namespace
 
 TEST_CASE("fast path: a turn is decided when all have posted, and the last one wakes the others") {
-  FastPaths paths(3);
+  FastPaths fast_paths(3);
   CHECK_FALSE(fast_paths[0].has_work());
   fast_paths[0].post(7);
   CHECK(fast_paths[0].posted());
@@ -59,7 +59,7 @@ TEST_CASE("fast path: a turn is decided when all have posted, and the last one w
 }
 
 TEST_CASE("fast path: ranks that post different things all learn it") {
-  FastPaths paths(2);
+  FastPaths fast_paths(2);
   fast_paths[0].post(7);
   fast_paths[1].post(8);
   for (int rank = 0; rank < 2; ++rank) {
@@ -73,7 +73,7 @@ TEST_CASE("fast path: ranks that post different things all learn it") {
 }
 
 TEST_CASE("fast path: a rank that listens, or is called upon, learns that others wait") {
-  FastPaths paths(3);
+  FastPaths fast_paths(3);
   fast_paths[1].listen(true);
   CHECK_FALSE(fast_paths[1].called_upon());
   fast_paths[0].post(7);
@@ -97,7 +97,7 @@ TEST_CASE("fast path: a rank that listens, or is called upon, learns that others
 }
 
 TEST_CASE("fast path: who is not attentive has no news") {
-  FastPaths paths(2);
+  FastPaths fast_paths(2);
   fast_paths[0].post(7);
   fast_paths[1].listen(true);
   CHECK(fast_paths[1].has_work());
@@ -108,7 +108,7 @@ TEST_CASE("fast path: who is not attentive has no news") {
 TEST_CASE("fast path: tensors of every size arrive whole, turn after turn") {
   constexpr int kSize = 3;
   constexpr int kTurns = 2000;
-  FastPaths paths(kSize);
+  FastPaths fast_paths(kSize);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kSize; ++rank) {

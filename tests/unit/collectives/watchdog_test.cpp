@@ -50,7 +50,7 @@ std::vector<std::optional<Heartbeat>> meet(int size) {
     all.emplace_back(std::move(*signs));
   }
   cards.push_back("");
-  for (auto& each : all) REQUIRE(each->meet(cards));
+  for (auto& each : all) REQUIRE(each->bootstrap(cards));
   return all;
 }
 
