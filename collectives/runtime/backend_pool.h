@@ -10,22 +10,14 @@
 #include "collectives/backends/hierarchy.h"
 #include "collectives/control/oob_allgather.h"
 #include "collectives/runtime/process_set.h"
-#include "collectives/runtime/rank_info.h"
 #include "collectives/runtime/settings.h"
+#include "collectives/runtime/world.h"
 #include "collectives/selection/select.h"
 
 namespace hora::collectives {
 
 // The ids of the backends that probe well in this process, in the order of the registry.
 std::vector<std::string> usable_backends(const Settings& settings);
-
-// Where this process is in the world; fixed after the ranks have met.
-struct World {
-  Settings settings;
-  std::vector<RankInfo> rank_infos;  // by rank
-  std::vector<std::int32_t> hosts;   // host number by rank
-  std::string address;               // own, numeric, towards the other hosts
-};
 
 class BackendPool {
  public:

@@ -91,4 +91,42 @@ class SetTable {
   Ranks world_;  // never changes, nor goes
 };
 
+// The process sets of a rank: with their backends for the thread that drives the runtime, and in a
+// table for any other.
+class ProcessSets {
+ public:
+  ProcessSet& world() const { return *world_; }
+  // Null when there is no such set.
+  ProcessSet* find(std::int32_t id) const {
+    const auto found = sets_.find(id);
+    return found == sets_.end() ? nullptr : found->second.get();
+  }
+  void add(std::unique_ptr<ProcessSet> set) {
+    const std::int32_t id = set->id;
+    table_.add(id, set->ranks);
+    if (id == 0) world_ = set.get();
+    sets_[id] = std::move(set);
+  }
+  // Null when there is no such set.
+  std::unique_ptr<ProcessSet> take(std::int32_t id) {
+    const auto found = sets_.find(id);
+    if (found == sets_.end()) return nullptr;
+    table_.remove(id);
+    std::unique_ptr<ProcessSet> set = std::move(found->second);
+    sets_.erase(found);
+    return set;
+  }
+  std::size_t size() const { return sets_.size(); }
+  // By id, each a pair of id and set.
+  auto begin() const { return sets_.begin(); }
+  auto end() const { return sets_.end(); }
+
+  const SetTable& table() const { return table_; }
+
+ private:
+  std::map<std::int32_t, std::unique_ptr<ProcessSet>> sets_;
+  ProcessSet* world_ = nullptr;
+  SetTable table_;
+};
+
 }  // namespace hora::collectives
