@@ -15,7 +15,7 @@ namespace hora::collectives {
 
 // One function per linked backend, at the end of its file.
 #define HORA_LINKED_BACKEND(id) const BackendDescriptor* id##_backend_descriptor();
-#define HORA_MODULE_BACKEND(id, file)
+#define HORA_MODULE_BACKEND(id, file, called_for)
 #define HORA_UNBUILT_BACKEND(id, why)
 #include "hora_backends.inc"
 #undef HORA_LINKED_BACKEND
@@ -24,9 +24,9 @@ namespace hora::collectives {
 
 namespace {
 
-#define HORA_LINKED_BACKEND(id) {#id, id##_backend_descriptor, nullptr, nullptr},
-#define HORA_MODULE_BACKEND(id, file) {#id, nullptr, file, nullptr},
-#define HORA_UNBUILT_BACKEND(id, why) {#id, nullptr, nullptr, why},
+#define HORA_LINKED_BACKEND(id) {#id, id##_backend_descriptor, nullptr, nullptr, nullptr},
+#define HORA_MODULE_BACKEND(id, file, called_for) {#id, nullptr, file, nullptr, called_for},
+#define HORA_UNBUILT_BACKEND(id, why) {#id, nullptr, nullptr, why, nullptr},
 constexpr BackendRow kRows[] = {
 #include "hora_backends.inc"
 };
@@ -107,12 +107,6 @@ Result<const BackendDescriptor*> load_backend(const BackendRow& row) {
   const auto known = answers.find(row.id);
   if (known != answers.end()) return known->second;
   return answers.emplace(row.id, load_module(row)).first->second;
-}
-
-bool is_called_for(const BackendRow& row, ErrorText& why_not) {
-  if (row.id != std::string_view("mpi")) return true;
-  return mpi::launcher_variable() != nullptr || mpi::library_in_process() ||
-         why_not.set("%s", mpi::kNotLaunched);
 }
 
 Result<const LauncherBootstrap*> load_launcher_bootstrap(const BackendRow& row) {

@@ -15,6 +15,8 @@ struct BackendRow {
   const BackendDescriptor* (*linked)();  // null: not linked in
   const char* module;                    // file name of the loadable module; null: none
   const char* why_not_built;             // null: built
+  // Whether this process may have a use for it; told without loading anything. Null: it may.
+  bool (*called_for)(ErrorText& why_not) noexcept;
 };
 
 // Generated from the hora_add_backend() lines of backends/CMakeLists.txt.
@@ -26,9 +28,11 @@ const BackendRow* find_backend_row(std::string_view id);
 // kUnavailable when something that it needs is missing; the text says what. Any thread.
 Result<const BackendDescriptor*> load_backend(const BackendRow& row);
 
-// Whether this process may have a use for the backend; told without loading anything. False:
-// `why_not` says so. What a module brings along may crash, so one without a use is left alone.
-bool is_called_for(const BackendRow& row, ErrorText& why_not);
+// Whether this process may have a use for the backend. False: `why_not` says so. What a module
+// brings along may crash, so one without a use is left alone.
+inline bool is_called_for(const BackendRow& row, ErrorText& why_not) {
+  return row.called_for == nullptr || row.called_for(why_not);
+}
 
 // How the processes of the launcher that this module knows meet. Errors as load_backend();
 // kNotFound also when the module knows none.

@@ -33,7 +33,8 @@ class SelfBackend final : public BlockingBackend<SelfBackend> {
 Backend* create(const GroupContext&, ErrorText&) noexcept { return new SelfBackend; }
 
 constexpr auto kRows = rows_for_all_operations({.score = 1000, .alone = 1});
-constexpr BackendDescriptor kDescriptor = backend_descriptor("self", "Self", kRows, create);
+constexpr BackendDescriptor kDescriptor =
+    with_traits(backend_descriptor("self", "Self", kRows, create), kAnyThread | kFixedOrder);
 
 }  // namespace
 

@@ -11,19 +11,6 @@
 
 namespace hora::collectives {
 
-namespace {
-
-// They also add the numbers of each element in the order of the ranks, whatever else is in the
-// step.
-bool is_own_backend(const std::string& id) { return id == "self" || id == "shm"; }
-
-// A vendor's library may mind which thread calls it.
-bool any_thread_may_call(const std::string& id) {
-  return is_own_backend(id) || id == "gloo" || id == kHierarchical;
-}
-
-}  // namespace
-
 Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Observer& observer)
     : world_(world),
       observer_(observer),
@@ -101,12 +88,11 @@ Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
   mailbox_.oob().define_scope(id, set->ranks);
   HORA_TRY(pool_.create_backends(*set));
   set->keeps_order = std::all_of(set->backends.begin(), set->backends.end(),
-                                 [](const auto& each) { return is_own_backend(each.first); });
+                                 [](const SetBackend& each) { return each.has(kFixedOrder); });
   if (id == 0) fast_path_.set_up(*set);
   sets_.add(std::move(set));
-  const std::vector<std::string> enabled = pool_.enabled();
-  const bool any_thread = std::all_of(enabled.begin(), enabled.end(), any_thread_may_call);
-  waiters_.store(any_thread ? mailbox_.channel().waiters() : nullptr, std::memory_order_release);
+  waiters_.store(pool_.any_thread() ? mailbox_.channel().waiters() : nullptr,
+                 std::memory_order_release);
   return Ok{};
 }
 

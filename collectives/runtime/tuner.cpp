@@ -1,5 +1,7 @@
 #include "collectives/runtime/tuner.h"
 
+#include <algorithm>
+
 #include "rendezvous/os/log.h"
 
 namespace hora::collectives {
@@ -11,12 +13,16 @@ void Tuner::start(const World& world, const ProcessSet& set) {
   if (!world.coordinates() || !settings.autotune || settings.size == 1) return;
   // The order in which numbers are added must not depend on what was measured.
   const bool order_may_change = !agreed.deterministic || set.keeps_order;
-  const bool composed = set.find_backend(kHierarchical) != nullptr;
+  const auto any = [&](auto what) {
+    return std::any_of(set.backends.begin(), set.backends.end(), what);
+  };
+  const bool composed =
+      any([](const SetBackend& each) { return each.algorithm == Algorithm::kComposed; });
   Freedom freedom = settings.tunable;
   freedom.fusion = freedom.fusion && order_may_change;
   freedom.cycle_time = freedom.cycle_time && order_may_change;
   freedom.hierarchical = freedom.hierarchical && composed && order_may_change;
-  freedom.shm = freedom.shm && (set.find_backend("shm") != nullptr || composed);
+  freedom.shm = freedom.shm && any([](const SetBackend& each) { return each.has(kHeedsSizes); });
   if (!freedom.any()) {
     return os::log_warn("autotune", "every parameter is given: there is nothing to search for");
   }

@@ -40,7 +40,7 @@ std::optional<std::string> select_backend(const SelectionTable& table,
   const SelectionRow* best = nullptr;
   for (const SelectionRow& row : table) {
     if (!fits(row.capability, query)) continue;
-    if (!query.hierarchical && row.backend == kHierarchical) continue;
+    if (!query.hierarchical && row.composed) continue;
     if (best == nullptr || row.capability.score > best->capability.score) best = &row;
   }
   if (best == nullptr) return std::nullopt;
@@ -48,7 +48,8 @@ std::optional<std::string> select_backend(const SelectionTable& table,
 }
 
 std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::string>>& usable,
-                                           const std::string& wanted) {
+                                           const std::string& wanted,
+                                           const std::vector<std::string>& indispensable) {
   std::vector<std::string> agreed;
   if (usable.empty()) return agreed;
   std::vector<std::string> allowed;
@@ -63,7 +64,7 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
   for (const std::string& id : usable.front()) {
     const bool everywhere = std::all_of(usable.begin(), usable.end(),
                                         [&](const auto& list) { return contains(list, id); });
-    const bool is_wanted = id == "self" || allowed.empty() || contains(allowed, id);
+    const bool is_wanted = allowed.empty() || contains(allowed, id) || contains(indispensable, id);
     if (everywhere && is_wanted && !contains(refused, id)) {
       agreed.push_back(id);
     }

@@ -14,6 +14,7 @@ namespace hora::collectives {
 struct SelectionRow {
   std::string backend;
   Capability capability;
+  bool composed = false;  // of two other backends
 };
 
 using SelectionTable = std::vector<SelectionRow>;
@@ -25,7 +26,7 @@ struct SelectionQuery {
   bool gpu = false;
   bool one_host = false;  // all ranks of the set share a host
   int set_size = 1;
-  bool hierarchical = true;  // the row of that id may be taken
+  bool hierarchical = true;  // what is composed may be taken
 };
 
 // The backend that is composed of two others.
@@ -35,9 +36,11 @@ inline constexpr const char* kHierarchical = "hierarchical";
 std::optional<std::string> select_backend(const SelectionTable& table, const SelectionQuery& query);
 
 // Which backends every rank can use, in the order of the first rank's list. `wanted` (may be empty)
-// is a comma-separated list that restricts it further: "shm,gloo" to these, "-mpi" to all others.
+// is a comma-separated list that restricts it further: "shm,gloo" to these and what is
+// `indispensable`, "-mpi" to all others.
 std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::string>>& usable,
-                                           const std::string& wanted);
+                                           const std::string& wanted,
+                                           const std::vector<std::string>& indispensable);
 
 // Lines for people: "allreduce  all dtypes  0..1023 bytes  gloo (100)".
 std::string format_table(const SelectionTable& table);

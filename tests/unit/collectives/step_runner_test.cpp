@@ -61,7 +61,7 @@ struct Runner : test::BaseWithEnd {
 
   explicit Runner(int rank = 1, int size = 2) : BaseWithEnd(rank, size) {
     ProcessSet& set = sets.world();
-    set.backends.emplace_back("played", BackendPtr(&backend));
+    set.backends.push_back({"played", Scope::kHosts, Algorithm::kBackend, 0, BackendPtr(&backend)});
     Capability row;
     row.operation = HORA_ALLREDUCE;
     set.table.push_back({"played", row});
