@@ -22,7 +22,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 4;
+inline constexpr std::uint32_t kBorderVersion = 5;
 
 // The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
@@ -184,6 +184,16 @@ struct Capability {
   std::int32_t alone = 0;  // 1: only a set of one rank
 };
 
+// What the runtime has to know of a backend: bits of BackendDescriptor::traits.
+//
+// Any thread may call it, one at a time. Without it one thread alone ever does: a vendor's library
+// may mind.
+inline constexpr std::uint32_t kAnyThread = 1u << 0;
+// It adds the numbers of each element in the order of the ranks, whatever else is in the step.
+inline constexpr std::uint32_t kFixedOrder = 1u << 1;
+// It goes by Step::small_bytes and Step::part_bytes.
+inline constexpr std::uint32_t kHeedsSizes = 1u << 2;
+
 struct BackendDescriptor {
   std::uint32_t border_version;  // kBorderVersion, first in every version
   std::uint32_t struct_size;
@@ -206,6 +216,7 @@ struct BackendDescriptor {
   // Describes which parts work on this host, for people who ask before there is a job; null: all of
   // it works or none.
   void (*host_note)(ErrorText& note) noexcept = nullptr;
+  std::uint32_t traits = 0;
 };
 
 // The one symbol that a module exports.

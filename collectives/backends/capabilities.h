@@ -33,6 +33,11 @@ constexpr BackendDescriptor descriptor_of(
           rows.data(),    static_cast<std::int32_t>(kCount), nullptr, nullptr};
 }
 
+constexpr BackendDescriptor with_traits(BackendDescriptor descriptor, std::uint32_t traits) {
+  descriptor.traits = traits;
+  return descriptor;
+}
+
 template <std::size_t kCount>
 constexpr BackendDescriptor backend_descriptor(
     const char* id, const char* label, const std::array<Capability, kCount>& rows,

@@ -220,7 +220,7 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
 
 constexpr auto kRows = rows_for_all_operations({.score = 100});
 constexpr BackendDescriptor kDescriptor =
-    transport_descriptor("gloo", "Gloo", kRows, connect, version);
+    with_traits(transport_descriptor("gloo", "Gloo", kRows, connect, version), kAnyThread);
 
 }  // namespace
 }  // namespace hora::collectives

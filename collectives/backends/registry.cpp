@@ -16,7 +16,7 @@ namespace hora::collectives {
 // Each linked backend defines one function, at the end of its file. The generated hora_backends.inc
 // lists all backends; the macros below choose what a line of it becomes.
 #define HORA_LINKED_BACKEND(id) const BackendDescriptor* id##_backend_descriptor();
-#define HORA_MODULE_BACKEND(id, file)
+#define HORA_MODULE_BACKEND(id, file, called_for)
 #define HORA_UNBUILT_BACKEND(id, why)
 #include "hora_backends.inc"
 #undef HORA_LINKED_BACKEND
@@ -25,9 +25,9 @@ namespace hora::collectives {
 
 namespace {
 
-#define HORA_LINKED_BACKEND(id) {#id, id##_backend_descriptor, nullptr, nullptr},
-#define HORA_MODULE_BACKEND(id, file) {#id, nullptr, file, nullptr},
-#define HORA_UNBUILT_BACKEND(id, why) {#id, nullptr, nullptr, why},
+#define HORA_LINKED_BACKEND(id) {#id, id##_backend_descriptor, nullptr, nullptr, nullptr},
+#define HORA_MODULE_BACKEND(id, file, called_for) {#id, nullptr, file, nullptr, called_for},
+#define HORA_UNBUILT_BACKEND(id, why) {#id, nullptr, nullptr, why, nullptr},
 // The table has the unbuilt backends, too, so that errors can say why one is missing.
 constexpr BackendRow kRows[] = {
 #include "hora_backends.inc"
@@ -116,13 +116,6 @@ Result<const BackendDescriptor*> load_backend(const BackendRow& row) {
   const auto known = answers.find(row.id);
   if (known != answers.end()) return known->second;
   return answers.emplace(row.id, load_module(row)).first->second;
-}
-
-bool is_called_for(const BackendRow& row, ErrorText& why_not) {
-  // Only of MPI can a process tell beforehand whether it is needed.
-  if (row.id != std::string_view("mpi")) return true;
-  return mpi::launcher_variable() != nullptr || mpi::library_in_process() ||
-         why_not.set("%s", mpi::kNotLaunched);
 }
 
 Result<const LauncherBootstrap*> load_launcher_bootstrap(const BackendRow& row) {

@@ -15,6 +15,8 @@ struct BackendRow {
   const BackendDescriptor* (*linked)();  // null: not linked in
   const char* module;                    // file name of the loadable module; null: none
   const char* why_not_built;             // null: built
+  // Whether this process may have a use for it; told without loading anything. Null: it may.
+  bool (*called_for)(ErrorText& why_not) noexcept;
 };
 
 // The build generates the rows from the hora_add_backend() lines of backends/CMakeLists.txt.
@@ -29,7 +31,9 @@ Result<const BackendDescriptor*> load_backend(const BackendRow& row);
 
 // Whether this process may need the backend, without loading anything. If not, `why_not` says why.
 // A module's libraries may crash the process, so it stays unloaded when it has no use.
-bool is_called_for(const BackendRow& row, ErrorText& why_not);
+inline bool is_called_for(const BackendRow& row, ErrorText& why_not) {
+  return row.called_for == nullptr || row.called_for(why_not);
+}
 
 // How the processes find each other under the launcher that this module knows. Errors as for
 // load_backend(); also kNotFound when the module knows no launcher.

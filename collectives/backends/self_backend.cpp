@@ -35,7 +35,8 @@ Backend* create(const GroupContext&, ErrorText&) noexcept { return new SelfBacke
 
 // The highest score of all, but only for sets of one rank.
 constexpr auto kRows = rows_for_all_operations({.score = 1000, .alone = 1});
-constexpr BackendDescriptor kDescriptor = backend_descriptor("self", "Self", kRows, create);
+constexpr BackendDescriptor kDescriptor =
+    with_traits(backend_descriptor("self", "Self", kRows, create), kAnyThread | kFixedOrder);
 
 }  // namespace
 

@@ -93,6 +93,7 @@ constexpr auto kRows = rows_for_all_operations({.across_hosts = 0, .score = 200}
 constexpr BackendDescriptor kDescriptor = [] {
   BackendDescriptor descriptor = backend_descriptor("shm", "Shared memory", kRows, create);
   descriptor.host_note = shm::SingleCopy::host_note;
+  descriptor.traits = kAnyThread | kFixedOrder | kHeedsSizes;
   return descriptor;
 }();
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <new>
+#include <span>
 
 #include "collectives/backends/hierarchical_backend.h"
 #include "collectives/backends/peer_links_backend.h"
@@ -124,6 +125,24 @@ class SetServices final : public Services {
 // More than a links alone, less than a library that knows the hosts by itself.
 constexpr std::int32_t kHierarchicalScore = 120;
 
+Scope scope_of(const BackendDescriptor& descriptor) {
+  const std::span<const Capability> rows(descriptor.rows,
+                                         static_cast<std::size_t>(descriptor.row_count));
+  const auto all = [&](auto what) { return std::all_of(rows.begin(), rows.end(), what); };
+  if (all([](const Capability& row) { return row.alone != 0; })) return Scope::kRank;
+  if (all([](const Capability& row) { return row.across_hosts == 0; })) return Scope::kHost;
+  return Scope::kHosts;
+}
+
+// A set of one rank needs them, whatever the user chooses for the others.
+std::vector<std::string> indispensable_backends() {
+  std::vector<std::string> ids;
+  for (const BackendRow& row : backend_rows()) {
+    if (row.linked != nullptr && scope_of(*row.linked()) == Scope::kRank) ids.emplace_back(row.id);
+  }
+  return ids;
+}
+
 std::string reason_of(const ErrorText& error) {
   return *error.text == '\0' ? "failed" : error.text;
 }
@@ -157,11 +176,12 @@ std::vector<std::string> usable_backends(const Settings& settings) {
 BackendPool::BackendPool(const World& world, OobAllgather* oob) : world_(world), oob_(oob) {
   std::vector<std::vector<std::string>> usable;
   for (const RankInfo& each : world.rank_infos) usable.push_back(each.backends);
-  for (const std::string& id : agree_on_backends(usable, world.settings.backends)) {
+  for (const std::string& id :
+       agree_on_backends(usable, world.settings.backends, indispensable_backends())) {
     const BackendRow* row = find_backend_row(id);
     if (row == nullptr) continue;
     auto descriptor = load_backend(*row);
-    if (descriptor) entries_.push_back({id, *descriptor, nullptr, false});
+    if (descriptor) entries_.push_back({id, *descriptor, scope_of(**descriptor), nullptr, false});
   }
   rebuild_table();
 }
@@ -194,7 +214,7 @@ bool BackendPool::wanted_for(const Entry& entry, const ProcessSet& set) const {
     query.set_size = set.size();
     for (std::int64_t bytes : {row.least_bytes, row.most_bytes}) {
       query.bytes = bytes;
-      for (int dtype = 0; dtype < 11; ++dtype) {
+      for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
         query.dtype = static_cast<hora_dtype>(dtype);
         if (select_backend(table_, query) == entry.id) return true;
       }
@@ -219,7 +239,8 @@ Result<std::string> BackendPool::first_objection(const std::string& mine) {
 
 Status BackendPool::create_backends(ProcessSet& set) {
   Status created = make_backends(set);
-  if (!created) destroy_backends(set);  // the set goes with its error, and what it has is not to be aborted
+  // The set goes with its error, and what it has is not to be aborted.
+  if (!created) destroy_backends(set);
   return created;
 }
 
@@ -248,7 +269,10 @@ Status BackendPool::make_backends(ProcessSet& set) {
         break;
       }
       made.push_back(&entry);
-      if (backend != nullptr) keep(set, entry.id, std::move(backend));
+      if (backend == nullptr) continue;
+      const Algorithm algorithm =
+          entry.descriptor->connect != nullptr ? Algorithm::kPeerLinks : Algorithm::kBackend;
+      keep(set, {entry.id, entry.scope, algorithm, entry.descriptor->traits, std::move(backend)});
     }
   }
   for (const SelectionRow& row : table_) {
@@ -257,12 +281,15 @@ Status BackendPool::make_backends(ProcessSet& set) {
   return compose(set);
 }
 
-void BackendPool::keep(ProcessSet& set, const std::string& id, BackendPtr backend) {
+void BackendPool::keep(ProcessSet& set, SetBackend backend) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  live_.push_back(backend.get());
-  if (std::find(enabled_.begin(), enabled_.end(), id) == enabled_.end()) enabled_.push_back(id);
-  if (aborted_) backend->abort();
-  set.backends.emplace_back(id, std::move(backend));
+  live_.push_back(backend.instance.get());
+  if (std::find(enabled_.begin(), enabled_.end(), backend.id) == enabled_.end()) {
+    enabled_.push_back(backend.id);
+  }
+  any_thread_ = any_thread_ && backend.has(kAnyThread);
+  if (aborted_) backend.instance->abort();
+  set.backends.push_back(std::move(backend));
 }
 
 Status BackendPool::compose(ProcessSet& set) {
@@ -272,7 +299,7 @@ Status BackendPool::compose(ProcessSet& set) {
   Entry* within = nullptr;
   Entry* between = nullptr;
   for (Entry& entry : entries_) {
-    if (!entry.dropped && entry.id == "shm") within = &entry;
+    if (!entry.dropped && entry.scope == Scope::kHost) within = &entry;
     if (!entry.dropped && entry.links != nullptr) between = &entry;
   }
   const Hierarchy plan = plan_hierarchy(set.ranks, hosts, std::max(set.index, 0));
@@ -302,13 +329,15 @@ Status BackendPool::compose(ProcessSet& set) {
     return Ok{};
   }
   if (backend == nullptr) return Ok{};
-  keep(set, kHierarchical, std::move(backend));
+  const std::uint32_t of_both = within->descriptor->traits & between->descriptor->traits;
+  const std::uint32_t traits = (of_both & kAnyThread) | (within->descriptor->traits & kHeedsSizes);
+  keep(set, {kHierarchical, Scope::kHosts, Algorithm::kComposed, traits, std::move(backend)});
   for (const hora_operation operation : {HORA_ALLREDUCE, HORA_ALLGATHER}) {
     if (!(operation == HORA_ALLREDUCE ? allreduce : allgather)) continue;
     Capability row;
     row.operation = operation;
     row.score = kHierarchicalScore;
-    set.table.push_back({kHierarchical, row});
+    set.table.push_back({kHierarchical, row, true});
   }
   return Ok{};
 }
@@ -394,7 +423,7 @@ void BackendPool::drop(Entry& entry, std::string why) {
 void BackendPool::destroy_backends(ProcessSet& set) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [id, backend] : set.backends) std::erase(live_, backend.get());
+    for (const SetBackend& each : set.backends) std::erase(live_, each.instance.get());
   }
   set.backends.clear();
 }
@@ -417,6 +446,11 @@ std::vector<std::pair<std::string, std::string>> BackendPool::notes() const {
 bool BackendPool::aborted() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return aborted_;
+}
+
+bool BackendPool::any_thread() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return any_thread_;
 }
 
 void BackendPool::abort_all() {

@@ -10,22 +10,14 @@
 #include "collectives/backends/hierarchy.h"
 #include "collectives/control/oob_allgather.h"
 #include "collectives/runtime/process_set.h"
-#include "collectives/runtime/rank_info.h"
 #include "collectives/runtime/settings.h"
+#include "collectives/runtime/world.h"
 #include "collectives/selection/select.h"
 
 namespace hora::collectives {
 
 // The ids of the backends that probe well in this process, in the order of the registry.
 std::vector<std::string> usable_backends(const Settings& settings);
-
-// Where this process is in the world; fixed after the ranks have met.
-struct World {
-  Settings settings;
-  std::vector<RankInfo> rank_infos;  // by rank
-  std::vector<std::int32_t> hosts;   // host number by rank
-  std::string address;               // own, numeric, towards the other hosts
-};
 
 class BackendPool {
  public:
@@ -51,11 +43,14 @@ class BackendPool {
   void abort_all();
   // What fails from now on may have been broken off.
   bool aborted() const;
+  // Any thread may call the backends in use, one at a time.
+  bool any_thread() const;
 
  private:
   struct Entry {
     std::string id;
     const BackendDescriptor* descriptor = nullptr;
+    Scope scope = Scope::kHosts;
     PeerLinks* links = nullptr;  // of the world, once connected
     bool dropped = false;
   };
@@ -66,7 +61,7 @@ class BackendPool {
   Status compose(ProcessSet& set);
   Result<BackendPtr> create_composed(Entry& within, PeerLinks& between, const ProcessSet& set,
                                      const Hierarchy& plan);
-  void keep(ProcessSet& set, const std::string& id, BackendPtr backend);
+  void keep(ProcessSet& set, SetBackend backend);
   Result<std::string> first_objection(const std::string& mine);
   bool wanted_for(const Entry& entry, const ProcessSet& set) const;
   void drop(Entry& entry, std::string why);
@@ -83,6 +78,7 @@ class BackendPool {
   std::vector<std::pair<std::string, std::string>> left_out_;
   std::vector<std::pair<std::string, std::string>> notes_;
   bool aborted_ = false;
+  bool any_thread_ = true;
 };
 
 }  // namespace hora::collectives

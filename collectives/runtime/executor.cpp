@@ -232,7 +232,7 @@ RunningStep::RunningStep(ProcessSet& set, const std::vector<const Response*>& re
     return;
   }
   backend_id_ = std::move(*chosen);
-  backend_ = set.find_backend(backend_id_);
+  backend_ = set.find_backend(backend_id_)->instance.get();
   prepared_.step.small_bytes = parameters.shm_small_bytes;
   prepared_.step.part_bytes = parameters.shm_part_bytes;
 }

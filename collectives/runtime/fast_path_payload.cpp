@@ -55,7 +55,8 @@ FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32
   std::vector<std::int32_t> sorted = hosts;
   std::sort(sorted.begin(), sorted.end());
   const bool alone = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-  const std::string own = set.size() == 1 ? "self" : "shm";
+  const Scope own = set.size() == 1 ? Scope::kRank : Scope::kHost;
+  const Algorithm between = alone ? Algorithm::kPeerLinks : Algorithm::kComposed;
   SelectionQuery query;
   query.one_host = set.one_host;
   query.set_size = set.size();
@@ -67,11 +68,13 @@ FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32
       bool allowed = true;
       for (const std::size_t bytes : {std::size_t{1}, room}) {
         query.bytes = static_cast<std::int64_t>(bytes);
-        const std::string id = select_backend(set.table, query).value_or("");
-        allowed = allowed && (set.one_host ? id == own
-                              : reduces    ? id == (alone ? "gloo" : kHierarchical)
-                                           : id == "gloo" || id == kHierarchical);
-        if (allowed) backends_[row] = id;
+        const SetBackend* const by =
+            set.find_backend(select_backend(set.table, query).value_or(""));
+        allowed = allowed && by != nullptr &&
+                  (set.one_host ? by->scope == own
+                   : reduces    ? by->algorithm == between
+                                : by->algorithm != Algorithm::kBackend);
+        if (allowed) backends_[row] = by->id;
       }
       allowed_[row][dtype] = allowed;
     }

@@ -11,9 +11,9 @@
 
 namespace hora::collectives {
 
-// Which operations of the world go through the fast path when they are small: those that shared
-// memory would run, or on several hosts what reduces in the same order as the leaders do. The same
-// on every rank.
+// Which operations of the world go through the fast path when they are small: those that a backend
+// of one host would run, or on several hosts an algorithm that reduces in the same order as the
+// leaders do. The same on every rank.
 class FastPathTable {
  public:
   FastPathTable() = default;

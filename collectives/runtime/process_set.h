@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,27 @@ struct DestroyBackend {
 };
 using BackendPtr = std::unique_ptr<Backend, DestroyBackend>;
 
+// How far the ranks of a set may be apart for a backend to work.
+enum class Scope { kRank, kHost, kHosts };
+
+// Whose algorithm makes the collectives.
+enum class Algorithm {
+  kBackend,    // the backend's own
+  kPeerLinks,  // the runtime's, over a backend that carries bytes from rank to rank
+  kComposed,   // the runtime's, over one backend within hosts and one between them
+};
+
+// What a process set has of a backend.
+struct SetBackend {
+  std::string id;
+  Scope scope = Scope::kHosts;
+  Algorithm algorithm = Algorithm::kBackend;
+  std::uint32_t traits = 0;  // backend.h
+  BackendPtr instance;
+
+  bool has(std::uint32_t trait) const { return (traits & trait) != 0; }
+};
+
 // Belongs to the thread that drives the runtime.
 struct ProcessSet {
   std::int32_t id = 0;
@@ -28,7 +50,7 @@ struct ProcessSet {
   int index = -1;                   // of this rank; -1: not a member
   bool one_host = false;
   bool keeps_order = false;  // each element's sum is the same whatever shares its step
-  std::vector<std::pair<std::string, BackendPtr>> backends;
+  std::vector<SetBackend> backends;
   SelectionTable table;  // rows of those backends
   ProbeTable<OperationPtr> pending;
   OperationPtr joining;
@@ -49,9 +71,10 @@ struct ProcessSet {
     const std::uint64_t hash = operation->name_hash;
     pending.insert(hash, std::move(operation));
   }
-  Backend* find_backend(const std::string& backend) const {
-    for (const auto& [id_, instance] : backends) {
-      if (id_ == backend) return instance.get();
+  // Null when it has none of that id.
+  const SetBackend* find_backend(std::string_view backend) const {
+    for (const SetBackend& each : backends) {
+      if (each.id == backend) return &each;
     }
     return nullptr;
   }
@@ -89,6 +112,44 @@ class SetTable {
   mutable std::mutex mutex_;
   std::map<std::int32_t, Ranks> sets_;
   Ranks world_;  // never changes, nor goes
+};
+
+// The process sets of a rank: with their backends for the thread that drives the runtime, and in a
+// table for any other.
+class ProcessSets {
+ public:
+  ProcessSet& world() const { return *world_; }
+  // Null when there is no such set.
+  ProcessSet* find(std::int32_t id) const {
+    const auto found = sets_.find(id);
+    return found == sets_.end() ? nullptr : found->second.get();
+  }
+  void add(std::unique_ptr<ProcessSet> set) {
+    const std::int32_t id = set->id;
+    table_.add(id, set->ranks);
+    if (id == 0) world_ = set.get();
+    sets_[id] = std::move(set);
+  }
+  // Null when there is no such set.
+  std::unique_ptr<ProcessSet> take(std::int32_t id) {
+    const auto found = sets_.find(id);
+    if (found == sets_.end()) return nullptr;
+    table_.remove(id);
+    std::unique_ptr<ProcessSet> set = std::move(found->second);
+    sets_.erase(found);
+    return set;
+  }
+  std::size_t size() const { return sets_.size(); }
+  // By id, each a pair of id and set.
+  auto begin() const { return sets_.begin(); }
+  auto end() const { return sets_.end(); }
+
+  const SetTable& table() const { return table_; }
+
+ private:
+  std::map<std::int32_t, std::unique_ptr<ProcessSet>> sets_;
+  ProcessSet* world_ = nullptr;
+  SetTable table_;
 };
 
 }  // namespace hora::collectives

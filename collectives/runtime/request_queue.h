@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,6 +73,17 @@ class RequestQueue {
       operation->record->in_flight = false;
       --in_flight_;
     }
+  }
+
+  // Finishes operations that were taken; nulls among them are left out.
+  void finish(std::span<const OperationPtr> operations, hora_status status, std::string_view text) {
+    release_names(operations);
+    for (const OperationPtr& operation : operations) {
+      if (operation != nullptr) operation->finish(status, text);
+    }
+  }
+  void finish(const OperationPtr& operation, hora_status status, std::string_view text) {
+    finish({&operation, 1}, status, text);
   }
 
   // From now on nothing is accepted, for this reason. Answers what was still waiting.

@@ -44,8 +44,8 @@ std::optional<std::string> select_backend(const SelectionTable& table,
   const SelectionRow* best = nullptr;
   for (const SelectionRow& row : table) {
     if (!fits(row.capability, query)) continue;
-    // The hierarchical backend can be switched off (also by the autotuner) without a new table.
-    if (!query.hierarchical && row.backend == kHierarchical) continue;
+    // Composed backends can be switched off (also by the autotuner) without a new table.
+    if (!query.hierarchical && row.composed) continue;
     // ">" keeps the first of equals, which makes the order of the table part of the agreement.
     if (best == nullptr || row.capability.score > best->capability.score) best = &row;
   }
@@ -54,7 +54,8 @@ std::optional<std::string> select_backend(const SelectionTable& table,
 }
 
 std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::string>>& usable,
-                                           const std::string& wanted) {
+                                           const std::string& wanted,
+                                           const std::vector<std::string>& indispensable) {
   std::vector<std::string> agreed;
   if (usable.empty()) return agreed;
   std::vector<std::string> allowed;
@@ -71,8 +72,9 @@ std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::st
   for (const std::string& id : usable.front()) {
     const bool everywhere = std::all_of(usable.begin(), usable.end(),
                                         [&](const auto& list) { return contains(list, id); });
-    // Only a refusal removes "self": a list of other backends must not break sets of one rank.
-    const bool is_wanted = id == "self" || allowed.empty() || contains(allowed, id);
+    // Only a refusal removes what is indispensable: a list of other backends must not break sets of
+    // one rank.
+    const bool is_wanted = allowed.empty() || contains(allowed, id) || contains(indispensable, id);
     if (everywhere && is_wanted && !contains(refused, id)) {
       agreed.push_back(id);
     }

@@ -14,6 +14,7 @@ namespace hora::collectives {
 struct SelectionRow {
   std::string backend;
   Capability capability;
+  bool composed = false;  // of two other backends
 };
 
 using SelectionTable = std::vector<SelectionRow>;
@@ -25,7 +26,7 @@ struct SelectionQuery {
   bool gpu = false;
   bool one_host = false;  // all ranks of the set share a host
   int set_size = 1;
-  bool hierarchical = true;  // the row of that id is eligible
+  bool hierarchical = true;  // composed rows are eligible
 };
 
 // The id of the backend that is composed of two others.
@@ -36,10 +37,11 @@ inline constexpr const char* kHierarchical = "hierarchical";
 std::optional<std::string> select_backend(const SelectionTable& table, const SelectionQuery& query);
 
 // Returns the backends that every rank can use, in the order of the first rank's list. `wanted`
-// (may be empty) is a comma-separated list that restricts them further: "shm,gloo" to these, "-mpi"
-// to all others.
+// (may be empty) is a comma-separated list that restricts them further: "shm,gloo" to these and to
+// those that are `indispensable`, "-mpi" to all others.
 std::vector<std::string> agree_on_backends(const std::vector<std::vector<std::string>>& usable,
-                                           const std::string& wanted);
+                                           const std::string& wanted,
+                                           const std::vector<std::string>& indispensable);
 
 // Formats the table for people: "allreduce  all dtypes  0..1023 bytes  gloo (100)".
 std::string format_table(const SelectionTable& table);

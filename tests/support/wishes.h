@@ -1,5 +1,5 @@
-// A list of what a rank asks for, as bytes: what Engine::ask_rank_0 writes and
-// Engine::handle_requests reads, one by one.
+// A list of what a rank asks for, as bytes: what Negotiator::ask writes and
+// Negotiator::handle_requests reads, one by one.
 #pragma once
 
 #include <optional>

@@ -27,4 +27,8 @@ bool library_in_process() noexcept {
              nullptr) != 0;
 }
 
+bool is_called_for(ErrorText& why_not) noexcept {
+  return launcher_variable() != nullptr || library_in_process() || why_not.set("%s", kNotLaunched);
+}
+
 }  // namespace hora::collectives::mpi

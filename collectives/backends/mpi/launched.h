@@ -2,6 +2,8 @@
 // jobs that do not need it, since a site's installation may be slow to load, or crash.
 #pragma once
 
+#include "collectives/backends/backend.h"
+
 namespace hora::collectives::mpi {
 
 // The variable by which an MPI launcher has told the process its place; null: none is set.
@@ -12,5 +14,8 @@ bool library_in_process() noexcept;
 inline constexpr const char* kNotLaunched =
     "no MPI launcher started this process (mpirun, srun, horarun --mpi or --pmix would set "
     "OMPI_COMM_WORLD_SIZE, PMIX_NAMESPACE or PMI_SIZE)";
+
+// One of the two; false: `why_not` says so.
+bool is_called_for(ErrorText& why_not) noexcept;
 
 }  // namespace hora::collectives::mpi

@@ -1,79 +1,20 @@
 // Who is blamed when a world breaks: an engine at the end of a channel whose other ends are played
 // by the test.
-#include <condition_variable>
-#include <deque>
-#include <mutex>
 #include <thread>
 
 #include "collectives/control/messages.h"
 #include "collectives/runtime/engine.h"
 #include "tests/support/catch.h"
+#include "tests/unit/collectives/played_channel.h"
 
 using namespace hora;
 using namespace hora::collectives;
-using Batch = std::vector<Incoming>;
+using hora::test::Batch;
+using hora::test::complaint;
+using hora::test::end_of;
+using hora::test::PlayedChannel;
 
 namespace {
-
-// Each poll() answers one batch; when there are no more, it waits.
-class PlayedChannel final : public ControlChannel {
- public:
-  void play(Batch batch) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    batches_.push_back(std::move(batch));
-    changed_.notify_all();
-  }
-  std::vector<std::string> sent_to(int rank) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return sent_[rank];
-  }
-  // Until this side has sent something of that kind to anybody.
-  bool wait_for(ControlMessage kind) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(60), [&] {
-      for (const auto& [rank, messages] : sent_) {
-        for (const std::string& each : messages) {
-          if (kind_of(each) == kind) return true;
-        }
-      }
-      return false;
-    });
-  }
-
-  void send(int rank, std::string_view bytes) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    sent_[rank].emplace_back(bytes);
-    changed_.notify_all();
-  }
-  Status flush(int, Deadline) override { return Ok{}; }
-  std::vector<Incoming> poll(Deadline deadline) override {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const auto ready = [&] { return !batches_.empty() || std::exchange(woken_, false); };
-    if (deadline == Deadline::max()) {
-      changed_.wait(lock, ready);
-    } else {
-      changed_.wait_until(lock, deadline, ready);
-    }
-    if (batches_.empty()) return {};
-    Batch batch = std::move(batches_.front());
-    batches_.pop_front();
-    return batch;
-  }
-  void wake() override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    woken_ = true;
-    changed_.notify_all();
-  }
-  void hang_up() override {}
-  std::vector<int> liveness_fds() const override { return {}; }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Batch> batches_;
-  std::map<int, std::vector<std::string>> sent_;
-  bool woken_ = false;
-};
 
 struct Played {
   World world;
@@ -82,14 +23,7 @@ struct Played {
   std::unique_ptr<Engine> engine;
 
   Played(int rank, int size) {
-    world.settings.rank = rank;
-    world.settings.size = size;
-    for (int i = 0; i < size; ++i) {
-      RankInfo rank_info;
-      rank_info.hostname = "host" + std::to_string(i);
-      world.rank_infos.push_back(rank_info);
-      world.hosts.push_back(i);
-    }
+    world = test::world_of(rank, size);
     auto made = std::make_unique<PlayedChannel>();
     channel = made.get();
     engine = std::make_unique<Engine>(world, std::move(made), observer);
@@ -107,11 +41,6 @@ struct Played {
     return text;
   }
 };
-
-Incoming complaint(int rank, const std::string& text) {
-  return {rank, false, control_message(ControlMessage::kBroken, text)};
-}
-Incoming end_of(int rank) { return {rank, true, "the connection was closed"}; }
 
 std::string abort_text(const std::vector<std::string>& sent) {
   for (const std::string& each : sent) {

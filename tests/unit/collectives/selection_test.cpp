@@ -66,11 +66,11 @@ TEST_CASE("selection: the best score that fits") {
 
 TEST_CASE("selection: only what every rank can use, in rank 0's order") {
   using Lists = std::vector<std::vector<std::string>>;
-  CHECK(agree_on_backends(Lists{{"self", "shm", "gloo"}, {"gloo", "self"}}, "") ==
+  CHECK(agree_on_backends(Lists{{"self", "shm", "gloo"}, {"gloo", "self"}}, "", {"self"}) ==
         std::vector<std::string>{"self", "gloo"});
-  CHECK(agree_on_backends(Lists{{"self", "shm", "gloo"}}, " SHM, mpi") ==
+  CHECK(agree_on_backends(Lists{{"self", "shm", "gloo"}}, " SHM, mpi", {"self"}) ==
         std::vector<std::string>{"self", "shm"});
-  CHECK(agree_on_backends(Lists{}, "").empty());
+  CHECK(agree_on_backends(Lists{}, "", {"self"}).empty());
 }
 
 namespace {
@@ -202,9 +202,9 @@ TEST_CASE("settings: who moves tensors in host memory") {
 
   const std::vector<std::vector<std::string>> all(2, {"self", "shm", "gloo", "mpi"});
   using Names = std::vector<std::string>;
-  CHECK(agree_on_backends(all, "-mpi") == Names{"self", "shm", "gloo"});
-  CHECK(agree_on_backends(all, "mpi,nccl") == Names{"self", "mpi"});
-  CHECK(agree_on_backends(all, "shm, mpi, -shm") == Names{"self", "mpi"});
+  CHECK(agree_on_backends(all, "-mpi", {"self"}) == Names{"self", "shm", "gloo"});
+  CHECK(agree_on_backends(all, "mpi,nccl", {"self"}) == Names{"self", "mpi"});
+  CHECK(agree_on_backends(all, "shm, mpi, -shm", {"self"}) == Names{"self", "mpi"});
 }
 
 TEST_CASE("other launchers are known by what they set") {

@@ -1,26 +1,28 @@
-// Autotuning: rank 0 measures and decides, a response tells all ranks, and each changes its
-// parameters at that place of the list.
+#include "collectives/runtime/tuner.h"
+
 #include <algorithm>
 
-#include "collectives/runtime/engine.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::collectives {
 
-// On rank 0, when it is asked for and there is something to choose.
-void Engine::start_tuning() {
-  const Settings& settings = world_.settings;
-  if (!coordinates() || !settings.autotune || settings.size == 1) return;
-  const ProcessSet& world = *sets_.at(0);
-  const RankInfo& agreed = agreed_settings();
+void Tuner::start(const World& world, const ProcessSet& set) {
+  const Settings& settings = world.settings;
+  const RankInfo& agreed = world.agreed();
+  parameters_ = agreed.parameters;
+  if (!world.coordinates() || !settings.autotune || settings.size == 1) return;
   // The order in which numbers are added must not depend on what was measured.
-  const bool order_may_change = !agreed.deterministic || world.keeps_order;
-  const bool composed = world.find_backend(kHierarchical) != nullptr;
+  const bool order_may_change = !agreed.deterministic || set.keeps_order;
+  const auto any = [&](auto what) {
+    return std::any_of(set.backends.begin(), set.backends.end(), what);
+  };
+  const bool composed =
+      any([](const SetBackend& each) { return each.algorithm == Algorithm::kComposed; });
   Freedom freedom = settings.tunable;
   freedom.fusion = freedom.fusion && order_may_change;
   freedom.cycle_time = freedom.cycle_time && order_may_change;
   freedom.hierarchical = freedom.hierarchical && composed && order_may_change;
-  freedom.shm = freedom.shm && (world.find_backend("shm") != nullptr || composed);
+  freedom.shm = freedom.shm && any([](const SetBackend& each) { return each.has(kHeedsSizes); });
   if (!freedom.any()) {
     return os::log_warn("autotune", "every parameter is given: there is nothing to search for");
   }
@@ -30,9 +32,8 @@ void Engine::start_tuning() {
                      agreed.cache_capacity > 0});
 }
 
-// What of a step is measured, once it has ended.
-std::vector<Engine::Reduced> Engine::reductions_of(const ProcessSet& set,
-                                                   const std::vector<const Response*>& responses) {
+std::vector<Tuner::Reduced> Tuner::reductions_of(const ProcessSet& set,
+                                                 const std::vector<const Response*>& responses) {
   std::vector<Reduced> reductions;
   const Request& first = responses.front()->agreed;
   if (set.id != 0 || first.action != Action::kAllreduce || first.reduce_op == HORA_ADASUM) {
@@ -46,25 +47,31 @@ std::vector<Engine::Reduced> Engine::reductions_of(const ProcessSet& set,
   return reductions;
 }
 
-// Rank 0: what is told next is told with it, and runs after it.
-void Engine::add_change(std::vector<AgreedOp>& list) {
+void Tuner::ran(std::span<const Reduced> reductions, Clock::time_point now) {
+  if (!tuning_) return;
+  for (const Reduced& each : reductions) tuning_->ran(each.name, each.bytes, now);
+}
+
+std::unique_ptr<Response> Tuner::take_change() {
+  if (!tuning_) return nullptr;
   const auto change = tuning_->take_change();
   if (!change) {
     if (tuning_->finished()) tuning_.reset();
-    return;
+    return nullptr;
   }
   auto response = std::make_unique<Response>();
   response->agreed.action = Action::kTune;
   response->agreed.name = "hora.tune";
   response->numbers = to_numbers(*change);
-  list.insert(list.begin(), agreed_op(nullptr, std::move(response), 0));
+  return response;
 }
 
-void Engine::change_parameters(const Response& response) {
+bool Tuner::change(const Response& response, Clock::time_point now) {
   const auto parameters = from_numbers(response.numbers);
-  if (!parameters) return give_up("rank 0 sent malformed parameters");
+  if (!parameters) return false;
   parameters_ = *parameters;
-  if (tuning_) tuning_->changed(Clock::now());
+  if (tuning_) tuning_->changed(now);
+  return true;
 }
 
 }  // namespace hora::collectives

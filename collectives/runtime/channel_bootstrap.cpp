@@ -1,0 +1,77 @@
+#include "collectives/runtime/channel_bootstrap.h"
+
+#include <algorithm>
+
+#include "collectives/control/hosts_bootstrap.h"
+#include "collectives/control/ring_channel.h"
+#include "collectives/memory/futex.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// On several hosts messages stay with the connections; beside them the leaders of the hosts get
+// links of their own, for what is small.
+Status connect_hosts(const World& world, OobAllgather& oob,
+                     std::unique_ptr<ControlChannel>& channel, std::string& why_no_fast_path) {
+  const Settings& settings = world.settings;
+  if (channel->sockets() == nullptr) return Ok{};
+  HostsParts parts;
+  parts.plan = plan_leaders(world.hosts, settings.rank);
+  parts.spin = cores_for(static_cast<int>(parts.plan.here().size()));
+  const LeaderPlan plan = parts.plan;
+  const auto scope = [](int host) { return scope_within(0, host); };
+  for (int host = 0; host < plan.hosts(); ++host) {
+    oob.define_scope(scope(host), plan.members[static_cast<std::size_t>(host)]);
+  }
+  const auto allgather = [&](std::int32_t where, const std::vector<std::int32_t>& who,
+                             const std::string& mine) {
+    return oob.exchange(where, who, {mine}, Clock::now() + settings.start_timeout);
+  };
+  HostsBootstrap bootstrap;
+  bootstrap.all = [&](const std::string& mine) { return allgather(0, world.ranks(), mine); };
+  bootstrap.here = [&](const std::string& mine) {
+    return allgather(scope(plan.host), plan.here(), mine);
+  };
+  bootstrap.self = {settings.rank, settings.size, settings.job_id, settings.rendezvous_token, {}};
+  bootstrap.address = world.address;
+  const Status met = bootstrap_hosts(bootstrap, channel, parts);
+  for (int host = 0; host < plan.hosts(); ++host) oob.forget_scope(scope(host));
+  if (!met) {
+    why_no_fast_path = met.error().message;
+    if (met.error().code == ErrorCode::kUnavailable) return Ok{};
+    return met;
+  }
+  channel = std::make_unique<HostsChannel>(std::move(parts));
+  return Ok{};
+}
+
+}  // namespace
+
+// Where all ranks are on one host, messages go through memory that they share. Where that cannot be
+// had, they keep to their connections.
+Status extend_channel(const World& world, OobAllgather& oob,
+                      std::unique_ptr<ControlChannel>& channel, std::string& why_no_fast_path) {
+  const Settings& settings = world.settings;
+  const auto& hosts = world.hosts;
+  if (std::any_of(hosts.begin(), hosts.end(), [&](auto host) { return host != hosts.front(); })) {
+    return connect_hosts(world, oob, channel, why_no_fast_path);
+  }
+  const std::vector<std::int32_t> all = world.ranks();
+  const std::size_t bytes = RingLayout{settings.size}.bytes();
+  const auto allgather = [&](const std::string& mine) {
+    return oob.exchange(0, all, {mine}, Clock::now() + settings.start_timeout);
+  };
+  auto segment = settings.size == 1 ? Segment::open_private(bytes)
+                                    : Segment::open(all, settings.rank, bytes, allgather);
+  if (!segment) {
+    why_no_fast_path = segment.error().message;
+    if (segment.error().code == ErrorCode::kUnavailable) return Ok{};
+    return std::move(segment).error();
+  }
+  channel = std::make_unique<RingChannel>(std::move(channel), std::move(*segment), settings.rank,
+                                          settings.size, cores_for(settings.size));
+  return Ok{};
+}
+
+}  // namespace hora::collectives

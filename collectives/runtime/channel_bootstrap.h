@@ -1,0 +1,19 @@
+// What the ranks share beside their connections: memory within a host, links between leaders.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collectives/control/control_channel.h"
+#include "collectives/control/oob_allgather.h"
+#include "collectives/runtime/world.h"
+
+namespace hora::collectives {
+
+// Collective. Puts a channel with a fast path around `channel`, where the ranks can have one. Where
+// they cannot, `why_no_fast_path` says why, and they keep to their connections. An error when the
+// ranks cannot talk.
+Status extend_channel(const World& world, OobAllgather& oob,
+                      std::unique_ptr<ControlChannel>& channel, std::string& why_no_fast_path);
+
+}  // namespace hora::collectives

@@ -1,0 +1,266 @@
+#include "collectives/runtime/fast_path_driver.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "collectives/control/messages.h"
+#include "collectives/negotiation/wire.h"
+#include "collectives/runtime/executor.h"
+#include "rendezvous/os/log.h"
+
+namespace hora::collectives {
+
+namespace {
+
+// After so long the others are called upon to post, so that rank 0 learns who is missing.
+constexpr std::chrono::milliseconds kFastPathPatience{100};
+// All that is waited for has been sent already.
+constexpr std::chrono::seconds kComingPatience{5};
+// How many operations go by rank 0, at most, after one that went to the fast path in vain. It
+// doubles with each such, and begins anew when one comes through.
+constexpr int kLongestPause = 64;
+// Who is stopped is named by the watchdog, unless the network lets no signs of life pass.
+constexpr std::chrono::seconds kGuardFirst{3};
+// Barriers are known by their count, everything else by its number in the response cache.
+constexpr std::uint64_t kBarriers = std::uint64_t{1} << 63;
+
+// For the result of an allgather.
+bool make_room(Operation& operation, const std::vector<std::int64_t>& rows) {
+  const Request& request = operation.request;
+  operation.result_shape = request.shape;
+  operation.result_shape[0] = std::accumulate(rows.begin(), rows.end(), INT64_C(0));
+  return operation.result.allocate(element_count(operation.result_shape) *
+                                   static_cast<std::int64_t>(dtype_bytes(request.dtype)));
+}
+
+std::string turn_message(ControlMessage kind, std::uint64_t turn) {
+  WireWriter out;
+  out.varint(turn);
+  return control_message(kind, out.take());
+}
+
+}  // namespace
+
+void FastPathDriver::set_up(const ProcessSet& set) {
+  if (const FastPath* const lane = fast_path()) {
+    rows_ = FastPathTable(set, links_.world.hosts, lane->room());
+  }
+}
+
+bool FastPathDriver::take(OperationPtr& operation) {
+  ProcessSet& world = links_.sets.world();
+  FastPath* const fast_path = this->fast_path();
+  // Tuning goes by what rank 0 is asked for, and is told along with its answers.
+  if (fast_path == nullptr || links_.tuner.searching() || operation->request.process_set != 0 ||
+      fast_path->posted() || !world.pending.empty() || world.joining) {
+    return false;
+  }
+  const bool barrier = operation->request.action == Action::kBarrier;
+  const std::uint64_t number =
+      barrier ? kBarriers | operation->barrier
+              : world.cache.find(operation->request, operation->record->number);
+  if (!barrier) operation->record->number = number;
+  if (number == 0) return false;
+  const bool gathers = operation->request.action == Action::kAllgather;
+  const std::vector<std::int64_t> none;
+  const std::vector<std::int64_t>& rows = gathers ? world.cache.response_of(number)->numbers : none;
+  if (!rows_.fits(*operation, rows)) return false;
+  if (pause_ > 0) {
+    --pause_;
+    return false;
+  }
+  if (gathers && !make_room(*operation, rows)) return false;
+  gathered_ = rows;
+  operation->asked_as = barrier ? 0 : number;
+  links_.observer.taken(operation->request, operation->submitted);
+  if (coordinates()) links_.observer.arrived(0, operation->request);
+  pack_fast_path(*fast_path, *operation, links_.world.settings.rank);
+  fast_path->post(number);
+  call_at_ = operation->submitted + kFastPathPatience;
+  operation_ = std::move(operation);
+  warned_ = false;
+  return true;
+}
+
+bool FastPathDriver::poll() {
+  FastPath* const fast_path = this->fast_path();
+  if (fast_path == nullptr || !links_.shutdown.running()) return false;
+  if (!open_) fast_path->set_attentive(open_ = true);
+  LeaderFastPath* const leaders = fast_path->between_hosts();
+  ProcessSet& world = links_.sets.world();
+  for (bool worked = false;; worked = true) {
+    fast_path->listen(!world.pending.empty() || world.joining);
+    if (!fast_path->posted()) {
+      if (!fast_path->called_upon()) return worked;
+      fast_path->post(FastPath::kNothing);
+    }
+    if (leaders != nullptr && !go_on_between_hosts(*leaders)) return true;
+    if (!fast_path->decided()) return worked;
+    OperationPtr operation = std::exchange(operation_, nullptr);
+    load_.reset();
+    if (fast_path->common() != FastPath::kNothing) {
+      run(*fast_path, world, *operation);
+      fast_path->next();
+      next_pause_ = 1;
+      runs_.fetch_add(1, std::memory_order_relaxed);
+      links_.queue.finish(operation, HORA_OK, {});
+      continue;
+    }
+    fast_path->next();
+    pause_ = next_pause_;
+    next_pause_ = std::min(2 * next_pause_, kLongestPause);
+    if (operation != nullptr) links_.negotiator.ask({&operation, 1}, true);
+  }
+}
+
+// False: the world has ended.
+bool FastPathDriver::go_on_between_hosts(LeaderFastPath& fast_path) {
+  if (fast_path.failure().empty() && fast_path.can_go_on()) {
+    if (fast_path.posted_here() != FastPath::kNothing && !load_) {
+      load_.emplace(fast_path, *operation_, gathered_);
+    }
+    if (!fast_path.go_on(load_ ? &*load_ : nullptr)) {
+      fast_path.fail("the leader of another host sent a malformed message");
+    }
+  }
+  // Rank 0 knows that others wait, and is to know who does not keep them.
+  if (fast_path.called() && told_ < fast_path.turn()) tell_posted(fast_path);
+  if (fast_path.failure().empty()) return true;
+  links_.shutdown.data_plane_failed(fast_path.failure());
+  return false;
+}
+
+void FastPathDriver::call_if_late() {
+  if (!operation_ || links_.shutdown.ended()) return;
+  const auto now = Clock::now();
+  if (now < call_at_) return;
+  FastPath& fast_path = *this->fast_path();
+  call_at_ = now + kFastPathPatience;
+  if (LeaderFastPath* leaders = fast_path.between_hosts()) {
+    if (told_ < leaders->turn()) tell_posted(*leaders);
+  } else {
+    static_cast<ShmFastPath&>(fast_path).call_upon_others();
+  }
+  if (coordinates()) look_for_stopped_ranks(fast_path, now);
+}
+
+// On several hosts rank 0 does the calling. This rank has posted.
+void FastPathDriver::tell_posted(LeaderFastPath& fast_path) {
+  told_ = fast_path.turn();
+  if (coordinates()) return call_for(fast_path, 0, told_);
+  links_.mailbox.channel().send(0, turn_message(ControlMessage::kPosted, told_));
+}
+
+bool FastPathDriver::handle_posted(int rank, std::string_view bytes) {
+  WireReader in(bytes);
+  const std::uint64_t turn = in.varint();
+  LeaderFastPath* const leaders = links_.mailbox.leaders();
+  if (!in.ok() || !coordinates() || leaders == nullptr) return false;
+  call_for(*leaders, rank, turn);
+  return true;
+}
+
+// Rank 0: that rank has posted in that turn, and waits for the others.
+void FastPathDriver::call_for(LeaderFastPath& fast_path, int rank, std::uint64_t turn) {
+  fast_path.note_posted(rank, turn);
+  if (turn <= called_) return;
+  called_ = turn;
+  fast_path.call(turn);
+  const std::string call = turn_message(ControlMessage::kCall, turn);
+  for (int other = 1; other < links_.world.settings.size; ++other) {
+    if (other != rank) links_.mailbox.channel().send(other, call);
+  }
+}
+
+bool FastPathDriver::handle_call(std::string_view bytes) {
+  WireReader in(bytes);
+  const std::uint64_t turn = in.varint();
+  LeaderFastPath* const leaders = links_.mailbox.leaders();
+  if (!in.ok() || leaders == nullptr) return false;
+  leaders->call(turn);
+  return true;
+}
+
+void FastPathDriver::note_turn(Request& shutdown) const {
+  const LeaderFastPath* const leaders = links_.mailbox.leaders();
+  if (leaders == nullptr) return;
+  shutdown.shape = {static_cast<std::int64_t>(leaders->turn()) - 1};
+}
+
+void FastPathDriver::catch_up(const Request& shutdown) {
+  const LeaderFastPath* const leaders = links_.mailbox.leaders();
+  if (shutdown.shape.empty() || leaders == nullptr) return;
+  const auto last = static_cast<std::uint64_t>(shutdown.shape.front());
+  const Deadline deadline = Clock::now() + kComingPatience;
+  while (poll(), call_if_late(),
+         leaders->turn() <= last && !links_.shutdown.ended() && Clock::now() < deadline) {
+    const auto& waiting = links_.mailbox.waiting();
+    if (std::any_of(waiting.begin(), waiting.end(), is_failure_notice) ||
+        links_.shutdown.interruption().stop_reason()) {
+      return;
+    }
+    links_.mailbox.wait(deadline);
+  }
+}
+
+// Rank 0: a rank that can do anything answers when it is called upon, and then what is missing
+// shows in the coordinator's table. One that cannot, since it was stopped, shows here only.
+void FastPathDriver::look_for_stopped_ranks(const FastPath& fast_path, Clock::time_point now) {
+  const Settings& settings = links_.world.settings;
+  const Operation& operation = *operation_;
+  const auto waited = std::chrono::floor<std::chrono::seconds>(now - operation.submitted);
+  const bool fatal =
+      links_.world.stall_limit().count() > 0 && waited >= links_.world.stall_limit() + kGuardFirst;
+  const bool due = !warned_ && waited >= settings.stall_warning;
+  if (!settings.stall_check || (!fatal && !due)) return;
+  const std::string seconds = std::to_string(waited.count()) + " s";
+  std::string text;
+  for (int rank = 0; rank < fast_path.size(); ++rank) {
+    if (fast_path.has_posted(rank)) continue;
+    text += "\n  rank " + std::to_string(rank) + " is missing in " +
+            title_of(operation.request.action, operation.request.name) + " for " + seconds +
+            "; it does not answer";
+  }
+  if (text.empty()) return;  // it has just come
+  warned_ = true;
+  if (!fatal) {
+    os::log_warn("stall",
+                 "some ranks have waited for " + seconds + " for one that is stopped:" + text);
+    return;
+  }
+  text = "stalled for " + seconds + ", the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" +
+         std::to_string(links_.world.stall_limit().count()) + ":" + text;
+  os::log_error("stall", text);
+  links_.shutdown.end_world(text);
+}
+
+void FastPathDriver::run(FastPath& fast_path, const ProcessSet& world, Operation& operation) {
+  const Request& request = operation.request;
+  if (Coordinator* const coordinator = links_.negotiator.coordinator()) {
+    for (int rank = 1; rank < fast_path.size(); ++rank) links_.observer.arrived(rank, request);
+    coordinator->asked_by_all(request, operation.submitted);
+  }
+  const Response* response = world.cache.response_of(operation.asked_as);
+  std::optional<Response> made;  // it may have been forgotten in the meantime
+  if (response == nullptr) {
+    made.emplace().agreed = request;
+    response = &*made;
+  }
+  const Response* const step[] = {response};
+  const auto now = Clock::now();
+  links_.observer.agreed(step, now);
+  const int place = links_.steps.free_place();
+  links_.observer.step_begins(place, step, now);
+  Activities* const activities = links_.observer.activities(place);
+  if (activities != nullptr) {
+    activities->begin(
+        activity_name(rows_.backend(request), static_cast<hora_operation>(request.action)).c_str());
+  }
+  unpack_fast_path(fast_path, operation, gathered_, links_.world.settings.rank);
+  if (activities != nullptr) activities->end();
+  links_.observer.step_ends(place, true, now);
+  links_.stalls.goes_on();
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,94 @@
+// Small operations that all ranks have agreed on before, through the fast path: what this rank has
+// there, and whether to use it.
+//
+// Belongs to the thread that drives the runtime, but for what is said to be for any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/runtime/fast_path_payload.h"
+#include "collectives/runtime/mailbox.h"
+#include "collectives/runtime/negotiator.h"
+#include "collectives/runtime/request_queue.h"
+#include "collectives/runtime/shutdown.h"
+#include "collectives/runtime/stall_monitor.h"
+#include "collectives/runtime/step_runner.h"
+#include "collectives/runtime/tuner.h"
+#include "collectives/runtime/world.h"
+#include "collectives/trace/observer.h"
+
+namespace hora::collectives {
+
+class FastPathDriver {
+ public:
+  struct Links {
+    const World& world;
+    Mailbox& mailbox;
+    const ProcessSets& sets;
+    RequestQueue& queue;  // where finished operations leave their names
+    Observer& observer;
+    const Tuner& tuner;
+    Negotiator& negotiator;   // gets what went to the fast path in vain
+    const StepRunner& steps;  // for a place in the observer's books
+    StallMonitor& stalls;
+    Shutdown& shutdown;
+  };
+  explicit FastPathDriver(const Links& links) : links_(links) {}
+
+  // The world's backends are there: which operations may go this way.
+  void set_up(const ProcessSet& set);
+
+  // Whether the operation, the only one that was submitted, is in the fast path now.
+  bool take(OperationPtr& operation);
+  // What is in there; null: nothing.
+  const Operation* operation() const { return operation_.get(); }
+  OperationPtr take_back() { return std::exchange(operation_, nullptr); }
+  // Does what the fast path asks for. Answers whether there was something.
+  bool poll();
+  // So that rank 0 learns who is missing: when the operation is not through at due().
+  void call_if_late();
+  Deadline due() const { return operation_ ? call_at_ : Deadline::max(); }
+
+  // What the fast path of several hosts decides comes by other connections than rank 0's word. A
+  // rank that ends the job says how far it has seen turns decided; so far all others come before
+  // they leave.
+  void note_turn(Request& shutdown) const;
+  void catch_up(const Request& shutdown);
+
+  // The messages of the control channel. False: it is malformed.
+  [[nodiscard]] bool handle_posted(int rank, std::string_view bytes);
+  [[nodiscard]] bool handle_call(std::string_view bytes);
+
+  // How many operations have gone this way. Any thread.
+  std::uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
+
+ private:
+  FastPath* fast_path() const { return links_.mailbox.channel().fast_path(); }
+  bool coordinates() const { return links_.world.coordinates(); }
+  bool go_on_between_hosts(LeaderFastPath& fast_path);
+  void tell_posted(LeaderFastPath& fast_path);
+  void call_for(LeaderFastPath& fast_path, int rank, std::uint64_t turn);
+  void look_for_stopped_ranks(const FastPath& fast_path, Clock::time_point now);
+  void run(FastPath& fast_path, const ProcessSet& world, Operation& operation);
+
+  Links links_;
+  FastPathTable rows_;
+  OperationPtr operation_;
+  std::vector<std::int64_t> gathered_;   // of an allgather: the rows of each rank
+  std::optional<FastPathPayload> load_;  // of a leader among hosts
+  bool open_ = false;                    // all is set up; the fast path may have news
+  std::uint64_t told_ = 0;               // the latest turn in which rank 0 was told what is here
+  std::uint64_t called_ = 0;  // rank 0: the latest turn in which it has called the others
+  Deadline call_at_ = Deadline::max();
+  bool warned_ = false;  // rank 0: of a rank that does not answer
+  int pause_ = 0;        // operations that are not to try it
+  int next_pause_ = 1;
+  std::atomic<std::uint64_t> runs_{0};
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,71 @@
+// What the ranks tell each other about operations: requests to rank 0, responses from it. Rank 0
+// also keeps the table of who has asked for what.
+//
+// Belongs to the thread that drives the runtime.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/negotiation/coordinator.h"
+#include "collectives/negotiation/item_list.h"
+#include "collectives/runtime/agreed_op.h"
+#include "collectives/runtime/interruption.h"
+#include "collectives/runtime/mailbox.h"
+#include "collectives/runtime/request_queue.h"
+#include "collectives/runtime/tuner.h"
+#include "collectives/runtime/world.h"
+#include "collectives/trace/observer.h"
+
+namespace hora::collectives {
+
+class Negotiator {
+ public:
+  struct Links {
+    const World& world;
+    Mailbox& mailbox;
+    ProcessSets& sets;
+    RequestQueue& queue;
+    Observer& observer;
+    Tuner& tuner;
+    const Interruption& interruption;  // ends a wait for ranks that do not read
+  };
+  explicit Negotiator(const Links& links);
+
+  // Asks rank 0 for these; they are pending from now on. `taken_before`: the observer knows.
+  void ask(std::span<OperationPtr> operations, bool taken_before);
+
+  // Rank 0: what has become ready, after all others have been told. Empty: nothing, or it waits for
+  // more until gathering_until().
+  std::vector<AgreedOp> take_ready();
+  const std::optional<Deadline>& gathering_until() const { return gathering_until_; }
+  // Null but on rank 0.
+  Coordinator* coordinator() { return coordinator_ ? &*coordinator_ : nullptr; }
+  const Coordinator* coordinator() const { return coordinator_ ? &*coordinator_ : nullptr; }
+
+  // The messages of the control channel. False, or nothing: it is malformed.
+  [[nodiscard]] bool handle_requests(int rank, std::string_view bytes);
+  [[nodiscard]] bool handle_in_full(std::string_view bytes);
+  std::optional<std::vector<AgreedOp>> handle_responses(std::string_view bytes);
+
+ private:
+  AgreedOp agreed_op(const Response* known, std::unique_ptr<Response> made, CacheId number) const;
+  void add_in_full(int rank, const ProcessSet& set, Request request, Clock::time_point now);
+  void add_by_number(int rank, const Reference& reference, Clock::time_point now);
+  bool wait_for_more();
+  void take_own_column(AgreedOp& each);
+  void announce(std::vector<AgreedOp>& list);
+  static const Request* newly_asked(const AgreedOp& each);
+  void learn(ProcessSet& set, AgreedOp& each);
+  std::string encode_responses_for(int rank, const std::vector<AgreedOp>& list) const;
+
+  Links links_;
+  std::optional<Coordinator> coordinator_;   // rank 0
+  std::optional<Deadline> gathering_until_;  // rank 0: what is ready waits for more
+};
+
+}  // namespace hora::collectives

@@ -1,0 +1,94 @@
+#include "collectives/runtime/stall_monitor.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "rendezvous/os/log.h"
+
+namespace hora::collectives {
+
+StallMonitor::StallMonitor(const World& world, Mailbox& mailbox, Shutdown& shutdown,
+                           std::optional<Heartbeat> heartbeat)
+    : world_(world),
+      mailbox_(mailbox),
+      shutdown_(shutdown),
+      inspector_({world.settings.stall_check, world.settings.stall_warning,
+                  world.settings.stall_shutdown}),
+      heartbeat_(std::move(heartbeat)) {
+  if (!world_.coordinates()) return;
+  if (const std::string text = inspector_.complaint(); !text.empty()) os::log_warn("stall", text);
+}
+
+Status StallMonitor::start(const SetTable& sets) {
+  const auto on_break = [this](const std::vector<int>& silent) { shutdown_.interrupt(silent); };
+  const auto warning = std::chrono::seconds(world_.agreed().stall_warning_s);
+  std::optional<Watchdog::Watch> watch;
+  if (heartbeat_ && (warning.count() > 0 || world_.stall_limit().count() > 0)) {
+    std::vector<std::string> cards;
+    for (const RankInfo& each : world_.rank_infos) cards.push_back(each.heartbeat_card);
+    HORA_TRY(heartbeat_->bootstrap(cards, world_.stall_limit().count() > 0));
+    watch = {std::move(*heartbeat_),
+             world_.stall_limit(),
+             world_.settings.rank,
+             &sets,
+             warning,
+             [this](const std::vector<Watchdog::Silence>& silent) { report_silence(silent); }};
+  }
+  heartbeat_.reset();
+  auto watchdog = Watchdog::post(mailbox_.channel().liveness_fds(), on_break, std::move(watch));
+  if (!watchdog) return std::move(watchdog).error();
+  watchdog_ = std::move(*watchdog);
+  return Ok{};
+}
+
+void StallMonitor::stop() {
+  if (watchdog_) watchdog_->stop();
+}
+
+// On the watchdog's thread.
+void StallMonitor::report_silence(const std::vector<Watchdog::Silence>& silent) const {
+  const auto whole_seconds = [](const Wait& wait) {
+    return std::to_string(std::chrono::floor<std::chrono::seconds>(wait.since).count()) + " s";
+  };
+  std::string text = "some ranks have waited for " + whole_seconds(silent.front().wait) +
+                     " for others that do not answer:";
+  for (const auto& [rank, wait] : silent) {
+    text += "\n  " + world_.name_rank(rank) + " is missing";
+    if (wait.in_step) text += " in the middle of " + wait.what;
+    if (wait.set != 0) text += " of process set " + std::to_string(wait.set);
+    text += " for " + whole_seconds(wait) + "; its process is stopped, or its host is";
+  }
+  os::log_warn("stall", text);
+}
+
+Deadline StallMonitor::next_check(const Coordinator* coordinator) const {
+  return coordinator != nullptr && coordinator->anything_waiting() ? inspector_.next_check()
+                                                                   : Deadline::max();
+}
+
+void StallMonitor::look(const Coordinator* coordinator) {
+  look_for_stalls(coordinator);
+  if (world_.stall_limit().count() == 0 || shutdown_.ended()) return;
+  if (const auto who = shutdown_.silent_ranks(); !who.empty()) {
+    shutdown_.end_for_silence("waiting", who);
+  }
+}
+
+void StallMonitor::look_for_stalls(const Coordinator* coordinator) {
+  const Deadline due = next_check(coordinator);
+  if (shutdown_.ended() || due == Deadline::max() || due > Clock::now()) return;
+  const StallInspector::Report report = inspector_.check(*coordinator, Clock::now());
+  if (!report.warning.empty()) os::log_warn("stall", report.warning);
+  if (report.fatal.empty()) return;
+  // Of those that are missing some may only be held up by another one.
+  std::vector<int> stopped = watchdog_->silent();
+  std::erase_if(stopped, [&](int rank) {
+    return std::count(report.missing.begin(), report.missing.end(), rank) == 0;
+  });
+  if (!stopped.empty()) return shutdown_.end_for_silence("waiting", stopped);
+  os::log_error("stall", report.fatal);
+  shutdown_.end_world(report.fatal);
+}
+
+}  // namespace hora::collectives

@@ -1,0 +1,134 @@
+#include "collectives/runtime/step_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hora::collectives {
+
+void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) {
+  std::vector<const Response*> responses;
+  std::vector<OperationPtr> owned;
+  std::vector<Operation*> operations;
+  responses.reserve(step.size());
+  owned.reserve(step.size());
+  operations.reserve(step.size());
+  for (const AgreedOp* each : step) {
+    const Response& response = *each->response;
+    responses.push_back(&response);
+    owned.push_back(take_pending(set, *each));
+    operations.push_back(owned.back().get());
+    const bool joined = std::count(response.joined.begin(), response.joined.end(), set.index) > 0;
+    if (operations.back() == nullptr && !joined) {
+      give_back(set, owned);
+      return links_.shutdown.give_up("it never asked for '" + response.agreed.name +
+                                     "', which it is told to run");
+    }
+  }
+  UnderWay fresh{++begun_,
+                 &set,
+                 std::move(owned),
+                 {set, responses, operations, links_.tuner.parameters()},
+                 {}};
+  if (!wait_for_steps(fresh.run.most_under_way())) {
+    return links_.queue.finish(fresh.operations, HORA_ABORTED, links_.shutdown.text());
+  }
+  if (links_.tuner.searching()) fresh.reductions = Tuner::reductions_of(set, responses);
+  const int place = free_place();
+  links_.observer.step_begins(place, responses, Clock::now());
+  links_.stalls.in_step(fresh.number, set.id, [&]() -> const std::string& {
+    const Request& first = responses.front()->agreed;
+    return title_.assign(action_name(first.action)).append(" '").append(first.name).append("'");
+  });
+  if (fresh.run.begin(links_.observer.activities(place)) != RunningStep::State::kUnderWay) {
+    return end(place, fresh);
+  }
+  const auto at = static_cast<std::size_t>(place);
+  if (under_way_.size() <= at) under_way_.resize(at + 1);
+  under_way_[at] = std::make_unique<UnderWay>(std::move(fresh));
+  ++under_way_count_;
+  // Where none can be beside it, nobody is to wait for its end longer than necessary.
+  if (under_way_[at]->run.most_under_way() == 1) wait_for_steps(1);
+}
+
+void StepRunner::update_watchdog() {
+  const auto runs = std::find_if(under_way_.begin(), under_way_.end(),
+                                 [](const auto& step) { return step != nullptr; });
+  if (runs == under_way_.end()) return;
+  const UnderWay& step = **runs;
+  links_.stalls.in_step(step.number, step.set->id, [&step] { return step.run.what(); });
+}
+
+int StepRunner::free_place() const {
+  const auto free = std::find(under_way_.begin(), under_way_.end(), nullptr);
+  return static_cast<int>(free - under_way_.begin());
+}
+
+bool StepRunner::wait_for_steps(int most) {
+  while (!links_.shutdown.ended() && under_way_count_ >= most) {
+    update_watchdog();
+    look();
+  }
+  return !links_.shutdown.ended();
+}
+
+bool StepRunner::look() {
+  bool some = false;
+  for (std::size_t place = 0; place < under_way_.size() && !links_.shutdown.ended(); ++place) {
+    if (under_way_[place] == nullptr ||
+        under_way_[place]->run.look() == RunningStep::State::kUnderWay) {
+      continue;
+    }
+    some = true;
+    --under_way_count_;
+    const std::unique_ptr<UnderWay> step = std::move(under_way_[place]);
+    end(static_cast<int>(place), *step);
+  }
+  return some;
+}
+
+// The world ends, and with it these.
+void StepRunner::give_back(ProcessSet& set, std::vector<OperationPtr>& operations) {
+  for (OperationPtr& operation : operations) {
+    if (operation != nullptr) set.add_pending(std::move(operation));
+  }
+}
+
+void StepRunner::end(int place, UnderWay& step) {
+  const RunningStep::State state = step.run.state();
+  const bool good = state == RunningStep::State::kDone;
+  links_.observer.step_ends(place, good, Clock::now());
+  links_.stalls.goes_on();
+  if (state == RunningStep::State::kBroken) {
+    give_back(*step.set, step.operations);
+    if (const auto who = links_.shutdown.silent_ranks(); !who.empty()) {
+      return links_.shutdown.end_for_silence("in " + step.run.what(), who);
+    }
+    const Origin origin = step.run.own_failure()  ? Origin::kHere
+                          : links_.pool.aborted() ? Origin::kElsewhere
+                                                  : Origin::kUnknown;
+    return links_.shutdown.data_plane_failed(step.run.text(), origin);
+  }
+  if (good && links_.tuner.searching()) links_.tuner.ran(step.reductions, Clock::now());
+  if (good) return links_.queue.finish(step.operations, HORA_OK, {});
+  std::string text = step.run.text();
+  for (const auto& [id, why] : links_.pool.left_out()) {
+    text += "\n  " + id + " was left out: " + why;
+  }
+  links_.queue.finish(step.operations, HORA_UNSUPPORTED, text);
+}
+
+// What ends now has results that are nobody's.
+void StepRunner::abandon() {
+  for (std::size_t place = 0; place < under_way_.size(); ++place) {
+    if (under_way_[place] == nullptr) continue;
+    UnderWay& step = *under_way_[place];
+    while (step.run.look() == RunningStep::State::kUnderWay) {
+    }
+    links_.observer.step_ends(static_cast<int>(place), false, Clock::now());
+    give_back(*step.set, step.operations);
+  }
+  under_way_.clear();
+  under_way_count_ = 0;
+}
+
+}  // namespace hora::collectives
