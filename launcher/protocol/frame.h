@@ -49,7 +49,7 @@ enum class FrameType : std::uint8_t {
   kOutputAck = 41,   // bytes:u32le                       (output consumed: flow control)
   kSignal = 42,      // signo:u32le                       (forward to every rank)
   kTerminate = 43,   // grace_ms:u32le                    (TERM, grace, KILL)
-  kSuspend = 44,     // empty: the launcher stops (Ctrl-Z); stop ranks, the lease does not run
+  kSuspend = 44,     // empty: the launcher stops (Ctrl-Z); stop ranks, the lease is 24 hours
   kResume = 45,      // empty
   kDump = 46,        // patience_ms:u32le                 (where do the ranks stand?)
   kEndRank = 47,     // rank:u32le grace_ms:u32le         (that rank alone: TERM, grace, KILL)

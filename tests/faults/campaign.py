@@ -36,7 +36,7 @@ STRAY_KINDS = ["plain", "session", "orphan", "deaf", "nameless", "threads", "cha
 # What a job may have made. The launcher's own machine is used by others, too: there it is the folder that
 # the job was told to use.
 NAMES = " -o ".join(f"-name '{name}'" for name in ("hora-job-*", ".incoming-*", ".used-*", ".ship-*", "hora-*-????????????????", ".verified-*.*"))
-ON_A_HOST = "/tmp /var/tmp /dev/shm /root/.cache/hora /sys/fs/cgroup"
+ON_A_HOST = "/tmp /var/tmp /dev/shm /root/.cache/hora"
 # With a breath between them: what is attacked is the job, and others run beside it.
 COLLECTIVES = """import numpy, time, hora.numpy as hvd
 hvd.init()

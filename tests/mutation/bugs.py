@@ -10,6 +10,7 @@ CONN, ACCESS = "rendezvous/kv_connection.cpp", "rendezvous/kv_access.cpp"
 EPOCHS = "launcher/elastic/elastic_epochs.cpp"
 TALK, LIMITS, END = "launcher/protocol/agent_conversation.cpp", "launcher/protocol/agent_limits.cpp", "launcher/supervisor/supervisor_end.cpp"
 LOST = "integration/test_lost_records.py"
+TABLE, STRAYS, KEEPER = "launcher/process/process_table.cpp", "launcher/process/strays.cpp", "launcher/agent/shim.cpp"
 
 BUGS = [
     # --- who is ended, when and why
@@ -38,17 +39,33 @@ BUGS = [
     ("the host of a rank that failed goes on", "launcher/elastic/elastic_state.cpp", "if (incarnation(id).host.name == host) end_incarnation(id, actions);", "", "elastic_test"),
     ("an unsigned answer is believed", "launcher/elastic/horovod_wire.cpp", "if (apart != 0) return", "if (false) return", "elastic_test"),
     # --- the agent
-    ("SIGCHLD is lost", JOB, "    take_exit(*rank, status, usage);\n", "", "agent_ranks_test"),
+    ("SIGCHLD is lost", JOB, "reaped = true;\n    take_exit(*rank, status, usage);", "reaped = true;", "agent_ranks_test"),
     ("the last words are not drained", JOB, "if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;", "if (rank.alive || rank.reported) continue;", "agent_output_test agent_ranks_test"),
     ("grace is no limit", JOB, "if (now < *kill_at_) {\n        sweep_again", "if (true) {\n        sweep_again", "agent_life_test"),
     ("a stopped rank is not continued", JOB, "signal_groups(SIGCONT);  // a stopped one could not obey", "", "agent_life_test"),
-    # Where there is a cgroup, it ends them as well.
-    ("strays are not killed", JOB, """if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
+    # Each of the three ways ends what the others would.
+    ("strays are not killed", JOB, """  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
+  chase();
+  if (!caught_up_) return;  // the look at the whole machine is slow: not during a chase
+  const auto left = strays();
+  remember_killed(left);
   // Stopped first, so that none forks while the others are being killed.
   for (const ProcessEntry& stray : left) signal_process(stray, SIGSTOP);
-  for (const ProcessEntry& stray : left) signal_process(stray, SIGKILL);""", "", "agent_life_test"),
+  for (const ProcessEntry& stray : left) signal_process(stray, SIGKILL);
+""", "", "agent_life_test"),
+    ("strays without their main thread are not seen", TABLE, "if (!entry || !entry->is_zombie() || entry->threads <= 1) return entry;", "if (true) return entry;", "process_test agent_life_test agent_survivors_test"),
+    ("strays without their main thread are not known by their mark", TABLE, "if (found != Found::kNothingToRead) return found == Found::kYes;", "if (true) return found == Found::kYes;", "process_test"),
+    ("chains of forks that a look misses are no strays", STRAYS, "if (strays.empty() && childless) return {};", "if (strays.empty()) return {};", "process_test"),
+    ("a chase kills whom it should spare", STRAYS, "if (!spared) visit(*child);", "visit(*child);", "process_test"),
+    ("the agent keeps no descriptor for the end", JOB, """fd = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!fd.valid()) return errno_error(errno, "opening /dev/null");""", "fd.reset();", "agent_life_test"),
+    ("a shim that is stopped does not see the agent's end", KEEPER, "be_continued_by(shims_end.get());", "", "agent_life_test"),
+    ("a shim that is stopped does not see the launcher's end", KEEPER, "be_continued_by(STDIN_FILENO);", "", "agent_life_test"),
+    ("an agent that is stopped does not see the shim's end", KEEPER, "be_continued_by(agents_end.get());", "", "agent_life_test"),
+    ("an agent that is stopped does not see the launcher's end", KEEPER, "::kill(agent_, SIGCONT);  // it may be stopped, and could not see that the launcher is gone", "", "agent_life_test"),
+    ("a suspended job waits for ever", "launcher/agent/agent.cpp", "Milliseconds(options_.suspended_lease_ms)", "Milliseconds(24 * 3'600'000)", "agent_life_test"),
     ("ranks that were ended are not marked", JOB, "rank.ended_by_us = true;\n      termed_groups_", "termed_groups_", "agent_life_test"),
-    ("the shim does not look after ranks", "launcher/agent/shim.cpp", "kill_strays(scope, share_.cgroup, kSweepPatience);", "", "agent_life_test"),
+    ("the shim does not look after ranks", KEEPER, "tell(kill_strays(scope, share_.cgroup, kSweepPatience));", "", "agent_life_test"),
     ("the lease is not kept", "launcher/agent/agent.cpp", "on_link_end(\"the launcher has been silent for longer than the lease\");", "", "agent_life_test"),
     ("credit is not asked for", PUMP, "const std::size_t credit = discarding_ ? kReadChunk : window_ - std::min(window_, in_flight_);", "const std::size_t credit = kReadChunk;", "agent_output_test"),
     ("credit does not come back", PUMP, "in_flight_ -= std::min(in_flight_, bytes);", "(void)bytes;", "agent_output_test"),
