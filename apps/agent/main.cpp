@@ -33,14 +33,15 @@ constexpr int kNoStream = 125;
 constexpr int kDamaged = 126;
 
 int usage(const char* problem) {
-  std::fprintf(stderr,
-               "hora-agent: %s\n"
-               "usage: hora-agent agent [--bundle-hash HASH] [--cache DIR] [--local-bundle DIR]\n"
-               "                        [--probe] [--report-sha] [--cleans-cache]\n"
-               "       hora-agent clean-cache\n"
-               "       hora-agent --version\n"
-               "horarun starts it on each host; it is of no use by hand.\n",
-               problem);
+  std::fprintf(
+      stderr,
+      "hora-agent: %s\n"
+      "usage: hora-agent agent [--bundle-hash HASH] [--cache DIR] [--local-bundle DIR]\n"
+      "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID]\n"
+      "       hora-agent clean-cache\n"
+      "       hora-agent --version\n"
+      "horarun starts it on each host; it is of no use by hand.\n",
+      problem);
   return kUsageError;
 }
 
@@ -144,6 +145,8 @@ int main(int argc, char** argv) {
       good = number(options.suspended_lease_ms);
     } else if (argument == "--cleans-cache") {
       options.cleans_cache = true;
+    } else if (argument == "--launcher") {
+      good = number(options.launcher);
     } else if (argument == "--report-sha") {
       options.report_sha = true;
     } else {

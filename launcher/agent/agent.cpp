@@ -21,6 +21,7 @@
 #include "launcher/agent/stack_collector.h"
 #include "launcher/agent/staging.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/process/process_table.h"
 #include "launcher/protocol/agent_limits.h"
 #include "rendezvous/os/event_loop.h"
 
@@ -69,6 +70,7 @@ class Agent {
   void on_signals();
   void on_heartbeat();
   void renew_marks();
+  void await_heartbeat(Milliseconds pause);
 
   void fail(Failure failure);
   void fail_protocol(std::string what);
@@ -97,6 +99,8 @@ class Agent {
   ReservedPort reserved_port_;
   FlightRecords::Progress progress_;  // as last told
   int progress_looks_ = 0;
+  os::EventLoop::TimerId heartbeat_timer_ = 0;
+  Clock::time_point next_heartbeat_;
   std::string host_;
   bool suspended_ = false;
   bool leaving_ = false;
@@ -140,7 +144,7 @@ Status Agent::open() {
   HORA_TRY(watch_shim());
   HORA_TRY(link_->open({[this](Frame frame) { on_frame(std::move(frame)); },
                         [this](std::string why) { on_link_end(why); }}));
-  loop_->call_after(kHeartbeatBeforeOrder, [this] { on_heartbeat(); });
+  await_heartbeat(kHeartbeatBeforeOrder);
   loop_->call_after(kMarkRenewal, [this] { renew_marks(); });
   return Ok{};
 }
@@ -449,12 +453,15 @@ void Agent::on_signals() {
 
 void Agent::on_heartbeat() {
   if (leaving_ || link_->ended()) return;
-  const bool ordered = job_ != nullptr;
-  loop_->call_after(ordered ? lease() / 4 : kHeartbeatBeforeOrder, [this] { on_heartbeat(); });
+  // Not now(): we may have been stopped ourselves, with heartbeats waiting.
+  const auto now = loop_->polled_at();
+  Silence& silence = link_->silence();
+  const Milliseconds pause = job_ != nullptr ? lease() / 4 : kHeartbeatBeforeOrder;
+  silence.look(next_heartbeat_, now, pause);
+  await_heartbeat(pause);
   link_->send(FrameType::kHeartbeat);
   const Milliseconds limit = suspended_ ? Milliseconds(options_.suspended_lease_ms) : lease();
-  // Not now(): we may have been stopped ourselves, with heartbeats waiting.
-  if (loop_->polled_at() - link_->last_heard() < limit) return;
+  if (silence.length(now) < limit) return;
   if (suspended_) {  // it may come back, and ask why
     const auto hours = std::chrono::duration_cast<std::chrono::hours>(limit).count();
     link_->send(FrameType::kFailure,
@@ -462,8 +469,16 @@ void Agent::on_heartbeat() {
                                "host " + host_ + " ended its ranks: the job was suspended for " +
                                    std::to_string(hours) + " h, and nobody resumed it",
                                ""}));
+  } else if (options_.launcher != 0 && standing_of(options_.launcher) == Standing::kAtWork) {
+    return;
   }
   on_link_end("the launcher has been silent for longer than the lease");
+}
+
+void Agent::await_heartbeat(Milliseconds pause) {
+  loop_->cancel(heartbeat_timer_);
+  next_heartbeat_ = Clock::now() + pause;
+  heartbeat_timer_ = loop_->call_at(next_heartbeat_, [this] { on_heartbeat(); });
 }
 
 void Agent::renew_marks() {

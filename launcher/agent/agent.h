@@ -16,6 +16,9 @@ struct AgentOptions {
   bool report_sha = false;      // SHA-256 of the own executable in Hello
   bool cleans_cache = false;    // its rank removes what nobody uses there
   std::string own_sha256;       // known already; else it is computed when it is asked for
+  // The launcher's process, where it is on this machine: its end is the stream's, and as long as it
+  // is at work it may be silent. 0: it is elsewhere.
+  int launcher = 0;
   // Beyond the grace: when the launcher is gone and the agent does nothing, the shim steps in.
   int shim_margin_ms = 10'000;
   // For how long ranks stay stopped for a launcher that was suspended (Ctrl-Z) and may be gone with

@@ -103,7 +103,14 @@ void HostJob::start() {
   ranks_.reserve(order().ranks.size());
   Started started;
   started.notes = prepared_.notes();
-  for (const RankOrder& rank : order().ranks) start_rank(rank, started);
+  auto last_sign = Clock::now();
+  for (const RankOrder& rank : order().ranks) {
+    start_rank(rank, started);
+    // On a busy machine each may take long: every new process has to wait for its turn.
+    if (Clock::now() - last_sign < Milliseconds(order().lease_ms) / 4) continue;
+    link_.send(FrameType::kHeartbeat);
+    last_sign = Clock::now();
+  }
   link_.send(FrameType::kStarted, encode(fit(std::move(started))));
   on_child_ended();  // also reports those that never started
 }

@@ -29,7 +29,7 @@ Status make_non_blocking(int fd) {
 }  // namespace
 
 LauncherLink::LauncherLink(os::EventLoop& loop, int read_fd, int write_fd)
-    : loop_(loop), read_fd_(read_fd), write_fd_(write_fd), last_heard_(os::Clock::now()) {}
+    : loop_(loop), read_fd_(read_fd), write_fd_(write_fd), silence_(os::Clock::now()) {}
 
 LauncherLink::~LauncherLink() {
   if (watching_read_) loop_.unwatch(read_fd_);
@@ -106,7 +106,7 @@ void LauncherLink::read_some() {
       end("the launcher closed the stream");
       return;
     }
-    last_heard_ = os::Clock::now();
+    silence_.heard(os::Clock::now());
     frames_.feed({chunk, static_cast<std::size_t>(got)});
     while (!ended_) {
       auto frame = frames_.next();

@@ -8,6 +8,7 @@
 
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
+#include "launcher/protocol/silence.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -40,8 +41,7 @@ class LauncherLink {
   // Called each time when nothing is left to send.
   void set_on_all_sent(std::function<void()> handler) { on_all_sent_ = std::move(handler); }
 
-  os::Clock::time_point last_heard() const { return last_heard_; }
-  void forgive_silence() { last_heard_ = os::Clock::now(); }
+  Silence& silence() { return silence_; }
 
  private:
   void read_some();
@@ -60,7 +60,7 @@ class LauncherLink {
   bool watching_read_ = false;
   bool watching_write_ = false;
   bool ended_ = false;
-  os::Clock::time_point last_heard_;
+  Silence silence_;
 };
 
 }  // namespace hora::launcher

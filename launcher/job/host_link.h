@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "launcher/protocol/agent_conversation.h"
+#include "launcher/protocol/silence.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -43,8 +44,7 @@ class HostLink {
   void send_shared(std::shared_ptr<const std::string> frames);
   std::size_t queued_bytes() const { return queued_bytes_; }
 
-  os::Clock::time_point last_heard() const { return last_heard_; }
-  void forgive_silence() { last_heard_ = os::Clock::now(); }
+  Silence& silence() { return silence_; }
   bool agent_answered() const { return magic_seen_; }
   bool is_open() const { return fd_.valid(); }
   void close();
@@ -70,7 +70,7 @@ class HostLink {
   std::size_t out_position_ = 0;
   std::size_t queued_bytes_ = 0;
   bool wants_write_ = false;
-  os::Clock::time_point last_heard_;
+  Silence silence_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // told false by close()
 };
 

@@ -146,7 +146,7 @@ constexpr OptionRow kRows[] = {
      .help = "time between SIGTERM and SIGKILL (default: 5s)",
      .traits = kCommon | kOurs},
     {.names = "--lease", .kind = kDuration, .metavar = "TIME", .group = kLife,
-     .help = "give up a host after this much silence (default: 10s)",
+     .help = "give up another host after this much silence (default: 10s)",
      .traits = kOurs, .least = 1},
     {.names = "--end-with", .kind = kCount, .metavar = "PID", .group = kLife,
      .help = "end, as by SIGTERM, when process PID ends; a script's own: $$",

@@ -174,6 +174,12 @@ std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEn
   return found;
 }
 
+Standing standing_of(pid_t pid) {
+  const auto process = read_process(pid);
+  if (!process || process->is_zombie()) return Standing::kGone;
+  return process->state == 'T' || process->state == 't' ? Standing::kStopped : Standing::kAtWork;
+}
+
 bool environment_has(pid_t pid, std::string_view mark) {
   const Found found = find_entry(proc_path(pid, "environ"), mark);
   if (found != Found::kNothingToRead) return found == Found::kYes;

@@ -40,6 +40,11 @@ std::optional<std::vector<pid_t>> list_children(pid_t pid);
 // Those of `all` that `root` is an ancestor of; root itself is not among them.  [pure]
 std::vector<ProcessEntry> descendants_of(pid_t root, const std::vector<ProcessEntry>& all);
 
+// kAtWork: it lives, and nobody has stopped it (SIGSTOP, a debugger). If it says nothing it gets no
+// time, or waits for a disk or for memory.
+enum class Standing { kAtWork, kStopped, kGone };
+Standing standing_of(pid_t pid);
+
 // Whether the process was started with the environment string `mark` ("NAME=VALUE"). False when
 // its environment may not be read.
 bool environment_has(pid_t pid, std::string_view mark);

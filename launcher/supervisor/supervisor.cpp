@@ -60,6 +60,7 @@ Result<int> Supervisor::run() {
   } else {
     connect_hosts();
   }
+  next_beat_ = os::Clock::now();
   beat();
   arm_deadline();
   HORA_TRY(loop_->run());
@@ -373,7 +374,7 @@ void Supervisor::on_link_end(int host, std::string detail) {
   if (!hosts_[host].hello) {
     return feed(HostFailed{host, {std::string(failure::kAgent), std::move(detail), ""}});
   }
-  feed(HostLost{host, std::move(detail), hosts_[host].link->last_heard()});
+  feed(HostLost{host, std::move(detail), hosts_[host].link->silence().last_heard()});
 }
 
 void Supervisor::on_violation(int host, std::string what) {

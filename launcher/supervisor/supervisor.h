@@ -57,7 +57,9 @@ class Supervisor {
     std::optional<Goodbye> goodbye;
     Milliseconds clock_offset{0};  // the launcher's wall clock minus the host's
     std::size_t shipped_bytes = 0;
-    Stage progress = Stage::kRanks;  // of its ranks, once they run
+    Stage progress = Stage::kRanks;         // of its ranks, once they run
+    os::Clock::time_point told_slow_since;  // when that was last heard of which it was told
+    bool seen_gone = false;                 // its process, at a heartbeat before
   };
 
   Status set_up();
@@ -109,6 +111,7 @@ class Supervisor {
   void suspend();
   void stop_myself();
   void beat();
+  bool is_only_slow(int host, os::Clock::duration silence);
   void arm_deadline();
   std::vector<HostNetwork> host_networks() const;
   HostNetwork network_of_host(int host) const;
@@ -180,6 +183,7 @@ class Supervisor {
   std::optional<JobState> state_;
   std::vector<HostRun> hosts_;
   std::string board_at_timeout_;  // the table of hosts and stages
+  os::Clock::time_point next_beat_;
   os::EventLoop::TimerId deadline_timer_ = 0;
   os::EventLoop::TimerId suspend_timer_ = 0;
   int hosts_to_probe_ = 0;  // of which an answer is still to come

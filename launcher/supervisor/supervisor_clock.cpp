@@ -8,8 +8,10 @@
 
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/proof.h"
+#include "launcher/process/process_table.h"
 #include "launcher/startup/start_report.h"
 #include "launcher/supervisor/supervisor.h"
+#include "rendezvous/os/log.h"
 
 namespace hora::launcher {
 
@@ -18,6 +20,10 @@ namespace {
 constexpr Milliseconds kSuspendPatience{1'000};
 constexpr Milliseconds kLongestPause{
     2'500};  // between heartbeats: agents without an order know no lease
+
+std::string seconds_text(os::Clock::duration time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
 
 }  // namespace
 
@@ -38,21 +44,42 @@ void Supervisor::arm_deadline() {
 
 void Supervisor::beat() {
   const auto now = loop_->polled_at();  // we may have been stopped ourselves, or busy
+  const Milliseconds pause = std::min<Milliseconds>(spec_.lease / 4, kLongestPause);
   for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
     HostRun& run = hosts_[host];
     if (!run.hello || !run.link->is_open()) continue;
-    if (now - run.link->last_heard() > spec_.lease) {
+    Silence& silence = run.link->silence();
+    silence.look(next_beat_, now, pause);
+    const auto length = silence.length(now);
+    if (length > spec_.lease && !is_only_slow(host, length)) {
       run.link->close();
-      const auto silence =
-          std::chrono::duration_cast<std::chrono::seconds>(now - run.link->last_heard());
-      feed(HostLost{host, "no sign of life for " + std::to_string(silence.count()) + " s",
-                    run.link->last_heard()});
+      feed(HostLost{host, "no sign of life for " + seconds_text(length), silence.last_heard()});
     } else {
       run.link->send(FrameType::kHeartbeat);
     }
   }
-  const Milliseconds pause = std::min<Milliseconds>(spec_.lease / 4, kLongestPause);
-  if (!state_->done()) loop_->call_after(pause, [this] { beat(); });
+  next_beat_ = os::Clock::now() + pause;
+  if (!state_->done()) loop_->call_at(next_beat_, [this] { beat(); });
+}
+
+// The agent on this machine: its end is its stream's, so that its silence says only that it gets no
+// time. A stopped one would never do its work.
+bool Supervisor::is_only_slow(int host, os::Clock::duration silence) {
+  HostRun& run = hosts_[host];
+  if (run.remote) return false;
+  const Standing standing = standing_of(static_cast<pid_t>(run.hello->pid));
+  if (standing == Standing::kStopped) return false;
+  // Its last words, or the stream's end, may have come since the loop has looked.
+  if (standing == Standing::kGone) return !std::exchange(run.seen_gone, true);
+  if (run.told_slow_since != run.link->silence().last_heard()) {
+    run.told_slow_since = run.link->silence().last_heard();
+    os::log_warn("horarun", name_of(host) + ": its agent (process " +
+                                std::to_string(run.hello->pid) + ") has said nothing for " +
+                                seconds_text(silence) +
+                                "; it lives, so the job goes on: this machine is very busy, or "
+                                "waits for a disk");
+  }
+  return true;
 }
 
 void Supervisor::on_signal(int signal) {
@@ -123,7 +150,7 @@ void Supervisor::stop_myself() {
   // ... and here the shell's fg or bg continues us.
   for (HostRun& run : hosts_) {
     if (!run.hello || !run.link->is_open()) continue;
-    run.link->forgive_silence();
+    run.link->silence().heard(os::Clock::now());
     run.link->send(FrameType::kResume);
   }
   if (streams_) streams_->resume_input();

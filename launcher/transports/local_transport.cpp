@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kReapPatience{200};
 
 std::vector<std::string> agent_arguments(const AgentImage& image) {
-  std::vector<std::string> arguments{image.path, "agent"};
+  std::vector<std::string> arguments{image.path, "agent", "--launcher", std::to_string(::getpid())};
   if (!image.bundle_hash.empty()) {
     arguments.insert(arguments.end(), {"--bundle-hash", image.bundle_hash});
   }

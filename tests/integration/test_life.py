@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+import uuid
 
 import jobs
 import pytest
@@ -166,6 +167,109 @@ def test_stopped_launcher(horarun, shared, hosts):
     expect_clean(job, seconds=20)
     kill([job.pid], signal.SIGCONT)
     assert job.finish(timeout=30).code != 0
+
+
+class Freezer:
+    """A cgroup whose processes get no time, as on a machine that has none for them; they are not stopped by a signal."""
+
+    PLACES = [("/sys/fs/cgroup", "cgroup.freeze", "1", "0"), ("/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"),
+              ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED")]
+
+    def __init__(self, pid):
+        self.pid = pid
+        for self.root, name, frozen, self.thawed in self.PLACES:
+            self.path = f"{self.root}/hora-test-freezer-{uuid.uuid4().hex[:8]}"
+            self.switch = f"{self.path}/{name}"
+            with contextlib.suppress(OSError):
+                os.mkdir(self.path)
+                if os.path.exists(self.switch):
+                    self.write(f"{self.path}/cgroup.procs", str(pid))
+                    self.write(self.switch, frozen)
+                    return
+            with contextlib.suppress(OSError):
+                os.rmdir(self.path)
+        pytest.skip("no cgroup that freezes can be made here")
+
+    @staticmethod
+    def write(path, text):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.write(self.switch, self.thawed)
+        with contextlib.suppress(ProcessLookupError):
+            self.write(f"{self.root}/cgroup.procs", str(self.pid))
+        os.rmdir(self.path)
+
+
+def agent_of(job):
+    """The local agent: the child of the shim, the launcher's child."""
+    pid = job.pid
+    for _ in range(2):
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as children:
+            (pid,) = map(int, children.read().split())
+    return pid
+
+
+HERE = ["-np", 2, "--lease", "1s", "--grace", "1s", "sh", "-c", "echo ready; until [ -e $0 ]; do sleep 0.1; done; echo lived"]
+
+
+def test_busy_machine_ends_no_local_job(horarun, tmp_path):
+    """The agent gets no time for longer than the lease: its stream is open, it lives, and nobody has stopped it."""
+    messages = tmp_path / "messages"
+    with open(messages, "wb") as errors:
+        job = horarun.start(*HERE, tmp_path / "go", stderr=errors)
+    job.read_until("ready", times=2)
+    with Freezer(agent_of(job)):
+        jobs.wait_until(lambda: "has said nothing for" in messages.read_text(), "the launcher to miss its agent", 60)
+    (tmp_path / "go").touch()
+    done = job.finish(timeout=60).expect(0)
+    assert done.text.count("lived") == 2, done
+
+
+def test_launcher_without_time_ends_no_local_job(horarun, tmp_path):
+    job = horarun.start(*HERE, tmp_path / "go")
+    job.read_until("ready", times=2)
+    with Freezer(job.pid):
+        time.sleep(3)  # three leases
+    (tmp_path / "go").touch()
+    done = job.finish(timeout=60).expect(0)
+    assert done.text.count("lived") == 2, done
+
+
+def test_machine_that_sleeps_ends_no_job(horarun, hosts, tmp_path, shared):
+    """All of a job is stopped for longer than the lease, as in a virtual machine that is moved. Who wakes first does not
+    blame the others."""
+    go = f"{shared}/go.{uuid.uuid4().hex[:8]}"
+    two = hosts(2)
+    job = horarun.start("-H", two.spec(1), "--lease", "6s", *HERE[4:], go)
+    job.read_until("ready", times=2)
+    agents = [process.pid for process in jobs.agents()]
+    assert len(agents) == 4
+    kill([job.pid, *agents], signal.SIGSTOP)
+    time.sleep(8)
+    kill([job.pid], signal.SIGCONT)
+    time.sleep(1)
+    kill(agents, signal.SIGCONT)
+    with open(go, "w", encoding="utf-8"):
+        pass
+    done = job.finish(timeout=60).expect(0)
+    assert done.text.count("lived") == 2, done
+
+
+def test_stopped_local_agent_is_given_up(horarun, tmp_path):
+    """Nobody knows whether it will ever go on."""
+    job = horarun.start(*HERE, tmp_path / "go")
+    job.read_until("ready", times=2)
+    agent = agent_of(job)
+    kill([agent], signal.SIGSTOP)
+    done = job.finish(timeout=60).expect(125)
+    assert "no sign of life" in done.messages and "E_HOST_LOST" in done.messages, done
+    kill([agent], signal.SIGCONT)
+    expect_clean(job)
 
 
 def test_killed_while_starting(horarun, shared, hosts):

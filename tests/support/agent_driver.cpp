@@ -186,6 +186,7 @@ std::optional<Frame> AgentDriver::next(Milliseconds patience) {
     if (!frame) throw std::runtime_error("bad frame: " + frame.error().message);
     if (frame->has_value()) {
       if ((*frame)->type == FrameType::kHeartbeat) {
+        ++heartbeats;
         if (Clock::now() >= deadline)
           throw std::runtime_error("only heartbeats until the deadline");
         continue;

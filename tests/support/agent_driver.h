@@ -67,7 +67,8 @@ class AgentDriver {
   std::map<std::pair<int, int>, int> output_ends;
   std::map<int, launcher::RankExit> exits;
   std::map<int, pid_t> pids;
-  std::vector<launcher::FrameType> order_of_frames;
+  std::vector<launcher::FrameType> order_of_frames;  // heartbeats left out
+  int heartbeats = 0;
   std::optional<launcher::Goodbye> goodbye;
   std::optional<launcher::Failure> failure;
   std::map<int, std::size_t> input_acknowledged;

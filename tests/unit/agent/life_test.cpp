@@ -146,6 +146,59 @@ TEST_CASE("the launcher falls silent") {
   CHECK(agent.wait_for_end());
 }
 
+TEST_CASE("a launcher on this machine may be silent while it is at work") {
+  AgentDriver agent({"--launcher", std::to_string(::getpid())});
+  auto order = shell_order("sleep 2; echo lived");
+  order.lease_ms = 200;
+  agent.start(order);
+  agent.wait_for_goodbye();
+  CHECK(agent.output[{0, 1}] == "lived\n");
+}
+
+TEST_CASE("a launcher on this machine that is stopped, or gone, may not be silent") {
+  const pid_t launcher = ::fork();
+  REQUIRE(launcher >= 0);
+  if (launcher == 0) {
+    while (true) ::pause();
+  }
+  SECTION("stopped") {
+    int status = 0;
+    ::kill(launcher, SIGSTOP);
+    REQUIRE(::waitpid(launcher, &status, WUNTRACED) == launcher);
+  }
+  SECTION("gone") { ::kill(launcher, SIGKILL); }
+  {
+    const std::string word = unique_word("silence");
+    AgentDriver agent({"--launcher", std::to_string(launcher)});
+    auto order = make_order({HORA_TEST_WICKED_RANK, word, "setsid", "ignore-term"});
+    order.grace_ms = 200;
+    order.lease_ms = 600;
+    agent.start(order);
+    CHECK(all_gone(order.job_id, word, kPatience));
+    CHECK(agent.wait_for_end());
+  }
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+}
+
+TEST_CASE("an agent that starts many ranks says meanwhile that it lives") {
+  AgentDriver agent({"--launcher", std::to_string(::getpid())});
+  auto order = make_order({"/bin/true"}, 400);
+  order.lease_ms = 50;
+  agent.hello();
+  agent.send_order(order);
+  agent.wait_for(FrameType::kReady);
+  const int before = agent.heartbeats;
+  const auto begun = std::chrono::steady_clock::now();
+  agent.send(FrameType::kStart);
+  agent.wait_for(FrameType::kStarted);
+  const auto took = std::chrono::steady_clock::now() - begun;
+  // One every quarter of the lease, if a single rank takes no longer.
+  INFO(std::chrono::duration_cast<milliseconds>(took).count() << " ms");
+  CHECK(agent.heartbeats - before >= 3);
+  agent.wait_for_goodbye();
+}
+
 TEST_CASE("heartbeats keep a job alive") {
   AgentDriver agent;
   auto order = shell_order("sleep 2; echo lived");

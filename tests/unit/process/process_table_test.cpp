@@ -88,6 +88,26 @@ TEST_CASE("this process is in the table") {
   }));
 }
 
+TEST_CASE("who is at work, stopped and gone") {
+  CHECK(standing_of(::getpid()) == Standing::kAtWork);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    while (true) ::pause();
+  }
+  CHECK(standing_of(child) == Standing::kAtWork);
+  int status = 0;
+  ::kill(child, SIGSTOP);
+  REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
+  CHECK(standing_of(child) == Standing::kStopped);
+  ::kill(child, SIGKILL);
+  siginfo_t info{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(standing_of(child) == Standing::kGone);
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(standing_of(child) == Standing::kGone);
+}
+
 TEST_CASE("descendants, in a table that was read while processes moved") {
   const auto process = [](pid_t pid, pid_t parent) {
     ProcessEntry entry;
