@@ -133,9 +133,7 @@ Status SshClient::set_up() {
   const int duplicate = ::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0);
   if (duplicate < 0) return errno_error(errno, "duplicating a socket");
   handles_->for_libssh = os::Fd(duplicate);
-  // libssh stores the descriptor in 16 bits in places; a larger number would be cut off and name
-  // another file.
-  if (duplicate > 0xffff) {  // it keeps 16 bits of the number
+  if (duplicate > 0xffff) {  // libssh keeps only 16 bits of it
     return make_error(ErrorCode::kUnavailable, "too many open files for libssh");
   }
   // libssh copies every option value.
@@ -148,8 +146,7 @@ Status SshClient::set_up() {
     return value == nullptr || set(option, value) || (ours != nullptr && set(option, ours));
   };
   const int off = 0;
-  // libssh strips brackets from an IPv6 address, as in a URI; without them it takes the part after
-  // the last colon for a port.
+  // An IPv6 address goes in brackets, so that its colons do not read as a port.
   const bool v6 = target_.known_as.find(':') != std::string::npos;
   const std::string known_as = v6 ? "[" + target_.known_as + "]" : target_.known_as;
   const auto port = static_cast<unsigned>(target_.port);

@@ -17,8 +17,8 @@ constexpr int kMaxIncludeDepth = 16;
 // texts at each depth.
 constexpr int kMaxIncluded = 1024;
 
-// Keywords that could change where a connection goes or whom it trusts. "doctor" and the error
-// messages name those that are set to another value than the harmless one.
+// Keywords that could change where a connection goes or whom it trusts. The transport warns about
+// those that are set to another value than the harmless one.
 constexpr UnfollowedKeyword kUnfollowed[] = {
     {"KnownHostsCommand", "none", "the host keys that it would supply are not used"},
     {"VerifyHostKeyDNS", "no", "host keys are not looked up in DNS"},

@@ -35,8 +35,7 @@ constexpr milliseconds kCloseLimit{1'000};    // for the last bytes to leave
 constexpr milliseconds kFirstBackOff{100};
 constexpr milliseconds kLongestBackOff{2'000};
 
-// The kernel detects a dead peer as well (in 15 + 4 * 5 s), for jobs that switch the agent's
-// heartbeats off.
+// The kernel detects a dead peer as well (in 15 + 4 * 5 s), for an agent that sends no heartbeats.
 void keep_alive(int fd) {
   const int on = 1, idle_s = 15, interval_s = 5, probes = 4;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -393,8 +392,7 @@ void SshHost::link_changed() {
   if (state_ == State::kRunning) step();
 }
 
-// The link asks for the command again on the same connection (for example with another cached
-// agent).
+// The link asks for the command again on the same connection (to replace a bad agent, say).
 void SshHost::link_restarts() {
   if (!client_ || !client_->connected()) {
     return fail(failure::kHostLost, "the ssh connection broke");
@@ -445,7 +443,7 @@ void SshHost::fail(std::string_view failure_class, const std::string& what,
   fail({std::string(failure_class), what, advice});
 }
 
-// The link reports the failure and calls link_finished() in its turn.
+// The link passes the failure on to the supervisor.
 void SshHost::fail(Failure failure) {
   state_ = State::kOver;
   loop_.cancel(std::exchange(stage_timer_, 0));
