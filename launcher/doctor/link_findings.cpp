@@ -1,4 +1,5 @@
-// What is wrong with the ways between hosts.  [pure]
+// Judges the links between hosts.  [pure] There is no absolute standard for a network, so a link is
+// compared with the median of the set.
 #include <algorithm>
 #include <cstdio>
 
@@ -8,8 +9,11 @@ namespace hora::launcher::doctor {
 
 namespace {
 
-constexpr std::size_t kLeastLinks = 4;  // of which something is usual
-constexpr double kFarOff = 8;           // times the median
+// With fewer links, the median means nothing.
+constexpr std::size_t kLeastLinks = 4;
+// In multiples of the median.
+constexpr double kFarOff = 8;
+// Below 2 ms, a multiple of the median is only noise.
 constexpr double kLeastLate_us = 2'000;
 
 double median(std::vector<double> values) {
@@ -24,7 +28,7 @@ struct Link {
   double rtt_us, mbit_s;
 };
 
-// The ways that could be measured, and what is usual among them.
+// The links that could be measured, with the medians.
 struct Links {
   std::vector<Link> all;
   double usual_us = 0;
@@ -72,6 +76,7 @@ void broken_way(const std::string& self, const std::string& other, const Json& a
   }
   const Json& mtu = member(answer, "mtu");
   const Json& passes = member(answer, "path_mtu");
+  // Small packets pass and full ones do not: the classic fault of tunnels and jumbo frames.
   if (mtu.is_number() && passes.is_number() && passes.get<int>() < mtu.get<int>()) {
     const std::string least = std::to_string(passes.get<int>());
     out.push_back(
@@ -99,6 +104,7 @@ std::vector<std::pair<int, int>> doubtful_ways(const Examination& examination) {
   return out;
 }
 
+// Each number for itself: a disturbance only makes a measurement worse.
 Json better_of(const Json& first, Json second) {
   if (!first.is_object() || first.contains("error")) return second;
   if (second.contains("error")) return first;
@@ -122,6 +128,7 @@ std::vector<Finding> link_findings(const Examination& examination) {
                                         examination.hosts[link.to].name};
     const std::string pair = both[0] + " to " + both[1];
     char text[160];
+    // One finding per link; a slow link usually has a high latency as well.
     if (links.slow(link)) {
       std::snprintf(text, sizeof text, ": %.0f Mbit/s where %.0f are usual in this set",
                     link.mbit_s, links.usual_mbit_s);
