@@ -1,5 +1,6 @@
-// Judges the links between hosts.  [pure] There is no absolute standard for a network, so a link is
-// compared with the median of the set.
+// Judges the links between hosts.  [pure]
+//
+// There is no absolute standard for a network, so a link is compared with the median of the set.
 #include <algorithm>
 #include <cstdio>
 
