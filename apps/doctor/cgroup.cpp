@@ -1,3 +1,5 @@
+// Reads the limits of our cgroup in both versions of the interface. A limit anywhere between our
+// group and the root applies, so the smallest one counts.
 #include "cgroup.h"
 
 #include <algorithm>
@@ -14,10 +16,10 @@ namespace hora::doctor {
 
 namespace {
 
-// A version 1 limit that is none is a page below the largest number.
+// Version 1 writes "no limit" as a page below the largest number.
 constexpr std::int64_t kNoLimit = INT64_MAX / 2;
 
-// Where a controller's files are: its mount, and our group below that. "" is version 2.
+// Where a controller's files are: its mount, and our group below that. The name "" means version 2.
 struct Group {
   std::string mount, path;
 };
@@ -26,6 +28,7 @@ std::map<std::string, Group> own_groups(const std::string& root) {
   std::map<std::string, std::string> paths;
   std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
+    // A line is "id:controllers:path"; version 2 has no controllers.
     const auto parts = split(line, ':');
     if (parts.size() < 3) continue;
     for (const std::string_view controller : split(parts[1], ',')) {
@@ -51,12 +54,13 @@ std::map<std::string, Group> own_groups(const std::string& root) {
 
 using Reader = std::function<std::optional<double>(const std::string& folder)>;
 
-// The least of all groups from ours up to the mount.
+// Takes the smallest value of all groups from ours up to the mount.
 void take_least(const std::map<std::string, Group>& groups, const std::string& controller,
                 const Reader& read, std::optional<double>& least) {
   const auto group = groups.find(controller);
   if (group == groups.end()) return;
-  // In a container the mount may begin at our own group, and the path is the host's.
+  // In a container the mount may begin at our own group while the path is the host's, so
+  // directories that do not exist are skipped.
   for (std::string path = group->second.path;; path.resize(path.rfind('/'))) {
     while (!path.empty() && path.back() == '/') path.pop_back();
     const auto value = read(group->second.mount + path);
@@ -68,12 +72,13 @@ void take_least(const std::map<std::string, Group>& groups, const std::string& c
 Reader number_in(const char* file) {
   return [file](const std::string& folder) -> std::optional<double> {
     const auto value = parse_int<std::int64_t>(first_line(folder + "/" + file));
+    // "max" is no number, and means no limit.
     if (!value || *value < 0 || *value > kNoLimit) return std::nullopt;
     return static_cast<double>(*value);
   };
 }
 
-// CPUs' worth of time: "QUOTA PERIOD", or a file for each.
+// Parses a share in CPUs: "QUOTA PERIOD", or one file for each.
 std::optional<double> share_of(const std::string& text) {
   std::istringstream words(text);
   double quota = 0;
@@ -87,6 +92,7 @@ std::optional<double> share_of(const std::string& text) {
 Json cgroup_facts(const std::string& root) {
   const auto groups = own_groups(root);
   std::optional<double> memory, pids, cpus;
+  // A host may use version 1 for one controller and version 2 for another, so ask both.
   take_least(groups, "", number_in("memory.max"), memory);
   take_least(groups, "memory", number_in("memory.limit_in_bytes"), memory);
   take_least(groups, "", number_in("pids.max"), pids);

@@ -1,3 +1,5 @@
+// Runs a program for its answer, within a time limit. Programs that are asked may hang in a driver
+// or a dead file system, so even a process that cannot be killed must not block the examination.
 #include "child.h"
 
 #include <fcntl.h>
@@ -26,13 +28,15 @@ using os::Pipe;
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostOutput = 256 * 1024;
 constexpr std::size_t kMostErrors = 4 * 1024;
-constexpr std::chrono::milliseconds kDying{2'000};  // from SIGKILL to its end
+// The wait between SIGKILL and the end of the process.
+constexpr std::chrono::milliseconds kDying{2'000};
 
 std::vector<std::string> environment_of(const EnvironmentList& added,
                                         const std::vector<std::string>& drop) {
   std::vector<std::string> out;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
+    // An entry of `drop` is a prefix of a variable's name.
     const bool dropped = std::any_of(drop.begin(), drop.end(), [&](const std::string& prefix) {
       return text.rfind(prefix, 0) == 0;
     });
@@ -61,6 +65,7 @@ pid_t start(const std::vector<std::string>& command, const std::vector<std::stri
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, out.write_end.get(), 1);
   ::posix_spawn_file_actions_adddup2(&actions, errors.write_end.get(), 2);
+  // A process group of its own, so that its children can be killed with it.
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   const auto argv = pointers(command);
   const auto envp = pointers(environment);
@@ -71,9 +76,9 @@ pid_t start(const std::vector<std::string>& command, const std::vector<std::stri
   return failed == 0 ? pid : -1;
 }
 
-// Becomes readable when the process has ended. It is not reaped by that, so its number stays its
-// own. A thread waits for it, for not every kernel has descriptors of processes; one that cannot
-// even be killed (it hangs in a file system) keeps that thread and nobody else.
+// Returns a descriptor that becomes readable when the process has ended. The process is not reaped
+// by that, so its pid stays its own. A thread waits for it, since not every kernel has process
+// descriptors; a process that cannot even be killed blocks only that thread.
 os::Fd watch_end(pid_t pid) {
   os::Fd ours(::eventfd(0, EFD_CLOEXEC));
   const int theirs = ::fcntl(ours.get(), F_DUPFD_CLOEXEC, 0);
@@ -93,17 +98,19 @@ int milliseconds_until(Clock::time_point deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-// False at its end.
+// Returns false at the end of the stream.
 bool read_some(const os::Fd& from, std::string& to, std::size_t most, bool keep_end) {
   char bytes[4096];
   const ssize_t got = ::read(from.get(), bytes, sizeof bytes);
+  // Output keeps its beginning, errors keep their end.
   if (got <= 0) return got < 0 && errno == EINTR;
   if (keep_end || to.size() < most) to.append(bytes, static_cast<std::size_t>(got));
   if (keep_end && to.size() > most) to.erase(0, to.size() - most);
   return true;
 }
 
-// Until it has ended, or time is up. Its children may hold its pipes for longer.
+// Collects until the process has ended or time is up. Its children may hold the pipes open for
+// longer, so the pipes' end is not awaited.
 bool collect(const os::Fd& ended, const Pipe& out, const Pipe& errors, Clock::time_point deadline,
              Answer& answer) {
   std::array<pollfd, 3> entries{{{out.read_end.get(), POLLIN, 0},
@@ -112,6 +119,7 @@ bool collect(const os::Fd& ended, const Pipe& out, const Pipe& errors, Clock::ti
   bool over = false;
   while (true) {
     const int ready =
+        // After the end, only read what is there already.
         ::poll(entries.data(), entries.size(), over ? 0 : milliseconds_until(deadline));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) return over;
@@ -142,6 +150,7 @@ Answer ask(const std::vector<std::string>& command, std::chrono::milliseconds pa
   out.write_end.reset();
   errors.write_end.reset();
   if (pid < 0) {
+    // The exit code that a shell would report.
     if (failed == ENOENT) answer.exit_code = 127;
     return answer;
   }
@@ -150,6 +159,7 @@ Answer ask(const std::vector<std::string>& command, std::chrono::milliseconds pa
     answer.timed_out = true;
     ::kill(-pid, SIGKILL);
     pollfd entry{ended.get(), POLLIN, 0};
+    // The process hangs in the kernel; leave it to the thread.
     if (::poll(&entry, 1, static_cast<int>(kDying.count())) != 1) return answer;
   }
   int status = 0;

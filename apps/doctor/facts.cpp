@@ -1,3 +1,5 @@
+// Facts about the machine from /proc, /sys and system calls. A fact that cannot be read is missing
+// or neutral; it never ends the examination.
 #include "facts.h"
 
 #include <dirent.h>
@@ -27,7 +29,7 @@ namespace hora::doctor {
 
 namespace {
 
-// Entries of a folder that begin with `prefix` and go on with a digit.
+// Counts the entries of a directory that begin with `prefix` and continue with a digit.
 int count_numbered(const char* folder, std::string_view prefix) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder), ::closedir);
   int count = 0;
@@ -43,7 +45,7 @@ int count_numbered(const char* folder, std::string_view prefix) {
   return count;
 }
 
-// The value behind "key" in a file of "key : value" lines.
+// Returns the value after "key" in a file with "key : value" lines.
 std::string field_of(const std::string& path, std::string_view key, char separator) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -65,6 +67,7 @@ Json limit(int which) {
   rlimit value{};
   if (::getrlimit(static_cast<__rlimit_resource>(which), &value) != 0) return nullptr;
   Json out;
+  // -1 means unlimited.
   const auto number = [](rlim_t n) {
     return n == RLIM_INFINITY ? std::int64_t{-1} : static_cast<std::int64_t>(n);
   };
@@ -80,6 +83,7 @@ std::string file_system_of(const std::string& path) {
     std::istringstream words(line);
     std::string device, place, type;
     words >> device >> place >> type;
+    // The mount with the longest matching path holds the file.
     const bool holds = place == "/" || path == place || path.rfind(place + "/", 0) == 0;
     if (holds && place.size() >= best.size()) {
       best = place;
@@ -100,6 +104,7 @@ Json disk(const std::string& path) {
   const auto block = static_cast<std::int64_t>(info.f_frsize);
   out["total_bytes"] = block * static_cast<std::int64_t>(info.f_blocks);
   out["free_bytes"] = block * static_cast<std::int64_t>(info.f_bavail);
+  // Some file systems (btrfs) have no fixed number of inodes.
   out["free_inodes"] = info.f_files == 0 ? -1 : static_cast<std::int64_t>(info.f_favail);
   out["read_only"] = (info.f_flag & ST_RDONLY) != 0;
   out["noexec"] = (info.f_flag & ST_NOEXEC) != 0;
@@ -114,6 +119,7 @@ Json cpu_facts() {
   cpu["usable"] = ::sched_getaffinity(0, sizeof set, &set) == 0
                       ? CPU_COUNT(&set)
                       : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  // Differs from the usable ones in containers and batch jobs.
   cpu["online"] = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   cpu["numa_nodes"] = count_numbered("/sys/devices/system/node", "node");
   const std::string smt = first_line("/sys/devices/system/cpu/smt/active");
@@ -126,6 +132,7 @@ Json clock_facts() {
   timex state{};
   Json clock;
   const int answer = ::adjtimex(&state);
+  // The kernel knows whether a time daemon disciplines its clock.
   clock["synchronised"] = answer >= 0 && answer != TIME_ERROR && (state.status & STA_UNSYNC) == 0;
   return clock;
 }
@@ -151,6 +158,7 @@ namespace {
 void for_each_process(const std::function<void(int pid, const std::string& folder)>& visit) {
   const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
   while (proc != nullptr) {
+    // Processes may end at any moment; their files then read as empty.
     const dirent* item = ::readdir(proc.get());
     if (item == nullptr) break;
     const auto pid = parse_int<int>(item->d_name);
@@ -201,6 +209,7 @@ Json machine_facts(const std::string& cache_directory) {
   facts["clock"] = clock_facts();
   double load[3] = {};
   if (::getloadavg(load, 3) > 0) facts["load"] = load[0];
+  // Only Mellanox adapters; others have no common prefix.
   facts["infiniband_devices"] = count_numbered("/sys/class/infiniband", "mlx5_") +
                                 count_numbered("/sys/class/infiniband", "mlx4_");
   facts["gpus"]["devices"] = count_numbered("/dev", "nvidia");
@@ -231,8 +240,8 @@ Json zombies() {
   return out;
 }
 
-// A process with our mark whose agent lives has it among its ancestors; one that was adopted by
-// init has outlived its job.
+// A process with our mark has its agent among its ancestors while the agent lives. If init has
+// adopted it, it has outlived its job.
 Json leftovers() {
   Json found = Json::array();
   for_each_process([&](int pid, const std::string& folder) {

@@ -12,9 +12,9 @@ using Json = nlohmann::ordered_json;
 
 // The machine: kernel, CPUs, memory, limits, cgroup, disks, clock, load. Nothing is started for it.
 Json machine_facts(const std::string& cache_directory);
-// How many processes have ended that nobody has asked about, and whose children most of them are.
+// The number of zombies, and the process that is the parent of most of them.
 Json zombies();
-// Processes and files that jobs of ours have left here, which belong to nobody any more.
+// Processes and files that earlier Hora jobs have left behind on this host.
 Json leftovers();
 
 // The first line of a file, without its end; empty when it cannot be read.

@@ -1,3 +1,4 @@
+// Parses the texts of NVIDIA's tools. Fields that are missing or "[N/A]" have neutral values.
 #include "gpu_text.h"
 
 #include "rendezvous/base/text.h"
@@ -12,8 +13,9 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 ...", and for the open
-// one "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build ...".
+// The closed driver says "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19
+// ...", the open one "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release
+// Build ...". The version is the first word with a digit and a dot after "Kernel Module".
 std::string driver_version(std::string_view text) {
   const std::size_t at = text.find("Kernel Module");
   if (at == std::string_view::npos) return {};
@@ -39,7 +41,8 @@ Json gpus_of(std::string_view csv) {
     gpu["driver"] = std::string(trim(parts[1]));
     gpu["used_mib"] = number(2, -1);
     gpu["total_mib"] = number(3, -1);
-    gpu["ecc_errors"] = number(4, 0);  // "[N/A]" where it has no such memory
+    // "[N/A]" for a GPU without such memory.
+    gpu["ecc_errors"] = number(4, 0);
     gpu["utilization"] = number(5, 0);
     gpus.push_back(std::move(gpu));
   }

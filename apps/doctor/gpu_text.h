@@ -11,12 +11,12 @@ namespace hora::doctor {
 // "535.104.05" of /proc/driver/nvidia/version, of the closed module or the open one; "" when there
 // is none.
 std::string driver_version(std::string_view text);
-// Of `nvidia-smi --query-gpu=` kGpuQuestions: an array, one object a GPU.
+// Parses `nvidia-smi --query-gpu=` kGpuQuestions: an array, one object per GPU.
 inline constexpr const char* kGpuQuestions =
     "name,driver_version,memory.used,memory.total,ecc.errors.uncorrected.volatile.total,"
     "utilization.gpu";
 nlohmann::ordered_json gpus_of(std::string_view csv);
-// Of `nvidia-smi --query-compute-apps=pid`: how many there are.
+// Counts the processes in `nvidia-smi --query-compute-apps=pid`.
 int count_processes(std::string_view csv);
 
 }  // namespace hora::doctor

@@ -34,6 +34,7 @@ using hora::doctor::Json;
 constexpr std::chrono::milliseconds kLeastPatience{4'000};
 constexpr std::chrono::milliseconds kDeepPatience{120'000};
 
+// Two threads print; a line must not be split.
 void print(const Json& line) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -64,6 +65,7 @@ Json answer_probe(std::istringstream& words) {
   Json out;
   out["probe"] = id;
   out["error"] = "no address to try";
+  // Tries the addresses in order and reports the first that answers, or the last error.
   while (words >> text) {
     const auto address = hora::parse_ip_address(text);
     if (!address) continue;
@@ -90,6 +92,7 @@ Json answer_world(std::istringstream& words, std::chrono::milliseconds patience)
 }  // namespace
 
 int main() {
+  // The secret comes from the environment, because arguments are visible to all users.
   const std::string secret = variable("HORA_DOCTOR_NONCE");
   if (secret.empty()) {
     std::fputs("hora-doctor is started by 'horarun doctor'\n", stderr);
@@ -103,12 +106,14 @@ int main() {
   print(port);
   const std::chrono::milliseconds patience =
       std::max(kLeastPatience, std::chrono::milliseconds(number("HORA_DOCTOR_PATIENCE_MS")));
+  // The examination takes seconds; meanwhile the main thread answers clocks and probes.
   std::thread examination([deep, patience] {
     Json machine;
     machine["machine"] = hora::doctor::machine_facts(variable("HORA_DOCTOR_CACHE"));
     machine["leftovers"] = hora::doctor::leftovers();
     print(machine);
-    const int ranks = number("HORA_DOCTOR_RANKS");  // 0: the runtime is not of the job
+    // 0: the runtime does not belong to the job.
+    const int ranks = number("HORA_DOCTOR_RANKS");
     std::future<Json> runtime;
     if (ranks > 0) {
       runtime = std::async(std::launch::async,
@@ -124,6 +129,7 @@ int main() {
     if (ranks > 0) selftests["selftests"].update(runtime.get());
     print(selftests);
   });
+  // The end of input means that the launcher has finished or is gone.
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string what;

@@ -1,3 +1,6 @@
+// Measures the link between two hosts: a TCP stream for round trips and bandwidth, and UDP packets
+// for the largest size that passes. Both sides know a random word, so a probe cannot reach the
+// wrong program.
 #include "peers.h"
 
 #include <netinet/in.h>
@@ -22,6 +25,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kPing = 8;
 constexpr int kPings = 10;
 constexpr std::size_t kChunk = 64 * 1024;
+// Long enough to leave slow start on most links, short enough not to disturb them.
 constexpr milliseconds kBurst{25};
 constexpr milliseconds kConnectPatience{1'000};
 constexpr milliseconds kPatience{2'000};
@@ -39,7 +43,8 @@ Status receive_exactly(int fd, char* bytes, std::size_t size, Clock::time_point 
   return Ok{};
 }
 
-// The nonce, pings that are answered, then a burst until the end of input, whose bytes are counted.
+// The server's side: the word, pings that it answers, then a burst until the end of input, whose
+// bytes it counts and reports.
 void serve_one(os::Fd peer, const std::string& nonce) {
   const auto deadline = Clock::now() + kPatience;
   std::string said(nonce.size(), '\0');
@@ -62,15 +67,17 @@ void serve_one(os::Fd peer, const std::string& nonce) {
   (void)net::send_all(peer.get(), {reinterpret_cast<const char*>(&total), sizeof total}, deadline);
 }
 
-// Does a packet of so many bytes, headers included, get there and back as a short answer?
+// Checks whether a packet of this size, headers included, arrives and is answered with its size.
 bool packet_passes(int fd, const std::string& nonce, int size, int overhead) {
   std::string packet = nonce;
   packet.resize(static_cast<std::size_t>(size - overhead), 'x');
+  // Twice, because UDP may lose a packet by chance.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (::send(fd, packet.data(), packet.size(), MSG_NOSIGNAL) < 0) return false;
     pollfd entry{fd, POLLIN, 0};
     if (::poll(&entry, 1, static_cast<int>(kPacketPatience.count())) <= 0) continue;
     std::uint32_t echoed = 0;
+    // A late answer may belong to an earlier size.
     while (::recv(fd, &echoed, sizeof echoed, MSG_DONTWAIT) == sizeof echoed) {
       if (echoed == packet.size()) return true;
     }
@@ -85,7 +92,8 @@ void probe_packets(const Endpoint& where, const std::string& nonce, Json& out) {
   const os::Fd fd(::socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd.valid() || ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     return;
-  const int probe = IP_PMTUDISC_PROBE;  // never in pieces, whatever was learnt before
+  // Never fragment, whatever the kernel has learnt before.
+  const int probe = IP_PMTUDISC_PROBE;
   if (v6) {
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof probe);
   } else {
@@ -97,10 +105,14 @@ void probe_packets(const Endpoint& where, const std::string& nonce, Json& out) {
       0) {
     return;
   }
+  // The largest UDP payload; loopback has a larger MTU.
   mtu = std::min(mtu, 65'507);
+  // The IP and UDP headers.
   const int overhead = v6 ? 48 : 28;
   out["mtu"] = mtu;
-  if (!packet_passes(fd.get(), nonce, 256, overhead)) return;  // UDP does not pass at all
+  // UDP does not pass at all, so nothing can be said about sizes.
+  if (!packet_passes(fd.get(), nonce, 256, overhead)) return;
+  // Usual sizes, from the interface's own down to the smallest that IPv4 guarantees.
   for (const int candidate : {mtu, 8192, 1500, 1450, 1400, 1280, 576}) {
     if (candidate > mtu) continue;
     if (packet_passes(fd.get(), nonce, candidate, overhead)) {
@@ -125,6 +137,7 @@ Result<Json> probe_stream(const Endpoint& where, const std::string& nonce) {
     const auto began = Clock::now();
     HORA_TRY(net::send_all(fd, {ping.data(), ping.size()}, deadline));
     HORA_TRY(receive_exactly(fd, ping.data(), ping.size(), deadline));
+    // The best of several: everything else measures other load.
     best_us =
         std::min(best_us, std::chrono::duration<double, std::micro>(Clock::now() - began).count());
   }
@@ -135,18 +148,20 @@ Result<Json> probe_stream(const Endpoint& where, const std::string& nonce) {
   ::shutdown(fd, SHUT_WR);
   std::uint64_t arrived = 0;
   HORA_TRY(receive_exactly(fd, reinterpret_cast<char*>(&arrived), sizeof arrived, deadline));
+  // From the first byte sent until the other end has counted the last one.
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
   out["mbit_s"] = static_cast<double>(arrived) * 8 / seconds / 1e6;
   return out;
 }
 
-// Both kinds of socket on one port that is free for both.
+// Listens with both kinds of sockets on one port that is free for both.
 Result<std::pair<os::Fd, os::Fd>> listen_on_both(int& port) {
   Error last = make_error(ErrorCode::kUnavailable, "no port is free for TCP and UDP");
   for (int attempt = 0; attempt < kPortTries; ++attempt) {
     auto any = parse_ip_address("::");
     auto tcp = net::listen_tcp({*any, 0});
-    if (!tcp) {  // no IPv6 here
+    // There is no IPv6 here.
+    if (!tcp) {
       any = parse_ip_address("0.0.0.0");
       tcp = net::listen_tcp({*any, 0});
     }
@@ -182,6 +197,7 @@ Result<std::unique_ptr<PeerServer>> PeerServer::start(const std::string& nonce) 
   return server;
 }
 
+// shutdown() wakes the threads from their polls.
 PeerServer::~PeerServer() {
   stopping_ = true;
   ::shutdown(tcp_.get(), SHUT_RDWR);
@@ -193,6 +209,7 @@ PeerServer::~PeerServer() {
 void PeerServer::serve_tcp() {
   while (!stopping_) {
     pollfd entry{tcp_.get(), POLLIN, 0};
+    // The timeout bounds the destructor's wait where shutdown() does not wake a listener.
     ::poll(&entry, 1, 100);
     if (stopping_) return;
     auto peer = net::accept_tcp(tcp_.get());
@@ -213,6 +230,7 @@ void PeerServer::serve_udp() {
     socklen_t length = sizeof from;
     const ssize_t got = ::recvfrom(udp_.get(), packet.data(), packet.size(), MSG_DONTWAIT,
                                    reinterpret_cast<sockaddr*>(&from), &length);
+    // Packets without the word get no answer, so the server cannot be used to reflect traffic.
     if (got < static_cast<ssize_t>(nonce_.size()) ||
         std::string_view(packet.data(), nonce_.size()) != nonce_) {
       continue;

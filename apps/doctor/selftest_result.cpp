@@ -1,3 +1,5 @@
+// Interprets the output of hora-selftest. The last stage tells what the library was doing when it
+// crashed or hung.
 #include "selftest_result.h"
 
 #include <string.h>
@@ -19,7 +21,7 @@ std::string last_line(const std::string& text) {
   return std::string(trim(all.substr(feed == all.npos ? 0 : feed)).substr(0, kMostWords));
 }
 
-// Empty: it ended as it should.
+// Returns an empty text if the process ended as it should.
 std::string how_it_ended(const Answer& answer, bool answered, milliseconds patience) {
   if (answer.timed_out) {
     return "it did not end within " + std::to_string(patience.count() / 1000) + " s";
@@ -43,7 +45,7 @@ Json selftest_result(const Answer& answer, milliseconds patience) {
   for (const std::string_view text : split(answer.output, '\n')) {
     const Json line = Json::parse(text, nullptr, false);
     if (!line.is_object()) continue;
-    // Behind the result is only the end, which matters when it does not come.
+    // Only the end follows the result, and it matters only if it does not come.
     if (line.contains("stage") && line["stage"].is_string() && !result.contains("error")) {
       stage = line["stage"].get<std::string>();
     }
@@ -51,6 +53,7 @@ Json selftest_result(const Answer& answer, milliseconds patience) {
   }
   const std::string ended = how_it_ended(answer, result.is_object(), patience);
   if (!result.is_object()) result = Json::object();
+  // An error of its own says more than the way it ended.
   if (!ended.empty() && !result.contains("error")) result["error"] = ended;
   if (result.contains("error")) result["stage"] = stage;
   return result;

@@ -1,4 +1,4 @@
-// What hora-selftest's output, its end and its last words amount to.  [pure]
+// Interprets the output, the end and the last words of hora-selftest.  [pure]
 #pragma once
 
 #include <chrono>

@@ -1,3 +1,5 @@
+// Decides which self-tests run, and in which environment; hora-selftest runs each one in a process
+// of its own.
 #include "selftests.h"
 
 #include <unistd.h>
@@ -17,10 +19,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kMostRanks = 16;  // in one host's selftest
+// In the test on one host.
+constexpr int kMostRanks = 16;
 constexpr std::size_t kMostCopies = 4;
 
-// It lies beside us in the bundle.
+// hora-selftest is next to this program in the bundle.
 std::string program() {
   char path[4096];
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
@@ -29,7 +32,7 @@ std::string program() {
   return own + "hora-selftest";
 }
 
-// What tunes a job, or belongs to one, has no place in a selftest.
+// Variables that tune a job or belong to one must not affect a self-test.
 const std::vector<std::string> kDropped = {"HOROVOD_",
                                            "HORA_BACKENDS",
                                            "HORA_TIMELINE",
@@ -47,6 +50,7 @@ Json try_it(std::vector<std::string> words, milliseconds patience,
   return selftest_result(ask(words, patience, environment, kDropped), patience);
 }
 
+// A rank's environment, as the agent would set it.
 EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, milliseconds patience) {
   rendezvous::RankPlace place;
   place.rank = seat.rank;
@@ -66,7 +70,8 @@ EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, milliseco
   if (!seat.interface.empty()) meeting.interfaces = {seat.interface};
   EnvironmentList list = rendezvous::host_environment(meeting);
   for (auto& variable : rendezvous::rank_environment(place)) list.push_back(std::move(variable));
-  // So that it says itself whom it has waited for, at the start and again when backends connect.
+  // Half the patience, so that libhora itself can say which ranks it waited for, at the start and
+  // again when the backends connect.
   const auto seconds = std::max<std::int64_t>(patience.count() / 2000, 1);
   list.emplace_back(rendezvous::env::kGlooTimeoutSeconds, std::to_string(seconds));
   return list;
@@ -79,7 +84,7 @@ Json unreachable(const Error& error) {
   return out;
 }
 
-// The worst of the ranks' answers, or that of the first.
+// Returns the first answer with an error, or else that of the first rank.
 Json ranks_of_this_host(int ranks, const std::string& backends, milliseconds patience) {
   const std::string token = os::random_token();
   auto meeting = rendezvous::HostedRendezvous::start({*parse_ip_address("127.0.0.1")}, token);
@@ -112,10 +117,12 @@ Json ranks_of_this_host(int ranks, const std::string& backends, milliseconds pat
 
 }  // namespace
 
+// MPI may take long to start, so it runs beside the others.
 Json runtime_trials(int ranks, milliseconds patience) {
   auto mpi = std::async(std::launch::async, [=] { return try_it({"backend", "mpi"}, patience); });
   Json out;
   out["alone"] = try_it({"library"}, patience);
+  // If the library fails alone, several ranks fail for the same reason.
   if (!out["alone"].contains("error")) {
     out["shared_memory"] = ranks_of_this_host(std::clamp(ranks, 2, kMostRanks), "shm", patience);
     out["tcp"] = ranks_of_this_host(2, "gloo", patience);
@@ -127,6 +134,7 @@ Json runtime_trials(int ranks, milliseconds patience) {
 Json gpu_selftests(const Json& copies, milliseconds patience) {
   auto driver = std::async(std::launch::async, [=] { return try_it({"driver"}, patience); });
   std::vector<std::pair<std::string, std::future<Json>>> asked;
+  // The loader's own copy first, then those of frameworks.
   std::vector<std::string> paths{"libnccl.so.2"};
   for (const Json& path : copies) {
     if (path.is_string() && paths.size() <= kMostCopies) paths.push_back(path.get<std::string>());
@@ -146,15 +154,17 @@ Json gpu_selftests(const Json& copies, milliseconds patience) {
     copy.update(answer.get());
     const bool works = copy.contains("version");
     const bool known =
+        // Two names may lead to one file.
         std::any_of(out["nccl_copies"].begin(), out["nccl_copies"].end(),
                     [&](const Json& other) { return other["path"] == copy["path"]; });
     if (known) continue;
-    // That the loader finds none is the usual case: frameworks bring their own.
+    // The loader usually finds none, because frameworks bring their own.
     if (!works && path == paths.front() && copy.value("stage", "") == "loading it" &&
         copy["error"].get<std::string>().find("No such file") != std::string::npos) {
       continue;
     }
-    if (works) first = path;  // that of a framework, where there is one
+    // Prefer a framework's copy if there is one.
+    if (works) first = path;
     out["nccl_copies"].push_back(std::move(copy));
   }
   out["nccl"] = try_it({"backend", "nccl", first}, patience);
@@ -164,6 +174,7 @@ Json gpu_selftests(const Json& copies, milliseconds patience) {
 Json join_world(const WorldSeat& seat, milliseconds patience) {
   const auto address = parse_ip_address(seat.address);
   if (!address) return unreachable(address.error());
+  // Ask for a connection first: libhora's error would not say that the launcher cannot be reached.
   const auto reached = net::connect_tcp({*address, static_cast<std::uint16_t>(seat.port)},
                                         std::chrono::steady_clock::now() + patience / 2);
   if (!reached) return unreachable(reached.error());

@@ -1,3 +1,4 @@
+// Facts that need a program to run: Python, the C library, NVIDIA's tools.
 #include "software.h"
 
 #include <future>
@@ -19,10 +20,12 @@ Json python_facts(bool deep, std::chrono::milliseconds patience) {
     out["error"] = "python3 did not answer in time";
     return out;
   }
+  // 127: not found; -1: it could not be started or did not exit by itself.
   if (answer.exit_code == 127 || answer.exit_code == -1) {
     out["error"] = "no python3 in PATH";
     return out;
   }
+  // Python prints one JSON object.
   out = Json::parse(answer.output, nullptr, false);
   if (out.is_discarded() || !out.is_object()) {
     out = Json::object();
@@ -48,6 +51,7 @@ int gpu_processes(std::chrono::milliseconds patience) {
 
 Json software_facts(bool deep, std::chrono::milliseconds patience) {
   Json out;
+  // Python takes the longest, so it runs beside the others.
   auto python = std::async(std::launch::async, [=] { return python_facts(deep, patience); });
   const Answer libc = ask({"getconf", "GNU_LIBC_VERSION"}, patience);
   const std::string text(trim(libc.output));

@@ -1,3 +1,5 @@
+// Measures one collective for one size. All ranks must make the same calls in the same number, so
+// every decision that depends on time is agreed on first.
 #include "apps/perf/bench.h"
 
 #include <algorithm>
@@ -17,14 +19,15 @@ namespace {
 using smoke::Array;
 using Clock = std::chrono::steady_clock;
 
-// Values repeat with this period, and are whole and small: sums are exact in every dtype.
+// Values repeat with this period, and are small whole numbers: sums are exact in every dtype.
 constexpr std::int64_t kPeriod = 4;
-// Ranks from here on give what changes nothing, so that sums fit into eight bits.
+// Ranks from here on contribute neutral values, so that sums fit into eight bits.
 constexpr int kGivers = 32;
 
 double value_at(const Options& options, int rank, std::int64_t index) {
   const auto place = static_cast<double>(index % kPeriod);
   if (options.dtype == HORA_BOOL) return (index + rank) % kPeriod == 0 ? 1 : 0;
+  // A product of many values would overflow, so only rank 0 has some.
   if (options.op == HORA_PRODUCT) return rank == 0 ? place : 1;
   if (options.op == HORA_AVERAGE) return place > 1 ? 1 : 0;
   if (rank >= kGivers) return 0;
@@ -53,7 +56,7 @@ double reduced_at(const Options& options, int ranks, std::int64_t index) {
   return options.dtype == HORA_BOOL && result > 1 ? 1 : result;
 }
 
-// `count` elements of any dtype, not initialised.
+// Holds `count` elements of any dtype, not initialised. The alignment is that of a cache line.
 class Memory {
  public:
   Memory(std::int64_t count, std::size_t width) : width_(width) {
@@ -75,7 +78,7 @@ class Memory {
   std::unique_ptr<char, Free> data_;
 };
 
-// A stretch of periodic values, long enough to fill and compare whole blocks with.
+// A stretch of periodic values, long enough to fill and compare whole blocks.
 class Pattern {
  public:
   template <typename ValueAt>
@@ -86,17 +89,19 @@ class Pattern {
                   static_cast<std::size_t>(one.count()) * width_);
   }
 
-  // Elements that begin at `phase` of the period.
+  // Fills with elements that begin at the start of the period.
   void fill(char* target, std::int64_t count) const {
     for_blocks(count, [&](std::int64_t first, std::size_t bytes) {
       std::memcpy(target + static_cast<std::size_t>(first) * width_, bytes_.data(), bytes);
     });
   }
   std::int64_t differences(const char* found, std::int64_t count, std::int64_t phase) const {
+    // Another phase starts a few elements later; the pattern is a period longer than a block.
     const char* expected = bytes_.data() + static_cast<std::size_t>(phase % kPeriod) * width_;
     std::int64_t wrong = 0;
     for_blocks(count, [&](std::int64_t first, std::size_t bytes) {
       const char* block = found + static_cast<std::size_t>(first) * width_;
+      // Compares element by element only if a block differs.
       if (std::memcmp(block, expected, bytes) == 0) return;
       for (std::size_t place = 0; place < bytes; place += width_) {
         if (std::memcmp(block + place, expected + place, width_) != 0) ++wrong;
@@ -119,6 +124,7 @@ class Pattern {
   std::string bytes_;
 };
 
+// Reduces one number over all ranks; every rank gets the same.
 double agree(double mine, hora_reduce_op op) {
   Array value(HORA_FLOAT64, {1});
   value.set(0, mine);
@@ -150,7 +156,7 @@ class Bench {
     request_.input = tensor(input_.data());
     if (has_output()) request_.output = tensor(same_memory() ? input_.data() : output_.data());
     mine_.fill(input_.data(), given_);
-    // Touched before it is timed.
+    // Touch the memory before it is timed: the first access to a page costs a fault.
     if (!same_memory()) std::memset(output_.data(), 0, static_cast<std::size_t>(given_) * width_);
   }
 
@@ -160,7 +166,7 @@ class Bench {
     row.count = count_;
     const std::int64_t wrong = options_.check ? checked_call() : -1;
     for (int i = 0; i < options_.warm_up; ++i) call(nullptr);
-    // The slowest rank's guess, so that all do the same number.
+    // Use the slowest rank's estimate, so that all ranks make the same number of calls.
     const auto start = Clock::now();
     for (int i = 0; i < 3; ++i) call(nullptr);
     const double each = agree(seconds_since(start) / 3, HORA_MAX);
@@ -168,13 +174,15 @@ class Bench {
                          ? options_.iterations
                          : static_cast<int>(std::clamp(options_.seconds / each, 5.0, 100'000.0));
     std::vector<double> times(static_cast<std::size_t>(row.iterations));
-    agree(0, HORA_SUM);  // begin together
+    // This also makes the ranks begin together.
+    agree(0, HORA_SUM);
     for (double& time : times) {
       const auto begin = Clock::now();
       call(nullptr);
       time = seconds_since(begin) * 1e6;
     }
     summarize(times, row);
+    // Check before and after: an error may appear only once caches and pools are warm.
     row.wrong = options_.check ? static_cast<std::int64_t>(
                                      agree(static_cast<double>(wrong + checked_call()), HORA_SUM))
                                : -1;
@@ -191,6 +199,7 @@ class Bench {
   }
   bool same_memory() const { return !has_output() || options_.in_place; }
 
+  // Allgather, alltoall and reducescatter need a multiple of the ranks.
   std::int64_t whole_count(std::int64_t bytes) const {
     const std::int64_t count = bytes / static_cast<std::int64_t>(width_);
     if (options_.operation == HORA_BARRIER) return 0;
@@ -221,6 +230,7 @@ class Bench {
   }
 
   std::int64_t checked_call() {
+    // In place, the last result has overwritten the input.
     if (same_memory()) mine_.fill(input_.data(), given_);
     std::int64_t wrong = 0;
     call(&wrong);
@@ -246,11 +256,13 @@ class Bench {
     if (options_.operation == HORA_REDUCESCATTER) {
       return result.shape[0] == part ? reduced.differences(found, part, rank_ * part) : count_;
     }
+    // A result of the wrong size counts as wrong in all elements.
     if (result.shape[0] != count_) return count_;
     std::int64_t wrong = 0;
     for (int from = 0; from < size_; ++from) {
       const Pattern theirs(options_.dtype,
                            [&](std::int64_t i) { return value_at(options_, from, i); });
+      // Each rank sends its part number `rank_`, so the pattern starts there.
       const std::int64_t phase = options_.operation == HORA_ALLTOALL ? rank_ * part : 0;
       wrong +=
           theirs.differences(found + static_cast<std::size_t>(from * part) * width_, part, phase);
@@ -265,6 +277,7 @@ class Bench {
     const auto at = [&](double quantile) {
       return times[static_cast<std::size_t>(quantile * static_cast<double>(times.size() - 1))];
     };
+    // The slowest rank determines the figure.
     row.mean = agree(mean, HORA_MAX);
     row.median = agree(at(0.5), HORA_MAX);
     row.best = agree(at(0), HORA_MAX);
@@ -275,8 +288,10 @@ class Bench {
   int rank_;
   int size_;
   std::size_t width_;
-  std::int64_t count_;  // elements of the buffer that the size is of
-  std::int64_t given_;  // elements of the input
+  // Elements in the buffer that the size refers to.
+  std::int64_t count_;
+  // Elements of the input.
+  std::int64_t given_;
   Memory input_;
   Memory output_;
   Pattern mine_;

@@ -1,4 +1,4 @@
-// hora-perf: measures the collectives of the runtime on the ranks of a job.
+// hora-perf measures the collectives of the runtime on the ranks of a job.
 #include <cstdio>
 #include <string_view>
 
@@ -20,6 +20,7 @@ int run(const Options& options) {
   report.options = options;
   report.version = hora_version();
   report.ranks = hora_size();
+  // Local rank 0 exists once on each host.
   report.hosts = static_cast<int>(sum_over_ranks(hora_local_rank() == 0 ? 1 : 0));
   for (const char* id : {"self", "shm", "gloo", "mpi", "nccl"}) {
     if (hora_backend_enabled(id) != 0) report.backends.emplace_back(id);
@@ -28,6 +29,7 @@ int run(const Options& options) {
   if (!json) say(format_head(report));
   for (std::int64_t bytes : options.sizes) {
     report.rows.push_back(measure(options, bytes));
+    // Rows appear as they are measured, except in JSON, which needs the whole.
     if (!json) say(format_row(report, report.rows.back()));
   }
   if (json) say(format_json(report));
@@ -37,6 +39,7 @@ int run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Plotting needs no job.
   if (argc > 1 && std::string_view(argv[1]) == "plot") return run_plot({argv + 2, argv + argc});
   Options options;
   const std::string problem = parse_options({argv + 1, argv + argc}, options);
@@ -58,6 +61,7 @@ int main(int argc, char** argv) {
                  options.root, hora_size());
     code = 2;
   } else {
+    // The other ranks fail as well when one leaves, so no rank hangs.
     try {
       code = run(options);
     } catch (const Failure& failure) {

@@ -1,3 +1,4 @@
+// Every rank parses the same arguments and comes to the same result, so errors need no agreement.
 #include "apps/perf/options.h"
 
 #include <algorithm>
@@ -65,7 +66,7 @@ bool parse_whole(std::string_view text, std::int64_t& value) {
   return parsed.ec == std::errc{} && parsed.ptr == text.data() + text.size() && value >= 0;
 }
 
-// 4, 64K, 2M, 1G.
+// Parses 4, 64K, 2M, 1G; the units are powers of 1024.
 bool parse_bytes(std::string_view text, std::int64_t& bytes) {
   if (text.empty()) return false;
   int shift = 0;
@@ -86,12 +87,13 @@ bool parse_bytes(std::string_view text, std::int64_t& bytes) {
       break;
   }
   if (shift > 0) text.remove_suffix(1);
+  // The limit applies before the shift, so nothing overflows.
   if (!parse_whole(text, bytes) || bytes > (INT64_C(1) << 40 >> shift)) return false;
   bytes <<= shift;
   return true;
 }
 
-// A size, or FROM..TO, or FROM..TO*FACTOR.
+// Parses a size, FROM..TO, or FROM..TO*FACTOR.
 bool add_sizes(std::string_view item, std::vector<std::int64_t>& sizes) {
   std::int64_t first = 0;
   const std::size_t dots = item.find("..");
@@ -108,6 +110,7 @@ bool add_sizes(std::string_view item, std::vector<std::int64_t>& sizes) {
   }
   std::int64_t last = 0;
   if (!parse_bytes(item.substr(0, dots), first) || !parse_bytes(rest, last)) return false;
+  // A range from 0 would never grow.
   if (first < 1 || last < first) return false;
   for (std::int64_t size = first; size <= last; size *= factor) sizes.push_back(size);
   return true;
@@ -242,6 +245,7 @@ std::string parse_options(const std::vector<std::string>& arguments, Options& op
     }
     if (auto problem = parse_valued(name, value, options); !problem.empty()) return problem;
   }
+  // A barrier has no size.
   if (options.operation == HORA_BARRIER) options.sizes = {0};
   if (options.dtype == HORA_BOOL && options.op == HORA_AVERAGE) return "bools have no average";
   return {};

@@ -1,3 +1,5 @@
+// Draws two panels as SVG without any library: latency and bandwidth over the size, both on
+// logarithmic axes.
 #include "apps/perf/plot.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@ namespace hora::perf {
 
 namespace {
 
-// Okabe and Ito's, told apart by people who see colours differently.
+// The palette of Okabe and Ito, which people with colour vision deficiencies can tell apart.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#000000", "#999999"};
 constexpr double kPanelWidth = 420;
@@ -19,6 +21,7 @@ constexpr double kLeft = 70;
 constexpr double kTop = 50;
 constexpr double kGap = 90;
 
+// Labels come from file names and may contain anything.
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -52,7 +55,7 @@ std::string size_text(double bytes) {
   return print("%g %s", bytes, unit);
 }
 
-// An axis over the powers of `base` that hold all values.
+// An axis over the powers of `base` that cover all values.
 struct Axis {
   double base = 10;
   double least = 0;  // exponents
@@ -61,6 +64,7 @@ struct Axis {
   void hold(const std::vector<double>& values) {
     if (values.empty()) return;
     const auto [low, high] = std::minmax_element(values.begin(), values.end());
+    // The small offset keeps a value that is exactly a power at the edge.
     least = std::floor(std::log(*low) / std::log(base) + 1e-9);
     most = std::max(std::ceil(std::log(*high) / std::log(base) - 1e-9), least + 1);
   }
@@ -71,6 +75,7 @@ struct Axis {
 
 using Value = std::function<double(const Figure&)>;
 
+// A logarithmic axis cannot show zero.
 bool is_shown(const Figure& figure, const Value& value) {
   return figure.bytes > 0 && value(figure) > 0;
 }
@@ -97,7 +102,7 @@ class Panel {
     std::string svg =
         print("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-weight=\"bold\">%s</text>\n",
               left_ + kPanelWidth / 2, kTop - 10, title.c_str());
-    // At most nine labels on an axis of powers of four.
+    // At most nine labels on the axis.
     const double step = std::ceil((x_.most - x_.least) / 8);
     for (double power = x_.least; power <= x_.most; ++power) {
       const double at = x(std::pow(x_.base, power));

@@ -29,7 +29,7 @@ struct Close {
 using File = std::unique_ptr<std::FILE, Close>;
 
 bool read_series(const std::string& argument, std::vector<Series>& series) {
-  // A name with '=' in it is a label and a file, unless there is a file of that name.
+  // A name with '=' is a label and a file, unless a file of that name exists.
   std::string label;
   std::string path = argument;
   File file(std::fopen(path.c_str(), "re"));

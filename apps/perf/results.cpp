@@ -1,3 +1,4 @@
+// Reads results of hora-perf and of other tools with similar columns.
 #include "apps/perf/results.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// Pieces between the separators; none behind a last one.
+// Splits into the pieces between separators; an empty one at the end does not count.
 std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> pieces;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -38,6 +39,7 @@ std::string parse_csv(const std::string& text, std::vector<Figure>& figures) {
   };
   const std::size_t bytes = column("bytes");
   const std::size_t median = column("median_us");
+  // The median is robust against disturbance; other tools only have a mean.
   const std::size_t latency = median < names.size() ? median : column("mean_us");
   const std::size_t bandwidth = column("busbw_gbs");
   if (bytes == names.size() || latency == names.size()) {
@@ -63,6 +65,7 @@ std::string parse_json(const std::string& text, std::vector<Figure>& figures) {
     return "it is no report of hora-perf --json";
   }
   for (const json& row : report["rows"]) {
+    // -1 marks a missing number.
     const auto number = [&row](const char* name) {
       const auto found = row.is_object() ? row.find(name) : row.end();
       return found != row.end() && found->is_number() ? found->get<double>() : -1;
@@ -77,6 +80,7 @@ std::string parse_json(const std::string& text, std::vector<Figure>& figures) {
 }  // namespace
 
 Series parse_results(const std::string& text, const std::string& label, std::string& problem) {
+  // JSON begins with a brace, CSV never does.
   Series series{label, {}};
   problem = !text.empty() && text.front() == '{' ? parse_json(text, series.figures)
                                                  : parse_csv(text, series.figures);

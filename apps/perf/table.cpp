@@ -24,10 +24,13 @@ std::string op_of(const Options& options) {
 
 }  // namespace
 
+// Bytes per microsecond, divided by 1000, are GB/s.
 double algorithm_bandwidth(const Row& row) {
   return row.mean > 0 ? static_cast<double>(row.bytes) / row.mean / 1e3 : 0;
 }
 
+// The bus bandwidth corrects for the algorithm: it says how fast the links must be, whatever the
+// number of ranks, so figures of different jobs compare. nccl-tests uses the same factors.
 double bus_bandwidth(const Row& row, hora_operation operation, int ranks) {
   const double n = ranks;
   switch (operation) {
@@ -43,6 +46,7 @@ double bus_bandwidth(const Row& row, hora_operation operation, int ranks) {
 }
 
 bool Report::ok() const {
+  // -1 (not checked) is no error.
   return std::all_of(rows.begin(), rows.end(), [](const Row& row) { return row.wrong <= 0; });
 }
 

@@ -1,3 +1,4 @@
+// The PMI servers of a job exchange their ranks' data through the job's rendezvous.
 #include "apps/pmi/exchange.h"
 
 #include <chrono>
@@ -14,7 +15,9 @@ namespace {
 namespace env = rendezvous::env;
 using std::chrono::seconds;
 
-constexpr seconds kOnce{60};  // one question; asked again for as long as it takes
+// The limit for one question, which is asked again for as long as it takes: the ranks of another
+// host may start much later.
+constexpr seconds kOnce{60};
 
 std::string variable(std::string_view name) {
   const char* value = std::getenv(std::string(name).c_str());
@@ -29,7 +32,7 @@ Result<T> ask_until_answered(const Ask& ask) {
   }
 }
 
-// The store has no empty values.
+// The store has no empty values, so each one begins with a mark.
 constexpr char kMark = '=';
 
 }  // namespace
@@ -67,6 +70,7 @@ Result<std::string> Exchange::wait(const std::string& key) const {
   return answer->substr(1);
 }
 
+// Hosts may gather at one place several times; the caller numbers the places.
 Result<std::string> Exchange::gather(const std::string& place, int own_host,
                                      const std::vector<int>& hosts, const std::string& data) const {
   rendezvous::HttpStore store = open();

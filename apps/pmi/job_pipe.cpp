@@ -1,3 +1,5 @@
+// The helper's side of launcher/agent/pmi_server.cpp: one job on stdin, one reply and any number of
+// records on stdout.
 #include "apps/pmi/job_pipe.h"
 
 #include <unistd.h>
@@ -54,8 +56,10 @@ std::optional<launcher::PmiJob> read_job(const char* program) {
   if (read_message(message)) {
     auto job = launcher::decode_pmi_job(message);
     const int hosts = job ? static_cast<int>(job->hosts.size()) : 0;
+    // The own host must be in the list: the servers use it as an index.
     if (job && job->own_host >= 0 && job->own_host < hosts) return std::move(*job);
   }
+  // A user who starts the helper by hand sends no job.
   std::fprintf(stderr, "%s: horarun --pmi starts it; it is of no use by hand\n", program);
   return std::nullopt;
 }
@@ -77,6 +81,7 @@ bool tell_note(const std::string& text) {
 }
 
 std::optional<Exchange> exchange_of(const launcher::PmiJob& job, launcher::PmiReply& reply) {
+  // A job on one host needs no exchange.
   if (job.hosts.size() < 2) return std::nullopt;
   auto made = Exchange::from_environment();
   if (made) return std::move(*made);

@@ -11,7 +11,7 @@ namespace hora::pmi {
 
 // From standard input. Nothing, with a word on standard error, when no agent started this program.
 std::optional<launcher::PmiJob> read_job(const char* program);
-// On standard output. False when nobody reads.
+// Writes to standard output. Returns false if the agent no longer reads.
 bool write_reply(const launcher::PmiReply& reply);
 // The rank asks for the end of the job: the agent kills it, and it counts as ended with this code.
 bool tell_abort(int rank, int exit_code);

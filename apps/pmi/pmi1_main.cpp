@@ -1,6 +1,6 @@
-// hora-pmi1: serves PMI-1 to the ranks of one host. The agent starts it, tells it the job on
-// standard input, and connects to it for each rank, which inherits that connection. It ends when
-// standard input does.
+// hora-pmi1 serves PMI-1 to the ranks of one host. The agent starts it, sends the job on standard
+// input, and connects to it once for each rank, which inherits that connection. It ends when
+// standard input ends.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,7 +26,8 @@ constexpr std::size_t kLongestLine = 64 * 1024;
 
 struct Client {
   os::Fd fd;
-  int rank = -1;  // until its first line, which the agent wrote
+  // Unknown until the first line, which the agent has written.
+  int rank = -1;
   std::string unread;
 };
 
@@ -51,18 +52,20 @@ class Server {
   std::optional<Exchange> exchange_;
   Pmi1Protocol protocol_;
   os::Fd listener_;
-  os::Fd exchanged_;  // read end: a byte for each exchange that has ended
+  // Read end: one byte for each exchange that has ended.
+  os::Fd exchanged_;
   os::Fd tell_exchanged_;
   std::list<Client> clients_;
   int barriers_ = 0;
-  std::mutex mutex_;  // guards what follows
+  // Guards what follows.
+  std::mutex mutex_;
   Result<std::string> news_ = std::string();
 };
 
 launcher::PmiReply Server::open() {
   launcher::PmiReply reply;
   const launcher::PmiHost& here = job_.hosts[static_cast<std::size_t>(job_.own_host)];
-  // No file: a name of this network, which only processes of this account may use.
+  // An abstract name instead of a file; take_client() checks that the peer is of this account.
   reply.socket = "hora-pmi1-" + job_.job_id + "-" + std::to_string(job_.own_host);
   const os::AbstractAddress address(reply.socket);
   listener_ = os::Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -83,14 +86,17 @@ launcher::PmiReply Server::open() {
   return reply;
 }
 
+// One thread serves all ranks; an exchange with other hosts runs on a thread of its own.
 void Server::run() {
   while (true) {
     std::vector<pollfd> items{
         {STDIN_FILENO, POLLIN, 0}, {listener_.get(), POLLIN, 0}, {exchanged_.get(), POLLIN, 0}};
     for (const Client& client : clients_) items.push_back({client.fd.get(), POLLIN, 0});
     if (::poll(items.data(), items.size(), -1) < 0 && errno != EINTR) return;
-    if (items[0].revents != 0) return;  // the agent needs us no more
+    // The agent does not need us any more.
+    if (items[0].revents != 0) return;
     auto item = items.begin() + 3;
+    // New clients come after the loop, because they have no poll item yet.
     for (auto client = clients_.begin(); client != clients_.end(); ++item) {
       const bool stays = item->revents == 0 || read_client(*client);
       client = stays ? std::next(client) : clients_.erase(client);
@@ -113,7 +119,7 @@ void Server::take_client() {
   clients_.push_back(std::move(client));
 }
 
-// False when the rank has gone, or speaks something else.
+// Returns false when the rank has gone or speaks another protocol.
 bool Server::read_client(Client& client) {
   char bytes[4096];
   const ssize_t count = ::read(client.fd.get(), bytes, sizeof bytes);
@@ -125,24 +131,26 @@ bool Server::read_client(Client& client) {
     client.unread.erase(0, end + 1);
     if (!handle_line(client, line)) return false;
   }
+  // A line without an end must not fill the memory.
   return client.unread.size() < kLongestLine;
 }
 
 bool Server::handle_line(Client& client, const std::string& line) {
   if (client.rank < 0) return std::sscanf(line.c_str(), "rank=%d", &client.rank) == 1;
-  // The rank waits to be ended.
+  // The rank waits until the job ends it.
   if (const auto code = abort_code(line)) return tell_abort(client.rank, *code);
   tell(client, protocol_.handle(client.rank, line));
   if (protocol_.all_here()) begin_exchange();
   return true;
 }
 
-// A rank that takes no answer is not waited for.
+// A rank that does not read its answer is not waited for.
 void Server::tell(Client& client, const std::string& line) {
   if (line.empty()) return;
   static_cast<void>(::send(client.fd.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
+// All ranks of this host are at the barrier: exchange their keys with the other hosts.
 void Server::begin_exchange() {
   if (!exchange_) return end_barrier({});
   std::vector<int> hosts;
@@ -161,6 +169,7 @@ void Server::end_exchange() {
   static_cast<void>(!::read(exchanged_.get(), &byte, 1));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!news_) {
+    // A barrier that fails leaves all ranks waiting, so end; the agent reports the last words.
     std::fprintf(stderr, "a barrier of the ranks: %s\n", news_.error().message.c_str());
     _exit(1);
   }
@@ -189,5 +198,6 @@ int main() {
   if (reply.error.empty()) reply = server.open();
   if (!hora::pmi::write_reply(reply) || !reply.error.empty()) _exit(1);
   server.run();
-  _exit(0);  // a thread may wait for what never comes
+  // A thread may wait for an answer that never comes.
+  _exit(0);
 }

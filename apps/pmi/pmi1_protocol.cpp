@@ -1,3 +1,4 @@
+// PMI-1 is a protocol of lines, "cmd=NAME key=value ...". This class answers them and does no I/O.
 #include "apps/pmi/pmi1_protocol.h"
 
 #include <algorithm>
@@ -11,7 +12,8 @@ namespace {
 constexpr int kMostKey = 64;
 constexpr int kMostValue = 1024;
 
-// The value of "name=..." in a line of words. `to_end`: it may hold blanks and ends with the line.
+// Returns the value of "name=..." in a line. With `to_end`, the value may contain blanks and ends
+// with the line.
 std::string word(std::string_view line, std::string_view name, bool to_end = false) {
   std::size_t at = 0;
   while (at < line.size()) {
@@ -29,6 +31,8 @@ std::string word(std::string_view line, std::string_view name, bool to_end = fal
 
 }  // namespace
 
+// MPICH's format for the placement: blocks of (first host, number of hosts, ranks on each). It
+// tells which ranks share memory.
 std::string process_mapping(const std::vector<launcher::PmiHost>& hosts) {
   std::vector<std::pair<int, int>> places;  // rank, host
   for (std::size_t host = 0; host < hosts.size(); ++host) {
@@ -38,7 +42,8 @@ std::string process_mapping(const std::vector<launcher::PmiHost>& hosts) {
   struct Block {
     int first_host, hosts, ranks;
   };
-  std::vector<Block> runs;  // neighbours on one host
+  // Runs of neighbouring ranks on one host.
+  std::vector<Block> runs;
   for (const auto& [rank, host] : places) {
     if (!runs.empty() && runs.back().first_host == host) {
       ++runs.back().ranks;
@@ -46,7 +51,8 @@ std::string process_mapping(const std::vector<launcher::PmiHost>& hosts) {
       runs.push_back({host, 1, 1});
     }
   }
-  std::vector<Block> blocks;  // of hosts that follow each other and have as many
+  // Blocks of hosts that follow each other and have equally many ranks.
+  std::vector<Block> blocks;
   for (const Block& run : runs) {
     if (!blocks.empty() && blocks.back().ranks == run.ranks &&
         blocks.back().first_host + blocks.back().hosts == run.first_host) {
@@ -65,7 +71,7 @@ std::string process_mapping(const std::vector<launcher::PmiHost>& hosts) {
 
 std::optional<int> abort_code(std::string_view line) {
   if (word(line, "cmd") != "abort") return std::nullopt;
-  // As a process would end with it; an abort is no success.
+  // The code that a process would exit with; an abort is never a success.
   const int code = std::atoi(word(line, "exitcode").c_str()) & 0xFF;
   return code == 0 ? 1 : code;
 }
@@ -76,11 +82,13 @@ Pmi1Protocol::Pmi1Protocol(const launcher::PmiJob& job)
           static_cast<int>(job.hosts[static_cast<std::size_t>(job.own_host)].ranks.size())) {
   for (const launcher::PmiHost& host : job.hosts) size_ += static_cast<int>(host.ranks.size());
   const std::string mapping = process_mapping(job.hosts);
+  // A mapping that is too long is left out; MPICH then finds the placement by itself.
   if (mapping.size() < kMostValue) values_["PMI_process_mapping"] = mapping;
 }
 
 std::string Pmi1Protocol::handle(int rank, std::string_view line) {
-  if (in_long_command_[rank]) {  // spawning
+  // A spawn request spans several lines, from "mcmd=" to "endcmd".
+  if (in_long_command_[rank]) {
     if (line != "endcmd") return {};
     in_long_command_[rank] = false;
     return "cmd=spawn_result rc=-1 msg=not_supported\n";
@@ -104,6 +112,7 @@ std::string Pmi1Protocol::handle(int rank, std::string_view line) {
   if (command == "get_universe_size") {
     return "cmd=universe_size size=" + std::to_string(size_) + "\n";
   }
+  // No answer yet: end_barrier() sends it to all ranks.
   if (command == "barrier_in") {
     ++waiting_;
     return {};
@@ -111,6 +120,7 @@ std::string Pmi1Protocol::handle(int rank, std::string_view line) {
   if (command == "put") {
     const std::string key = word(line, "key");
     const std::string value = word(line, "value", true);
+    // Each key can be put only once, as the protocol demands.
     if (key.empty() || !values_.emplace(key, value).second) {
       return "cmd=put_result rc=-1 msg=duplicate_key_" + key + "\n";
     }
@@ -127,16 +137,18 @@ std::string Pmi1Protocol::handle(int rank, std::string_view line) {
   }
   if (command == "finalize") return "cmd=finalize_ack\n";
   if (command == "abort") return {};
-  // What needs a server of names.
+  // These commands need a name server.
   return "cmd=" + command + "_result rc=-1 msg=not_supported\n";
 }
 
+// Only keys of this host since the last barrier.
 std::string Pmi1Protocol::take_updates() {
   std::string text;
   for (const auto& [key, value] : std::exchange(news_, {})) text += key + "=" + value + "\n";
   return text;
 }
 
+// The text comes from another host, so its form is checked.
 bool Pmi1Protocol::add_updates(std::string_view news) {
   while (!news.empty()) {
     const std::size_t end = news.find('\n');

@@ -23,11 +23,11 @@ class Pmi1Protocol {
 
   // Every rank of this host waits in a barrier.
   bool all_here() const { return waiting_ == ranks_here_; }
-  // What the ranks here have put since the last barrier, for the other hosts.
+  // Takes the keys that ranks of this host have put since the last barrier.
   std::string take_updates();
-  // What the ranks of all hosts have put; false when it is no such news.
+  // Adds the keys of all hosts; returns false if the text is malformed.
   bool add_updates(std::string_view news);
-  // What each rank that waits is told, and they wait no more.
+  // Ends the barrier and returns the line to send to each waiting rank.
   std::string end_barrier();
 
  private:

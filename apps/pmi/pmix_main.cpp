@@ -1,6 +1,5 @@
-// hora-pmix: serves PMIx to the ranks of one host. The agent starts it, tells it the job on
-// standard input, and gets the ranks' variables on standard output. It ends when standard input
-// does.
+// hora-pmix serves PMIx to the ranks of one host. The agent starts it, sends the job on standard
+// input, and gets the ranks' variables on standard output. It ends when standard input ends.
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,8 +15,10 @@ int main() {
   if (reply.error.empty()) reply = hora::pmi::start_pmix_server(*job, std::move(exchange));
   if (!hora::pmi::write_reply(reply) || !reply.error.empty()) _exit(1);
   char byte = 0;
-  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {  // until the agent closes it
+  // Blocks until the agent closes its end.
+  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
   }
   hora::pmi::stop_pmix_server();
-  _exit(0);  // threads may wait for what never comes
+  // Threads may wait for answers that never come.
+  _exit(0);
 }

@@ -1,3 +1,6 @@
+// The PMIx library does the work and calls back for what concerns other hosts. Its callbacks run on
+// its progress thread and must not block, so each question to the rendezvous gets a thread of its
+// own.
 #include "apps/pmi/pmix_server.h"
 
 #include <pmix.h>
@@ -28,18 +31,23 @@ using launcher::PmiReply;
 struct Server {
   PmiJob job;
   std::optional<Exchange> exchange;
-  std::string name;  // of the job, to PMIx
+  // The job's name in PMIx.
+  std::string name;
 
-  std::mutex mutex;  // guards what follows, and every call back into the library
+  // Guards what follows, and every call back into the library.
+  std::mutex mutex;
   bool ending = false;
-  std::map<std::string, int> fences;  // how many each group of ranks has had
+  // The number of fences that each group of ranks has had.
+  std::map<std::string, int> fences;
 };
 
-// What Open MPI ends with by itself (MPI_ERR_SPAWN).
+// The code that Open MPI itself ends with (MPI_ERR_SPAWN).
 constexpr int kSpawnRefused = 50;
 
-constexpr std::size_t kMostProgram = 200;  // of the name that is told; the rank gives any
+// Limits the name in the message, which the rank chooses freely.
+constexpr std::size_t kMostProgram = 200;
 
+// The callbacks of the library carry no context.
 Server* the_server = nullptr;
 
 const PmiHost& own_host(const PmiJob& job) {
@@ -48,7 +56,7 @@ const PmiHost& own_host(const PmiJob& job) {
 
 // --- callbacks of the library: they must not block, so what takes time has a thread --------------
 
-// Answers the library, unless it is being ended.
+// Answers the library, unless it is being shut down.
 template <typename Function>
 void answer(const Function& function) {
   const std::lock_guard<std::mutex> lock(the_server->mutex);
@@ -61,6 +69,7 @@ void answer_modex(pmix_modex_cbfunc_t tell, void* context, const Result<std::str
       std::fprintf(stderr, "%s\n", data.error().message.c_str());
       return tell(PMIX_ERROR, nullptr, 0, context, nullptr, nullptr);
     }
+    // The library frees the data with the function it gets, so it must come from malloc().
     auto* const kept = static_cast<char*>(std::malloc(data->size() + 1));
     if (kept == nullptr) return tell(PMIX_ERR_NOMEM, nullptr, 0, context, nullptr, nullptr);
     std::memcpy(kept, data->data(), data->size());
@@ -80,7 +89,7 @@ pmix_status_t on_abort(const pmix_proc_t*, void*, int, const char*, pmix_proc_t*
   return PMIX_SUCCESS;
 }
 
-// The hosts of the ranks that take part.
+// Returns the hosts of the ranks that take part.
 std::vector<int> hosts_of(const pmix_proc_t* procs, std::size_t count) {
   std::vector<int> found;
   for (std::size_t i = 0; i < the_server->job.hosts.size(); ++i) {
@@ -94,7 +103,7 @@ std::vector<int> hosts_of(const pmix_proc_t* procs, std::size_t count) {
   return found;
 }
 
-// The same on all hosts, whatever the order in which a host names them.
+// The name must be the same on all hosts, whatever order a host lists the ranks in.
 std::string name_of_group(const pmix_proc_t* procs, std::size_t count) {
   std::vector<pmix_rank_t> ranks;
   for (std::size_t i = 0; i < count; ++i) ranks.push_back(procs[i].rank);
@@ -105,7 +114,7 @@ std::string name_of_group(const pmix_proc_t* procs, std::size_t count) {
   return name;
 }
 
-// The library keeps `data`.
+// The library owns `data`, so keep a copy.
 pmix_status_t on_fence(const pmix_proc_t* procs, std::size_t count, const pmix_info_t*, std::size_t,
                        char* data, std::size_t bytes, pmix_modex_cbfunc_t tell, void* context) {
   std::string mine = data == nullptr ? "" : std::string(data, bytes);
@@ -114,6 +123,7 @@ pmix_status_t on_fence(const pmix_proc_t* procs, std::size_t count, const pmix_i
   std::string place = "hora_pmix_fence_" + group + "_";
   {
     const std::lock_guard<std::mutex> lock(the_server->mutex);
+    // Ranks fence in the same order everywhere, so a counter per group gives equal names.
     place += std::to_string(the_server->fences[group]++);
   }
   std::thread([mine = std::move(mine), hosts = std::move(hosts), place, tell, context] {
@@ -127,7 +137,7 @@ pmix_status_t on_fence(const pmix_proc_t* procs, std::size_t count, const pmix_i
 
 std::string card_key(pmix_rank_t rank) { return "hora_pmix_cards/" + std::to_string(rank); }
 
-// A rank here wants what a rank of another host has told: its server has published that.
+// A rank here wants the data of a rank on another host, whose server has published it.
 pmix_status_t on_direct_modex(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
                               pmix_modex_cbfunc_t tell, void* context) {
   if (!the_server->exchange) return PMIX_ERR_NOT_FOUND;
@@ -137,14 +147,15 @@ pmix_status_t on_direct_modex(const pmix_proc_t* proc, const pmix_info_t*, std::
   return PMIX_SUCCESS;
 }
 
-// Files and folders that a rank wants removed at its end are the library's own business.
+// The library itself removes the files and directories that a rank registers for removal.
 pmix_status_t on_job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t,
                              const pmix_info_t*, std::size_t, pmix_info_cbfunc_t, void*) {
   return PMIX_ERR_NOT_SUPPORTED;
 }
 
-// No program can be started beside the job's. Whoever asks is told at once. Open MPI's other ranks,
-// which ask together with this one, then wait for new ones for ever: such a job is ended.
+// No further program can be started, and the rank that asks gets an error at once. Open MPI's other
+// ranks, which ask together with it, would then wait forever for the new ones, so such a job is
+// ended.
 pmix_status_t on_spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
                        const pmix_app_t* apps, std::size_t count, pmix_spawn_cbfunc_t, void*) {
   std::string program = count > 0 && apps[0].cmd != nullptr ? apps[0].cmd : "a program";
@@ -165,6 +176,7 @@ pmix_status_t on_spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
 
 // --- setting up ----------------------------------------------------------------------------------
 
+// Builds a list of attributes and frees what the library has copied into them.
 class InfoList {
  public:
   InfoList() = default;
@@ -193,6 +205,7 @@ class InfoList {
     const auto number = static_cast<pmix_rank_t>(value);
     add(key, &number, PMIX_PROC_RANK);
   }
+  // The library copies the array.
   void list(const char* key, InfoList& inner) {
     pmix_data_array_t array;
     array.type = PMIX_INFO;
@@ -217,6 +230,8 @@ struct Failed {
   std::string what;
 };
 
+// Exceptions are used only inside the set-up, where each of many calls may fail;
+// start_pmix_server() catches them.
 void must(pmix_status_t status, const char* what) {
   if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED) {
     throw Failed{std::string(what) + ": " + PMIx_Error_string(status)};
@@ -237,6 +252,7 @@ pmix_proc_t process(int rank) {
   return proc;
 }
 
+// Each rank's place in the job, and for the ranks of this host a directory of their own.
 void describe_ranks(InfoList& info, const std::string& directory) {
   for (std::size_t host = 0; host < the_server->job.hosts.size(); ++host) {
     const auto& ranks = the_server->job.hosts[host].ranks;
@@ -291,23 +307,24 @@ void describe_job(InfoList& info, const std::string& directory) {
   info.text(PMIX_LOCAL_PEERS, joined(here.ranks));
   info.text(PMIX_HOSTNAME, here.name);
   info.text(PMIX_JOBID, the_server->name);
-  // What the ranks leave behind there goes with the job, however they end.
+  // What the ranks leave there is removed with the job, however they end.
   info.text(PMIX_TMPDIR, directory);
   info.text(PMIX_NSDIR, directory);
   const bool yes = true;
   info.add(PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
 }
 
-// What PMIx knows nothing of, as far as the user has not chosen it.
+// Settings that PMIx does not cover, unless the user has chosen them.
 void add_for_open_mpi(launcher::PmiReply& reply, const PmiHost& here) {
   std::vector<std::pair<std::string, std::string>> wanted = {
-      // Release 4 takes itself for a world of one unless it is told of a daemon.
+      // Open MPI 4 assumes a world of one rank unless it finds the address of a daemon.
       {"OMPI_MCA_orte_local_daemon_uri", "0.0;tcp://127.0.0.1:9"}};
+  // More ranks than cores: waiting ranks should give up the processor.
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
   if (cores > 0 && static_cast<long>(here.ranks.size()) > cores) {
     wanted.emplace_back("OMPI_MCA_mpi_yield_when_idle", "1");
   }
-  // Between hosts by the network on which they were found to reach each other.
+  // Between hosts, use the network on which they were found to reach each other.
   const char* interface = std::getenv("HOROVOD_GLOO_IFACE");
   const bool chosen = std::getenv("OMPI_MCA_btl_tcp_if_exclude") != nullptr;
   if (the_server->exchange && interface != nullptr && *interface != '\0' && !chosen) {
@@ -319,7 +336,7 @@ void add_for_open_mpi(launcher::PmiReply& reply, const PmiHost& here) {
   }
 }
 
-// Published as soon as the rank has told it, for ranks of other hosts that ask for it alone.
+// Publishes a rank's data as soon as it is known, for ranks of other hosts that ask for it alone.
 void publish_card(int rank) {
   const pmix_proc_t proc = process(rank);
   const auto told = [](pmix_status_t status, char* data, std::size_t bytes, void* context) {
@@ -329,6 +346,7 @@ void publish_card(int rank) {
       static_cast<void>(the_server->exchange->publish(card_key(whose), card));
     }).detach();
   };
+  // The library answers once the rank has committed its data.
   must(PMIx_server_dmodex_request(&proc, told,
                                   reinterpret_cast<void*>(static_cast<std::uintptr_t>(rank))),
        "waiting for a rank's card");
@@ -388,10 +406,12 @@ PmiReply set_up() {
 
 launcher::PmiReply start_pmix_server(const launcher::PmiJob& job,
                                      std::optional<Exchange> exchange) {
-  the_server = new Server;  // lives as long as the process: threads may wait in it
+  // Lives as long as the process, because threads may still wait in it.
+  the_server = new Server;
   the_server->job = job;
   the_server->exchange = std::move(exchange);
-  the_server->name = "hora-" + job.job_id;  // not a number: Open MPI would take it for its own
+  // Not a number: Open MPI would mistake it for one of its own.
+  the_server->name = "hora-" + job.job_id;
   try {
     return set_up();
   } catch (const Failed& failed) {
@@ -402,6 +422,7 @@ launcher::PmiReply start_pmix_server(const launcher::PmiJob& job,
 void stop_pmix_server() {
   {
     const std::lock_guard<std::mutex> lock(the_server->mutex);
+    // From here on, answers that arrive late are dropped.
     the_server->ending = true;
   }
   pmix_nspace_t name{};

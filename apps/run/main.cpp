@@ -1,4 +1,5 @@
-// horarun: from argv to an exit code. What there is to decide stands in launcher/.
+// horarun: from argv to an exit code. All decisions are in launcher/; this file connects them to
+// the process: environment, signals, standard streams.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -35,6 +36,7 @@ namespace {
 using namespace hora;
 using namespace hora::launcher;
 
+// The only place that prints an error that ends the program.
 int complain(const Error& error) {
   std::fprintf(stderr, "horarun: error: %s\n", error.message.c_str());
   return error.code == ErrorCode::kUsage ? kExitUsage : kExitLauncher;
@@ -62,6 +64,7 @@ Result<std::string> current_directory() {
   return text;
 }
 
+// Elastic jobs with a script have no plan before the script runs.
 Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment) {
   if (spec.elastic && !spec.elastic->discovery_script.empty()) {
     return make_error(
@@ -70,6 +73,7 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
   }
   auto plan = plan_job(settle_named_slots(spec), spec.num_proc);
   if (!plan) return std::move(plan).error();
+  // Errors in --chaos appear in a dry run, too.
   if (spec.chaos) {
     if (auto steps = schedule_chaos(*spec.chaos, *plan); !steps) return std::move(steps).error();
   }
@@ -77,7 +81,7 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
   return print(spec.json ? dry_run_json(run) : dry_run_text(run));
 }
 
-// 0 and 1 as `horarun doctor` ends; 1 stops a job.
+// Returns 0 or 1, as `horarun doctor` does; 1 stops a job.
 Result<int> examine(const JobSpec& spec, const Installation& installation,
                     const EnvironmentList& environment, bool deep, std::FILE* to) {
   doctor::Doctor doctor(spec, installation, environment, deep);
@@ -92,7 +96,7 @@ Result<int> examine(const JobSpec& spec, const Installation& installation,
   return doctor::exit_code_of(findings);
 }
 
-// Until somebody takes them, if anybody does.
+// Holds signals until a thread takes them, if any does.
 void hold_signals(std::initializer_list<int> signals) {
   sigset_t held;
   sigemptyset(&held);
@@ -119,6 +123,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     const auto shown = show_dry_run(spec, environment);
     return shown ? *shown : complain(shown.error());
   }
+  // Checked before the job: a report that cannot be written after a long training would be lost.
   if (!spec.report_file.empty()) {
     if (const auto good = os::check_writable(spec.report_file); !good) {
       return complain(make_error(ErrorCode::kUsage, "--report: " + good.error().message));
@@ -140,7 +145,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
       return kExitLauncher;
     }
   }
-  // A second Ctrl-C that comes when the job is over is too late to make another end of it.
+  // A second Ctrl-C that arrives when the job is over comes too late to end it differently.
   hold_signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   Supervisor supervisor(std::move(spec), std::move(*installation), environment);
   const auto exit_code = supervisor.run();
@@ -157,7 +162,7 @@ int execute(const Launch& command) {
   return run_job(command.job, command.dry_run, command.warnings);
 }
 
-// The worker comes with the bundle, so any directory does; "/" is on every host.
+// The worker comes with the bundle, so any directory will do; "/" exists on every host.
 int execute(const Smoke& command) {
   JobSpec spec = command.job;
   spec.command = {"hora-smoke"};
@@ -195,8 +200,8 @@ int execute(const RunRendezvous& command) {
   return served ? int{kExitOk} : complain(served.error());
 }
 
-// One rank per host that needs nothing but a shell; --runtime host ships no bundle to ask for it.
-// Who uses what is not for a shell to tell: the rank becomes the program that its agent is.
+// Runs one rank per host that only needs a shell; --runtime host ships no bundle to it. To find out
+// which entries are in use, the rank executes the agent's own program.
 int execute(const ManageCache& command) {
   JobSpec spec = command.job;
   spec.cleans_cache = command.action == ManageCache::Action::kClean;
@@ -234,6 +239,7 @@ int execute(const BundleReport& command) {
   auto record = read_text_file(command.record);
   if (!record) return complain(make_error(ErrorCode::kUsage, record.error().message));
   parts.record = std::move(*record);
+  // Checked before the examination, which takes a while.
   if (const auto good = os::check_writable(command.output); !good) {
     return complain(good.error().with_context("-o"));
   }
@@ -247,6 +253,7 @@ int execute(const BundleReport& command) {
   if (auto examination = doctor.run()) {
     parts.examination = doctor::report_json(*examination, doctor::find_problems(*examination));
   } else {
+    // The record alone is worth a bundle.
     std::fprintf(stderr, "horarun: warning: the hosts could not be examined: %s\n",
                  examination.error().message.c_str());
   }
@@ -264,8 +271,8 @@ int execute(const Explain& command) {
   return text ? print(*text) : complain(text.error());
 }
 
-// A stream that was closed would give its number to a file of ours, which would then be written to
-// as the output. A place holder reads as empty, and refuses to be written.
+// A closed standard stream would give its number to one of our files, which would then receive the
+// output. A placeholder reads as empty and refuses writes.
 void hold_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", O_RDONLY);
@@ -275,10 +282,11 @@ void hold_standard_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // They are the ranks'. Before there are any, and when they have ended, they are nobody's.
+  // These signals are for the ranks. Outside a job they have no effect.
   hold_signals({SIGUSR1, SIGUSR2});
   hold_standard_streams();
-  // A file at its limit (ulimit -f) is told like a full disk, by what write() says of it.
+  // At the limit of a file's size (ulimit -f), write() fails like on a full disk instead of ending
+  // the program.
   ::signal(SIGXFSZ, SIG_IGN);
   os::give_threads_stacks();
   os::exit_when_out_of_resources("horarun", kExitLauncher);

@@ -1,3 +1,4 @@
+// Loads one backend of libhora and lets a single rank reduce a few numbers with it.
 #include <dlfcn.h>
 
 #include <array>
@@ -15,7 +16,7 @@ using namespace collectives;
 constexpr std::int64_t kNumbers = 64;
 constexpr std::int64_t kPatienceMs = 30'000;
 
-// Of a set of one: what it gives is what it gets.
+// The services of a group with one rank: it receives what it gives.
 class Alone final : public Services {
  public:
   bool exchange(const void* data, std::size_t bytes, bool, const void* const** received,
@@ -33,7 +34,7 @@ class Alone final : public Services {
   std::size_t bytes_ = 0;
 };
 
-// An allreduce of one rank, in place. `data` is where the backend wants it.
+// An allreduce with one rank, in place. `data` is where the backend wants it.
 bool add_up(Backend& backend, void* data, std::int32_t device, ErrorText& error) {
   Piece piece;
   piece.input = data;
@@ -72,6 +73,7 @@ bool run_alone(const BackendDescriptor& backend, const Tell& at, ErrorText& erro
   std::array<float, kNumbers> numbers;
   numbers.fill(1.5F);
   bool good = false;
+  // A backend with its own memory (NCCL) gets a copy on the GPU.
   if (backend.allocate == nullptr) {
     good = add_up(*made, numbers.data(), HORA_CPU_DEVICE, error) &&
            (numbers.back() == 1.5F || error.set("the sum is wrong"));
@@ -95,6 +97,7 @@ Json test_backend(const std::string& id, const std::string& vendor_library, cons
     return out;
   }
   at("loading it");
+  // Loading the vendor's library first makes the backend use that copy.
   if (!vendor_library.empty() &&
       ::dlopen(vendor_library.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
     const char* const text = ::dlerror();
@@ -103,18 +106,19 @@ Json test_backend(const std::string& id, const std::string& vendor_library, cons
   }
   const auto descriptor = load_backend(*row);
   if (!descriptor) {
-    // That the site has no such library is no fault.
+    // A site without such a library has no fault.
     out["absent"] = descriptor.error().message;
     return out;
   }
   ErrorText error;
-  // MPI's answers for jobs that an MPI launcher has started, and this is none.
+  // MPI's probe refuses outside a job that an MPI launcher has started.
   if (id != "mpi" && !(*descriptor)->probe(ProbeContext{}, error)) {
     out["absent"] = error.text;
     return out;
   }
   out["version"] = (*descriptor)->version();
-  if ((*descriptor)->create == nullptr) return out;  // moves bytes between two, so nothing alone
+  // This backend moves bytes between two ranks, so one alone cannot test it.
+  if ((*descriptor)->create == nullptr) return out;
   if (!run_alone(**descriptor, at, error)) out["error"] = error.text;
   return out;
 }

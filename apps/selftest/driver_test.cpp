@@ -1,3 +1,4 @@
+// Asks the NVIDIA driver's libraries directly, because nvidia-smi is missing in many containers.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -20,7 +21,7 @@ Function function_of(void* library, const char* name) {
   return reinterpret_cast<Function>(::dlsym(library, name));
 }
 
-// Where the loader found it.
+// Returns the file in which the loader found a function.
 std::string path_of(void* library, const char* function) {
   Dl_info info{};
   void* const address = ::dlsym(library, function);
@@ -28,7 +29,7 @@ std::string path_of(void* library, const char* function) {
   return found && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
-// "12.2": the newest CUDA that this driver can serve.
+// Reports the newest CUDA that this driver supports, such as "12.2".
 void ask_cuda(Json& out) {
   void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
@@ -42,6 +43,7 @@ void ask_cuda(Json& out) {
   if (version != nullptr && version(&number) == 0) {
     out["cuda"] = std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
   }
+  // cuInit fails if the kernel module is not loaded or does not fit.
   const int answer = init == nullptr ? 0 : init(0);
   const char* name = nullptr;
   if (answer != 0 && name_of != nullptr) name_of(answer, &name);
@@ -65,6 +67,7 @@ void ask_nvml(Json& out) {
   if (answer != 0) {
     const char* const text = text_of == nullptr ? nullptr : text_of(answer);
     out["nvml_error"] = text == nullptr ? "error " + std::to_string(answer) : std::string(text);
+    // The library is newer or older than the loaded kernel module: the host needs a reboot.
     if (answer == kNvmlVersionMismatch) out["nvml_mismatch"] = true;
     return;
   }
@@ -92,6 +95,7 @@ Json test_nccl_copy(const std::string& path, const Tell& at) {
     out["error"] = loader_error();
     return out;
   }
+  // The real path tells whether two names are one copy.
   char* const file = ::realpath(path_of(library, "ncclGetVersion").c_str(), nullptr);
   if (file != nullptr) out["path"] = file;
   std::free(file);
@@ -102,7 +106,7 @@ Json test_nccl_copy(const std::string& path, const Tell& at) {
     out["error"] = "it does not say its version";
     return out;
   }
-  // 2.9 and older count 1000 a minor version, newer ones 10000.
+  // Up to 2.9, a minor version counts 1000; newer versions use 10000.
   const int scale = number < 10'000 ? 1000 : 10'000;
   out["version"] = std::to_string(number / scale) + "." + std::to_string(number % scale / 100) +
                    "." + std::to_string(number % 100);

@@ -1,3 +1,5 @@
+// Loads libhora as a framework would and reduces a few numbers with the ranks that the environment
+// describes.
 #include <dlfcn.h>
 
 #include <array>
@@ -39,7 +41,7 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// Answers what is missing; empty: nothing.
+// Returns what is missing; empty if nothing is.
 std::string load(Library& hora) {
   const std::string path = collectives::library_folder() + "/../lib/libhora.so";
   void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -56,7 +58,7 @@ std::string load(Library& hora) {
   return {};
 }
 
-// The sum over all ranks of their number + 1. Empty: right.
+// Sums up the rank number plus one over all ranks. Returns an empty text if the result is right.
 std::string add_up(const Library& hora) {
   std::array<float, kNumbers> numbers;
   numbers.fill(static_cast<float>(hora.rank() + 1));
@@ -101,6 +103,7 @@ Json test_library(const Tell& at) {
     if (hora.backend_enabled(row.id) == 1) out["backends"].push_back(row.id);
   }
   at("leaving the job");
+  // Some libraries crash or hang only when they are left.
   hora.shutdown();
   out["seconds"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return out;

@@ -1,6 +1,5 @@
-// hora-selftest: hora-doctor starts it to load somebody's library and to do a tiny operation with
-// it. It may crash or hang; hora-doctor waits for so long and no longer, and says what became of
-// it.
+// hora-doctor starts hora-selftest to load a library of another vendor and to do a tiny operation
+// with it. It may crash or hang; hora-doctor waits for a limited time and reports what happened.
 //
 //   hora-selftest library               libhora, in the world that the environment describes
 //   hora-selftest backend ID [FILE]     one backend alone; FILE: the vendor's library to take
@@ -20,7 +19,7 @@ namespace {
 
 using hora::selftest::Json;
 
-// Libraries may print to stdout: what they say goes to stderr, and the answers have a descriptor of
+// Libraries may print to stdout. Their output goes to stderr, and the answers have a descriptor of
 // their own.
 int take_stdout() {
   const int answers = ::fcntl(1, F_DUPFD_CLOEXEC, 3);
@@ -32,6 +31,7 @@ void tell(int answers, const char* name, Json value) {
   Json line;
   line[name] = std::move(value);
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  // An unbuffered write, so that the stage is out before the library can crash.
   static_cast<void>(!::write(answers, text.data(), text.size()));
 }
 
@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
   }
   const bool failed = result.contains("error");
   tell(answers, "result", std::move(result));
-  at("end");  // destructors of libraries
+  // The destructors of libraries run after this stage.
+  at("end");
   return failed ? 1 : 0;
 }

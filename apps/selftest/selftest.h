@@ -20,7 +20,7 @@ Json test_library(const Tell& at);
 // Loads one backend's module and its vendor's library, and lets it add a few numbers, alone. The
 // file `vendor_library`, if any, is loaded before and so is the one that the module finds.
 Json test_backend(const std::string& id, const std::string& vendor_library, const Tell& at);
-// What the NVIDIA driver's libraries say of themselves.
+// Asks the NVIDIA driver's libraries for their versions and state.
 Json test_driver(const Tell& at);
 // The version of one copy of NCCL.
 Json test_nccl_copy(const std::string& path, const Tell& at);

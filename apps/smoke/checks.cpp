@@ -1,3 +1,5 @@
+// Each check computes its expected result locally from the ranks' numbers, so no reference data
+// travels.
 #include "apps/smoke/checks.h"
 
 #include <algorithm>
@@ -25,9 +27,10 @@ constexpr Dtype kDtypes[] = {
     {HORA_BFLOAT16, "bfloat16", false},
 };
 
+// Empty, tiny, odd, and just above a power of two, where chunking goes wrong.
 constexpr std::int64_t kSizes[] = {0, 1, 2, 7, 64, 1000, 4097};
 
-// Small whole numbers, all zero from rank 16 on: the sums are exact in every dtype, also in 8 bits.
+// Small whole numbers, and zero from rank 16 on: sums are exact in every dtype, even in 8 bits.
 double value_at(const Dtype& dtype, int rank, std::int64_t index) {
   const std::int64_t mixed = (index * 5 + rank + index / 7) % 4;
   if (dtype.value == HORA_BOOL) return mixed == 1 ? 1 : 0;
@@ -86,6 +89,7 @@ class Checker {
   void fail(const std::string& text) {
     CheckResult& result = results_.back();
     ++result.failures;
+    // The first failure is enough to explain; the others usually follow from it.
     if (result.first_failure.empty()) result.first_failure = result.operation + " " + text;
   }
 
@@ -128,6 +132,7 @@ class Checker {
 
   void allgather_cases(const Dtype& dtype) {
     for (std::int64_t base : {0, 1, 33}) {
+      // The ranks give different numbers of rows.
       const auto rows = [&](int rank) { return base + rank % 3; };
       const std::string what = std::string(dtype.name) + " of " + std::to_string(base) + "+ rows";
       Array input = filled(dtype, {rows(rank_), 3});
@@ -163,6 +168,7 @@ class Checker {
   }
 
   void alltoall_cases(const Dtype& dtype) {
+    // Different for each pair, some of them empty.
     const auto rows = [](int from, int to) { return std::int64_t{(from + 2 * to) % 5}; };
     std::vector<std::int64_t> splits;
     for (int to = 0; to < size_; ++to) splits.push_back(rows(rank_, to));
@@ -198,6 +204,7 @@ class Checker {
       if (!succeeded(answer, what)) continue;
       const std::int64_t share = rows / size_;
       const std::int64_t extra = rows % size_;
+      // The first ranks get one row more if the rows do not divide evenly.
       const std::int64_t mine = share + (rank_ < extra ? 1 : 0);
       const std::int64_t first = (share * rank_ + std::min<std::int64_t>(rank_, extra)) * 3;
       if (static_cast<std::int64_t>(answer.values.size()) != mine * 3) {
@@ -211,7 +218,7 @@ class Checker {
     }
   }
 
-  // Ranks that disagree must all get the error, and the runtime must go on.
+  // Ranks that disagree must all get the error, and the runtime must continue afterwards.
   void mismatch_cases() {
     Array shaped(HORA_FLOAT32, {rank_ == 0 ? 3 : 4});
     expect_mismatch(allreduce("smoke.shapes", shaped, shaped, HORA_SUM), "shapes");

@@ -1,5 +1,5 @@
-// hora-smoke: the worker of `horarun --smoke`. Every rank checks every collective; rank 0 prints
-// what all of them found. Exit code 0: all is well on all ranks; 1: it is not; 2: wrong usage.
+// hora-smoke is the worker of `horarun --smoke`. Every rank checks every collective, and rank 0
+// prints the results of all. Exit code 0: success on all ranks; 1: a failure; 2: wrong usage.
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -14,11 +14,11 @@ namespace {
 using namespace hora::smoke;
 
 int count_hosts() {
-  // Local rank 0 is there once on each host.
+  // Local rank 0 exists once on each host.
   return static_cast<int>(agree_on_sum(hora_local_rank() == 0 ? 1 : 0));
 }
 
-// Failures of all ranks together, and the first text of each rank that has one.
+// Adds up the failures of all ranks, and collects the first text of each rank that has one.
 void merge(Report& report) {
   std::string mine;
   for (CheckResult& check : report.checks) {
@@ -44,6 +44,7 @@ Report examine() {
   }
   report.checks = check_all();
   merge(report);
+  // Figures of a runtime with wrong results mean nothing.
   if (report.ok()) report.timings = measure_all(0.8);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

@@ -14,7 +14,7 @@ std::string joined(const std::vector<std::string>& items) {
   return text;
 }
 
-// Microseconds for what is small, bytes per second for what is large.
+// Microseconds for small sizes, bytes per second for large ones.
 std::string format_timing(const Timing& timing) {
   if (timing.bytes <= 4) return print("%.1f us", timing.microseconds);
   const double gigabytes = static_cast<double>(timing.bytes) / timing.microseconds / 1e3;

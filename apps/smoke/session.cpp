@@ -22,6 +22,7 @@ constexpr std::int64_t kPatienceMs = 60'000;
 Array::Array(hora_dtype dtype, std::vector<std::int64_t> shape)
     : dtype_(dtype), shape_(std::move(shape)), count_(1) {
   for (std::int64_t extent : shape_) count_ *= extent;
+  // One byte more, so that an empty array has an address as well.
   bytes_.resize(static_cast<std::size_t>(count_) * dtype_bytes(dtype) + 1);
 }
 
@@ -65,6 +66,7 @@ Answer run(const hora_request& request) {
     return answer;
   }
   hora_tensor result{};
+  // The runtime allocates results whose size depends on all ranks.
   if (request.output.data == nullptr && hora_result(handle, &result) == HORA_OK) {
     std::int64_t count = 1;
     answer.shape.assign(result.shape, result.shape + result.ndim);
@@ -73,6 +75,7 @@ Answer run(const hora_request& request) {
       answer.values.push_back(read_element(result.data, static_cast<hora_dtype>(result.dtype), i));
     }
   }
+  // How many rows came from each rank.
   const std::int64_t* splits = nullptr;
   std::int32_t split_count = 0;
   if (request.operation == HORA_ALLTOALL &&
@@ -115,6 +118,7 @@ Answer barrier() { return run(request_for(HORA_BARRIER, nullptr)); }
 
 namespace {
 
+// If the ranks cannot agree, the report would be wrong.
 [[noreturn]] void give_up(const Answer& answer) {
   std::fprintf(stderr, "hora-smoke: rank %d: %s\n", hora_rank(), answer.text.c_str());
   std::exit(1);
@@ -130,6 +134,7 @@ double agree_on_sum(double mine) {
   return value.get(0);
 }
 
+// Allgather concatenates the texts; the lengths, gathered first, separate them again.
 std::vector<std::string> collect_texts(const std::string& mine) {
   Array length(HORA_INT64, {1});
   length.set(0, static_cast<double>(mine.size()));

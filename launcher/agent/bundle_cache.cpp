@@ -1,3 +1,5 @@
+// An entry is a directory named after the bundle's hash. It comes into being under a temporary
+// name, gets its manifest last and is then renamed, so a reader sees a whole entry or none.
 #include "launcher/agent/bundle_cache.h"
 
 #include <fcntl.h>
@@ -15,7 +17,8 @@ namespace hora::launcher {
 
 namespace {
 
-// A dot file: no other file of an entry is named so. It lists what must be there.
+// The manifest lists the files that must be there. The leading dot keeps its name apart from
+// theirs.
 constexpr char kManifest[] = ".hora-manifest";
 constexpr std::size_t kLargestManifest = 16u << 20;
 
@@ -23,7 +26,8 @@ Status make_directories(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string part = path.substr(0, slash);
     if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
-      // On a read-only or foreign parent that is there, mkdir says EROFS or EACCES, not EEXIST.
+      // If a parent exists and is read-only or foreign, mkdir reports EROFS or EACCES instead of
+      // EEXIST.
       const int errnum = errno;
       struct stat info {};
       if (::stat(part.c_str(), &info) != 0) return errno_error(errnum, "creating " + part);
@@ -32,8 +36,8 @@ Status make_directories(const std::string& path) {
   }
 }
 
-// An entry is made with mode 0700 and given its name by us. One that somebody else put there, while
-// the cache was open to others, could still be changed behind our look at it.
+// We create an entry with mode 0700 and give it its name. An entry that another user put there
+// while the cache was open to others could still change after we have looked at it.
 bool is_ours_alone(int entry) {
   constexpr mode_t kOthersWrite = 022;
   struct stat info {};
@@ -41,6 +45,8 @@ bool is_ours_alone(int entry) {
          (info.st_mode & kOthersWrite) == 0;
 }
 
+// Checks presence, type and size, not contents: the hash was checked on arrival, and reading a
+// gigabyte at each start would cost more than it protects from.
 bool is_whole(int entry, const BundleHeader& header) {
   return std::all_of(header.files.begin(), header.files.end(), [entry](const BundleFile& file) {
     struct stat info {};
@@ -50,6 +56,8 @@ bool is_whole(int entry, const BundleHeader& header) {
   });
 }
 
+// Everything is opened relative to descriptors with O_NOFOLLOW, so no symbolic link can redirect
+// it.
 std::optional<std::string> find_bundle(const CacheDirectory& directory, const std::string& hash) {
   if (!is_hash(hash)) return std::nullopt;
   os::Fd entry(
@@ -60,6 +68,8 @@ std::optional<std::string> find_bundle(const CacheDirectory& directory, const st
   const auto text = os::read_to_end(manifest.get(), kManifest, kLargestManifest);
   if (!text) return std::nullopt;
   const auto header = decode_bundle_header(*text);
+  // The manifest's own hash must match the name: a copied directory is not the entry it claims to
+  // be.
   if (!header || header->hash != hash || !is_whole(entry.get(), *header)) return std::nullopt;
   return directory.entry_path(hash);
 }
@@ -78,6 +88,7 @@ Result<BundleCache> BundleCache::open(const std::string& path) {
   auto directory = CacheDirectory::open(path);
   if (!directory) return std::move(directory).error();
   struct statvfs system {};
+  // Ask before the transfer: a noexec mount would only fail when the first rank starts.
   if (::fstatvfs(directory->fd(), &system) == 0 && (system.f_flag & ST_NOEXEC) != 0) {
     return make_error(ErrorCode::kDenied, path + " is mounted noexec: nothing in it can be run");
   }
@@ -93,6 +104,7 @@ Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::receive(
   if (!is_hash(header.hash)) {
     return make_error(ErrorCode::kUsage, "'" + header.hash + "' is no bundle hash");
   }
+  // Abandoned transfers of killed agents go first, since they may be what fills the disk.
   directory_.remove_debris();
   auto held = directory_.make_held(kIncomingPrefix, "", announce);
   if (!held) return std::move(held).error();
@@ -101,6 +113,7 @@ Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::receive(
   arrival->temporary_ = std::move(held->name);
   arrival->lock_ = std::move(held->lock);
   const std::string path = directory_.entry_path(arrival->temporary_);
+  // The unpacker needs a descriptor of its own: it closes its one, while the lock must stay.
   os::Fd unpacked(::fcntl(arrival->lock_.get(), F_DUPFD_CLOEXEC, 3));
   if (!unpacked.valid()) return errno_error(errno, "opening " + path);
   auto unpacker = FileUnpacker::create(std::move(unpacked), path, arrival->header_.files);
@@ -114,10 +127,13 @@ BundleCache::Arrival::~Arrival() { discard(); }
 void BundleCache::Arrival::discard() {
   unpacker_.reset();
   if (temporary_.empty()) return;
-  lock_.reset();  // its descriptor may be the one that the removal needs
+  // Some file systems refuse to remove a directory that is still open.
+  lock_.reset();
   const bool removed = remove_tree(directory_.entry_path(temporary_)).has_value();
   temporary_.clear();
-  if (removed) (void)announce_("");  // else the shim tries, with descriptors of its own
+  // If the removal fails, the announcement stays, and the shim tries again with its own
+  // descriptors.
+  if (removed) (void)announce_("");
 }
 
 Status BundleCache::Arrival::write_manifest() {
@@ -141,10 +157,13 @@ Result<std::string> BundleCache::Arrival::finish() {
   return move_into_place();
 }
 
+// Several agents may deliver the same bundle to a shared directory: the first rename wins, and the
+// others use the winner's entry.
 Result<std::string> BundleCache::Arrival::move_into_place() {
   const int directory = directory_.fd();
   const std::string& name = header_.hash;
-  // Twice: what stands there may be damaged, and is moved away first.
+  // A damaged entry under the name is moved away first; the rename then needs another attempt, and
+  // another agent may come in between.
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (::renameat(directory, temporary_.c_str(), directory, name.c_str()) == 0) {
       temporary_.clear();

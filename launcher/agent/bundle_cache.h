@@ -49,7 +49,7 @@ class BundleCache::Arrival {
   Arrival(const Arrival&) = delete;
   Arrival& operator=(const Arrival&) = delete;
   Status write(std::string_view compressed) { return unpacker_->write(compressed); }
-  // The path of the entry, ours or that of whoever was quicker.
+  // The path of the entry: ours, or that of an agent that was faster.
   Result<std::string> finish();
 
  private:

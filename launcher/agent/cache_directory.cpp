@@ -1,3 +1,5 @@
+// Ownership of temporary entries in a cache that several hosts may share over a network file
+// system. On the same host a lock proves that the owner lives; across hosts only the age can tell.
 #include "launcher/agent/cache_directory.h"
 
 #include <dirent.h>
@@ -22,11 +24,12 @@ namespace hora::launcher {
 
 namespace {
 
+// Each attempt fails only if another agent removes the new entry in the moment before it is locked.
 constexpr int kAttempts = 16;
 constexpr std::string_view kNowhere = "0000000000000000";
 
-// Whoever may write to the folder above may put another one in the place of ours, unless it is
-// sticky like /tmp. Members of the folder's group are trusted, as umask 002 means them to be.
+// A user who can write to the parent directory can replace ours, unless the parent is sticky like
+// /tmp. Members of the directory's group are trusted, as umask 002 intends.
 Status check_parent(int directory, const std::string& path) {
   struct stat info {};
   if (::fstatat(directory, "..", &info, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -37,8 +40,9 @@ Status check_parent(int directory, const std::string& path) {
                                             " can be written by every user, and is not sticky");
 }
 
-// Equal for two who share locks: one kernel, and one mount of the file system. The host's name is
-// in it for machines that were woken from one image, and have its boot id.
+// Identifies the view of the file system: two processes with equal values share locks, because they
+// share one kernel and one mount. The host name distinguishes machines that were resumed from one
+// image and have the same boot id.
 std::string name_this_view(dev_t device) {
   const auto boot = os::read_file("/proc/sys/kernel/random/boot_id");
   if (!boot || boot->empty()) return {};
@@ -48,12 +52,14 @@ std::string name_this_view(dev_t device) {
   return {digest.data(), kTagSize};
 }
 
+// The prefixes that this directory gives to everything that is not an entry.
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
 
 bool is_temporary(std::string_view name) {
   if (starts_with(name, kNotePrefix)) {
+    // A note's final name is PREFIX HASH; a dot follows while a process writes it.
     return name.find('.', kNotePrefix.size()) !=
            std::string_view::npos;  // one that is being written
   }
@@ -61,6 +67,7 @@ bool is_temporary(std::string_view name) {
          starts_with(name, kShippedPrefix);
 }
 
+// The view's identifier inside a temporary name; see name_this_view().
 std::string_view place_in(std::string_view name) {
   for (const std::string_view prefix : {kIncomingPrefix, kUsePrefix}) {
     if (starts_with(name, prefix)) return name.substr(prefix.size(), kTagSize);
@@ -68,7 +75,8 @@ std::string_view place_in(std::string_view name) {
   return {};
 }
 
-// Now, by the file system's clock: that of its server, where it has one.
+// Reads the time from the file system's own clock (the server's, for a network mount): the clocks
+// of two hosts may differ by more than the age that matters.
 std::optional<time_t> touch(int directory) {
   struct stat info {};
   if (::futimens(directory, nullptr) != 0 || ::fstat(directory, &info) != 0) return std::nullopt;
@@ -83,7 +91,7 @@ bool is_hash(std::string_view text) {
 }
 
 Result<CacheDirectory> CacheDirectory::open(const std::string& path) {
-  // A symbolic link in the last place could have been put there by another user of /tmp.
+  // Another user of /tmp could have put a symbolic link in the last component.
   os::Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!directory.valid()) return errno_error(errno, "opening " + path);
   struct stat info {};
@@ -92,6 +100,7 @@ Result<CacheDirectory> CacheDirectory::open(const std::string& path) {
     return make_error(ErrorCode::kDenied, path + " belongs to another user");
   }
   HORA_TRY(check_parent(directory.get(), path));
+  // An older umask may have left the directory open to others; close it instead of refusing it.
   constexpr mode_t kOthers = 077;
   if ((info.st_mode & kOthers) != 0 && ::fchmod(directory.get(), 0700) != 0) {
     return errno_error(errno, "closing " + path + " to other users");
@@ -104,6 +113,7 @@ std::vector<std::string> CacheDirectory::names() const {
   std::unique_ptr<DIR, int (*)(DIR*)> stream(listing.valid() ? ::fdopendir(listing.get()) : nullptr,
                                              ::closedir);
   if (!stream) return {};
+  // closedir() closes the descriptor from now on.
   listing.release();
   std::vector<std::string> found;
   while (const dirent* item = ::readdir(stream.get())) {
@@ -121,7 +131,8 @@ std::string CacheDirectory::temporary_name(std::string_view prefix) const {
 Result<CacheDirectory::Held> CacheDirectory::make_held(
     std::string_view prefix, std::string_view suffix,
     const std::function<Status(const std::string&)>& announce) const {
-  // Until it is locked, another agent may take it for an abandoned one and remove it.
+  // Another agent may take the new entry for an abandoned one and remove it until it is locked.
+  // So announce, create, open, lock, and then check that the name still leads to something.
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::string name = temporary_name(prefix).append(suffix);
     HORA_TRY(announce(entry_path(name)));
@@ -129,13 +140,14 @@ Result<CacheDirectory::Held> CacheDirectory::make_held(
       return errno_error(errno, "creating " + entry_path(name));
     }
     os::Fd made(::openat(fd(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    // It was removed already: another attempt under another name.
     if (!made.valid() && errno == ENOENT) continue;
     if (!made.valid()) {
       const int errnum = errno;
       ::unlinkat(fd(), name.c_str(), AT_REMOVEDIR);
       return errno_error(errnum, "opening " + entry_path(name));
     }
-    // Without locks nobody here takes it for abandoned, either.
+    // On a file system without locks, no agent on this host treats the entry as abandoned either.
     if (::flock(made.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
     struct stat info {};
     if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
@@ -146,6 +158,8 @@ Result<CacheDirectory::Held> CacheDirectory::make_held(
   return make_error(ErrorCode::kUnavailable, "somebody removes what is made in " + path_);
 }
 
+// Taking the lock proves that the owner is gone; failing with EWOULDBLOCK proves that it lives. Any
+// other case, another host above all, falls back to the age.
 CacheDirectory::Owner CacheDirectory::owner_of(const std::string& name) const {
   Owner owner;
   const std::string_view place = place_in(name);
@@ -159,6 +173,7 @@ CacheDirectory::Owner CacheDirectory::owner_of(const std::string& name) const {
   }
   struct stat info {};
   if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return owner;
+  // The owners renew their marks, so an old one has lost its owner.
   if (const auto now = touch(fd())) owner.age_s = *now - info.st_mtim.tv_sec;
   owner.gone = owner.age_s && *owner.age_s > kAbandonedAfterS;
   return owner;

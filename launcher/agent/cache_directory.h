@@ -43,7 +43,7 @@ class CacheDirectory {
   std::string entry_path(const std::string& name) const { return path_ + "/" + name; }
   std::vector<std::string> names() const;  // in no order; empty when they cannot be read
 
-  // A name that nobody else has, on any host: PREFIX, where we are, and a random word.
+  // A name that is unique on all hosts: PREFIX, our view's identifier, a random word.
   std::string temporary_name(std::string_view prefix) const;
 
   struct Held {
@@ -55,7 +55,7 @@ class CacheDirectory {
   Result<Held> make_held(std::string_view prefix, std::string_view suffix,
                          const std::function<Status(const std::string&)>& announce) const;
 
-  // What is known of the owner of something temporary.
+  // What is known about the owner of a temporary entry.
   struct Owner {
     bool gone = false;
     bool here = false;          // his lock says so; else the age

@@ -1,3 +1,5 @@
+// Marks tell who uses which cache entry, so that `clean` on one host does not remove what another
+// host runs. A mark is an empty, locked directory whose name says everything.
 #include "launcher/agent/cache_use.h"
 
 #include <fcntl.h>
@@ -17,7 +19,8 @@ namespace hora::launcher {
 
 namespace {
 
-// A mark is called PREFIX PLACE-WORD-AGENT-BUNDLE-HOST: all parts but the last are of one size.
+// A mark's name is PREFIX PLACE-WORD-AGENT-BUNDLE-HOST. All parts except the host have a fixed
+// size.
 constexpr std::string_view kNone = "----------------";
 constexpr std::size_t kLongestHost = 64;
 
@@ -26,16 +29,19 @@ std::string part(std::string_view hash) {
 }
 
 std::string host_part() {
+  // A host name with a slash would make a path of the mark.
   std::string name = host_name().substr(0, kLongestHost);
   std::replace(name.begin(), name.end(), '/', '_');
   return name;
 }
 
+// age_s is empty if a lock proves the use.
 struct Use {
   std::string agent, bundle, host;
   std::optional<long> age_s;  // nothing: it is proven
 };
 
+// Splits by position, since the host part may contain dashes.
 std::optional<Use> read_mark(std::string_view name) {
   constexpr std::size_t kStep = kTagSize + 1;
   if (name.substr(0, kUsePrefix.size()) != kUsePrefix) return std::nullopt;
@@ -46,7 +52,7 @@ std::optional<Use> read_mark(std::string_view name) {
              std::nullopt};
 }
 
-// Who has to be told of comes first.
+// Finds who uses an entry. A user that the message must name comes first.
 std::optional<Use> use_of(const CacheDirectory& directory, const std::string& entry) {
   const bool is_agent = entry.compare(0, kAgentPrefix.size(), kAgentPrefix) == 0;
   const std::string wanted =
@@ -59,7 +65,9 @@ std::optional<Use> use_of(const CacheDirectory& directory, const std::string& en
     if (owner.gone) continue;
     if (!owner.here) use->age_s = owner.age_s.value_or(0);
     if (use->bundle != kCleaner) return use;
-    // Here, by way of the same mount, a program runs on without its name: we do.
+    // On this host and through the same mount, a program keeps running after its name is removed
+    // (as ours does), so a cleaner counts as a user only on another host, where the file server
+    // might remove the bytes.
     if (!owner.here) cleaner = std::move(use);
   }
   return cleaner;
@@ -76,11 +84,12 @@ std::string tell(const std::string& path, const Use& use) {
   return text;
 }
 
-// Another host that cleans was quicker.
+// The entry is gone: a cleaner on another host was faster.
 bool is_gone(int errnum) { return errnum == ENOENT || errnum == ESTALE; }
 
-// Nothing when it is gone. An agent marks first and looks then, and here it is the other way round:
-// away with the name, and then a second look. So one of the two sees the other.
+// Returns nothing when the entry is gone. An agent sets its mark first and looks for the entry
+// afterwards; this function removes the name first and looks for marks afterwards. So at least one
+// of the two sees the other.
 Result<std::optional<Use>> remove_unused(const CacheDirectory& directory, const std::string& name) {
   if (auto use = use_of(directory, name)) return use;
   const std::string path = directory.entry_path(name);
@@ -91,7 +100,8 @@ Result<std::optional<Use>> remove_unused(const CacheDirectory& directory, const 
     return errno_error(errno, "opening " + path);
   }
   const bool is_directory = S_ISDIR(info.st_mode);
-  // Nobody shall take it for debris of old, for it may come back.
+  // The entry may have to come back, so its temporary copy must not look like old debris: lock it
+  // where possible, and set its time to now.
   if (is_directory) (void)::flock(entry.get(), LOCK_EX | LOCK_NB);
   (void)::futimens(entry.get(), nullptr);
   const std::string aside =
@@ -101,7 +111,8 @@ Result<std::optional<Use>> remove_unused(const CacheDirectory& directory, const 
     return errno_error(errno, "removing " + path);
   }
   auto use = use_of(directory, name);
-  // Where it was shipped again meanwhile, that one is used.
+  // If the entry was shipped again meanwhile, the rename back fails (or replaces equal bytes); the
+  // new copy is used.
   if (use && ::renameat(directory.fd(), aside.c_str(), directory.fd(), name.c_str()) == 0)
     return use;
   HORA_TRY(remove_tree(directory.entry_path(aside)));
@@ -124,11 +135,13 @@ UseMark::UseMark(UseMark&& other) noexcept
       lock_(std::move(other.lock_)),
       announce_(std::move(other.announce_)) {}
 
+// A mark that cannot be removed is left to the shim, which knows its path from the announcement.
 UseMark::~UseMark() {
   if (path_.empty()) return;
   if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) (void)announce_("");
 }
 
+// Another host judges the mark by its age alone.
 void UseMark::renew() const { (void)::futimens(lock_.get(), nullptr); }
 
 Result<std::vector<std::string>> clean_cache(const std::string& path) {
@@ -141,6 +154,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path) {
   directory->remove_debris();
   for (const std::string& name : directory->names()) {
     const std::string whole = directory->entry_path(name);
+    // A note is only a shortcut for verifying an agent; it can always be removed.
     if (name.compare(0, kNotePrefix.size(), kNotePrefix) == 0) {
       HORA_TRY(remove_tree(whole));
       continue;
@@ -150,6 +164,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path) {
     if (!use) return std::move(use).error();
     if (*use && (*use)->bundle != kCleaner) kept.push_back(tell(whole, **use));
   }
+  // The directory itself goes when nothing else is in it.
   if (::rmdir(path.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT) {
     return errno_error(errno, "removing " + path);
   }

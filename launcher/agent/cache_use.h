@@ -14,7 +14,7 @@ namespace hora::launcher {
 // In place of a bundle's hash: the agent's rank cleans the cache.
 inline constexpr std::string_view kCleaner = "cleaner---------";
 
-// Of one agent in one directory; gone when this is destroyed.
+// The mark of one agent in one directory; the destructor removes it.
 class UseMark {
  public:
   // `agent` and `bundle` are hashes (kCleaner aside); empty: none. `announce` is told the path of

@@ -1,3 +1,5 @@
+// Reads the kernel's view of CPUs, cores and NUMA nodes from sysfs, limited to the CPUs that this
+// process may use (a container's or a batch system's share).
 #include "launcher/agent/cpu_topology.h"
 
 #include <dirent.h>
@@ -17,6 +19,7 @@ namespace hora::launcher {
 
 namespace {
 
+// cpu_set_t ends at 1,024 CPUs; the system call takes a mask of any size.
 constexpr std::size_t kMostCpus = 8192;
 constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
 
@@ -37,7 +40,7 @@ int number_in(const std::string& path, int otherwise) {
   return parse_int<int>(trim({text, static_cast<std::size_t>(got)})).value_or(otherwise);
 }
 
-// The folder of a CPU has an entry "nodeN" for its NUMA node.
+// A CPU's directory has an entry "nodeN" for its NUMA node. Machines without NUMA have none.
 int node_of(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir);
   while (open != nullptr) {
@@ -61,6 +64,7 @@ std::vector<CpuPlace> usable_cpu_places() {
     CpuPlace place;
     place.cpu = static_cast<int>(cpu);
     const int package = number_in(folder + "/topology/physical_package_id", 0);
+    // core_id is only unique within one package.
     place.core = package * 100'000 + number_in(folder + "/topology/core_id", static_cast<int>(cpu));
     place.node = node_of(folder);
     places.push_back(place);
@@ -68,6 +72,8 @@ std::vector<CpuPlace> usable_cpu_places() {
   return places;
 }
 
+// The mask of the calling thread is inherited by the child that it spawns; the destructor restores
+// it.
 AffinityScope::AffinityScope(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
   before_ = current_mask();

@@ -1,3 +1,5 @@
+// Finds function names for code offsets by reading an ELF file's symbol tables. The file may be
+// anything that a rank has mapped, so every number in it is checked before it is used.
 #include "launcher/agent/elf_symbols.h"
 
 #include <cxxabi.h>
@@ -17,6 +19,7 @@ namespace hora::launcher {
 
 namespace {
 
+// Limits against damaged files; the largest real libraries have a few million symbols.
 constexpr std::size_t kMostHeaders = 4096;
 constexpr std::size_t kSymbolsAtOnce = 16 * 1024;
 constexpr std::uint64_t kMostSymbols = 8'000'000;
@@ -26,6 +29,7 @@ class ElfFile {
  public:
   explicit ElfFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
 
+  // Reads whole items or nothing; a short file yields nothing.
   template <typename Item>
   std::optional<std::vector<Item>> read(std::uint64_t offset, std::size_t count) const {
     std::vector<Item> items(count);
@@ -50,13 +54,14 @@ class ElfFile {
   os::Fd fd_;
 };
 
+// Symbols count in virtual addresses, mappings in file offsets; the segments translate.
 struct Wanted {
   std::uint64_t address = 0;  // as the file's symbols count
   std::uint64_t offset = 0;
   std::uint64_t name_at = 0;  // in the file; 0: not found yet
 };
 
-// What the file's segments make of the offsets, in order of address.
+// Translates the offsets by the file's segments, and returns the results in order of address.
 std::vector<Wanted> to_addresses(const std::vector<ElfW(Phdr)>& segments,
                                  const std::vector<std::uint64_t>& offsets) {
   std::vector<Wanted> wanted;
@@ -75,6 +80,7 @@ std::vector<Wanted> to_addresses(const std::vector<ElfW(Phdr)>& segments,
   return wanted;
 }
 
+// Reads the table in blocks, and remembers only where a name is: names are read for the hits alone.
 void look_through(const ElfFile& file, const ElfW(Shdr) & table, const ElfW(Shdr) & names,
                   std::vector<Wanted>& wanted) {
   const std::uint64_t count =
@@ -90,6 +96,7 @@ void look_through(const ElfFile& file, const ElfW(Shdr) & table, const ElfW(Shdr
           (type != STT_FUNC && type != STT_GNU_IFUNC)) {
         continue;
       }
+      // All wanted addresses inside the symbol's range take its name; the first symbol found wins.
       auto at =
           std::lower_bound(wanted.begin(), wanted.end(), symbol.st_value,
                            [](const Wanted& w, std::uint64_t value) { return w.address < value; });
@@ -106,6 +113,7 @@ std::map<std::uint64_t, std::string> find_elf_symbols(const std::string& path,
                                                       const std::vector<std::uint64_t>& offsets) {
   const ElfFile file(path);
   const auto head = file.read<ElfW(Ehdr)>(0, 1);
+  // Only files of the agent's own word size: the structures are those of this build.
   constexpr int kOurClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
   if (!head || std::memcmp(head->front().e_ident, ELFMAG, SELFMAG) != 0 ||
       head->front().e_ident[EI_CLASS] != kOurClass || head->front().e_shnum > kMostHeaders ||
@@ -117,6 +125,7 @@ std::map<std::uint64_t, std::string> find_elf_symbols(const std::string& path,
   const auto sections = file.read<ElfW(Shdr)>(head->front().e_shoff, head->front().e_shnum);
   if (!segments || !sections) return {};
   std::vector<Wanted> wanted = to_addresses(*segments, offsets);
+  // The full table names static functions, too, but stripped libraries only have the dynamic one.
   for (const unsigned type : {SHT_SYMTAB, SHT_DYNSYM}) {
     for (const auto& section : *sections) {
       if (section.sh_type != type || section.sh_link >= sections->size()) continue;
@@ -141,7 +150,7 @@ std::string readable_symbol(const std::string& symbol) {
   for (std::size_t at = text.find(kUnnamed); at != std::string::npos; at = text.find(kUnnamed)) {
     text.erase(at, kUnnamed.size());
   }
-  // The arguments go; "operator()" and what stands within <> and {} stay.
+  // Cut the argument list, but keep "operator()" and everything inside <> and {}.
   int depth = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '<' || text[i] == '{') ++depth;

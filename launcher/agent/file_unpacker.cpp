@@ -1,3 +1,5 @@
+// The stream is the contents of all files in the order of the header, one after the other and
+// compressed as one zlib stream. Sizes in the header separate the files; a SHA-256 checks each one.
 #include "launcher/agent/file_unpacker.h"
 
 #include <fcntl.h>
@@ -14,6 +16,7 @@
 
 namespace hora::launcher {
 
+// Both wrappers release what the C libraries allocate.
 struct FileUnpacker::Inflater {
   z_stream stream{};
   bool ready = false;
@@ -48,6 +51,7 @@ FileUnpacker::~FileUnpacker() = default;
 
 Result<std::unique_ptr<FileUnpacker>> FileUnpacker::create(os::Fd directory, std::string shown_path,
                                                            std::vector<BundleFile> files) {
+  // Checks all paths before the first byte is written: none may lead out of the directory.
   for (const BundleFile& file : files) {
     HORA_TRY(check_relative_path(file.path));
     if (!file.link_target.empty()) HORA_TRY(check_link_target(file.path, file.link_target));
@@ -63,6 +67,7 @@ Error FileUnpacker::io_error(int errnum, const char* action, const std::string& 
   return errno_error(errnum, std::string(action) + " " + shown_path_ + "/" + path);
 }
 
+// Files come in order of their paths, so most share the directory of the one before.
 Status FileUnpacker::make_parents(const std::string& path) {
   const std::size_t last = path.rfind('/');
   const std::string parent = last == std::string::npos ? "" : path.substr(0, last);
@@ -78,12 +83,15 @@ Status FileUnpacker::make_parents(const std::string& path) {
   return Ok{};
 }
 
-// Opens the next file that has bytes to come; empty ones are made on the way.
+// Opens the next file that has bytes to come. Empty files are created on the way; links follow at
+// the end.
 Status FileUnpacker::open_next() {
   while (!file_.valid() && next_ < files_.size()) {
     const BundleFile& file = files_[next_++];
     if (!file.link_target.empty()) continue;
     HORA_TRY(make_parents(file.path));
+    // O_EXCL and O_NOFOLLOW: nothing that is already there, a link above all, is ever written
+    // through.
     file_ = os::Fd(::openat(directory_.get(), file.path.c_str(),
                             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file_.valid()) return io_error(errno, "creating", file.path);
@@ -103,13 +111,14 @@ Status FileUnpacker::close_file() {
   if (::fchmod(file_.get(), static_cast<mode_t>(file.mode & kPermissions)) != 0) {
     return io_error(errno, "setting the mode of", file.path);
   }
-  // A full disk may show itself only now.
+  // Some file systems report a full disk only at close().
   if (::close(file_.release()) != 0 && errno != EINTR) {
     return io_error(errno, "writing", file.path);
   }
   return Ok{};
 }
 
+// One piece of output may end one file and begin the next.
 Status FileUnpacker::take(std::string_view bytes) {
   while (!bytes.empty()) {
     if (!file_.valid()) {
@@ -140,6 +149,7 @@ Status FileUnpacker::write(std::string_view compressed) {
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
   stream.avail_in = static_cast<uInt>(compressed.size());
   while (stream.avail_in > 0) {
+    // Trailing data would go unchecked, so it is an error.
     if (inflater_->ended) {
       return make_error(ErrorCode::kUsage, shown_path_ + ": data behind the end of the stream");
     }
@@ -160,10 +170,12 @@ Status FileUnpacker::write(std::string_view compressed) {
 }
 
 Status FileUnpacker::finish() {
-  // The last output may still sit in zlib when it ended exactly at a chunk's end.
+  // The end of the stream may arrive in a later call than the last byte of output, so all three
+  // must hold.
   if (!inflater_->ended || file_.valid() || next_ < files_.size()) {
     return make_error(ErrorCode::kUsage, shown_path_ + ": the transfer ended early");
   }
+  // Links come last, so that no file was written through one of them.
   for (const BundleFile& file : files_) {
     if (file.link_target.empty()) continue;
     HORA_TRY(make_parents(file.path));

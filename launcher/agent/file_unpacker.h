@@ -52,7 +52,7 @@ class FileUnpacker {
   std::unique_ptr<Hasher> hasher_;
 };
 
-// Lower-case hex. Of a whole file; an Error when it cannot be read.
+// The SHA-256 of a file in lower-case hex; an Error if it cannot be read.
 Result<std::string> sha256_of_file(const std::string& path);
 
 }  // namespace hora::launcher

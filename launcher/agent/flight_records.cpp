@@ -1,3 +1,6 @@
+// The memory that ranks and agent share: one page per rank for its latest operation, and one area
+// per rank for native stacks. It is a memfd, so it survives a rank's crash and vanishes with the
+// agent. Ranks open it through /proc/PID/fd.
 #include "launcher/agent/flight_records.h"
 
 #include <sys/mman.h>
@@ -33,6 +36,7 @@ bool read_at(int fd, Value& value, off_t offset) {
   return ::pread(fd, &value, sizeof value, offset) == static_cast<ssize_t>(sizeof value);
 }
 
+// The ranks write while the agent reads, so it reads single fields at their offsets.
 template <std::size_t kOffset>
 off_t field(off_t area) {
   return area + static_cast<off_t>(kOffset);
@@ -40,10 +44,11 @@ off_t field(off_t area) {
 
 }  // namespace
 
-// Pages first, then the areas of stacks, which take no memory before they are used.
+// Pages come first, then the areas for stacks, which take no memory until they are used.
 FlightRecords FlightRecords::create(int ranks) {
   FlightRecords records;
   records.fd_ = os::Fd(::memfd_create("hora-flight", MFD_CLOEXEC));
+  // Without the memory the job runs as usual; only the reports lose detail.
   if (!records.fd_.valid()) return records;
   const std::size_t all_pages = static_cast<std::size_t>(ranks) * sizeof(FlightPage);
   const int fd = records.fd_.get();
@@ -66,7 +71,8 @@ FlightRecords FlightRecords::create(int ranks) {
   return records;
 }
 
-// Read, not mapped: a rank may have cut the file short. Usually the pages lie in the ranks' order.
+// Reads instead of mapping: a rank that cuts the file short would make a mapped page raise SIGBUS.
+// Pages usually lie in the order of the ranks, but each rank claims the first free one.
 std::string FlightRecords::page_of(int rank) const {
   for (int page = 0; page < pages_; ++page) {
     std::string bytes(sizeof(FlightPage), '\0');
@@ -92,6 +98,7 @@ std::optional<rendezvous::FlightStanding> FlightRecords::standing_of(int rank) c
   return rendezvous::read_flight(page_of(rank), now_ns());
 }
 
+// Reads two fields per rank, because this runs often while the job is fine.
 FlightRecords::Progress FlightRecords::progress() const {
   using rendezvous::FlightState;
   Progress progress;
@@ -112,6 +119,7 @@ FlightRecords::Progress FlightRecords::progress() const {
   return progress;
 }
 
+// A rank enters its own pid when it prepares to answer.
 std::optional<off_t> FlightRecords::stacks_of(pid_t pid) const {
   for (int page = 0; page < pages_; ++page) {
     const off_t area = static_cast<off_t>(pages_) * static_cast<off_t>(sizeof(FlightPage)) +
@@ -123,6 +131,8 @@ std::optional<off_t> FlightRecords::stacks_of(pid_t pid) const {
   return std::nullopt;
 }
 
+// The request's number separates this round's answers from late ones of an earlier round. `taken`
+// is reset before the new number is published, since threads claim slots by it.
 std::optional<std::uint64_t> FlightRecords::begin_stacks(pid_t pid) {
   const auto area = stacks_of(pid);
   std::uint64_t request = 0;
@@ -147,7 +157,9 @@ std::vector<FlightRecords::NativeStack> FlightRecords::read_stacks(pid_t pid,
   }
   std::vector<NativeStack> stacks;
   for (const rendezvous::StackSlot& slot : area->slots) {
+    // A slot with another number is empty, late or half written.
     if (slot.request != request) continue;
+    // The rank owns the memory, so its count is not trusted.
     const std::size_t frames = std::min<std::size_t>(slot.frames, rendezvous::kStackFrames);
     stacks.push_back({slot.tid, slot.thread_id, {slot.pcs, slot.pcs + frames}});
   }

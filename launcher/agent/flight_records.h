@@ -1,4 +1,4 @@
-// What the ranks of this host say of themselves while they run, kept for after their death.
+// What the ranks of this host record while they run; it outlives a rank that crashes.
 //
 // Memory of the agent without a name in any file system: the ranks reach it by way of /proc, and it
 // is gone with the agent.

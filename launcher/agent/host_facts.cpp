@@ -1,3 +1,5 @@
+// What the agent tells the launcher about its host. The agent is a static program, so everything
+// comes from files and system calls rather than from libraries.
 #include "launcher/agent/host_facts.h"
 
 #include <arpa/inet.h>
@@ -34,8 +36,8 @@ std::string read_line(const std::string& path) {
   return std::string(bytes.substr(0, bytes.find('\n')));
 }
 
-// Fields of this user's line in /etc/passwd. getpwuid() would load the host's name services into a
-// static program.
+// The fields of this user's line in /etc/passwd. In a static program, getpwuid() would load the
+// host's name services.
 std::vector<std::string> passwd_fields() {
   const std::string uid = std::to_string(::getuid());
   std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen("/etc/passwd", "re"), std::fclose);
@@ -63,6 +65,8 @@ std::string host_name() {
   return name.data();
 }
 
+// Two containers on one machine share the boot id; the network namespace tells them apart, which is
+// what decides whether they reach each other by loopback.
 std::string machine_id() {
   std::string id = read_line("/proc/sys/kernel/random/boot_id");
   struct stat info {};
@@ -85,6 +89,7 @@ std::string home_directory() {
 }
 
 int usable_cpus() {
+  // cpu_set_t ends at 1,024 CPUs; the call fails on a larger machine.
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
   return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));  // more than 1,024 CPUs
@@ -96,6 +101,8 @@ int count_gpus() {
     const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path), ::closedir);
     if (!directory) return;
     while (const dirent* item = ::readdir(directory.get())) {
+      // "nvidia0" is a device; "nvidiactl" and "nvidia-uvm" are not. In /proc each GPU is a PCI
+      // address.
       std::string_view name(item->d_name);
       if (name.substr(0, prefix.size()) != prefix) continue;
       name.remove_prefix(prefix.size());
@@ -106,12 +113,13 @@ int count_gpus() {
       if (digits) ++count;
     }
   };
-  // The device nodes tell what a container may use; the driver, what the machine has.
+  // Device nodes show what a container may use; the driver shows what the machine has.
   count_in("/dev", "nvidia");
   if (count == 0) count_in("/proc/driver/nvidia/gpus", "");
   return count;
 }
 
+// The kernel gives the first PID namespace a fixed inode number.
 bool in_first_pid_namespace() {
   constexpr ino_t kFirst = 0xEFFFFFFC;  // PROC_PID_INIT_INO of the kernel
   struct stat info {};
@@ -123,7 +131,8 @@ std::vector<InterfaceInfo> host_interfaces() {
   const auto interfaces = net::list_interfaces();
   if (!interfaces) return found;
   for (const net::Interface& item : *interfaces) {
-    if (item.address.v6 && item.address.is_link_local()) continue;  // of no use without a scope
+    // A link-local address needs a scope, which only holds on one host.
+    if (item.address.v6 && item.address.is_link_local()) continue;
     InterfaceInfo info;
     info.name = item.name;
     info.address = format_address(item.address);
@@ -156,6 +165,8 @@ Hello describe_machine() {
   return hello;
 }
 
+// Binds without listening: the port stays taken while the holder is open, and SO_REUSEADDR lets the
+// rank bind it.
 ReservedPort reserve_port() {
   ReservedPort reserved;
   reserved.holder = os::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -1,4 +1,4 @@
-// What this machine is, for Hello.
+// Facts about this machine for Hello.
 #pragma once
 
 #include <cstdint>

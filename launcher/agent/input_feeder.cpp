@@ -1,3 +1,6 @@
+// Passes stdin to ranks. The launcher sends only as much as it has credit for, and every byte is
+// acknowledged exactly once, also a byte that no rank will read; otherwise the credit would leak
+// and the input would stop.
 #include "launcher/agent/input_feeder.h"
 
 #include <sys/epoll.h>
@@ -18,6 +21,7 @@ Status InputFeeder::add(int rank, os::Fd pipe) {
   return Ok{};
 }
 
+// A rank that is gone, or whose input has ended, still returns the credit.
 void InputFeeder::write(int rank, std::string_view bytes) {
   const auto found = feeds_.find(rank);
   if (found == feeds_.end() || !found->second.pipe.valid() || found->second.ending) {
@@ -28,6 +32,7 @@ void InputFeeder::write(int rank, std::string_view bytes) {
   push(rank, found->second);
 }
 
+// The end comes behind the bytes that still wait.
 void InputFeeder::end(int rank) {
   const auto found = feeds_.find(rank);
   if (found == feeds_.end()) return;
@@ -40,6 +45,7 @@ void InputFeeder::close(int rank) {
   if (found != feeds_.end()) shut(rank, found->second);
 }
 
+// Writes what the pipe takes and watches it only while something is left.
 void InputFeeder::push(int rank, Feed& feed) {
   std::size_t delivered = 0;
   while (feed.pipe.valid() && feed.position < feed.waiting.size()) {
@@ -48,7 +54,8 @@ void InputFeeder::push(int rank, Feed& feed) {
     if (wrote < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) break;
-      shut(rank, feed);  // EPIPE: the rank reads no more, which is its right
+      // EPIPE: the rank does not read any more, which is its right.
+      shut(rank, feed);
       break;
     }
     feed.position += static_cast<std::size_t>(wrote);
@@ -63,6 +70,7 @@ void InputFeeder::push(int rank, Feed& feed) {
   if (delivered > 0) acknowledge(rank, delivered);
 }
 
+// Bytes that nobody can read any more are acknowledged as well.
 void InputFeeder::shut(int rank, Feed& feed) {
   watch(rank, feed, false);
   feed.pipe.reset();

@@ -22,7 +22,7 @@ class InputFeeder {
 
   // The write end of a rank's standard input.
   Status add(int rank, os::Fd pipe);
-  // Queues bytes. What a rank will never read is acknowledged at once: it has closed its input.
+  // Queues bytes. Bytes for a rank that has closed its input are acknowledged at once.
   void write(int rank, std::string_view bytes);
   // End of file, behind the bytes that are queued.
   void end(int rank);

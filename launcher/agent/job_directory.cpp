@@ -1,3 +1,5 @@
+// A private directory for the job's files. It is announced to the shim before it exists, so that a
+// kill at any moment leaves nothing behind.
 #include "launcher/agent/job_directory.h"
 
 #include <sys/stat.h>
@@ -28,18 +30,21 @@ Result<JobDirectory> JobDirectory::create(std::function<Status(const std::string
   const char* temporary = std::getenv("TMPDIR");
   if (temporary != nullptr && temporary[0] == '/') parents.emplace_back(temporary);
   parents.insert(parents.end(), {"/tmp", "/var/tmp", "/dev/shm"});
-  // A shipped program is to run: /tmp is often mounted noexec. Where all are, data may still come.
+  // Shipped programs have to run, and /tmp is often mounted noexec. If all are, data can still be
+  // sent.
+  // Stable: among equals, the user's TMPDIR stays first.
   std::stable_partition(parents.begin(), parents.end(), lets_programs_run);
   const std::string name = "/hora-job-" + os::random_token().substr(0, 16);
   std::string reasons;
   for (const std::string& parent : parents) {
     const std::string path = parent + name;
     HORA_TRY(announce(path));
-    // Fails on a name that exists, be it a symbolic link of somebody else's.
+    // mkdir fails on a name that exists, even if it is another user's symbolic link.
     if (::mkdir(path.c_str(), 0700) == 0) return JobDirectory(path, std::move(announce));
     if (!reasons.empty()) reasons += "; ";
     reasons += errno_error(errno, "creating " + path).message;
   }
+  // Nothing was made, so nothing is left to remove.
   HORA_TRY(announce(""));
   return make_error(ErrorCode::kDenied, reasons);
 }
@@ -49,6 +54,7 @@ JobDirectory::JobDirectory(JobDirectory&& other) noexcept
 
 JobDirectory::~JobDirectory() {
   if (path_.empty()) return;
+  // If the removal fails the announcement stays, and the shim tries again.
   if (remove_tree(path_)) (void)announce_("");
 }
 

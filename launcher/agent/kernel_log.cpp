@@ -1,3 +1,5 @@
+// Follows /dev/kmsg from the current end on. Many containers and restricted kernels do not allow
+// it; the object then yields nothing.
 #include "launcher/agent/kernel_log.h"
 
 #include <fcntl.h>
@@ -9,7 +11,8 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr int kRecordsPerTurn = 4'096;            // then the ranks get theirs
+// Limits one turn of the loop: the ranks need attention as well.
+constexpr int kRecordsPerTurn = 4'096;
 constexpr std::size_t kLongestRecord = 8 * 1024;  // of the kernel
 
 }  // namespace
@@ -18,14 +21,16 @@ KernelLog::KernelLog() : fd_(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEX
   if (fd_.valid() && ::lseek(fd_.get(), 0, SEEK_END) < 0) fd_.reset();
 }
 
-// A read gives one record: "6,1234,5678901,-;the message\n KEY=value\n...".
+// One read returns one record: "6,1234,5678901,-;the message
+//  KEY=value
+// ...".
 bool KernelLog::read_new(const std::function<void(std::string_view)>& take) {
   static char record[kLongestRecord];
   for (int count = 0; fd_.valid() && count < kRecordsPerTurn; ++count) {
     const ssize_t got = ::read(fd_.get(), record, sizeof record);
     if (got < 0) {
-      // EPIPE: newer messages have taken the place of some that we have not seen. EINVAL: one that
-      // is longer than any should be; the next read gives the next.
+      // EPIPE: newer messages have overwritten some that we have not read. EINVAL: a record is
+      // longer than the buffer; the next read returns the next record.
       if (errno == EINTR || errno == EPIPE || errno == EINVAL) continue;
       return errno == EAGAIN;
     }

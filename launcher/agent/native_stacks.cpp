@@ -1,3 +1,6 @@
+// A handler in libhora writes the program counters of each thread into shared memory when the agent
+// signals it. The agent then needs names for them, which a forked child looks up: files may be huge
+// or on a dead file system, and the agent must not wait for them.
 #include "launcher/agent/native_stacks.h"
 
 #include <dirent.h>
@@ -23,9 +26,11 @@ namespace hora::launcher {
 
 namespace {
 
+// Limits against a process that maps or answers without end.
 constexpr std::size_t kMostProcText = 4 * 1024 * 1024;
 constexpr std::size_t kMostAnswer = 4 * 1024 * 1024;
 
+// The process may end at any moment; a file that is gone reads as empty.
 std::string proc_text(const std::string& path) {
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -51,7 +56,7 @@ std::vector<pid_t> threads_of(pid_t pid) {
   return threads;
 }
 
-// "SigBlk:\t0000000000000004"
+// Reads one mask: "SigBlk:\t0000000000000004" holds one bit for each blocked signal.
 bool has_signal(const std::string& status, std::string_view field, int signal) {
   const std::size_t at = status.find(std::string("\n") + std::string(field) + ":");
   if (at == std::string::npos) return false;
@@ -67,6 +72,7 @@ struct Mapping {
   std::string path;
 };
 
+// A line is "begin-end rwxp offset dev inode path"; only executable mappings matter.
 std::vector<Mapping> code_of(pid_t pid) {
   std::vector<Mapping> found;
   const std::string maps = proc_text("/proc/" + std::to_string(pid) + "/maps");
@@ -81,6 +87,7 @@ std::vector<Mapping> code_of(pid_t pid) {
         at, std::min<std::size_t>(5, text.size() - static_cast<std::size_t>(at - text.c_str())));
     if (flags.size() < 5 || flags[3] != 'x') continue;
     one.offset = std::strtoull(at + 5, nullptr, 16);
+    // Special mappings have names in brackets ([vdso]).
     const std::size_t path = text.find_first_of("/[");
     if (path != std::string::npos) one.path = text.substr(path);
     found.push_back(std::move(one));
@@ -97,7 +104,7 @@ const Mapping* find_mapping(const std::vector<Mapping>& code, std::uint64_t pc) 
 
 using Stacks = std::vector<FlightRecords::NativeStack>;
 
-// In the child: everything that may take long.
+// Runs in the child: everything that may take long. Each file is read once for all ranks.
 std::map<pid_t, std::string> name_all(const std::map<pid_t, Stacks>& stacks,
                                       const std::map<pid_t, std::string>& python) {
   std::map<pid_t, std::vector<Mapping>> code;
@@ -106,6 +113,7 @@ std::map<pid_t, std::string> name_all(const std::map<pid_t, Stacks>& stacks,
     code[pid] = code_of(pid);
     for (const auto& thread : threads) {
       for (const std::uint64_t pc : thread.pcs) {
+        // The lookup needs offsets in the file; anonymous code (a JIT) has none.
         const Mapping* at = find_mapping(code[pid], pc);
         if (at != nullptr && !at->path.empty() && at->path[0] == '/') {
           wanted[at->path].push_back(pc - at->begin + at->offset);
@@ -113,6 +121,7 @@ std::map<pid_t, std::string> name_all(const std::map<pid_t, Stacks>& stacks,
       }
     }
   }
+  // The program counter is a return address in all frames but the first; names are good enough so.
   std::map<std::string, std::map<std::uint64_t, std::string>> names;
   for (const auto& [path, offsets] : wanted) names[path] = find_elf_symbols(path, offsets);
   std::map<pid_t, std::string> texts;
@@ -148,16 +157,19 @@ std::map<pid_t, std::string> name_all(const std::map<pid_t, Stacks>& stacks,
 void NativeStacks::ask(FlightRecords& records, pid_t pid) {
   const int signal = os::stack_signal();
   const std::string folder = "/proc/" + std::to_string(pid);
-  // Who has put another program in its place answers no more, and the signal would end it.
+  // A process that has executed another program has no handler; the signal would end it.
   if (!has_signal(proc_text(folder + "/status"), "SigCgt", signal)) return;
   const auto request = records.begin_stacks(pid);
   if (!request) return;
   Asked& asked = asked_[pid];
+  // A new request forgets the answers of the last one.
   asked = {*request, 0};
   for (const pid_t thread : threads_of(pid)) {
+    // A thread that blocks the signal would answer much later, into the wrong request.
     if (has_signal(proc_text(folder + "/task/" + std::to_string(thread) + "/status"), "SigBlk",
                    signal))
       continue;
+    // The area has a slot for a fixed number of threads.
     if (asked.threads == rendezvous::kStackThreads) break;
     if (::syscall(SYS_tgkill, pid, thread, signal) == 0) ++asked.threads;
   }
@@ -188,9 +200,12 @@ void NativeStacks::name(const FlightRecords& records, std::map<pid_t, std::strin
   os::Fd out(ends[1]);
   child_ = ::fork();
   if (child_ == 0) {
-    const int only = out.release();  // nothing of the agent's is held open by a child that hangs
+    // Close all inherited descriptors, so that a child that hangs keeps none of the agent's open (a
+    // rank's pipe, say, whose end the agent waits for).
+    const int only = out.release();
     ::syscall(SYS_close_range, 0U, static_cast<unsigned>(only - 1), 0U);
     ::syscall(SYS_close_range, static_cast<unsigned>(only + 1), ~0U, 0U);
+    // The child may block on the pipe, while the agent's end must not.
     ::fcntl(only, F_SETFL, 0);
     std::string answer;
     for (const auto& [pid, text] : name_all(stacks, python)) {
@@ -208,7 +223,8 @@ void NativeStacks::name(const FlightRecords& records, std::map<pid_t, std::strin
     return finish();
   timer_ = loop_.call_at(deadline, [this] {
     timer_ = 0;
-    // Its pipe is open, so it lives; whoever waits for the agent's children reaps it.
+    // The child's pipe is open, so the child is alive and the pid is its own. The agent's common
+    // loop for children reaps it.
     ::kill(child_, SIGKILL);
     finish();
   });
@@ -238,12 +254,14 @@ void NativeStacks::on_readable() {
   finish();
 }
 
+// done may destroy this object, so it runs last.
 void NativeStacks::finish() {
   stop();
   const auto done = std::exchange(done_, nullptr);
   if (done) done(std::exchange(texts_, {}));
 }
 
+// A child that still runs gets EPIPE or SIGPIPE at its next write and ends.
 void NativeStacks::stop() {
   loop_.cancel(timer_);
   timer_ = 0;

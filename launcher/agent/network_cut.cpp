@@ -1,3 +1,5 @@
+// A chaos test cuts hosts off with nftables. The kernel deletes a table with the socket that owns
+// it, so a cut can never outlive the agent, not even one that is killed.
 #include "launcher/agent/network_cut.h"
 
 #include <linux/netlink.h>
@@ -11,7 +13,7 @@ namespace hora::launcher {
 
 namespace {
 
-// The socket that owns the table.
+// Creates the table and returns the socket that owns it.
 Result<os::Fd> make_table(const CutOrder& cut, const std::string& name, CutTable kind) {
   const auto batch = cut_batch(cut, name, kind);
   if (!batch) return batch.error();
@@ -23,7 +25,7 @@ Result<os::Fd> make_table(const CutOrder& cut, const std::string& name, CutTable
                reinterpret_cast<const sockaddr*>(&kernel), sizeof kernel) < 0) {
     return errno_error(errno, "making a table of nftables");
   }
-  // The kernel has answered by now: it does all within the sending.
+  // The kernel handles the batch during sendto(), so its answer is there already.
   while (true) {
     std::string answer(8'192, '\0');
     const ssize_t got = ::recv(owner.get(), answer.data(), answer.size(), MSG_DONTWAIT);
@@ -32,6 +34,7 @@ Result<os::Fd> make_table(const CutOrder& cut, const std::string& name, CutTable
     answer.resize(static_cast<std::size_t>(got));
     const int said = batch_answer(answer);
     if (said == 0) return owner;
+    // Messages that are no answer (-1) are skipped.
     if (said > 0) return errno_error(said, "making a table of nftables");
   }
 }
@@ -41,6 +44,8 @@ Result<os::Fd> make_table(const CutOrder& cut, const std::string& name, CutTable
 NetworkCuts::NetworkCuts(std::vector<CutOrder> cuts, std::string word)
     : cuts_(std::move(cuts)), word_(std::move(word)) {}
 
+// Checks the permission before the job starts: a trial table is dormant, filters nothing and
+// disappears with its socket at the end of each turn.
 Status NetworkCuts::try_out() const {
   for (const CutOrder& cut : cuts_) {
     const auto trial = make_table(cut, "hora-trial-" + word_, CutTable::kTrial);
@@ -59,6 +64,7 @@ Status NetworkCuts::cut(std::size_t index) {
   return Ok{};
 }
 
+// Closing the socket removes the table.
 void NetworkCuts::heal(std::size_t index) { active_.erase(index); }
 
 }  // namespace hora::launcher

@@ -1,3 +1,6 @@
+// Builds the netlink messages that `nft` would send, since no such tool is installed on the hosts.
+// The kernel's headers linux/netfilter/nf_tables.h define the numbers; all integers inside
+// attributes are big-endian, those in message headers are in host order.
 #include "launcher/agent/nft_messages.h"
 
 #include <arpa/inet.h>
@@ -21,6 +24,7 @@ void append_raw(std::string& out, const T& value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
+// Netlink aligns messages and attributes to four bytes; the length field excludes the padding.
 void pad(std::string& out) { out.resize((out.size() + 3) / 4 * 4); }
 
 std::string big_endian(std::uint32_t value) {
@@ -52,6 +56,7 @@ std::string nested(int type, std::string_view attributes) {
   return attribute(type | NLA_F_NESTED, attributes);
 }
 
+// Strings carry their terminating NUL.
 std::string text(int type, const std::string& value) {
   return attribute(type, {value.c_str(), value.size() + 1});
 }
@@ -60,6 +65,8 @@ std::string number(int type, std::uint32_t value) { return attribute(type, big_e
 
 // --- expressions ---------------------------------------------------------------------------------
 
+// A rule is a list of expressions: load something into a register, compare it, give a verdict. A
+// comparison that fails ends the rule.
 std::string expression(const std::string& name, const std::string& data) {
   return nested(NFTA_LIST_ELEM, text(NFTA_EXPR_NAME, name) + nested(NFTA_EXPR_DATA, data));
 }
@@ -91,6 +98,8 @@ std::string is_byte(std::uint32_t key, char value) {
   return load_meta(key) + equals(std::string_view(&value, 1));
 }
 
+// Accepts TCP whose port field(s) at the offset in the header match: 0 is the source, 2 the
+// destination.
 std::string passes(std::uint32_t offset, const std::string& ports) {
   return is_byte(NFT_META_L4PROTO, IPPROTO_TCP) +
          load_payload(NFT_PAYLOAD_TRANSPORT_HEADER, offset, ports.size()) + equals(ports) +
@@ -99,6 +108,7 @@ std::string passes(std::uint32_t offset, const std::string& ports) {
 
 // --- messages ------------------------------------------------------------------------------------
 
+// The same rules apply to both directions, on the local input and output hooks.
 struct Hook {
   const char* chain;
   std::uint32_t number;
@@ -114,6 +124,7 @@ class Batch {
         static_cast<std::uint32_t>(sizeof header + sizeof(nfgenmsg) + attributes.size());
     header.nlmsg_type = static_cast<std::uint16_t>(type);
     header.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
+    // Only the last message asks for an acknowledgement, under a number of its own.
     header.nlmsg_seq = (flags & NLM_F_ACK) != 0 ? kCutBatchAck : 0;
     append_raw(bytes_, header);
     append_raw(bytes_, nfgenmsg{family, NFNETLINK_V0, htons(static_cast<std::uint16_t>(resource))});
@@ -135,11 +146,12 @@ class Batch {
   std::string bytes_;
 };
 
-// The other's address, as source of what comes in and as destination of what goes out.
+// Drops packets from the other address on input, and to it on output.
 Result<std::string> drops(const std::string& address, bool out) {
   const auto parsed = parse_ip_address(address);
   if (!parsed) return make_error(ErrorCode::kUsage, "'" + address + "' is no address to cut off");
   const std::size_t length = parsed->v6 ? 16 : 4;
+  // The offset of the source address in the IP header; the destination follows it directly.
   const std::uint32_t source = parsed->v6 ? 8 : 12;
   const std::uint32_t offset = out ? source + static_cast<std::uint32_t>(length) : source;
   const std::string_view bytes(reinterpret_cast<const char*>(parsed->bytes.data()), length);
@@ -152,8 +164,10 @@ Result<std::string> drops(const std::string& address, bool out) {
 
 Result<std::string> cut_batch(const CutOrder& cut, const std::string& table, CutTable kind) {
   Batch batch;
+  // The kernel applies a batch as one transaction: all of it or nothing.
   batch.add(NFNL_MSG_BATCH_BEGIN, 0, AF_UNSPEC, NFNL_SUBSYS_NFTABLES, {});
   const std::uint32_t flags =
+      // An owned table (Linux 5.12) is removed when its socket closes. A dormant one has no effect.
       NFT_TABLE_F_OWNER | (kind == CutTable::kTrial ? NFT_TABLE_F_DORMANT : 0);
   batch.table_message(NFT_MSG_NEWTABLE,
                       text(NFTA_TABLE_NAME, table) + number(NFTA_TABLE_FLAGS, flags));
@@ -163,7 +177,8 @@ Result<std::string> cut_batch(const CutOrder& cut, const std::string& table, Cut
                             nested(NFTA_CHAIN_HOOK, number(NFTA_HOOK_HOOKNUM, hook.number) +
                                                         number(NFTA_HOOK_PRIORITY, 0)) +
                             text(NFTA_CHAIN_TYPE, "filter"));
-    // What the job itself is led by passes in both directions.
+    // The connections that control the job stay open in both directions. They come first, because
+    // the first rule that matches decides.
     for (const auto& [client, server] : cut.control_links) {
       batch.rule(table, hook.chain, passes(0, port(client) + port(server)));
       batch.rule(table, hook.chain, passes(0, port(server) + port(client)));
@@ -178,13 +193,15 @@ Result<std::string> cut_batch(const CutOrder& cut, const std::string& table, Cut
       batch.rule(table, hook.chain, *expressions);
     }
   }
-  // The last of it asks for an answer; all that stands before has been done by then.
+  // The last message repeats the table to ask for an answer; everything before it is done by then.
   batch.add(NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWTABLE, NLM_F_ACK, NFPROTO_INET, 0,
             text(NFTA_TABLE_NAME, table) + number(NFTA_TABLE_FLAGS, flags));
   batch.add(NFNL_MSG_BATCH_END, 0, AF_UNSPEC, NFNL_SUBSYS_NFTABLES, {});
   return batch.take();
 }
 
+// Returns 0 for success, an errno for a refusal, and -1 for a message that is no answer to the
+// batch. An error in the middle carries the number of the message that failed.
 int batch_answer(const std::string& bytes) {
   nlmsghdr header{};
   nlmsgerr answer{};

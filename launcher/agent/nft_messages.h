@@ -23,7 +23,7 @@ Result<std::string> cut_batch(const CutOrder& cut, const std::string& table, Cut
 // The sequence number whose acknowledgement says that the batch was taken.
 inline constexpr std::uint32_t kCutBatchAck = 1;
 
-// What the kernel's answer says: 0, an errno, or -1 for an answer to something else.
+// Reads the kernel's answer: 0, an errno, or -1 if it answers something else.
 int batch_answer(const std::string& bytes);
 
 }  // namespace hora::launcher

@@ -1,3 +1,5 @@
+// Compares the kernel's counters of out-of-memory kills with their values at the start. This needs
+// no privilege, unlike the kernel's log.
 #include "launcher/agent/oom_watch.h"
 
 #include <fcntl.h>
@@ -12,6 +14,7 @@ namespace hora::launcher {
 
 namespace {
 
+// Files in /proc and cgroups report no size, so read to the end.
 std::string whole(const std::string& path) {
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
@@ -23,7 +26,7 @@ std::string whole(const std::string& path) {
   return text;
 }
 
-// The number behind "name " at the beginning of a line.
+// Returns the number after "name " at the beginning of a line, or -1.
 std::int64_t counter(const std::string& text, std::string_view name) {
   for (const std::string_view line : split(text, '\n')) {
     if (line.size() > name.size() && line.substr(0, name.size()) == name &&
@@ -34,6 +37,7 @@ std::int64_t counter(const std::string& text, std::string_view name) {
   return -1;
 }
 
+// Only cgroup v2 ("0::path") has memory.events.
 std::string own_cgroup() {
   const std::string memberships = whole("/proc/self/cgroup");
   for (const std::string_view line : split(memberships, '\n')) {
@@ -53,6 +57,8 @@ OomWatch::OomWatch()
 std::string OomWatch::verdict() const {
   const std::int64_t in_cgroup =
       cgroup_kills_ < 0 ? -1 : counter(whole(cgroup_ + "/memory.events"), "oom_kill");
+  // A kill inside the job's own cgroup is proof; one anywhere on the host is only a hint, and the
+  // text says so.
   if (in_cgroup > cgroup_kills_) {
     const std::string limit(trim(whole(cgroup_ + "/memory.max")));
     return "the kernel's out-of-memory killer ended a process in this job's cgroup" +

@@ -10,7 +10,7 @@ namespace hora::launcher {
 class OomWatch {
  public:
   OomWatch();
-  // What to say of a rank that SIGKILL ended and not we; empty when the counters have not moved.
+  // Explains a rank that a foreign SIGKILL ended; empty if no counter has changed.
   std::string verdict() const;
 
  private:

@@ -1,3 +1,5 @@
+// The order comes from the launcher, but a damaged or newer one must not make the agent index out
+// of range or run without a lease.
 #include "launcher/agent/order_check.h"
 
 #include <set>
@@ -5,6 +7,7 @@
 namespace hora::launcher {
 
 Status check_order(const HostOrder& order) {
+  // Milliseconds; a shorter lease would expire between two heartbeats.
   constexpr std::int64_t kShortestLease = 50;
   constexpr std::int64_t kLongest = 30LL * 24 * 3600 * 1000;
   std::set<int> ranks;

@@ -1,3 +1,6 @@
+// All pipes of the ranks are in one epoll instance of their own, which the event loop watches as a
+// whole. Without credit the pump stops watching that one descriptor; the pipes then fill up and the
+// ranks block, which is the intended back-pressure.
 #include "launcher/agent/output_pump.h"
 
 #include <fcntl.h>
@@ -60,7 +63,8 @@ void OutputPump::on_ready() {
   std::array<epoll_event, kEventsPerTurn> events;
   const int count = ::epoll_wait(pipes_.get(), events.data(), kEventsPerTurn, 0);
   for (int i = 0; i < count; ++i) {
-    // The kernel puts a pipe that is still readable at the end of its list: everyone's turn comes.
+    // The kernel moves a pipe that is still readable to the end of its list, so every pipe gets its
+    // turn.
     auto* stream = static_cast<Stream*>(events[i].data.ptr);
     if (stream->pipe.valid() && read_once(*stream) == ReadResult::kNoCredit) break;
   }
@@ -68,8 +72,10 @@ void OutputPump::on_ready() {
   if (on_progress_) on_progress_();
 }
 
+// Frames the bytes directly in the link's buffer, without a copy in between.
 OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
   static char chunk[kReadChunk];
+  // The window counts bytes that the launcher has not acknowledged.
   const std::size_t credit = discarding_ ? kReadChunk : window_ - std::min(window_, in_flight_);
   if (credit == 0) {
     watch_pipes(false);
@@ -87,10 +93,12 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
   }
   const std::string_view bytes(chunk, static_cast<std::size_t>(got));
   if (bytes.size() == kReadChunk && !stream.enlarged) {
-    // One that prints much gets a larger pipe: fewer turns. Beyond the user's limit it stays.
+    // A rank that prints much gets a larger pipe, which saves turns. Beyond the user's limit the
+    // pipe keeps its size.
     stream.enlarged = true;
     (void)::fcntl(stream.pipe.get(), F_SETPIPE_SZ, kLargePipeBytes);
   }
+  // The last lines of stderr go into the report of a failure, even if the user discards output.
   if (stream.which == OutputStream::kStderr) remember(stream, bytes);
   if (discarding_) return ReadResult::kMore;
   std::string& out = link_.outgoing();
@@ -106,7 +114,8 @@ OutputPump::ReadResult OutputPump::read_once(Stream& stream) {
 
 void OutputPump::end_stream(Stream& stream) {
   if (!stream.pipe.valid()) return;
-  stream.pipe.reset();  // leaves the epoll with it
+  // Closing the descriptor removes it from the epoll instance.
+  stream.pipe.reset();
   --open_streams_;
   if (discarding_) return;
   std::string payload;
@@ -124,11 +133,13 @@ std::string OutputPump::loss_of(int rank) const {
   return {};
 }
 
+// Called when a rank has ended, so that its last words precede its exit status.
 bool OutputPump::drain(int rank) {
   bool drained = true;
   for (const auto& stream : streams_) {
     if (stream->rank != rank) continue;
-    // A process that the rank left behind may print for ever: the rank's own words fit a pipe.
+    // A process that the rank left behind may print forever. The rank's own output fits into the
+    // pipe, so one pipe's worth and one chunk are enough.
     const int capacity = stream->pipe.valid() ? ::fcntl(stream->pipe.get(), F_GETPIPE_SZ) : 0;
     std::size_t left = static_cast<std::size_t>(std::max(capacity, 0)) + kReadChunk;
     while (stream->pipe.valid()) {
@@ -145,6 +156,7 @@ bool OutputPump::drain(int rank) {
   return drained;
 }
 
+// New credit; continue whatever was stopped by the lack of it.
 void OutputPump::acknowledge(std::size_t bytes) {
   in_flight_ -= std::min(in_flight_, bytes);
   if (in_flight_ >= window_) return;
@@ -153,11 +165,14 @@ void OutputPump::acknowledge(std::size_t bytes) {
   if (on_progress_) on_progress_();
 }
 
+// The launcher is gone or takes no output: read on, so that the ranks do not block.
 void OutputPump::discard() {
   discarding_ = true;
   if (open_streams_ > 0) watch_pipes(true);
 }
 
+// The job is over: read what is in the pipes, and treat an empty pipe as ended, because a process
+// that was left behind may hold it open.
 void OutputPump::finish() {
   finishing_ = true;
   for (const auto& stream : streams_) {
@@ -175,6 +190,7 @@ void OutputPump::finish() {
 
 void OutputPump::remember(Stream& stream, std::string_view bytes) {
   stream.seen += bytes.size();
+  // Trims rarely, and by half, so that each byte is moved a bounded number of times.
   stream.tail.append(bytes.substr(bytes.size() - std::min(bytes.size(), 2 * kTailBytes)));
   if (stream.tail.size() > 4 * kTailBytes) {
     stream.tail.erase(0, stream.tail.size() - 2 * kTailBytes);
@@ -187,7 +203,7 @@ std::string OutputPump::last_stderr(int rank) const {
     const std::size_t kept = std::min(stream->tail.size(), kTailBytes);
     std::string tail = stream->tail.substr(stream->tail.size() - kept);
     if (stream->seen > kept) {
-      // Starts within a line, unless that line alone is longer than what we keep.
+      // The text begins in the middle of a line: drop that part, unless the line is all there is.
       const std::size_t line = tail.find('\n');
       if (line != std::string::npos && line + 1 < tail.size()) tail.erase(0, line + 1);
     }

@@ -38,7 +38,7 @@ class OutputPump {
 
   // The launcher is gone: read on, so that no rank blocks on a full pipe, and drop it.
   void discard();
-  // Nobody is left who could write: what the pipes hold is sent, then all streams end.
+  // No writer is left: sends what the pipes hold, then ends all streams.
   void finish();
   bool all_ended() const { return open_streams_ == 0; }
 

@@ -1,3 +1,6 @@
+// A cached agent is named after its SHA-256. Before it does anything, it checks that its bytes
+// still match, since a bad disk or another user may have changed them. Hashing takes a few
+// milliseconds, so a note next to the file remembers the last check.
 #include "launcher/agent/own_image.h"
 
 #include <fcntl.h>
@@ -21,12 +24,13 @@ namespace hora::launcher {
 namespace {
 
 constexpr char kProgram[] = "/proc/self/exe";
-constexpr std::string_view kDeleted = " (deleted)";  // readlink's word for a file that was replaced
+// readlink() appends this when the file was replaced or removed.
+constexpr std::string_view kDeleted = " (deleted)";
 constexpr std::size_t kHashDigits = 64;
 
 bool is_sha256(std::string_view text) { return text.size() == kHashDigits && is_hash(text); }
 
-// What changes whenever somebody writes to the file or puts another one in its place.
+// Changes whenever someone writes to the file or replaces it. ctime cannot be set by a user.
 std::string fingerprint(const struct stat& info) {
   std::array<char, 256> text;
   const int size = std::snprintf(
@@ -41,6 +45,7 @@ std::string note_path(const std::string& path, const std::string& hash) {
   return path.substr(0, path.rfind('/') + 1).append(kNotePrefix) + hash;
 }
 
+// A note of another user proves nothing.
 bool is_noted(const std::string& note, const std::string& print) {
   const os::Fd file(::open(note.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
@@ -50,8 +55,8 @@ bool is_noted(const std::string& note, const std::string& print) {
   return got > 0 && std::string_view(text.data(), static_cast<std::size_t>(got)) == print;
 }
 
-// The kernel's times move in steps of up to 10 ms: of a file that was changed just now they do not
-// tell whether it will have been changed again.
+// The kernel's timestamps advance in steps of up to 10 ms: for a file that was changed just now, an
+// equal timestamp later does not prove that it was not changed again.
 bool is_settled(const struct stat& info) {
   constexpr long long kSettleNs = 50'000'000;
   timespec now{};
@@ -61,9 +66,9 @@ bool is_settled(const struct stat& info) {
   return age > kSettleNs;
 }
 
-// A note that cannot be made costs the next start a few milliseconds, and nothing else.
+// Failing to write a note costs the next start a few milliseconds, nothing more.
 void take_note(const std::string& note, const std::string& print) {
-  // Not by the process's number, which another host that shares the directory has as well.
+  // A random name: another host that shares the directory may have the same process id.
   const std::string beside = note + "." + os::random_token().substr(0, kTagSize);
   const os::Fd file(
       ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -73,6 +78,8 @@ void take_note(const std::string& note, const std::string& print) {
   if (!whole || ::rename(beside.c_str(), note.c_str()) != 0) ::unlink(beside.c_str());
 }
 
+// Removes the bad file, so that the next start ships a good one, but only if the name still leads
+// to the file that was checked.
 Error refused(const std::string& path, const struct stat& own, const std::string& why) {
   struct stat there {};
   if (::lstat(path.c_str(), &there) == 0 && there.st_dev == own.st_dev &&
@@ -84,6 +91,7 @@ Error refused(const std::string& path, const struct stat& own, const std::string
 
 }  // namespace
 
+// Any other name (a developer's build, the local agent) promises no hash and returns an empty one.
 Result<std::string> verify_image(const std::string& path, const std::string& program) {
   const std::string name = path.substr(path.rfind('/') + 1);
   if (name.compare(0, kAgentPrefix.size(), kAgentPrefix) != 0 ||

@@ -1,3 +1,6 @@
+// Runs the helper that speaks PMI with the ranks. The helper reads one message from its stdin,
+// answers once on stdout, and then sends records there; it ends when its stdin closes, so it cannot
+// outlive the agent.
 #include "launcher/agent/pmi_server.h"
 
 #include <fcntl.h>
@@ -23,8 +26,8 @@ namespace {
 constexpr std::size_t kMostReply = 16 << 20;
 constexpr std::size_t kMostLastWords = 2048;
 
-// The program reads it first of all, so this does not block for long; when it cannot start, the
-// pipe breaks.
+// The helper reads the message before anything else, so this does not block for long. If it cannot
+// start, the pipe breaks.
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd, bytes.data(), bytes.size());
@@ -35,7 +38,7 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-// What is there; false at the end of the stream.
+// Reads what is there. Returns false at the end of the stream.
 bool read_into(const os::Fd& fd, std::string& bytes) {
   char buffer[4096];
   while (true) {
@@ -73,7 +76,7 @@ Result<std::unique_ptr<PmiServer>> PmiServer::start(os::EventLoop& loop, const s
   self->reply_ = std::move(output.read_end);
   self->complaints_ = std::move(error.read_end);
   input.read_end.reset();
-  // When it fails the program has ended, and its own words say why.
+  // A failure here means that the helper has ended; its own words say why.
   const std::string message = encode(job);
   const std::string length = u32_payload(static_cast<std::uint32_t>(message.size()));
   static_cast<void>(write_all(self->life_.get(), length + message));
@@ -87,11 +90,12 @@ Result<std::unique_ptr<PmiServer>> PmiServer::start(os::EventLoop& loop, const s
   return self;
 }
 
-// It may be called by what it tells of: nothing is touched behind that.
+// A callback may destroy this object, so nothing touches it after a callback.
 PmiServer::~PmiServer() {
   for (const os::Fd* fd : {&reply_, &complaints_}) {
     if (fd->valid()) loop_.unwatch(fd->get());
   }
+  // The pid is valid until reaped() is called.
   if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
@@ -103,6 +107,7 @@ void PmiServer::end() {
   life_.reset();
 }
 
+// First the reply with its length, then any number of records.
 void PmiServer::read_reply() {
   const bool open = read_into(reply_, received_);
   std::string_view rest = received_;
@@ -122,7 +127,8 @@ void PmiServer::read_reply() {
   if (!open) loop_.unwatch(reply_.get());
 }
 
-// One thing that the server says behind its reply; false: it is not there yet.
+// Handles one record after the reply; false if it is not complete yet. A record is two numbers: a
+// rank and its exit code for an abort, or kPmiNote and the length of a text.
 bool PmiServer::read_record() {
   std::string_view rest = received_;
   if (rest.size() < 8) return false;
@@ -151,6 +157,7 @@ void PmiServer::read_complaints() {
   }
 }
 
+// The agent's common loop has reaped the helper. The pipes may still hold its last words.
 void PmiServer::reaped(int status) {
   pid_ = -1;
   read_complaints();
@@ -164,6 +171,7 @@ void PmiServer::reaped(int status) {
   fail(std::move(how));
 }
 
+// Reports the first failure only; the ones that follow are its consequences.
 void PmiServer::fail(std::string what) {
   if (over_) return;
   over_ = true;
@@ -171,6 +179,8 @@ void PmiServer::fail(std::string what) {
   tell(std::move(what));
 }
 
+// Connected before the rank exists, so that the rank needs no address and no permission: it
+// inherits the descriptor.
 Result<os::Fd> connect_for_rank(const std::string& socket, int rank) {
   const os::AbstractAddress address(socket);
   os::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

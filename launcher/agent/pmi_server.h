@@ -37,7 +37,7 @@ class PmiServer {
   PmiServer& operator=(const PmiServer&) = delete;
 
   pid_t pid() const { return pid_; }  // -1: reaped
-  // Nobody needs it any more: it cleans up and ends.
+  // The job no longer needs the server: it cleans up and ends.
   void end();
   // The owner has waited for the pid.
   void reaped(int status);

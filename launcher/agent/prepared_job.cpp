@@ -1,3 +1,5 @@
+// Everything that is equal for all ranks of a host is checked and opened once, before the first
+// rank starts, so that a wrong directory or limit fails the job and not rank 37 of it.
 #include "launcher/agent/prepared_job.h"
 
 #include <fcntl.h>
@@ -22,7 +24,9 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
-constexpr rlim_t kOwnDescriptors = 48;  // the agent's, and those in flight while a rank starts
+// The agent's own descriptors, and those in use while a rank starts.
+constexpr rlim_t kOwnDescriptors = 48;
+// The codes that shells use for "cannot execute" and "not found".
 constexpr int kCannotExecute = 126;
 constexpr int kNotFound = 127;
 
@@ -37,7 +41,8 @@ Failure no_directory(const std::string& path, const std::string& host, int errnu
       "create it there, name another with --wdir, or send the files with --ship");
 }
 
-// Raises our own soft limit as far as the job needs; the ranks get the old one back.
+// Raises the agent's soft limit as far as the job needs; the ranks get the old one back, because
+// programs that use select() break with a higher one.
 std::variant<std::optional<unsigned long>, Failure> make_room(const HostOrder& order,
                                                               const std::string& host) {
   rlim_t needed = kOwnDescriptors;
@@ -61,7 +66,7 @@ std::variant<std::optional<unsigned long>, Failure> make_room(const HostOrder& o
   return before;
 }
 
-// Both ends close-on-exec; `ours` does not block.
+// Both ends are close-on-exec; the agent's end does not block.
 bool make_pipe(os::Fd& read_end, os::Fd& write_end, bool we_read) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
@@ -92,15 +97,18 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   if (directory.empty() || directory.find('\0') != std::string::npos) {
     return no_directory(directory, place.host, ENOENT);
   }
-  // Opened, not just looked at: the ranks enter this one even if its name is moved meanwhile.
+  // Open the directory instead of only looking at it: all ranks then enter this one, even if its
+  // name moves meanwhile.
   os::Fd working_directory(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!working_directory.valid()) return no_directory(directory, place.host, errno);
+  // Opening with O_PATH needs no permission on the directory itself.
   if (::faccessat(working_directory.get(), ".", X_OK, AT_EACCESS) != 0) {
     return no_directory(directory, place.host, errno);
   }
 
   std::vector<Variable> own{{"HORA_JOB_ID", order.job_id}};
   const std::size_t equals = place.mark.find('=');
+  // The mark is a variable that all processes of the job inherit, so strays can be found by it.
   if (equals != std::string::npos) {
     own.emplace_back(place.mark.substr(0, equals), place.mark.substr(equals + 1));
   }
@@ -109,7 +117,8 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
     own.emplace_back("HORA_STACKS", place.stacks_place);
     own.emplace_back("HORA_STACKS_SIGNAL", std::to_string(place.stacks_signal));
   }
-  own.emplace_back("PWD", directory);  // programs trust it
+  // Programs trust PWD, so it must be right.
+  own.emplace_back("PWD", directory);
   RankPlacement placement = place_ranks(order, environ);
   FlightRecords records = FlightRecords::create(static_cast<int>(order.ranks.size()));
   if (!records.path().empty()) {
@@ -146,11 +155,12 @@ void PreparedJob::use_pmi(const PmiReply& reply) {
       if (rank != order.rank) continue;
       order.environment.insert(order.environment.end(), variables.begin(), variables.end());
     }
-    // Where spawn() puts it.
+    // spawn() puts the extra descriptor there.
     if (!pmi_socket_.empty()) order.environment.emplace_back("PMI_FD", "3");
   }
 }
 
+// Ranks may have different PATHs; most share one, so each is searched once.
 Result<std::string> PreparedJob::program_for(const RankEnvironment& environment) {
   const std::string_view path = environment.find("PATH");
   const std::string key(path.empty() ? kDefaultPath : path);
@@ -172,7 +182,8 @@ RankNotStarted PreparedJob::describe(const SpawnOutcome& outcome,
               kCannotExecute};
     }
     if (outcome.errnum == ENOENT) {
-      // It was there a moment ago: the script's interpreter or the ELF loader is what is missing.
+      // The program was found a moment ago, so its script interpreter or ELF loader is what is
+      // missing.
       const auto interpreter = named_interpreter(program, working_directory_.get());
       if (!interpreter || interpreter->empty()) {
         return {text + ": its interpreter is not there", kNotFound};
@@ -191,6 +202,8 @@ RankNotStarted PreparedJob::describe(const SpawnOutcome& outcome,
   return {text + ": " + std::strerror(outcome.errnum), kCannotExecute};
 }
 
+// Starts one rank. Pipes, PMI connection and affinity belong to this call; all of them close on any
+// failure.
 std::variant<StartedRank, RankNotStarted> PreparedJob::start(const RankOrder& rank) {
   const RankEnvironment environment = environment_.for_rank(rank);
   const auto program = program_for(environment);
@@ -225,17 +238,20 @@ std::variant<StartedRank, RankNotStarted> PreparedJob::start(const RankOrder& ra
   request.open_files_limit = open_files_limit_;
   const auto& bindings = placement_.binding.cpus;
   const auto local_rank = static_cast<std::size_t>(rank.local_rank);
+  // The child inherits the affinity of this thread, which gets its own back at the end of the
+  // scope.
   const AffinityScope affinity(local_rank < bindings.size() ? bindings[local_rank]
                                                             : std::vector<int>());
   SpawnOutcome outcome = spawn(request);
   if (!outcome.ok() && cgroup_ &&
       (outcome.failed_stage == SpawnStage::kClone || outcome.failed_stage == SpawnStage::kCgroup)) {
-    // A cgroup is a second safety, no condition.
+    // A cgroup only adds safety, so go on without it.
     cgroup_->remove();
     cgroup_.reset();
     request.cgroup_fd = -1;
     outcome = spawn(request);
   }
+  // The kernel runs no script without a "#!" line; shells run it with /bin/sh, so do the same.
   if (outcome.failed_stage == SpawnStage::kExecute && outcome.errnum == ENOEXEC &&
       is_plain_script(*program, working_directory_.get())) {
     std::vector<char*> shell_argv{const_cast<char*>("/bin/sh"),

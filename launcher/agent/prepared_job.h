@@ -18,7 +18,7 @@
 
 namespace hora::launcher {
 
-// What the agent knows and the order does not.
+// What the agent knows in addition to the order.
 struct JobPlace {
   std::string host;           // for messages
   std::string bundle_root;    // empty: there is none here
@@ -51,10 +51,10 @@ class PreparedJob {
   FlightRecords& flight_records() { return flight_records_; }
   JobCgroup* cgroup() { return cgroup_ ? &*cgroup_ : nullptr; }
 
-  // What a program beside the ranks gets: the host's part of the environment.
+  // The host's part of the environment, for helper programs.
   RankEnvironment host_environment() const { return environment_.for_rank({}); }
   const std::string& bundle_root() const { return bundle_root_; }
-  // What the server of PMI says: more variables for the ranks, before they are started.
+  // Adds the variables from the PMI server; call it before ranks start.
   void use_pmi(const PmiReply& reply);
 
   std::variant<StartedRank, RankNotStarted> start(const RankOrder& rank);

@@ -1,3 +1,6 @@
+// Finds out which addresses of a host the other hosts can reach. Each host listens and sends a
+// random word to whoever connects; reading the right word proves that the connection reached that
+// host and not another one with the same private address.
 #include "launcher/agent/prober.h"
 
 #include <sys/epoll.h>
@@ -16,6 +19,7 @@ namespace hora::launcher {
 
 namespace {
 
+// Limits, so that a job with many hosts neither runs out of descriptors nor floods a switch.
 constexpr std::size_t kOpenAtATime = 128;
 constexpr int kAcceptsPerTurn = 64;
 constexpr std::chrono::milliseconds kAcceptPause{50};
@@ -25,6 +29,7 @@ constexpr std::chrono::milliseconds kAcceptPause{50};
 // --- answering -----------------------------------------------------------------------------------
 
 Result<std::unique_ptr<ProbeListener>> ProbeListener::create(os::EventLoop& loop) {
+  // An IPv6 socket takes IPv4 connections as well.
   auto socket = net::listen_tcp({*parse_ip_address("::"), 0});
   if (!socket) socket = net::listen_tcp({*parse_ip_address("0.0.0.0"), 0});  // no IPv6 here
   if (!socket) return std::move(socket).error().with_context("listening for probes");
@@ -47,13 +52,13 @@ void ProbeListener::answer() {
     auto accepted = net::accept_tcp(socket_.get());
     if (accepted && !accepted->has_value()) return;
     if (!accepted) {
-      // No descriptor is free: the listener would stay readable, so it rests a little.
+      // No descriptor is free. The listener would stay readable, so it pauses briefly.
       (void)loop_.change(socket_.get(), 0);
       loop_.call_after(kAcceptPause,
                        [&loop = loop_, fd = socket_.get()] { (void)loop.change(fd, EPOLLIN); });
       return;
     }
-    // A nonce always fits an empty socket's buffer.
+    // A nonce always fits into an empty socket's buffer.
     (void)!::send((*accepted)->fd.get(), nonce_.data(), nonce_.size(), MSG_NOSIGNAL);
     ::shutdown((*accepted)->fd.get(), SHUT_WR);
   }
@@ -61,6 +66,7 @@ void ProbeListener::answer() {
 
 // --- asking --------------------------------------------------------------------------------------
 
+// One attempt per address. The answers keep the order of the targets.
 Prober::Prober(os::EventLoop& loop, const Probe& probe, std::function<void(ProbeResult)> on_done)
     : loop_(loop), on_done_(std::move(on_done)), timeout_ms_(probe.timeout_ms) {
   for (const ProbeTarget& target : probe.targets) {
@@ -87,6 +93,7 @@ Prober::~Prober() {
   }
 }
 
+// The timeout covers all attempts together, also those that have not begun.
 void Prober::start() {
   timer_ = loop_.call_after(std::chrono::milliseconds(timeout_ms_), [this] {
     timer_ = 0;
@@ -108,6 +115,7 @@ void Prober::begin_waiting() {
   }
 }
 
+// settle() never calls on_done_, so the object stays valid inside the loops.
 void Prober::begin(Attempt& attempt) {
   const auto address = parse_ip_address(result_.answers[attempt.answer].address);
   if (!address) return settle(attempt, false, address.error().message);
@@ -141,6 +149,7 @@ void Prober::on_event(Attempt& attempt) {
     if (const auto local = net::local_endpoint(attempt.socket.get())) {
       result_.answers[attempt.answer].local_address = format_address(local->address);
     }
+    // From here on only the nonce matters.
     (void)loop_.change(attempt.socket.get(), EPOLLIN);
   }
   std::array<char, 256> chunk;
@@ -148,9 +157,10 @@ void Prober::on_event(Attempt& attempt) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got > 0) {
     attempt.heard.append(chunk.data(), static_cast<std::size_t>(got));
+    // The nonce may arrive in pieces.
     if (attempt.heard.size() < attempt.nonce.size()) return;
   }
-  // An address that is the same on every host (docker0) answers too, but for somebody else.
+  // An address that is the same on every host (docker0) answers too, but for another host.
   const bool right = attempt.heard == attempt.nonce && !attempt.nonce.empty();
   settle(attempt, right, right ? "" : "another host answers there");
   begin_waiting();

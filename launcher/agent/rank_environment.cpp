@@ -1,3 +1,5 @@
+// The environment of a rank has layers: the host's own variables, what the launcher forwards, the
+// agent's, and the rank's. All ranks of a host share the strings of the first three.
 #include "launcher/agent/rank_environment.h"
 
 #include <cstring>
@@ -8,9 +10,10 @@ namespace {
 
 constexpr std::string_view kBundle = "@bundle@";
 
-// Where nobody has set a PATH (cron, `env -i`); shells have one of their own for that case.
+// The PATH for a machine where none is set (cron, `env -i`); shells have a default of their own.
 constexpr std::string_view kUsualPath = "/usr/local/bin:/usr/bin:/bin";
 
+// A name with '=' or a NUL byte would change the meaning of the entries that follow it.
 Status check(const Variable& variable) {
   const auto& [name, value] = variable;
   if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos) {
@@ -31,7 +34,7 @@ Status check_all(const HostOrder& order) {
   return Ok{};
 }
 
-// "LC_*" stands for every name that starts so.
+// "LC_*" stands for every name that begins so.
 bool is_listed(std::string_view name, const std::vector<std::string>& patterns) {
   for (std::string_view pattern : patterns) {
     if (!pattern.empty() && pattern.back() == '*') {
@@ -57,6 +60,7 @@ std::vector<Variable> own_variables(const HostOrder& order, const char* const* m
   return found;
 }
 
+// "@bundle@" is a placeholder: only the agent knows where the bundle is on its host.
 Result<std::string> with_bundle(std::string text, std::string_view root) {
   std::size_t at = 0;
   while ((at = text.find(kBundle, at)) != std::string::npos) {
@@ -93,6 +97,7 @@ Result<HostEnvironment> HostEnvironment::build(const HostOrder& order, const cha
     if (!value) return std::move(value).error();
     built.prepend_.emplace_back(variable.first, std::move(*value));
   }
+  // A later layer replaces the value in place, so no name occurs twice.
   const auto set = [&built](const std::string& name, std::string value) {
     const auto [place, added] = built.index_.emplace(name, built.strings_.size());
     if (added) built.strings_.emplace_back();
@@ -102,9 +107,11 @@ Result<HostEnvironment> HostEnvironment::build(const HostOrder& order, const cha
     set(name, built.joined(name, value));
   for (const auto& [name, value] : order.environment) set(name, built.joined(name, value));
   if (built.index_.count("PATH") == 0) set("PATH", built.joined("PATH", kUsualPath));
+  // The paths must be there even if no layer sets the variable.
   for (const auto& [name, path] : built.prepend_) {
     if (built.index_.count(name) == 0) set(name, built.joined(name, ""));
   }
+  // The agent's variables come last, so that no job can redirect its flight recorder or its mark.
   for (const auto& [name, value] : agent_variables) set(name, value);
   built.agent_variables_ = std::move(agent_variables);
   return built;
@@ -117,11 +124,12 @@ std::string HostEnvironment::joined(const std::string& name, std::string_view va
     if (!text.empty()) text.push_back(':');
     text.append(path);
   }
-  // An empty entry would mean the working directory.
+  // An empty entry in PATH means the working directory.
   if (!text.empty() && !value.empty()) text.push_back(':');
   return text.append(value);
 }
 
+// Points at the shared strings where it can; only the rank's own variables are copied.
 RankEnvironment HostEnvironment::for_rank(const RankOrder& rank) const {
   RankEnvironment result;
   const auto is_agents = [this](const std::string& name) {
@@ -132,6 +140,7 @@ RankEnvironment HostEnvironment::for_rank(const RankOrder& rank) const {
   };
   std::unordered_map<std::string_view, std::size_t> own_index;
   for (const auto& [name, value] : rank.environment) {
+    // No rank may override what the agent sets.
     if (is_agents(name)) continue;
     std::string entry = name + "=" + joined(name, value);
     const auto [known, added] = own_index.emplace(name, result.own.size());

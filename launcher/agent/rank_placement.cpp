@@ -1,3 +1,5 @@
+// Applies the plan for CPUs, threads and GPUs to the ranks of this host. Each choice leaves a note,
+// which --verbose prints.
 #include "launcher/agent/rank_placement.h"
 
 #include <algorithm>
@@ -14,7 +16,8 @@ namespace {
 constexpr std::string_view kThreads = "OMP_NUM_THREADS";
 constexpr std::string_view kDevices = "CUDA_VISIBLE_DEVICES";
 
-// As the ranks would find it: in the order, else in the machine's environment if that is inherited.
+// Finds a variable as the ranks would: in the order, else in this machine's environment if the
+// ranks inherit it.
 const char* find_variable(const HostOrder& order, const char* const* machine,
                           std::string_view name) {
   for (const auto& [own, value] : order.environment) {
@@ -30,6 +33,7 @@ const char* find_variable(const HostOrder& order, const char* const* machine,
   return nullptr;
 }
 
+// A user who sets the number of threads knows better.
 void limit_threads(HostOrder& order, const char* const* machine, std::size_t cpus,
                    RankPlacement& placement) {
   if (!order.limit_threads || cpus == 0 || find_variable(order, machine, kThreads) != nullptr)
@@ -41,6 +45,7 @@ void limit_threads(HostOrder& order, const char* const* machine, std::size_t cpu
                             std::to_string(cpus) + " CPUs; set it yourself for another number");
 }
 
+// A container or batch system may have given only some GPUs to this job; share those out.
 void give_gpus(HostOrder& order, const char* const* machine, RankPlacement& placement) {
   if (order.gpus_per_rank.empty()) return;
   std::vector<std::string> visible;

@@ -1,4 +1,4 @@
-// What a rank is born with on this host: its CPUs, its GPUs, a sensible number of threads.
+// Places ranks on this host: their CPUs, their GPUs, a sensible number of threads.
 #pragma once
 
 #include <string>

@@ -1,3 +1,5 @@
+// Removes a tree relative to open directories and never follows a symbolic link, so nothing outside
+// the tree can be removed even if the tree changes meanwhile.
 #include "launcher/agent/remove_tree.h"
 
 #include <dirent.h>
@@ -14,11 +16,12 @@ namespace hora::launcher {
 
 namespace {
 
-// 0, or the errno of the first failure; goes on after one.
+// Returns 0, or the errno of the first failure; continues after a failure.
 int remove_entry(int parent, const char* name);
 
 int remove_contents(os::Fd directory) {
   const int fd = directory.get();
+  // closedir() closes the descriptor.
   DIR* stream = ::fdopendir(directory.release());
   if (stream == nullptr) return errno;
   int first = 0;
@@ -34,17 +37,20 @@ int remove_contents(os::Fd directory) {
 
 int remove_entry(int parent, const char* name) {
   if (::unlinkat(parent, name, 0) == 0 || errno == ENOENT) return 0;
+  // Linux reports EISDIR for a directory; POSIX allows EPERM.
   if (errno != EISDIR && errno != EPERM) return errno;
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
   os::Fd directory(::openat(parent, name, kFlags));
   if (!directory.valid() && errno == EACCES) {
-    ::fchmodat(parent, name, 0700, 0);  // a program of the user's may have taken the rights away
+    // The user's program may have removed its own permissions.
+    ::fchmodat(parent, name, 0700, 0);
     directory = os::Fd(::openat(parent, name, kFlags));
   }
   if (!directory.valid()) return errno;
   ::fchmod(directory.get(), 0700);
   const int errnum = remove_contents(std::move(directory));
   if (::unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return 0;
+  // The first failure inside explains why the directory is not empty.
   return errnum != 0 ? errnum : errno;
 }
 

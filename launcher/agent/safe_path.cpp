@@ -1,3 +1,5 @@
+// Paths in a bundle come from the network. None of them, and no link, may lead out of the directory
+// that the bundle is unpacked into.
 #include "launcher/agent/safe_path.h"
 
 #include <string>
@@ -22,6 +24,7 @@ Status check_relative_path(std::string_view path) {
   while (true) {
     const std::size_t slash = rest.find('/');
     const std::string_view part = rest.substr(0, slash);
+    // An empty part or "." would give one file two names.
     if (part.empty() || part == ".") return refused(path, "has an empty part");
     if (part == "..") return refused(path, "leads outside");
     if (slash == std::string_view::npos) return Ok{};
@@ -33,11 +36,13 @@ Status check_link_target(std::string_view path, std::string_view target) {
   if (target.empty() || target.front() == '/' || target.find('\0') != std::string_view::npos) {
     return refused(path, "links to an absolute or empty place");
   }
-  int depth = 0;  // directories below the root, where the link stands
+  // The depth of the directory where the link is, below the root.
+  int depth = 0;
   for (const char c : path) depth += c == '/';
   while (!target.empty()) {
     const std::size_t slash = target.find('/');
     const std::string_view part = target.substr(0, slash);
+    // The depth is checked at each step, so "../../x/.." cannot leave and come back.
     if (part == "..") {
       if (--depth < 0) return refused(path, "links outside");
     } else if (!part.empty() && part != ".") {

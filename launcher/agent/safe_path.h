@@ -1,4 +1,4 @@
-// Which names a launcher may create below a directory of ours.  [pure]
+// Decides which names a launcher may create below the agent's directories.  [pure]
 #pragma once
 
 #include <string_view>

@@ -1,3 +1,6 @@
+// Asks every process of every rank where it is. Python's faulthandler answers over an abstract Unix
+// socket that each interpreter keeps open; libhora's signal handler answers through shared memory.
+// The collector merges both, with names for the native frames.
 #include "launcher/agent/stack_collector.h"
 
 #include <dirent.h>
@@ -20,7 +23,7 @@ namespace {
 
 constexpr std::size_t kMostPeers = 512;
 constexpr std::size_t kMostText = 64 * 1024;  // of one process
-// Then the job has its turn: more may come than can be taken.
+// Limits one turn of the loop: more may arrive than it can take, and the job needs its turn.
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kReadsPerTurn = 16;
 constexpr std::chrono::milliseconds kQuiet{150};  // silence after which all has been said
@@ -28,7 +31,8 @@ constexpr std::chrono::milliseconds kLookAgain{25};
 constexpr std::chrono::milliseconds kNaming{500};  // of the patience, for names of native frames
 
 std::string text_of(const std::string& path) {
-  const auto text = os::read_file(path);  // of a process that may be gone by now
+  // The process may be gone by now; its file then reads as empty.
+  const auto text = os::read_file(path);
   return text ? *text : std::string();
 }
 
@@ -58,8 +62,11 @@ StackCollector::~StackCollector() {
   for (const auto& [fd, peer] : peers_) loop_.unwatch(fd);
 }
 
+// Kept away from the signals that programs use; the ranks learn it from their environment.
 int StackCollector::signal_number() { return SIGRTMAX - 3; }
 
+// Without a socket the job runs; its hang reports then lack the Python stacks. The random name
+// keeps other users from guessing it.
 const std::string& StackCollector::open() {
   os::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return name_;
@@ -80,11 +87,13 @@ void StackCollector::on_connection() {
     if (!fd.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
-      // No descriptors left: what waits would be reported again and again.
+      // No descriptor is left. The pending connection would be reported again and again.
       loop_.unwatch(listener_.get());
       listener_.reset();
       return;
     }
+    // An abstract socket has no permissions, so check that the peer belongs to this user. The
+    // kernel's answer also names the process, which cannot lie about it.
     ucred who{};
     socklen_t size = sizeof who;
     if (peers_.size() >= kMostPeers ||
@@ -110,7 +119,7 @@ void StackCollector::on_readable(int fd) {
     const ssize_t got = ::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
       last_heard_ = os::Clock::now();
-      // What nobody has asked for is thrown away.
+      // Text that nothing has asked for is dropped.
       if (peer.asked && peer.text.size() < kMostText)
         peer.text.append(bytes, static_cast<std::size_t>(got));
       continue;
@@ -123,6 +132,7 @@ void StackCollector::on_readable(int fd) {
   }
 }
 
+// One round at a time. Ends when every process has answered and is silent, or at the deadline.
 void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& records,
                              Milliseconds patience, std::function<void(StackReport)> done) {
   if (done_) return done({});
@@ -131,11 +141,12 @@ void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& reco
   done_ = std::move(done);
   deadline_ = os::Clock::now() + patience;
   last_heard_ = os::Clock::now();
-  // First: a handler of this signal lets no other in, but a thread that is asked within Python's
-  // handler shows that one in the place of what it was doing.
+  // Native stacks first: a handler of this signal blocks the others, but a thread that is asked
+  // inside Python's handler would show that handler instead of its own work.
   for (const RankProcess& rank : ranks_) native_.ask(records, rank.pid);
   for (auto& [fd, peer] : peers_) {
     peer.text.clear();
+    // A rank leads its own session, so the session id tells which rank a process belongs to.
     const pid_t session = ::getsid(peer.pid);
     for (const RankProcess& rank : ranks_) {
       if (session == rank.pid) peer.asked = ::kill(peer.pid, signal_number()) == 0;
@@ -152,6 +163,7 @@ void StackCollector::look_again() {
     all_answered &= !peer.asked || !peer.text.empty();
     any_asked |= peer.asked;
   }
+  // A stack arrives in several writes without an end mark, so a moment of silence ends it.
   const bool quiet = !any_asked || now - last_heard_ >= kQuiet;
   if (now >= deadline_ - kNaming || (all_answered && quiet)) return name_stacks();
   timer_ = loop_.call_after(kLookAgain, [this] { look_again(); });
@@ -166,7 +178,8 @@ void StackCollector::name_stacks() {
   native_.name(*records_, said, deadline_,
                [this, said](const std::map<pid_t, std::string>& merged) {
                  auto stacks = merged;
-                 stacks.insert(said.begin(), said.end());  // where there is no merged one
+                 // Processes without a merged text keep their Python text.
+                 stacks.insert(said.begin(), said.end());
                  finish(stacks);
                });
 }
@@ -184,6 +197,7 @@ void StackCollector::finish(const std::map<pid_t, std::string>& stacks) {
     if (const auto standing = records_->standing_of(rank.rank))
       own.standing = collective_standing(*standing);
     report.processes.push_back(std::move(own));
+    // Child processes of a rank (data loaders, say) follow their leader.
     for (auto& [fd, peer] : peers_) {
       if (!peer.asked || peer.pid == rank.pid || ::getsid(peer.pid) != rank.pid) continue;
       report.processes.push_back(describe(rank.rank, peer.pid));
@@ -203,6 +217,7 @@ ProcessStacks StackCollector::describe(int rank, pid_t pid) const {
   out.rank = rank;
   out.pid = pid;
   const std::string folder = "/proc/" + std::to_string(pid);
+  // The program's name is in parentheses and may contain ')' and blanks, so search from the right.
   const std::string stat = text_of(folder + "/stat");
   const std::size_t open = stat.find('(');
   const std::size_t close = stat.rfind(')');
@@ -212,6 +227,8 @@ ProcessStacks StackCollector::describe(int rank, pid_t pid) const {
   }
   out.program = stat.substr(open + 1, close - open - 1);
   const auto fields = split(trim(std::string_view(stat).substr(close + 1)), ' ');
+  // Fields count from the state (field 3 of proc(5)): 11 and 12 are user and system time in ticks,
+  // 17 is the number of threads.
   if (fields.size() > 17) {
     out.state = fields[0];
     const auto ticks = parse_int<std::int64_t>(fields[11]).value_or(0) +
@@ -219,6 +236,7 @@ ProcessStacks StackCollector::describe(int rank, pid_t pid) const {
     out.cpu_ms = ticks * 1000 / ::sysconf(_SC_CLK_TCK);
     out.threads = parse_int<int>(fields[17]).value_or(0);
   }
+  // wchan names the kernel function that the process sleeps in; 0 means that it runs.
   const std::string channel = text_of(folder + "/wchan");
   if (!channel.empty() && channel != "0") out.state += " " + channel;
   return out;

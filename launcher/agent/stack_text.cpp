@@ -1,3 +1,5 @@
+// Merges what Python and the native unwinder say about the same threads. The thread id that Python
+// prints is the pthread handle, which the native handler records as well.
 #include "launcher/agent/stack_text.h"
 
 #include <algorithm>
@@ -16,11 +18,12 @@ struct PythonThread {
   std::string frames;
 };
 
-// "Current thread 0x00007f3c (most recent call first):" and the lines below it.
+// Splits "Current thread 0x00007f3c (most recent call first):" and the lines below it.
 std::vector<PythonThread> read_python(const std::string& text) {
   std::vector<PythonThread> threads;
   for (const std::string_view line : split(text, '\n')) {
     if (trim(line).empty()) continue;
+    // Matches "Thread" and "thread".
     const std::size_t id = line.find("hread 0x");
     if (id != std::string_view::npos && line[0] != ' ') {
       threads.push_back({std::strtoull(std::string(line.substr(id + 6)).c_str(), nullptr, 16),
@@ -41,6 +44,7 @@ bool is_interpreter(const NativeFrame& frame) {
   return begins_with(frame.module, "python") || begins_with(frame.module, "libpython");
 }
 
+// These frames begin every thread and say nothing about what it does.
 bool starts_threads(const NativeFrame& frame) {
   return frame.function == "start_thread" || frame.function == "clone3" ||
          frame.function == "__clone3" || frame.function == "clone" || frame.function == "__clone" ||
@@ -54,8 +58,8 @@ std::string frame_text(const NativeFrame& frame) {
   return "  at " + (frame.module.empty() ? "code without a file" : frame.module + offset) + "\n";
 }
 
-// Without the frames that only start a thread or lead from the interpreter to the call: the last
-// ones, which mostly have no names.
+// Leaves out the frames that only start a thread or lead from the interpreter to the call. They
+// come last and mostly have no names, so the text ends at the last frame that has one.
 std::string native_text(const NativeThread& thread, bool in_python) {
   std::size_t count = 0;
   std::size_t named = 0;
@@ -82,6 +86,7 @@ std::string merge_stacks(const std::string& python, const std::vector<NativeThre
   if (threads.empty()) return python;
   std::vector<PythonThread> known = read_python(python);
   std::vector<Told> told;
+  // Threads of a pool often wait at the same place: print one stack and count them.
   const auto tell = [&](const std::string& name, std::string frames) {
     const auto same = std::find_if(told.begin(), told.end(), [&](const Told& each) {
       return each.name == name && each.frames == frames;
@@ -99,6 +104,7 @@ std::string merge_stacks(const std::string& python, const std::vector<NativeThre
     if (found == known.end()) {
       tell(thread.name, native_text(thread, false));
     } else {
+      // The native frames are the inner ones: the Python frame has called them.
       tell(thread.name, native_text(thread, true) + found->frames);
       known.erase(found);
     }
@@ -108,6 +114,7 @@ std::string merge_stacks(const std::string& python, const std::vector<NativeThre
     text += each.count > 1 ? std::to_string(each.count) + " threads " : "Thread ";
     text += each.name + " (most recent call first):\n" + each.frames;
   }
+  // Python threads that gave no native stack keep their own text.
   for (const PythonThread& each : known) text += each.head + "\n" + each.frames;
   return text;
 }

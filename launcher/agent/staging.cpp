@@ -1,3 +1,6 @@
+// Everything that is delivered to a host before its ranks start: the bundle, into a cache, and
+// shipped files, into the job's directory. One delivery at a time. When a cache refuses the bundle
+// (full, read-only, noexec), the next place gets it.
 #include "launcher/agent/staging.h"
 
 #include <fcntl.h>
@@ -13,7 +16,7 @@ namespace hora::launcher {
 
 namespace {
 
-// Tells the shim what to remove, should we be killed before we can.
+// Tells the shim what to remove if a kill prevents us from doing it.
 template <std::size_t N>
 std::function<Status(const std::string&)> announcer(char (&text)[N]) {
   return [&text](const std::string& path) -> Status {
@@ -24,6 +27,7 @@ std::function<Status(const std::string&)> announcer(char (&text)[N]) {
   };
 }
 
+// The errors carry the system's text, not its number.
 bool is_full(const Error& error) {
   for (const int errnum : {ENOSPC, EDQUOT}) {
     if (error.message.find(std::strerror(errnum)) != std::string::npos) return true;
@@ -38,12 +42,14 @@ Staging::Staging(std::string host, Source source, ShimState& share)
       source_(std::move(source)),
       bundle_root_(source_.local_bundle),
       share_(share) {
+  // The first place holds the agent itself; its mark protects both. All others share one slot.
   if (source_.cache_directory.empty()) return;
   for (std::string& path : cache_places_from(source_.cache_directory)) {
     places_.emplace_back(std::move(path), share_.use_marks[places_.empty() ? 0 : 1]);
   }
 }
 
+// "Disk full" is the verdict only if every place was full.
 Failure Staging::cache_failure(const Error& error) const {
   std::string advice = failure::open_files_advice(error.message, "there");
   if (advice.empty()) {
@@ -62,8 +68,8 @@ Failure Staging::protocol_failure(const std::string& what) const {
   return {std::string(failure::kProtocol), "the agent on host " + host_ + " was sent " + what, ""};
 }
 
-// Where no mark can be made, on a file system that is full or read-only, the job runs all the same:
-// whoever cleans the cache from another host then does not know of it.
+// If no mark can be made (the file system is full or read-only), the job runs all the same; a
+// cleaner on another host then does not know of it.
 void Staging::mark(Place& place, const std::string& bundle) {
   if (place.mark && place.marked_bundle == bundle) return;
   place.mark.reset();
@@ -82,7 +88,8 @@ bool Staging::have_bundle(const std::string& hash) {
     auto cache = BundleCache::open(place.path);
     if (!cache) continue;
     place.cache.emplace(std::move(*cache));
-    // Who cleans looks for marks once more when the entry is away, so: first the mark, then a look.
+    // A cleaner looks for marks again after it has removed the entry's name, so set the mark first
+    // and look for the entry afterwards.
     if (own && source_.cleans_cache) {
       mark(place, std::string(kCleaner));
     } else if (own || place.cache->find(hash)) {
@@ -90,6 +97,7 @@ bool Staging::have_bundle(const std::string& hash) {
     }
     if (bundle_root_.empty()) bundle_root_ = place.cache->find(hash).value_or("");
     if (hash.empty() || !bundle_root_.empty()) return true;
+    // The bundle is not here; the mark would only block a cleaner.
     if (!own) place.mark.reset();
   }
   return hash.empty() || !bundle_root_.empty();
@@ -100,7 +108,7 @@ Status Staging::begin_arrival() {
     return make_error(ErrorCode::kUsage, "the agent was started without a cache directory");
   }
   Place& place = places_[place_];
-  // Whoever cleans may take an empty directory away while we begin to use it.
+  // A cleaner may remove the directory while it is still empty, so try again when it vanishes.
   Result<std::unique_ptr<BundleCache::Arrival>> arrival(nullptr);
   for (int attempt = 0; attempt < 3; ++attempt) {
     auto cache = BundleCache::create(place.path);
@@ -112,14 +120,17 @@ Status Staging::begin_arrival() {
   }
   if (!arrival) return std::move(arrival).error();
   arrival_ = std::move(*arrival);
+  // Begin again with all bytes so far.
   return arrival_->write(received_);
 }
 
-// What has come so far is kept: where it was refused is known only when it no longer fits.
+// Moves to the next place after a failure. All bytes received so far are kept, because a full disk
+// shows only when they no longer fit.
 Status Staging::settle(Status tried) {
   while (!tried) {
     arrival_.reset();
     const Error& error = tried.error();
+    // A bad stream is bad everywhere; only the place's own failures are worth another one.
     if (error.code == ErrorCode::kUsage || place_ + 1 >= places_.size()) {
       return make_error(error.code, refusals_ + error.message);
     }
@@ -145,6 +156,7 @@ std::optional<Failure> Staging::on_bundle(std::string_view payload) {
   return std::nullopt;
 }
 
+// A shipped file goes through the same checks as a bundle's file.
 std::optional<Failure> Staging::on_ship_file(std::string_view payload) {
   if (in_progress()) return protocol_failure("a file within another delivery");
   const auto file = decode_ship_file(payload);
@@ -164,6 +176,7 @@ std::optional<Failure> Staging::on_ship_file(std::string_view payload) {
   return std::nullopt;
 }
 
+// Data frames carry no name: they belong to the delivery under way.
 std::optional<Failure> Staging::on_data(std::string_view bytes) {
   if (arrival_) {
     received_ += bytes;
@@ -181,6 +194,8 @@ std::optional<Failure> Staging::on_data(std::string_view bytes) {
 
 std::optional<Failure> Staging::on_data_end() {
   if (arrival_) {
+    // The last check may fail as well (close() on a full disk), and then the next place gets it
+    // all.
     auto path = arrival_->finish();
     while (!path) {
       const Status begun = settle(path.error());
@@ -189,6 +204,7 @@ std::optional<Failure> Staging::on_data_end() {
     }
     bundle_root_ = *path;
     arrival_.reset();
+    // Frees the memory; clear() would keep it.
     received_ = std::string();
   } else if (shipped_) {
     const Status finished = shipped_->finish();
@@ -215,12 +231,13 @@ void Staging::renew_marks() const {
   }
 }
 
+// Order matters: what uses a directory goes before the directory.
 void Staging::clean_up() {
   arrival_.reset();
   shipped_.reset();
   directory_.reset();
   for (Place& place : places_) place.mark.reset();
-  // All but our mark may have been cleaned away.
+  // Nothing but our mark may be left after cleaning.
   if (source_.cleans_cache) ::rmdir(source_.cache_directory.c_str());
 }
 

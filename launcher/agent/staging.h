@@ -41,7 +41,7 @@ class Staging {
 
   // The job's own folder, made when first asked for.
   Result<std::string> job_directory();
-  // Empty when nobody asked.
+  // Empty if no bundle was requested.
   std::string job_directory_if_any() const { return directory_ ? directory_->path() : ""; }
 
   // To be called each hour.

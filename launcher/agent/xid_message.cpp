@@ -1,3 +1,6 @@
+// Parses "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.". The
+// driver's versions differ in the middle part, and any user can write to the kernel's log, so every
+// field is bounded and checked.
 #include "launcher/agent/xid_message.h"
 
 #include <algorithm>
@@ -17,7 +20,7 @@ bool takes(std::string_view& rest, std::string_view word) {
   return true;
 }
 
-// "0000:3b:00", with what names a part of the device behind a blank.
+// Accepts "0000:3b:00", with the name of a part of the device after a blank.
 bool is_device(std::string_view name) {
   if (name.empty() || name.size() > kLongestDevice) return false;
   const std::string_view address = name.substr(0, name.find(' '));
@@ -26,7 +29,7 @@ bool is_device(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
-// Up to the next comma, which is taken, too.
+// Takes everything up to the next comma, and the comma.
 std::string_view item(std::string_view& rest) {
   const std::size_t comma = std::min(rest.find(','), rest.size());
   const std::string_view found = trim(rest.substr(0, comma));
@@ -35,6 +38,7 @@ std::string_view item(std::string_view& rest) {
   return found;
 }
 
+// The driver prints '<unknown>' where it cannot tell the process.
 std::string known(std::string_view word) {
   if (word.size() >= 2 && word.front() == '\'' && word.back() == '\'') {
     word = word.substr(1, word.size() - 2);
@@ -49,7 +53,8 @@ std::optional<XidMessage> parse_xid(std::string_view line) {
   const std::size_t begin = line.find(kBegin);
   if (begin == std::string_view::npos) return std::nullopt;
   std::string_view rest = line.substr(begin + kBegin.size());
-  takes(rest, "PCI:");  // drivers of before 2013 have the address alone
+  // Drivers from before 2013 print the address alone.
+  takes(rest, "PCI:");
   const std::size_t close = rest.find(')');
   if (close == std::string_view::npos || !is_device(rest.substr(0, close))) return std::nullopt;
   XidMessage message;

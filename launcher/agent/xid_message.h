@@ -1,4 +1,4 @@
-// What the NVIDIA driver says of a GPU in the kernel's log:
+// A message of the NVIDIA driver about a GPU in the kernel's log:
 //   NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python3, Ch 00000008, intr 10000000. MMU Fault
 //   ...
 // [pure]
@@ -20,7 +20,7 @@ struct XidMessage {
   friend bool operator==(const XidMessage&, const XidMessage&) = default;
 };
 
-// Nothing when the line is of somebody else.
+// Returns nothing if the line is not from this driver.
 std::optional<XidMessage> parse_xid(std::string_view line);
 
 }  // namespace hora::launcher

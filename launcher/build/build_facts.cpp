@@ -1,3 +1,4 @@
+// Prints what --check-build shows. The layout is Horovod's, since scripts search it.
 #include "launcher/build/build_facts.h"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ std::vector<Box> controller_boxes(const BuildFacts& facts) {
   return {{"MPI", facts.mpi_engine && facts.loads("mpi")}, {"Gloo", facts.runtime_error.empty()}};
 }
 
-// Nobody's hardware for DDL and CCL is served; the boxes stay, as scripts look for them.
+// No hardware for DDL and CCL is supported, but the boxes stay because scripts look for them.
 std::vector<Box> operation_boxes(const BuildFacts& facts) {
   return {{"NCCL", facts.loads("nccl")},
           {"DDL", false},
@@ -102,7 +103,7 @@ std::string format_build_facts(const BuildFacts& facts, bool verbose) {
   out += boxes_text("Available Frameworks", framework_boxes(facts)) + "\n";
   out += boxes_text("Available Controllers", controller_boxes(facts)) + "\n";
   out += boxes_text("Available Tensor Operations", operation_boxes(facts));
-  // The last line of this layout has always had blanks behind it.
+  // The last line of this layout has always ended in blanks.
   out.insert(out.size() - 1, 4, ' ');
   if (verbose) out += verbose_text(facts);
   return out;

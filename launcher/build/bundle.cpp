@@ -1,3 +1,5 @@
+// Finds the parts of an installation next to the running program, and turns them into the frames
+// that agents receive. The bundle is compressed when Hora is built, so a launch only frames it.
 #include "launcher/build/bundle.h"
 
 #include <sys/stat.h>
@@ -23,7 +25,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kChunk = 256 * 1024;
-constexpr off_t kLargestShipped = off_t{1} << 30;  // it is held in memory, as a whole
+// A shipped file is held in memory as a whole.
+constexpr off_t kLargestShipped = off_t{1} << 30;
 
 std::string sha256_hex(std::string_view bytes) {
   SHA2_CTX context;
@@ -34,7 +37,7 @@ std::string sha256_hex(std::string_view bytes) {
   return text.data();
 }
 
-// Deflates what it is given into kData frames at the end of `out`.
+// Compresses its input into kData frames at the end of `out`.
 class FrameDeflater {
  public:
   explicit FrameDeflater(std::string& out) : out_(out) {
@@ -55,6 +58,7 @@ class FrameDeflater {
     do {
       stream_.next_out = reinterpret_cast<Bytef*>(chunk_.data());
       stream_.avail_out = static_cast<uInt>(chunk_.size());
+      // Z_BUF_ERROR only means that nothing is left to do.
       if (::deflate(&stream_, flush) == Z_STREAM_ERROR) {
         return make_error(ErrorCode::kFailed, "compressing failed");
       }
@@ -70,6 +74,7 @@ class FrameDeflater {
   std::string chunk_ = std::string(kChunk, '\0');
 };
 
+// The program's real path, so that a symbolic link to it works.
 Result<std::string> own_directory() {
   std::array<char, PATH_MAX> path;
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
@@ -96,6 +101,7 @@ Result<json> read_json(const std::string& path) {
   return value;
 }
 
+// The library reports a missing field by an exception; it ends here.
 Error damaged(const std::string& path, const json::exception& e) {
   return make_error(ErrorCode::kFailed, path + " is damaged: " + e.what());
 }
@@ -127,6 +133,7 @@ Result<BundleHeader> read_list(const Installation& installation) {
 Result<Installation> find_installation() {
   auto directory = own_directory();
   if (!directory) return std::move(directory).error();
+  // bin/horarun and share/hora have the same parent.
   const std::string share = directory->substr(0, directory->rfind('/')) + "/share/hora";
   const std::string path = share + "/manifest.json";
   const auto manifest = read_json(path);
@@ -149,6 +156,7 @@ Result<Installation> find_installation() {
   return found;
 }
 
+// The bundle with TLS is another one, because it needs OpenSSL on the hosts.
 Result<Installation> with_tls(Installation installation) {
   if (installation.tls_bundle_hash.empty()) {
     return make_error(ErrorCode::kUsage,
@@ -180,7 +188,7 @@ Result<std::shared_ptr<const std::string>> bundle_frames(const Installation& ins
 Result<std::string> ship_file_frames(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return errno_error(errno, "--ship: opening " + path);
-  // A pipe might be waited for for ever, a device might have no end.
+  // Reading a pipe could block forever, and a device may have no end.
   if (!S_ISREG(info.st_mode)) {
     return make_error(ErrorCode::kUsage, "--ship: " + path + " is " +
                                              (S_ISDIR(info.st_mode) ? "a folder" : "no file") +

@@ -1,3 +1,5 @@
+// Reports what works here, not what was built: everything is loaded for a test, in child processes,
+// since a broken library may crash.
 #include "launcher/build/check_build.h"
 
 #include <dlfcn.h>
@@ -25,7 +27,7 @@ bool is_file(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// The packages under the names that scripts import; without ours beneath them they are no use.
+// Returns the packages under the names that scripts import. They need ours beneath them.
 std::vector<std::string> find_frameworks(const std::string& bundle) {
   std::vector<std::string> out;
   if (!is_file(bundle + "/python/hora/__init__.py")) return out;
@@ -40,12 +42,13 @@ constexpr std::chrono::seconds kLoadLimit{30};
 
 using nlohmann::json;
 
-// One question to libhora, answered as JSON by a child process: what is loaded may crash.
+// Asks libhora one question in a child process, which answers in JSON: a library that is loaded may
+// crash.
 class Runtime {
  public:
   explicit Runtime(std::string path) : path_(std::move(path)) {}
 
-  // {"error": ...}, or what hora_describe() says with "loads" added to each backend.
+  // Returns {"error": ...}, or what hora_describe() says with "loads" added to each backend.
   json describe() const {
     return ask([](void* library) {
       const auto describe = reinterpret_cast<const char* (*)()>(dlsym(library, "hora_describe"));
@@ -58,7 +61,7 @@ class Runtime {
     });
   }
 
-  // {"loads": true}, or {"error": ...}.
+  // Returns {"loads": true} or {"error": ...}.
   json load_backend(const std::string& id) const {
     return ask([&id](void* library) {
       return id.empty() || loads(library, id) ? json{{"loads", true}} : failed("it does not load");
@@ -76,6 +79,7 @@ class Runtime {
   json ask(const std::function<json(void* library)>& question) const {
     const auto answer = run_isolated(
         [&] {
+          // RTLD_NOW finds missing symbols at once.
           void* library = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
           const json out = library == nullptr ? failed(dlerror()) : question(library);
           return out.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -96,7 +100,7 @@ void ask_runtime(BuildFacts& facts) {
                           row.value("version", ""), row.value("why_not", ""),
                           row.value("notes", std::vector<std::string>())};
       const std::string id = row.value("id", "");
-      // This module looks for its library by itself, so that it loads says little.
+      // This backend looks for its library by itself, so loading the backend proves little.
       if (id == "nccl" && fact.loads && fact.version.empty()) {
         fact.loads = false;
         fact.why_not = "no libnccl.so.2 was found";
@@ -105,7 +109,8 @@ void ask_runtime(BuildFacts& facts) {
     }
     return;
   }
-  // Something is broken: the library itself, or one of the backends that it loaded for the answer?
+  // Something is broken: either the library itself, or one of the backends that it loads for the
+  // answer. Loading each one alone tells which.
   const json alone = runtime.load_backend("");
   if (alone.contains("error")) {
     facts.runtime_error = alone.value("error", "");
@@ -117,7 +122,7 @@ void ask_runtime(BuildFacts& facts) {
   }
 }
 
-// The backend of libhora that stands for a feature; empty: it is not a backend.
+// Returns libhora's backend for a feature; empty if the feature is no backend.
 std::string backend_of(const std::string& feature) {
   if (feature == "GLOO") return "gloo";
   if (feature == "MPI") return "mpi";
@@ -129,6 +134,7 @@ std::string backend_of(const std::string& feature) {
 FeatureFact ssh_fact(const BuiltFeature& row, FeatureFact fact) {
   fact.built = HORA_WITH_SSH != 0;
   if (!fact.built) return fact;
+  // A static library leaves no file to look for.
   if (std::string(row.location).find(".so") == std::string::npos) {
     fact.loads = true;
     fact.version_found = row.version;
@@ -141,7 +147,7 @@ FeatureFact ssh_fact(const BuiltFeature& row, FeatureFact fact) {
 }
 
 VendorLibrary probe_vendor_library(const BuiltFeature& row, const std::string& bundle) {
-  // hora-pmix knows nothing of the build machine's folders.
+  // hora-pmix does not know the directories of the build machine.
   const std::string location = std::string(row.name) == "PMIX" ? "" : row.location;
   const auto answer = run_isolated(
       [&] {
@@ -197,9 +203,9 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
     fact.built = row.found;
     fact.loads = facts.loads(backend->first);
     if (!fact.loads) fact.note = backend->second.why_not;
-    // The backend is one of several things that this library is for, or looks for it by itself.
+    // The backend uses this library among others, or looks for it by itself.
     if ((fact.name == "CUDA" || fact.name == "NCCL") && fact.path.empty()) fact.loads = false;
-    // It was loaded with the backend and is used from there.
+    // The library was loaded with the backend and is used from there.
     if (fact.loads && fact.path.empty()) fact.note.clear();
   }
   if (!fact.built && !row.found) {

@@ -13,7 +13,7 @@ namespace hora::launcher {
 BuildFacts collect_build_facts(const std::string& bundle_directory,
                                const std::string& installation_error);
 
-// Of the installation that this program belongs to.
+// Describes the installation that this program belongs to.
 std::string check_build_text(bool verbose);
 std::string check_build_json();
 

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The answer ends with this byte, so that half an answer is not taken for one.
+// The answer ends with this byte, so half an answer is not mistaken for a whole one.
 constexpr char kComplete = '\n';
 
 [[noreturn]] void run_child(const std::function<std::string()>& work, int out) {
@@ -32,11 +32,11 @@ constexpr char kComplete = '\n';
     if (count <= 0) ::_exit(1);
     written += static_cast<std::size_t>(count);
   }
-  // Not exit(): what was loaded may have left a mess for the end.
+  // Not exit(): libraries that were loaded may crash in their destructors.
   ::_exit(0);
 }
 
-// Reads to the end of the pipe. False: the deadline passed.
+// Reads to the end of the pipe. Returns false at the deadline.
 bool read_answer(int in, Clock::time_point deadline, std::string& answer) {
   std::array<char, 4096> chunk{};
   for (;;) {
@@ -76,9 +76,11 @@ Result<std::string> run_isolated(const std::function<std::string()>& work,
   if (child < 0) return errno_error(errno, "starting a process");
   if (child == 0) run_child(work, out.get());
 
+  // Close our copy of the write end, or the pipe would never end.
   out.reset();
   std::string answer;
   const bool in_time = read_answer(in.get(), Clock::now() + limit, answer);
+  // A child that hangs in a library does not react to anything else.
   if (!in_time) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

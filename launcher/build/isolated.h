@@ -1,4 +1,4 @@
-// Runs a function in a child process, for code that may crash or hang: somebody else's library.
+// Runs a function in a child process, for code that may crash or hang: a vendor's library.
 #pragma once
 
 #include <chrono>

@@ -1,3 +1,5 @@
+// Looks for vendor libraries as the runtime does, and asks each one for its version through its own
+// function.
 #include "launcher/build/vendor_library.h"
 
 #include <dlfcn.h>
@@ -12,7 +14,7 @@ namespace hora::launcher {
 
 namespace {
 
-// NCCL and CUDA tell one number: 22809 is 2.28.9, 13000 is 13.0.
+// NCCL and CUDA report one number: 22809 is 2.28.9, 13000 is 13.0.
 std::string nccl_version(void* function) {
   int number = 0;
   if (reinterpret_cast<int (*)(int*)>(function)(&number) != 0) return {};
@@ -26,16 +28,17 @@ std::string cuda_version(void* function) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-// "Open MPI v4.1.4, package: ..." Allowed before MPI_Init.
+// Parses "Open MPI v4.1.4, package: ..."; MPI allows this call before MPI_Init.
 std::string mpi_version(void* function) {
-  std::array<char, 8192> text{};  // MPI_MAX_LIBRARY_VERSION_STRING of every implementation fits
+  // Large enough for MPI_MAX_LIBRARY_VERSION_STRING of every implementation.
+  std::array<char, 8192> text{};
   int length = 0;
   if (reinterpret_cast<int (*)(char*, int*)>(function)(text.data(), &length) != 0) return {};
   const std::string all = text.data();
   return all.substr(0, all.find_first_of(",\n"));
 }
 
-// "OpenPMIx 4.2.2rc2 (...)"
+// Parses "OpenPMIx 4.2.2rc2 (...)".
 std::string pmix_version(void* function) {
   const char* text = reinterpret_cast<const char* (*)()>(function)();
   const std::string all = text == nullptr ? "" : text;
@@ -45,7 +48,7 @@ std::string pmix_version(void* function) {
   return out;
 }
 
-// "0.10.6/openssl/zlib"
+// Parses "0.10.6/openssl/zlib".
 std::string ssh_version(void* function) {
   const char* text = reinterpret_cast<const char* (*)(int)>(function)(0);
   const std::string all = text == nullptr ? "" : text;
@@ -74,6 +77,7 @@ const std::vector<Recipe>& recipes() {
   return all;
 }
 
+// dlopen() searches several places; the link map tells which file it found.
 std::string real_path(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return {};
@@ -81,6 +85,7 @@ std::string real_path(void* library) {
   return path ? path.get() : map->l_name;
 }
 
+// The bundle comes first, then the system, then where the build found it.
 std::vector<std::string> places(const Recipe& recipe, const std::vector<std::string>& folders,
                                 const std::string& built_location) {
   std::vector<std::string> out;

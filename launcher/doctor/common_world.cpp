@@ -1,3 +1,5 @@
+// Runs one small job over all hosts: choose a network, start a rendezvous, let the agents' doctors
+// meet there. It finishes once, with whatever is known by then.
 #include "launcher/doctor/common_world.h"
 
 #include <algorithm>
@@ -11,7 +13,7 @@ namespace hora::launcher::doctor {
 
 namespace {
 
-// The ranks that a failure of libhora says have not come.
+// Reads from libhora's error which ranks have not arrived.
 std::vector<std::size_t> missing_ranks(const std::string& error) {
   constexpr std::string_view kWords = "have not come: ";
   const std::size_t at = error.find(kWords);
@@ -25,6 +27,7 @@ std::vector<std::size_t> missing_ranks(const std::string& error) {
   return ranks;
 }
 
+// One rank per host.
 Plan plan_of(const std::vector<CommonWorld::Member>& members) {
   Plan plan;
   plan.world_size = static_cast<int>(members.size());
@@ -45,6 +48,7 @@ CommonWorld::CommonWorld(os::EventLoop& loop, std::vector<Member> members,
   result_["ranks"] = members_.size();
 }
 
+// The launcher's own probes run before the choice, as at a real launch.
 void CommonWorld::begin(std::chrono::milliseconds patience) {
   timer_ = loop_.call_after(patience, [this] { finish(); });
   std::vector<HostNetwork> networks;
@@ -66,6 +70,7 @@ void CommonWorld::on_probe_result(int host, ProbeResult result) {
   if (!chosen_ && !over_ && probes_.size() >= probes_expected_) choose();
 }
 
+// Uses the functions of a launch, so doctor fails where a job would fail.
 void CommonWorld::choose() {
   chosen_ = true;
   std::vector<HostNetwork> networks;
@@ -84,6 +89,7 @@ void CommonWorld::choose() {
   if (!meeting) return give_up("the rendezvous: " + meeting.error().message);
   rendezvous_ = std::move(*meeting);
   const std::string job = os::random_token();
+  // The line is read by apps/doctor; all its words are free of blanks.
   for (std::size_t rank = 0; rank < members_.size(); ++rank) {
     const HostRoute& route = network.hosts[rank];
     actions_.tell(members_[rank].host,
@@ -98,6 +104,7 @@ void CommonWorld::on_answer(int host, Json answer) {
   finish_if_complete();
 }
 
+// A host that is lost counts as answered, so the others need not wait for it.
 void CommonWorld::on_lost(int host) {
   if (over_) return;
   probes_.try_emplace(host);
@@ -120,6 +127,7 @@ void CommonWorld::finish_if_complete() {
   if (complete) finish();
 }
 
+// The deadline and the last answer may both lead here.
 void CommonWorld::finish() {
   if (over_) return;
   over_ = true;
@@ -140,11 +148,13 @@ void CommonWorld::finish() {
       result_["backends"] = backends.is_array() ? backends : Json::array();
       continue;
     }
+    // The ranks that others waited for are the likely culprits.
     for (const std::size_t rank : missing_ranks(text_in(failed, "error"))) {
       if (rank < members_.size()) result_["missing"].push_back(members_[rank].name);
     }
     result_["failed"][member.name] = std::move(failed);
   }
+  // The caller may destroy this object in done(), so it runs in a turn of its own.
   loop_.post([done = actions_.done] { done(); });
 }
 

@@ -32,7 +32,7 @@ class CommonWorld {
   CommonWorld(os::EventLoop& loop, std::vector<Member> members, std::vector<std::string> wanted,
               Actions actions);
 
-  // Everybody must answer within `patience`.
+  // Every member must answer within `patience`.
   void begin(std::chrono::milliseconds patience);
   void on_probe_result(int host, ProbeResult result);
   void on_answer(int host, Json answer);

@@ -1,4 +1,5 @@
-// What a Doctor measures between hosts, and what it lets all of them do together.
+// The rounds of an examination: measuring between hosts, measuring doubtful links again, and one
+// job over all hosts.
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/doctor/peer_addresses.h"
@@ -7,12 +8,14 @@ namespace hora::launcher::doctor {
 
 namespace {
 
-constexpr std::chrono::milliseconds kMeasuring{15'000};  // all rounds
+// For all rounds together.
+constexpr std::chrono::milliseconds kMeasuring{15'000};
 constexpr std::chrono::milliseconds kFarewell{2'000};
 constexpr std::size_t kMostDoubtful = 48;
 
 }  // namespace
 
+// "probe PEER PORT WORD ADDRESS...": the word proves that the right host answers.
 std::string Doctor::probe_line(int host, int peer) const {
   std::string line = "probe " + std::to_string(peer) + " " + std::to_string(patients_[peer].port) +
                      " " + patients_[peer].word;
@@ -23,7 +26,8 @@ std::string Doctor::probe_line(int host, int peer) const {
   return line;
 }
 
-// In round k everybody measures the way to the k-th next one, so no two measure the same way.
+// In round k, each host measures the link to its k-th neighbour, so no two measurements share a
+// link.
 void Doctor::begin_round() {
   ++round_;
   const int count = static_cast<int>(probers_.size());
@@ -38,6 +42,7 @@ void Doctor::begin_round() {
   end_round_later();
 }
 
+// The round's number tells a late timer that its round is over.
 void Doctor::end_round_later() {
   loop_->call_after(kRound, [this, round = round_] {
     if (phase_ != Phase::kProbing || round != round_) return;
@@ -46,12 +51,13 @@ void Doctor::end_round_later() {
   });
 }
 
-// Somebody else's work may have been in the way of a measurement: what looks bad is measured once
-// more, one way at a time, and the better numbers count.
+// Other work may have disturbed a measurement, so links that look bad are measured once more, one
+// at a time, and the better numbers count.
 void Doctor::look_again() {
   if (!looked_again_) {
     looked_again_ = true;
     doubtful_ = doubtful_ways(examination_);
+    // Limits the time: one measurement takes up to a round.
     if (doubtful_.size() > kMostDoubtful) doubtful_.resize(kMostDoubtful);
   }
   while (!doubtful_.empty()) {
@@ -76,7 +82,7 @@ void Doctor::begin_probing() {
   begin_round();
 }
 
-// A host where libhora does not even work alone would keep the others waiting.
+// A host on which libhora does not even work alone would only keep the others waiting.
 void Doctor::begin_world() {
   if (phase_ != Phase::kProbing) return;
   phase_ = Phase::kWorld;
@@ -88,7 +94,7 @@ void Doctor::begin_world() {
     if (patients_[host].over || !alone.is_object() || alone.contains("error")) continue;
     members.push_back({host, seen.name, &*seen.hello, !local_[host]});
   }
-  // With a broken route between two of them there is nothing to learn but patience.
+  // If a route is broken, a common job would only time out.
   if (members.size() < 2 || !all_routes_work(examination_)) return finish_asking();
   world_ = std::make_unique<CommonWorld>(
       *loop_, std::move(members), spec_.network_interfaces,
@@ -106,6 +112,7 @@ void Doctor::finish_asking() {
   if (phase_ == Phase::kFinishing) return;
   phase_ = Phase::kFinishing;
   loop_->cancel(phase_timer_);
+  // The loop stops even if an agent does not answer.
   phase_timer_ = loop_->call_after(kFarewell, [this] { loop_->stop(); });
   for (Patient& patient : patients_) {
     if (!patient.over) patient.link->send(FrameType::kTerminate, u32_payload(500));

@@ -1,3 +1,5 @@
+// The rules for one host, and the merging of all findings. A fact that a host did not report never
+// leads to a finding.
 #include "launcher/doctor/findings.h"
 
 #include <algorithm>
@@ -13,8 +15,10 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kGiB = 1 << 30;
-constexpr std::int64_t kShmPerRank = 64 * kMiB;   // what NCCL and our own boards may take
-constexpr std::int64_t kLeastCache = 256 * kMiB;  // runtime, agent, and a job's files
+// What NCCL and our own shared memory may take.
+constexpr std::int64_t kShmPerRank = 64 * kMiB;
+// Runtime, agent, and a job's files.
+constexpr std::int64_t kLeastCache = 256 * kMiB;
 constexpr std::int64_t kLeastMemory = kGiB;
 constexpr std::int64_t kLeastFiles = 1024;
 constexpr std::int64_t kLeastStack = 2 * kMiB;
@@ -32,6 +36,7 @@ std::string size_text(std::int64_t bytes) {
   return text;
 }
 
+// A missing number is -1 by default, which every rule treats as unknown.
 std::int64_t number(const Json& value, std::int64_t otherwise = -1) {
   if (value.is_number_float() && std::abs(value.get<double>()) > 9e18) return otherwise;
   return value.is_number() ? value.get<std::int64_t>() : otherwise;
@@ -44,6 +49,7 @@ class HostCheck {
       : host_(host), least_glibc_(least_glibc), out_(out) {}
 
   void run() {
+    // Without an answer, no rule applies.
     if (host_.failure) return unreachable();
     for (const std::string& what : host_.unanswered) {
       add(Severity::kError, "D_SILENT", "did not answer in time: " + what,
@@ -90,6 +96,7 @@ class HostCheck {
   void processors() {
     const std::int64_t cpus = number(fact("cpu.usable"), 0);
     const std::int64_t gpus = number(fact("gpus.devices"), 0);
+    // A container's CPU quota does not show in the affinity mask, so libraries do not notice it.
     const Json& quota = fact("cgroup.cpus");
     if (quota.is_number() && quota.get<double>() > 0 &&
         quota.get<double>() < static_cast<double>(cpus)) {
@@ -114,6 +121,7 @@ class HostCheck {
           "give the host at most " + std::to_string(gpus) + " slots, or --slots-per-host auto");
     }
     const Json& load = fact("load");
+    // Half as much again as the CPUs can do, and one for chance.
     if (load.is_number() && cpus > 0 && load.get<double>() > 1.5 * static_cast<double>(cpus) + 1) {
       char text[96];
       std::snprintf(text, sizeof text, "a load of %.1f on %lld CPUs", load.get<double>(),
@@ -134,6 +142,7 @@ class HostCheck {
     }
     const std::int64_t limit = number(fact("cgroup.memory_max"));
     const std::int64_t total = number(fact("memory.total_bytes"));
+    // A limit close to all memory is none.
     if (limit > 0 && total > 0 && limit < total / 2) {
       add(Severity::kNote, "D_MEMORY_LIMIT",
           "its cgroup allows " + size_text(limit) + " of " + size_text(total) + " memory",
@@ -141,6 +150,7 @@ class HostCheck {
           "raise the memory limit of the container or session");
     }
     const std::int64_t shm = number(fact("shm.free_bytes"));
+    // The need grows with the ranks of the host.
     const std::int64_t wanted = kShmPerRank * std::max(host_.slots, 1);
     if (shm >= 0 && shm < wanted) {
       add(Severity::kWarning, "D_SHM",
@@ -153,6 +163,7 @@ class HostCheck {
   }
 
   void limits() {
+    // The agent raises the soft limit itself, so the hard one counts.
     const std::int64_t files = number(fact("limits.nofile.hard"));
     if (files >= 0 && files < kLeastFiles) {
       add(Severity::kWarning, "D_NOFILE",
@@ -174,6 +185,7 @@ class HostCheck {
           "threads get a stack of that size, and libraries overflow it: SIGSEGV",
           "raise stack in /etc/security/limits.conf there; 8192 KiB are usual");
     }
+    // Only InfiniBand needs locked memory.
     const std::int64_t locked = number(fact("limits.memlock.soft"));
     if (number(fact("infiniband_devices"), 0) > 0 && locked >= 0 && locked < kGiB) {
       add(Severity::kError, "D_MEMLOCK",
@@ -200,6 +212,7 @@ class HostCheck {
           "the runtime is cached there; without room it is sent again, or the start fails",
           "free some space; horarun cache clean -H " + host_.name);
     }
+    // A disk may have space and no inodes.
     if (number(member(cache, "free_inodes")) == 0) {
       add(Severity::kError, "D_CACHE_INODES",
           "no file can be created on the file system of " + path,
@@ -229,6 +242,7 @@ class HostCheck {
           "every rank on this host will fail in the same way",
           "repair the installation there: python3 -c 'import " + name + "'");
     }
+    // A host with a C library that is too old cannot load the runtime, whatever else it has.
     const std::string glibc = text_in(host_.software, "glibc");
     if (!glibc.empty() && !least_glibc_.empty() && compare_versions(glibc, least_glibc_) < 0) {
       add(Severity::kError, "D_GLIBC",
@@ -259,6 +273,7 @@ class HostCheck {
           "memory and time are shared with them",
           "find out whose they are: nvidia-smi; fuser -v /dev/nvidia*");
     }
+    // A gigabyte per GPU: the driver itself holds some.
     if (number(member(host_.software, "gpu_processes")) == 0 &&
         held > 1024 * static_cast<std::int64_t>(gpus.size())) {
       add(Severity::kWarning, "D_GPU_MEMORY",
@@ -280,6 +295,7 @@ class HostCheck {
         "they hold memory, GPUs and ports", "end them: kill PID");
   }
 
+  // A few zombies are normal for a moment.
   void zombies() {
     const std::int64_t count = number(fact("zombies.count"), 0);
     if (count < kManyZombies) return;
@@ -295,6 +311,7 @@ class HostCheck {
   void clock() {
     if (!host_.clock_offset_ms) return;
     const double offset = *host_.clock_offset_ms;
+    // Subtract what the measurement itself may be wrong by.
     if (std::fabs(offset) - host_.clock_error_ms > kClockWarning_ms) {
       char text[96];
       std::snprintf(text, sizeof text, "its clock is %.1f s %s ours", std::fabs(offset) / 1000,
@@ -312,6 +329,7 @@ class HostCheck {
 
 }  // namespace
 
+// Facts come from the hosts, so any level may be missing or of another type.
 const Json& member(const Json& value, std::string_view path) {
   static const Json none;
   const Json* at = &value;
@@ -329,6 +347,7 @@ std::string text_in(const Json& value, std::string_view path, std::string otherw
   return found.is_string() ? found.get<std::string>() : otherwise;
 }
 
+// Compares the numbers and ignores suffixes such as "+cu118" and "-rc1".
 int compare_versions(std::string_view a, std::string_view b) {
   const auto left = split(a.substr(0, a.find_first_of("+-")), '.');
   const auto right = split(b.substr(0, b.find_first_of("+-")), '.');
@@ -348,6 +367,7 @@ std::vector<Finding> host_findings(const Examination& examination) {
   return out;
 }
 
+// Findings with the same words become one with several hosts.
 std::vector<Finding> find_problems(const Examination& examination) {
   std::vector<Finding> merged;
   const auto take = [&merged](std::vector<Finding> found) {
@@ -366,6 +386,7 @@ std::vector<Finding> find_problems(const Examination& examination) {
   take(selftest_findings(examination));
   take(set_findings(examination));
   take(known_problem_findings(examination));
+  // Stable: within a severity, the order of the rules stays.
   std::stable_sort(merged.begin(), merged.end(),
                    [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
   return merged;

@@ -9,9 +9,9 @@
 
 namespace hora::launcher::doctor {
 
-// What is wrong with single hosts.
+// Problems of single hosts.
 std::vector<Finding> host_findings(const Examination& examination);
-// What is wrong between hosts: routes, speed, packet sizes.
+// Problems between hosts: routes, speed, packet sizes.
 std::vector<Finding> link_findings(const Examination& examination);
 // Those (from, to) whose numbers are so bad that they are worth a second look, and of two looks the
 // better one.
@@ -19,7 +19,7 @@ std::vector<std::pair<int, int>> doubtful_ways(const Examination& examination);
 Json better_of(const Json& first, Json second);
 // All of that, clocks, and what differs.
 std::vector<Finding> set_findings(const Examination& examination);
-// What libraries did when they were loaded and used, on each host and by all of them.
+// Problems that the self-tests found, on each host and across hosts.
 std::vector<Finding> selftest_findings(const Examination& examination);
 // Every host has reached the others that it was told to try.
 bool all_routes_work(const Examination& examination);

@@ -19,7 +19,7 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
 }
 
-// Those of the copies that could be loaded, each once.
+// Returns the versions of the NCCL copies that could be loaded, each once.
 Json nccl_versions(const Json& selftests) {
   Json versions = Json::array();
   const Json& copies = member(selftests, "nccl_copies");
@@ -32,7 +32,7 @@ Json nccl_versions(const Json& selftests) {
   return versions;
 }
 
-// What conditions are about: the machine's facts and the software's, as one document.
+// Merges the facts about machine and software into the one document that the conditions refer to.
 Json facts_of(const HostExamination& host) {
   Json facts = host.machine;
   for (const auto& [name, value] : host.software.items()) facts[name] = value;
@@ -43,6 +43,7 @@ Json facts_of(const HostExamination& host) {
   const Json& packages = member(facts, "python.packages");
   if (packages.is_object()) {
     for (const auto& [name, version] : packages.items()) {
+      // NCCL's Python packages carry CUDA's version in their names.
       if (name.rfind("nvidia-nccl-", 0) == 0) nccl.push_back(name + " " + text_of(version));
     }
   }
@@ -50,6 +51,7 @@ Json facts_of(const HostExamination& host) {
   return facts;
 }
 
+// A condition about a fact that is unknown does not hold, except "absent".
 bool holds(const Json& condition, const Json& facts) {
   const std::string operation = condition.begin().key();
   const Json& operands = condition.begin().value();
@@ -73,7 +75,7 @@ bool holds(const Json& condition, const Json& facts) {
   return operation == "below" ? order < 0 : operation == "at_least" && order >= 0;
 }
 
-// "{python.packages.torch}" becomes its value.
+// Replaces "{python.packages.torch}" by its value.
 std::string filled(const std::string& pattern, const Json& facts) {
   std::string out;
   for (std::size_t at = 0; at < pattern.size();) {
@@ -92,12 +94,14 @@ std::string filled(const std::string& pattern, const Json& facts) {
 
 std::vector<Finding> known_problem_findings(const Examination& examination) {
   std::vector<Finding> out;
+  // The table is part of the program, and a test checks it, so no error is possible here.
   const Json table = Json::parse(kKnownProblems);
   for (const HostExamination& host : examination.hosts) {
     if (!host.machine.is_object() || !host.software.is_object()) continue;
     const Json facts = facts_of(host);
     for (const Json& row : table) {
       const Json& when = row["when"];
+      // All conditions of a row must hold.
       if (!std::all_of(when.begin(), when.end(), [&](const Json& c) { return holds(c, facts); }))
         continue;
       const std::string severity = row["severity"];

@@ -1,4 +1,6 @@
-// What is wrong with the ways between hosts.  [pure]
+// Judges the links between hosts.  [pure]
+//
+// There is no absolute standard for a network, so a link is compared with the median of the set.
 #include <algorithm>
 #include <cstdio>
 
@@ -8,8 +10,11 @@ namespace hora::launcher::doctor {
 
 namespace {
 
-constexpr std::size_t kLeastLinks = 4;  // of which something is usual
-constexpr double kFarOff = 8;           // times the median
+// With fewer links, the median means nothing.
+constexpr std::size_t kLeastLinks = 4;
+// In multiples of the median.
+constexpr double kFarOff = 8;
+// Below 2 ms, a multiple of the median is only noise.
 constexpr double kLeastLate_us = 2'000;
 
 double median(std::vector<double> values) {
@@ -29,7 +34,7 @@ bool is_measured(const Json& answer) {
          member(answer, "mbit_s").is_number();
 }
 
-// The ways that could be measured, and what is usual among them.
+// The links that could be measured, with the medians.
 struct Links {
   std::vector<Link> all;
   double usual_us = 0;
@@ -77,6 +82,7 @@ void broken_way(const std::string& self, const std::string& other, const Json& a
   }
   const Json& mtu = member(answer, "mtu");
   const Json& passes = member(answer, "path_mtu");
+  // Small packets pass and full ones do not: the classic fault of tunnels and jumbo frames.
   if (mtu.is_number_integer() && passes.is_number_integer() && passes.get<int>() < mtu.get<int>()) {
     const std::string least = std::to_string(passes.get<int>());
     out.push_back(
@@ -104,6 +110,7 @@ std::vector<std::pair<int, int>> doubtful_ways(const Examination& examination) {
   return out;
 }
 
+// Each number for itself: a disturbance only makes a measurement worse.
 Json better_of(const Json& first, Json second) {
   if (!is_measured(first)) return second;
   if (!is_measured(second)) return first;
@@ -125,6 +132,7 @@ std::vector<Finding> link_findings(const Examination& examination) {
                                         examination.hosts[link.to].name};
     const std::string pair = both[0] + " to " + both[1];
     char text[160];
+    // One finding per link; a slow link usually has a high latency as well.
     if (links.slow(link)) {
       std::snprintf(text, sizeof text, ": %.0f Mbit/s where %.0f are usual in this set",
                     link.mbit_s, links.usual_mbit_s);

@@ -1,3 +1,5 @@
+// Puts the addresses of a host in the order in which another host should try them: shared networks
+// before routed ones, IPv4 before IPv6.
 #include "launcher/doctor/peer_addresses.h"
 
 #include <algorithm>
@@ -8,6 +10,7 @@ namespace hora::launcher::doctor {
 
 namespace {
 
+// A host with many addresses would prolong every probe.
 constexpr std::size_t kMostAddresses = 3;
 
 }  // namespace

@@ -1,3 +1,5 @@
+// The report for people has one line per host, and then the findings with their reasons. The JSON
+// document holds all facts as well.
 #include "launcher/doctor/report.h"
 
 #include <algorithm>
@@ -50,6 +52,7 @@ std::string summary_of(const HostExamination& host) {
   return out;
 }
 
+// Notes do not count: a host with only notes is "ok".
 Severity worst_of(const std::string& host, const std::vector<Finding>& findings, bool& any) {
   Severity worst = Severity::kNote;
   any = false;
@@ -71,6 +74,7 @@ std::string_view severity_name(Severity severity) {
                                           : "note";
 }
 
+// Only errors make doctor fail, so that it can guard a job in a script.
 int exit_code_of(const std::vector<Finding>& findings) {
   return std::any_of(findings.begin(), findings.end(),
                      [](const Finding& f) { return f.severity == Severity::kError; })
@@ -153,6 +157,7 @@ std::string report_json(const Examination& examination, const std::vector<Findin
     item["peers"] = Json::array();
     for (const auto& [index, answer] : host.peers) {
       Json peer = answer;
+      // The word of the probe is of no use to a reader.
       peer.erase("probe");
       peer["host"] = examination.hosts[static_cast<std::size_t>(index)].name;
       item["peers"].push_back(std::move(peer));
@@ -172,6 +177,7 @@ std::string report_json(const Examination& examination, const std::vector<Findin
     item["sources"] = finding.sources;
     document["findings"].push_back(std::move(item));
   }
+  // Facts may contain any bytes; invalid UTF-8 is replaced.
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -1,4 +1,4 @@
-// What libraries did when they were tried.  [pure]
+// Judges what libraries did in the self-tests.  [pure]
 #include <algorithm>
 
 #include "launcher/doctor/findings.h"
@@ -8,8 +8,10 @@ namespace hora::launcher::doctor {
 namespace {
 
 constexpr std::string_view kReachingLauncher =
-    "reaching the launcher";  // apps/doctor/selftests.cpp
+    // apps/doctor/selftests.cpp names the stage so.
+    "reaching the launcher";
 
+// What a failed self-test means, by its name in the document.
 struct Row {
   std::string_view selftest;
   std::string_view code;
@@ -53,7 +55,7 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
   for (const Row& row : kRows) {
     const Json& selftest = member(selftests, row.selftest);
     if (!selftest.is_object() || !selftest.contains("error")) continue;
-    // Not everybody uses MPI; whoever does will read a warning, too.
+    // Not every user needs MPI; those who do read warnings as well.
     const Severity severity = row.selftest == "mpi" ? Severity::kWarning : Severity::kError;
     out.push_back({severity,
                    std::string(row.code),
@@ -63,6 +65,7 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
                    with_host(std::string(row.fix), host.name),
                    {}});
   }
+  // A GPU without NCCL is no failed self-test, because none ran.
   const Json& gpus = member(host.machine, "gpus.devices");
   const Json& absent = member(selftests, "nccl.absent");
   const Json& copies = member(selftests, "nccl_copies");
@@ -87,7 +90,7 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
   }
 }
 
-// Who is at fault, if that can be told; else all who failed.
+// Names the hosts at fault if that can be told, else all hosts that failed.
 void of_all_hosts(const Json& world, std::vector<Finding>& out) {
   constexpr std::string_view kWhy =
       "ranks connect to the launcher and then to each other, on ports that the system chooses; a "
@@ -108,6 +111,7 @@ void of_all_hosts(const Json& world, std::vector<Finding>& out) {
   if (error.is_string()) return add({}, "no job of all hosts: " + error.get<std::string>());
   const Json& failed = member(world, "failed");
   if (!failed.is_object()) return;
+  // Hosts that cannot reach the launcher explain why others waited.
   bool told = false;
   for (const auto& [host, selftest] : failed.items()) {
     if (text_in(selftest, "stage") != kReachingLauncher) continue;

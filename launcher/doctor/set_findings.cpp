@@ -1,4 +1,4 @@
-// What is wrong with hosts as a set, and what differs.  [pure]
+// Judges hosts as a set: their differences, and hosts that are one machine.  [pure]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,7 +19,7 @@ struct Trait {
   std::string_view why;
 };
 
-// The fingerprint: hosts should agree on these.
+// The fingerprint of a host: the traits on which hosts should agree.
 constexpr Trait kTraits[] = {
     {"machine type", "machine", Trait::Of::kMachine, Severity::kError,
      "one program cannot run on both"},
@@ -69,7 +69,8 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// "2.1 on a, b; 2.3 on c": the values, the commonest first.
+// Reports a trait with several values, such as "2.1 on a, b; 2.3 on c", the most common value
+// first. The other hosts are the odd ones.
 void compare(const Examination& set, const std::string& name, Severity severity,
              std::string_view why, const std::function<Json(const HostExamination&)>& value,
              std::vector<Finding>& out) {
@@ -97,6 +98,7 @@ void compare(const Examination& set, const std::string& name, Severity severity,
   out.push_back({severity, "D_DIFFERS", odd, what, std::string(why), "make the hosts alike", {}});
 }
 
+// Two names with one boot id are one machine.
 void same_machine(const Examination& set, std::vector<Finding>& out) {
   for (std::size_t a = 0; a < set.hosts.size(); ++a) {
     for (std::size_t b = a + 1; b < set.hosts.size(); ++b) {
@@ -114,6 +116,7 @@ void same_machine(const Examination& set, std::vector<Finding>& out) {
   }
 }
 
+// Reports the two clocks that differ most.
 void clocks(const Examination& set, std::vector<Finding>& out) {
   const HostExamination* first = nullptr;
   const HostExamination* last = nullptr;
@@ -124,6 +127,7 @@ void clocks(const Examination& set, std::vector<Finding>& out) {
   }
   if (first == nullptr || first == last) return;
   const double apart = *last->clock_offset_ms - *first->clock_offset_ms;
+  // The measurement itself may be wrong by this much.
   if (apart - first->clock_error_ms - last->clock_error_ms < 100) return;
   char text[64];
   std::snprintf(text, sizeof text, "%.0f ms apart", apart);

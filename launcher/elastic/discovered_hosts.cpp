@@ -1,3 +1,5 @@
+// The script prints one host per line, in the syntax of -H. A duplicate with different slots is an
+// error, because either line could be the outdated one.
 #include "launcher/elastic/discovered_hosts.h"
 
 #include <algorithm>
@@ -12,12 +14,14 @@ Result<std::vector<Host>> parse_discovered_hosts(std::string_view output, int de
   std::size_t number = 0;
   for (std::string_view line : split(output, '\n')) {
     ++number;
+    // '#' begins a comment.
     line = trim(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     const std::string place = "line " + std::to_string(number);
     auto named = parse_host_list(line, place);
     if (!named) return std::move(named).error();
     for (Host& host : *named) {
+      // Horovod's scripts may leave the slots out; --slots-per-host fills them in.
       if (!host.slots) host.slots = default_slots;
       const auto known = std::find_if(hosts.begin(), hosts.end(), [&host](const Host& other) {
         return other.name == host.name;

@@ -1,4 +1,4 @@
-// What a Supervisor keeps of an elastic job beyond what it keeps of any.
+// What a Supervisor keeps in addition for an elastic job.
 #pragma once
 
 #include <deque>

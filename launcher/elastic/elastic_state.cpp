@@ -1,4 +1,5 @@
-// What each event means for hosts and workers; what follows for the epochs: elastic_epochs.cpp.
+// Translates each event into new phases of agent incarnations and workers. elastic_epochs.cpp then
+// decides what follows for the epoch.
 #include "launcher/elastic/elastic_state.h"
 
 #include <algorithm>
@@ -23,9 +24,11 @@ ElasticState::ElasticState(const ElasticOptions& options, std::function<double()
                            TimePoint now)
     : options_(options), registry_(options.cooldown, std::move(random)) {
   phase_deadline_ = now + options_.elastic_timeout;
+  // The first epoch waits up to the start timeout for all hosts to answer.
   settle_until_ = now + std::min(options_.start_timeout, options_.elastic_timeout);
 }
 
+// Pure: the time comes in, actions go out, and nothing here touches a host.
 std::vector<ElasticAction> ElasticState::step(const ElasticEvent& event, TimePoint now) {
   Actions actions;
   if (phase_ == Phase::kOver) return actions;
@@ -38,6 +41,8 @@ void ElasticState::tell(bool is_warning, std::string text, Actions& actions) {
   actions.emplace_back(Tell{is_warning, std::move(text)});
 }
 
+// A host that leaves the list keeps its running workers until the epoch ends, but an agent that
+// only waits there is no longer needed.
 void ElasticState::on(const HostsListed& e, TimePoint now, Actions& actions) {
   listed_ = true;
   discovery_problem_.clear();
@@ -54,6 +59,7 @@ void ElasticState::on(const HostsListed& e, TimePoint now, Actions& actions) {
   }
 }
 
+// The last known list stays in use.
 void ElasticState::on(const DiscoveryFailed& e, TimePoint, Actions&) { discovery_problem_ = e.why; }
 
 void ElasticState::on(const AgentGreeted& e, TimePoint, Actions&) {
@@ -66,6 +72,8 @@ void ElasticState::on(const AgentReady& e, TimePoint, Actions&) {
     incarnation(e.incarnation).phase = IncarnationPhase::kReady;
 }
 
+// Workers of a lost agent count as failed, since the agent kills them when it loses the launcher.
+// An agent that was asked to end is no failure.
 void ElasticState::on(const AgentGone& e, TimePoint now, Actions& actions) {
   const IncarnationPhase before =
       std::exchange(incarnation(e.incarnation).phase, IncarnationPhase::kGone);
@@ -89,6 +97,7 @@ void ElasticState::on(const AgentGone& e, TimePoint now, Actions& actions) {
   cause.host = e.incarnation;
   cause.failure = std::move(failure);
   cause.exit_code = kExitLauncher;
+  // A failure is a possible cause of the job's end only if the host took part.
   const bool sat = std::any_of(seats_.begin(), seats_.end(), [&e](const Seat& seat) {
     return seat.incarnation == e.incarnation;
   });
@@ -96,6 +105,7 @@ void ElasticState::on(const AgentGone& e, TimePoint now, Actions& actions) {
   fail_host(incarnation(e.incarnation).host.name, why, now, actions);
 }
 
+// A worker may ask more than once; having state once suffices.
 void ElasticState::on(const WorkerAsked& e, TimePoint, Actions&) {
   if (e.worker < 0 || e.worker >= worker_count()) return;
   Worker& asking = worker(e.worker);
@@ -104,6 +114,7 @@ void ElasticState::on(const WorkerAsked& e, TimePoint, Actions&) {
   asking.has_state = asking.has_state || e.has_state;
 }
 
+// A worker that was dismissed may end as it likes.
 void ElasticState::on(const WorkerEnded& e, TimePoint now, Actions& actions) {
   if (e.worker < 0 || e.worker >= worker_count()) return;
   Worker& ended = worker(e.worker);
@@ -118,9 +129,11 @@ void ElasticState::on(const WorkerEnded& e, TimePoint now, Actions& actions) {
   cause.kind = Cause::Kind::kRank;
   cause.host = ended.incarnation;
   cause.exit = e.exit;
-  cause.exit.rank = ended.rank;  // by which it was known
+  // Report the rank by which it was known in its epoch.
+  cause.exit.rank = ended.rank;
   cause.exit_code = exit_code_of(e.exit);
   note_failure(std::move(cause), e.when);
+  // Like Horovod, a failed rank bars its whole host: the machine may be broken.
   fail_host(incarnation(ended.incarnation).host.name,
             "rank " + std::to_string(ended.rank) + " " + how_it_ended(e.exit), now, actions);
 }
@@ -132,6 +145,7 @@ void ElasticState::on(const Tick&, TimePoint now, Actions& actions) {
                 actions);
     }
   }
+  // A dismissed worker that does not leave in time is ended.
   for (WorkerId id = 0; id < worker_count(); ++id) {
     Worker& each = worker(id);
     if (each.phase != WorkerPhase::kLeaving || !each.leave_by || now < *each.leave_by) continue;
@@ -140,11 +154,13 @@ void ElasticState::on(const Tick&, TimePoint now, Actions& actions) {
   }
 }
 
+// Hosts report at different speeds; the earliest failure by the clock is the cause.
 void ElasticState::note_failure(Cause cause, std::chrono::nanoseconds when) {
   if (first_failure_ && first_failure_->when <= when) return;
   first_failure_ = FirstFailure{std::move(cause), when};
 }
 
+// Ends all agents on the host, and warns once per exclusion.
 void ElasticState::fail_host(const std::string& host, std::string why, TimePoint now,
                              Actions& actions) {
   const bool was_barred = registry_.is_blacklisted(host, now);
@@ -179,7 +195,8 @@ void ElasticState::end_incarnation(IncarnationId id, Actions& actions) {
 
 // --- what there is -------------------------------------------------------------------------------
 
-// Those of the epoch before keep their order, the others follow as they were first seen.
+// Hosts of the last epoch keep their order, so ranks change as little as possible; the others
+// follow in the order of their first appearance.
 std::vector<Host> ElasticState::hosts_in_order(TimePoint now) const {
   std::vector<Host> usable = registry_.available(now);
   const auto place = [this](const Host& host) {
@@ -190,6 +207,7 @@ std::vector<Host> ElasticState::hosts_in_order(TimePoint now) const {
   return usable;
 }
 
+// Keyed by host and local rank: that is how a worker keeps its seat.
 ElasticState::Survivors ElasticState::survivors() const {
   Survivors found;
   for (WorkerId id = 0; id < worker_count(); ++id) {
@@ -208,6 +226,7 @@ std::optional<IncarnationId> ElasticState::incarnation_on(const std::string& hos
   return std::nullopt;
 }
 
+// What each host can contribute: survivors without a gap, and room where an idle agent waits.
 std::vector<HostOffer> ElasticState::offers(TimePoint now) const {
   const Survivors living = survivors();
   std::vector<HostOffer> found;
@@ -241,6 +260,7 @@ bool ElasticState::is_connecting() const {
   });
 }
 
+// While the job runs, no phase has a deadline.
 std::optional<TimePoint> ElasticState::next_deadline() const {
   if (phase_ == Phase::kOver) return std::nullopt;
   std::optional<TimePoint> next;

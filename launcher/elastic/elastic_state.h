@@ -108,7 +108,7 @@ struct ElasticOptions {
   Milliseconds start_timeout{30'000};
   Milliseconds settle{5'000};    // for hosts that are being connected, when there are enough others
   Milliseconds leave{20'000};    // for ranks that are no longer needed, to end by themselves
-  bool hosts_are_fixed = false;  // nobody will list others
+  bool hosts_are_fixed = false;  // no source lists further hosts
 };
 
 class ElasticState {
@@ -131,7 +131,7 @@ class ElasticState {
   bool over() const { return phase_ == Phase::kOver; }
   // Once it is over: why; none: success.
   const std::optional<Cause>& cause() const { return cause_; }
-  // Of the epoch that is being prepared or is running.
+  // These describe the epoch that is being prepared or running.
   const Plan& plan() const { return plan_; }
   const std::vector<Seat>& seats() const { return seats_; }
   const std::vector<IncarnationId>& new_incarnations() const { return new_incarnations_; }
@@ -186,7 +186,7 @@ class ElasticState {
   void note_failure(Cause cause, std::chrono::nanoseconds when);
   void tell(bool is_warning, std::string text, Actions& actions);
 
-  // What follows from where things stand; again until nothing does.
+  // Moves from phase to phase until no further step is possible.
   void advance(TimePoint now, Actions& actions);
   void advance_waiting(TimePoint now, Actions& actions);
   void advance_preparing(TimePoint now, Actions& actions);

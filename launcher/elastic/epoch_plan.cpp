@@ -1,3 +1,5 @@
+// Plans an epoch from the hosts' offers. Survivors come before new ranks, because they hold the
+// state.
 #include "launcher/elastic/epoch_plan.h"
 
 #include <algorithm>
@@ -18,6 +20,7 @@ std::map<std::string, int> ranks_by_host(const Plan& plan) {
 }  // namespace
 
 Plan plan_epoch(std::vector<HostOffer> offers, std::optional<int> most) {
+  // The first host becomes rank 0, which broadcasts its state, so it must have some.
   const auto first = std::find_if(offers.begin(), offers.end(), [](const HostOffer& offer) {
     return offer.survivors > 0 && offer.has_state;
   });
@@ -32,16 +35,18 @@ Plan plan_epoch(std::vector<HostOffer> offers, std::optional<int> most) {
     hosts.back().slots = kept;
   }
   for (std::size_t i = 0; i < offers.size(); ++i) {
-    // New ones have the local ranks behind all survivors of their host.
+    // New ranks get the local ranks after all survivors of their host.
     if (*hosts[i].slots < offers[i].survivors) continue;
     const int added = std::min(offers[i].room, left);
     left -= added;
     *hosts[i].slots += added;
   }
   auto plan = plan_job(hosts, 0);
-  return plan ? std::move(*plan) : Plan{};  // no slot at all: nobody
+  // Without any slot the plan is empty.
+  return plan ? std::move(*plan) : Plan{};
 }
 
+// A change can both add and remove ranks; Horovod's workers learn which.
 PlanChange compare_plans(const Plan& now, const Plan& next) {
   const auto before = ranks_by_host(now);
   const auto after = ranks_by_host(next);

@@ -1,3 +1,5 @@
+// The real Horovod's workers listen for a message when the hosts change. A thread of its own sends
+// it: a worker that hangs must not delay the launcher.
 #include "launcher/elastic/horovod_notifier.h"
 
 #include <array>
@@ -15,6 +17,8 @@ namespace {
 constexpr std::string_view kComponent = "elastic";
 constexpr std::chrono::seconds kPatience{3};  // for one address
 
+// Connects, sends the request and waits for a signed answer, which proves that the right worker got
+// it.
 Status converse(const Endpoint& endpoint, const std::string& key, const std::string& message) {
   const Deadline deadline = Clock::now() + kPatience;
   auto fd = net::connect_tcp(endpoint, deadline);
@@ -54,12 +58,14 @@ HorovodNotifier::~HorovodNotifier() {
   thread_.join();
 }
 
+// A worker publishes its addresses and key in the rendezvous store.
 void HorovodNotifier::remember(const std::string& slot, const std::string& value) {
   auto contact = parse_worker_contact(value);
   if (!contact) return os::log_warn(kComponent, slot + ": " + contact.error().message);
   contacts_[slot] = std::move(*contact);
 }
 
+// A worker that has not registered (yet) learns of the change at its next rendezvous.
 void HorovodNotifier::notify(const std::string& slot, int result) {
   const auto found = contacts_.find(slot);
   if (found == contacts_.end()) return;
@@ -81,7 +87,8 @@ void HorovodNotifier::run() {
     orders_.pop_front();
     lock.unlock();
     for (const Endpoint& endpoint : order.contact.endpoints) {
-      // An address of another interface may lead elsewhere: only who holds the key counts.
+      // An address of another interface may lead to another process; only the holder of the key
+      // counts.
       const auto done = converse(endpoint, order.contact.key, order.message);
       if (done) break;
       os::log_debug(kComponent,

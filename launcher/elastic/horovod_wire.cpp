@@ -1,3 +1,6 @@
+// Horovod's workers speak Python's pickle over TCP. Unpickling can run code, so this reader
+// implements only the operations that build numbers, texts, lists, tuples and dictionaries, and
+// refuses all others. All sizes are bounded: a worker is not trusted.
 #include "launcher/elastic/horovod_wire.h"
 
 #include <algorithm>
@@ -15,11 +18,12 @@ constexpr std::size_t kDigestBytes = 32;
 constexpr std::size_t kHeadBytes = kDigestBytes + 4;
 constexpr std::size_t kLongestAnswer = 1u << 20;
 constexpr std::size_t kMostValues = 100'000;
-// A pickle may name a value again and again, each time twice as large: what it costs is counted, in
-// values and bytes of text.
+// A pickle may name a value again and again, each time twice as large. So the reader counts what it
+// builds, in values and bytes of text.
 constexpr std::size_t kMostWork = 4u << 20;
 constexpr std::size_t kDeepest = 16;
 
+// Lenient about line breaks and padding, as Python's decoder is.
 std::optional<std::string> decode_base64(std::string_view text) {
   std::string bytes;
   std::uint32_t bits = 0;
@@ -39,6 +43,8 @@ std::optional<std::string> decode_base64(std::string_view text) {
       return std::nullopt;
     }
     bits = (bits << 6) | static_cast<std::uint32_t>(value);
+    // Two characters give the first byte, the third and fourth one more each; the spare low bits
+    // are dropped.
     if (++count % 4 == 0 || count % 4 == 2 || count % 4 == 3) {
       const int spare = count % 4 == 2 ? 4 : count % 4 == 3 ? 2 : 0;
       bytes.push_back(static_cast<char>((bits >> spare) & 0xFF));
@@ -48,8 +54,8 @@ std::optional<std::string> decode_base64(std::string_view text) {
   return bytes;
 }
 
-// A value of a pickle. Lists and tuples are the same here; a dictionary is its keys and values in
-// turn.
+// A value of a pickle. Lists and tuples are the same here; a dictionary holds its keys and values
+// in turn.
 struct Value {
   enum class Kind { kMark, kNumber, kText, kBytes, kSequence, kDictionary };
   Kind kind = Kind::kMark;
@@ -59,6 +65,7 @@ struct Value {
   std::size_t depth = 0;  // of the values inside
 };
 
+// The depth is bounded, so this recursion is, too.
 std::size_t weight(const Value& value) {
   std::size_t sum = 1 + value.text.size();
   for (const Value& part : value.parts) sum += weight(part);
@@ -71,6 +78,8 @@ bool put_into(Value& home, Value part) {
   return home.depth <= kDeepest;
 }
 
+// A pickle is a program for a stack machine: each byte code pushes a value or combines the topmost
+// ones. '.' ends it and leaves one value.
 class PickleReader {
  public:
   explicit PickleReader(std::string_view bytes) : rest_(bytes) {}
@@ -92,11 +101,15 @@ class PickleReader {
  private:
   using Kind = Value::Kind;
 
+  // The cases are the codes of pickletools; protocol 4 writes them, with those of 2 and 3 in
+  // between.
   bool obey(unsigned char code) {
     switch (code) {
-      case 0x80:  // the version
+      // The protocol's version.
+      case 0x80:
         return take(1).has_value();
-      case 0x95:  // how long a frame is
+      // The length of a frame.
+      case 0x95:
         return take(8).has_value();
       case '}':
         return push(Kind::kDictionary);
@@ -119,6 +132,7 @@ class PickleReader {
         return push_text(Kind::kBytes, 1);
       case 'B':
         return push_text(Kind::kBytes, 4);
+      // TUPLE1 to TUPLE3.
       case 0x85:
       case 0x86:
       case 0x87:
@@ -133,6 +147,7 @@ class PickleReader {
         return append_to_mark(Kind::kSequence);
       case 'u':
         return append_to_mark(Kind::kDictionary);
+      // MEMOIZE, then BINPUT and LONG_BINPUT; BINGET and LONG_BINGET follow.
       case 0x94:
         return !stack_.empty() && remember(memo_.size());
       case 'q':
@@ -150,16 +165,19 @@ class PickleReader {
         return true;
       }
       default:
-        return false;  // anything that could run code, among others
+        // Refuse everything else, which includes all codes that can run code.
+        return false;
     }
   }
 
+  // Every read goes through here, so none passes the end.
   std::optional<std::string_view> take(std::size_t count) {
     if (rest_.size() < count) return std::nullopt;
     const std::string_view taken = rest_.substr(0, count);
     rest_.remove_prefix(count);
     return taken;
   }
+  // Little-endian, and unsigned in all cases that occur.
   std::optional<std::int64_t> number(std::size_t bytes) {
     const auto taken = take(bytes);
     if (!taken) return std::nullopt;
@@ -186,7 +204,7 @@ class PickleReader {
     stack_.push_back({.kind = kind, .text = std::string(*text)});
     return true;
   }
-  // The last `count` values become one sequence.
+  // Turns the last `count` values into one sequence.
   bool gather(std::size_t count) {
     if (stack_.size() < count) return false;
     Value tuple{.kind = Kind::kSequence};
@@ -209,7 +227,7 @@ class PickleReader {
     stack_.erase(stack_.end() - 2);
     return true;
   }
-  // The last `count` values go into the container below them.
+  // Moves the last `count` values into the container below them.
   bool append(std::size_t count, Kind kind) {
     if (stack_.size() < count + 1) return false;
     const std::size_t home = stack_.size() - count - 1;
@@ -226,8 +244,8 @@ class PickleReader {
     stack_.erase(stack_.end() - static_cast<std::ptrdiff_t>(*count) - 1);
     return append(*count, kind);
   }
-  // A container that is remembered is a copy as it is now; nobody means another by it in a message
-  // like ours.
+  // Stores a copy of the value as it is now. In Python, the name would refer to the live container,
+  // but no message of this kind uses that.
   bool remember(std::size_t place) {
     if (!spend(weight(stack_.back()))) return false;
     Value shallow = stack_.back();
@@ -250,6 +268,8 @@ Error malformed() {
   return make_error(ErrorCode::kFailed, "a worker told an address that is none of Horovod's");
 }
 
+// The frame is an HMAC-SHA256 of the body, the body's length in four little-endian bytes, and the
+// body.
 std::string sign(std::string_view key, std::string_view body) {
   std::string message = hmac_sha256(key, body);
   for (int shift = 0; shift < 32; shift += 8) {
@@ -263,6 +283,7 @@ std::string sign(std::string_view key, std::string_view body) {
 Result<WorkerContact> parse_worker_contact(std::string_view base64) {
   const auto bytes = decode_base64(base64);
   if (!bytes) return malformed();
+  // The value is a pair: a dictionary from interface to addresses, and the key.
   const auto pickled = PickleReader(*bytes).read();
   using Kind = Value::Kind;
   if (!pickled || pickled->kind != Kind::kSequence || pickled->parts.size() != 2)
@@ -275,6 +296,7 @@ Result<WorkerContact> parse_worker_contact(std::string_view base64) {
   }
   WorkerContact contact;
   contact.key = key.text;
+  // Odd places hold the values; the interfaces' names do not matter.
   for (std::size_t i = 1; i < addresses.parts.size(); i += 2) {
     for (const Value& each : addresses.parts[i].parts) {
       if (each.parts.size() != 2 || each.parts[1].kind != Kind::kNumber) return malformed();
@@ -287,6 +309,8 @@ Result<WorkerContact> parse_worker_contact(std::string_view base64) {
   return contact;
 }
 
+// Exactly what Python would write for HostsUpdatedRequest(timestamp, res): a class by name, built
+// with an empty tuple, and its state as a dictionary.
 std::string hosts_updated_message(std::string_view key, std::int64_t timestamp, int result) {
   std::string body("\x80\x04");
   body += "chorovod.runner.elastic.worker\nHostsUpdatedRequest\n)\x81}(";
@@ -300,6 +324,7 @@ std::string hosts_updated_message(std::string_view key, std::int64_t timestamp, 
   return sign(key, body);
 }
 
+// Returns nothing until the answer is complete.
 Result<std::optional<std::string>> read_signed_message(std::string_view key,
                                                        std::string_view bytes) {
   if (bytes.size() < kHeadBytes) return std::optional<std::string>();
@@ -311,7 +336,8 @@ Result<std::optional<std::string>> read_signed_message(std::string_view key,
   if (bytes.size() < kHeadBytes + length) return std::optional<std::string>();
   const std::string_view body = bytes.substr(kHeadBytes, length);
   const std::string wanted = hmac_sha256(key, body);
-  unsigned char apart = 0;  // in constant time
+  // The comparison takes the same time wherever the signatures differ.
+  unsigned char apart = 0;
   for (std::size_t i = 0; i < kDigestBytes; ++i) {
     apart = static_cast<unsigned char>(apart | (wanted[i] ^ bytes[i]));
   }

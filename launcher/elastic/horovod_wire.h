@@ -1,4 +1,4 @@
-// What the real Horovod's elastic workers say and hear besides HTTP.  [pure]
+// The messages of the real Horovod's elastic workers besides HTTP.  [pure]
 //
 // A worker leaves in the store where it can be notified: base64 of a pickle of (addresses, key). A
 // pickle can make its reader do anything; this reader knows dictionaries, lists, tuples, texts,

@@ -1,3 +1,5 @@
+// Runs the user's script again and again, one run at a time. A run ends with hosts or with a
+// failure, never with both, and the next one starts an interval later.
 #include "launcher/elastic/host_discovery.h"
 
 #include <sys/epoll.h>
@@ -17,11 +19,12 @@ namespace {
 
 constexpr std::size_t kLongestOutput = 4u << 20;
 constexpr std::size_t kShownComplaint = 400;
-constexpr std::chrono::milliseconds kLookAgain{20};  // where the kernel does not tell of an end
+// For kernels that cannot report the end of a process through a descriptor.
+constexpr std::chrono::milliseconds kLookAgain{20};
 
-// The script's shell dies with a launcher that is killed by force; what it had started would not.
-// So a reader of our pipe is in its process group and ends the group when the pipe closes. After
-// the script's own end we do.
+// If the launcher is killed by force, the script's shell dies with it, but the processes that it
+// started would not. So a reader of our pipe sits in the script's process group and kills the group
+// when the pipe closes. After a normal end of the script, we kill the group.
 constexpr const char* kGuarded =
     "exec 3<&0 </dev/null; { read -r never; kill -KILL 0; } <&3 3<&- >/dev/null 2>&1 & "
     "exec 3<&-; /bin/sh -c \"$1\"";
@@ -39,6 +42,7 @@ void HostDiscovery::stop() {
   forget_child();
 }
 
+// Unwatch before the child goes, because its destructor closes the descriptors.
 void HostDiscovery::forget_child() {
   loop_.cancel(std::exchange(deadline_, 0));
   loop_.cancel(std::exchange(look_, 0));
@@ -61,6 +65,7 @@ void HostDiscovery::run() {
     conclude("it did not end within " + format_duration(options_.patience));
   });
   const auto watch = [this](os::Fd& pipe, std::string& text) {
+    // The handlers refer to members, which live as long as the watches.
     return loop_.watch(pipe.get(), EPOLLIN,
                        [this, &pipe, &text](std::uint32_t) { read(pipe, text); });
   };
@@ -85,12 +90,13 @@ void HostDiscovery::read(os::Fd& pipe, std::string& text) {
       return;
     }
     text.append(chunk.data(), static_cast<std::size_t>(got));
+    // conclude() destroys the child, so return at once.
     if (text.size() > kLongestOutput) return conclude("it prints without an end");
   }
 }
 
-// What it left in the background may hold its pipes open: its own end is what counts, and ends
-// that.
+// A process that the script left in the background may hold its pipes open. The script's own end
+// decides, and forget_child() ends the rest.
 void HostDiscovery::look() {
   look_ = 0;
   const auto status = child_->ended();
@@ -99,7 +105,8 @@ void HostDiscovery::look() {
     return;
   }
   read(child_->stdout_fd, output_);
-  if (!child_) return;  // too much of it
+  // read() has concluded the run: there was too much output.
+  if (!child_) return;
   read(child_->stderr_fd, complaint_);
   if (!child_) return;
   conclude(*status == 0 ? "" : "it ended with code " + std::to_string(*status));
@@ -115,6 +122,7 @@ void HostDiscovery::conclude(std::string problem) {
       problem = "it printed what is no host: " + hosts.error().message;
     }
   }
+  // The script's stderr usually explains the failure.
   if (!problem.empty()) {
     const std::string_view said = trim(complaint_);
     if (!said.empty()) {

@@ -1,3 +1,5 @@
+// Which hosts are listed, and which ones are barred after a failure, for good or for a growing
+// time.
 #include "launcher/elastic/host_registry.h"
 
 #include <algorithm>
@@ -19,6 +21,7 @@ const HostRegistry::Entry* HostRegistry::find(const std::string& name) const {
   return found == entries_.end() ? nullptr : &*found;
 }
 
+// A host that disappears from the list keeps its history, in case it comes back.
 void HostRegistry::list(const std::vector<Host>& hosts) {
   for (Entry& entry : entries_) entry.listed = false;
   for (const Host& host : hosts) {
@@ -33,6 +36,7 @@ void HostRegistry::list(const std::vector<Host>& hosts) {
 
 void HostRegistry::blacklist(const std::string& name, TimePoint now) {
   Entry* entry = find(name);
+  // Several ranks of a host fail together; that counts once.
   if (entry == nullptr || is_blacklisted(name, now)) return;
   ++entry->failures;
   if (!cooldown_) {
@@ -41,6 +45,8 @@ void HostRegistry::blacklist(const std::string& name, TimePoint now) {
   }
   const auto lo = static_cast<double>(cooldown_->lo.count());
   const auto hi = static_cast<double>(cooldown_->hi.count());
+  // Exponential back-off within the user's range; the random part spreads hosts that failed
+  // together.
   const double wanted = lo * std::exp2(std::min(entry->failures, 32)) + random_() * lo;
   const std::chrono::duration<double> delay(std::clamp(wanted, lo, hi));
   entry->barred_until = now + std::chrono::duration_cast<Clock::duration>(delay);

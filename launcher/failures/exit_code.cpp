@@ -1,3 +1,5 @@
+// One table of failure classes serves errors, `explain` and the reference, so the three cannot
+// differ.
 #include "launcher/failures/exit_code.h"
 
 #include <algorithm>
@@ -24,6 +26,7 @@ constexpr CodeMeaning kCodes[] = {
     {kExitNotFound, "the program does not exist on the host"},
 };
 
+// People write "ssh-auth" as well as E_SSH_AUTH.
 std::string upper_case(std::string_view text) {
   std::string out(text);
   for (char& c : out) {
@@ -48,6 +51,7 @@ std::string explain_exit_code(int code) {
   for (const CodeMeaning& row : kCodes) {
     if (row.code == code) return head + std::string(row.meaning) + "\n";
   }
+  // Shells report 128 + N for a process that signal N ended.
   if (code > kExitSignalBase && code <= kExitSignalBase + 64) {
     return head + "the rank that failed first was ended by signal " +
            std::to_string(code - kExitSignalBase) + " ('kill -l " +
@@ -73,7 +77,7 @@ std::string list_all() {
   return out + "\n'horarun explain CODE' says more about one of them.\n";
 }
 
-// "79", " 79", "=79": as people write it.
+// Accepts "79", " 79" and "=79", as people write it.
 Result<std::string> explain_xid(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_of("0123456789"), text.size());
   const auto code = parse_int<int>(text.substr(digits));
@@ -96,6 +100,7 @@ const FailureClass* find_failure_class(std::string_view code) {
   return found == classes.end() ? nullptr : &*found;
 }
 
+// An unknown class can only come from a newer agent; the launcher failed then.
 int exit_code_of_failure(std::string_view code) {
   const FailureClass* row = find_failure_class(code);
   return row == nullptr ? kExitLauncher : row->exit_code;
@@ -123,6 +128,7 @@ std::string exit_code_reference() {
 
 Result<std::string> explain(std::string_view code) {
   if (code.empty()) return list_all();
+  // Numbers are exit codes; everything else is a class, with or without its "E_".
   if (const auto number = parse_int<int>(code); number && *number >= 0 && *number <= 255) {
     return explain_exit_code(*number);
   }

@@ -15,7 +15,7 @@ namespace hora::launcher {
 enum ExitCode : int {
   kExitOk = 0,
   kExitUsage = 2,            // the command line or a file that it names is wrong
-  kExitTimeout = 124,        // a time limit of ours
+  kExitTimeout = 124,        // one of horarun's time limits
   kExitLauncher = 125,       // the launcher's own failure; its class is in the message
   kExitCannotExecute = 126,  // the program is there and cannot be executed
   kExitNotFound = 127,       // the program is not there

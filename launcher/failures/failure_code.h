@@ -38,15 +38,15 @@ inline constexpr std::string_view kOutput = "E_OUTPUT";      // standard output 
 inline constexpr std::string_view kUnfit = "E_HOSTS_UNFIT";  // --check-hosts found errors
 inline constexpr std::string_view kStalled = "E_STALLED";    // exit 124; --on-stall kill
 inline constexpr std::string_view kReport = "E_REPORT";      // --report cannot be written
-// Of elastic jobs.
+// Failures of elastic jobs.
 inline constexpr std::string_view kDiscovery = "E_DISCOVERY";  // the script failed at the start
 inline constexpr std::string_view kElasticTimeout = "E_ELASTIC_TIMEOUT";  // exit 124
 inline constexpr std::string_view kElasticHosts = "E_ELASTIC_HOSTS";      // too few are left
-inline constexpr std::string_view kElasticState = "E_ELASTIC_STATE";      // nobody knows the state
+inline constexpr std::string_view kElasticState = "E_ELASTIC_STATE";      // no rank has the state
 inline constexpr std::string_view kResetLimit = "E_RESET_LIMIT";
 inline constexpr std::string_view kChaos = "E_CHAOS";  // a host cannot do what --chaos asks for
 inline constexpr std::string_view kPmi = "E_PMI";      // no PMI server beside the ranks
-// Of ranks that could not be started; the exit code is theirs.
+// Ranks that could not be started; the job ends with their exit code.
 inline constexpr std::string_view kProgramNotFound = "E_PROGRAM_NOT_FOUND";  // exit 127
 inline constexpr std::string_view kInterpreter = "E_INTERPRETER";            // exit 127
 inline constexpr std::string_view kNotExecutable = "E_NOT_EXECUTABLE";       // exit 126

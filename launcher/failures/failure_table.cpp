@@ -5,6 +5,7 @@ namespace hora::launcher {
 
 namespace {
 
+// The fields are: class, exit code, title, cause, fix, and a command that shows the problem.
 // clang-format off
 constexpr FailureClass kClasses[] = {
     {failure::kUsage, kExitUsage, "the command line is wrong",

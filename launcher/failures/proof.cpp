@@ -1,3 +1,4 @@
+// Fills in the commands of the failure table, so that users can paste them.
 #include "launcher/failures/proof.h"
 
 #include "launcher/text/shell_words.h"
@@ -6,6 +7,7 @@ namespace hora::launcher {
 
 namespace {
 
+// Continues after the replacement, which may contain the pattern.
 void replace_all(std::string& text, std::string_view what, std::string_view by) {
   for (std::size_t at = text.find(what); at != std::string::npos;
        at = text.find(what, at + by.size())) {
@@ -20,6 +22,8 @@ bool is_ssh(const std::string& reach) {
 
 }  // namespace
 
+// The options with which horarun itself reached the host; without them the command may fail for
+// another reason.
 std::string reach_words(const JobSpec& spec) {
   if (!spec.rsh_command.empty()) return quote_shell_words(spec.rsh_command);
   std::vector<std::string> words{"ssh"};
@@ -31,6 +35,7 @@ std::string reach_words(const JobSpec& spec) {
 
 std::string fill_command(std::string_view pattern, const std::string& reach, const Host& host) {
   std::string text(pattern);
+  // Only ssh knows these options; another --rsh command would fail on them.
   if (!is_ssh(reach)) {
     for (const std::string_view option : {" -v ", " -o ConnectTimeout=5 ", " -o BatchMode=yes "}) {
       replace_all(text, option, " ");
@@ -38,6 +43,7 @@ std::string fill_command(std::string_view pattern, const std::string& reach, con
   }
   const bool by_ssh = text.find("{ssh}") != std::string::npos;
   replace_all(text, "{ssh}", reach);
+  // Other commands take no user@host.
   replace_all(text, "{host}", (by_ssh && !host.user.empty() ? host.user + "@" : "") + host.name);
   return text;
 }

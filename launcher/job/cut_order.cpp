@@ -1,3 +1,4 @@
+// Builds the rules for cutting two hosts off from each other without cutting off the launcher.
 #include "launcher/job/cut_order.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ Result<CutOrder> cut_order(const HostNetwork& host, const HostNetwork& peer,
                            const std::vector<std::string>& ssh_connections, int rendezvous_port) {
   CutOrder cut;
   for (const InterfaceInfo& nic : peer.interfaces) {
+    // An address that both have (docker0, say) is not the peer's.
     if (!nic.loopback && !has_address(host, nic.address)) cut.addresses.push_back(nic.address);
   }
   if (cut.addresses.empty()) {
@@ -26,6 +28,8 @@ Result<CutOrder> cut_order(const HostNetwork& host, const HostNetwork& peer,
                       "--chaos cut: " + host.name + " and " + peer.name +
                           " are one machine: there is nothing to cut between them");
   }
+  // SSH_CONNECTION is "client-address client-port server-address server-port". The ports identify
+  // the launcher's own connections, which stay open.
   for (const std::string& connection : ssh_connections) {
     const auto words = split(connection, ' ');
     if (words.size() != 4) continue;

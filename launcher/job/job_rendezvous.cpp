@@ -4,6 +4,8 @@
 
 namespace hora::launcher {
 
+// The token alone suffices for our runtime. The real Horovod cannot send one, so the addresses of
+// the job's hosts are allowed as well.
 rendezvous::AccessPolicy job_access(const std::string& token,
                                     const std::vector<HostNetwork>& known) {
   rendezvous::AccessPolicy access;
@@ -27,6 +29,7 @@ void JobRendezvous::begin_round(const Plan& plan) {
 Result<std::unique_ptr<JobRendezvous>> JobRendezvous::start(
     os::EventLoop& loop, const Plan& plan, const std::vector<std::string>& listen_addresses,
     rendezvous::AccessPolicy access, net::AcceptStream make_stream) {
+  // Port 0: the kernel chooses a free one, and the orders carry it.
   rendezvous::KvServerOptions options;
   options.make_stream = std::move(make_stream);
   for (const std::string& text : listen_addresses) {

@@ -1,3 +1,6 @@
+// The state machine of a job: connecting, preparing, running, ending, done. Every event goes
+// through step(), which returns actions; the class itself does no I/O and reads no clock. In an
+// elastic job, ElasticState decides about failures, and this class only keeps track of the hosts.
 #include "launcher/job/job_state.h"
 
 #include <algorithm>
@@ -11,7 +14,7 @@ namespace {
 constexpr int kTimeoutExit = 124;
 constexpr int kLauncherFault = 125;
 
-// What a host gets beyond the grace time to kill, sweep and say goodbye.
+// The time that a host gets beyond the grace period to kill, sweep and say goodbye.
 constexpr Milliseconds kSweepTime{3'000};
 
 }  // namespace
@@ -41,6 +44,7 @@ bool JobState::all_hosts_at_least(HostPhase phase) const {
   return std::all_of(hosts_.begin(), hosts_.end(), [&](HostPhase p) { return p >= phase; });
 }
 
+// Preparation waits for all hosts, because the network's choice needs what each of them says.
 void JobState::on(const HostGreeted& e, TimePoint, std::vector<Action>& actions) {
   hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kGreeted);
   if (phase_ == Phase::kConnecting && all_hosts_at_least(HostPhase::kGreeted)) {
@@ -49,11 +53,13 @@ void JobState::on(const HostGreeted& e, TimePoint, std::vector<Action>& actions)
   }
 }
 
+// The job needs no rank on this host after all.
 void JobState::on(const HostUnneeded& e, TimePoint, std::vector<Action>& actions) {
   hosts_[e.host] = HostPhase::kFinished;
   actions.push_back(DropHost{e.host});
 }
 
+// No rank starts before all hosts are ready, so a failed start leaves no half job behind.
 void JobState::on(const HostReady& e, TimePoint now, std::vector<Action>& actions) {
   hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kReady);
   if (phase_ == Phase::kPreparing && all_hosts_at_least(HostPhase::kReady)) {
@@ -69,8 +75,10 @@ void JobState::on(const HostReady& e, TimePoint now, std::vector<Action>& action
 
 void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& actions) {
   outcome_.exits[e.exit.rank] = e.exit;
+  // A rank that we ended ourselves is no cause.
   if (!failed(e.exit) || e.exit.terminated_by_us) return;
   failures_[e.exit.rank] = {
+      // The agents' clocks differ; the offset translates to the launcher's clock.
       std::chrono::nanoseconds(e.exit.clock_ns) + std::chrono::nanoseconds(e.clock_offset), e.host};
   if (phase_ == Phase::kEnding || options_.elastic) return;
   Cause cause;
@@ -85,6 +93,7 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
   hosts_[e.host] = HostPhase::kFinished;
   outcome_.goodbyes[e.host] = e.goodbye;
   actions.push_back(DropHost{e.host});
+  // The agent's protocol ends with a goodbye; one before the start is a failure.
   if (phase_ == Phase::kConnecting || phase_ == Phase::kPreparing) {
     Cause cause;
     cause.kind = Cause::Kind::kHost;
@@ -101,7 +110,7 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
     if (ended_there) {
-      // We have not asked for it: the agent found us silent for longer than the lease.
+      // We have not asked for this: the agent has not heard from us for longer than the lease.
       cause.failure = {
           std::string(failure::kHostLost),
           "its agent ended the ranks: it had not heard from horarun for the time of --lease", ""};
@@ -117,6 +126,7 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
   finish_if_over(actions);
 }
 
+// The agent reports a failure in its own words, which beats any guess of ours.
 void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actions) {
   hosts_[e.host] = HostPhase::kLost;
   actions.push_back(DropHost{e.host});
@@ -132,8 +142,10 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
 }
 
 void JobState::on(const HostLost& e, TimePoint now, std::vector<Action>& actions) {
+  // The connection may close after the goodbye; that is no loss.
   if (hosts_[e.host] == HostPhase::kFinished) return;
   hosts_[e.host] = HostPhase::kLost;
+  // Its ranks end by the lease at the latest, but no message confirms it. The report says so.
   outcome_.unconfirmed_hosts.push_back(e.host);
   actions.push_back(DropHost{e.host});
   Cause cause;
@@ -146,7 +158,7 @@ void JobState::on(const HostLost& e, TimePoint now, std::vector<Action>& actions
     end(std::move(cause), now, options_.grace, actions);
   } else if (outcome_.cause && outcome_.cause->kind == Cause::Kind::kRank &&
              outcome_.cause->host != e.host && e.silent_since < cause_time_) {
-    // The host fell silent before the first rank failed: that rank died of it.
+    // The host fell silent before the first rank failed, so that rank died of it.
     outcome_.cause = std::move(cause);
     cause_time_ = e.silent_since;
   }
@@ -162,6 +174,7 @@ void JobState::on(const LaunchFailed& e, TimePoint now, std::vector<Action>& act
   end(std::move(cause), now, options_.grace, actions);
 }
 
+// A host that is added while the job ends counts as finished at once.
 void JobState::on(const HostAdded&, TimePoint, std::vector<Action>&) {
   hosts_.push_back(phase_ == Phase::kEnding ? HostPhase::kFinished : HostPhase::kConnecting);
 }
@@ -185,6 +198,8 @@ void JobState::on(const ElasticOver& e, TimePoint now, std::vector<Action>& acti
   finish_if_over(actions);
 }
 
+// The first signal ends the job with the grace period, the second kills at once, and the third
+// leaves.
 void JobState::on(const UserSignal& e, TimePoint now, std::vector<Action>& actions) {
   ++user_signals_;
   if (phase_ != Phase::kEnding) {
@@ -194,9 +209,10 @@ void JobState::on(const UserSignal& e, TimePoint now, std::vector<Action>& actio
     cause.exit_code = 128 + e.signal;
     end(std::move(cause), now, options_.grace, actions);
   } else if (user_signals_ <= 2) {
-    terminate_hosts(now, Milliseconds(0), actions);  // again: kill now
+    // Second signal: kill now.
+    terminate_hosts(now, Milliseconds(0), actions);
   } else {
-    // Thrice: whoever does not answer is left to its lease.
+    // Third signal: leave the hosts that do not answer to their lease.
     end_deadline_ = now;
     on(ClockTick{}, now, actions);
   }
@@ -206,7 +222,8 @@ void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actio
   if (phase_ == Phase::kEnding) return;
   Cause cause;
   cause.kind = Cause::Kind::kOutputClosed;
-  cause.exit_code = 128 + 13;  // as SIGPIPE would have it
+  // The exit code that SIGPIPE would give.
+  cause.exit_code = 128 + 13;
   end(std::move(cause), now, options_.grace, actions);
 }
 
@@ -224,6 +241,7 @@ void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions)
                                          " s (--start-timeout)");
   } else if (phase_ == Phase::kRunning && job_deadline_ && now >= *job_deadline_) {
     time_out(failure::kTimeout, "the job ran longer than --timeout allows");
+    // Hosts that did not confirm the end in time are given up.
   } else if (phase_ == Phase::kEnding && end_deadline_ && now >= *end_deadline_) {
     for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
       if (hosts_[host] >= HostPhase::kFinished) continue;
@@ -245,7 +263,7 @@ void JobState::end(Cause cause, TimePoint now, Milliseconds grace, std::vector<A
 
 void JobState::end_host(int host, Milliseconds grace, std::vector<Action>& actions) {
   if (hosts_[host] == HostPhase::kConnecting) {
-    // No agent yet, nothing runs there: what is on its way ends with the link.
+    // There is no agent yet, so nothing runs there; what is on its way ends with the link.
     hosts_[host] = HostPhase::kFinished;
     actions.push_back(DropHost{host});
   } else if (hosts_[host] < HostPhase::kFinished) {
@@ -255,20 +273,21 @@ void JobState::end_host(int host, Milliseconds grace, std::vector<Action>& actio
 
 void JobState::terminate_hosts(TimePoint now, Milliseconds grace, std::vector<Action>& actions) {
   for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) end_host(host, grace, actions);
-  // Asked again, the end comes sooner and never later.
+  // A repeated request may move the end forward, but never back.
   end_deadline_ = std::min(end_deadline_.value_or(TimePoint::max()), now + grace + kSweepTime);
 }
 
 void JobState::finish_if_over(std::vector<Action>& actions) {
   if (phase_ == Phase::kDone || !all_hosts_at_least(HostPhase::kFinished)) return;
-  if (options_.elastic && phase_ != Phase::kEnding) return;  // others may come
+  // In an elastic job, other hosts may still come.
+  if (options_.elastic && phase_ != Phase::kEnding) return;
   settle_cause();
   phase_ = Phase::kDone;
   actions.push_back(Finish{});
 }
 
-// The failure that was reported first need not have happened first: hosts differ in how fast their
-// news travels. Among the ranks that failed by themselves the earliest one is the cause.
+// The failure that was reported first need not have happened first, because news travels at
+// different speeds. Among the ranks that failed by themselves, the earliest one is the cause.
 void JobState::settle_cause() {
   if (!outcome_.cause || outcome_.cause->kind != Cause::Kind::kRank || options_.elastic) return;
   const auto earliest =

@@ -1,3 +1,5 @@
+// Finds out which hosts are this machine, so that they need no ssh. A host with a user name never
+// is: the job must run as that user.
 #include "launcher/job/locality.h"
 
 #include <unistd.h>
@@ -49,9 +51,10 @@ std::vector<bool> find_local_hosts(const std::vector<Host>& hosts) {
   }
   if (unknown.empty()) return local;
 
-  // A machine whose interfaces cannot be listed has no address to compare with.
+  // If the interfaces cannot be listed, there is no address to compare with.
   const auto listed = net::list_interfaces();
   const std::vector<net::Interface> interfaces = listed ? *listed : std::vector<net::Interface>();
+  // Limits the number of threads; a name server may take seconds for each name.
   constexpr std::size_t kAtOnce = 32;
   for (std::size_t first = 0; first < unknown.size(); first += kAtOnce) {
     std::vector<std::pair<std::size_t, std::future<bool>>> lookups;

@@ -1,3 +1,5 @@
+// Turns the plan into one order per host. Everything in it is final except "@bundle@", which the
+// agent replaces.
 #include "launcher/job/orders.h"
 
 namespace hora::launcher {
@@ -17,7 +19,7 @@ rendezvous::RendezvousAddress rendezvous_address(const JobSpec& spec, const Host
   place.job_id = identity.job_id;
   place.rendezvous_address = own.rendezvous_address;
   place.rendezvous_port = identity.rendezvous_port;
-  // The real Horovod's workers cannot present a token; the server knows them by their address.
+  // The real Horovod's workers cannot present a token; the server knows them by their addresses.
   if (spec.runtime == RuntimeKind::kHora) place.token = identity.token;
   place.tls_fingerprint = identity.tls_fingerprint;
   place.interfaces = own.interfaces;
@@ -26,7 +28,8 @@ rendezvous::RendezvousAddress rendezvous_address(const JobSpec& spec, const Host
   place.controller = "gloo";
   place.cpu_operations = "gloo";
   place.elastic = spec.elastic.has_value();
-  for (const EnvironmentVariable& knob : spec.knobs) {  // --cpu-operations
+  // An option (--cpu-operations) may replace the default.
+  for (const EnvironmentVariable& knob : spec.knobs) {
     if (knob.name == rendezvous::env::kCpuOperations) place.cpu_operations = knob.value;
   }
   return place;
@@ -60,6 +63,8 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
     order.environment = with_variables(
         forwarded,
         host_variables(rendezvous_address(spec, routes[i], routes[0], identity), forwarded));
+    // Only remote hosts have an environment of their own to inherit; here it is the forwarded one
+    // already.
     if (!same_machine[i]) order.own_variables = own_variables_of_remote();
     if (spec.runtime == RuntimeKind::kHora) {
       order.prepend_paths = {{"PATH", "@bundle@/bin"},

@@ -1,3 +1,5 @@
+// Lists each host's addresses with the reason why an address cannot be used, or in the order of
+// preference. The reasons appear in the error if no network is left.
 #include "launcher/network/network_candidates.h"
 
 #include <algorithm>
@@ -9,7 +11,7 @@ namespace hora::launcher {
 
 namespace {
 
-// The first selector that names this interface or address.
+// Returns the first selector that names this interface or address.
 std::optional<std::size_t> find_selector(const std::vector<std::string>& wanted,
                                          const InterfaceInfo& interface, const IpAddress& address) {
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -20,9 +22,10 @@ std::optional<std::size_t> find_selector(const std::vector<std::string>& wanted,
   return std::nullopt;
 }
 
-// For each address the first host of each machine that has it.
+// For each address, the first host of each machine that has it.
 using Owners = std::map<IpAddress, std::vector<const HostNetwork*>>;
 
+// Two hosts in one list may be the same machine under two names.
 Owners find_owners(const std::vector<HostNetwork>& hosts) {
   Owners owners;
   for (const HostNetwork& host : hosts) {
@@ -65,6 +68,7 @@ class HostExaminer {
     candidate.address = address;
     candidate.network = network_of(address, interface.prefix_length);
     const auto reached_at = parse_ip_address(host_.reached_at);
+    // sshd may report an IPv4 address in its IPv6 form.
     candidate.reached_by = reached_at && reached_at->unmapped() == address;
     const auto selector = find_selector(wanted_, interface, address);
     candidate.wanted = selector.value_or(0);
@@ -72,14 +76,17 @@ class HostExaminer {
     return candidate;
   }
 
+  // Returns why the ranks cannot use the address; empty if they can.
   std::string refuse(const InterfaceInfo& interface, const IpAddress& address,
                      bool is_wanted) const {
     if (!interface.up) return "down";
     if (!wanted_.empty() && !is_wanted) return "not named by --network-interfaces";
     const bool is_loopback = interface.loopback || address.is_loopback();
+    // Loopback is fine as long as all ranks are on one machine.
     if (is_loopback && !one_machine_) return "loopback";
     if (is_loopback) return "";
     if (address.is_link_local() && !is_wanted) return "link-local";
+    // An address that two machines share (docker0, say) cannot be unique in the job.
     const auto owners = owners_.find(address);
     if (owners != owners_.end()) {
       for (const HostNetwork* other : owners->second) {
@@ -89,6 +96,7 @@ class HostExaminer {
     return "";
   }
 
+  // Smaller is better: the user's order, IPv4, the address that reached the host, no bridge, speed.
   static std::tuple<std::size_t, bool, bool, bool, int> preference(const Candidate& candidate) {
     return {candidate.wanted, candidate.address.v6, !candidate.reached_by,
             candidate.interface.virtual_bridge, -candidate.interface.speed_mbps};
@@ -102,6 +110,7 @@ class HostExaminer {
 
 }  // namespace
 
+// Clears the host part of the address.
 Cidr network_of(const IpAddress& address, int prefix_length) {
   Cidr network{address, std::clamp(prefix_length, 0, address.bit_count())};
   for (int bit = network.prefix_length; bit < address.bit_count(); ++bit) {
@@ -111,6 +120,7 @@ Cidr network_of(const IpAddress& address, int prefix_length) {
   return network;
 }
 
+// An unknown machine equals only itself.
 bool same_machine(const HostNetwork& a, const HostNetwork& b) {
   return &a == &b || (!a.boot_id.empty() && a.boot_id == b.boot_id);
 }

@@ -1,3 +1,6 @@
+// Chooses the addresses that the ranks use. In order: loopback if all ranks share a machine, the
+// best network that all hosts have, and then addresses that are proven to be routed. Nothing is
+// guessed: without a proof the job fails, with a table of all addresses and reasons.
 #include "launcher/network/network_choice.h"
 
 #include <algorithm>
@@ -16,15 +19,16 @@ namespace hora::launcher {
 
 namespace {
 
+// Containers may have dozens of addresses; probing all of them would take too long.
 constexpr std::size_t kMaxProbedAddresses = 8;
 
-// What the hosts found out about the addresses of one host.
+// What the hosts found out about one address of a host.
 struct Reachability {
   int reached = 0;
   std::string refused;  // "node2 cannot reach it: Connection refused"; empty: nobody failed
 };
 
-// Candidates of every host in one network, or each by itself.
+// One candidate per host: all in one network, or each on its own.
 struct Option {
   std::vector<const Candidate*> hosts;  // the first one of each host
   std::string reason;
@@ -45,8 +49,10 @@ class Chooser {
   }
 
   std::variant<NetworkChoice, Failure> run() {
+    // Named interfaces are a decision of the user; do not replace them by loopback.
     std::optional<Option> option;
     const bool loopback_will_do = one_machine_ && wanted_.empty();
+    // If other hosts may join later, loopback is the last resort.
     if (loopback_will_do && later_ == Hosts::kFixed) option = choose_loopback();
     if (!option) option = choose_common_network();
     if (!option && !one_machine_) option = choose_routed();
@@ -62,10 +68,12 @@ class Chooser {
       for (const ProbeAnswer& answer : answers[from].answers) {
         const auto to = static_cast<std::size_t>(answer.host_index);
         const auto address = parse_ip_address(answer.address);
+        // The answers come from the agents; a wrong index must not crash the launcher.
         if (to >= hosts_.size() || !address) continue;
         Reachability& reachability = reachability_[to][*address];
         if (answer.reached) {
           ++reachability.reached;
+          // The first refusal is enough to explain.
         } else if (reachability.refused.empty()) {
           reachability.refused = hosts_[from].name + " cannot reach it: " +
                                  (answer.error.empty() ? "no answer" : answer.error);
@@ -83,6 +91,7 @@ class Chooser {
   bool is_usable(std::size_t host, const Candidate& candidate) const {
     const bool is_loopback = candidate.interface.loopback && wanted_.empty();
     if (is_loopback && later_ == Hosts::kMayCome) return false;
+    // An address that no host has tried counts as usable: not all pairs are probed.
     return candidate.refusal.empty() && reachability_of(host, candidate).refused.empty();
   }
 
@@ -99,17 +108,20 @@ class Chooser {
     return option;
   }
 
-  // The usable networks that every host is in; by network, the first candidate of each host.
+  // Returns the usable networks that every host is in, each with the first candidate of every host.
   std::vector<Option> common_networks() const {
     std::map<Cidr, Option> found;
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
       for (const Candidate& candidate : candidates_[host]) {
         if (!is_usable(host, candidate)) continue;
-        // A network of a single address is no network; such hosts are reached through a router.
+        // A network with a single address connects nothing; such hosts are reached through a
+        // router.
         if (candidate.network.prefix_length == candidate.address.bit_count() && !one_machine_) {
           continue;
         }
         Option& option = found[candidate.network];
+        // A host that lacks the network stops the list from growing, so its size shows it at the
+        // end.
         if (option.hosts.size() == host) option.hosts.push_back(&candidate);
       }
     }
@@ -145,8 +157,8 @@ class Chooser {
                       [](const Candidate* candidate) { return candidate->reached_by; }));
   }
 
-  // Smaller is better: what was named first, IPv4, by which hosts were reached, no bridge, the
-  // speed of the slowest interface, the place on the first host.
+  // Smaller is better: the user's order, IPv4, the number of hosts reached this way, no bridge, the
+  // speed of the slowest interface, the position on the first host.
   std::tuple<std::size_t, bool, int, bool, int, std::size_t> preference(
       const Option& option) const {
     std::size_t wanted = 0;
@@ -167,8 +179,8 @@ class Chooser {
             static_cast<std::size_t>(place - first.begin())};
   }
 
-  // No network in common: addresses of one family that every host which tried has reached, or that
-  // the launcher itself reached when nobody tried.
+  // Without a common network: addresses of one family that every host which tried has reached, or
+  // that the launcher itself reached if no host tried.
   std::optional<Option> choose_routed() const {
     for (const bool v6 : {false, true}) {
       Option option;
@@ -188,6 +200,7 @@ class Chooser {
     return std::nullopt;
   }
 
+  // Each host needs a way back to the launcher, too, for the rendezvous.
   std::variant<NetworkChoice, Failure> complete(const Option& option) const {
     NetworkChoice choice;
     for (std::size_t host = 0; host < hosts_.size(); ++host) {
@@ -209,6 +222,7 @@ class Chooser {
     return choice;
   }
 
+  // With several named interfaces, NCCL may use all of them.
   std::vector<std::string> named_interfaces(std::size_t host, const Candidate& chosen) const {
     std::vector<std::string> names{chosen.interface.name};
     if (wanted_.empty()) return names;
@@ -221,11 +235,12 @@ class Chooser {
     return names;
   }
 
-  // The launcher's address for a host: the one chosen for the ranks on the launcher's machine; the
-  // one that the host saw when it was reached; one in the chosen network, or else in any network of
-  // the host.
+  // Returns the launcher's address as seen from a host: the ranks' address if ranks run on the
+  // launcher's machine; else the one from which the host was reached; else one in the chosen
+  // network, or in any network of the host.
   std::optional<IpAddress> way_back(const Option& option, std::size_t host) const {
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
+      // A loopback address only helps ranks on the same machine.
       const bool is_reachable =
           !option.hosts[i]->interface.loopback || same_machine(hosts_[host], launcher_);
       if (same_machine(hosts_[i], launcher_) && is_reachable) return option.hosts[i]->address;
@@ -243,9 +258,9 @@ class Chooser {
     return in_network ? in_network : in_any_network(host);
   }
 
-  // Of one host loopback is chosen, and by --network-interfaces a network where the launcher is
-  // not. The launcher's end may be a bridge: a container is reached over docker0, and is not one
-  // itself.
+  // A single host uses loopback, and --network-interfaces may name a network without the launcher,
+  // so look at all networks. On the launcher's side a bridge counts: a container is reached over
+  // docker0 although it has none itself.
   std::optional<IpAddress> in_any_network(std::size_t host) const {
     for (const InterfaceInfo& interface : launcher_.interfaces) {
       const auto address = parse_ip_address(interface.address);
@@ -260,6 +275,7 @@ class Chooser {
     return std::nullopt;
   }
 
+  // A jump host hides the launcher's address; the message explains this common case.
   Failure no_way_back(std::size_t host) const {
     std::string message = hosts_[host].name + " has no known route to the launcher's machine";
     if (!hosts_[host].launcher_seen_as.empty()) {
@@ -290,6 +306,7 @@ class Chooser {
     return out;
   }
 
+  // Prints all addresses with their reasons, since the user has to find the one that should work.
   Failure failure() const {
     std::string message;
     for (std::size_t host = 0; host < hosts_.size() && message.empty(); ++host) {
@@ -326,7 +343,8 @@ class Chooser {
   std::vector<std::map<IpAddress, Reachability>> reachability_;  // by host
 };
 
-// The hosts that host `from` tries: all, or those at distances 1, 2, 4, ...
+// Returns the hosts that `from` probes: all of them, or in large jobs those at distances 1, 2, 4,
+// ..., so that the number of probes grows with n log n.
 std::vector<std::size_t> partners(std::size_t from, std::size_t count) {
   std::vector<std::size_t> out;
   const bool all_pairs = count <= static_cast<std::size_t>(kAllPairsHosts);
@@ -350,6 +368,8 @@ HostNetwork host_network(std::string name, const Hello& hello, bool remote) {
   return network;
 }
 
+// SSH_CONNECTION is "client-address client-port server-address server-port"; an address may have a
+// zone.
 void read_ssh_connection(std::string_view text, HostNetwork& host) {
   const auto words = split(trim(text), ' ');
   if (words.size() != 4) return;
@@ -369,7 +389,7 @@ Status check_interface_selector(std::string_view text) {
   const bool has_odd_byte = std::any_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) <= ' ' || c == 0x7F;
   });
-  // 15 bytes are the kernel's limit.
+  // The kernel limits names to 15 bytes.
   if (has_odd_byte || text.size() > 15) {
     return make_error(ErrorCode::kUsage,
                       quote(text) +
@@ -382,6 +402,7 @@ Status check_interface_selector(std::string_view text) {
 std::vector<Probe> candidate_probes(const std::vector<HostNetwork>& hosts,
                                     const std::vector<std::string>& wanted) {
   std::vector<Probe> probes(hosts.size());
+  // On one machine there is nothing to probe.
   if (hosts.empty() || all_on_one_machine(hosts)) return probes;
   const auto candidates = find_candidates(hosts, wanted);
   for (std::size_t from = 0; from < hosts.size(); ++from) {

@@ -17,7 +17,7 @@
 
 namespace hora::launcher {
 
-// What is known of one machine: from its agent's Hello, and from how it was reached.
+// What is known about one machine, from its agent's Hello and from how it was reached.
 struct HostNetwork {
   std::string name;  // as in the host list
   std::string boot_id;

@@ -1,3 +1,5 @@
+// Each verb has a parser of its own. The order inside is the same for all: spelling, help, the
+// layers of configuration, values, and then the verb's own rules.
 #include "launcher/options/command_line.h"
 
 #include <algorithm>
@@ -25,7 +27,7 @@ using Arguments = std::vector<std::string>;
 
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
-// Answered whatever the configurations say.
+// Help and version work whatever the configuration files say, even if they are broken.
 std::optional<ShowText> asks_for_help(const Spelled& spelled, Verb verb) {
   for (const SpelledOption& option : spelled.options) {
     if (long_name(*option.row) == "--version") return ShowText{std::string(HORA_VERSION) + "\n"};
@@ -43,6 +45,7 @@ Status expect_no_arguments(const Spelled& spelled) {
 
 Result<Command> parse_cache(Arguments arguments, const ProcessInputs& inputs) {
   ManageCache cache;
+  // `cache` alone may still ask for --help, so the missing action is reported later.
   const bool has_action = !arguments.empty() && (arguments[0] == "ls" || arguments[0] == "clean");
   if (has_action) {
     if (arguments[0] == "clean") cache.action = ManageCache::Action::kClean;
@@ -61,7 +64,8 @@ Result<Command> parse_cache(Arguments arguments, const ProcessInputs& inputs) {
   return Command(std::move(cache));
 }
 
-// An examination of ten hosts takes ten seconds at most, the slowest connection included.
+// Connecting may take this long, so that doctor examines ten hosts in ten seconds at most, the
+// slowest connection included.
 constexpr std::chrono::milliseconds kDoctorConnects{5'000};
 
 Result<Command> parse_doctor(const Arguments& arguments, const ProcessInputs& inputs) {
@@ -75,11 +79,13 @@ Result<Command> parse_doctor(const Arguments& arguments, const ProcessInputs& in
   if (!values) return std::move(values).error();
   RunDoctor doctor;
   HORA_TRY(read_reach_options(*values, inputs, doctor.job));
+  // A job's start timeout includes shipping; doctor ships little, so it uses its own default.
   if (!values->has("--start-timeout")) doctor.job.start_timeout = kDoctorConnects;
   doctor.deep = values->has("--deep");
   return Command(std::move(doctor));
 }
 
+// Reads the lists of all --allow options; one address is a network of one.
 Result<std::vector<std::string>> read_networks(const OptionValues& values) {
   std::vector<std::string> out;
   for (const std::string& list : values.all("--allow")) {
@@ -104,6 +110,7 @@ Result<Command> parse_rendezvous(const Arguments& arguments) {
 
   RunRendezvous server;
   const std::string address = values->text("--address", server.address);
+  // "localhost" is the default address under another name.
   if (address != "localhost") server.address = address;
   if (!parse_ip_address(server.address)) {
     return usage("--address: " + quote(server.address) +
@@ -145,10 +152,12 @@ Result<Command> parse_bundle_report(const Arguments& arguments, const ProcessInp
       arguments[1] != "-o" || arguments[2].empty()) {
     return usage(std::string(kExpected));
   }
+  // The words after the file are doctor's options, so doctor's parser checks them.
   auto doctor = parse_doctor({arguments.begin() + 3, arguments.end()}, inputs);
   if (!doctor) return std::move(doctor).error();
   auto* run = std::get_if<RunDoctor>(&*doctor);
-  if (run == nullptr) return doctor;  // --help behind them
+  // The words asked for doctor's help.
+  if (run == nullptr) return doctor;
   return Command(BundleReport{arguments[0], arguments[2], std::move(*run)});
 }
 
@@ -175,6 +184,7 @@ Result<Command> parse_timeline(const Arguments& arguments) {
   return Command(std::move(merge));
 }
 
+// An unknown code is reported by the command itself, which can suggest similar ones.
 Result<Command> parse_explain(const Arguments& arguments) {
   if (arguments.size() > 1) return usage("expected: horarun explain [code]");
   if (!arguments.empty() && (arguments[0] == "-h" || arguments[0] == "--help")) {
@@ -186,14 +196,16 @@ Result<Command> parse_explain(const Arguments& arguments) {
   return Command(Explain{arguments.empty() ? "" : arguments[0]});
 }
 
-// A word that reads as hosts with slots: what is left behind by a blank in "-H a:4, b:4".
+// Detects a word that reads as hosts with slots: what a blank leaves behind in "-H a:4, b:4".
 bool looks_like_hosts(const std::string& word) {
+  // A path is a program.
   if (word.find('/') != std::string::npos) return false;
   const auto hosts = parse_host_list(word, "");
   return hosts && std::all_of(hosts->begin(), hosts->end(),
                               [](const Host& host) { return host.slots.has_value(); });
 }
 
+// Without this check, the job would fail with "b:4: not found" on every host.
 Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled) {
   if (!values.has("-H") || spelled.after_dashes || spelled.command.empty()) return Ok{};
   const std::string& word = spelled.command.front();
@@ -218,7 +230,8 @@ Status check_command(const OptionValues& values, const Spelled& spelled) {
   return Ok{};
 }
 
-// Options that have no effect because another one is missing, and old names.
+// Options that have no effect because another one is missing, and old names. These are warnings,
+// not errors, because configuration files and scripts serve several jobs.
 std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionValues& values) {
   std::vector<std::string> out;
   for (const SpelledOption& option : spelled.options) {
@@ -240,7 +253,7 @@ std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionVa
       out.push_back(option.typed + " is an old name; use --log-with-timestamp");
     }
   }
-  // An option that is given twice is told once.
+  // Report an option that is given twice only once.
   std::set<std::string> told;
   const auto again = std::remove_if(out.begin(), out.end(), [&told](const std::string& text) {
     return !told.insert(text).second;
@@ -249,6 +262,7 @@ std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionVa
   return out;
 }
 
+// --show-config comes after all checks of values, and needs no program.
 Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs) {
   auto spelled = read_spelling(arguments, kVerbLaunch);
   if (!spelled) return std::move(spelled).error();
@@ -283,6 +297,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
   if (arguments.empty()) {
     return usage("no program to run; expected: horarun [options] program [arguments], or --help");
   }
+  // A program whose name is a verb can still be run as ./doctor or after "--".
   const std::string first = arguments.front();
   const Arguments rest(arguments.begin() + 1, arguments.end());
   if (first == "bundle-report") return parse_bundle_report(rest, inputs);

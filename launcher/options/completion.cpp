@@ -1,3 +1,5 @@
+// The scripts are generated from the option table, so they cannot miss an option. They run only
+// tools that every system has.
 #include "launcher/options/completion.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@ namespace hora::launcher {
 
 namespace {
 
-// What may stand behind an option.
+// What may follow an option.
 enum class Behind { kNothing, kAnything, kFile, kFolder, kHosts, kWords };
 
 Behind behind(const OptionRow& row) {
@@ -55,7 +57,8 @@ std::string failure_codes() {
   return out;
 }
 
-// Prints known host names, one a line; POSIX sh, so that every shell can run it.
+// Prints known host names, one per line. POSIX sh, so that every shell can run it. Patterns and
+// hashed names are left out.
 constexpr std::string_view kHostLister =
     "{ cat ~/.ssh/config /etc/ssh/ssh_config 2>/dev/null |\n"
     "      awk 'tolower($1) == \"host\" { for (i = 2; i <= NF; i++) if ($i !~ /[*?!]/) print $i "
@@ -75,6 +78,7 @@ std::string bash_script() {
       "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} head\n"
       "  COMPREPLY=()\n"
       "  if [ \"$COMP_CWORD\" -eq 2 ]; then\n"
+      // The word after a verb has its own candidates.
       "    case $prev in\n"
       "      cache) COMPREPLY=($(compgen -W 'ls clean' -- \"$cur\")); return ;;\n"
       "      completion) COMPREPLY=($(compgen -W 'bash zsh fish' -- \"$cur\")); return ;;\n"
@@ -87,6 +91,7 @@ std::string bash_script() {
       "    " +
       names_with(Behind::kHosts, "|") +
       ")\n"
+      // Hosts are a list: complete what follows the last comma, and keep the rest as a prefix.
       "      head=; case $cur in *,*) head=${cur%,*}, ;; esac\n"
       "      COMPREPLY=($(compgen -P \"$head\" -W \"$(_horarun_hosts)\" -- \"${cur##*,}\"))\n"
       "      compopt -o nospace 2>/dev/null; return ;;\n"
@@ -109,6 +114,7 @@ std::string bash_script() {
          "' -- \"$cur\")) ;;\n"
          "    *)\n"
          "      COMPREPLY=($(compgen -c -- \"$cur\"))\n"
+         // Verbs only count as the first word.
          "      [ \"$COMP_CWORD\" -ne 1 ] || COMPREPLY+=($(compgen -W 'bundle-report cache "
          "completion doctor "
          "explain "
@@ -119,7 +125,7 @@ std::string bash_script() {
   return out;
 }
 
-// Single quotes and brackets have a meaning in _arguments' specifications.
+// Quotes, brackets and colons have a meaning in _arguments' specifications.
 std::string zsh_text(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -168,6 +174,7 @@ std::string zsh_script() {
       "_horarun() {\n"
       "  local -a verbs\n"
       "  verbs=(bundle-report cache completion doctor explain rendezvous timeline)\n"
+      // -S: no options after "--"; -s: single letters may be combined.
       "  _arguments -S -s \\\n";
   for (const OptionRow& row : option_table()) {
     if (row.has(kHidden)) continue;
@@ -178,12 +185,14 @@ std::string zsh_script() {
   }
   out +=
       "    '1:program:{ compadd -a verbs; _command_names }' \\\n"
+      // After the program, its own completion takes over.
       "    '*::arguments:_normal'\n"
       "}\n"
       "_horarun \"$@\"\n";
   return out;
 }
 
+// In fish's single quotes, only the quote and the backslash need escaping.
 std::string fish_text(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -209,6 +218,7 @@ std::string fish_script() {
   for (const OptionRow& row : option_table()) {
     if (row.has(kHidden)) continue;
     out += "complete -c horarun";
+    // fish distinguishes long options, short ones, and old-style ones such as -np.
     for (const std::string_view name : names_of(row)) {
       if (name.substr(0, 2) == "--") {
         out += " -l " + std::string(name.substr(2));

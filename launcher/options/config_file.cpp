@@ -1,3 +1,6 @@
+// Reads both Horovod's own configuration files, whose keys are in the table below, and the section
+// "horarun", whose keys are the names of options. Unknown keys are errors: a typo would otherwise
+// go unnoticed for months. Each error names line and column.
 #include "launcher/options/config_file.h"
 
 #include <algorithm>
@@ -26,6 +29,7 @@ struct ConfigKey {
   std::string_view when_false = {};  // not empty: a switch
 };
 
+// Horovod's sections and keys. The rows of a section are adjacent; read_section() relies on it.
 constexpr ConfigKey kKeys[] = {
     {"params", "fusion_threshold_mb", "--fusion-threshold-mb"},
     {"params", "cycle_time_ms", "--cycle-time-ms"},
@@ -62,6 +66,7 @@ class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {}
 
+  // An empty file is a valid configuration without settings.
   Status read(const YAML::Node& root) {
     if (!root.IsDefined() || root.IsNull()) return Ok{};
     if (!root.IsMap()) return wrong(root, "expected sections such as 'params:'");
@@ -78,6 +83,7 @@ class Reader {
     return path_ + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
   }
 
+  // YAML counts lines and columns from 0.
   Error wrong(const YAML::Node& node, const std::string& what) const {
     return make_error(ErrorCode::kUsage, place(node) + ": " + what);
   }
@@ -90,6 +96,7 @@ class Reader {
     return wrong(key, what);
   }
 
+  // YAML forbids duplicate keys, but the library silently keeps one of them.
   Status check_twice(const YAML::Node& map, const std::string& where) const {
     std::map<std::string, std::string> seen;
     for (const auto& item : map) {
@@ -105,6 +112,7 @@ class Reader {
 
   Status read_section(const YAML::Node& key, const YAML::Node& value) {
     const std::string name = key.Scalar();
+    // In Horovod's format, this top-level key has a value and no section.
     if (name == "controller") return read_controller(value);
     std::vector<std::string> sections{std::string(kOwnSection), "controller"};
     for (const ConfigKey& row : kKeys) {
@@ -113,6 +121,7 @@ class Reader {
     if (std::find(sections.begin(), sections.end(), name) == sections.end()) {
       return unknown(key, "", sections);
     }
+    // A section whose keys are all commented out is empty.
     if (value.IsNull()) return Ok{};
     if (!value.IsMap()) return wrong(value, "expected keys with values in section " + quote(name));
     HORA_TRY(check_twice(value, " in section '" + name + "'"));
@@ -150,6 +159,7 @@ class Reader {
     return unknown(key, " in section '" + section + "'", known);
   }
 
+  // An empty value is most likely an unfinished edit.
   Status expect_scalar(const YAML::Node& value, const std::string& name) const {
     if (value.IsScalar() && !value.Scalar().empty()) return Ok{};
     return wrong(value, name + ": expected one value, found " +
@@ -158,6 +168,7 @@ class Reader {
                                                 : "none"));
   }
 
+  // Keys may have underscores or dashes.
   Status read_own(const YAML::Node& key, const YAML::Node& value) {
     const OptionRow* row = find_option("--" + with_dashes(key.Scalar()), kVerbLaunch);
     if (row == nullptr || !is_configurable(*row)) {
@@ -187,11 +198,13 @@ class Reader {
     if (!on) return wrong(value, name + ": expected true or false, found " + quote(value.Scalar()));
     if (*on) return add(value, name, long_name(row), "");
     if (const OptionRow* other = opposite_of(row)) return add(value, name, long_name(*other), "");
+    // The option has no opposite: record that the file switches it off, so that a lower layer
+    // cannot switch it on.
     settings_.push_back({&row, "", place(value) + ": " + name, true, false});
     return Ok{};
   }
 
-  // A list is what the comma is on the command line, or an option that is repeated.
+  // A list means what commas mean on the command line, or repeats an option.
   Status read_own_list(const OptionRow& row, const YAML::Node& value, const std::string& name) {
     const bool is_hosts = long_name(row) == "--hosts";
     if (!row.has(kRepeats) && !is_hosts) return expect_scalar(value, name);
@@ -210,6 +223,7 @@ class Reader {
              const std::string& value) {
     const OptionRow* row = find_option(option, kVerbLaunch);
     const std::string origin = place(at) + ": " + name;
+    // The checks are those of the command line, with the place in the file for context.
     HORA_TRY(check_available(*row, origin));
     const std::string problem = check_option_value(*row, value);
     if (!problem.empty()) return wrong(at, name + ": " + problem);
@@ -223,6 +237,7 @@ class Reader {
 
 }  // namespace
 
+// These ask a question or choose the files; in a file they would surprise every later job.
 bool is_configurable(const OptionRow& row) {
   for (const std::string_view name : {"--help", "--version", "--check-build", "--show-config",
                                       "--config-file", "--no-config", "--smoke", "--dry-run"}) {
@@ -250,7 +265,7 @@ const OptionRow* opposite_of(const OptionRow& row) {
 
 namespace {
 
-// Takes no notice of what is in a document.
+// A handler that ignores the contents of a document.
 class Ignore final : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -267,8 +282,8 @@ class Ignore final : public YAML::EventHandler {
   void OnMapEnd() override {}
 };
 
-// 2: two or more. YAML::LoadAll would never come to an end of some malformed texts: the parser
-// finds one empty document after the other.
+// Returns 2 for two or more. YAML::LoadAll never ends for some malformed texts, because the parser
+// finds one empty document after another.
 int count_documents(const std::string& text) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -281,6 +296,7 @@ int count_documents(const std::string& text) {
 }  // namespace
 
 Result<std::vector<Setting>> read_config_file(std::string_view text, const std::string& path) {
+  // A limit against a wrong path; real configurations have a few lines.
   if (text.size() > kLargest) {
     return make_error(ErrorCode::kUsage, path + ": larger than 1 MiB; this is no configuration");
   }
@@ -292,6 +308,7 @@ Result<std::vector<Setting>> read_config_file(std::string_view text, const std::
     Reader reader(path);
     if (documents == 1) HORA_TRY(reader.read(YAML::Load(std::string(text))));
     return reader.take();
+    // The library reports errors by exceptions; this is the only place that sees them.
   } catch (const YAML::Exception& error) {
     const std::string where = error.mark.is_null()
                                   ? path

@@ -1,3 +1,6 @@
+// A file that the user names is read as it is. A file that is found by itself (in the current
+// directory, say) can set commands to run, so it must belong to the user or root and must not be
+// writable for all.
 #include "launcher/options/config_reader.h"
 
 #include <fcntl.h>
@@ -13,7 +16,8 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::size_t kLargestFile = 16u << 20;  // /dev/zero ends, too
+// The limit makes reading a file without an end (/dev/zero) stop, too.
+constexpr std::size_t kLargestFile = 16u << 20;
 
 }  // namespace
 
@@ -24,11 +28,13 @@ Result<std::string> read_text_file(const std::string& path) {
 }
 
 Result<std::string> read_own_text_file(const std::string& path) {
+  // Opening a FIFO would wait for a writer; O_NONBLOCK prevents that.
   os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid()) {
-    // Behind a folder that is closed to us there is nothing of ours.
+    // A directory that is closed to us holds nothing of ours.
     return errno_error(errno == EACCES || errno == ENOTDIR ? ENOENT : errno, "opening " + path);
   }
+  // Checks the open file, so that it cannot be exchanged after the check.
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) return errno_error(errno, "reading " + path);
   if (!S_ISREG(info.st_mode)) {

@@ -11,7 +11,7 @@ namespace {
 
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
-// 0 and nothing at all mean the default, as in horovodrun.
+// As in horovodrun, 0 or no value means the default.
 Status read_timeout(const OptionValues& values, const ProcessInputs& inputs, ElasticSpec& spec) {
   if (const auto given = parse_duration(values.text("--elastic-timeout"))) {
     spec.timeout = *given;
@@ -28,6 +28,7 @@ Status read_timeout(const OptionValues& values, const ProcessInputs& inputs, Ela
   return Ok{};
 }
 
+// The job starts with -np ranks, so the limits must include that number.
 Status check_numbers(const JobSpec& job) {
   const auto number = [](int value) { return std::to_string(value); };
   if (job.elastic->min_np > job.num_proc) {
@@ -43,6 +44,7 @@ Status check_numbers(const JobSpec& job) {
 
 }  // namespace
 
+// Either option makes a job elastic, as in horovodrun.
 bool is_elastic(const OptionValues& values) {
   return values.has("--min-np") || values.has("--host-discovery-script");
 }
@@ -59,6 +61,7 @@ Status read_elastic_options(const OptionValues& values, const ProcessInputs& inp
   if (!is_elastic(values)) return Ok{};
   ElasticSpec spec;
   const auto least = values.count("--min-np");
+  // --min-np alone also gives the number to start with.
   if (job.num_proc == 0 && least) job.num_proc = *least;
   if (job.num_proc == 0) {
     return usage("-np is missing: with how many ranks an elastic job starts");
@@ -67,6 +70,7 @@ Status read_elastic_options(const OptionValues& values, const ProcessInputs& inp
   spec.max_np = values.count("--max-np");
   spec.discovery_script = values.text("--host-discovery-script");
   spec.reset_limit = values.count("--reset-limit");
+  // The option's check has ensured two numbers in order.
   const std::string cooldown = values.text("--blacklist-cooldown-range");
   const auto range = split(cooldown, ' ');
   if (range.size() == 2) {
@@ -74,6 +78,8 @@ Status read_elastic_options(const OptionValues& values, const ProcessInputs& inp
                              parse_int<int>(range[1]).value_or(1)};
   }
   HORA_TRY(read_timeout(values, inputs, spec));
+  // The number of GPUs is known only when a host is connected, while the plan for an epoch needs it
+  // before.
   if (job.slots_per_host_auto) {
     return usage("--slots-per-host auto is not for elastic jobs; expected a number");
   }

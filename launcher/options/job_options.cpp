@@ -1,3 +1,5 @@
+// Turns checked option values into a JobSpec. Values are valid here; what is left to check is how
+// options fit together.
 #include "launcher/options/job_options.h"
 
 #include <algorithm>
@@ -15,7 +17,7 @@ namespace hora::launcher {
 
 namespace {
 
-// Kubernetes' MPI Operator names its way to the pods by this variable and value.
+// Kubernetes' MPI Operator announces its way into the pods by this variable and value.
 constexpr std::string_view kKubexecVariable = "OMPI_MCA_plm_rsh_agent";
 constexpr std::string_view kKubexec = "/etc/mpi/kubexec.sh";
 
@@ -29,6 +31,7 @@ std::chrono::milliseconds duration_of(const OptionValues& values, std::string_vi
 Status read_hosts(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   auto hosts = Result<std::vector<Host>>(std::vector<Host>{});
   if (values.has("-H")) hosts = parse_host_list(values.text("-H"), "-H");
+  // The two options exclude each other; the option table sees to it.
   if (values.has("--hostfile")) {
     const std::string path = values.text("--hostfile");
     auto text = inputs.read_file(path);
@@ -46,6 +49,7 @@ Status read_transport(const OptionValues& values, const ProcessInputs& inputs, J
   if (kind == "command") job.transport = TransportKind::kCommand;
   const auto kubexec = inputs.variable(kKubexecVariable);
   if (values.has("--rsh")) {
+    // --rsh implies --transport command and contradicts --transport ssh.
     if (job.transport == TransportKind::kSsh) {
       return usage("--rsh is for --transport command, found --transport ssh");
     }
@@ -55,6 +59,7 @@ Status read_transport(const OptionValues& values, const ProcessInputs& inputs, J
       return usage("--rsh: expected a command such as 'ssh -q', found only blanks");
     job.rsh_command = std::move(*words);
     job.transport = TransportKind::kCommand;
+    // Jobs that the MPI Operator starts work without further options.
   } else if (kubexec && *kubexec == kKubexec && job.transport != TransportKind::kSsh) {
     job.rsh_command = {std::string(kKubexec)};
     job.transport = TransportKind::kCommand;
@@ -64,7 +69,7 @@ Status read_transport(const OptionValues& values, const ProcessInputs& inputs, J
   return Ok{};
 }
 
-// 0 and nothing at all mean the default, as in horovodrun.
+// As in horovodrun, 0 or no value means the default.
 Status read_start_timeout(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   const auto given = duration_of(values, "--start-timeout", std::chrono::milliseconds(0));
   if (given.count() > 0) {
@@ -89,6 +94,7 @@ Status read_network_interfaces(const OptionValues& values, JobSpec& job) {
       auto problem = check_interface_selector(selector);
       if (!problem) return std::move(problem).error().with_context("--network-interfaces");
       auto& known = job.network_interfaces;
+      // The same selector twice is harmless.
       if (std::find(known.begin(), known.end(), selector) == known.end()) {
         known.push_back(std::move(selector));
       }
@@ -103,13 +109,16 @@ Status read_slots(const OptionValues& values, const ProcessInputs& inputs, JobSp
   job.slots_per_host_auto = slots == "auto";
   job.slots_per_host = parse_int<int>(slots);
   if (job.num_proc > 0 || !job.hosts.empty() || is_elastic(values)) return Ok{};
+  // In an LSF job, horovodrun reads the hosts from LSF; say that horarun does not, instead of
+  // asking for -np alone.
   if (inputs.variable("LSB_JOBID")) {
     return usage("this version does not read the hosts of an LSF job; give -np and -H");
   }
   return usage("-np is missing: how many ranks to start; or give hosts with slots by -H");
 }
 
-// "--fusion-threshold-mb 64" is HOROVOD_FUSION_THRESHOLD in bytes; all others as they were typed.
+// --fusion-threshold-mb sets HOROVOD_FUSION_THRESHOLD, which is in bytes. All other values go
+// through as typed.
 std::string knob_value(const OptionRow& row, const std::string& value) {
   if (!row.takes_value()) return std::string(row.flag_value);
   if (row.variable == "HOROVOD_FUSION_THRESHOLD") {
@@ -120,13 +129,16 @@ std::string knob_value(const OptionRow& row, const std::string& value) {
 
 void read_knobs(const OptionValues& values, JobSpec& job) {
   for (const auto& [row, given] : values.rows()) {
+    // Options without a variable are not for the runtime, and an option whose condition is missing
+    // has no effect.
     if (row->variable.empty() || (!row->takes_value() && row->flag_value.empty())) continue;
     if (!row->needs.empty() && !values.has(row->needs)) continue;
+    // The last value wins when an option is repeated.
     job.knobs.push_back({std::string(row->variable), knob_value(*row, given.back())});
   }
 }
 
-// They lie in one folder on the hosts.
+// All shipped files go into one directory on each host, so their names must differ.
 Status check_ship_names(const std::vector<std::string>& files) {
   std::map<std::string, std::string> seen;
   for (const std::string& file : files) {
@@ -139,7 +151,7 @@ Status check_ship_names(const std::vector<std::string>& files) {
   return Ok{};
 }
 
-// A descriptor has a name without an end: >(program) in a shell, a pipe that a program hands on.
+// A descriptor has no extension: >(program) in a shell, or a pipe that a program passes on.
 Status check_report_file(const OptionValues& values) {
   const std::string file = values.text("--report");
   if (file.starts_with("/dev/fd/") || file.starts_with("/proc/self/fd/")) return Ok{};
@@ -153,6 +165,7 @@ Status check_report_file(const OptionValues& values) {
 Status read_tls(const OptionValues& values, JobSpec& job) {
   job.rendezvous_tls = values.has("--rendezvous-tls");
   if (!job.rendezvous_tls) return Ok{};
+  // These combinations cannot be encrypted; failing is better than a false sense of security.
   if (job.runtime == RuntimeKind::kHost) {
     return usage(
         "--rendezvous-tls is not for --runtime host: Horovod's own workers speak plain HTTP to the "
@@ -163,7 +176,7 @@ Status read_tls(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
-// The acts are signals to ranks of horarun's own, whose numbers stay what they are.
+// Faults are signals to horarun's own ranks, whose numbers must not change during the job.
 Status read_chaos(const OptionValues& values, JobSpec& job) {
   if (!values.has("--chaos")) return Ok{};
   if (job.elastic) {
@@ -193,6 +206,7 @@ void read_output(const OptionValues& values, JobSpec& job) {
   job.bind = values.text("--bind", job.bind);
   job.gpus_per_rank = values.text("--gpus-per-rank");
   const std::string level = values.text("--log-level");
+  // A verbose runtime log implies a verbose launcher.
   job.verbose = job.verbose || level == "TRACE" || level == "DEBUG";
   const std::string source = values.text("--stdin", "0");
   job.stdin_policy = source == "none"  ? StdinPolicy::kNone
@@ -202,6 +216,7 @@ void read_output(const OptionValues& values, JobSpec& job) {
 
 }  // namespace
 
+// The options that every verb with hosts shares.
 Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   HORA_TRY(read_hosts(values, inputs, job));
   HORA_TRY(read_transport(values, inputs, job));
@@ -229,8 +244,10 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   job.ship_files = values.all("--ship");
   HORA_TRY(check_ship_names(job.ship_files));
   job.runtime = values.text("--runtime") == "host" ? RuntimeKind::kHost : RuntimeKind::kHora;
+  // horarun itself starts the ranks of an elastic job; a warning says so.
   job.by_mpirun = values.has("--mpi") && !job.elastic;
   job.pmi = values.has("--pmix") ? "pmix" : values.text("--pmi");
+  // "none" exists to override a configuration file.
   if (job.pmi == "none") job.pmi.clear();
   if (!job.pmi.empty() && job.elastic) {
     return usage("--pmi " + job.pmi + " is not for elastic jobs");

@@ -1,3 +1,4 @@
+// CLI11 checks values and exclusions; spelling and messages are our own.
 #include "launcher/options/option_check.h"
 
 #include <CLI/CLI.hpp>
@@ -8,8 +9,8 @@ namespace hora::launcher {
 
 namespace {
 
-// A CLI::App with the options that were given (making all of them would take longer than the rest
-// of the start), and what went wrong in our own words.
+// A CLI::App with only the options that were given, since creating all of them would take longer
+// than the rest of the start. The message of the first bad value is kept in our own words.
 class Checker {
  public:
   Checker(const Spelled& spelled, Verb verb) : spelled_(spelled), verb_(verb) {
@@ -21,10 +22,11 @@ class Checker {
   }
 
   Result<OptionValues> run() {
-    // CLI11 takes its words from the back.
+    // CLI11 expects the words in reverse order.
     std::vector<std::string> words;
     for (auto option = spelled_.options.rbegin(); option != spelled_.options.rend(); ++option) {
       std::string word(long_name(*option->row));
+      // One word per option, so a value that begins with '-' cannot be mistaken for an option.
       if (option->row->takes_value()) word += "=" + option->value.value_or("");
       words.push_back(std::move(word));
     }
@@ -50,6 +52,7 @@ class Checker {
     option->check(CLI::Validator(
         [this, &row](std::string& value) {
           std::string problem = check_option_value(row, value);
+          // CLI11 wraps the validator's text, so the original is kept.
           if (!problem.empty() && problem_.empty()) problem_ = typed_name(row) + ": " + problem;
           return problem;
         },
@@ -60,6 +63,7 @@ class Checker {
   void exclude_rivals() {
     for (const auto& [row, option] : options_) {
       for (const auto& [rival, other] : options_) {
+        // Pointers give each pair an order, so it is registered once.
         if (row < rival && !row->excludes.empty() && row->excludes == rival->excludes) {
           option->excludes(other);
         }
@@ -67,6 +71,7 @@ class Checker {
     }
   }
 
+  // Names the options as the user typed them.
   std::string rivals_text() const {
     for (const SpelledOption& a : spelled_.options) {
       for (const SpelledOption& b : spelled_.options) {
@@ -102,6 +107,7 @@ class Checker {
 
 }  // namespace
 
+// An option that was not given has no values.
 const std::vector<std::string>& OptionValues::all(std::string_view name) const {
   static const std::vector<std::string> none;
   const OptionRow* row = find_option(name, verb_);

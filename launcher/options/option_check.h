@@ -21,7 +21,7 @@ class OptionValues {
   explicit OptionValues(Verb verb) : verb_(verb) {}
 
   bool has(std::string_view name) const { return !all(name).empty(); }
-  // Of an option that is given more than once the last value counts, unless it repeats.
+  // If an option is given more than once, the last value counts, unless it repeats.
   std::string text(std::string_view name, std::string_view otherwise = "") const;
   std::optional<int> count(std::string_view name) const;
   // In the order in which they were given; a flag has one empty value.

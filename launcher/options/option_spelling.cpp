@@ -1,3 +1,5 @@
+// Splits the command line into options and the program. The program starts at the first word that
+// is no option; everything after it belongs to the program, whatever it looks like.
 #include "launcher/options/option_spelling.h"
 
 #include <algorithm>
@@ -17,7 +19,7 @@ bool starts_with(std::string_view text, std::string_view start) {
 
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
-// The verb that alone knows an option of that very name.
+// Returns the verb that alone has an option of exactly this name.
 std::string_view verb_of(std::string_view name) {
   for (const auto& [verb, word] : {std::pair<Verb, std::string_view>{kVerbDoctor, "doctor"},
                                    {kVerbRendezvous, "rendezvous"}}) {
@@ -34,6 +36,7 @@ Error unknown_option(std::string_view name, Verb verb) {
     for (const std::string_view candidate : names_of(row)) known.emplace_back(candidate);
   }
   std::string message = "unknown option " + quote(name);
+  // A valid option of another verb needs another hint than a typo.
   if (const std::string_view home = verb_of(name); !home.empty()) {
     return usage(message + " here; it belongs to 'horarun " + std::string(home) + "'");
   }
@@ -51,8 +54,8 @@ Error ambiguous_option(std::string_view name, const std::vector<const OptionRow*
   return usage(std::move(message));
 }
 
-// The rows with a long name that begins with `start`. Our own options give way to horovodrun's, so
-// that an abbreviation which was unambiguous there stays so.
+// Returns the rows with a long name that begins with `start`. Our own options yield to
+// horovodrun's, so an abbreviation that was unambiguous there stays so.
 std::vector<const OptionRow*> find_abbreviated(std::string_view start, Verb verb) {
   std::vector<const OptionRow*> all;
   std::vector<const OptionRow*> theirs;
@@ -75,18 +78,21 @@ struct Word {
   std::optional<std::string> value;  // behind '=' or glued to a short name
 };
 
-// "-p2222", "-Ha:4", "-np4".
+// Short options may be glued to their values: "-p2222", "-Ha:4", "-np4".
 std::optional<Word> read_glued(const std::string& word, Verb verb) {
+  // "-np" comes before "-n" and "-p", because both are its prefixes or look like it.
   for (const std::string_view name : {"-np", "-n", "-p", "-i", "-H"}) {
     if (!starts_with(word, name)) continue;
     const std::string rest = word.substr(name.size());
     const bool is_number = !rest.empty() && rest[0] >= '0' && rest[0] <= '9';
+    // "-n" glued to a letter would swallow single-dash options and typos.
     if (name[1] == 'n' && !is_number) continue;
     if (const OptionRow* row = find_option(name, verb)) return Word{row, std::string(name), rest};
   }
   return std::nullopt;
 }
 
+// An exact name wins over an abbreviation.
 Result<Word> read_word(const std::string& word, Verb verb) {
   Word out;
   const std::size_t equals = word.find('=');
@@ -109,6 +115,7 @@ Status check_value_presence(const Word& word) {
   const OptionRow& row = *word.row;
   HORA_TRY(check_available(row, word.typed));
   const bool is_help = shown_name(row) == "-h";
+  // Only --help has an optional value.
   if (!row.takes_value() && word.value && !(is_help && *word.value == "all")) {
     return usage(word.typed + " takes no value, found " + quote(*word.value));
   }
@@ -136,12 +143,15 @@ Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb ve
       ++at;
       break;
     }
+    // A lone "-" is an argument, not an option.
     if (argument.size() < 2 || argument[0] != '-') break;
     auto word = read_word(argument, verb);
     if (!word) return std::move(word).error();
     HORA_TRY(check_value_presence(*word));
     ++at;
     if (word->row->takes_value() && !word->value) {
+      // Another option in place of the value means that the value was forgotten; a value such as -1
+      // is still possible.
       const bool has_next = at < arguments.size() && !arguments[at].empty() &&
                             arguments[at] != "--" && find_option(arguments[at], verb) == nullptr;
       if (!has_next) {
@@ -149,7 +159,7 @@ Result<Spelled> read_spelling(const std::vector<std::string>& arguments, Verb ve
                      std::string(word->row->metavar));
       }
       word->value = arguments[at++];
-      // Of two words the second one, too; in one word ("1 60") they are both there.
+      // A pair may be two words, or one word with a blank ("1 60").
       const bool has_second = at < arguments.size() && find_option(arguments[at], verb) == nullptr;
       if (word->row->kind == ValueKind::kCountPair && has_second &&
           word->value->find(' ') == std::string::npos) {

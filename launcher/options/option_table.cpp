@@ -1,3 +1,6 @@
+// The one table that everything about options derives from: parsing, checks, help, the manual page,
+// completion, configuration files and the reference. Within an "excludes" group, only one option
+// may be given; "needs" names an option without which a row has no effect.
 #include "launcher/options/option_table.h"
 
 namespace hora::launcher {
@@ -17,8 +20,10 @@ constexpr std::string_view kLogging = "Runtime log and timeline";
 constexpr std::string_view kServe = "Rendezvous";
 constexpr std::string_view kLater = "Not available in this version";
 
+// The verbs that reach hosts.
 constexpr unsigned kAll = kVerbLaunch | kVerbCache | kVerbDoctor;
 
+// One row may exceed the line length, so that the table stays readable.
 // clang-format off
 constexpr OptionRow kRows[] = {
     // --- Job -------------------------------------------------------------------------------------

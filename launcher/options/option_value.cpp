@@ -1,4 +1,4 @@
-// Names and values of single options.
+// Names and values of single options. Every check has a text that says what is expected.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,6 +12,7 @@ namespace hora::launcher {
 
 namespace {
 
+// The limits in the table are whole numbers.
 std::string number_text(double value) { return std::to_string(static_cast<std::int64_t>(value)); }
 
 std::string range_text(const OptionRow& row) {
@@ -27,6 +28,7 @@ bool is_count(const OptionRow& row, std::string_view text) {
          static_cast<double>(*value) <= row.most;
 }
 
+// from_chars ignores the locale: "0.5" is valid everywhere.
 bool is_number(const OptionRow& row, std::string_view text) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -42,7 +44,7 @@ bool is_count_list(const OptionRow& row, std::string_view text) {
   return true;
 }
 
-// "2 10", the first not above the second.
+// Accepts "2 10", where the first number is not above the second.
 bool is_count_pair(const OptionRow& row, std::string_view text) {
   const auto words = split(text, ' ');
   return words.size() == 2 && is_count(row, words[0]) && is_count(row, words[1]) &&
@@ -77,7 +79,8 @@ std::string duration_text(const OptionRow& row) {
   return out;
 }
 
-// As names_of() would answer, without making the list: this runs for every row and every word.
+// The same answer as from names_of(), without creating the list: this runs for every row and every
+// word.
 bool has_name(const OptionRow& row, std::string_view name) {
   for (std::string_view rest = row.names; !rest.empty();) {
     const std::size_t comma = std::min(rest.find(','), rest.size());
@@ -93,6 +96,7 @@ std::vector<std::string_view> names_of(const OptionRow& row) { return split(row.
 
 std::string_view shown_name(const OptionRow& row) { return names_of(row).front(); }
 
+// Rows without a long name (none so far) are known by their first one.
 std::string_view long_name(const OptionRow& row) {
   for (const std::string_view name : names_of(row)) {
     if (name.substr(0, 2) == "--") return name;
@@ -107,6 +111,7 @@ const OptionRow* find_option(std::string_view name, Verb verb) {
   return nullptr;
 }
 
+// Returns an empty text if the value is valid.
 std::string check_option_value(const OptionRow& row, std::string_view value) {
   bool is_good = false;
   std::string expected;

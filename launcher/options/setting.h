@@ -16,7 +16,7 @@ struct Setting {
   bool passive = false;  // a variable that the ranks inherit as it is
 };
 
-// What one source sets. Of two layers that set the same option the higher one counts.
+// What one source sets. If two layers set the same option, the higher one counts.
 struct Layer {
   std::string name;  // "command line", "environment", "/etc/hora/config.yaml"
   std::vector<Setting> settings;

@@ -1,3 +1,5 @@
+// Merges the layers of configuration. From the highest: the command line, --config-file, the
+// environment, hora.yaml in the current directory, the user's file, the system's file.
 #include "launcher/options/settings.h"
 
 #include <algorithm>
@@ -25,8 +27,8 @@ Layer command_line_layer(const Spelled& typed) {
   return layer;
 }
 
-// HORARUN_* sets options; a variable of the runtime such as HOROVOD_CYCLE_TIME reaches the ranks by
-// itself, and no file may override it.
+// HORARUN_* variables set options. A variable of the runtime, such as HOROVOD_CYCLE_TIME, reaches
+// the ranks by itself; it is recorded here so that no file overrides it.
 Result<Layer> environment_layer(const ProcessInputs& inputs) {
   Layer layer{"environment", {}};
   std::set<std::string_view> inherited;
@@ -36,6 +38,7 @@ Result<Layer> environment_layer(const ProcessInputs& inputs) {
     const auto value = inputs.variable(name);
     if (value && !value->empty()) {
       HORA_TRY(check_available(row, "$" + name));
+      // A switch may be set to false, which selects its opposite or switches the option off.
       Setting setting{&row, *value, "$" + name, false, false};
       if (!row.takes_value()) {
         const auto on = parse_switch(*value);
@@ -48,6 +51,7 @@ Result<Layer> environment_layer(const ProcessInputs& inputs) {
       layer.settings.push_back(std::move(setting));
       continue;
     }
+    // Several rows may share a variable; the first that fits stands for it.
     if (row.variable.empty() || inherited.count(row.variable) != 0) continue;
     const auto knob = inputs.variable(row.variable);
     if (!knob || (!row.takes_value() && row.flag_value != *knob)) continue;
@@ -80,6 +84,7 @@ Status add_own_files(const ProcessInputs& inputs, std::vector<Layer>& layers,
   for (const std::string& path : {std::string(kProjectFile), user_file(inputs), system}) {
     if (path.empty()) continue;
     auto text = inputs.read_own_file(path);
+    // A missing file is normal; the list of files tells the user where one could be.
     if (!text && text.error().code == ErrorCode::kNotFound) {
       files.push_back(path + " (not there)");
       continue;
@@ -93,14 +98,16 @@ Status add_own_files(const ProcessInputs& inputs, std::vector<Layer>& layers,
   return Ok{};
 }
 
-// Of an option, of options that exclude each other, and of options that set one variable, the
-// highest layer that knows one of them decides.
+// For one option, for options that exclude each other, and for options that set the same variable,
+// the highest layer that has one of them decides.
 std::vector<Setting> merge(const std::vector<Layer>& highest_first) {
   std::vector<Setting> out;
   std::set<const OptionRow*> rows;
   std::set<std::string_view> groups;
   std::set<std::string_view> variables;
   for (const Layer& layer : highest_first) {
+    // First collect, then record: within one layer an option may be repeated, and contradictions
+    // inside a layer are reported later, by the check of values.
     std::vector<const Setting*> taken;
     for (const Setting& setting : layer.settings) {
       const OptionRow& row = *setting.row;
@@ -119,7 +126,7 @@ std::vector<Setting> merge(const std::vector<Layer>& highest_first) {
   return out;
 }
 
-// What stands in the environment as it is: in the unit of the variable, not of the option.
+// The text of an inherited variable: in the unit of the variable, not of the option.
 std::string inherited_text(const Setting& setting) {
   const std::string_view value =
       setting.row->takes_value() ? setting.value : setting.row->flag_value;
@@ -150,18 +157,22 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
     auto layer = named_file_layer(*option.value, inputs);
     if (!layer) return std::move(layer).error();
     settled.files.push_back(layer->name + " (read)");
-    layers.insert(layers.begin() + 1, std::move(*layer));  // of two files the last one counts
+    // Of two files, the last one wins.
+    layers.insert(layers.begin() + 1, std::move(*layer));
   }
   auto environment = environment_layer(inputs);
   if (!environment) return std::move(environment).error();
   layers.push_back(std::move(*environment));
+  // Some callers have no files of their own.
   if (inputs.read_own_file && !was_typed(typed, "--no-config")) {
     HORA_TRY(add_own_files(inputs, layers, settled.files));
   }
   settled.spelled.command = typed.command;
   settled.spelled.after_dashes = typed.after_dashes;
   for (Setting& setting : merge(layers)) {
+    // A file may set options for other verbs.
     if ((setting.row->verbs & verb) == 0) continue;
+    // Passive settings reach the ranks without our help.
     if (!setting.off && !setting.passive) {
       const bool has_value = setting.row->takes_value();
       settled.spelled.options.push_back(
@@ -170,6 +181,7 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
     }
     settled.settings.push_back(std::move(setting));
   }
+  // Shows settings in the order of the option table.
   std::stable_sort(settled.settings.begin(), settled.settings.end(),
                    [](const Setting& a, const Setting& b) { return a.row < b.row; });
   return settled;
@@ -184,6 +196,7 @@ std::string show_config_text(const Settled& settled) {
     if (setting.off) line += " (off)";
     if (setting.passive) line = inherited_text(setting);
     line.resize(std::max<std::size_t>(line.size() + 2, 42), ' ');
+    // Only the command line's origins begin with '-'.
     const bool typed = setting.origin.substr(0, 1) == "-";
     out += line + (typed ? "command line" : setting.origin) + "\n";
   }

@@ -1,3 +1,4 @@
+// All texts about options come from the option table.
 #include "launcher/options/usage_text.h"
 
 #include <algorithm>
@@ -51,6 +52,7 @@ std::string_view usage_of(Verb verb) {
   return kUsageLaunch;
 }
 
+// The rendezvous server has few options, so it shows them all.
 bool is_shown(const OptionRow& row, Verb verb, bool all) {
   if ((row.verbs & verb) == 0 || row.has(kHidden)) return false;
   return all || row.has(kCommon) || verb == kVerbRendezvous;
@@ -69,6 +71,8 @@ std::string name_and_value(const OptionRow& row, std::size_t most_names = 2) {
   return out;
 }
 
+// A name that does not fit into the column is shortened to one spelling, then set on a line of its
+// own.
 std::string help_line(const OptionRow& row) {
   std::string line = "  " + name_and_value(row);
   if (line.size() + 2 > kNameColumn) line = "  " + name_and_value(row, 1);
@@ -80,6 +84,7 @@ std::string help_line(const OptionRow& row) {
   return line + std::string(row.help) + "\n";
 }
 
+// Visits the groups in the order of their first row.
 template <typename Visit>
 void for_each_group(Visit visit) {
   std::vector<std::string_view> seen;
@@ -90,6 +95,7 @@ void for_each_group(Visit visit) {
   }
 }
 
+// roff would read '-' as a hyphen and a leading quote as a request.
 std::string roff(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -106,7 +112,7 @@ std::string roff(std::string_view text) {
   return out;
 }
 
-// Bold names with a separator, then the value in italics.
+// Bold names with separators, then the value in italics.
 std::string roff_names(const OptionRow& row) {
   std::string out;
   for (const std::string_view name : names_of(row)) {
@@ -126,6 +132,7 @@ std::string sentence(const OptionRow& row) {
   return out;
 }
 
+// A bar would end the table's cell.
 std::string markdown(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -152,6 +159,7 @@ std::string help_text(Verb verb, bool all) {
   return out;
 }
 
+// No date: the page must not differ between two builds of one version.
 std::string manual_page(const std::string& version) {
   std::string out = ".TH HORARUN 1 \"\" \"Hora " + version + "\" \"User Commands\"\n";
   out += ".SH NAME\nhorarun \\- start the ranks of a distributed job\n";

@@ -7,7 +7,8 @@
 
 namespace hora::launcher {
 
-// A full disk or a reader that has gone ends no job for the sake of our own words.
+// A full disk or a reader that is gone does not end a job because of our own messages, so errors
+// are ignored here.
 Console::Console(os::EventLoop& loop, int fd)
     : fd_(fd),
       writer_(loop, {[this](int, std::size_t bytes) {
@@ -20,6 +21,7 @@ void Console::say(std::string text) {
   if (text.empty()) return;
   if (text.size() > kMostHeld) text = shortened(text, kMostHeld / 2) + "\n";
   std::lock_guard lock(mutex_);
+  // Drops messages instead of blocking when nothing reads the terminal, and says so later.
   if (held_ + text.size() > kMostHeld) {
     ++lost_;
     ++all_lost_;

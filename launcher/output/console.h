@@ -18,7 +18,7 @@ class Console {
   // What waits for the reader at most. What is said beyond that is lost, which is told later.
   static constexpr std::size_t kMostHeld = 16u << 20;
 
-  // What is still held when it ends is lost: flush() first.
+  // Text that is still held in the destructor is lost: call flush() first.
   explicit Console(os::EventLoop& loop, int fd);
 
   void say(std::string text);  // from any thread

@@ -1,3 +1,5 @@
+// Reads stdin for the ranks within a window of bytes that they have not taken yet. Job control
+// needs care: a launcher in the background must neither stop nor steal the shell's input.
 #include "launcher/output/input_pump.h"
 
 #include <signal.h>
@@ -13,10 +15,11 @@ namespace hora::launcher {
 
 namespace {
 
-// Nothing tells that the terminal is ours again: the shell's fg of a job that runs sends no signal.
+// No signal says that the terminal is ours again: the shell's fg sends none to a job that runs.
 constexpr std::chrono::milliseconds kLookAgain{200};
 
-// In the background it fails with EIO, as SIGTTIN would stop us without a word to the ranks.
+// With SIGTTIN blocked, a read in the background fails with EIO; otherwise the signal would stop
+// the launcher, and its ranks would lose their lease.
 ssize_t read_unstopped(int fd, char* to, std::size_t size) {
   sigset_t stop;
   sigset_t before;
@@ -54,7 +57,7 @@ void InputPump::delivered(std::size_t bytes) {
   update();
 }
 
-// A terminal that is not this session's is read like any other file.
+// A terminal of another session is read like any other file.
 bool InputPump::in_background() const {
   const pid_t foreground = ::isatty(fd_) == 1 ? ::tcgetpgrp(fd_) : -1;
   return foreground >= 0 && foreground != ::getpgrp();
@@ -74,11 +77,13 @@ void InputPump::look_again(bool wanted) {
 }
 
 void InputPump::update(bool refused) {
+  // Each receiver gets a copy, so the window grows with their number.
   const std::size_t window = kWindow * static_cast<std::size_t>(std::max(receivers_, 1));
   bool wanted = started_ && !finished_ && in_flight_ < window;
   const bool elsewhere = wanted && (refused || in_background());
   look_again(elsewhere);
   wanted = wanted && !elsewhere;
+  // epoll refuses regular files; they are always readable, so a timer replaces the watch.
   if (!pollable_) {
     if (wanted && retry_ == 0) {
       retry_ = loop_.call_after({}, [this] {
@@ -95,7 +100,8 @@ void InputPump::update(bool refused) {
     if (loop_.watch(fd_, EPOLLIN, [this](std::uint32_t) { read_some(); })) {
       watched_ = true;
     } else {
-      pollable_ = false;  // EPERM: a regular file
+      // EPERM: a regular file.
+      pollable_ = false;
       update();
     }
   } else if (!wanted && watched_) {
@@ -111,12 +117,13 @@ void InputPump::read_some() {
     update();
     return;
   }
-  if (got < 0 && errno == EIO && ::isatty(fd_) == 1) {  // the shell's, since it was looked at
+  // The shell has taken the terminal since the last look.
+  if (got < 0 && errno == EIO && ::isatty(fd_) == 1) {
     update(true);
     return;
   }
   if (got <= 0) {
-    // An input that cannot be read (closed, EIO of a lost terminal) ends like an empty one.
+    // An input that cannot be read (closed, or EIO from a lost terminal) ends like an empty one.
     finished_ = true;
     update();
     (void)consume_({});
@@ -125,6 +132,7 @@ void InputPump::read_some() {
   const std::string_view bytes(chunk.data(), static_cast<std::size_t>(got));
   receivers_ = consume_(bytes);
   in_flight_ += bytes.size() * static_cast<std::size_t>(std::max(receivers_, 0));
+  // No rank reads any more.
   if (receivers_ == 0) finished_ = true;
   update();
 }

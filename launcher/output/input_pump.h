@@ -45,7 +45,7 @@ class InputPump {
   bool watched_ = false;
   bool pollable_ = true;  // a regular file is not: it is always ready
   os::EventLoop::TimerId retry_ = 0;
-  os::EventLoop::TimerId look_again_ = 0;  // the terminal is somebody else's
+  os::EventLoop::TimerId look_again_ = 0;  // another process has the terminal
 };
 
 }  // namespace hora::launcher

@@ -1,3 +1,6 @@
+// Puts a prefix before each line of a rank. A line ends with '\n', '\r' or '\r\n', since progress
+// bars use a lone '\r'; a '\r' at the end of a read may be half of a '\r\n' that arrives in two
+// pieces.
 #include "launcher/output/line_tagger.h"
 
 #include <algorithm>
@@ -36,6 +39,7 @@ std::string LineTagger::prefix(std::string_view timestamp) const {
   return with_prefix_ ? std::string(timestamp) + prefix_ : std::string();
 }
 
+// A segment is the part of a line between two ends; only its first piece gets the prefix.
 void LineTagger::emit(std::string_view bytes, bool ends_segment, std::string_view timestamp,
                       std::string& out) {
   if (with_prefix_ && !in_segment_) out.append(timestamp).append(prefix_);
@@ -47,6 +51,8 @@ void LineTagger::emit(std::string_view bytes, bool ends_segment, std::string_vie
 void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::string& out) {
   if (bytes.empty()) return;
   const bool interrupted = std::exchange(interrupted_, false);
+  // The last read ended in '\r' and was printed; a '\n' now belongs to it, unless other output came
+  // in between.
   if (after_return_) {
     after_return_ = false;
     if (bytes.front() == '\n' && !interrupted) {
@@ -60,17 +66,19 @@ void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::s
   }
   const bool is_small = bytes.size() < kSmallWriteBytes;
   std::size_t start = 0;
-  // Either is looked for again only once it has been passed: a text without '\r' is searched once.
+  // Each search result is kept until it has been passed, so a text without '\r' is searched once.
   std::size_t next_return = find_byte(bytes, 0, '\r');
   while (start < bytes.size()) {
     if (next_return != kNone && next_return < start) next_return = find_byte(bytes, start, '\r');
-    // Up to the next '\r' at most, so that a text without '\n' is not searched to its end each
-    // time.
+    // Search up to the next '\r' at most, so that a text without '\n' is not searched to its end
+    // each time.
     std::size_t end = find_byte(bytes.substr(0, next_return), start, '\n');
     if (end == kNone && next_return == kNone) break;
     if (end == kNone) {
       end = next_return;
       if (end + 1 == bytes.size()) {
+        // A small write that ends in '\r' is a progress bar: show it at once. In a large one the
+        // '\n' is probably on its way.
         if (!is_small) break;
         after_return_ = true;
       } else if (bytes[end + 1] == '\n') {
@@ -81,6 +89,7 @@ void LineTagger::feed(std::string_view bytes, std::string_view timestamp, std::s
     start = end + 1;
   }
   held_.append(bytes.substr(start));
+  // A line without an end is printed in pieces, so that it cannot fill the memory.
   if (held_.size() > kMaxHeldBytes && held_.back() != '\r') emit({}, false, timestamp, out);
 }
 

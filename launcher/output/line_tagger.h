@@ -43,7 +43,7 @@ class LineTagger {
   [[nodiscard]] bool finish(std::string_view timestamp, std::string& out);
 
   bool in_segment() const { return in_segment_; }
-  // What stands before a segment; empty without prefixes.
+  // The text before a segment; empty without prefixes.
   std::string prefix(std::string_view timestamp) const;
   std::size_t held_bytes() const { return held_.size(); }
 

@@ -1,3 +1,5 @@
+// The grammar is VERB:TARGET@TIME[+DURATION], or cut:HOST/HOST@TIME[+DURATION], in a list with
+// commas. Offsets are kept, so that errors found later, against the plan, still point at the text.
 #include "launcher/plan/chaos.h"
 
 #include <signal.h>
@@ -17,7 +19,8 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kExample = "such as kill:3@10s or stop:5@20s+3s";
 
-// Linux has no delay that ends with whoever has asked for it.
+// Linux has no network delay that ends with the process that asked for it, so "slow" could leave a
+// host damaged.
 constexpr std::string_view kSlow =
     "slow is not supported: a kernel delay (tc) would stay on the host if this job were killed; as "
     "root on the host, run: tc qdisc add dev INTERFACE root netem delay 50ms";
@@ -27,6 +30,7 @@ Error wrong(std::string_view text, std::size_t offset, std::string_view message)
   return spec_error({"--chaos", text, 0}, offset, message);
 }
 
+// All digits mean a rank; a host whose name is a number cannot be named here.
 bool is_rank(std::string_view target) {
   return std::all_of(target.begin(), target.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -38,7 +42,7 @@ Result<milliseconds> parse_time(std::string_view text, std::size_t begin, std::s
   return wrong(text, begin, "expected " + std::string(kDurationGrammar) + ", found " + quote(word));
 }
 
-// "@TIME[+DURATION]", which begins at `at` or nowhere.
+// Parses "@TIME[+DURATION]", which begins at `at` or is missing.
 Status parse_times(std::string_view text, std::size_t at, std::size_t end, std::string_view example,
                    bool may_last, ChaosAct& act) {
   if (at >= end) return wrong(text, end, "expected '@' and a time, " + std::string(example));
@@ -55,7 +59,7 @@ Status parse_times(std::string_view text, std::size_t at, std::size_t end, std::
   return Ok{};
 }
 
-// The two hosts of a cut, and its times.
+// Parses the two hosts of a cut, and its times.
 Status parse_cut(std::string_view text, std::size_t end, ChaosAct& act) {
   const std::size_t at = std::min(text.find('@', act.offset), end);
   const std::size_t slash = text.find('/', act.offset);
@@ -69,7 +73,7 @@ Status parse_cut(std::string_view text, std::size_t end, ChaosAct& act) {
   return parse_times(text, at, end, kCutExample, true, act);
 }
 
-// The item between `begin` and `end`.
+// Parses the item between `begin` and `end`.
 Result<ChaosAct> parse_act(std::string_view text, std::size_t begin, std::size_t end) {
   const std::string_view item = text.substr(begin, end - begin);
   const std::string_view verb = item.substr(0, item.find(':'));
@@ -83,12 +87,14 @@ Result<ChaosAct> parse_act(std::string_view text, std::size_t begin, std::size_t
         text, begin,
         "expected kill, term, stop or cut, " + std::string(kExample) + ", found " + quote(verb));
   }
+  // There is no ':'.
   if (verb.size() == item.size()) {
     return wrong(text, end,
                  act.signal == 0 ? "expected ':' and two hosts, " + std::string(kCutExample)
                                  : "expected ':' and a rank or a host, " + std::string(kExample));
   }
   act.offset = begin + verb.size() + 1;
+  // A cut has no signal, which is how the rest of the code tells it apart.
   if (act.signal == 0) {
     HORA_TRY(parse_cut(text, end, act));
     return act;
@@ -107,11 +113,13 @@ struct Place {
   int rank;
 };
 
+// The plan holds IPv6 names without brackets.
 std::string without_brackets(const std::string& name) {
   const bool has = name.size() > 2 && name.front() == '[' && name.back() == ']';
   return has ? name.substr(1, name.size() - 2) : name;
 }
 
+// A host stands for all its ranks.
 std::vector<Place> places_of(const ChaosAct& act, const Plan& plan) {
   std::vector<Place> out;
   const auto rank = is_rank(act.target) ? parse_int<int>(act.target) : std::nullopt;
@@ -125,6 +133,7 @@ std::vector<Place> places_of(const ChaosAct& act, const Plan& plan) {
   return out;
 }
 
+// Names a few hosts only; a job may have thousands.
 std::string no_such_host(const std::string& name, const Plan& plan) {
   std::vector<std::string> names;
   for (const HostPlan& host : plan.hosts) names.push_back(host.host.name);
@@ -157,6 +166,7 @@ Status schedule_cut(const std::string& text, const ChaosAct& act, const Plan& pl
   if (peer < 0) return wrong(text, act.peer_offset, no_such_host(act.peer, plan));
   if (host == peer) return wrong(text, act.peer_offset, "expected another host than the first");
   steps.push_back({act.at, host, -1, 0, peer, false});
+  // The end of a fault is a step of its own.
   if (act.duration) steps.push_back({act.at + *act.duration, host, -1, 0, peer, true});
   return Ok{};
 }
@@ -191,6 +201,7 @@ Result<std::vector<ChaosStep>> schedule_chaos(const ChaosSpec& spec, const Plan&
       }
     }
   }
+  // Stable: steps with the same time keep the order of the text.
   std::stable_sort(steps.begin(), steps.end(),
                    [](const ChaosStep& a, const ChaosStep& b) { return a.at < b.at; });
   return steps;
@@ -199,6 +210,7 @@ Result<std::vector<ChaosStep>> schedule_chaos(const ChaosSpec& spec, const Plan&
 std::vector<int> cut_peers(const std::vector<ChaosStep>& steps, int host) {
   std::vector<int> peers;
   for (const ChaosStep& step : steps) {
+    // Each peer once, however often the text cuts it off.
     const bool news = step.is_cut() && step.host == host &&
                       std::find(peers.begin(), peers.end(), step.peer) == peers.end();
     if (news) peers.push_back(step.peer);

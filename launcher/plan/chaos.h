@@ -1,4 +1,4 @@
-// What --chaos is to do to a job, so that users see how their programs bear it.  [pure]
+// The faults that --chaos injects, so that users can test how their programs react.  [pure]
 //
 // Grammar (docs/reference/cli.md): items separated by commas;
 //   item := ("kill" | "term" | "stop") ":" (rank | host) "@" time ["+" duration]

@@ -1,3 +1,5 @@
+// What `--dry-run` prints: the same plan that a launch would use, without contacting any host.
+// Whatever only a launch can know appears as "at launch".
 #include "launcher/plan/dry_run.h"
 
 #include <algorithm>
@@ -19,7 +21,7 @@ using Names = std::vector<std::string>;
 
 constexpr std::size_t kWidth = 100;
 
-// Names of variables by what becomes of them; values stay unseen, they may be secrets.
+// Variables by what becomes of them. Only names are shown; values may be secrets.
 struct VariableNames {
   Names forwarded;  // to every host
   Names kept;       // seen by ranks on this machine only
@@ -44,15 +46,18 @@ VariableNames sort_names(const DryRun& run) {
     }
   }
   for (const EnvironmentVariable& knob : run.spec.knobs) names.by_options.push_back(knob.name);
+  // Placeholders make the library list exactly the variables that a launch would set.
   rendezvous::RendezvousAddress place;
   place.job_id = place.token = place.rendezvous_address = place.master_address = "at launch";
   place.controller = place.cpu_operations = "gloo";
   place.interfaces = {"at launch"};
+  // The host runtime gets no token.
   if (run.spec.runtime == RuntimeKind::kHost) place.token.clear();
   if (run.spec.rendezvous_tls) place.tls_fingerprint = "at launch";
   for (const auto& variable : host_variables(place, {}))
     names.by_launcher.push_back(variable.first);
   const HostPlan& first = run.plan.hosts.front();
+  // All ranks have the same names, so the first one stands for all.
   for (const auto& variable : rank_variables(run.plan, first, first.slots.front())) {
     names.by_launcher.push_back(variable.first);
   }
@@ -62,6 +67,7 @@ VariableNames sort_names(const DryRun& run) {
     };
     return holds(names.by_launcher) || holds(names.by_options);
   };
+  // What the launcher sets overrides what would be forwarded.
   auto& sent = names.forwarded;
   sent.erase(std::remove_if(sent.begin(), sent.end(), is_set), sent.end());
   for (Names* list :
@@ -75,7 +81,8 @@ std::string runtime_text(const JobSpec& spec) {
   return spec.runtime == RuntimeKind::kHora ? "hora" : "host";
 }
 
-// How a host would be reached. Whether a name is this machine is only known when it is looked up.
+// How the launcher would reach a host. Whether a name means this machine is known only after a
+// lookup, which a dry run does not make.
 std::string way_to(const JobSpec& spec, const Host& host) {
   if (spec.transport == TransportKind::kCommand) return "command";
   if (spec.transport == TransportKind::kSsh) return "ssh";
@@ -96,6 +103,7 @@ std::string wrapped(const std::string& heading, const Names& names) {
       out += line + "\n";
       line = " ";
     }
+    // quote() also escapes control characters; the quotes themselves are dropped here.
     line += " " + quote(name).substr(1, quote(name).size() - 2);
   }
   return out + line + "\n";
@@ -212,6 +220,7 @@ std::string dry_run_json(const DryRun& run) {
                         {"forwarded", names.forwarded},
                         {"this_machine_only", names.kept},
                         {"dropped", names.dropped}};
+  // Arguments may contain any bytes; invalid UTF-8 is replaced rather than thrown at.
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -15,7 +15,7 @@ struct DryRun {
   const EnvironmentList& launcher_environment;  // only the names are shown
 };
 
-// What would run, and a table with one line per rank.
+// Describes what would run, with one line per rank.
 std::string dry_run_text(const DryRun& run);
 // One JSON document; "schema": 1. Bytes that are not UTF-8 are replaced.
 std::string dry_run_json(const DryRun& run);

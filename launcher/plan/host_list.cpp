@@ -1,3 +1,6 @@
+// Parses -H lists and hostfiles with one parser, whose errors point at the byte in question.
+// Anything that could be mistaken for something else (an IPv6 address without brackets, a path,
+// user names with blanks) is an error rather than a guess.
 #include "launcher/plan/host_list.h"
 
 #include <arpa/inet.h>
@@ -17,10 +20,12 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 255;
-// One for each rank of the largest job, as in the node files of batch systems. Each costs time.
+// Large enough for one mention for each rank of the largest job, as in the node files of batch
+// systems. The limit bounds the time.
 constexpr int kMostMentions = 1'000'000;
 constexpr std::string_view kExpectedHost = "expected a host, such as node1:4";
 
+// Own versions of these: those of <cctype> depend on the locale.
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -38,7 +43,8 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-// The one spelling of an IPv6 literal (with its zone, if any); nothing when it is not one.
+// Returns the canonical spelling of an IPv6 literal (with its zone, if any), or nothing. Two
+// spellings of one address must count as one host.
 std::optional<std::string> canonical_ipv6(std::string_view text) {
   const std::size_t percent = text.find('%');
   const std::string_view zone =
@@ -57,12 +63,14 @@ std::optional<std::string> canonical_ipv6(std::string_view text) {
   return std::string(spelt.data()) + (zone.empty() ? "" : "%" + std::string(zone));
 }
 
-// An IPv6 literal without its brackets, with or without slots behind it.
+// Detects an IPv6 literal without brackets, with or without slots after it.
 bool is_naked_ipv6(std::string_view text) {
   return std::count(text.begin(), text.end(), ':') >= 2 &&
          (canonical_ipv6(text) || canonical_ipv6(text.substr(0, text.rfind(':'))));
 }
 
+// Four numbers with dots look like an address to every reader; as a name they would resolve to
+// something surprising, or not at all.
 bool is_false_ipv4(const std::string& name) {
   if (name.find_first_not_of("0123456789.") != std::string::npos) return false;
   if (std::count(name.begin(), name.end(), '.') != 3) return false;
@@ -70,10 +78,10 @@ bool is_false_ipv4(const std::string& name) {
   return inet_pton(AF_INET, name.c_str(), &bytes) != 1;
 }
 
-// Hosts in the order in which they were first named, each once.
+// Collects hosts in the order of their first mention, each once. Names compare without case.
 class HostCollector {
  public:
-  // Answers what is wrong with naming this host here, or nothing.
+  // Returns what is wrong with naming this host here, or nothing.
   std::optional<std::string> add(Host host) {
     if (++mentions_ > kMostMentions) {
       return "hosts are listed more than " + std::to_string(kMostMentions) + " times";
@@ -93,7 +101,7 @@ class HostCollector {
       return "host " + known.name + " is listed for two users, " + user_text(known) + " and " +
              user_text(host) + "; expected the same one each time";
     }
-    // Every mention without a number counts one slot, as in the node files of batch systems.
+    // Each mention without a number counts one slot, as in the node files of batch systems.
     const int sum = known.slots.value_or(1) + host.slots.value_or(1);
     if (sum > kMaxSlotsPerHost) {
       return "host " + known.name + " adds up to more than " + std::to_string(kMaxSlotsPerHost) +
@@ -116,7 +124,7 @@ class HostCollector {
   int mentions_ = 0;
 };
 
-// Reads hosts from one line. Every function answers false after it has set the error.
+// Reads hosts from one line. Every function returns false after it has set the error.
 class LineParser {
  public:
   LineParser(const SpecLine& line, HostCollector& hosts) : line_(line), hosts_(hosts) {}
@@ -156,12 +164,13 @@ class LineParser {
     while (!at_end() && is_blank(peek())) ++at_;
   }
 
+  // Only the first error counts: the others are its consequences.
   bool fail(std::size_t offset, std::string_view message) {
     if (!error_) error_ = spec_error(line_, offset, message);
     return false;
   }
 
-  // The bytes up to a blank, '#' or a comma outside brackets.
+  // Returns the bytes up to a blank, '#', or a comma outside brackets.
   std::string_view next_word() {
     const std::size_t start = at_;
     bool in_brackets = false;
@@ -183,6 +192,7 @@ class LineParser {
       return fail(
           at_, std::string(kExpectedHost) + (at_end() ? "" : ", found " + describe_byte(peek())));
     }
+    // The last '@' separates: some user names contain one (Kerberos, Active Directory).
     const std::size_t at_sign = word.rfind('@');
     std::size_t offset = item_start_;
     if (at_sign != std::string_view::npos) {
@@ -191,6 +201,7 @@ class LineParser {
       word.remove_prefix(at_sign + 1);
     }
     const std::size_t close = word.find(']');
+    // "n[1-4]" is a range; only brackets with a colon inside hold an address.
     if (!word.empty() && word[0] == '[' && word.substr(0, close).find(':') != word.npos) {
       return parse_ipv6(word, offset);
     }
@@ -203,6 +214,7 @@ class LineParser {
   bool parse_user(std::string_view user) {
     if (user.empty()) return fail(item_start_, "expected a user name before '@'");
     for (std::size_t i = 0; i < user.size(); ++i) {
+      // A leading '-' would turn the user name into an option of ssh.
       if (!is_user_byte(user[i]) || (i == 0 && user[i] == '-')) {
         return fail(item_start_ + i,
                     describe_byte(user[i]) + " in a user name; expected user@host");
@@ -232,6 +244,7 @@ class LineParser {
     const std::size_t colon = word.find(':');
     const std::string_view pattern = word.substr(0, colon);
     if (!check_pattern(pattern, offset)) return false;
+    // The limit holds for each item; HostCollector enforces it for the sum.
     auto expanded = expand_host_range(pattern, kMaxHosts);
     if (const auto* problem = std::get_if<RangeProblem>(&expanded)) {
       return fail(offset + problem->offset, problem->message);
@@ -253,6 +266,7 @@ class LineParser {
       if (c == '[') in_brackets = true;
       if (c == ']') in_brackets = false;
       if (c == '[' || c == ']' || (in_brackets && c == ',')) continue;
+      // The usual mistake: a hostfile's path given to -H.
       if (c == '/') {
         return fail(offset + i, "'/' in a host name; pass a hostfile with --hostfile");
       }
@@ -262,6 +276,7 @@ class LineParser {
                     describe_byte(c) + " in a host name; expected letters, digits, '.', '-', '_'");
       }
     }
+    // A leading '-' would turn the host name into an option of a client program.
     if (pattern[0] == '-' || pattern[0] == '.') {
       return fail(offset, "a host name cannot begin with " + describe_byte(pattern[0]));
     }
@@ -281,6 +296,7 @@ class LineParser {
       if (!is_digit(text[i])) {
         return fail(offset + i, "expected " + what + " in digits, found " + describe_byte(text[i]));
       }
+      // Checked digit by digit, so the number cannot overflow.
       out = out * 10 + (text[i] - '0');
       if (out > kMaxSlotsPerHost) {
         return fail(offset, what + " is too large; at most " + std::to_string(kMaxSlotsPerHost));
@@ -289,8 +305,8 @@ class LineParser {
     return true;
   }
 
-  // slots=N max_slots=N, blanks around '=' allowed. max_slots is checked and has no other effect:
-  // a host never runs more ranks than it has slots.
+  // Parses slots=N and max_slots=N, with optional blanks around '='. max_slots is checked but has
+  // no other effect: a host never runs more ranks than it has slots.
   bool parse_attributes() {
     std::optional<int> max_slots;
     std::size_t max_slots_offset = 0;
@@ -313,6 +329,7 @@ class LineParser {
       const std::string_view value = next_word();
       int number = 0;
       if (!parse_number(value, value_start, "the number of slots", number)) return false;
+      // Repeating an attribute is most likely an editing mistake.
       if (is_slots ? slots_.has_value() : max_slots.has_value()) {
         return fail(key_start, "the slots of this host appear twice");
       }
@@ -355,9 +372,11 @@ Result<std::vector<Host>> parse_host_list(std::string_view text, std::string_vie
 
 Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view path) {
   const std::string where(path);
+  // Editors on Windows write UTF-16; its bytes would give a confusing error.
   if (text.substr(0, 2) == "\xFF\xFE" || text.substr(0, 2) == "\xFE\xFF") {
     return make_error(ErrorCode::kUsage, where + ": this file is UTF-16; expected UTF-8 or ASCII");
   }
+  // A UTF-8 byte order mark is harmless.
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
 
   HostCollector hosts;
@@ -365,6 +384,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view text, std::string_view
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    // Lines may end as on Windows.
     if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     HORA_TRY(LineParser(SpecLine{where, line, number}, hosts).parse_hostfile_line());
   }

@@ -1,3 +1,5 @@
+// Expands "n[01-64]" and "rack[1,2]-n[1-8]" as Slurm and ClusterShell do: a leading zero fixes the
+// width, and several ranges multiply. The number of names is checked before any is made.
 #include "launcher/plan/host_range.h"
 
 #include <algorithm>
@@ -15,14 +17,16 @@ struct Span {
   std::size_t width = 0;  // zero-padded to at least this many digits
 };
 
-// Text and then the numbers that follow it; the tail of a pattern has no numbers.
+// A text and the numbers that follow it. The last part of a pattern may have no numbers.
 struct Part {
   std::string text;
   std::vector<Span> spans;
 };
 
+// 18 digits always fit into 64 bits.
 constexpr std::size_t kMaxDigits = 18;
-constexpr std::size_t kMostParts = 16;  // a name has one or two; each is a pass over all names
+// A name has one or two ranges; each costs a pass over all names.
+constexpr std::size_t kMostParts = 16;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -51,6 +55,7 @@ class Expander {
       if (problem_) return;
       count_names(part.spans);
     }
+    // Checked after the part is parsed, so that a syntax error wins.
     if (parts_.size() == kMostParts) return fail(open_, "too many ranges in one name");
     parts_.push_back(std::move(part));
   }
@@ -62,6 +67,7 @@ class Expander {
       const auto first = parse_number();
       if (!first) return;
       span.first = span.last = *first;
+      // "1-10" has no fixed width, "01-10" has two digits.
       if (at_ - start > 1 && pattern_[start] == '0') span.width = at_ - start;
       if (at_ < pattern_.size() && pattern_[at_] == '-') {
         ++at_;
@@ -101,7 +107,8 @@ class Expander {
     return value;
   }
 
-  // Before anything is expanded: the product of all ranges must stay within the limit.
+  // Runs before anything is expanded: the product of all ranges must stay within the limit. The
+  // division avoids an overflow.
   void count_names(const std::vector<Span>& spans) {
     std::uint64_t here = 0;
     for (const Span& span : spans) {
@@ -130,6 +137,7 @@ class Expander {
     return out;
   }
 
+  // The first problem is the one to report.
   void fail(std::size_t offset, std::string message) {
     if (!problem_) problem_ = RangeProblem{offset, std::move(message)};
   }

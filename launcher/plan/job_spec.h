@@ -19,7 +19,7 @@ enum class RuntimeKind {
 };
 
 enum class TransportKind { kAuto, kSsh, kCommand };  // kAuto: fork for this machine, ssh otherwise
-// What becomes of a job whose ranks have written nothing for a long time.
+// What to do with a job whose ranks have written nothing for a long time.
 enum class StallPolicy { kIgnore, kWarn, kDump, kKill };
 enum class StdinPolicy { kNone, kRankZero, kAll };
 
@@ -98,7 +98,7 @@ struct JobSpec {
   std::string bind = "auto";  // auto, none, core, numa
   std::string gpus_per_rank;  // empty: all are seen by every rank
 
-  bool cleans_cache = false;  // horarun cache clean: the agents are told
+  bool cleans_cache = false;  // horarun cache clean: the agents must know
 };
 
 }  // namespace hora::launcher

@@ -1,3 +1,5 @@
+// Translates a job into the command line of mpirun. Each flavour has its own options; what a
+// flavour cannot do is an error before anything starts, never silently ignored.
 #include "launcher/plan/mpirun_plan.h"
 
 #include <algorithm>
@@ -11,7 +13,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// From so many hosts on Open MPI's tree of ssh connections is slower than all from here.
+// From this many hosts on, Open MPI's tree of ssh connections is slower than opening all of them
+// from here.
 constexpr std::size_t kManyHosts = 64;
 
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
@@ -20,6 +23,7 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+// Open MPI and Spectrum MPI share the ORTE launcher and its options; the others use Hydra.
 bool is_orte(MpiFlavour flavour) {
   return flavour == MpiFlavour::kOpenMpi || flavour == MpiFlavour::kSpectrum;
 }
@@ -54,6 +58,7 @@ class Planner {
  private:
   void add(const Words& words) { words_.insert(words_.end(), words.begin(), words.end()); }
 
+  // Users write these options as they would in a shell.
   Status add_words(std::string_view option, const std::string& text) {
     auto words = split_shell_words(text);
     if (!words) return std::move(words).error().with_context(option);
@@ -66,6 +71,7 @@ class Planner {
                  std::string(mpi_flavour_name(flavour_)));
   }
 
+  // mpirun moves no files, prints no events and reads no user names.
   Status refuse_the_impossible() const {
     if (!spec_.ship_files.empty()) return usage("--ship is not supported with --mpi");
     if (spec_.json) return usage("--json is not supported with --mpi");
@@ -96,6 +102,7 @@ class Planner {
 
   void add_basics() {
     if (is_orte(flavour_)) {
+      // mpirun refuses root by default, and containers often run as root.
       add({"--allow-run-as-root"});
       if (spec_.prefix_output) add({"--tag-output"});
       if (spec_.prefix_timestamp) add({"--timestamp-output"});
@@ -113,6 +120,7 @@ class Planner {
 
   Status add_hosts() {
     if (is_orte(flavour_)) {
+      // ORTE takes slots per host; Hydra takes one number for all.
       add({"-H", format_host_list(hosts_)});
       return Ok{};
     }
@@ -129,6 +137,8 @@ class Planner {
     return Ok{};
   }
 
+  // Unbound by default, because training processes have many threads, and mpirun would put each
+  // rank on one core.
   Status add_binding() {
     if (!spec_.binding_args.empty()) return add_words("--binding-args", spec_.binding_args);
     switch (flavour_) {
@@ -145,6 +155,7 @@ class Planner {
     return Ok{};
   }
 
+  // NCCL_IB_DISABLE=1 says that the user wants TCP.
   bool wants_tcp() const {
     return std::any_of(spec_.knobs.begin(), spec_.knobs.end(), [](const auto& knob) {
       return knob.name == "NCCL_IB_DISABLE" && knob.value == "1";
@@ -152,8 +163,11 @@ class Planner {
   }
 
   void add_network_stack() {
+    // Forces TCP for MPI's own messages, since Open MPI's RDMA does not cope with processes that
+    // fork, as data loaders do.
     if (flavour_ == MpiFlavour::kOpenMpi) add({"-mca", "pml", "ob1", "-mca", "btl", "^openib"});
     if (flavour_ == MpiFlavour::kSpectrum && wants_tcp()) add({"-tcp"});
+    // All connections at once, each directly from here.
     if (is_orte(flavour_) && hosts_.size() >= kManyHosts) {
       add({"-mca", "plm_rsh_no_tree_spawn", "true", "-mca", "plm_rsh_num_concurrent",
            std::to_string(hosts_.size())});
@@ -181,13 +195,14 @@ class Planner {
     if (!spec_.rsh_command.empty()) add({"-bootstrap-exec", join(spec_.rsh_command, " ")});
   }
 
-  // The user's choice, else what was found to lead from host to host.
+  // The user's choice, else the interfaces that were found to connect the hosts.
   Status add_interfaces() {
     const Words& chosen =
         spec_.network_interfaces.empty() ? findings_.interfaces : spec_.network_interfaces;
     const std::string list = join(chosen, ",");
     if (is_orte(flavour_)) {
       if (!list.empty()) add({"-mca", "btl_tcp_if_include", list});
+      // NCCL takes names only, no networks.
       if (!list.empty() && !contains(list, "/")) add({"-x", "NCCL_SOCKET_IFNAME=" + list});
       return Ok{};
     }
@@ -205,12 +220,13 @@ class Planner {
     add({is_orte(flavour_) ? "--output-filename" : "-outfile-pattern", spec_.output_directory});
   }
 
-  // By name: the values travel in mpirun's own messages. Hydra and its kin send everything anyhow.
+  // Passes variables by name: the values travel in mpirun's own messages. Hydra sends everything
+  // anyway.
   void add_environment() {
     if (!is_orte(flavour_)) return;
     Words names;
     for (const auto& [name, value] : environment_) {
-      // bash's exported functions have names that mpirun cannot take.
+      // mpirun cannot parse the names of functions that bash exports.
       const bool plain = name.find_first_of("=%() ") == std::string::npos;
       if (plain && travel_of(name) == Travel::kEverywhere) names.push_back(name);
     }
@@ -236,6 +252,7 @@ void set(EnvironmentList& list, const std::string& name, const std::string& valu
   list.emplace_back(name, value);
 }
 
+// The bundle wins over what the machine has.
 void put_in_front(EnvironmentList& list, const std::string& name, const Words& folders) {
   if (folders.empty()) return;
   std::string value = join(folders, ":");
@@ -261,6 +278,7 @@ std::string_view mpi_flavour_name(MpiFlavour flavour) {
   return "";
 }
 
+// Spectrum MPI also prints "Open MPI", so it is tested first.
 Result<MpiFlavour> parse_mpi_flavour(std::string_view text) {
   if (contains(text, "IBM Spectrum MPI")) return MpiFlavour::kSpectrum;
   if (contains(text, "Open MPI") || contains(text, "OpenRTE")) return MpiFlavour::kOpenMpi;
@@ -287,9 +305,11 @@ EnvironmentList mpirun_environment(const EnvironmentList& launcher_environment, 
   put_in_front(list, "PATH", programs);
   put_in_front(list, "LD_LIBRARY_PATH", libraries);
   put_in_front(list, "PYTHONPATH", packages);
+  // Gloo takes exactly one interface.
   if (findings.interfaces.size() == 1) {
     set(list, std::string(rendezvous::env::kGlooInterface), findings.interfaces.front());
   }
+  // Hydra has no option for a timeout, only this variable.
   if (spec.timeout && !is_orte(flavour)) {
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(*spec.timeout);
     set(list, "MPIEXEC_TIMEOUT", std::to_string(seconds.count()));

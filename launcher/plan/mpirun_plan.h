@@ -17,7 +17,7 @@ std::string_view mpi_flavour_name(MpiFlavour flavour);
 // From what `mpirun --version` prints. kUsage when it is none of these.
 Result<MpiFlavour> parse_mpi_flavour(std::string_view version_text);
 
-// What was learnt on the hosts, if they were asked.
+// What the hosts reported, if they were asked.
 struct HostFindings {
   std::vector<std::string> bundles;     // where the runtime lies; more than one where homes differ
   std::vector<std::string> interfaces;  // for traffic between the hosts

@@ -1,3 +1,4 @@
+// Assigns ranks to hosts: host after host in the order given, each filled before the next one.
 #include "launcher/plan/plan.h"
 
 #include <algorithm>
@@ -27,6 +28,7 @@ std::string slots_by_host(const std::vector<Host>& hosts) {
   return out;
 }
 
+// The message computes what would help, since this is the error that beginners meet first.
 Error too_few_slots(const std::vector<Host>& hosts, std::int64_t available, int num_proc) {
   std::string message = "-np " + std::to_string(num_proc) + " asks for " + ranks_text(num_proc) +
                         ", but the hosts offer " + slots_text(available) + " (" +
@@ -37,8 +39,8 @@ Error too_few_slots(const std::vector<Host>& hosts, std::int64_t available, int 
   return make_error(ErrorCode::kUsage, std::move(message));
 }
 
-// cross_rank: the place among the hosts that have a slot with this local rank; cross_size: how
-// many.
+// cross_rank is the place among the hosts that have a slot with this local rank; cross_size is the
+// number of those hosts. Hosts may differ in slots, so both depend on the local rank.
 void fill_cross_ranks(Plan& plan) {
   std::vector<int> sharing;  // by local rank
   for (HostPlan& host : plan.hosts) {
@@ -56,6 +58,7 @@ void fill_cross_ranks(Plan& plan) {
 
 }  // namespace
 
+// The sum is 64 bits wide: many hosts with many slots exceed an int.
 Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc) {
   for (const Host& host : hosts) {
     if (host.slots) continue;
@@ -83,6 +86,7 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc) {
   for (const Host& host : hosts) {
     const int left = static_cast<int>(wanted) - plan.world_size;
     const int here = std::min(host.slots.value_or(0), left);
+    // Hosts beyond the wanted number take no part and are not contacted.
     if (here == 0) continue;
     HostPlan part;
     part.host = host;
@@ -96,6 +100,7 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc) {
   return plan;
 }
 
+// -np without hosts means this machine.
 std::vector<Host> settle_named_slots(const JobSpec& spec) {
   if (spec.hosts.empty()) return {Host{"localhost", "", spec.num_proc}};
   std::vector<Host> hosts = spec.hosts;

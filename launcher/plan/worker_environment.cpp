@@ -1,3 +1,5 @@
+// Decides for each variable of the launcher's environment whether ranks may see it. The default is
+// to forward, as mpirun users expect; the lists below name the exceptions.
 #include "launcher/plan/worker_environment.h"
 
 #include <algorithm>
@@ -12,7 +14,7 @@ namespace {
 
 namespace env = rendezvous::env;
 
-// A name, or with a trailing '*' every name that begins so.
+// The pattern is a name, or with a trailing '*' every name that begins so.
 bool matches(std::string_view name, std::string_view pattern) {
   if (pattern.back() != '*') return name == pattern;
   pattern.remove_suffix(1);
@@ -24,14 +26,15 @@ bool matches_any(std::string_view name, std::span<const std::string_view> patter
                      [name](std::string_view pattern) { return matches(name, pattern); });
 }
 
-// By these a process knows its place in another job, of ours or of another launcher.
+// A process knows its place in another job by these variables. Inherited, they would make a rank
+// join that job, of ours or of another launcher.
 constexpr std::string_view kOtherJobs[] = {
     "HORA_AGENT_MARK",   "HORA_JOB_DIRECTORY", "HORA_STACKS*",
     "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "PMIX_*",
     "PMI_RANK",          "PMI_SIZE",           "PMI_FD",
     "MPI_LOCALRANKID",   "_HOROVOD_SECRET_KEY"};
 
-// These speak of this machine, this login or this terminal.
+// These describe this machine, this login or this terminal, and would be wrong elsewhere.
 constexpr std::string_view kOfThisMachine[] = {
     // the account and its shell
     "HOME", "USER", "LOGNAME", "USERNAME", "SHELL", "MAIL", "PWD", "OLDPWD", "SHLVL", "_",
@@ -45,6 +48,7 @@ constexpr std::string_view kOfThisMachine[] = {
     // which of this machine's devices may be used
     "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"};
 
+// Our own secrets reach the ranks through the order, never through inheritance.
 bool is_secret_of_ours(std::string_view name) {
   if (name.substr(0, 5) != "HORA_") return false;
   return name.find("TOKEN") != std::string_view::npos ||
@@ -64,7 +68,7 @@ Travel travel_of(std::string_view name) {
       matches_any(name, kOtherJobs)) {
     return Travel::kNowhere;
   }
-  // Also under other names: tools keep copies such as SAVED_CUDA_VISIBLE_DEVICES.
+  // This also covers copies under other names that tools keep, such as SAVED_CUDA_VISIBLE_DEVICES.
   if (name.find("CUDA_VISIBLE_DEVICES") != std::string_view::npos ||
       matches_any(name, kOfThisMachine)) {
     return Travel::kThisMachine;
@@ -80,6 +84,7 @@ EnvironmentList split_environment(const char* const* entries) {
     const std::size_t equals = entry.find('=');
     if (equals == std::string_view::npos || equals == 0) continue;
     const std::string_view name = entry.substr(0, equals);
+    // The first entry of a name counts, as with getenv().
     if (seen.insert(name).second) list.emplace_back(name, entry.substr(equals + 1));
   }
   return list;
@@ -98,6 +103,7 @@ EnvironmentList forwarded_environment(const EnvironmentList& launcher_environmen
   return with_variables(std::move(list), settings);
 }
 
+// On a remote host, ranks see that host's own environment below the forwarded one.
 std::vector<std::string> own_variables_of_remote() { return {"*"}; }
 
 EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& additions) {
@@ -118,6 +124,7 @@ EnvironmentList host_variables(const rendezvous::RendezvousAddress& place,
                                const EnvironmentList& forwarded) {
   EnvironmentList list = rendezvous::host_environment(place);
   if (!place.interfaces.empty()) list.emplace_back(kTorchGlooInterface, place.interfaces.front());
+  // A user who names interfaces for NCCL or Gloo overrides the launcher's choice.
   const auto is_users = [&forwarded](const auto& variable) {
     const bool is_choice =
         variable.first == env::kNcclInterfaces || variable.first == kTorchGlooInterface;

@@ -1,3 +1,5 @@
+// Searches PATH as execvp() does, but before the fork and relative to a given directory, so that
+// the error can say what was missing.
 #include "launcher/process/program_search.h"
 
 #include <fcntl.h>
@@ -13,7 +15,7 @@ namespace hora::launcher {
 
 namespace {
 
-// 0 when it may be executed, else an errno.
+// Returns 0 if the file may be executed, else an errno.
 int check_executable(const std::string& path, int directory_fd) {
   struct stat info {};
   if (::fstatat(directory_fd, path.c_str(), &info, 0) != 0) return errno;
@@ -32,7 +34,7 @@ Error describe(int errnum, std::string_view name) {
   return make_error(ErrorCode::kDenied, what + ": " + std::strerror(errnum));
 }
 
-// What the kernel looks at to tell what a file is (BINPRM_BUF_SIZE).
+// The number of bytes that the kernel reads to recognise a file (BINPRM_BUF_SIZE).
 constexpr std::size_t kKernelReads = 256;
 
 std::optional<std::string> beginning_of(const std::string& path, int directory_fd) {
@@ -50,16 +52,19 @@ std::optional<std::string> beginning_of(const std::string& path, int directory_f
 Result<std::string> find_program(std::string_view name, std::string_view path_variable,
                                  int directory_fd) {
   if (name.empty()) return make_error(ErrorCode::kNotFound, "executing: the command is empty");
+  // A name with a slash is a path; PATH does not apply.
   if (name.find('/') != std::string_view::npos) {
     std::string path(name);
     const int errnum = check_executable(path, directory_fd);
     if (errnum != 0) return describe(errnum, name);
     return path;
   }
-  int denied = 0;  // a later directory may hold a better one
+  // A later directory may hold one that can be executed.
+  int denied = 0;
   while (true) {
     const std::size_t colon = path_variable.find(':');
     const std::string_view directory = path_variable.substr(0, colon);
+    // An empty entry in PATH means the working directory.
     std::string candidate(directory.empty() ? "." : directory);
     candidate.append("/").append(name);
     const int errnum = check_executable(candidate, directory_fd);
@@ -74,7 +79,7 @@ Result<std::string> find_program(std::string_view name, std::string_view path_va
 
 bool is_plain_script(const std::string& path, int directory_fd) {
   const auto head = beginning_of(path, directory_fd);
-  // A binary of another machine has a NUL soon; text does not.
+  // A binary for another machine contains a NUL byte early; text does not.
   return head && head->rfind("#!", 0) != 0 && head->find('\0') == std::string::npos;
 }
 
@@ -84,7 +89,7 @@ std::optional<std::string> named_interpreter(const std::string& path, int direct
   const std::size_t begin = head->find_first_not_of(" \t", 2);
   if (begin == std::string::npos) return "";
   const std::size_t end = head->find_first_of(std::string_view(" \t\n\0", 4), begin);
-  // Without any end the name may be cut off, unless it is the file that ends.
+  // The name may be cut off if it has no end within these bytes, unless the file itself ends.
   if (end == std::string::npos && head->size() >= kKernelReads) return "";
   return head->substr(begin, end == std::string::npos ? end : end - begin);
 }

@@ -1,3 +1,6 @@
+// Starts a process with vfork semantics: the child borrows the parent's memory until it executes,
+// so a large parent costs nothing and failures come back through a shared structure. In return the
+// child may do nothing but system calls.
 #include "launcher/process/spawn.h"
 
 #include <fcntl.h>
@@ -16,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 
+// Numbers for headers that are older than the kernel.
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
@@ -26,7 +30,7 @@
 #define CLONE_INTO_CGROUP 0x200000000ULL
 #endif
 
-// The child runs in the parent's memory: a sanitizer's bookkeeping must not see it.
+// The child runs in the parent's memory; a sanitizer's bookkeeping must not see it.
 #define HORA_UNINSTRUMENTED __attribute__((no_sanitize("address", "thread", "undefined")))
 
 namespace hora::launcher {
@@ -34,10 +38,11 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kChildStackBytes = 64 * 1024;
-constexpr int kExecFailed = 127;  // seen by nobody: the failure travels in ChildPlan
+// Never reported: the failure travels in ChildPlan.
+constexpr int kExecFailed = 127;
 
-// What the child reads and where it leaves its failure. Lives on the parent's stack, which the
-// parent does not touch before the child has executed or ended.
+// What the child reads, and where it leaves its failure. The plan is on the parent's stack, which
+// the parent does not touch until the child has executed or ended.
 struct ChildPlan {
   const SpawnRequest* request;
   std::array<int, 3> stdio;
@@ -50,7 +55,7 @@ struct ChildPlan {
   volatile int errnum;
 };
 
-// Raw calls only: no allocation, no lock, nothing that a sanitizer intercepts.
+// Raw system calls only: no allocation, no lock, nothing that a sanitizer intercepts.
 HORA_UNINSTRUMENTED void child_fail(ChildPlan* plan, SpawnStage stage) {
   plan->errnum = errno;
   plan->failed_stage = stage;
@@ -58,14 +63,15 @@ HORA_UNINSTRUMENTED void child_fail(ChildPlan* plan, SpawnStage stage) {
 }
 
 HORA_UNINSTRUMENTED void child_reset_signals() {
-  // An all-zero kernel sigaction means "default", whatever the architecture's field order.
+  // A kernel sigaction of all zeros means "default", whatever the order of its fields on this
+  // architecture.
   struct {
     std::uint64_t words[8];
   } wanted = {}, present = {};
   constexpr std::size_t kMaskBytes = 8;
   for (int signal = 1; signal <= 64; ++signal) {
     if (signal == SIGKILL || signal == SIGSTOP) continue;
-    // Handlers fall to default by themselves when the child executes; what is ignored stays so.
+    // execve() resets handlers to the default by itself, but signals that are ignored stay ignored.
     if (::syscall(SYS_rt_sigaction, signal, nullptr, &present, kMaskBytes) != 0) continue;
     if (present.words[0] == reinterpret_cast<std::uintptr_t>(SIG_DFL)) continue;
     ::syscall(SYS_rt_sigaction, signal, &wanted, nullptr, kMaskBytes);
@@ -73,7 +79,7 @@ HORA_UNINSTRUMENTED void child_reset_signals() {
 }
 
 HORA_UNINSTRUMENTED void child_place_stdio(ChildPlan* plan) {
-  // All three sources are >= 3, so no step overwrites a later one's source.
+  // All three sources are 3 or more, so no step overwrites the source of a later one.
   for (int target = 0; target < 3; ++target) {
     if (::syscall(SYS_dup3, plan->stdio[target], target, 0) < 0) {
       child_fail(plan, SpawnStage::kDescriptors);
@@ -83,19 +89,20 @@ HORA_UNINSTRUMENTED void child_place_stdio(ChildPlan* plan) {
   if (plan->extra >= 0 && ::syscall(SYS_dup3, plan->extra, kExtra, 0) < 0) {
     child_fail(plan, SpawnStage::kDescriptors);
   }
-  // Linux < 5.9 lacks the call; every descriptor of ours is close-on-exec all the same.
+  // Linux before 5.9 lacks this call; our descriptors are close-on-exec anyway.
   ::syscall(SYS_close_range, plan->extra >= 0 ? kExtra + 1u : 3u, ~0u, 0u);
 }
 
 HORA_UNINSTRUMENTED int child_main(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
   const SpawnRequest& request = *plan->request;
+  // A session of its own makes the rank and its children one group that can be signalled.
   if (request.new_session && ::syscall(SYS_setsid) < 0) child_fail(plan, SpawnStage::kSession);
   if (request.die_with_parent) {
     if (::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) {
       child_fail(plan, SpawnStage::kParentDeath);
     }
-    // It may have died before the call above, and then no signal comes any more.
+    // The parent may have died before the call above; then no signal arrives any more.
     if (::syscall(SYS_getppid) != plan->parent) {
       errno = ESRCH;
       child_fail(plan, SpawnStage::kParentDeath);
@@ -104,6 +111,7 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
   if (plan->cgroup_procs_fd >= 0 && ::syscall(SYS_write, plan->cgroup_procs_fd, "0", 1) != 1) {
     child_fail(plan, SpawnStage::kCgroup);
   }
+  // By descriptor: the directory may have been moved since it was opened.
   if (request.working_directory_fd >= 0 &&
       ::syscall(SYS_fchdir, request.working_directory_fd) != 0) {
     child_fail(plan, SpawnStage::kDirectory);
@@ -113,6 +121,7 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
     child_fail(plan, SpawnStage::kLimits);
   }
   child_reset_signals();
+  // The parent has blocked all signals for the child's sake.
   const std::uint64_t no_signals = 0;
   ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, nullptr, sizeof no_signals);
   ::syscall(SYS_execve, request.program, request.argv, request.envp);
@@ -120,7 +129,7 @@ HORA_UNINSTRUMENTED int child_main(void* argument) {
   return 0;
 }
 
-// One stack per thread, kept: the parent is stopped while its child uses it.
+// One stack per thread, which is kept: the parent is suspended while its child uses it.
 class ChildStack {
  public:
   ChildStack() {
@@ -142,7 +151,8 @@ class ChildStack {
 
 #if defined(__x86_64__) && defined(SYS_clone3)
 #define HORA_HAVE_CLONE3 1
-// clone3() returns in the child on a new stack, where no C++ frame exists: hence assembly.
+// clone3() returns in the child on a new stack without any C++ frame, hence the assembly: the child
+// calls the function in r12 with the argument in r13 and never returns from it.
 HORA_UNINSTRUMENTED long clone3_call(clone_args* args, ChildPlan* plan) {
   long result;
   register int (*function)(void*) asm("r12") = child_main;
@@ -169,8 +179,8 @@ struct Cloned {
   int pidfd;
 };
 
-// Linux 5.7 puts the child into its cgroup at birth. Older ones, and sandboxes that refuse clone3,
-// have the child write itself there.
+// Linux 5.7 creates the child inside its cgroup. With older kernels, and in sandboxes that refuse
+// clone3, the child writes itself into the cgroup.
 Cloned clone_child(ChildPlan* plan, const ChildStack& stack) {
   const SpawnRequest& request = *plan->request;
 #ifdef HORA_HAVE_CLONE3
@@ -190,6 +200,8 @@ Cloned clone_child(ChildPlan* plan, const ChildStack& stack) {
       args.cgroup = static_cast<std::uint64_t>(request.cgroup_fd);
     }
     const long pid = clone3_call(&args, plan);
+    // ENOSYS: no clone3; E2BIG and EINVAL: a kernel that does not know all fields; EPERM: a
+    // sandbox. Any of them leads to the old call.
     const bool unsupported = pid == -ENOSYS || pid == -E2BIG || pid == -EINVAL || pid == -EPERM;
     if (pid > 0 || !unsupported) return {pid, pidfd};
   }
@@ -203,6 +215,7 @@ Cloned clone_child(ChildPlan* plan, const ChildStack& stack) {
     }
   }
   plan->cgroup_procs_fd = procs.get();
+  // CLONE_VFORK suspends this thread until the child has executed or ended.
   const int pid = ::clone(child_main, stack.top(), CLONE_VM | CLONE_VFORK | SIGCHLD, plan);
   if (pid < 0) return {-errno, -1};
   int pidfd = -1;
@@ -210,7 +223,7 @@ Cloned clone_child(ChildPlan* plan, const ChildStack& stack) {
   return {pid, pidfd};
 }
 
-// The child may be told to use 0, 1 or 2 as sources in another order: lifts those above 2.
+// The caller may use 0, 1 or 2 as sources in any order, so lift those above 2.
 bool lift_stdio(const SpawnRequest& request, std::array<int, 3>& stdio,
                 std::array<os::Fd, 3>& lifted) {
   stdio = {request.stdin_fd, request.stdout_fd, request.stderr_fd};
@@ -272,7 +285,8 @@ SpawnOutcome spawn(const SpawnRequest& request) {
   if (!lift_stdio(request, plan.stdio, lifted)) return failure(SpawnStage::kDescriptors, errno);
   os::Fd extra;
   plan.extra = request.extra_fd;
-  if (plan.extra == 3) {  // from where it would not move
+  // dup3() refuses equal numbers, and the flag would stay close-on-exec.
+  if (plan.extra == 3) {
     extra = os::Fd(::fcntl(plan.extra, F_DUPFD_CLOEXEC, 4));
     if (!extra.valid()) return failure(SpawnStage::kDescriptors, errno);
     plan.extra = extra.get();
@@ -287,12 +301,13 @@ SpawnOutcome spawn(const SpawnRequest& request) {
     plan.set_files = true;
   }
 
-  // No handler of ours may run in the child while it still shares our memory.
+  // No handler of ours may run in the child while it shares our memory.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   const Cloned child = clone_child(&plan, stack);
+  // The child has failed before execve(); no other code knows its pid, so reap it here.
   if (child.pid > 0 && plan.failed_stage != SpawnStage::kNone) {
     reap(static_cast<pid_t>(child.pid));
   }

@@ -1,3 +1,5 @@
+// One line on the terminal that is overwritten in place. It is only shown on a real terminal,
+// because its control characters would spoil a log file.
 #include "launcher/startup/live_line.h"
 
 #include <sys/ioctl.h>
@@ -13,7 +15,8 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::size_t kLeastWidth = 19;  // a shorter piece of it says nothing, and wraps
+// A shorter piece says nothing, and would wrap.
+constexpr std::size_t kLeastWidth = 19;
 
 bool is_terminal() {
   const char* kind = std::getenv("TERM");
@@ -27,6 +30,8 @@ LiveLine::LiveLine(bool wanted, std::function<void(std::string)> write)
 
 std::size_t LiveLine::width() const {
   winsize size{};
+  // Without a known width, assume 80 columns. The last column stays free: some terminals wrap
+  // there.
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 79;
   return size.ws_col - 1u;
 }
@@ -34,6 +39,7 @@ std::size_t LiveLine::width() const {
 void LiveLine::show(const std::string& text) {
   if (!enabled_ || width() < kLeastWidth) return;
   shown_ = true;
+  // CSI K clears the rest of a longer line before.
   write_("\r" + text + "\033[K");
 }
 

@@ -1,3 +1,5 @@
+// Keeps when each host entered each stage, and renders that as a line, a table or a waterfall. It
+// does no I/O, and the caller passes the time.
 #include "launcher/startup/start_board.h"
 
 #include <algorithm>
@@ -10,7 +12,8 @@ namespace {
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
-constexpr std::string_view kLetters = "rcbkashgopwxmf-";  // in the bars, by Stage
+// In the bars, by Stage.
+constexpr std::string_view kLetters = "rcbkashgopwxmf-";
 static_assert(kLetters.size() == kStages);
 constexpr std::size_t kBarWidth = 48;
 constexpr std::size_t kMostRows = 64;
@@ -38,6 +41,8 @@ void StartBoard::name_hosts(std::vector<std::string> names) {
   steps_.resize(names_.size());
 }
 
+// Once all ranks run, stages of the start that are reported late no longer count. The later stages
+// (the ranks meet) extend the waterfall.
 void StartBoard::reach(int host, Stage stage, std::string_view detail, TimePoint now) {
   if (host < 0 || host >= static_cast<int>(steps_.size())) return;
   if (stopped_ && stage <= Stage::kRanks) return;
@@ -56,6 +61,7 @@ void StartBoard::stop(TimePoint now) {
   end_ = now;
 }
 
+// Ranks are meeting if one has begun to and not all have done their first work.
 bool StartBoard::meeting() const {
   bool any = false;
   bool all = true;
@@ -71,7 +77,7 @@ const StartBoard::Step* StartBoard::last(std::size_t host) const {
   return steps_[host].empty() ? nullptr : &steps_[host].back();
 }
 
-// Of ranks that meet: those of the hosts that are behind are waited for.
+// While ranks meet: names the hosts that are behind, the furthest behind first.
 std::string StartBoard::meeting_line(TimePoint now, std::size_t width) const {
   std::vector<std::pair<Stage, std::string>> waiting;
   for (std::size_t host = 0; host < names_.size(); ++host) {
@@ -103,12 +109,13 @@ std::string StartBoard::line(TimePoint now, std::size_t width) const {
     const std::string stage(step == nullptr ? "waiting" : stage_name(step->stage));
     waiting.emplace_back(step == nullptr ? start_ : step->since, names_[host] + ": " + stage);
   }
-  // Who has stood longest comes first.
+  // The host that has waited longest comes first.
   std::stable_sort(waiting.begin(), waiting.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::string text = std::to_string(ready) + " of " + std::to_string(names_.size()) +
                      (names_.size() == 1 ? " host" : " hosts") + " ready, " + seconds(now - start_);
   const Step* first = names_.empty() ? nullptr : last(0);
+  // When all hosts are ready, show the stage that they are in.
   if (waiting.empty() && first != nullptr) text += "; " + std::string(stage_name(first->stage));
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     const std::string more = (i == 0 ? "; " : ", ") + waiting[i].second;
@@ -125,6 +132,7 @@ std::string StartBoard::table(TimePoint now) const {
   std::map<Stage, int> folded;
   for (std::size_t host = 0; host < names_.size(); ++host) {
     const Step* step = last(host);
+    // Large jobs: hosts that are ready are only counted, so that the problems stand out.
     if (names_.size() > 16 && step != nullptr && step->stage >= Stage::kAgent) {
       ++folded[step->stage];
       continue;
@@ -158,6 +166,7 @@ std::string StartBoard::waterfall() const {
       const auto column = [whole](double at) {
         return std::min(static_cast<std::size_t>(at / whole * kBarWidth), kBarWidth);
       };
+      // Each stage gets at least one column, or a fast one would be invisible.
       for (std::size_t c = column(from);
            c < std::max(column(to), column(from) + 1) && c < kBarWidth; ++c) {
         bar[c] = kLetters[static_cast<std::size_t>(steps[i].stage)];
@@ -178,6 +187,7 @@ std::string StartBoard::waterfall() const {
   return text + scale;
 }
 
+// The placeholders {host} and {ssh} are filled in by fill_command().
 StageAdvice stage_advice(Stage stage) {
   switch (stage) {
     case Stage::kResolve:

@@ -4,12 +4,14 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr std::chrono::milliseconds kQuietStart{400};  // a start that is fast shows nothing
+// A start that is fast shows nothing.
+constexpr std::chrono::milliseconds kQuietStart{400};
 constexpr std::chrono::milliseconds kEvery{100};
 
 }  // namespace
 
 void StartDisplay::begin(os::EventLoop& loop, std::vector<std::string> names) {
+  // The board is kept without a terminal as well: reports use it.
   board_.name_hosts(std::move(names));
   if (!line_.enabled()) return;
   loop.call_after(kQuietStart, [this, &loop] { tick(loop); });
@@ -34,6 +36,7 @@ void StartDisplay::hide() {
   line_.clear();
 }
 
+// Rearm first, so that every return below keeps the clock running.
 void StartDisplay::tick(os::EventLoop& loop) {
   if (hidden_) return;
   loop.call_after(kEvery, [this, &loop] { tick(loop); });

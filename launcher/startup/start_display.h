@@ -23,7 +23,7 @@ class StartDisplay {
   void reach(int host, Stage stage, std::string_view detail = {});
   // The ranks run: the line goes, but for the time in which they meet and are silent.
   void ranks_run();
-  // It is over, or somebody else writes to the terminal: the line goes for good.
+  // The start is over, or other output follows: removes the line for good.
   void stop();
   void hide();
 

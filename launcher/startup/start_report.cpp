@@ -1,3 +1,5 @@
+// Explains a start that timed out: the table, then for each stage the likely cause and a command to
+// try, with one host as the example.
 #include "launcher/startup/start_report.h"
 
 #include <map>
@@ -16,6 +18,7 @@ std::string start_timeout_text(const StartBoard& board, StartBoard::TimePoint no
   for (std::size_t host = 0; host < board.names().size(); ++host) {
     const auto& steps = board.steps()[host];
     const Stage stage = steps.empty() ? Stage::kResolve : steps.back().stage;
+    // These hosts wait for the others; they are not the problem.
     if (stage == Stage::kAgent || stage >= Stage::kReady) continue;
     auto& entry = standing[stage];
     if (entry.count++ == 0) entry.first = board.names()[host];

@@ -1,4 +1,4 @@
-// What is said when the time for a start is up.  [pure]
+// The text of a start that timed out.  [pure]
 #pragma once
 
 #include <string>

@@ -1,3 +1,4 @@
+// Two columns for each phase: the time since the start, and the time since the phase before.
 #include "launcher/startup/timings.h"
 
 #include <cstdio>

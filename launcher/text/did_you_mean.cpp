@@ -1,3 +1,4 @@
+// Suggests names for a typo by their edit distance.
 #include "launcher/text/did_you_mean.h"
 
 #include <algorithm>
@@ -12,7 +13,8 @@ std::string_view without_dashes(std::string_view name) {
   return name.substr(std::min(name.find_first_not_of('-'), name.size()));
 }
 
-// How many insertions, deletions, replacements and swaps of neighbours lead from a to b.
+// Counts the insertions, deletions, replacements and swaps of neighbours that lead from a to b.
+// Three rows of the table are enough, because a swap looks back two rows.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before_last(b.size() + 1);
   std::vector<std::size_t> last(b.size() + 1);
@@ -38,11 +40,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::vector<std::string> did_you_mean(std::string_view word,
                                       const std::vector<std::string>& known) {
   const std::string_view bare = without_dashes(word);
+  // One mistake per three letters; more would suggest unrelated names.
   const std::size_t limit = std::max<std::size_t>(1, bare.size() / 3);
   std::vector<std::pair<std::size_t, std::string>> found;
   for (const std::string& candidate : known) {
     const std::size_t distance = edit_distance(bare, without_dashes(candidate));
+    // Replacing every letter is no similarity.
     if (distance > limit || distance >= bare.size()) continue;
+    // Sorted with the dashes, so that "-np" wins over "--np" for "-mp".
     found.emplace_back(edit_distance(word, candidate), candidate);
   }
   std::stable_sort(found.begin(), found.end(),

@@ -1,4 +1,4 @@
-// What a mistyped word may have meant.  [pure]
+// Suggests known names for a mistyped word.  [pure]
 #pragma once
 
 #include <string>

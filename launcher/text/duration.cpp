@@ -1,3 +1,5 @@
+// Accepts "90", "1.5h" and "1h30m": units in descending order, each at most once; a number alone
+// means seconds.
 #include "launcher/text/duration.h"
 
 #include <array>
@@ -16,11 +18,12 @@ struct Unit {
 
 constexpr std::array kUnits = {Unit{"d", 86'400'000}, Unit{"h", 3'600'000}, Unit{"m", 60'000},
                                Unit{"s", 1'000}, Unit{"ms", 1}};
+// A year; beyond it the sum could overflow.
 constexpr double kLongest = 365.0 * 86'400'000;
 
 bool is_number_byte(char c) { return (c >= '0' && c <= '9') || c == '.'; }
 
-// The place of a unit in kUnits, or kUnits.size().
+// Returns the position of a unit in kUnits, or kUnits.size().
 std::size_t find_unit(std::string_view name) {
   std::size_t place = 0;
   while (place < kUnits.size() && kUnits[place].name != name) ++place;
@@ -38,6 +41,7 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
     std::size_t digits = 0;
     while (digits < text.size() && is_number_byte(text[digits])) ++digits;
     double value = 0;
+    // from_chars ignores the locale.
     const auto [end, error] =
         std::from_chars(text.data(), text.data() + digits, value, std::chars_format::fixed);
     if (digits == 0 || error != std::errc{} || end != text.data() + digits) return std::nullopt;
@@ -46,6 +50,7 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text) {
     std::string_view name = text.substr(digits, letters - digits);
     if (name.empty() && is_first) name = "s";
     const std::size_t unit = find_unit(name);
+    // A unit that is repeated or out of order is most likely a typo.
     if (unit == kUnits.size() || unit < next_unit) return std::nullopt;
     next_unit = unit + 1;
     is_first = false;

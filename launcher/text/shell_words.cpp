@@ -1,3 +1,4 @@
+// Splits a text as a POSIX shell would, but without expansions.
 #include "launcher/text/shell_words.h"
 
 namespace hora::launcher {
@@ -35,6 +36,7 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text) {
   char quote = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
+    // Nothing is special inside single quotes.
     if (quote == '\'') {
       if (c == quote) {
         quote = 0;
@@ -43,7 +45,7 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text) {
       }
     } else if (c == '\\' && i + 1 < text.size()) {
       const char next = text[++i];
-      // Inside double quotes a backslash quotes only these.
+      // Inside double quotes, a backslash quotes only these.
       if (quote == '"' && std::string_view("\"\\$`").find(next) == std::string_view::npos)
         word += c;
       word += next;
@@ -56,6 +58,7 @@ Result<std::vector<std::string>> split_shell_words(std::string_view text) {
       }
     } else if (c == '\'' || c == '"') {
       quote = c;
+      // An empty quoted word ('') is a word.
       in_word = true;
     } else if (is_blank(c)) {
       if (in_word) words.push_back(std::move(word));

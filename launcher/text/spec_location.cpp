@@ -1,3 +1,4 @@
+// Errors in a specification show the line and a caret under the place, as compilers do.
 #include "launcher/text/spec_location.h"
 
 #include <algorithm>
@@ -15,6 +16,8 @@ std::size_t count_characters(std::string_view text) {
       text.begin(), text.end(), [](char byte) { return !is_utf8_continuation(byte); }));
 }
 
+// Keeps one column per character, so the caret stays in place; control characters must not reach
+// the terminal.
 std::string printable(std::string_view text) {
   std::string out(text);
   for (char& byte : out) {
@@ -42,6 +45,7 @@ std::string describe_byte(char byte) {
 Error spec_error(const SpecLine& line, std::size_t offset, std::string_view message) {
   offset = std::min(offset, line.text.size());
   std::string out(line.origin);
+  // Columns count characters, not bytes.
   const std::size_t column = count_characters(line.text.substr(0, offset)) + 1;
   if (line.number != 0) {
     out += ":" + std::to_string(line.number) + ":" + std::to_string(column) + ": ";
@@ -50,6 +54,7 @@ Error spec_error(const SpecLine& line, std::size_t offset, std::string_view mess
   }
   out += message;
 
+  // Shows a part of a long line, around the place, without cutting a character in half.
   std::size_t first = offset > kWindow / 2 ? offset - kWindow / 2 : 0;
   if (line.text.size() <= kWindow) first = 0;
   while (first > 0 && is_utf8_continuation(line.text[first])) --first;

@@ -1,3 +1,5 @@
+// Reads and rewrites single events of a timeline. In a rank's own file, each tensor is a "process"
+// of the viewer; in the merged file each rank is one, and its tensors become threads.
 #include "launcher/timeline/timeline_lines.h"
 
 #include <nlohmann/json.hpp>
@@ -8,7 +10,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kDeepest = 32;  // ours have two levels; what copies and writes JSON has a stack
+// Our own events have two levels. The JSON library recurses, so deep nesting would exhaust the
+// stack.
+constexpr int kDeepest = 32;
 
 bool is_too_deep(std::string_view text) {
   int depth = 0;
@@ -28,12 +32,13 @@ bool is_too_deep(std::string_view text) {
   return false;
 }
 
-// Something else than an object when the text is none.
+// Returns something other than an object if the text is not one.
 Json parse(std::string_view text) {
   return is_too_deep(text) ? Json() : Json::parse(text, nullptr, false);
 }
 
-// From `zero_ns` to `start_ns`, in microseconds. The numbers are the files', and may be any.
+// The distance from `zero_ns` to `start_ns` in microseconds. The numbers come from files and may be
+// anything, hence the check for overflow.
 double distance_us(std::int64_t start_ns, std::int64_t zero_ns) {
   std::int64_t distance = 0;
   if (!__builtin_sub_overflow(start_ns, zero_ns, &distance)) {
@@ -47,7 +52,7 @@ std::string text_of(const Json& event, const char* name) {
   return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// A name or an order of a process becomes one of a thread, but for the rank's own.
+// Metadata of a process becomes metadata of a thread, except the rank's own.
 std::optional<Json> merged_metadata(const Json& event, std::int64_t tensor,
                                     const TimelineSource& source) {
   const std::string name = text_of(event, "name");
@@ -72,6 +77,7 @@ std::optional<Json> merged_metadata(const Json& event, std::int64_t tensor,
 
 }  // namespace
 
+// The file is a JSON array with one event per line; its commas and brackets are dropped here.
 std::string_view timeline_event(std::string_view line) {
   const std::size_t begin = line.find('{');
   const std::size_t end = line.find_last_not_of(" ,\r\n");
@@ -81,6 +87,7 @@ std::string_view timeline_event(std::string_view line) {
 
 std::optional<TimelineSource> read_timeline_source(std::string_view event) {
   const Json json = parse(event);
+  // The runtime writes this event first.
   if (!json.is_object() || text_of(json, "name") != "hora") return std::nullopt;
   const auto arguments = json.find("args");
   if (arguments == json.end() || !arguments->is_object()) return std::nullopt;
@@ -89,6 +96,7 @@ std::optional<TimelineSource> read_timeline_source(std::string_view event) {
     return found != arguments->end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
   };
   TimelineSource source;
+  // Translates the rank's clock to the launcher's.
   if (__builtin_add_overflow(number("rank"), 0, &source.rank) ||
       __builtin_sub_overflow(number("start_ns"), number("clock_offset_ns"), &source.start_ns)) {
     return std::nullopt;
@@ -115,7 +123,8 @@ Result<std::optional<std::string>> merged_event(std::string_view text, const Tim
   *time = time->get<double>() + distance_us(source.start_ns, zero_ns);
   event["pid"] = source.rank;
   if (of_tensor) event["tid"] = tensor;
-  if (text_of(event, "s") == "g") event["s"] = "p";  // of the rank, not of the whole picture
+  // Limit the event to the rank; it would span the whole picture.
+  if (text_of(event, "s") == "g") event["s"] = "p";
   return std::optional(event.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -11,7 +11,7 @@
 
 namespace hora::launcher {
 
-// What the head of a rank's file says.
+// The data in the first event of a rank's file.
 struct TimelineSource {
   int rank = 0;
   std::string hostname;

@@ -1,3 +1,5 @@
+// Merges line by line, so that timelines larger than memory work. A rank that died leaves a file
+// without an end, which is still merged.
 #include "launcher/timeline/timeline_merge.h"
 
 #include <sys/stat.h>
@@ -16,6 +18,7 @@ namespace hora::launcher {
 
 namespace {
 
+// The rank's own event is at the top; other files are recognised by its absence.
 constexpr int kHeadLines = 16;
 constexpr std::size_t kAtOnce = 1 << 20;
 
@@ -48,6 +51,7 @@ Result<Input> look_at(const std::string& path) {
                     path + " is not a timeline of Hora: no event named 'hora' at its top");
 }
 
+// The output replaces its file when it is complete, so it must not be an input.
 bool same_file(const std::string& a, const std::string& b) {
   struct stat one {};
   struct stat other {};
@@ -86,7 +90,8 @@ Status add(const Input& input, std::int64_t zero_ns, os::AtomicFile& out, std::u
     if (event.empty()) continue;
     auto merged = merged_event(event, input.source, zero_ns);
     if (!merged) {
-      if (in.peek() == std::ifstream::traits_type::eof()) break;  // cut off when its rank died
+      // A rank that died may have cut off its last line.
+      if (in.peek() == std::ifstream::traits_type::eof()) break;
       return make_error(ErrorCode::kFailed, input.path + ", line " + std::to_string(number) + ": " +
                                                 merged.error().message);
     }
@@ -106,6 +111,7 @@ Result<std::string> merge_timelines(const std::vector<std::string>& paths,
   auto inputs = look_at_all(paths, output);
   if (!inputs) return std::move(inputs).error();
   std::int64_t zero_ns = INT64_MAX;
+  // The earliest start becomes the zero of the common clock.
   for (const Input& input : *inputs) zero_ns = std::min(zero_ns, input.source.start_ns);
   auto out = os::AtomicFile::make(output, 0666);
   if (!out) return std::move(out).error();

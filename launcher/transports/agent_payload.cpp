@@ -1,3 +1,5 @@
+// One thread reads and compresses the agent when the first host asks for it. Hosts that ask earlier
+// than it is ready wait in a list; later ones get the shared bytes at once.
 #include "launcher/transports/agent_payload.h"
 
 #include <sys/stat.h>
@@ -12,8 +14,8 @@ namespace hora::launcher {
 
 namespace {
 
-// Level 9 makes the agent 8 % smaller than level 1, in nine times the time (0.02 s), for which the
-// first host waits.
+// Level 9 makes the agent 8 % smaller than level 1 and takes nine times as long (0.02 s), and the
+// first host waits for it.
 constexpr int kLevel = 1;
 constexpr int kGzipWindow = 15 + 16;  // zlib's way to ask for gzip's header and trailer
 
@@ -29,6 +31,7 @@ Result<AgentPayload::Bytes> shared(Result<std::string> bytes) {
   return std::make_shared<const std::string>(*std::move(bytes));
 }
 
+// The bound that zlib returns makes one call of deflate() enough.
 Result<std::string> gzip_bytes(const std::string& bytes) {
   z_stream stream{};
   if (::deflateInit2(&stream, kLevel, Z_DEFLATED, kGzipWindow, 9, Z_DEFAULT_STRATEGY) != Z_OK) {
@@ -48,6 +51,7 @@ Result<std::string> gzip_bytes(const std::string& bytes) {
 
 }  // namespace
 
+// After this no receiver runs any more: the loops that the receivers post to may be destroyed next.
 void AgentPayload::close() {
   {
     std::lock_guard lock(mutex_);
@@ -62,6 +66,7 @@ std::uint64_t AgentPayload::size_bytes() const {
   return ::stat(path_.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
+// The receiver runs without the lock, so it may call get() again.
 void AgentPayload::get(bool gzip, Receiver receiver) {
   std::unique_lock lock(mutex_);
   if (closing_) return;
@@ -77,12 +82,14 @@ void AgentPayload::get(bool gzip, Receiver receiver) {
   started_ = true;
   try {
     worker_ = std::thread([this] { prepare(); });
+    // No thread can be started: prepare on the caller's thread, which then waits.
   } catch (const std::system_error&) {  // no thread to be had: the caller waits
     lock.unlock();
     prepare();
   }
 }
 
+// Reads and packs without the lock; only the exchange of the result takes it.
 void AgentPayload::prepare() {
   auto raw = shared(read_agent(path_));
   Result<Bytes> packed = raw;

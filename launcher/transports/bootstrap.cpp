@@ -1,3 +1,5 @@
+// The first thing that runs on a remote host: one line of shell that starts a cached agent, or asks
+// the launcher to send one, checks it and starts that. docs/flows shows the dialogue.
 #include "launcher/transports/bootstrap.h"
 
 #include <algorithm>
@@ -9,23 +11,26 @@ namespace hora::launcher {
 
 namespace {
 
-// Parameters: agent's SHA-256, its size, nonce, force (0 or 1), the agent's arguments.
+// Parameters: the agent's SHA-256, its size in bytes, a nonce, force (0 or 1), the agent's
+// arguments.
 //
-// Rules for this text: it stands between single quotes for shells that disagree about them, so it
-// has no single quote, backslash, exclamation mark or line feed; and it is POSIX sh (`-O` aside,
-// which every sh in use has). Variables start with _ so that none of the environment is changed.
-//
-// Pass 0 looks for a cached agent, pass 1 asks for one, each over all directories in order.
+// Rules for this text: it is in single quotes for shells that disagree about them, so it has no
+// single quote, backslash, exclamation mark or line feed. It is POSIX sh, except for `-O`, which
+// every sh in use has. Variables start with _ so that no variable of the environment changes.
+// Pass 0 looks for a cached agent, pass 1 asks for one; each goes through all directories in order.
 constexpr std::string_view kScript =
     "_h=$1 _n=$2 _k=$3 _f=$4; shift 4; "
-    // An account without any useful PATH: of what follows only the shell's own commands would run.
+    // An account may have no useful PATH; then only the shell's own commands would run.
     "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
     "_c=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}; _u=; _m=; _t=; "
     "_x() { [ -z \"$_t\" ] || rm -f \"$_t\"; }; "
-    // Can only we (and root) replace $_d? Its parent is ours, sticky, or nothing that we may write.
+    // _p: can only we (and root) replace $_d? Its parent is ours, is sticky, or is not writable for
+    // us.
     "_p() { [ -O \"$_d/..\" ] || [ -k \"$_d/..\" ] || { [ -w \"$_d/..\" ] && return 1; :; }; }; "
+    // _i: an agent at $_a counts only if it is executable, not empty and ours.
     "_i() { [ -x \"$_a\" ] && [ -s \"$_a\" ] && [ -O \"$_a\" ]; }; "
-    // Makes $_a out of what the launcher sends, or says in $_w why not.
+    // _q: makes $_a out of what the launcher sends, or says in $_w why it cannot. $_w always holds
+    // the reason that applies if the next command fails.
     "_q() { "
     "_w=\"cannot be created\"; (umask 077; mkdir -p \"$_d\") 2>/dev/null; [ -d \"$_d\" ] || return "
     "1; "
@@ -35,22 +40,30 @@ constexpr std::string_view kScript =
     "_w=\"cannot be written\"; chmod 700 \"$_d\" 2>/dev/null; _t=$_d/.ship-$_k; "
     "{ echo exit 0 >\"$_t\"; } 2>/dev/null && chmod 700 \"$_t\" 2>/dev/null || "
     "{ [ -e \"$_t\" ] && _w=\"is full\"; return 1; }; "
+    // Run the file before asking for the agent: a noexec mount shows here and costs no transfer.
     "_w=\"does not let programs run (noexec)\"; \"$_t\" 2>/dev/null || return; "
     "_w=\"was not used\"; echo \"HORA-$_k need $_g $(uname -m) $_d\"; "
     "read -r _e _z || exit 1; "
+    // Any other answer than gz or raw is the launcher's refusal (see transfer_refusal()).
     "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; *) exit 1;; esac; "
     "_w=\"is full, or the transfer broke off\"; "
+    // Read exactly $_z bytes even if unpacking fails, so that the rest does not reach the next
+    // command.
     "head -c $_z | (exec 2>/dev/null; $_e >\"$_t\"; _r=$?; cat >/dev/null; exit $_r); _r=$?; "
-    // 128 + SIGXFSZ
+    // 153 is 128 + SIGXFSZ.
     "[ $_r = 153 ] && _w=\"takes no file as large as the agent (ulimit -f)\"; "
     "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] || return; "
-    // A copy that another launcher has put there meanwhile may run on other hosts by now; a file
-    // server would take it from under them. So: no name that is taken, unless what is there is bad.
+    // Another launcher may have put a copy there meanwhile, which may already run on other hosts;
+    // on a file server a replacement would remove it under them. So `ln` only takes a free name,
+    // and `mv -f` replaces a file only if it is bad or force asks for it.
     "{ [ $_f = 0 ] && { ln \"$_t\" \"$_a\" || _i; } && _x || mv -f \"$_t\" \"$_a\"; } 2>/dev/null; "
     "}; "
+    // Pass 0 is skipped under force. Pass 1 removes its temporary file on every way out.
     "for _s in 0 1; do [ $_s$_f = 01 ] && continue; "
     "[ $_s = 1 ] && { trap _x 0; trap \"exit 1\" 1 2 13 15; _g=raw; "
     "command -v gzip >/dev/null 2>&1 && _g=gz; }; "
+    // The user's cache comes first, as it survives a reboot; /dev/shm helps where the disks are
+    // full or noexec.
     "for _d in ${_c:+\"$_c/hora\"} \"${TMPDIR:-/tmp}/hora-\" /dev/shm/hora-; do "
     "case $_d in *-) _d=$_d${_u:=$(id -u)};; esac; "
     "case $_d in /*) ;; *) continue;; esac; _a=$_d/agent-$_h; "
@@ -61,6 +74,7 @@ constexpr std::string_view kScript =
     "[ -L \"$_d\" ] || { _p && exec \"$_a\" agent --cache \"$_d\" \"$@\"; }; fi; "
     "done; done; echo \"HORA-$_k fail$_m\"; exit 1";
 
+// Hash and nonce stand unquoted in the line, so nothing but letters and digits may be in them.
 bool is_word(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -77,6 +91,7 @@ std::string take_word(std::string_view& line) {
 
 }  // namespace
 
+// `exec` leaves no login shell behind between sshd and the agent.
 Result<std::string> bootstrap_line(const BootstrapRequest& request) {
   if (!is_word(request.sha256) || !is_word(request.nonce)) {
     return make_error(ErrorCode::kUsage, "the agent's hash and the nonce are letters and digits");
@@ -105,6 +120,8 @@ std::string transfer_header(bool gzip, std::uint64_t bytes) {
 
 std::string transfer_refusal() { return "no 0\n"; }
 
+// Keeps the last bytes of what the host printed (banners of login scripts, say): when no agent
+// starts, these usually explain it.
 void BootstrapDialogue::keep_noise(std::string_view bytes) {
   noise_.append(bytes);
   if (noise_.size() > MagicFinder::kMaxNoise) {
@@ -112,6 +129,7 @@ void BootstrapDialogue::keep_noise(std::string_view bytes) {
   }
 }
 
+// The nonce in the marker keeps output of a login script from being taken for the dialogue.
 BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
   if (line.substr(0, 5) == "need ") {
@@ -119,6 +137,7 @@ BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) 
     Need need;
     need.gzip = take_word(line) == "gz";
     need.machine = take_word(line);
+    // The directory comes last on the line, because it may contain blanks.
     need.directory = std::string(line);
     asked_ = true;
     return need;
@@ -132,6 +151,8 @@ BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) 
   return Listening{};
 }
 
+// Looks for whichever comes first: the agent's magic, after which all bytes are frames, or a marker
+// line with a request or a failure. Everything else is noise.
 BootstrapDialogue::Event BootstrapDialogue::feed(std::string_view bytes) {
   pending_.append(bytes);
   for (;;) {
@@ -144,7 +165,7 @@ BootstrapDialogue::Event BootstrapDialogue::feed(std::string_view bytes) {
       return started;
     }
     if (marker == std::string::npos) {
-      // Either may straddle two reads: keep as much as could be the start of one.
+      // Either may straddle two reads: keep as many bytes as could be the start of one.
       const std::size_t longest = std::max(kAgentMagic.size(), marker_.size()) - 1;
       if (pending_.size() > longest) {
         const std::size_t done = pending_.size() - longest;
@@ -153,6 +174,8 @@ BootstrapDialogue::Event BootstrapDialogue::feed(std::string_view bytes) {
       }
       return Listening{};
     }
+    // A marker line without an end is bounded as well, so a host cannot make the launcher buffer
+    // forever.
     const std::size_t end = pending_.find('\n', marker);
     if (end == std::string::npos && pending_.size() - marker <= MagicFinder::kMaxNoise) {
       return Listening{};

@@ -20,7 +20,7 @@ constexpr std::size_t kBurst = 1024 * 1024;  // bytes moved before other hosts h
 constexpr std::size_t kMaxErrors = 4096;
 constexpr auto kExitPatience = std::chrono::seconds(3);  // between end of output and exit
 constexpr auto kEndPatience = std::chrono::seconds(1);   // after end of input, and after TERM
-// The way ssh and its kin say that they could not reach the host.
+// ssh and similar clients exit with this status when they cannot reach the host.
 constexpr int kCommandFailed = 255;
 
 }  // namespace
@@ -46,6 +46,8 @@ void CommandHost::begin() {
   run();
 }
 
+// Starts the client; the states are implicit: running_, then output_at_end_ and exited_ in either
+// order, then report_end().
 void CommandHost::run() {
   auto line = link_.command_line();
   if (!line) return fail(line.error().message);
@@ -58,6 +60,7 @@ void CommandHost::run() {
   running_ = true;
   watch(out_, child_.stdout_fd.get(), EPOLLIN, [this](std::uint32_t) { pump(); });
   watch(err_, child_.stderr_fd.get(), EPOLLIN, [this](std::uint32_t) { read_errors(); });
+  // Without a pidfd (old kernels) only the end of the output tells that the child is gone.
   if (child_.ended_fd() >= 0) {
     watch(end_, child_.ended_fd(), EPOLLIN, [this](std::uint32_t) { on_exit(); });
   }
@@ -77,6 +80,8 @@ void CommandHost::fail(const std::string& why) {
   link_.fail({std::string(failure::kRsh), "host " + host_.name + ": --rsh: " + why, ""});
 }
 
+// The client's own words are the best explanation of a start that hangs, so the last of them go
+// into the error.
 void CommandHost::on_deadline() {
   start_timer_ = 0;
   if (link_.agent_started() || link_.ended()) return;
@@ -90,6 +95,7 @@ void CommandHost::on_deadline() {
 
 void CommandHost::link_changed() { pump(); }
 
+// Unlike ssh channels, a client command has one stream: a restart needs a new process.
 void CommandHost::link_restarts() {
   drop_child();
   run();
@@ -107,6 +113,7 @@ void CommandHost::link_finished() {
   exit_timer_ = loop_.call_after(kEndPatience, [this] { ask_child_to_end(); });
 }
 
+// The second step of three: end of input, then SIGTERM, then SIGKILL when the child is dropped.
 void CommandHost::ask_child_to_end() {
   child_.ask_to_end();
   exit_timer_ = loop_.call_after(kEndPatience, [this] {
@@ -169,7 +176,9 @@ void CommandHost::read_output() {
       continue;
     } else if (got < 0 && errno == EAGAIN) {
       if (!exited_) break;
-      output_at_end_ = true;  // somebody else holds the pipe open; the command itself is gone
+      // Another process (a forked helper of the client) keeps the pipe open; the command itself is
+      // gone.
+      output_at_end_ = true;
     } else {
       output_at_end_ = true;
     }
@@ -181,6 +190,7 @@ void CommandHost::read_output() {
   rewatch(out_, link_.room() == 0 ? 0u : EPOLLIN);
 }
 
+// Keeps only the last bytes: a client in debug mode prints without end.
 void CommandHost::read_errors() {
   char buffer[kMaxErrors];
   while (child_.stderr_fd.valid()) {
@@ -203,6 +213,7 @@ void CommandHost::read_errors() {
 
 // --- the end -------------------------------------------------------------------------------------
 
+// The exit may be seen before the last output is read, so pump() drains the pipe first.
 void CommandHost::on_exit() {
   unwatch(end_);
   exited_ = true;
@@ -210,7 +221,7 @@ void CommandHost::on_exit() {
   pump();
 }
 
-// Its output has ended; how it exits follows, as a rule at once.
+// The output has ended; the exit follows, usually at once.
 void CommandHost::settle_end() {
   if (!running_) return;
   if (exited_ || child_.try_wait()) return report_end();
@@ -221,6 +232,7 @@ void CommandHost::settle_end() {
   });
 }
 
+// Both on_exit() and settle_end() lead here; the exchange makes the report happen once.
 void CommandHost::report_end() {
   if (!std::exchange(running_, false)) return;
   loop_.cancel(exit_timer_);
@@ -241,6 +253,7 @@ void CommandHost::report_end() {
 
 // --- watches -------------------------------------------------------------------------------------
 
+// A failed watch leaves `on` false, so the other two functions skip it.
 void CommandHost::watch(Watch& watch, int fd, std::uint32_t events,
                         os::EventLoop::IoHandler handler) {
   watch.fd = fd;

@@ -36,10 +36,13 @@ class CommandTransport : public Transport {
   StageObserver observer_;
   std::mutex mutex_;
   std::unique_ptr<IoThreads> threads_;
+  // Hosts live on the loop's thread alone; the destructor touches them only after that thread has
+  // stopped.
   std::map<CommandHost*, std::unique_ptr<CommandHost>> hosts_;  // the loop's thread only
   PayloadStore payloads_;
 };
 
+// Lazily: a transport that no host uses starts no thread.
 Status CommandTransport::start_thread() {
   std::lock_guard lock(mutex_);
   if (threads_) return Ok{};
@@ -50,6 +53,7 @@ Status CommandTransport::start_thread() {
 }
 
 Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const AgentImage& image,
+                                       // A user error, found before any process starts.
                                        Clock::time_point deadline) {
   if (command_.empty()) return make_error(ErrorCode::kUsage, "--rsh names no command");
   HORA_TRY(start_thread());
@@ -74,6 +78,8 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
   loop.post([this, &loop, theirs, options = std::move(options), host, deadline]() mutable {
     auto made = std::make_unique<CommandHost>(
         loop, std::move(*theirs), std::move(options), host, command_, deadline,
+        // A host asks for its removal from inside its own callback, so the removal takes a turn of
+        // its own.
         [this, &loop](CommandHost* done) { loop.post([this, done] { hosts_.erase(done); }); });
     CommandHost* started = made.get();
     hosts_[started] = std::move(made);
@@ -82,11 +88,13 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
   return ours;
 }
 
+// The order matters: no thread posts, then the loop stops, then this thread owns the hosts.
 CommandTransport::~CommandTransport() {
   if (!threads_) return;
   payloads_.close();  // its threads post to the loop
   threads_->stop();
   for (auto& [key, host] : hosts_) host->hurry();
+  // One deadline for all children: a thousand of them must not take a thousand times the patience.
   const auto deadline = Clock::now() + kEndPatience;
   for (auto& [key, host] : hosts_) {
     while (!host->child_has_ended() && Clock::now() < deadline) ::poll(nullptr, 0, 2);

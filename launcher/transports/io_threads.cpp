@@ -22,6 +22,7 @@ Result<std::unique_ptr<IoThreads>> IoThreads::start(int count) {
 
 IoThreads::~IoThreads() { stop(); }
 
+// The count of ended loops is what stop() can wait for with a timeout; a join has none.
 void IoThreads::run(os::EventLoop& loop) {
   (void)loop.run();
   const std::lock_guard lock(mutex_);
@@ -29,6 +30,8 @@ void IoThreads::run(os::EventLoop& loop) {
   one_ended_.notify_all();
 }
 
+// Returns false when a loop does not end in time: a thread that hangs in a system call must not
+// keep the launcher from exiting. That thread is not joined then.
 bool IoThreads::stop(std::chrono::milliseconds patience) {
   for (auto& thread : threads_) {
     thread.loop->post([loop = thread.loop.get()] { loop->stop(); });

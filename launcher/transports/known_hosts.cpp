@@ -1,3 +1,5 @@
+// Reading and extending known_hosts. Several launchers (and ssh itself) may write the same file, so
+// an addition takes a lock, looks again and appends with a single write.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -26,7 +28,8 @@ Status lock_file(int fd, const std::string& file) {
     if (std::chrono::steady_clock::now() >= deadline) {
       return make_error(ErrorCode::kTimedOut, file + " is locked by another process");
     }
-    ::poll(nullptr, 0, 5);  // flock has no other way to wait for a limited time
+    // flock has no timeout, so try again until the deadline.
+    ::poll(nullptr, 0, 5);
   }
   return Ok{};
 }
@@ -40,14 +43,18 @@ bool has_line(const std::string& text, const std::string& line) {
 Status add_known_host(const std::string& file, const std::string& entry) {
   const std::size_t slash = file.rfind('/');
   if (slash != std::string::npos && slash > 0) {
-    (void)::mkdir(file.substr(0, slash).c_str(), 0700);  // ~/.ssh; there already, as a rule
+    // ~/.ssh usually exists already.
+    (void)::mkdir(file.substr(0, slash).c_str(), 0700);
   }
+  // O_APPEND: ssh takes no lock, so the position must be right even if it writes in between.
   const os::Fd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd.valid()) return errno_error(errno, "opening " + file);
   HORA_TRY(lock_file(fd.get(), file));
   auto text = os::read_to_end(fd.get(), file);
   if (!text) return std::move(text).error();
+  // Another launcher may have added the line since the host's key was checked.
   if (has_line(*text, entry)) return Ok{};
+  // A last line without a line feed would swallow the new one.
   const bool torn = !text->empty() && text->back() != '\n';
   const std::string line = (torn ? "\n" : "") + entry + "\n";
   const ssize_t wrote = ::write(fd.get(), line.data(), line.size());
@@ -57,6 +64,7 @@ Status add_known_host(const std::string& file, const std::string& entry) {
   return Ok{};
 }
 
+// OpenSSH writes a name with a non-default port as [host]:port; an authority may use either form.
 std::string file_with_authority(const std::vector<std::string>& files, const std::string& host,
                                 int port) {
   const std::string with_port = "[" + host + "]:" + std::to_string(port);

@@ -21,10 +21,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An agent has nothing left to do once its stream is closed and its job is over; one that still
-// ends ranks, with a grace, is not waited for: its shim sees to it.
+// An agent has nothing left to do once its stream is closed and its job is over. The launcher does
+// not wait for one that still ends its ranks within their grace period: its shim takes care of
+// them.
 constexpr std::chrono::milliseconds kReapPatience{200};
 
+// Unlike remote agents, a local one gets the bundle's path: it reads the files in place.
 std::vector<std::string> agent_arguments(const AgentImage& image) {
   std::vector<std::string> arguments{image.path, "agent", "--launcher", std::to_string(::getpid())};
   if (!image.bundle_hash.empty()) {

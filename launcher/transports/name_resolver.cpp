@@ -1,3 +1,6 @@
+// getaddrinfo() has no timeout and cannot be cancelled, so questions run on up to 16 detached
+// threads that share ownership of the state. close() forgets the questions; a thread that still
+// waits for a name server finds the state closed when it returns, and ends.
 #include "launcher/transports/name_resolver.h"
 
 #include <condition_variable>
@@ -54,6 +57,7 @@ void NameResolver::work(const std::shared_ptr<Shared>& shared) {
   }
 }
 
+// Numeric addresses never need a thread or the lock.
 void NameResolver::resolve(const std::string& host, std::uint16_t port, Answer answer) {
   if (auto numeric = parse_ip_address(host)) {
     return answer(std::vector<Endpoint>{{*numeric, port}});
@@ -61,18 +65,21 @@ void NameResolver::resolve(const std::string& host, std::uint16_t port, Answer a
   std::lock_guard lock(shared_->mutex);
   if (shared_->closed) return;
   shared_->questions.push_back({host, port, std::move(answer)});
+  // An idle thread takes the question, or all threads are busy and it stays in the queue.
   if (static_cast<int>(shared_->questions.size()) <= shared_->idle ||
       shared_->threads == kMaxThreads) {
     shared_->wake_up.notify_one();
     return;
   }
-  // Where there is one it answers in the end: another one is not waited for.
+  // Where one thread exists it answers every question in the end, so do not wait for another one.
   const auto patience = shared_->threads == 0 ? os::kThreadPatience : std::chrono::seconds(0);
   auto thread = os::start_service_thread(
       "hora-names", [shared = shared_] { work(shared); }, patience);
   if (thread) {
     thread->detach();
     ++shared_->threads;
+    // No thread at all could be started: answer with the error, or the host would wait for its
+    // timeout.
   } else if (shared_->threads == 0) {
     shared_->questions.back().answer(std::move(thread).error());
     shared_->questions.pop_back();

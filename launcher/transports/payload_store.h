@@ -20,7 +20,7 @@ class PayloadStore {
     return payload;
   }
 
-  // Ends every payload's thread; nobody is called after that.
+  // Ends every payload's thread; no receiver is called afterwards.
   void close() {
     std::lock_guard lock(mutex_);
     for (auto& [path, payload] : payloads_) payload->close();

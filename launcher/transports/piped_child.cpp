@@ -1,3 +1,5 @@
+// A child process with pipes (or one socketpair) for its streams. It is the leader of its own
+// process group, dies with the launcher, and never outlives the object.
 #include "launcher/transports/piped_child.h"
 
 #include <fcntl.h>
@@ -25,6 +27,7 @@ struct Ends {
   os::Fd theirs;
 };
 
+// Only our end is non-blocking: most programs cannot handle EAGAIN on their own streams.
 Result<Ends> make_pipe(bool child_reads) {
   int fds[2];
   if (::pipe2(fds, O_CLOEXEC) != 0) return errno_error(errno, "making a pipe");
@@ -35,6 +38,7 @@ Result<Ends> make_pipe(bool child_reads) {
   return ends;
 }
 
+// A proxy command gets one socket for stdin and stdout, because libssh takes one descriptor.
 Result<Ends> make_socket() {
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
@@ -44,7 +48,7 @@ Result<Ends> make_socket() {
   return Ends{os::Fd(fds[0]), os::Fd(fds[1])};
 }
 
-// Nobody sits in front of the child to answer: an ssh client must not open a window either.
+// No user can answer a prompt of the child, so an ssh client must not open a window either.
 std::vector<char*> environment_without_questions() {
   std::vector<char*> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -60,6 +64,7 @@ std::vector<char*> environment_without_questions() {
 
 }  // namespace
 
+// Resolving the program here, in the parent, gives an error that names the search path.
 Result<PipedChild> PipedChild::start(const std::vector<std::string>& argv, bool one_socket) {
   const char* path = ::getenv("PATH");
   auto program = find_program(argv.at(0), path != nullptr ? path : "/usr/bin:/bin", AT_FDCWD);
@@ -87,7 +92,7 @@ Result<PipedChild> PipedChild::start(const std::vector<std::string>& argv, bool 
   request.stdin_fd = in->theirs.get();
   request.stdout_fd = one_socket ? in->theirs.get() : out.theirs.get();
   request.stderr_fd = err->theirs.get();
-  // An ssh client on a cut link would outlive a launcher that was killed.
+  // A client on a dead link would outlive a launcher that was killed.
   request.die_with_parent = true;
   request.want_pidfd = true;
   SpawnOutcome outcome = spawn(request);
@@ -113,6 +118,7 @@ PipedChild& PipedChild::operator=(PipedChild&& other) noexcept {
   stdout_fd = std::move(other.stdout_fd);
   stderr_fd = std::move(other.stderr_fd);
   pidfd_ = std::move(other.pidfd_);
+  // Moved-from objects keep no pid, so their destructor signals no process.
   status_ = std::exchange(other.status_, std::nullopt);
   pid_ = std::exchange(other.pid_, -1);
   return *this;
@@ -125,7 +131,7 @@ std::optional<int> PipedChild::try_wait() {
   int status = 0;
   const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
   if (ended == 0 || (ended < 0 && errno == EINTR)) return std::nullopt;
-  // ECHILD: somebody else reaped it; how it ended is not known.
+  // ECHILD: some other code reaped it, so its status is unknown; 255 means "failed".
   if (ended < 0) {
     status_ = 255;
   } else {
@@ -134,6 +140,7 @@ std::optional<int> PipedChild::try_wait() {
   return status_;
 }
 
+// WNOWAIT leaves the zombie: its number stays taken, so a later kill cannot hit a stranger.
 std::optional<int> PipedChild::ended() const {
   if (status_ || pid_ < 0) return status_;
   siginfo_t info{};
@@ -143,6 +150,7 @@ std::optional<int> PipedChild::ended() const {
   return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
 }
 
+// The negative pid names the whole group: clients fork helpers.
 void PipedChild::ask_to_end() {
   if (pid_ > 0 && !status_) ::kill(-pid_, SIGTERM);
 }
@@ -152,7 +160,9 @@ void PipedChild::end() {
   stdout_fd.reset();
   stderr_fd.reset();
   if (pid_ < 0) return;
-  if (!status_) {  // until it is reaped nobody else's group has its number
+  if (!status_) {
+    // The pid and its group stay reserved until the child is reaped, so this signal cannot hit
+    // another process.
     ::kill(-pid_, SIGKILL);
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }

@@ -1,3 +1,5 @@
+// The remote login shell may be any shell: sh, bash, zsh, fish, csh. The quoting here means the
+// same in all of them; what cannot be written that way is an error.
 #include "launcher/transports/quoting.h"
 
 #include <cstring>
@@ -6,8 +8,8 @@ namespace hora::launcher {
 
 namespace {
 
-// Taken literally by every shell, anywhere in a word. '=' is not here (zsh expands a leading one,
-// fish and csh assign), nor '~', '^', '%', '{'.
+// Every shell takes these literally, anywhere in a word. '=' is missing (zsh expands a leading one,
+// fish and csh assign), and so are '~', '^', '%' and '{'.
 bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          (c != '\0' && std::strchr("_-./,:+@", c) != nullptr);
@@ -25,8 +27,8 @@ Error not_an_argument(std::string_view what) {
                     "an argument with " + std::string(what) + " cannot be passed to a shell");
 }
 
-// Single quotes around `word`; a character that some shell interprets even there is written with a
-// backslash between two quoted pieces: csh expands '!' (history), fish reads '\'.
+// Puts `word` in single quotes. A character that some shell interprets even there gets a backslash
+// between two quoted pieces: csh expands '!' (history), fish reads '\'.
 std::string single_quoted(std::string_view word) {
   const auto outside = [](char c) { return c == '\'' || c == '\\' || c == '!'; };
   std::string out;
@@ -46,6 +48,7 @@ std::string single_quoted(std::string_view word) {
 
 }  // namespace
 
+// No quoting works for line breaks in csh, so they are refused rather than passed on wrongly.
 Result<std::string> quote_for_any_shell(std::string_view word) {
   if (word.find('\0') != std::string_view::npos) return not_an_argument("a NUL byte");
   if (word.find_first_of("\n\r") != std::string_view::npos) {

@@ -4,6 +4,7 @@
 
 namespace hora::launcher {
 
+// The end of a text tells more about a failure than its beginning.
 std::string last_words(std::string_view text) {
   constexpr std::size_t kEnough = 600;
   text = trim(text);

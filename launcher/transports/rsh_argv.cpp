@@ -1,3 +1,5 @@
+// Builds the argv of an --rsh command. ssh-like clients pass one string to a remote shell;
+// container engines take an argv and run no shell, so they get `sh -c` in front of the line.
 #include "launcher/transports/rsh_argv.h"
 
 #include <algorithm>
@@ -9,6 +11,8 @@ namespace {
 
 enum class Kind { kShell, kArgv, kArgvAfterDashes };
 
+// Only the `exec` subcommand of these programs takes an argv. A wrapper around ssh with another
+// name counts as a shell.
 Kind kind_of(const std::vector<std::string>& command) {
   const std::string& program = command.front();
   const std::string_view name = std::string_view(program).substr(program.rfind('/') + 1);
@@ -27,6 +31,8 @@ struct Seen {
   bool command = false;
 };
 
+// Replaces the placeholders of one word in a single pass, so that a host name cannot smuggle one
+// in.
 std::string fill(const std::string& word, const Host& host, const std::string& line, Seen& seen) {
   const std::string target = host.user.empty() ? host.name : host.user + "@" + host.name;
   std::string out;
@@ -59,6 +65,7 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
   if (command.empty() || command.front().empty()) {
     return make_error(ErrorCode::kUsage, "--rsh names no command");
   }
+  // "-oProxyCommand=..." as a host name would make ssh run it.
   if (host.name.empty() || host.name.front() == '-' || host.user.substr(0, 1) == "-") {
     return make_error(ErrorCode::kUsage, "a host that --rsh would treat as an option: '" +
                                              host.user + "@" + host.name + "'");
@@ -66,6 +73,7 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
   const Kind kind = kind_of(command);
   Seen seen;
   std::vector<std::string> argv;
+  // An empty {user} would build words such as "@host", which fail with a misleading error.
   for (const std::string& word : command) {
     if (host.user.empty() && word.find("{user}") != std::string::npos) {
       return make_error(ErrorCode::kUsage,
@@ -73,6 +81,7 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
     }
     argv.push_back(fill(word, host, line, seen));
   }
+  // Without a placeholder the host goes at the end, as with ssh.
   if (!seen.host) {
     if (!host.user.empty() && !seen.user && kind != Kind::kShell) {
       return make_error(ErrorCode::kUsage, command.front() + " takes no user@host: host " +
@@ -82,6 +91,7 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
     argv.push_back(host.user.empty() || seen.user ? host.name : host.user + "@" + host.name);
   }
   if (seen.command) return argv;
+  // kubectl needs "--" before the command; docker would take it for the program's name.
   if (kind == Kind::kArgvAfterDashes) argv.push_back("--");
   if (kind != Kind::kShell) argv.insert(argv.end(), {"sh", "-c"});
   argv.push_back(line);

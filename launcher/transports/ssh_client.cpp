@@ -19,7 +19,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/read_file.h"
 
-// Of OpenSSL 3, where libssh is made with it.
+// Only OpenSSL 3 has this function; the weak reference is null where libssh uses another library.
 // NOLINTNEXTLINE(readability-identifier-naming): OpenSSL's name
 extern "C" __attribute__((weak)) struct ossl_lib_ctx_st* OSSL_LIB_CTX_get0_global_default(void);
 
@@ -27,8 +27,8 @@ namespace hora::launcher {
 
 namespace {
 
-// What is quick comes first; the server's order does not count. (OpenSSH's own client prefers a
-// post-quantum exchange that costs some 80 ms of processor time.)
+// The cheap algorithms come first, because the client's order decides, not the server's. OpenSSH's
+// own client prefers a post-quantum exchange that costs some 80 ms of processor time.
 constexpr const char* kKexAlgorithms =
     "curve25519-sha256,curve25519-sha256@libssh.org,ecdh-sha2-nistp256,ecdh-sha2-nistp384,"
     "ecdh-sha2-nistp521,diffie-hellman-group14-sha256,diffie-hellman-group16-sha512,"
@@ -37,6 +37,7 @@ constexpr const char* kCiphers =
     "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,"
     "aes192-ctr,aes256-ctr";
 
+// libssh returns strings and keys that only its own functions may free.
 struct FreeText {
   void operator()(char* text) const { ::ssh_string_free_char(text); }
 };
@@ -47,7 +48,9 @@ struct FreeKey {
 };
 using Key = std::unique_ptr<std::remove_pointer_t<ssh_key>, FreeKey>;
 
-// libssh passes over lines that start with a marker.
+// libssh skips known_hosts lines that start with a marker, so this file checks for @revoked itself.
+// It compares the last word of the entry, the key in base64: a key is revoked whatever host names
+// the line gives.
 bool is_revoked(const std::string& file, const std::string& entry) {
   const std::string key = entry.substr(entry.rfind(' ') + 1);
   if (key.empty()) return false;
@@ -58,7 +61,8 @@ bool is_revoked(const std::string& file, const std::string& entry) {
   return false;
 }
 
-// RevokedHostKeys: a list of public keys. A list that cannot be read lets nobody in, as with ssh.
+// Looks a key up in RevokedHostKeys, a list of public keys. As in ssh, a list that cannot be read
+// admits no host. libssh cannot parse a binary KRL ("SSHKRL"), so it counts as unreadable.
 enum class Revocation { kNot, kRevoked, kUnreadable };
 Revocation look_up_revoked(const std::string& file, const std::string& entry) {
   const auto text = os::read_file(file);
@@ -68,7 +72,8 @@ Revocation look_up_revoked(const std::string& file, const std::string& entry) {
                                                               : Revocation::kRevoked;
 }
 
-// Private keys with a passphrase are of no use to somebody who never asks.
+// Private keys with a passphrase cannot be used, because horarun never prompts. The callback
+// records that libssh asked for one, so that the error can name the cause.
 int refuse_passphrase(const char*, char*, size_t, int, int, void* asked) {
   *static_cast<bool*>(asked) = true;
   return -1;
@@ -76,6 +81,7 @@ int refuse_passphrase(const char*, char*, size_t, int, int, void* asked) {
 
 }  // namespace
 
+// The libssh types stay out of the header.
 struct SshClient::Handles {
   ssh_session session = nullptr;
   ssh_channel channel = nullptr;
@@ -97,7 +103,8 @@ Status prepare_ssh_library() {
   if (!ready && ::ssh_init() != SSH_OK) {
     return make_error(ErrorCode::kFailed, "libssh cannot be initialised");
   }
-  // OpenSSL that gets no memory for what it makes once crashes at its first use.
+  // OpenSSL crashes at its first use if the allocation of its global context fails, so make it
+  // allocate now, while the failure can still be reported.
   if (OSSL_LIB_CTX_get0_global_default != nullptr &&
       OSSL_LIB_CTX_get0_global_default() == nullptr) {
     return make_error(ErrorCode::kFailed, "OpenSSL cannot be initialised: no memory");
@@ -106,6 +113,8 @@ Status prepare_ssh_library() {
   return Ok{};
 }
 
+// The client keeps the socket; libssh gets a duplicate. So the client can still poll and peek at
+// the connection after libssh has closed its copy on an error.
 SshClient::SshClient(const SshTarget& target, os::Fd socket)
     : target_(target), socket_(std::move(socket)), handles_(std::make_unique<Handles>()) {}
 
@@ -124,9 +133,10 @@ Status SshClient::set_up() {
   const int duplicate = ::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0);
   if (duplicate < 0) return errno_error(errno, "duplicating a socket");
   handles_->for_libssh = os::Fd(duplicate);
-  if (duplicate > 0xffff) {  // it keeps 16 bits of the number
+  if (duplicate > 0xffff) {  // libssh keeps only 16 bits of it
     return make_error(ErrorCode::kUnavailable, "too many open files for libssh");
   }
+  // libssh copies every option value.
   const auto set = [&](ssh_options_e option, const void* value) {
     return ::ssh_options_set(session, option, value) == SSH_OK;
   };
@@ -136,16 +146,19 @@ Status SshClient::set_up() {
     return value == nullptr || set(option, value) || (ours != nullptr && set(option, ours));
   };
   const int off = 0;
+  // An IPv6 address goes in brackets, so that its colons do not read as a port.
   const bool v6 = target_.known_as.find(':') != std::string::npos;
   const std::string known_as = v6 ? "[" + target_.known_as + "]" : target_.known_as;
   const auto port = static_cast<unsigned>(target_.port);
+  // libssh takes one user file and one global file; host_key() goes through the others itself. The
+  // names here only set which key types libssh prefers. /dev/null keeps it from its defaults.
   const std::string first_file =
       target_.known_hosts_files.empty() ? "/dev/null" : target_.known_hosts_files.front();
   const bool has_global = target_.known_hosts_files.size() > target_.user_known_hosts_count;
   const std::string global_file =
       has_global ? target_.known_hosts_files[target_.user_known_hosts_count] : "/dev/null";
-  // All of libssh's files are named here; it looks for a home folder nevertheless, and ends where
-  // the account has none (a container's uid without a name).
+  // Every file that libssh reads is named here. It still looks for a home directory, and exits
+  // where the account has none (a container's uid without a name), so SSH_DIR is set as well.
   const bool good = set(SSH_OPTIONS_PROCESS_CONFIG, &off) && set(SSH_OPTIONS_SSH_DIR, "/") &&
                     set(SSH_OPTIONS_HOST, known_as.c_str()) && set(SSH_OPTIONS_PORT, &port) &&
                     set(SSH_OPTIONS_USER, target_.user.c_str()) &&
@@ -155,6 +168,7 @@ Status SshClient::set_up() {
                     list(SSH_OPTIONS_CIPHERS_C_S, target_.ciphers, kCiphers) &&
                     list(SSH_OPTIONS_CIPHERS_S_C, target_.ciphers, kCiphers);
   if (!good) return make_error(ErrorCode::kFailed, "libssh: " + error());
+  // The result is ignored: libssh's own defaults stay in force where it knows none of the names.
   (void)list(SSH_OPTIONS_HMAC_C_S, target_.macs, nullptr);
   (void)list(SSH_OPTIONS_HMAC_S_C, target_.macs, nullptr);
   (void)list(SSH_OPTIONS_PUBLICKEY_ACCEPTED_TYPES, target_.pubkey_algorithms, nullptr);
@@ -163,19 +177,21 @@ Status SshClient::set_up() {
   if (!target_.agent_socket.empty()) {
     (void)set(SSH_OPTIONS_IDENTITY_AGENT, target_.agent_socket.c_str());
   }
+// An older libssh only reads SSH_AUTH_SOCK.
 #endif  // an older one asks the environment only
   ::ssh_set_blocking(session, 0);
   ::ssh_set_counters(session, &handles_->socket_bytes, nullptr);
   return Ok{};
 }
 
+// True when libssh holds bytes that the socket has not taken yet.
 bool SshClient::wants_write() const {
   return (::ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;
 }
 
-// sshd leaves Nagle's algorithm on: a second small message of its waits until the first one is
-// acknowledged, and the kernel delays acknowledgements by 40 ms. It falls back into that habit by
-// itself, so it is told anew after every wake-up.
+// sshd leaves Nagle's algorithm on: its second small message waits until the first one is
+// acknowledged, and the kernel delays acknowledgements by 40 ms. TCP_QUICKACK turns that delay off,
+// but the kernel turns it on again by itself, so every wake-up sets the option anew.
 void SshClient::acknowledge_now() {
   const int on = 1;
   (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
@@ -190,8 +206,8 @@ std::string SshClient::error() const {
 
 // --- handshake -----------------------------------------------------------------------------------
 
-// Looks at what libssh is going to read: when the server closes the connection, its first words
-// tell why ("Exceeded MaxStartups", an HTTP answer), and that there are none does too.
+// Peeks at what libssh reads next. When the server closes the connection, its first line tells why
+// ("Exceeded MaxStartups", an HTTP answer), and so does the lack of one.
 void SshClient::look_at_banner() {
   if (banner_settled_) return;
   char bytes[256];
@@ -203,14 +219,18 @@ void SshClient::look_at_banner() {
   banner_settled_ = end != std::string_view::npos;
 }
 
+// MSG_PEEK leaves the byte in place for libssh.
 bool SshClient::server_hung_up() const {
   char byte = 0;
   const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+// Called again after every wake-up until it returns kDone or kFailed.
 SshClient::Step SshClient::handshake() {
   look_at_banner();
+  // The first call hands the duplicate to libssh, which owns and closes it from here on, unless it
+  // refuses the option.
   if (handles_->for_libssh.valid()) {
     const socket_t fd = handles_->for_libssh.release();
     if (::ssh_options_set(handles_->session, SSH_OPTIONS_FD, &fd) != SSH_OK) {
@@ -219,12 +239,15 @@ SshClient::Step SshClient::handshake() {
     }
   }
   const int code = ::ssh_connect(handles_->session);
-  // It makes its socket blocking; a full one must not hold up the other hosts.
+  // ssh_connect() makes its socket blocking. The flag belongs to the connection, which both
+  // descriptors share; a full socket must not block the thread that serves the other hosts.
   ::fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
   if (code == SSH_OK) return Step::kDone;
   return code == SSH_AGAIN ? Step::kAgain : Step::kFailed;
 }
 
+// Judges the server's key. Revocation wins over everything else; then the first file that knows
+// this very key settles it. A file that contradicts the key only decides when none confirms it.
 SshClient::HostKey SshClient::host_key() {
   using Verdict = HostKey::Verdict;
   ssh_session session = handles_->session;
@@ -246,6 +269,7 @@ SshClient::HostKey SshClient::host_key() {
     result.entry = std::string(trim(text.get()));
   }
   result.verdict = Verdict::kUnknown;
+  // An explicit RevokedHostKeys counts before known_hosts, as in ssh.
   if (const std::string& file = target_.revoked_keys_file; !file.empty()) {
     const Revocation found = look_up_revoked(file, result.entry);
     if (found != Revocation::kNot) {
@@ -261,6 +285,7 @@ SshClient::HostKey SshClient::host_key() {
     result.known_in = file;
     return result;
   }
+  // Each file is asked on its own, so that the error can name the file that decided.
   (void)::ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
   for (const std::string& file : target_.known_hosts_files) {
     if (::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, file.c_str()) != SSH_OK) continue;
@@ -270,6 +295,7 @@ SshClient::HostKey SshClient::host_key() {
       result.known_in = file;
       return result;
     }
+    // A later file may still confirm the key, so the loop goes on.
     if (found == SSH_KNOWN_HOSTS_CHANGED) {
       result.verdict = Verdict::kChanged;
       result.known_in = file;
@@ -278,6 +304,7 @@ SshClient::HostKey SshClient::host_key() {
       result.known_in = file;
     }
   }
+  // A host that is only known through a certificate authority needs its own advice.
   if (result.verdict == Verdict::kUnknown) {
     result.authority_in =
         file_with_authority(target_.known_hosts_files, target_.known_as, target_.port);
@@ -287,13 +314,14 @@ SshClient::HostKey SshClient::host_key() {
 
 // --- authentication ------------------------------------------------------------------------------
 
+// Collects the identities that failed, for the error message.
 void SshClient::note_tried(const std::string& what, bool half_accepted) {
   if (!auth_tried_.empty()) auth_tried_ += ", ";
   auth_tried_ += what;
   if (half_accepted) auth_tried_ += " (accepted, but the server asks for more than a key)";
 }
 
-// After an attempt the server has said by what else it could be convinced.
+// Names the methods that the server still accepts; it sends the list with each refusal.
 std::string SshClient::auth_methods() const {
   const int methods = ::ssh_userauth_list(handles_->session, nullptr);
   std::string names;
@@ -309,6 +337,8 @@ std::string SshClient::auth_methods() const {
   return names;
 }
 
+// Tries one identity after another. libssh needs repeated calls for each, so the list of what is
+// left is a member and its first entry is the one under way.
 SshClient::Step SshClient::authenticate() {
   if (!identities_listed_) {
     identities_listed_ = true;
@@ -316,6 +346,7 @@ SshClient::Step SshClient::authenticate() {
     if (target_.use_agent) {
       identities_.insert(target_.agent_first ? identities_.begin() : identities_.end(), "");
     }
+    // ssh's order: an agent comes first, unless the configuration names the files explicitly.
   }
   while (!identities_.empty()) {
     const std::string identity = identities_.front();
@@ -331,11 +362,13 @@ SshClient::Step SshClient::authenticate() {
     }
     identities_.erase(identities_.begin());
     handles_->key.reset();
+    // sshd disconnects after MaxAuthTries failures; further attempts would only blur the cause.
     if (!connected()) return Step::kFailed;
   }
   return Step::kFailed;
 }
 
+// libssh goes through all keys of the agent in one call.
 SshClient::AuthResult SshClient::try_agent() {
   if (!agent_answers(target_.agent_socket)) {
     note_tried("ssh-agent (" + target_.agent_socket + ": it does not answer)");
@@ -349,7 +382,8 @@ SshClient::AuthResult SshClient::try_agent() {
   return AuthResult::kDenied;
 }
 
-// The signature is sent at once, without asking first whether the key would do: one round trip.
+// Sends the signature at once, without asking first whether the server would accept the key. This
+// saves one round trip per key.
 SshClient::AuthResult SshClient::try_file(const std::string& path) {
   if (!handles_->key) {
     ssh_key key = nullptr;
@@ -362,6 +396,7 @@ SshClient::AuthResult SshClient::try_file(const std::string& path) {
     }
     handles_->key.reset(key);
   }
+  // The key stays loaded between the calls for one attempt; authenticate() drops it afterwards.
   const int code = ::ssh_userauth_publickey(handles_->session, nullptr, handles_->key.get());
   if (code == SSH_AUTH_AGAIN) return AuthResult::kAgain;
   if (code == SSH_AUTH_SUCCESS) return AuthResult::kSuccess;
@@ -372,6 +407,7 @@ SshClient::AuthResult SshClient::try_file(const std::string& path) {
 
 // --- the command ---------------------------------------------------------------------------------
 
+// The callbacks go first: freeing a channel may run them.
 void SshClient::discard_channel() {
   if (handles_->channel != nullptr) {
     ::ssh_remove_channel_callbacks(handles_->channel, &handles_->callbacks);
@@ -383,6 +419,8 @@ void SshClient::discard_channel() {
 
 void SshClient::set_sink(Sink sink) { sink_ = std::move(sink); }
 
+// Opens a channel, then requests the command; each step may need several calls. A call after the
+// last command has started begins anew, on a fresh channel of the same connection.
 SshClient::Step SshClient::execute(const std::string& command) {
   Handles& h = *handles_;
   if (exec_stage_ == ExecStage::kNone || exec_stage_ == ExecStage::kRunning) {
@@ -394,6 +432,8 @@ SshClient::Step SshClient::execute(const std::string& command) {
     h.callbacks.userdata = this;
     h.callbacks.channel_data_function = [](ssh_session, ssh_channel, void* data, uint32_t size,
                                            int is_stderr, void* self) {
+      // Taking all bytes makes libssh reopen the channel's window; back-pressure comes from not
+      // calling attend().
       auto* client = static_cast<SshClient*>(self);
       if (client->sink_) client->sink_({static_cast<const char*>(data), size}, is_stderr != 0);
       return static_cast<int>(size);
@@ -401,6 +441,7 @@ SshClient::Step SshClient::execute(const std::string& command) {
     h.callbacks.channel_eof_function = [](ssh_session, ssh_channel, void* self) {
       static_cast<SshClient*>(self)->exit_.output_ended = true;
     };
+    // A close without status or signal settles the exit: nothing more can follow on this channel.
     h.callbacks.channel_close_function = [](ssh_session, ssh_channel, void* self) {
       auto* client = static_cast<SshClient*>(self);
       client->exit_.output_ended = client->exit_.settled = true;
@@ -416,6 +457,7 @@ SshClient::Step SshClient::execute(const std::string& command) {
     if (::ssh_set_channel_callbacks(h.channel, &h.callbacks) != SSH_OK) return Step::kFailed;
     exec_stage_ = ExecStage::kOpening;
   }
+  // kOpening and kRequesting survive a return with kAgain, so the next call resumes there.
   if (exec_stage_ == ExecStage::kOpening) {
     const int code = ::ssh_channel_open_session(h.channel);
     if (code != SSH_OK) return code == SSH_AGAIN ? Step::kAgain : Step::kFailed;
@@ -427,6 +469,8 @@ SshClient::Step SshClient::execute(const std::string& command) {
   return code == SSH_OK ? Step::kDone : Step::kFailed;
 }
 
+// Compares libssh's byte counters to tell whether anything moved, since its return codes do not
+// say.
 bool SshClient::attend() {
   Handles& h = *handles_;
   if (h.channel == nullptr || !connected()) return false;
@@ -436,16 +480,20 @@ bool SshClient::attend() {
   if (!exit_.output_ended) {
     (void)::ssh_channel_poll(h.channel, 1);
   } else if (!exit_.settled) {
-// Deprecated later, for one that cannot say "no status yet"; it is called to make libssh read.
+// libssh deprecates this function in later versions, for one that cannot report "no status yet".
+// The call only makes libssh read.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
     (void)::ssh_channel_get_exit_status(h.channel);
 #pragma GCC diagnostic pop
   }
+  // EOF, status and close may come in any order; the exit is known once the first two are there.
   if (exit_.output_ended && (exit_.status || !exit_.signal.empty())) exit_.settled = true;
   return h.socket_bytes.in_bytes + h.socket_bytes.out_bytes != bytes_before;
 }
 
+// Returns 0 both for "not running yet" and for "the socket is full"; the caller waits for a
+// wake-up.
 Result<std::size_t> SshClient::write_input(std::string_view bytes) {
   Handles& h = *handles_;
   if (h.channel == nullptr || exec_stage_ != ExecStage::kRunning) return std::size_t{0};
@@ -456,6 +504,7 @@ Result<std::size_t> SshClient::write_input(std::string_view bytes) {
   return static_cast<std::size_t>(wrote);
 }
 
+// The remote command sees the end of its input; its output continues.
 Status SshClient::close_input() {
   if (handles_->channel == nullptr) return Ok{};
   if (::ssh_channel_send_eof(handles_->channel) == SSH_ERROR) {

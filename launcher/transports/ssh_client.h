@@ -94,7 +94,7 @@ class SshClient {
   Status set_up();
   void look_at_banner();
   void discard_channel();
-  // What an attempt with one identity came to.
+  // The result of an attempt with one identity.
   enum class AuthResult { kAgain, kSuccess, kDenied, kBroken };
   AuthResult try_agent();
   AuthResult try_file(const std::string& path);

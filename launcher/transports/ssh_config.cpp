@@ -1,3 +1,5 @@
+// The parser reads line by line, as ssh does: Host and Match lines switch the following lines on or
+// off, and the first value for a keyword wins. It never runs a command and does no I/O itself.
 #include "launcher/transports/ssh_config.h"
 
 #include <algorithm>
@@ -9,10 +11,14 @@ namespace hora::launcher {
 
 namespace {
 
+// OpenSSH has the same limit.
 constexpr int kMaxIncludeDepth = 16;
-// In all: files that include each other more than once are 2, 4, 8 ... texts at each depth.
+// The limit for all files together. Files that include each other more than once yield 2, 4, 8, ...
+// texts at each depth.
 constexpr int kMaxIncluded = 1024;
 
+// Keywords that could change where a connection goes or whom it trusts. The transport warns about
+// those that are set to another value than the harmless one.
 constexpr UnfollowedKeyword kUnfollowed[] = {
     {"KnownHostsCommand", "none", "the host keys that it would supply are not used"},
     {"VerifyHostKeyDNS", "no", "host keys are not looked up in DNS"},
@@ -39,7 +45,8 @@ std::string lower(std::string_view text) {
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\f'; }
 
-// The words behind a keyword; a word may stand in double quotes. "key=value" has one '=' skipped.
+// Splits the rest of a line into words. A word may be in double quotes, and an unquoted '#' at the
+// start of a word begins a comment.
 std::vector<std::string> split_words(std::string_view text) {
   std::vector<std::string> words;
   std::size_t i = 0;
@@ -66,6 +73,7 @@ struct Line {
   std::string rest;  // as written, for values that are whole lines
 };
 
+// The grammar is "keyword words" or "keyword=words", with blanks around the '='.
 Line parse_line(std::string_view text) {
   text = trim(text);
   Line line;
@@ -80,7 +88,8 @@ Line parse_line(std::string_view text) {
   return line;
 }
 
-// A list of patterns, some negated: one negated match makes the whole no match.
+// Matches a list of patterns. One negated match ("!pattern") makes the whole list fail, wherever it
+// is; a list with negated patterns only never matches.
 template <typename Patterns>
 bool matches_list(const std::string& text, const Patterns& patterns) {
   bool matched = false;
@@ -95,6 +104,7 @@ bool matches_list(const std::string& text, const Patterns& patterns) {
   return matched;
 }
 
+// Only the first value of a keyword counts here as well, so a later line cannot add a warning.
 void note_unfollowed(const std::string& keyword, const std::string& value, SshConfig& config) {
   for (const UnfollowedKeyword& each : kUnfollowed) {
     const std::string name(each.name);
@@ -105,6 +115,8 @@ void note_unfollowed(const std::string& keyword, const std::string& value, SshCo
   }
 }
 
+// Host lines match the name as the user typed it; Match lines combine criteria, all of which must
+// hold.
 bool matches_block(const Line& line, const SshConfigQuery& query, SshConfig& config) {
   const std::string original = lower(query.original_host);
   if (line.keyword == "host") return matches_list(original, line.words);
@@ -116,15 +128,19 @@ bool matches_block(const Line& line, const SshConfigQuery& query, SshConfig& con
       if (negated) return false;
       continue;
     }
-    // "final" is for a second reading, after host names were completed: here the first is the last.
+    // "final" asks for a second pass after ssh has canonicalized host names. There is no such pass
+    // here, so the first pass is the final one.
     if (criterion == "final" && !negated) continue;
     if (criterion == "canonical" && negated) continue;
     if (criterion == "final" || criterion == "canonical") {
       if (criterion == "canonical") note_unfollowed("match canonical", "yes", config);
       return false;
     }
+    // Every criterion from here on takes an argument; without one the line is malformed and matches
+    // nothing.
     if (++i >= line.words.size()) return false;
     std::string value;
+    // "Match host" sees the name after HostName was applied so far, "originalhost" the typed one.
     if (criterion == "host") {
       value = lower(config.hostname.value_or(original));
     } else if (criterion == "originalhost") {
@@ -133,6 +149,7 @@ bool matches_block(const Line& line, const SshConfigQuery& query, SshConfig& con
       value = lower(!query.user.empty() ? query.user : config.user.value_or(query.local_user));
     } else if (criterion == "localuser") {
       value = lower(query.local_user);
+      // Any other criterion (exec above all) is skipped with its block rather than evaluated.
     } else {
       note_unfollowed("match " + criterion, "yes", config);
       return false;
@@ -142,6 +159,7 @@ bool matches_block(const Line& line, const SshConfigQuery& query, SshConfig& con
   return !line.words.empty();
 }
 
+// ssh's central rule: the first value wins, so specific blocks come before general ones.
 template <typename T>
 void keep_first(std::optional<T>& slot, T value) {
   if (!slot) slot = std::move(value);
@@ -154,6 +172,7 @@ std::optional<HostKeyChecking> parse_checking(const std::string& text) {
   return std::nullopt;
 }
 
+// Unknown keywords and invalid values have no effect; ssh itself reports them.
 void apply(const Line& line, SshConfig& config) {
   if (line.words.empty()) return;
   const std::string& key = line.keyword;
@@ -165,7 +184,7 @@ void apply(const Line& line, SshConfig& config) {
   if (key == "identityfile" && lower(word) != "none") config.identity_files.push_back(word);
   if (key == "identitiesonly") keep_first(config.identities_only, lower(word) == "yes");
   if (key == "identityagent") keep_first(config.identity_agent, word);
-  // ProxyCommand and ProxyJump switch each other off: whichever is named first.
+  // ProxyCommand and ProxyJump exclude each other; the first one named wins.
   const bool proxy_open = !config.proxy_command && !config.proxy_jump;
   if (key == "proxycommand" && proxy_open) config.proxy_command = line.rest;
   if (key == "proxyjump" && proxy_open) config.proxy_jump = word;
@@ -196,6 +215,8 @@ void apply(const Line& line, SshConfig& config) {
   note_unfollowed(key, lower(word), config);
 }
 
+// Include works inside a Host or Match block too, and then applies only where the block matches.
+// The included text starts with all lines active, as a file of its own.
 void read_at_depth(std::string_view text, const SshConfigQuery& query,
                    const SshConfigIncluder& include, SshConfig& config, int depth) {
   bool active = true;
@@ -224,6 +245,8 @@ void read_at_depth(std::string_view text, const SshConfigQuery& query,
 
 }  // namespace
 
+// Iterative glob match with one backtracking point: after a mismatch, the last '*' takes one more
+// character. The time is at most quadratic, whatever the pattern.
 bool matches_pattern(std::string_view text, std::string_view pattern) {
   std::size_t t = 0, p = 0;
   std::size_t star = std::string_view::npos, star_text = 0;
@@ -252,6 +275,7 @@ void read_ssh_config(std::string_view text, const SshConfigQuery& query,
   read_at_depth(text, query, include, config, 0);
 }
 
+// An unknown token stays as it is, since ssh has more of them than a launcher needs.
 std::string expand_tokens(std::string_view text, const SshTokens& tokens) {
   std::string out;
   if (text == "~" || text.substr(0, 2) == "~/") {

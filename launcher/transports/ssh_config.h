@@ -17,7 +17,7 @@
 namespace hora::launcher {
 
 enum class HostKeyChecking {
-  kYes,        // an unknown host is an error ("ask" too: nobody is there to ask)
+  kYes,        // an unknown host is an error ("ask" too: horarun never prompts)
   kAcceptNew,  // an unknown host's key is added
   kNo,         // as accept-new; a changed key is an error all the same
 };

@@ -1,3 +1,6 @@
+// The states follow each other as the header lists them. Every event (socket, timer, link) ends in
+// step(), which goes on from the current state as far as it can without waiting, and in
+// update_watch(), which decides what to wait for.
 #include "launcher/transports/ssh_host.h"
 
 #include <netinet/in.h>
@@ -22,6 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+// One write of this size keeps a slow host from holding more memory than its turn needs.
 constexpr std::size_t kWriteSize = 128 * 1024;
 constexpr int kMaxRounds = 256;               // of one pump, before other hosts have their turn
 constexpr milliseconds kBannerLimit{10'000};  // from the connection to the end of the handshake
@@ -31,7 +35,7 @@ constexpr milliseconds kCloseLimit{1'000};    // for the last bytes to leave
 constexpr milliseconds kFirstBackOff{100};
 constexpr milliseconds kLongestBackOff{2'000};
 
-// A dead peer is noticed by the kernel too, for an agent that is told to be silent.
+// The kernel detects a dead peer as well (in 15 + 4 * 5 s), for an agent that sends no heartbeats.
 void keep_alive(int fd) {
   const int on = 1, idle_s = 15, interval_s = 5, probes = 4;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -40,6 +44,7 @@ void keep_alive(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
+// The back-off of each host must differ even when many launchers start in the same second.
 unsigned seed() {
   const std::string bytes = os::random_bytes(4);
   unsigned value = 0;
@@ -59,6 +64,7 @@ SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Ss
       done_(std::move(done)),
       jitter_(seed()) {}
 
+// The callbacks that are still posted to the loop look at *alive_ before they touch this object.
 SshHost::~SshHost() {
   *alive_ = false;
   for (const auto timer : {deadline_timer_, stage_timer_, exit_timer_}) loop_.cancel(timer);
@@ -66,13 +72,16 @@ SshHost::~SshHost() {
   give_place_back();
 }
 
+// The deadline covers the whole start, all retries and the time in the queue included.
 void SshHost::begin() {
   if (!link_.open()) return finish();
   deadline_timer_ = loop_.call_at(deadline_, [this] { on_deadline(); });
   queue();
 }
 
-// For a place in the fan-out.
+// Waits for a place in the fan-out. The place may be granted on another host's call stack or
+// thread, so the callback posts to this host's own loop; a host that is gone by then, or that has
+// failed, returns its place at once.
 void SshHost::queue() {
   state_ = State::kQueued;
   shared_.fan_out->acquire([this, loop = &loop_, alive = alive_, fan_out = shared_.fan_out] {
@@ -84,12 +93,14 @@ void SshHost::queue() {
   });
 }
 
+// Safe to call more than once: every way out of the start calls it.
 void SshHost::give_place_back() {
   if (std::exchange(has_place_, false)) shared_.fan_out->release();
 }
 
 // --- connecting ----------------------------------------------------------------------------------
 
+// A proxy command does its own name resolution, so its connection skips the resolver.
 void SshHost::connect() {
   state_ = State::kConnecting;
   ++attempts_;
@@ -104,6 +115,7 @@ void SshHost::connect() {
       [this](TcpConnector::Outcome outcome) { on_connected(std::move(outcome)); });
 }
 
+// The command's stdin and stdout are one socketpair: libssh takes a single descriptor.
 void SshHost::connect_by_proxy() {
   link_.report(Stage::kConnect, "by " + target_.proxy.front());
   auto child = PipedChild::start(target_.proxy, true);
@@ -115,6 +127,7 @@ void SshHost::connect_by_proxy() {
   open_client(std::move(proxy_.stdin_fd));
 }
 
+// Keeps the connector alive until the end of this function; it is the caller.
 void SshHost::on_connected(TcpConnector::Outcome outcome) {
   const std::unique_ptr<TcpConnector> connector = std::move(connector_);
   if (!outcome.fd.valid()) return fail(outcome.failed_class, outcome.problem);
@@ -124,6 +137,7 @@ void SshHost::on_connected(TcpConnector::Outcome outcome) {
   open_client(std::move(outcome.fd));
 }
 
+// The sink runs inside attend(), on this thread.
 void SshHost::open_client(os::Fd socket) {
   auto client = SshClient::create(target_, std::move(socket));
   if (!client) return fail(failure::kInternal, client.error().message);
@@ -146,7 +160,7 @@ void SshHost::on_socket() {
   step();
 }
 
-// Does what can be done now, whatever the state.
+// Does everything that is possible now, in any state.
 void SshHost::step() {
   // Each step may lead straight into the next one; each that has to wait returns false.
   if (state_ == State::kHandshake && !step_handshake()) return update_watch();
@@ -155,8 +169,8 @@ void SshHost::step() {
   if (state_ == State::kRunning || state_ == State::kClosing) pump();
 }
 
-// libssh sends what it has only after it has seen the socket writable, so one more call often
-// gets the bytes out without a turn of the loop.
+// libssh only sends its pending bytes after it has seen the socket writable, so one more call often
+// gets them out without a turn of the loop.
 template <typename Call>
 SshClient::Step until_sent(const SshClient& client, Call call) {
   auto step = call();
@@ -176,6 +190,9 @@ bool SshHost::step_handshake() {
     set_stage_limit(kAuthLimit);
     return true;
   }
+  // The connection failed. Three cases: libssh's own failure while the server is still there; a
+  // server that is too busy, which is worth a retry; or a refusal for good. A proxy's exit is never
+  // "busy": its stderr says why it ended.
   const std::string proxy = proxy_words();
   if (client_->banner().empty() && !client_->server_hung_up()) {
     fail(failure::kInternal, "libssh: " + client_->error());
@@ -187,6 +204,8 @@ bool SshHost::step_handshake() {
   return false;
 }
 
+// Runs between key exchange and authentication, so no credential reaches a host that is not
+// trusted.
 bool SshHost::accept_host_key() {
   link_.report(Stage::kHostKey);
   const auto key = client_->host_key();
@@ -194,11 +213,12 @@ bool SshHost::accept_host_key() {
     fail(*std::move(refusal));
     return false;
   }
-  // UserKnownHostsFile none: nowhere to keep a new key.
+  // UserKnownHostsFile none: there is no file to keep a new key in.
   if (key.verdict == SshClient::HostKey::Verdict::kKnown || target_.user_known_hosts_count == 0) {
     return true;
   }
   const std::string& file = target_.known_hosts_files.front();
+  // Failing here is deliberate: a key that is not saved would be accepted blindly again next time.
   const auto added = add_known_host(file, key.entry);
   if (!added) {
     fail(failure::kHostKeyUnknown, "its host key cannot be saved: " + added.error().message);
@@ -208,6 +228,7 @@ bool SshHost::accept_host_key() {
   return true;
 }
 
+// Checked only now, so that a host which is down or has a changed key reports that problem first.
 bool SshHost::step_authenticate() {
   if (!target_.keys_forbidden_by.empty()) {
     fail(failure::kSshAuth,
@@ -219,12 +240,14 @@ bool SshHost::step_authenticate() {
   }
   const auto result = until_sent(*client_, [this] { return client_->authenticate(); });
   if (result == SshClient::Step::kAgain) return false;
+  // A server that disconnects in the middle cannot be asked for its methods any more.
   if (result == SshClient::Step::kFailed) {
     const bool connected = client_->connected();
     fail(authentication_refusal(client_->auth_tried(), connected ? client_->auth_methods() : "",
                                 target_, connected ? "" : client_->error()));
     return false;
   }
+  // From here on the deadline of the whole start applies: login scripts may take their time.
   loop_.cancel(stage_timer_);
   stage_timer_ = 0;
   auto line = link_.command_line();
@@ -238,6 +261,7 @@ bool SshHost::step_authenticate() {
   return true;
 }
 
+// Some servers refuse the exec request, others drop the connection; both mean the same to the user.
 bool SshHost::step_execute() {
   const auto result = until_sent(*client_, [this] { return client_->execute(command_); });
   if (result == SshClient::Step::kAgain) return false;
@@ -255,9 +279,10 @@ bool SshHost::step_execute() {
 
 // --- bytes ---------------------------------------------------------------------------------------
 
-// Moves what the link has for the channel. True when something moved.
+// Moves bytes from the link into the channel. Returns true when something moved.
 bool SshHost::send_input() {
   if (state_ != State::kRunning) return false;
+  // The link closes its input once only; the flag keeps a second EOF from the server.
   const auto bytes = link_.outgoing();
   if (bytes.empty()) {
     if (link_.wants_end_of_input() && !std::exchange(input_closed_, true)) {
@@ -272,13 +297,16 @@ bool SshHost::send_input() {
   return true;
 }
 
-// Without room nothing is taken in, and the far side's windows fill up: back-pressure. But libssh
-// only sends when it may receive too, and heartbeats must leave: a little more is let in for them.
+// With no room left in the link nothing is read, so the window of the far side fills up:
+// back-pressure. But libssh only sends while it may receive, too, and heartbeats must leave, so a
+// little more is let in while bytes wait to be sent.
 bool SshHost::may_take_in() const {
   return state_ == State::kClosing || link_.room() > 0 ||
          (client_->wants_write() && !link_.overfull());
 }
 
+// Alternates between reading and writing, so that neither direction starves the other. After
+// kMaxRounds the rest waits for the loop's next turn: other hosts share the thread.
 void SshHost::pump() {
   bool more = true;
   for (int round = 0; more && round < kMaxRounds; ++round) {
@@ -286,6 +314,7 @@ void SshHost::pump() {
     if (client_->exit().output_ended || !client_->connected()) break;
     more |= send_input();
   }
+  // The start is over for the fan-out once the agent runs; the next host may begin.
   if (link_.agent_started()) give_place_back();
   if (state_ == State::kClosing) {
     if (!client_->wants_write() || !client_->connected()) return finish();
@@ -294,6 +323,7 @@ void SshHost::pump() {
   } else if (client_->exit().output_ended) {
     return settle_end();
   }
+  // libssh may hold decrypted data that epoll cannot see, so "more" needs a turn of its own.
   if (more && !std::exchange(again_posted_, true)) {
     loop_.post([this, alive = alive_] {
       if (!*alive) return;
@@ -304,11 +334,12 @@ void SshHost::pump() {
   update_watch();
 }
 
-// The output has ended; the exit status comes behind it, as a rule at once.
+// The output has ended; the exit status follows, usually at once.
 void SshHost::settle_end() {
   while (client_->connected() && !client_->exit().settled && client_->attend()) {
   }
   if (client_->exit().settled || !client_->connected()) return report_end();
+  // Some servers send no exit status at all, so the wait for it is limited.
   if (exit_timer_ == 0) {
     exit_timer_ = loop_.call_after(kExitPatience, [this] {
       exit_timer_ = 0;
@@ -318,6 +349,8 @@ void SshHost::settle_end() {
   update_watch();
 }
 
+// Hands the result to the link, which decides: an error, or another attempt with the same
+// connection.
 void SshHost::report_end() {
   loop_.cancel(exit_timer_);
   exit_timer_ = 0;
@@ -331,8 +364,8 @@ void SshHost::report_end() {
   link_.on_remote_end(end);  // may ask for another command
 }
 
-// Watches for what is wanted now, and not at all when that is nothing: a broken connection would
-// be reported again and again.
+// Watches only for what is wanted now, and for nothing when that is nothing: epoll reports a broken
+// connection again and again while a watch exists.
 void SshHost::update_watch() {
   if (!client_) return;
   std::uint32_t events = 0;
@@ -354,10 +387,12 @@ void SshHost::update_watch() {
 
 // --- what the link says --------------------------------------------------------------------------
 
+// The link has new bytes to send, or room again.
 void SshHost::link_changed() {
   if (state_ == State::kRunning) step();
 }
 
+// The link asks for the command again on the same connection (to replace a bad agent, say).
 void SshHost::link_restarts() {
   if (!client_ || !client_->connected()) {
     return fail(failure::kHostLost, "the ssh connection broke");
@@ -379,9 +414,11 @@ void SshHost::link_finished() {
   state_ = State::kClosing;
   (void)client_->close_input();
   set_stage_limit(kCloseLimit);
+  // The limit bounds a peer that does not read.
   step();
 }
 
+// The object may be destroyed soon after done_ returns; nothing may follow that call.
 void SshHost::finish() {
   state_ = State::kOver;
   for (auto* timer : {&deadline_timer_, &stage_timer_, &exit_timer_}) {
@@ -391,6 +428,7 @@ void SshHost::finish() {
   if (done_) std::exchange(done_, nullptr)(this);
 }
 
+// The watch must go before the descriptor: the loop would otherwise keep a number that is reused.
 void SshHost::close_connection() {
   connector_.reset();
   if (std::exchange(watched_events_, 0u) != 0) loop_.unwatch(client_->fd());
@@ -405,6 +443,7 @@ void SshHost::fail(std::string_view failure_class, const std::string& what,
   fail({std::string(failure_class), what, advice});
 }
 
+// The link passes the failure on to the supervisor.
 void SshHost::fail(Failure failure) {
   state_ = State::kOver;
   loop_.cancel(std::exchange(stage_timer_, 0));
@@ -414,6 +453,7 @@ void SshHost::fail(Failure failure) {
   give_place_back();
 }
 
+// The last words of the proxy command. The pipe is non-blocking, and words read earlier are kept.
 std::string SshHost::proxy_words() {
   if (!proxy_.stderr_fd.valid()) return {};
   char bytes[2048];
@@ -422,10 +462,12 @@ std::string SshHost::proxy_words() {
   return busy_words_.empty() ? "" : quote(busy_words_, 600);
 }
 
-// Another try after a pause that grows, and differs from host to host, until time is up.
+// Retries after a pause that grows with each attempt and differs from host to host, until the
+// deadline. The random part keeps a thousand hosts behind one gateway from coming back together.
 void SshHost::retry_when_busy() {
   busy_words_ = client_->banner();
   close_connection();
+  // A host that only waits must not hold a place that another one could use.
   give_place_back();
   loop_.cancel(std::exchange(stage_timer_, 0));
   const auto longest = std::min(kLongestBackOff, kFirstBackOff * (1 << std::min(attempts_ - 1, 5)));
@@ -440,6 +482,7 @@ void SshHost::retry_when_busy() {
   });
 }
 
+// Each stage replaces the limit of the one before.
 void SshHost::set_stage_limit(milliseconds limit) {
   loop_.cancel(stage_timer_);
   stage_began_ = Clock::now();
@@ -455,6 +498,7 @@ std::string SshHost::waited() const {
                      : std::to_string((ms + 500) / 1000) + " s";
 }
 
+// The limit of one stage is over: name what was silent, since that is all the user can act on.
 void SshHost::on_stage_limit() {
   switch (state_) {
     case State::kConnecting:
@@ -486,12 +530,14 @@ void SshHost::on_stage_limit() {
   }
 }
 
-// The time for the start as a whole is up.
+// The time for the whole start is over.
 void SshHost::on_deadline() {
   deadline_timer_ = 0;
+  // A running agent is past the start; its own timeouts apply.
   if (link_.agent_started() || link_.ended()) return;
   switch (state_) {
     case State::kQueued:
+    // A proxy that keeps ending without a word looks like a busy server: both give an empty banner.
     case State::kBackOff:
       if (attempts_ > 0 && !target_.proxy.empty() && busy_words_.empty()) {
         return fail(

@@ -1,3 +1,5 @@
+// Each message says what the server did and what the user can do. The texts quote whatever comes
+// from the server, since it is not trusted yet.
 #include "launcher/transports/ssh_refusals.h"
 
 #include "launcher/failures/failure_code.h"
@@ -11,6 +13,8 @@ Failure refusal(std::string_view code, std::string message, std::string advice =
   return {std::string(code), std::move(message), std::move(advice)};
 }
 
+// Unknown host keys need one of two kinds of advice: host certificates are not supported, so the
+// advice to trust on first use would mislead where known_hosts relies on an authority.
 Failure unknown_key(const SshClient::HostKey& key, const std::string& name, const SshTarget& target,
                     const std::string& scan) {
   if (!key.authority_in.empty()) {
@@ -31,11 +35,14 @@ Failure unknown_key(const SshClient::HostKey& key, const std::string& name, cons
 
 }  // namespace
 
+// sshd closes at once, or says one of these sentences, when MaxStartups or PerSourcePenalties
+// apply.
 bool means_busy(std::string_view banner) {
   return banner.empty() || banner.find("MaxStartups") != std::string_view::npos ||
          banner.find("Not allowed at this time") != std::string_view::npos;
 }
 
+// A proxy's own words explain more than libssh's error, which only sees the end of the stream.
 Failure handshake_refusal(const std::string& banner, const std::string& proxy,
                           const std::string& error) {
   if (!proxy.empty()) return refusal(failure::kConnect, "the proxy command ended: " + proxy);
@@ -83,6 +90,7 @@ std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const Ssh
     case Verdict::kUnknown:
       break;
   }
+  // accept-new and "no" both add an unknown key; only an unknown key is ever accepted this way.
   if (target.checking != HostKeyChecking::kYes) return std::nullopt;
   return unknown_key(key, name, target, scan);
 }
@@ -90,11 +98,14 @@ std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const Ssh
 Failure authentication_refusal(std::string tried, const std::string& methods,
                                const SshTarget& target, const std::string& closed) {
   if (tried.empty()) tried = "nothing: no key file and no ssh-agent was found";
+  // note_tried() of SshClient writes this phrase: the server accepted a key and wants a second
+  // factor.
   const bool half = tried.find("(accepted, ") != std::string::npos;
   for (const auto& missing : target.missing_identities) tried += ", " + missing + " (missing)";
   std::string what = half ? "a key alone does not let user " + target.user + " in"
                           : "no key was accepted for user " + target.user;
   what += "; tried " + tried;
+  // An empty list means that the server was gone before it could be asked.
   const bool takes_keys = methods.empty() || methods.find("publickey") != std::string::npos;
   if (half || !takes_keys) what += "; the server wants " + methods;
   if (!closed.empty()) what += "; the server closed the connection: " + closed;

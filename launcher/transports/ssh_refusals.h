@@ -1,4 +1,4 @@
-// What is said when an ssh server refuses us, or we refuse it.
+// The messages for an ssh server that refuses us, or that we refuse.
 // Messages begin behind the host's name.
 #pragma once
 

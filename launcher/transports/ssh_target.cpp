@@ -1,3 +1,6 @@
+// Follows OpenSSH's own precedence: the command line first, then the user's file, then the
+// system's, then the defaults. Once one file is given with --ssh-config-file, only that one counts
+// (ssh -F).
 #include "launcher/transports/ssh_target.h"
 
 #include <fcntl.h>
@@ -22,7 +25,7 @@ namespace {
 constexpr int kDefaultPort = 22;
 constexpr const char* kDefaultIdentities[] = {"id_ed25519", "id_ecdsa", "id_rsa"};
 
-// /dev/zero ends, too.
+// The limit makes reading a file without an end (/dev/zero) stop, too.
 constexpr std::size_t kLargestConfig = 4u << 20;
 
 Result<std::string> read_config(const std::string& path) {
@@ -31,7 +34,8 @@ Result<std::string> read_config(const std::string& path) {
   return os::read_to_end(file.get(), path, kLargestConfig);
 }
 
-// Like ssh, which goes on without a configuration that it cannot read; a folder in its place, say.
+// Like ssh, go on without a configuration that cannot be read (a directory in its place, say). Only
+// a file that the user named explicitly has to be readable.
 std::string text_of(Result<std::string> config) {
   return config ? *std::move(config) : std::string();
 }
@@ -41,7 +45,8 @@ bool is_file(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode);
 }
 
-// Keys and known hosts are read for every host, and by libssh, which would wait at a pipe for ever.
+// Keys and known_hosts files are read for every host, and by libssh, which would wait at a pipe
+// forever.
 bool is_pipe(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0 &&
@@ -62,8 +67,9 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// ssh takes both from the user's record, whatever $HOME and $USER say.
+// Like ssh, take home and name from the password database, whatever $HOME and $USER say.
 std::pair<std::string, std::string> home_and_name() {
+  // A static buffer suffices for local accounts; with a larger record the environment decides.
   char buffer[16 * 1024];
   passwd record{};
   passwd* found = nullptr;
@@ -73,6 +79,7 @@ std::pair<std::string, std::string> home_and_name() {
   return {environment("HOME"), environment("USER")};
 }
 
+// Tokens such as %h may name a file per host, so the expansion happens per host, too.
 std::vector<std::string> known_hosts_paths(const std::vector<std::string>& files,
                                            const SshTokens& tokens) {
   std::vector<std::string> kept;
@@ -84,7 +91,7 @@ std::vector<std::string> known_hosts_paths(const std::vector<std::string>& files
   return kept;
 }
 
-// Which line of the config says that no key may be used; empty: none.
+// Returns the line of the configuration that forbids keys; empty if keys may be used.
 std::string why_no_keys(const SshConfig& config) {
   if (!config.pubkey_authentication.value_or(true)) return "PubkeyAuthentication no";
   if (!config.preferred_authentications) return {};
@@ -94,7 +101,8 @@ std::string why_no_keys(const SshConfig& config) {
   return "PreferredAuthentications " + *config.preferred_authentications;
 }
 
-// OpenSSH itself makes the jumps, with all of its configuration.
+// The system's ssh makes the jumps, with all of its configuration: `ssh -W` to the last hop, and -J
+// with the hops before it. BatchMode keeps it from asking for a password.
 std::vector<std::string> jump_argv(const std::string& jump, const SshTarget& target,
                                    const std::string& config_file) {
   const std::size_t last = jump.rfind(',');
@@ -105,6 +113,7 @@ std::vector<std::string> jump_argv(const std::string& jump, const SshTarget& tar
     argv.push_back("-J");
     argv.push_back(jump.substr(0, last));
   }
+  // A hop is [user@]host[:port], a URI, or an IPv6 address in brackets, whose colons are no port.
   if (hop.rfind("ssh://", 0) == 0) hop.erase(0, 6);
   const std::size_t at = hop.rfind('@');
   const std::size_t colon = hop.rfind(':');
@@ -118,6 +127,7 @@ std::vector<std::string> jump_argv(const std::string& jump, const SshTarget& tar
   const bool v6 = target.address.find(':') != std::string::npos;
   argv.push_back((v6 ? "[" + target.address + "]" : target.address) + ":" +
                  std::to_string(target.port));
+  // "--" keeps a hop that begins with '-' from being an option.
   argv.push_back("--");
   argv.push_back(hop);
   return argv;
@@ -142,6 +152,7 @@ SshTargets::SshTargets(SshOptions options) : options_(std::move(options)) {
   system_config_ = text_of(read_config("/etc/ssh/ssh_config"));
 }
 
+// ssh resolves a relative Include against ~/.ssh or /etc/ssh, not against the including file.
 std::vector<std::string> SshTargets::include(const std::string& pattern, bool of_user) const {
   SshTokens tokens;
   tokens.home = home_;
@@ -161,6 +172,7 @@ std::vector<std::string> SshTargets::include(const std::string& pattern, bool of
 Result<SshTarget> SshTargets::target_of(const Host& host) const {
   if (!options_.config_file.empty() && !is_file(options_.config_file)) {
     return no_file("ssh config", options_.config_file);
+    // A named file that is missing is an error before any host is contacted.
   }
   if (!given_config_) return given_config_.error();
   SshConfig config;
@@ -178,6 +190,7 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   target.name = host.name;
   SshTokens tokens;
   tokens.original_host = host.name;
+  // HostName may use %h for the typed name; from then on %h is the resolved one, as in ssh.
   tokens.host = host.name;
   tokens.home = home_;
   tokens.local_user = local_user_;
@@ -185,6 +198,7 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   tokens.host = target.address;
   target.port = options_.port ? *options_.port : config.port.value_or(kDefaultPort);
   tokens.port = std::to_string(target.port);
+  // user@host beats "User", which beats the local name.
   target.user = !host.user.empty() ? host.user : config.user.value_or(local_user_);
   if (target.user.empty()) {
     return make_error(ErrorCode::kNotFound,
@@ -196,6 +210,7 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   target.known_as =
       config.host_key_alias ? expand_tokens(*config.host_key_alias, tokens) : target.address;
 
+  // IdentityAgent SSH_AUTH_SOCK means the environment's agent, which is the default already.
   target.agent_socket = environment("SSH_AUTH_SOCK");
   if (config.identity_agent && *config.identity_agent != "SSH_AUTH_SOCK") {
     const bool none = equals_ignoring_case(*config.identity_agent, "none");
@@ -203,6 +218,8 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   }
   if (!options_.identity_file.empty()) {
     const std::string path = expand_tokens(options_.identity_file, tokens);
+    // A key that the user names on the command line must exist; one in a configuration may be
+    // missing, since many are written for several machines.
     if (!is_key_file(path)) return no_file("identity file", path);
     target.identity_files.push_back(path);
     target.agent_first = false;
@@ -215,13 +232,16 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
       target.missing_identities.push_back(path);
     }
   }
+  // Explicit keys come before those of the agent: sshd only allows a few attempts.
   if (!config.identity_files.empty()) target.agent_first = false;
+  // ssh tries its default names only if nothing is named.
   if (options_.identity_file.empty() && config.identity_files.empty()) {
     for (const char* name : kDefaultIdentities) {
       const std::string path = home_ + "/.ssh/" + name;
       if (is_key_file(path)) target.identity_files.push_back(path);
     }
   }
+  // IdentitiesOnly excludes every key that only the agent has; here it excludes the agent.
   target.use_agent = !target.agent_socket.empty() && !config.identities_only.value_or(false);
 
   target.checking = config.host_key_checking.value_or(HostKeyChecking::kYes);
@@ -231,6 +251,7 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
                             std::vector<std::string>{"~/.ssh/known_hosts", "~/.ssh/known_hosts2"}),
                         tokens);
   target.user_known_hosts_count = target.known_hosts_files.size();
+  // New keys never go into the global files.
   for (std::string& file :
        known_hosts_paths(config.global_known_hosts_files.value_or(std::vector<std::string>{
                              "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"}),
@@ -241,6 +262,7 @@ Result<SshTarget> SshTargets::target_of(const Host& host) const {
   if (config.connect_timeout_s) {
     target.connect_timeout = std::chrono::seconds(*config.connect_timeout_s);
   }
+  // ProxyCommand wins here; the parser has kept only the one that was named first.
   if (config.proxy_command && !equals_ignoring_case(*config.proxy_command, "none")) {
     target.proxy = {"/bin/sh", "-c", "exec " + expand_tokens(*config.proxy_command, tokens)};
   } else if (config.proxy_jump && !equals_ignoring_case(*config.proxy_jump, "none")) {

@@ -1,3 +1,5 @@
+// All hosts share a few event-loop threads; each host stays on one of them, so that SshHost needs
+// no locks. start() only hands out a socketpair and posts the work.
 // ssh by libssh: a few threads, each with an event loop that serves many hosts; one connection per
 // host.
 #include <sys/socket.h>
@@ -25,14 +27,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMostThreads = 4;
-// The supervisor has the same deadline; the transport knows more about what went wrong, so it
-// speaks a little earlier.
+// The supervisor has the same deadline. The transport knows more about what went wrong, so it
+// reports a little earlier.
 constexpr std::chrono::milliseconds kSpeakEarlier{150};
-// libssh may wait for a key on a dead file system, or for an ssh-agent that asks its user. The job
-// that is over does not.
+// libssh may wait for a key on a dead file system, or for an ssh-agent that asks its user. A job
+// that is over does not wait for it.
 constexpr std::chrono::milliseconds kStopPatience{1'000};
 
-// The supervisor hears of stages as long as it is there.
+// Forwards stages to the supervisor until close(). The lock is held during the call, so no call is
+// under way once close() has returned.
 class Announcements {
  public:
   explicit Announcements(StageObserver observer) : observer_(std::move(observer)) {}
@@ -51,7 +54,8 @@ class Announcements {
   StageObserver observer_;
 };
 
-// What the threads use. One that is stuck in libssh when the job ends keeps it for ever.
+// Everything that the threads use. If a thread is stuck in libssh when the job ends, the destructor
+// leaks this object on purpose, because that thread may still touch it.
 struct Engine {
   using Hosts = std::map<SshHost*, std::unique_ptr<SshHost>>;
 
@@ -88,6 +92,8 @@ class SshTransport : public Transport {
   std::set<std::string> told_;  // of the ssh config's keywords that are not followed
 };
 
+// Starts on first use, so a job without remote hosts loads neither libssh nor threads. The caller
+// holds the lock.
 Status SshTransport::start_engine() {
   if (engine_) return Ok{};
   HORA_TRY(prepare_ssh_library());
@@ -103,7 +109,7 @@ Status SshTransport::start_engine() {
   return Ok{};
 }
 
-// Each keyword once, however many hosts it is for.
+// Warns about each keyword once, however many hosts it applies to.
 void SshTransport::tell_unfollowed(const SshTarget& target) {
   for (const UnfollowedKeyword& each : unfollowed_keywords()) {
     const std::string name(each.name);
@@ -131,6 +137,7 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
   HORA_TRY(start_engine());
   tell_unfollowed(*target);
   Engine& engine = *engine_;
+  // Round robin spreads the handshakes, which cost processor time, evenly over the threads.
   const std::size_t thread = next_thread_++ % engine.hosts.size();
   os::EventLoop& loop = engine.threads->loop(static_cast<int>(thread));
   AgentLinkOptions options;
@@ -150,7 +157,10 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
     Engine::Hosts& hosts = engine.hosts[thread];
     auto made = std::make_unique<SshHost>(
         loop, std::move(*theirs), std::move(options), std::move(target),
+        // The fan-out and the resolver are shared, and both are thread-safe.
         SshHost::Shared{&engine.resolver, &engine.fan_out}, deadline - kSpeakEarlier,
+        // A host asks for its removal from inside its own callback, so the removal takes a turn of
+        // its own.
         [&loop, &hosts](SshHost* done) { loop.post([&hosts, done] { hosts.erase(done); }); });
     SshHost* started = made.get();
     hosts[started] = std::move(made);
@@ -162,8 +172,8 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
 SshTransport::~SshTransport() {
   if (!engine_) return;
   engine_->announcements.close();
-  // These two call into the loops from threads of their own. They live until the loops have
-  // stopped: a host may just be asking them something.
+  // Resolver and payloads call into the loops from their own threads. They live until the loops
+  // have stopped, because a host may be using them right now.
   engine_->resolver.close();
   engine_->payloads.close();
   for (std::size_t i = 0; i < engine_->hosts.size(); ++i) {
@@ -171,7 +181,7 @@ SshTransport::~SshTransport() {
       hosts->clear();
     });
   }
-  // The end of the process will take it.
+  // A thread is stuck: leave the engine to the end of the process.
   if (!engine_->threads->stop(kStopPatience)) static_cast<void>(engine_.release());
 }
 

@@ -1,3 +1,5 @@
+// A small "happy eyeballs" (RFC 8305): the addresses are tried in order, a new one starts when the
+// last one fails or stays silent for 250 ms, and the first connection wins.
 #include "launcher/transports/tcp_connector.h"
 
 #include <netinet/in.h>
@@ -21,7 +23,7 @@ namespace {
 
 constexpr auto kNextAddressAfter = std::chrono::milliseconds(250);
 
-// Nothing: any will do.
+// An empty result means that any source address will do.
 Result<std::optional<IpAddress>> source_address(const TcpSource& source, bool v6) {
   if (!source.address.empty()) {
     auto address = parse_ip_address(source.address);
@@ -36,6 +38,7 @@ Result<std::optional<IpAddress>> source_address(const TcpSource& source, bool v6
   const auto interfaces = net::list_interfaces();
   if (!interfaces) return interfaces.error();
   for (const net::Interface& each : *interfaces) {
+    // A link-local address needs a scope id and reaches no other network.
     if (each.name == source.interface && each.address.v6 == v6 && !each.address.is_link_local()) {
       return std::optional<IpAddress>(each.address);
     }
@@ -55,6 +58,7 @@ Status bind_source(int fd, const TcpSource& source, const Endpoint& endpoint) {
   return errno_error(errno, format_endpoint(endpoint) + " from " + format_address(**from));
 }
 
+// TCP_NODELAY: heartbeats and orders are small and must not wait for an acknowledgement.
 Result<os::Fd> begin_connect(const Endpoint& endpoint, const TcpSource& source, bool& connected) {
   sockaddr_storage address{};
   const unsigned length = net::to_sockaddr(endpoint, address);
@@ -75,6 +79,7 @@ Result<os::Fd> begin_connect(const Endpoint& endpoint, const TcpSource& source, 
 TcpConnector::TcpConnector(os::EventLoop& loop, NameResolver& resolver)
     : loop_(loop), resolver_(resolver) {}
 
+// The resolver's answer may arrive after this object is gone; *alive_ tells it so.
 TcpConnector::~TcpConnector() {
   *alive_ = false;
   clear();
@@ -96,6 +101,7 @@ void TcpConnector::start(const std::string& host, int port, const std::string& f
   done_ = std::move(done);
   family_ = family;
   resolving_ = true;
+  // The resolver answers on one of its threads, so the answer is posted to the loop.
   resolver_.resolve(host, static_cast<std::uint16_t>(port),
                     [this, loop = &loop_, alive = alive_](auto endpoints) {
                       loop->post([this, alive, endpoints = std::move(endpoints)]() mutable {
@@ -117,6 +123,7 @@ void TcpConnector::on_resolved(Result<std::vector<Endpoint>> endpoints) {
   if (waiting_.empty())
     return settle({{}, {}, failure::kResolve, "no address of family " + family_});
   if (resolved_) resolved_(format_endpoint(waiting_.front()));
+  // try_next() takes addresses from the back.
   std::reverse(waiting_.begin(), waiting_.end());
   try_next();
 }
@@ -129,6 +136,7 @@ void TcpConnector::try_next() {
     waiting_.pop_back();
     bool connected = false;
     auto fd = begin_connect(endpoint, source_, connected);
+    // An address that fails at once (no route, no IPv6) costs no wait: the loop takes the next one.
     if (!fd) {
       all_refused_ = false;
       problems_.push_back(fd.error().message);
@@ -149,9 +157,11 @@ void TcpConnector::try_next() {
     }
     return;
   }
+  // The last attempts may still be pending; only when none is left is the answer final.
   const bool all_failed = std::none_of(attempts_.begin(), attempts_.end(),
                                        [](const Attempt& a) { return a.fd.valid(); });
   if (all_failed) {
+    // "Refused" is claimed only if every address refused: it says that the host is up.
     settle({{}, {}, all_refused_ ? failure::kRefused : failure::kConnect, join(problems_, "; ")});
   }
 }
@@ -162,6 +172,7 @@ void TcpConnector::on_writable(int fd) {
   if (found == attempts_.end()) return;
   int error = 0;
   socklen_t length = sizeof error;
+  // A socket becomes writable on failure as well; SO_ERROR tells them apart.
   if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
   if (error != 0) {
     abandon(*found, error);
@@ -171,6 +182,7 @@ void TcpConnector::on_writable(int fd) {
   settle({std::move(found->fd), found->endpoint, {}, {}});
 }
 
+// The attempt stays in the list as a closed one, because the caller may hold a reference to it.
 void TcpConnector::abandon(Attempt& attempt, int errnum) {
   if (errnum != ECONNREFUSED) all_refused_ = false;
   problems_.push_back(format_endpoint(attempt.endpoint) + ": " +

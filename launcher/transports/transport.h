@@ -23,7 +23,7 @@
 
 namespace hora::launcher {
 
-// What a transport needs to know to get an agent going on a host.
+// What a transport needs to start an agent on a host.
 struct AgentImage {
   std::string path;                    // the static agent on this machine
   std::string sha256;                  // lower-case hex, of that file
