@@ -138,13 +138,13 @@ void CommonWorld::finish() {
     Json failed;
     if (answer == answers_.end()) {
       failed["error"] = "no answer in time";
-    } else if (!member(answer->second, "error").is_null()) {
+    } else if (!doctor::member(answer->second, "error").is_null()) {
       failed = answer->second;
     } else {
-      const Json& seconds = member(answer->second, "seconds");
+      const Json& seconds = doctor::member(answer->second, "seconds");
       if (!result_.contains("seconds"))
         result_["seconds"] = seconds.is_number() ? seconds.get<double>() : 0.0;
-      const Json& backends = member(answer->second, "backends");
+      const Json& backends = doctor::member(answer->second, "backends");
       result_["backends"] = backends.is_array() ? backends : Json::array();
       continue;
     }

@@ -138,8 +138,9 @@ std::string host_failure_text(const Failure& failure, const std::string& host) {
   const std::string name = "host " + host;
   const bool named = failure.message.compare(0, name.size(), name) == 0 &&
                      failure.message.find_first_of(" :", name.size()) == name.size();
+  const std::string words = failure_text(failure);
   std::string text;
-  for (const std::string_view line : split(trim(failure_text(failure)), '\n')) {
+  for (const std::string_view line : split(trim(words), '\n')) {
     const bool indented = text.empty() || line.substr(0, 2) == "  ";
     text += (indented ? "" : "  ") + std::string(line) + "\n";
   }

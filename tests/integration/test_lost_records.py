@@ -141,6 +141,7 @@ def test_what_is_refused_late(horarun, build, tmp_path, word, call, error, what)
 def test_output_that_nobody_waits_for(horarun):
     """The ranks have succeeded, nobody reads, and a Ctrl-C says that nobody will."""
     job = horarun.start("-np", 1, "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x")
+    os.read(job.process.stdout.fileno(), 1)
     jobs.wait_until(lambda: not job.survivors(), "the rank to end")
     # Until the launcher knows that all is over a Ctrl-C would end the job, with the same code.
     job.send_signal(signal.SIGINT)

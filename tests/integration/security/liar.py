@@ -95,6 +95,13 @@ def endless(one):
     return (one for _ in range(600_000_000 // len(one) + 1))
 
 
+def large(kind, megabytes):
+    """A frame of so many, a bit at a time: it is the launcher's memory that is measured."""
+    yield struct.pack("<IB", megabytes << 20, kind)
+    for _ in range(megabytes):
+        yield b"x" * (1 << 20)
+
+
 class Liar:
     """falsify(kind, payload) answers the bytes that go out instead of that frame, or an iterator over them."""
 
@@ -116,9 +123,6 @@ class Liar:
 
     def goodbye_at_once(self, kind, payload):
         return frame(kind, payload) + (goodbye(0, []) if kind == HELLO else b"")
-
-    def output_without_credit(self, kind, payload):
-        return frame(kind, payload) + (output(1, b"x" * (1 << 20)) * 600 if kind == STARTED else b"")
 
     def a_frame_of_4_gigabytes(self, kind, payload):
         return frame(kind, payload) + (b"\xff\xff\xff\xff\x05" + b"x" * 1000 if kind == STARTED else b"")
@@ -151,12 +155,20 @@ class Liar:
         return lambda kind, payload: frame(kind, changed(payload, **fields) if kind == when else payload)
 
     @property
+    def output_without_credit(self):
+        return self.also(STARTED, endless(output(1, b"x" * (1 << 20))))
+
+    @property
+    def small_output_without_credit(self):
+        return self.also(STARTED, endless(output(1, b"x" * 1000)))
+
+    @property
     def gpu_faults_without_end(self):
         return self.also(STARTED, endless(gpu_fault(1, b"x" * 300)))
 
     @property
     def large_gpu_faults(self):
-        return self.also(STARTED, endless(gpu_fault(1, b"x" * (32 << 20))))
+        return self.also(STARTED, large(GPU_FAULT, 60))
 
     @property
     def logs_without_end(self):
@@ -164,11 +176,11 @@ class Liar:
 
     @property
     def large_logs(self):
-        return self.also(STARTED, endless(log(b"x" * (60 << 20))))
+        return self.also(STARTED, large(LOG, 60))
 
     @property
     def a_large_failure(self):
-        return self.also(READY, [failure(b"x" * 60_000_000)])
+        return self.also(READY, large(FAILURE, 60))
 
     @property
     def empty_output_without_end(self):
@@ -216,7 +228,9 @@ class Liar:
 
     @property
     def a_million_survivors(self):
-        return lambda kind, payload: goodbye(1 << 20, [7] * (1 << 20)) if kind == GOODBYE else frame(kind, payload)
+        whole = frame(GOODBYE, encode({"survivors": 1 << 20, "survivor_pids": [], "killed": 0}).replace(
+            b"\x80", b"\x9a\x00\x10\x00\x00" + b"\x07" * (1 << 20)))
+        return lambda kind, payload: whole if kind == GOODBYE else frame(kind, payload)
 
     @property
     def more_survivors_than_there_are(self):

@@ -25,10 +25,10 @@ LIES = {
     "half-a-frame-and-silence": "E_HOST_LOST",
     "output-without-credit": BROKEN + "output: 1048581 bytes",
     "gpu-faults-without-end": BROKEN + "GPU fault: out of turn",
-    "large-gpu-faults": BROKEN + "GPU fault: 33554",
+    "large-gpu-faults": BROKEN + "GPU fault: 62914560 bytes",
     "logs-without-end": BROKEN + "log line: out of turn",
-    "large-logs": BROKEN + "log line: 62914",
-    "a-large-failure": BROKEN + "failure: 60000",
+    "large-logs": BROKEN + "log line: 62914560 bytes",
+    "a-large-failure": BROKEN + "failure: 62914560 bytes",
     "empty-output-without-end": BROKEN + "output: there is none",
     "a-gpu-fault-of-another-hosts-rank": BROKEN + "GPU fault: of a rank that is not of this host",
     "a-failure-in-another-hosts-name": "host liar: host honest: its disk is full",
@@ -47,7 +47,7 @@ LIES = {
     "ready-without-an-order": BROKEN + "ready: out of turn",
 }
 
-# Runs a command, and writes the most memory that it ever had, in KiB, to a file.
+# Runs a command, and writes the most memory that it or a child of it ever had, in KiB, to a file.
 MEASURE = """import os, sys
 pid = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
 _, status, usage = os.wait4(pid, 0)
@@ -75,7 +75,7 @@ def test_a_lying_host(horarun, tmp_path, lie):
     assert done.code == 125, done
     assert LIES[lie] in done.messages and "host liar" in done.messages, done
     assert not any(line.startswith(("forged", "horarun: rank 0")) for line in (done.messages + done.text).splitlines()), done
-    assert len(done.err) < 1_000_000 and peak < MOST_KIB, f"{len(done.err)} bytes of messages, {peak} KiB"
+    assert len(done.err) < 2_000_000 and peak < MOST_KIB, f"{len(done.err)} bytes of messages, {peak} KiB"
 
 
 def test_what_a_host_logs_steers_no_terminal(horarun, tmp_path):
@@ -90,22 +90,24 @@ def test_a_lie_is_told_to_programs(horarun, tmp_path):
     assert '"code":"E_PROTOCOL"' in done.messages and "host liar: its agent" in done.messages, done
 
 
-def test_an_elastic_job_goes_on_without_a_liar(horarun, tmp_path):
+def test_an_elastic_job_takes_no_liar_back(horarun, tmp_path):
     script = "[ $HOROVOD_RANK = 0 ] && sleep 3; echo rank $HOROVOD_RANK is done"
     done, peak = run_with_a_liar(horarun, tmp_path, "gpu-faults-without-end", script, "-np", "2", "--min-np", "1")
-    assert "rank 0 is done" in done.text and "liar" in done.messages and "GPU fault: out of turn" in done.messages, done
-    assert done.code == 0 and peak < MOST_KIB, f"{peak} KiB\n{done}"
+    assert done.code == 125 and "rank 0 is done" in done.text, done
+    told = BROKEN + "GPU fault: out of turn [E_PROTOCOL]; it takes no further part"
+    assert done.messages.count(told) == 1 and peak < MOST_KIB, f"{peak} KiB\n{done}"
 
 
 def test_a_liar_cannot_make_the_launcher_hold_its_output(horarun, tmp_path):
     """600 MB that nobody has asked for, while nobody reads what the ranks print."""
     job = horarun.start("-H", "honest:1,liar:1", "--transport", "command",
-                        "--rsh", f"{PYTHON} -S {HERE}/liar.py output-without-credit liar", "--lease", "4s",
+                        "--rsh", f"{PYTHON} -S {HERE}/liar.py small-output-without-credit liar", "--lease", "4s",
                         "--grace", "1s", "sh", "-c", "sleep 5", env={"HOME": str(tmp_path), "TMPDIR": str(tmp_path)})
     # The launcher has these words among its own arguments. Its output is not read before all others have ended.
     jobs.wait_until(lambda: [p for p in jobs.processes_of("output-without-credit") if p.pid != job.pid], "the way to the liar")
     jobs.wait_until(lambda: not job.survivors(), "the job to be ended by what the liar does", 60)
     with open(f"/proc/{job.pid}/status") as status:  # it still has output that it cannot write
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    assert job.finish().code == 125
-    assert peak < 200_000, f"{peak} KiB"
+    done = job.finish().expect(125)
+    assert BROKEN + "output: 1005 bytes, where " in done.messages, done
+    assert peak < MOST_KIB, f"{peak} KiB"

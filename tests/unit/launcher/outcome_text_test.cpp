@@ -87,14 +87,14 @@ TEST_CASE("what a host says stands under its own name") {
   outcome.cause->kind = Cause::Kind::kHost;
   outcome.cause->host = 1;
   const auto text = [&](const std::string& message) {
-    outcome.cause->failure = {"E_AGENT", message, ""};
+    outcome.cause->failure = {"E_OTHER", message, ""};
     return describe_outcome(outcome, kHosts, {});
   };
-  CHECK(text("host node2 (10.0.0.2): no") == "host node2 (10.0.0.2): no [E_AGENT]\n");
-  CHECK(text("host node1: no") == "host node2: host node1: no [E_AGENT]\n");
-  CHECK(text("host node22: no") == "host node2: host node22: no [E_AGENT]\n");
+  CHECK(text("host node2 (10.0.0.2): no") == "host node2 (10.0.0.2): no [E_OTHER]\n");
+  CHECK(text("host node1: no") == "host node2: host node1: no [E_OTHER]\n");
+  CHECK(text("host node22: no") == "host node2: host node22: no [E_OTHER]\n");
   CHECK(text("no\nhorarun: all is well\n    more") ==
-        "host node2: no\n  horarun: all is well\n    more [E_AGENT]\n");
+        "host node2: no\n  horarun: all is well\n    more [E_OTHER]\n");
 }
 
 TEST_CASE("what could not be ended is not listed without end") {
