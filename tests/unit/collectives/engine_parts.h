@@ -104,7 +104,7 @@ struct BaseWithEnd : Base {
   std::vector<std::string> failed;
   Shutdown shutdown{world, mailbox, pool, observer,
                     [this](const std::string& text) { failed.push_back(text); }};
-  StallMonitor stalls{world, mailbox, shutdown};
+  StallMonitor stalls{world, mailbox, shutdown, std::nullopt};
 
   BaseWithEnd(int rank, int size) : Base(rank, size) { REQUIRE(stalls.start(sets.table())); }
 };

@@ -68,7 +68,7 @@ struct Rank : test::BaseWithEnd {
   Negotiator negotiator{{world, mailbox, sets, queue, observer, tuner, shutdown.interruption()}};
   StepRunner steps{{pool, queue, observer, tuner, stalls, shutdown}};
   FastPathDriver driver{
-      {world, mailbox, sets, queue, observer, tuner, negotiator, steps, shutdown}};
+      {world, mailbox, sets, queue, observer, tuner, negotiator, steps, stalls, shutdown}};
   std::uint64_t number = 0;
 
   Rank() : BaseWithEnd(1, 2) {
