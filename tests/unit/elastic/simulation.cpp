@@ -304,7 +304,7 @@ class Simulation {
     const IncarnationId incarnation = process.incarnation;
     later(1, 50, [this, id, exit] { feed(WorkerEnded{id, exit, std::chrono::nanoseconds(now_)}); });
     const bool last = std::none_of(processes_.begin(), processes_.end(), [&](const auto& each) {
-      return each.second.incarnation == life && each.second.doing != Doing::kEnded;
+      return each.second.incarnation == incarnation && each.second.doing != Doing::kEnded;
     });
     if (!last) return;
     later(51, 100, [this, incarnation] {
