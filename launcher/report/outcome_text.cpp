@@ -257,7 +257,7 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
     if (!goodbye.survivor_pids.empty()) text += ":";
     for (const std::int64_t pid : goodbye.survivor_pids) text += " " + std::to_string(pid);
     const auto named = static_cast<int>(goodbye.survivor_pids.size());
-    if (named < goodbye.survivors) {
+    if (named > 0 && named < goodbye.survivors) {
       text += " and " + std::to_string(goodbye.survivors - named) + " more";
     }
     if (goodbye.forking) text += " (they fork and exit faster than they can be killed)";

@@ -245,7 +245,7 @@ TEST_CASE("One host that does not tell how it sees the launcher: a network in co
   jumped[0].launcher_seen_as = "192.0.2.1";
   CHECK(choice_of(jumped).hosts[0].rendezvous_address == "10.0.1.100");
   jumped[0].interfaces[1] = nic("eth0", "10.9.0.1", 24);
-  CHECK(failure_of(jumped).find("no known way to the launcher's machine") != std::string::npos);
+  CHECK(failure_of(jumped).find("no known route to the launcher's machine") != std::string::npos);
 }
 
 TEST_CASE("Every pair is probed in a small job, n log n in a large one") {

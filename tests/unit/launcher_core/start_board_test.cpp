@@ -106,7 +106,7 @@ TEST_CASE("A server that is busy is not taken for a host that is down") {
   CHECK(text.find("  b     ssh banner    2.0 s     the server is busy") != std::string::npos);
   CHECK(text.find("  a (connect): the connection was not answered") != std::string::npos);
   CHECK(text.find(
-            "  b (ssh banner): the host takes connections, and its ssh server does not greet") !=
+            "  b (ssh banner): the host accepts connections, but its SSH server sends no banner") !=
         std::string::npos);
 }
 
