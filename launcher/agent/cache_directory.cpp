@@ -108,18 +108,21 @@ Result<CacheDirectory> CacheDirectory::open(const std::string& path) {
   return CacheDirectory(path, std::move(directory), name_this_view(info.st_dev));
 }
 
-std::vector<std::string> CacheDirectory::names() const {
+Result<std::vector<std::string>> CacheDirectory::names() const {
   os::Fd listing(::openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   std::unique_ptr<DIR, int (*)(DIR*)> stream(listing.valid() ? ::fdopendir(listing.get()) : nullptr,
                                              ::closedir);
-  if (!stream) return {};
+  if (!stream) return errno_error(errno, "reading " + path_);
   // closedir() closes the descriptor from now on.
   listing.release();
   std::vector<std::string> found;
+  errno = 0;
   while (const dirent* item = ::readdir(stream.get())) {
     const std::string_view name(item->d_name);
     if (name != "." && name != "..") found.emplace_back(name);
+    errno = 0;
   }
+  if (errno != 0) return errno_error(errno, "reading " + path_);
   return found;
 }
 
@@ -148,7 +151,10 @@ Result<CacheDirectory::Held> CacheDirectory::make_held(
       return errno_error(errnum, "opening " + entry_path(name));
     }
     // On a file system without locks, no agent on this host treats the entry as abandoned either.
-    if (::flock(made.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
+    if (::flock(made.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      ::unlinkat(fd(), name.c_str(), AT_REMOVEDIR);  // for an agent that only looked at it
+      continue;
+    }
     struct stat info {};
     if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
       return Held{name, std::move(made)};
@@ -180,7 +186,9 @@ CacheDirectory::Owner CacheDirectory::owner_of(const std::string& name) const {
 }
 
 void CacheDirectory::remove_debris() const {
-  for (const std::string& name : names()) {
+  const auto found = names();
+  if (!found) return;
+  for (const std::string& name : *found) {
     if (!is_temporary(name)) continue;
     if (const Owner owner = owner_of(name); owner.gone) (void)remove_tree(entry_path(name));
   }

@@ -41,7 +41,7 @@ class CacheDirectory {
   int fd() const { return directory_.get(); }
   const std::string& path() const { return path_; }
   std::string entry_path(const std::string& name) const { return path_ + "/" + name; }
-  std::vector<std::string> names() const;  // in no order; empty when they cannot be read
+  Result<std::vector<std::string>> names() const;  // in no order
 
   // A name that is unique on all hosts: PREFIX, our view's identifier, a random word.
   std::string temporary_name(std::string_view prefix) const;

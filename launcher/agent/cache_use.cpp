@@ -52,13 +52,17 @@ std::optional<Use> read_mark(std::string_view name) {
              std::nullopt};
 }
 
+using Found = Result<std::optional<Use>>;
+
 // Finds who uses an entry. A user that the message must name comes first.
-std::optional<Use> use_of(const CacheDirectory& directory, const std::string& entry) {
+Found use_of(const CacheDirectory& directory, const std::string& entry) {
   const bool is_agent = entry.compare(0, kAgentPrefix.size(), kAgentPrefix) == 0;
   const std::string wanted =
       part(std::string_view(entry).substr(is_agent ? kAgentPrefix.size() : 0));
   std::optional<Use> cleaner;
-  for (const std::string& name : directory.names()) {
+  const auto names = directory.names();
+  if (!names) return names.error();
+  for (const std::string& name : *names) {
     auto use = read_mark(name);
     if (!use || (is_agent ? use->agent : use->bundle) != wanted) continue;
     const auto owner = directory.owner_of(name);
@@ -80,7 +84,9 @@ bool is_entry(std::string_view name) {
 
 std::string tell(const std::string& path, const Use& use) {
   std::string text = "kept " + path + ": in use on " + use.host;
-  if (use.age_s) text += ", as it said " + std::to_string(*use.age_s / 60) + " min ago";
+  if (use.age_s) {
+    text += ", as it said " + std::to_string(std::max(*use.age_s, 0L) / 60) + " min ago";
+  }
   return text;
 }
 
@@ -90,8 +96,8 @@ bool is_gone(int errnum) { return errnum == ENOENT || errnum == ESTALE; }
 // Returns nothing when the entry is gone. An agent sets its mark first and looks for the entry
 // afterwards; this function removes the name first and looks for marks afterwards. So at least one
 // of the two sees the other.
-Result<std::optional<Use>> remove_unused(const CacheDirectory& directory, const std::string& name) {
-  if (auto use = use_of(directory, name)) return use;
+Found remove_unused(const CacheDirectory& directory, const std::string& name) {
+  if (auto use = use_of(directory, name); !use || *use) return use;
   const std::string path = directory.entry_path(name);
   os::Fd entry(::openat(directory.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
@@ -113,8 +119,10 @@ Result<std::optional<Use>> remove_unused(const CacheDirectory& directory, const 
   auto use = use_of(directory, name);
   // If the entry was shipped again meanwhile, the rename back fails (or replaces equal bytes); the
   // new copy is used.
-  if (use && ::renameat(directory.fd(), aside.c_str(), directory.fd(), name.c_str()) == 0)
+  if ((!use || *use) &&
+      ::renameat(directory.fd(), aside.c_str(), directory.fd(), name.c_str()) == 0) {
     return use;
+  }
   HORA_TRY(remove_tree(directory.entry_path(aside)));
   return use;
 }
@@ -152,7 +160,9 @@ Result<std::vector<std::string>> clean_cache(const std::string& path) {
     return std::move(directory).error();
   }
   directory->remove_debris();
-  for (const std::string& name : directory->names()) {
+  const auto names = directory->names();
+  if (!names) return names.error();
+  for (const std::string& name : *names) {
     const std::string whole = directory->entry_path(name);
     // A note is only a shortcut for verifying an agent; it can always be removed.
     if (name.compare(0, kNotePrefix.size(), kNotePrefix) == 0) {

@@ -84,7 +84,7 @@ BUGS = [
     ("debris of other hosts stays for ever", FOLDER, "owner.gone = owner.age_s && *owner.age_s > kAbandonedAfterS;", "", "agent_staging_test agent_cache_use_test"),
     ("a bundle has one place", DELIVERIES, "place_ + 1 >= places_.size()", "true", "agent_staging_test"),
     ("nobody marks what is used", DELIVERIES, "place.mark.emplace(std::move(*made));", "", "agent_cache_use_test agent_staging_test"),
-    ("a mark is looked for once only", USE, "  auto use = use_of(directory, name);\n  // If", "  std::optional<Use> use;\n  // If", "agent_cache_use_test"),
+    ("a mark is looked for once only", USE, "  auto use = use_of(directory, name);\n  // If", "  Found use = std::optional<Use>();\n  // If", "agent_cache_use_test"),
     ("an agent that was killed keeps its mark", "launcher/agent/shim.cpp", "if (mark[0] != '\\0') (void)remove_tree(mark);", "", "agent_cache_use_test"),
     ("paths may lead out", "launcher/agent/safe_path.cpp", 'if (part == "..") return refused(path, "leads outside");', "", "agent_staging_test"),
     ("a damaged file is taken", "launcher/agent/file_unpacker.cpp", "if (hasher_->hex() != file.sha256) {", "if (false) {", "agent_staging_test"),
