@@ -319,7 +319,8 @@ void HostJob::launcher_gone() {
 }
 
 void HostJob::kill_everything() {
-  if (!give_up_at_) give_up_at_ = Clock::now() + kKillPatience;
+  const bool again = give_up_at_.has_value();
+  if (!again) give_up_at_ = Clock::now() + kKillPatience;
   for (Rank& rank : ranks_) {
     if (!rank.alive) continue;
     rank.ended_by_us = true;
@@ -328,7 +329,8 @@ void HostJob::kill_everything() {
   }
   if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
   chase();
-  if (!caught_up_) return;  // the look at the whole machine is slow: not during a chase
+  // The look at the whole machine is slow: once, and not during a chase any more.
+  if (again && !caught_up_) return;
   const auto left = strays();
   remember_killed(left);
   // Stopped first, so that none forks while the others are being killed.

@@ -439,6 +439,12 @@ class Run:
                 self.hosts.execute(k, "umount -l /root/.cache")
 
 
+def say(line):
+    """At once, since other worlds write to the same pipe."""
+    sys.stdout.flush()
+    os.write(1, (line + "\n").encode())
+
+
 def share(worlds, runs, seed):
     """The same campaign in so many worlds at once, each with its part of the seeds."""
     reader, writer = os.pipe()
@@ -456,6 +462,8 @@ def share(worlds, runs, seed):
     codes = [child.wait() for child in children]
     total = lambda name: sum((collections.Counter(one[name]) for one in sums), collections.Counter())
     report(sum(one["done"] for one in sums), seed, time.monotonic() - began, sum((one["broken"] for one in sums), []), total("codes"), total("faults"))
+    if len(sums) < len(children):
+        print(f"{len(children) - len(sums)} worlds ended before their time")
     return max(codes)
 
 
@@ -503,13 +511,13 @@ def main():
             codes[run.code] += 1
             if run.broken:
                 broken.append(number)
-                print(f"BROKEN {schedule}\n  " + "\n  ".join([*run.broken, f"exit {run.code}: {run.text().strip()[:700]!r}"]), flush=True)
+                say(f"BROKEN {schedule}\n  " + "\n  ".join([*run.broken, f"exit {run.code}: {run.text().strip()[:700]!r}"]))
             elif os.environ.get("HORA_VERBOSE"):
-                print(f"ok {schedule}: exit {run.code} after {time.monotonic() - start:.1f} s", flush=True)
+                say(f"ok {schedule}: exit {run.code} after {time.monotonic() - start:.1f} s")
     finally:
         hosts.end()
         shutil.rmtree(folder, ignore_errors=True)
-    print(SUM + json.dumps({"done": done, "broken": broken, "codes": codes, "faults": faults}))
+    say(SUM + json.dumps({"done": done, "broken": broken, "codes": codes, "faults": faults}))
     sys.exit(1 if broken else 0)
 
 

@@ -46,7 +46,8 @@ BUGS = [
     # Each of the three ways ends what the others would.
     ("strays are not killed", JOB, """  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
   chase();
-  if (!caught_up_) return;  // the look at the whole machine is slow: not during a chase
+  // The look at the whole machine is slow: once, and not during a chase any more.
+  if (again && !caught_up_) return;
   const auto left = strays();
   remember_killed(left);
   // Stopped first, so that none forks while the others are being killed.

@@ -90,12 +90,12 @@ launcher::HostOrder make_order(std::vector<std::string> argv, int ranks = 1);
 // The same for a line of shell.
 launcher::HostOrder shell_order(const std::string& line, int ranks = 1);
 
-// Living processes (some thread of theirs does) whose environment holds `text`, or that were given
-// it in their command line: two independent ways to see who is left.
+// Living processes (some thread of theirs is) whose environment holds `text`, or that were given it
+// in their command line: two independent ways to see who is left.
 std::vector<pid_t> processes_with_environment(const std::string& text);
 std::vector<pid_t> processes_with_argument(const std::string& text);
-// Waits until neither finds any, and nobody has a socket of that name (argument...); false when the
-// time is up.
+// Waits until neither finds any, and nobody has a socket whose name begins with `argument`; false
+// when the time is up.
 bool all_gone(const std::string& job_id, const std::string& argument,
               std::chrono::milliseconds patience);
 

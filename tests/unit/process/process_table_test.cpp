@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <functional>
 
@@ -19,12 +20,15 @@ using namespace hora::launcher;
 
 namespace {
 
-// Each process of it forks one and ends, in a session of its own.
+// Each process of it forks one and ends, in a session of its own. It ends by itself when a test
+// that fails leaves it.
 [[noreturn]] void chain() {
-  for (;;) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (std::chrono::steady_clock::now() < end) {
     ::setsid();
     if (::fork() > 0) ::_exit(0);
   }
+  ::_exit(0);
 }
 
 void begin_chain() {
@@ -32,6 +36,16 @@ void begin_chain() {
   REQUIRE(first >= 0);
   if (first == 0) chain();
 }
+
+// Killed and reaped at the end, unless a test has done both.
+struct Child {
+  pid_t pid;
+  ~Child() {
+    if (::waitpid(pid, nullptr, WNOHANG) != 0) return;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+};
 
 bool eventually(const std::function<bool()>& happens) {
   for (int i = 0; i < 20'000; ++i) {
@@ -169,6 +183,7 @@ TEST_CASE("a process whose main thread has ended lives on in its others") {
     ::execve(HORA_TEST_MAIN_ENDS, const_cast<char**>(argv), const_cast<char**>(envp));
     ::_exit(1);
   }
+  const Child guard{child};
   const std::string stat = "/proc/" + std::to_string(child) + "/stat";
   REQUIRE(eventually([&] {
     const auto text = hora::os::read_file(stat);
