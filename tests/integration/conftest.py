@@ -33,6 +33,13 @@ def _load_hosts_tool():
 hosts_tool = _load_hosts_tool()
 
 
+@pytest.fixture
+def own_world():
+    """For tests that mount file systems: nobody else may see those."""
+    if not hosts_tool.in_world():
+        pytest.skip("needs root and a world of its own (tests/integration/in-a-world)")
+
+
 @pytest.fixture(scope="session")
 def build():
     if not os.access(os.path.join(BUILD, "bin", "horarun"), os.X_OK):

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 
-import conftest
 import jobs
 import pytest
 
@@ -37,9 +36,7 @@ def test_a_file_of_a_rank(horarun, tmp_path):
     assert (tmp_path / "rank.0" / "stdout").read_text() == "[0]<stdout>:one\n[0]<stdout>:two\n"
 
 
-def test_a_disk_that_fills_up(horarun, tmp_path):
-    if not conftest.hosts_tool.in_world():
-        pytest.skip("a file system is mounted: as root, in a world of one's own")
+def test_a_disk_that_fills_up(horarun, own_world, tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", tmp_path], check=True)
     try:
         done = horarun.run("-np", 3, "--output-filename", tmp_path, "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo end")

@@ -177,7 +177,7 @@ def test_an_account_without_a_name(horarun, hosts):
         done = launch(f"root@{up.names[0]}")
         assert (done.returncode, done.stdout) == (0, b"[0]<stdout>:ok\n"), done
         done = launch(up.names[0])
-        assert done.returncode == 125 and b"uid 54321 has no name to log in by" in done.stderr
+        assert done.returncode == 125 and b"uid 54321 has no user name in the password database" in done.stderr
     finally:
         shutil.rmtree(own)
 

@@ -36,7 +36,7 @@ row(G, "no-route", "No route to host", [["ssh_config", "HostName 10.79.0.99"]], 
     125, ["E_CONNECT", "node3"], ["ssh"], "Nobody has that address: the host is off, or its address has changed.",
     "Check the address: `getent hosts NAME`.")
 row(G, "hanging-sshd", "The connection comes about and then nothing happens", [["freeze"]],
-    ["-H", "SPEC", "--start-timeout", "5s", "true"], 125, ["E_CONNECT_TIMEOUT", "node3", "ssh banner", "does not greet"], ["hangs"],
+    ["-H", "SPEC", "--start-timeout", "5s", "true"], 125, ["E_CONNECT_TIMEOUT", "node3", "ssh banner", "sends no banner"], ["hangs"],
     "The host or its sshd hangs, or has more logins than it can take: the kernel accepts the connection, and nobody speaks.",
     "Look at the host's console and load, and at `MaxStartups`; lower `--fan-out`; restart it.")
 row(G, "not-ssh", "Something else listens on the SSH port", [["ssh_config", "ProxyCommand printf 'HTTP/1.1 400 Bad\\r\\n'"]],

@@ -66,7 +66,7 @@ def test_frozen(probe, two):
     finally:
         two.act("thaw", 1)
     outcome.hello("node2")
-    assert "no ssh banner" in outcome.failure("E_CONNECT_TIMEOUT")
+    assert "no SSH banner" in outcome.failure("E_CONNECT_TIMEOUT")
 
 
 class Listener:
