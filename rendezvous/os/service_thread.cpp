@@ -1,3 +1,5 @@
+#include "rendezvous/os/service_thread.h"
+
 #include <pthread.h>
 #include <signal.h>
 
@@ -8,7 +10,6 @@
 #include <utility>
 
 #include "rendezvous/base/time.h"
-#include "rendezvous/os/service_thread.h"
 #include "rendezvous/os/stack_signal.h"
 
 namespace hora::os {

@@ -1,4 +1,6 @@
 // Threads that the kernel refuses for a while.
+#include "rendezvous/os/service_thread.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -7,7 +9,6 @@
 #include <cerrno>
 #include <string>
 
-#include "rendezvous/os/service_thread.h"
 #include "rendezvous/os/stack_signal.h"
 #include "tests/support/catch.h"
 
