@@ -127,7 +127,7 @@ class Strangers:
         self.next_look = time.monotonic() + 0.02
         address = self.rendezvous()
         if address:
-            self.process = subprocess.Popen([PYTHON, f"{HERE}/flood.py", address, str(self.CONNECTIONS), str(self.SECONDS)],
+            self.process = subprocess.Popen([PYTHON, f"{HERE}/../integration/security/flood.py", address, str(self.CONNECTIONS), str(self.SECONDS)],
                                             stdin=subprocess.DEVNULL)
 
     def rendezvous(self):
