@@ -128,7 +128,7 @@ class Strangers:
         address = self.rendezvous()
         if address:
             self.process = subprocess.Popen([PYTHON, f"{HERE}/../integration/security/flood.py", address, str(self.CONNECTIONS), str(self.SECONDS)],
-                                            stdin=subprocess.DEVNULL)
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def rendezvous(self):
         """Where the launcher listens."""
