@@ -327,15 +327,15 @@ void HostJob::kill_everything() {
     ::kill(-rank.pid, SIGKILL);
     ::kill(rank.pid, SIGKILL);  // it may have left its group
   }
-  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
-  chase();
   // The look at the whole machine is slow: once, and not during a chase any more.
-  if (again && !caught_up_) return;
-  const auto left = strays();
+  std::vector<ProcessEntry> left;
+  if (!again || caught_up_) left = strays();
   remember_killed(left);
+  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
   // Stopped first, so that none forks while the others are being killed.
   for (const ProcessEntry& stray : left) signal_process(stray, SIGSTOP);
   for (const ProcessEntry& stray : left) signal_process(stray, SIGKILL);
+  chase();
 }
 
 void HostJob::chase() {

@@ -45,14 +45,10 @@ BUGS = [
     ("a stopped rank is not continued", JOB, "signal_groups(SIGCONT);  // a stopped one could not obey", "", "agent_life_test"),
     # Each of the three ways ends what the others would.
     ("strays are not killed", JOB, """  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
-  chase();
-  // The look at the whole machine is slow: once, and not during a chase any more.
-  if (again && !caught_up_) return;
-  const auto left = strays();
-  remember_killed(left);
   // Stopped first, so that none forks while the others are being killed.
   for (const ProcessEntry& stray : left) signal_process(stray, SIGSTOP);
   for (const ProcessEntry& stray : left) signal_process(stray, SIGKILL);
+  chase();
 """, "", "agent_life_test"),
     ("strays without their main thread are not seen", TABLE, "if (!entry || !entry->is_zombie() || entry->threads <= 1) return entry;", "if (true) return entry;", "process_test agent_life_test agent_survivors_test"),
     ("strays without their main thread are not known by their mark", TABLE, "if (found != Found::kNothingToRead) return found == Found::kYes;", "if (true) return found == Found::kYes;", "process_test"),
