@@ -3,6 +3,7 @@
 // Compiled into a module of its own, since Gloo brings its own shared libraries and C++ runtime.
 // This file uses only Gloo's connections and buffers; the algorithms are the runtime's. Gloo's
 // exceptions end here.
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -11,6 +12,8 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include <gloo/config.h>
@@ -33,6 +36,8 @@ namespace {
 // Gloo's own timeout must not end a transfer: the runtime watches the peers itself, and a slow peer
 // is not an error.
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+constexpr std::chrono::seconds kThreadPatience{10};
+constexpr std::chrono::milliseconds kThreadAgain{50};
 
 // A Gloo address as it travels between the ranks; plain data of fixed size.
 struct AddressRecord {
@@ -202,13 +207,26 @@ const char* version() noexcept {
   return text.c_str();
 }
 
+// Gloo starts its thread here, which the kernel may refuse for the moment, as any.
+std::shared_ptr<gloo::transport::Device> create_device(const gloo::transport::tcp::attr& where) {
+  const auto deadline = std::chrono::steady_clock::now() + kThreadPatience;
+  while (true) {
+    try {
+      return gloo::transport::tcp::CreateDevice(where);
+    } catch (const std::system_error& refused) {
+      if (refused.code().value() != EAGAIN || std::chrono::steady_clock::now() >= deadline) throw;
+    }
+    std::this_thread::sleep_for(kThreadAgain);
+  }
+}
+
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
   const NoBrokenPipe quiet;  // Gloo's own thread starts here and inherits the signal mask
   try {
     // Bound to one address: Gloo would otherwise take the one of the host's name.
     gloo::transport::tcp::attr where;
     where.hostname = group.address;
-    auto device = gloo::transport::tcp::CreateDevice(where);
+    auto device = create_device(where);
     auto mesh = std::make_shared<Mesh>(group.rank, group.world_size);
     if (!mesh->connect(std::move(device), group, error)) return nullptr;
     return new GlooLinks(std::move(mesh));

@@ -1,7 +1,7 @@
 """Every system call and every allocation, once each, fails:   every_call.py RUNS SEED      (scripts/ci every-call RUNS SEED)
 
 A few short jobs are run by horarun while one system call of the launcher, of the local agent (shim
-included), or of the ranks of a smoke test returns an error that it can have, or one allocation gets nothing. First each job is run whole, to
+included), or of ranks that meet returns an error that it can have, or one allocation gets nothing. First each job is run whole, to
 count its calls; the runs are all (job, program, call, error, number), in an order made of SEED, system calls
 and allocations in turns, the first RUNS of them; 0 is all. After each: horarun has returned by its deadline, with success and all output, or
 with a documented code and a message; no process of the job lives; no file, socket or shared memory is left.
@@ -56,6 +56,7 @@ def make_jobs(folder, hosts):
         "echo": (["-np", "2", "sh", "-c", "echo ready"], 2),
         "files": (["-np", "1", "--output-filename", f"{folder}/out", "--report", f"{folder}/report.json", "sh", "-c", "echo ready"], 1),
         "smoke": (["--smoke", "-np", "2"], 0),
+        "meet": (["-np", "2", "hora-perf", "barrier", "--iterations", "1"], 0),
     }
     if hosts:
         made["ssh"] = (["-H", "node1:1,node2:1", "sh", "-c", "echo ready"], 2)
@@ -106,8 +107,8 @@ class Campaign:
             for program in ("launcher", "agent", "rank"):
                 if job == "ssh" and program == "agent":
                     continue  # it lives on another host; the code is the same
-                if job != "smoke" and program == "rank":
-                    continue  # of the others it is a shell
+                if (job == "meet") != (program == "rank"):
+                    continue  # what the others do is the same in any job; their ranks are shells
                 self.start(job, program, "all", "EIO", 0).finish(timeout=DEADLINE_S).expect(0)
                 counts = dict(re.findall(r"seen (\S+) (\d+)", self.read_log()))
                 errors = {} if os.environ.get("HORA_CALLS") == "ALL" else ERRORS
@@ -151,7 +152,7 @@ class Campaign:
             wrong.append(f"exit {ended.code}, and nothing had failed")
         elif (call, error) in (RANKS_MUST_GO_ON if program == "rank" else MUST_GO_ON):
             wrong.append(f"exit {ended.code}: an interruption is no failure")
-        elif call != "malloc" and re.search(f"^ *hora-smoke: {os.strerror(getattr(errno, error))}$", message, re.MULTILINE):
+        elif call != "malloc" and re.search(f"^ *hora-perf: {os.strerror(getattr(errno, error))}$", message, re.MULTILINE):
             wrong.append(f"exit {ended.code} without a word on what failed")
         elif "horarun: " not in message and "rank" not in message and "loading shared libraries" not in message:
             wrong.append(f"exit {ended.code} without a message")

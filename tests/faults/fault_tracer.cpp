@@ -1,7 +1,7 @@
 // Lets one system call of a running job fail, by ptrace, in programs that are linked statically,
 // too:
 //   fault_tracer ROLE CALL ERROR N LOG -- horarun ...
-// ROLE is launcher, agent or rank (horarun, hora-agent, hora-smoke, and what they fork); others run
+// ROLE is launcher, agent or rank (horarun, hora-agent, hora-perf, and what they fork); others run
 // untraced. CALL is a name of the table below, or "all"; ERROR a name such as ENOMEM. The N-th such
 // call returns ERROR instead of being done; N = 0 lets all succeed. LOG gets the number of calls by
 // name, and whether the fault was put. Exits as horarun does; 128 + signal where one ended it. Whom
@@ -130,7 +130,7 @@ Role role_of(pid_t id) {
   const std::string_view text(path, size > 0 ? static_cast<std::size_t>(size) : 0);
   const std::string_view file = text.substr(text.rfind('/') + 1);
   if (file.substr(0, 7) == "horarun") return Role::kLauncher;
-  if (file.substr(0, 10) == "hora-smoke") return Role::kRank;
+  if (file.substr(0, 9) == "hora-perf") return Role::kRank;
   return file.substr(0, 10) == "hora-agent" || file.substr(0, 6) == "agent-" ? Role::kAgent
                                                                              : Role::kOther;
 }

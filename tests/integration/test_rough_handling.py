@@ -182,16 +182,18 @@ def test_an_account_without_a_name(horarun, hosts):
         shutil.rmtree(own)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_a_thread_that_the_kernel_refuses_for_the_moment(horarun, build, tmp_path, number):
-    """As where as many processes run as the machine allows: the guard's and the runtime's thread of either rank."""
+@pytest.mark.parametrize("backend, threads", [("shm", 4), ("gloo", 6)])
+def test_a_thread_that_the_kernel_refuses_for_the_moment(horarun, build, tmp_path, backend, threads):
+    """As where as many processes run as the machine allows: each of the guard's, Gloo's and the runtime's threads of two ranks."""
     tracer = os.path.join(build, "bin", "fault_tracer")
     if not os.access(tracer, os.X_OK) or os.uname().machine != "x86_64":
         pytest.skip("no fault_tracer in this build")
     launcher, horarun.path, log = horarun.path, tracer, tmp_path / "log"
-    done = horarun.run("rank", "clone3", "EAGAIN", number, log, "--", launcher, "-np", 2, "--smoke")
-    if done.code == 77:
-        pytest.skip(f"no process can be traced here: {done.messages}")
-    if "struck clone3" not in log.read_text():
-        pytest.skip("this C library makes threads by another call")
-    done.expect(0)
+    for number in range(1, threads + 1):
+        done = horarun.run("rank", "clone3", "EAGAIN", number, log, "--", launcher, "-np", 2, "hora-perf", "barrier",
+                           "--iterations", 1, env={"HORA_BACKENDS": backend})
+        if done.code == 77:
+            pytest.skip(f"no process can be traced here: {done.messages}")
+        if "struck clone3" not in log.read_text():
+            pytest.skip("this C library makes threads by another call")
+        done.expect(0)

@@ -165,7 +165,11 @@ class _Report:
         self._reading = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self):
-        self._reading.start()
+        try:
+            self._reading.start()
+        except RuntimeError:  # no thread is to be had
+            self._close()
+            raise
         return self
 
     def _read(self):
@@ -176,6 +180,9 @@ class _Report:
     def __exit__(self, *failure):
         os.write(self.fd, self._END)  # behind all that the launcher has written
         self._reading.join()
+        self._close()
+
+    def _close(self):
         os.close(self.fd)
         os.close(self._from)
 
@@ -200,12 +207,13 @@ def _runs_here(command, hosts, hostfile, environment):
         return False
     # The launcher finds hosts in configuration files, the environment, and batch systems.
     words = [word for word in command if word != "--mpi"]
-    asked = subprocess.run([*words, "--dry-run", "--json", "true"], env=environment,
-                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
     try:
+        asked = subprocess.run([*words, "--dry-run", "--json", "true"], env=environment,
+                               stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                               timeout=_END_SECONDS)
         return _are_local(host["name"] for host in json.loads(asked.stdout)["hosts"])
-    except (ValueError, KeyError, TypeError):
-        return False  # as it cannot tell, or will say at the launch what is wrong
+    except (ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
+        return False  # it cannot tell, or will say at the launch what is wrong
 
 
 def _call(command, **options):
