@@ -61,6 +61,7 @@ def apart(request, hosts, shared_cache):
             lock.communicate(timeout=20)
         assert said == [b"locked\n"] * 2, "locks reach from one host to the other"
         return some
+    up.enough = 6 if request.param == "bind" else 3  # bindfs costs so much that a busy machine misses probes
     return up
 
 
@@ -73,12 +74,12 @@ def lock_on(hosts, k):
 
 def test_first_launch_of_shells_with_equal_numbers(horarun, apart, shared_cache):
     """As in containers or pods: each has its own process numbers, and in all of them they are the same."""
-    six = apart(6)
+    some = apart(apart.enough)
     for round in range(4):
         shared_cache.empty()
-        for k in range(1, 7):
-            six.execute(k, "sh", "-c", f"echo {20_000 + 1000 * round} >/proc/sys/kernel/ns_last_pid")
-        done = horarun.run("-H", six.spec(1), PYTHON, "-c", "import hora; print(hora.__file__)").expect(0)
+        for k in range(1, apart.enough + 1):
+            some.execute(k, "sh", "-c", f"echo {20_000 + 1000 * round} >/proc/sys/kernel/ns_last_pid")
+        done = horarun.run("-H", some.spec(1), PYTHON, "-c", "import hora; print(hora.__file__)").expect(0)
         assert all("/root/.cache/hora/" in lines[0] for lines in done.ranks().values()), done
         # An agent, a bundle; and a note, when the agent was looked at a moment after it came.
         names = shared_cache.names()

@@ -119,9 +119,10 @@ def test_a_killed_rank_leaves_a_readable_file(run, tmp_path):
     assert len(read(tmp_path / "trace.json")) > 100
 
 
-def test_a_file_that_cannot_be_written_does_not_end_the_job(run):
-    done = run("", "-np", 2, "--timeline-filename", "/nowhere/trace.json").expect(0)
+def test_a_file_that_cannot_be_written_fails_a_job_that_runs_to_its_end(run):
+    done = run("print('trained')", "-np", 2, "--timeline-filename", "/nowhere/trace.json").expect(125)
     assert "opening the timeline /nowhere/trace.json" in done.messages, done
+    assert done.text.count("trained") == 2, done
 
 
 def test_a_timeline_on_several_hosts_is_on_one_clock(horarun, hosts, shared, tmp_path):

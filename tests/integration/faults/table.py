@@ -189,7 +189,7 @@ row(G, "wrong-network", "No host has the named network", [], ["--network-interfa
 row(G, "doctor-route", "doctor: two hosts do not hear each other", [["part", 2, 3]], ["doctor", "-H", "SPEC"], 1,
     ["D_ROUTE", "node2", "node3"], ["firewall", "--network-interfaces"], "As above, found before a job.", "As above.")
 row(G, "doctor-launcher", "doctor: a host cannot connect to the launcher", [["no_way_to_the_launcher"]], ["doctor", "-H", "SPEC"], 1,
-    ["D_WORLD", "node3", "cannot reach the launcher"], ["open TCP"],
+    ["D_WORLD", "node3", "cannot reach the launcher"], ["allow TCP"],
     "Hosts are reached by ssh, but ranks connect back to the launcher's machine, and a firewall keeps that from them.",
     "Open TCP from the hosts to the launcher's machine, or start `horarun` where they can connect to.")
 row(G, "doctor-mtu", "doctor: large packets vanish",

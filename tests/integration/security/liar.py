@@ -75,7 +75,7 @@ def changed(payload, **fields):
 
 
 def goodbye(survivors, pids):
-    return frame(GOODBYE, encode({"survivors": survivors, "survivor_pids": pids, "killed": 0}))
+    return frame(GOODBYE, encode({"survivors": survivors, "survivor_pids": pids, "killed": 0, "forking": False}))
 
 
 def failure(message, code=b"E_CACHE"):
@@ -228,7 +228,7 @@ class Liar:
 
     @property
     def a_million_survivors(self):
-        whole = frame(GOODBYE, encode({"survivors": 1 << 20, "survivor_pids": [], "killed": 0}).replace(
+        whole = frame(GOODBYE, encode({"survivors": 1 << 20, "survivor_pids": [], "killed": 0, "forking": False}).replace(
             b"\x80", b"\x9a\x00\x10\x00\x00" + b"\x07" * (1 << 20)))
         return lambda kind, payload: whole if kind == GOODBYE else frame(kind, payload)
 

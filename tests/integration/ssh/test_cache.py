@@ -73,7 +73,7 @@ def test_a_broken_entry_is_replaced(probe, two, damage):
 
 def test_an_agent_that_is_not_what_was_sent_is_refused(probe, two):
     message = probe("node1", arguments=["--lie"]).failure("E_AGENT")
-    assert "arrived changed" in message
+    assert "corrupted on the way" in message
 
 
 @pytest.mark.parametrize("home", ["ro", "size=64k", "noexec"])
