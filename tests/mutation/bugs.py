@@ -12,6 +12,7 @@ TALK, LIMITS, END = "launcher/protocol/agent_conversation.cpp", "launcher/protoc
 LOST = "integration/test_lost_records.py"
 TABLE, STRAYS, KEEPER = "launcher/process/process_table.cpp", "launcher/process/strays.cpp", "launcher/agent/shim.cpp"
 
+# fmt: off
 BUGS = [
     # --- who is ended, when and why
     ("exit codes are ORed", STATE, "outcome_.cause->exit_code = exit_code_of(outcome_.cause->exit);", "outcome_.cause->exit_code |= exit_code_of(outcome_.cause->exit);", "launcher_test"),

@@ -20,6 +20,7 @@ def row(group, id, symptom, inject, run, exit, says, advises, cause, fix):
     ROWS.append(Fault(group, id, symptom, inject, run, exit, says, advises, cause, fix))
 
 
+# fmt: off
 # --- reaching a host -------------------------------------------------------------------------------------------
 G = "A host cannot be reached"
 row(G, "unknown-name", "A host name is not known", [], ["-H", "node1:1,node2:1,no-such-host.invalid:1", "true"], 125,
