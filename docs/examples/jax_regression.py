@@ -48,7 +48,7 @@ def main():
 
     for epoch in range(10):
         for start in range(0, len(x), 64):
-            params, state, loss = step(params, state, x[start: start + 64], y[start: start + 64])
+            params, state, loss = step(params, state, x[start : start + 64], y[start : start + 64])
     loss = hvd.metric_average(loss)  # (hvd)
     if hvd.rank() == 0:  # (hvd)
         print(f"loss {float(loss):.6f}, bias is {float(params['bias']):.3f}")

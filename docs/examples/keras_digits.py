@@ -14,8 +14,18 @@ import numpy as np
 
 import horovod.keras as hvd
 
-SEGMENTS = ["1110111", "0010010", "1011101", "1011011", "0111010", "1101011", "1101111", "1010010",
-            "1111111", "1111011"]
+SEGMENTS = [
+    "1110111",
+    "0010010",
+    "1011101",
+    "1011011",
+    "0111010",
+    "1101011",
+    "1101111",
+    "1010010",
+    "1111111",
+    "1111011",
+]
 
 
 def pictures(count, seed):
@@ -35,21 +45,30 @@ def main():
 
     hvd.init()  # (hvd) joins the job
     x, y = pictures(4000, seed=1)
-    x, y = x[hvd.rank()::hvd.size()], y[hvd.rank()::hvd.size()]  # (hvd) this rank's part
+    x, y = x[hvd.rank() :: hvd.size()], y[hvd.rank() :: hvd.size()]  # (hvd) this rank's part
     test_x, test_y = pictures(1000, seed=2)
 
-    model = keras.Sequential([
-        keras.layers.Input((7,)), keras.layers.Dense(32, activation="relu"),
-        keras.layers.Dense(10)])
+    model = keras.Sequential(
+        [keras.layers.Input((7,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(10)]
+    )
     rate = 0.01 * hvd.size()  # (hvd) the global batch is larger by this factor
     model.compile(
         optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(rate)),  # (hvd)
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-    model.fit(x, y, batch_size=args.batch_size, epochs=args.epochs, verbose=0, callbacks=[
-        hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # (hvd) all ranks start alike
-        hvd.callbacks.MetricAverageCallback(),  # (hvd)
-        hvd.callbacks.LearningRateWarmupCallback(rate, warmup_epochs=1),  # (hvd)
-    ])
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    model.fit(
+        x,
+        y,
+        batch_size=args.batch_size,
+        epochs=args.epochs,
+        verbose=0,
+        callbacks=[
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # (hvd) all ranks start alike
+            hvd.callbacks.MetricAverageCallback(),  # (hvd)
+            hvd.callbacks.LearningRateWarmupCallback(rate, warmup_epochs=1),  # (hvd)
+        ],
+    )
     _, right = model.evaluate(test_x, test_y, verbose=0)
     if hvd.rank() == 0:  # (hvd)
         print(f"{hvd.size()} ranks: {100 * right:.1f} % right")

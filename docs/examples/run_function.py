@@ -1,6 +1,6 @@
 """Runs a function on four ranks from within a program, and prints what each rank returned.
 
-    python3 docs/examples/run_function.py
+python3 docs/examples/run_function.py
 """
 
 import hora

@@ -32,7 +32,7 @@ def main():
 
     for epoch in range(10):
         for start in range(0, len(x), 64):
-            loss = step(x[start: start + 64], y[start: start + 64])
+            loss = step(x[start : start + 64], y[start : start + 64])
     if hvd.rank() == 0:  # (hvd)
         print(f"loss {float(loss):.6f}, bias is {float(bias[0]):.3f}")
     hvd.shutdown()

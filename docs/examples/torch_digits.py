@@ -15,9 +15,15 @@ import torch.nn.functional as F
 import horovod.torch as hvd
 
 SEGMENTS = ["abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abgfcd"]
-PLACES = {"a": (1, slice(3, 7)), "g": (6, slice(3, 7)), "d": (11, slice(3, 7)),
-          "f": (slice(2, 6), 2), "e": (slice(7, 11), 2),
-          "b": (slice(2, 6), 7), "c": (slice(7, 11), 7)}
+PLACES = {
+    "a": (1, slice(3, 7)),
+    "g": (6, slice(3, 7)),
+    "d": (11, slice(3, 7)),
+    "f": (slice(2, 6), 2),
+    "e": (slice(7, 11), 2),
+    "b": (slice(2, 6), 7),
+    "c": (slice(7, 11), 7),
+}
 
 
 def pictures(count, seed):
@@ -64,8 +70,7 @@ def main():
 
     train, test = pictures(args.samples, seed=1), pictures(1000, seed=2)
     # (hvd) every rank takes its own part of the pictures
-    sampler = torch.utils.data.distributed.DistributedSampler(
-        train, num_replicas=hvd.size(), rank=hvd.rank())
+    sampler = torch.utils.data.distributed.DistributedSampler(train, num_replicas=hvd.size(), rank=hvd.rank())
     loader = torch.utils.data.DataLoader(train, args.batch_size, sampler=sampler)
 
     model = Net().to(device)
@@ -74,8 +79,10 @@ def main():
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     optimizer = hvd.DistributedOptimizer(
-        optimizer, named_parameters=model.named_parameters(),
-        compression=hvd.Compression.fp16 if args.fp16_allreduce else hvd.Compression.none)
+        optimizer,
+        named_parameters=model.named_parameters(),
+        compression=hvd.Compression.fp16 if args.fp16_allreduce else hvd.Compression.none,
+    )
 
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
@@ -91,8 +98,7 @@ def main():
             right = (model(images[mine].to(device)).argmax(1).cpu() == digits[mine]).sum()
         right = hvd.allreduce(right, op=hvd.Sum, name="right")
         if hvd.rank() == 0:
-            print(f"epoch {epoch + 1}: {100.0 * right.item() / len(digits):.1f} % right",
-                  flush=True)
+            print(f"epoch {epoch + 1}: {100.0 * right.item() / len(digits):.1f} % right", flush=True)
 
 
 if __name__ == "__main__":

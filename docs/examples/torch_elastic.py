@@ -26,8 +26,7 @@ def main():
     inputs = torch.randn(640, 3)
     data = torch.utils.data.TensorDataset(inputs, inputs @ truth)
     model = torch.nn.Linear(3, 1)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters())
     sampler = hvd.elastic.ElasticSampler(data)
     loader = torch.utils.data.DataLoader(data, BATCH, sampler=sampler)
 

@@ -28,8 +28,12 @@ class Block(torch.nn.Module):
 
 def network(depth, width):
     return torch.nn.Sequential(
-        torch.nn.Conv2d(3, width, 3, stride=2, padding=1), *[Block(width) for _ in range(depth)],
-        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(width, 1000))
+        torch.nn.Conv2d(3, width, 3, stride=2, padding=1),
+        *[Block(width) for _ in range(depth)],
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(width, 1000),
+    )
 
 
 def main():
@@ -54,9 +58,11 @@ def main():
         device = "cuda"
     model = network(args.depth, args.width).to(device)
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters(),
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        model.named_parameters(),
         compression=hvd.Compression.fp16 if args.fp16_allreduce else hvd.Compression.none,
-        op=hvd.Adasum if args.use_adasum else hvd.Average)
+        op=hvd.Adasum if args.use_adasum else hvd.Average,
+    )
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     images = torch.randn(args.batch_size, 3, args.image, args.image, device=device)
@@ -75,9 +81,12 @@ def main():
     everyone = hvd.allgather_object(sum(rates) / len(rates))
     if hvd.rank() == 0:
         parameters = sum(p.numel() for p in model.parameters())
-        print(f"{parameters} parameters, {hvd.size()} rank(s): "
-              f"{sum(everyone) / len(everyone):.1f} samples/s on each, "
-              f"{sum(everyone):.1f} together", flush=True)
+        print(
+            f"{parameters} parameters, {hvd.size()} rank(s): "
+            f"{sum(everyone) / len(everyone):.1f} samples/s on each, "
+            f"{sum(everyone):.1f} together",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -49,8 +49,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     name = f"hora-{version}-py3-none-{_platform_tag()}.whl"
     with tempfile.TemporaryDirectory(prefix="hora-wheel-") as staging:
         _build_and_install(staging)
-        with zipfile.ZipFile(os.path.join(wheel_directory, name), "w",
-                             zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(os.path.join(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as archive:
             _fill(_Wheel(archive), pathlib.Path(staging), version)
     return name
 
@@ -66,18 +65,28 @@ def _platform_tag():
 
 def _metadata():
     return {
-        "METADATA": "\n".join([
-            "Metadata-Version: 2.1",
-            "Name: hora",
-            f"Version: {_version()}",
-            "Summary: Distributed training without the install",
-            "License: Apache-2.0",
-            "Requires-Python: >=3.7",
-            "Description-Content-Type: text/markdown",
-            "", (ROOT / "README.md").read_text()]),
-        "WHEEL": "\n".join([
-            "Wheel-Version: 1.0", "Generator: hora_wheel", "Root-Is-Purelib: false",
-            f"Tag: py3-none-{_platform_tag()}", ""]),
+        "METADATA": "\n".join(
+            [
+                "Metadata-Version: 2.1",
+                "Name: hora",
+                f"Version: {_version()}",
+                "Summary: Distributed training without the install",
+                "License: Apache-2.0",
+                "Requires-Python: >=3.7",
+                "Description-Content-Type: text/markdown",
+                "",
+                (ROOT / "README.md").read_text(),
+            ]
+        ),
+        "WHEEL": "\n".join(
+            [
+                "Wheel-Version: 1.0",
+                "Generator: hora_wheel",
+                "Root-Is-Purelib: false",
+                f"Tag: py3-none-{_platform_tag()}",
+                "",
+            ]
+        ),
         "top_level.txt": "hora\nhorovod\nsparkdl\n",
     }
 
@@ -89,19 +98,28 @@ def _build_and_install(prefix):
         raise RuntimeError("cmake was not found: run scripts/setup first")
     folder = pathlib.Path(os.environ.get("HORA_WHEEL_BUILD_DIR", ROOT / "build" / "wheel"))
     # The same code as any release build, so that a compiler cache has most of it.
-    configure = [cmake, "--preset", "release", "-S", ROOT, "-B", folder,
-                 "-DHORA_BUILD_TESTS=OFF",
-                 # The launcher must start where no C++ runtime is installed.
-                 "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc",
-                 *shlex.split(os.environ.get("HORA_WHEEL_CMAKE_ARGS", ""))]
+    configure = [
+        cmake,
+        "--preset",
+        "release",
+        "-S",
+        ROOT,
+        "-B",
+        folder,
+        "-DHORA_BUILD_TESTS=OFF",
+        # The launcher must start where no C++ runtime is installed.
+        "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc",
+        *shlex.split(os.environ.get("HORA_WHEEL_CMAKE_ARGS", "")),
+    ]
     if shutil.which("ninja") is None:
         configure += ["-G", "Unix Makefiles"]
     # pip hides the installed packages from what it runs; the build looks for some of them.
-    env = {name: value for name, value in os.environ.items()
-           if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
-    for command in (configure,
-                    [cmake, "--build", folder, "--parallel", "--target", "product"],
-                    [cmake, "--install", folder, "--prefix", prefix]):
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
+    for command in (
+        configure,
+        [cmake, "--build", folder, "--parallel", "--target", "product"],
+        [cmake, "--install", folder, "--prefix", prefix],
+    ):
         subprocess.run(command, check=True, env=env)
 
 

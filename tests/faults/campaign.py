@@ -7,6 +7,7 @@ cgroup is left. A run that breaks this is printed with its seed, and the campaig
 takes only the seeds that say so (schedule.py's text: a program, "shared", "strangers", too). HORA_AT_ONCE=8 shares the
 runs among so many worlds of test hosts: one run waits more than it works.
 """
+
 import collections
 import contextlib
 import json
@@ -30,12 +31,15 @@ import schedule as schedules  # noqa: E402
 import strike  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
-SLACK_S = 12       # for a machine with other work
+SLACK_S = 12  # for a machine with other work
 SUM = "sum of one world: "
 STRAY_KINDS = ["plain", "session", "orphan", "deaf", "nameless", "threads", "chain"]
 # What a job may have made. The launcher's own machine is used by others, too: there it is the folder that
 # the job was told to use.
-NAMES = " -o ".join(f"-name '{name}'" for name in ("hora-job-*", ".incoming-*", ".used-*", ".ship-*", "hora-*-????????????????", ".verified-*.*"))
+NAMES = " -o ".join(
+    f"-name '{name}'"
+    for name in ("hora-job-*", ".incoming-*", ".used-*", ".ship-*", "hora-*-????????????????", ".verified-*.*")
+)
 ON_A_HOST = "/tmp /var/tmp /dev/shm /root/.cache/hora"
 # With a breath between them: what is attacked is the job, and others run beside it.
 COLLECTIVES = """import numpy, time, hora.numpy as hvd
@@ -97,7 +101,11 @@ class JobsCgroup:
             file.write(str(os.getpid()))
 
     def jobs(self):
-        return {f"{self.path}/{name}" for name in os.listdir(self.path) if name.startswith("hora-")} if self.path else set()
+        return (
+            {f"{self.path}/{name}" for name in os.listdir(self.path) if name.startswith("hora-")}
+            if self.path
+            else set()
+        )
 
     def remove(self):
         if not self.path:
@@ -129,8 +137,11 @@ class Strangers:
         self.next_look = time.monotonic() + 0.02
         address = self.rendezvous()
         if address:
-            self.process = subprocess.Popen([PYTHON, f"{HERE}/../integration/security/flood.py", address, str(self.CONNECTIONS), str(self.SECONDS)],
-                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                [PYTHON, f"{HERE}/../integration/security/flood.py", address, str(self.CONNECTIONS), str(self.SECONDS)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
 
     def rendezvous(self):
         """Where the launcher listens."""
@@ -227,19 +238,37 @@ class Run:
         """What jobs have made there, and the sockets that wait there."""
         if k == 0:
             return set(self.hosts.execute(0, f"find {self.folder}/tmp -mindepth 1").split()) | self.hosts.cgroup.jobs()
-        return set(self.hosts.execute(k, f"find {ON_A_HOST} -maxdepth 2 \\( {NAMES} \\) 2>/dev/null; grep -o '@hora-[a-z]*' /proc/net/unix; :").split())
+        return set(
+            self.hosts.execute(
+                k, f"find {ON_A_HOST} -maxdepth 2 \\( {NAMES} \\) 2>/dev/null; grep -o '@hora-[a-z]*' /proc/net/unix; :"
+            ).split()
+        )
 
     def arguments(self):
         s = self.schedule
         spec = ",".join(f"{self.name(k)}:{s.slots}" for k in s.hosts)
-        options = ["--json", "-H", spec, "--lease", f"{schedules.LEASE_S}s", "--grace", f"{schedules.GRACE_S}s",
-                   "--start-timeout", f"{schedules.START_S}s"]
+        options = [
+            "--json",
+            "-H",
+            spec,
+            "--lease",
+            f"{schedules.LEASE_S}s",
+            "--grace",
+            f"{schedules.GRACE_S}s",
+            "--start-timeout",
+            f"{schedules.START_S}s",
+        ]
         if s.ship:
             options += ["--ship", f"{HERE}/schedule.py"]
         size = s.slots * len(s.hosts)
         program = {
             "sleep": ["sh", "-c", "echo ready; sleep 600; :"],
-            "stray": [PYTHON, "-S", f"{self.folder}/stray.py", *(STRAY_KINDS * size)[s.seed % len(STRAY_KINDS):][:size]],
+            "stray": [
+                PYTHON,
+                "-S",
+                f"{self.folder}/stray.py",
+                *(STRAY_KINDS * size)[s.seed % len(STRAY_KINDS) :][:size],
+            ],
             "threads": [PYTHON, "-S", f"{self.folder}/stray.py", "threads"],
             "chain": [PYTHON, "-S", f"{self.folder}/stray.py", "chain"],
             "collectives": [PYTHON, "-c", COLLECTIVES],
@@ -271,7 +300,12 @@ class Run:
         if kind == "time":
             self.wait_for(lambda: False, detail[0] / 1000)
         elif kind == "stage":
-            self.wait_for(lambda: any(e["event"] == "stage" and e["stage"] == detail[0] and e["host"] == victim for e in self.job.events()), 5)
+            self.wait_for(
+                lambda: any(
+                    e["event"] == "stage" and e["stage"] == detail[0] and e["host"] == victim for e in self.job.events()
+                ),
+                5,
+            )
         elif kind == "rank_start":
             self.wait_for(lambda: any(e["event"] == "rank_start" for e in self.job.events()), 20)
         elif kind == "said":
@@ -298,7 +332,9 @@ class Run:
     def may_go_on(self):
         """An sshd that ends before it has said who it is counts as busy, and is asked again."""
         victim = self.name(self.schedule.victim)
-        asked_again = any(e["event"] == "stage" and e["host"] == victim and "another try" in e["detail"] for e in self.job.events())
+        asked_again = any(
+            e["event"] == "stage" and e["host"] == victim and "another try" in e["detail"] for e in self.job.events()
+        )
         return self.schedule.fault in schedules.MAY_GO_ON or (self.schedule.fault == "session kill" and asked_again)
 
     def live(self):
@@ -340,7 +376,9 @@ class Run:
             return
         if s.fault.startswith("launcher "):
             # Agents end their ranks one by one when the lease of a stopped launcher is over: some ranks lose others.
-            lost = (1, 137, 134) if s.program == "collectives" and s.fault in ("launcher stop", "launcher pause") else ()
+            lost = (
+                (1, 137, 134) if s.program == "collectives" and s.fault in ("launcher stop", "launcher pause") else ()
+            )
             if code not in (0, 130, 125, 71, 124, *lost) and s.program in schedules.ENDLESS:
                 wrong("another code")
             return
@@ -386,12 +424,19 @@ class Run:
         if s.fault in ("freeze",):
             self.hosts.act("thaw", s.victim)
         # A stopped agent is ended by its shim 10 s after the grace.
-        patience = schedules.LEASE_S + schedules.GRACE_S + 3 + SLACK_S + (30 if s.fault in ("cut", "cut and heal") else 10 if "stop" in s.fault or s.fault == "freeze" else 0)
+        patience = (
+            schedules.LEASE_S
+            + schedules.GRACE_S
+            + 3
+            + SLACK_S
+            + (30 if s.fault in ("cut", "cut and heal") else 10 if "stop" in s.fault or s.fault == "freeze" else 0)
+        )
         left = []
 
         def none():
             left[:] = [p for p in self.job.running.survivors() + jobs.agents() if p.pid != os.getpid()]
             return not left
+
         deadline = time.monotonic() + patience
         while not none() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -416,7 +461,15 @@ class Run:
                 time.sleep(0.1)
             left = left()
             # A shell that is killed by force cannot clean up behind itself: documented.
-            if s.fault in ("session kill", "cut", "cut and heal", "freeze", "agent kill", "launcher kill", "launcher memory"):
+            if s.fault in (
+                "session kill",
+                "cut",
+                "cut and heal",
+                "freeze",
+                "agent kill",
+                "launcher kill",
+                "launcher memory",
+            ):
                 left = {path for path in left if "/.ship-" not in path}
             if left:
                 self.broken.append(f"left on {self.name(k)}: {sorted(left)[:6]}")
@@ -451,27 +504,52 @@ def share(worlds, runs, seed):
     """The same campaign in so many worlds at once, each with its part of the seeds."""
     reader, writer = os.pipe()
     part = -(-runs // worlds)
-    children = [subprocess.Popen([f"{HERE}/../integration/in-a-world", PYTHON, __file__, str(min(part, runs - i * part)), str(seed + i * part)],
-                                 stdin=subprocess.DEVNULL, stdout=writer) for i in range(worlds) if i * part < runs]
+    children = [
+        subprocess.Popen(
+            [
+                f"{HERE}/../integration/in-a-world",
+                PYTHON,
+                __file__,
+                str(min(part, runs - i * part)),
+                str(seed + i * part),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+        )
+        for i in range(worlds)
+        if i * part < runs
+    ]
     os.close(writer)
     began, sums = time.monotonic(), []
     with open(reader, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line.startswith(SUM):
-                sums.append(json.loads(line[len(SUM):]))
+                sums.append(json.loads(line[len(SUM) :]))
             else:
                 print(line, end="", flush=True)
     codes = [child.wait() for child in children]
     total = lambda name: sum((collections.Counter(one[name]) for one in sums), collections.Counter())
-    report(sum(one["done"] for one in sums), seed, time.monotonic() - began, sum((one["broken"] for one in sums), []), total("codes"), total("faults"))
+    report(
+        sum(one["done"] for one in sums),
+        seed,
+        time.monotonic() - began,
+        sum((one["broken"] for one in sums), []),
+        total("codes"),
+        total("faults"),
+    )
     if len(sums) < len(children):
         print(f"{len(children) - len(sums)} worlds ended before their time")
     return max(codes)
 
 
 def report(done, seed, seconds, broken, codes, faults):
-    print(f"{done} runs from seed {seed} in {seconds:.0f} s ({done / seconds * 60:.0f} in a minute): {len(broken)} broken {broken}")
-    print("exit codes: " + ", ".join(f"{code}: {count}" for code, count in sorted(codes.items(), key=lambda item: int(item[0]))))
+    print(
+        f"{done} runs from seed {seed} in {seconds:.0f} s ({done / seconds * 60:.0f} in a minute): {len(broken)} broken {broken}"
+    )
+    print(
+        "exit codes: "
+        + ", ".join(f"{code}: {count}" for code, count in sorted(codes.items(), key=lambda item: int(item[0])))
+    )
     print("faults: " + ", ".join(f"{name}: {count}" for name, count in sorted(faults.items())))
 
 
@@ -513,7 +591,10 @@ def main():
             codes[run.code] += 1
             if run.broken:
                 broken.append(number)
-                say(f"BROKEN {schedule}\n  " + "\n  ".join([*run.broken, f"exit {run.code}: {run.text().strip()[:700]!r}"]))
+                say(
+                    f"BROKEN {schedule}\n  "
+                    + "\n  ".join([*run.broken, f"exit {run.code}: {run.text().strip()[:700]!r}"])
+                )
             elif os.environ.get("HORA_VERBOSE"):
                 say(f"ok {schedule}: exit {run.code} after {time.monotonic() - start:.1f} s")
     finally:

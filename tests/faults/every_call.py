@@ -9,6 +9,7 @@ HORA_CALLS=system leaves
 the allocations out, HORA_CALLS=ALL takes those alone that are refused with all that follow; HORA_JOBS=echo,files takes those jobs. A run that breaks
 this is printed; `every_call.py only JOB PROGRAM CALL ERROR NUMBER` does it again.
 """
+
 import errno
 import os
 import random
@@ -33,7 +34,7 @@ LIMITS = ["--lease", "6s", "--grace", "1s", "--start-timeout", "20s"]
 ERRORS = {
     "EMFILE": "openat socket socketpair pipe2 epoll_create1 eventfd2 signalfd4 memfd_create timerfd_create accept4 dup3 fcntl pidfd_open",
     "ENOMEM": "mmap brk mprotect clone clone3 fork vfork execve socket epoll_ctl fstat getdents64 openat recvmsg recvfrom sendto sendmsg mkdir"
-              " getsockname",
+    " getsockname",
     "EAGAIN": "clone clone3 fork vfork connect",
     "ENOSPC": "write writev pwrite64 ftruncate mkdir mkdirat epoll_ctl rename renameat openat",
     "EIO": "read write writev getdents64 readlink openat unlink unlinkat rmdir rename fstat recvmsg recvfrom sendto sendmsg getcwd chdir fchdir",
@@ -54,7 +55,20 @@ NO_WAY_OUT = ("terminate called without an active exception", "Fatal glibc error
 def make_jobs(folder, hosts):
     made = {
         "echo": (["-np", "2", "sh", "-c", "echo ready"], 2),
-        "files": (["-np", "1", "--output-filename", f"{folder}/out", "--report", f"{folder}/report.json", "sh", "-c", "echo ready"], 1),
+        "files": (
+            [
+                "-np",
+                "1",
+                "--output-filename",
+                f"{folder}/out",
+                "--report",
+                f"{folder}/report.json",
+                "sh",
+                "-c",
+                "echo ready",
+            ],
+            1,
+        ),
         "smoke": (["--smoke", "-np", "2"], 0),
         "meet": (["-np", "2", "hora-perf", "barrier", "--iterations", "1"], 0),
     }
@@ -84,8 +98,12 @@ class Campaign:
         environment = {"TMPDIR": self.tmp}
         self.horarun.path = HORARUN
         if call == "malloc":
-            environment.update(LD_PRELOAD=FAIL_MALLOC, HORA_FAIL_PROGRAM={"launcher": "horarun", "agent": "hora-agent"}[program],
-                               HORA_FAIL_ALLOCATION=str(number), HORA_FAIL_LOG=self.log)
+            environment.update(
+                LD_PRELOAD=FAIL_MALLOC,
+                HORA_FAIL_PROGRAM={"launcher": "horarun", "agent": "hora-agent"}[program],
+                HORA_FAIL_ALLOCATION=str(number),
+                HORA_FAIL_LOG=self.log,
+            )
             if error == "ALL":
                 environment["HORA_FAIL_ALL"] = "1"
         else:
@@ -152,7 +170,9 @@ class Campaign:
             wrong.append(f"exit {ended.code}, and nothing had failed")
         elif (call, error) in (RANKS_MUST_GO_ON if program == "rank" else MUST_GO_ON):
             wrong.append(f"exit {ended.code}: an interruption is no failure")
-        elif call != "malloc" and re.search(f"^ *hora-perf: {os.strerror(getattr(errno, error))}$", message, re.MULTILINE):
+        elif call != "malloc" and re.search(
+            f"^ *hora-perf: {os.strerror(getattr(errno, error))}$", message, re.MULTILINE
+        ):
             wrong.append(f"exit {ended.code} without a word on what failed")
         elif "horarun: " not in message and "rank" not in message and "loading shared libraries" not in message:
             wrong.append(f"exit {ended.code} without a message")
@@ -199,7 +219,7 @@ def main():
             calls = [case for case in cases if case[2] != "malloc"]
             allocations = [case for case in cases if case[2] == "malloc"]  # many more: they come in turns
             turns = [case for pair in zip(calls, allocations) for case in pair]
-            cases = turns + calls[len(allocations):] + allocations[len(calls):]
+            cases = turns + calls[len(allocations) :] + allocations[len(calls) :]
             cases = cases[:runs] if runs else cases
         minutes = float(os.environ.get("HORA_MINUTES", "1e9"))
         for case in cases:

@@ -1,4 +1,5 @@
 """Faults, put into a process or a host that takes part in a job."""
+
 import os
 import re
 import resource
@@ -28,7 +29,13 @@ def began(pid):
 
 
 def is_agent(pid):
-    return re.search(rb"/hora-agent$|/hora/agent-[0-9a-f]+$|/hora-\d+/agent-[0-9a-f]+$", read(f"/proc/{pid}/cmdline").split(b"\0")[0]) is not None
+    return (
+        re.search(
+            rb"/hora-agent$|/hora/agent-[0-9a-f]+$|/hora-\d+/agent-[0-9a-f]+$",
+            read(f"/proc/{pid}/cmdline").split(b"\0")[0],
+        )
+        is not None
+    )
 
 
 def send(pid, number):
@@ -140,7 +147,9 @@ class Striker:
             self.heal_later(seconds, lambda: send(pid, signal.SIGCONT))
         elif action == "files":
             try:
-                resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")) + self.schedule.seed % 4,) * 2)
+                resource.prlimit(
+                    pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")) + self.schedule.seed % 4,) * 2
+                )
                 self.struck = True
             except OSError:
                 pass
@@ -148,7 +157,9 @@ class Striker:
             size = re.search(rb"VmSize:\s+(\d+)", read(f"/proc/{pid}/status"))
             if size:
                 try:
-                    resource.prlimit(pid, resource.RLIMIT_AS, (int(size[1]) * 1024 + self.schedule.seed % 3 * 65536,) * 2)
+                    resource.prlimit(
+                        pid, resource.RLIMIT_AS, (int(size[1]) * 1024 + self.schedule.seed % 3 * 65536,) * 2
+                    )
                     self.struck = True
                 except OSError:
                     pass

@@ -1,4 +1,5 @@
 """--check-build tells what is there now, not what was there when Hora was built."""
+
 import json
 import os
 import pathlib
@@ -10,8 +11,7 @@ import pytest
 HORARUN = pathlib.Path(os.environ["HORARUN"]).resolve()
 SHARE = HORARUN.parent.parent / "share/hora"
 
-pytestmark = pytest.mark.skipif(not (SHARE / "bundle/lib/libhora.so").exists(),
-                                reason="this build has no bundle")
+pytestmark = pytest.mark.skipif(not (SHARE / "bundle/lib/libhora.so").exists(), reason="this build has no bundle")
 
 
 @pytest.fixture
@@ -25,15 +25,22 @@ def installation(tmp_path):
 def facts(installation):
     # What is broken may crash the child that loads it; a sanitizer would say so here.
     env = {**os.environ, **{f"{sanitizer}_OPTIONS": "handle_sigbus=0:handle_segv=0" for sanitizer in ("ASAN", "TSAN")}}
-    printed = subprocess.run([installation / "bin/horarun", "--check-build", "--json"], check=True,
-                             timeout=120, capture_output=True, text=True, env=env)
+    printed = subprocess.run(
+        [installation / "bin/horarun", "--check-build", "--json"],
+        check=True,
+        timeout=120,
+        capture_output=True,
+        text=True,
+        env=env,
+    )
     assert printed.stderr == ""
     return json.loads(printed.stdout)
 
 
 def boxes(installation):
-    printed = subprocess.run([installation / "bin/horarun", "--check-build"], check=True,
-                             timeout=120, capture_output=True, text=True).stdout
+    printed = subprocess.run(
+        [installation / "bin/horarun", "--check-build"], check=True, timeout=120, capture_output=True, text=True
+    ).stdout
     return [line.strip() for line in printed.splitlines() if line.startswith("    [")]
 
 

@@ -1,4 +1,5 @@
 """--check-build with and without each library of the site: hidden from horarun alone, by a mount of its own."""
+
 import json
 import os
 import pathlib
@@ -13,8 +14,10 @@ BUNDLE = HORARUN.parent.parent / "share/hora/bundle"
 
 
 def can_hide():
-    return shutil.which("unshare") is not None and subprocess.run(
-        ["unshare", "--mount", "true"], capture_output=True).returncode == 0
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
+    )
 
 
 pytestmark = pytest.mark.skipif(not can_hide(), reason="no mount namespaces here (they take root)")
@@ -23,8 +26,12 @@ pytestmark = pytest.mark.skipif(not can_hide(), reason="no mount namespaces here
 def check_build(hidden=()):
     """What it says when the loader cannot read those files."""
     hide = "".join(f"mount --bind /dev/null '{path}' && " for path in hidden)
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", hide + "exec \"$0\" --check-build --json", str(HORARUN)],
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", hide + 'exec "$0" --check-build --json', str(HORARUN)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0 and done.stderr == "", done
     found = json.loads(done.stdout)
     return found, {row["name"]: row for row in found["features"]}
@@ -39,9 +46,14 @@ def library(name):
     return sorted(found)
 
 
-@pytest.mark.parametrize("feature, name, built", [("NCCL", "libnccl.so.2", "lib/libhora_nccl.so"),
-                                                  ("MPI", "libmpi.so.40", "lib/libhora_mpi.so"),
-                                                  ("PMIX", "libpmix.so.2", "bin/hora-pmix")])
+@pytest.mark.parametrize(
+    "feature, name, built",
+    [
+        ("NCCL", "libnccl.so.2", "lib/libhora_nccl.so"),
+        ("MPI", "libmpi.so.40", "lib/libhora_mpi.so"),
+        ("PMIX", "libpmix.so.2", "bin/hora-pmix"),
+    ],
+)
 def test_with_and_without_the_library(feature, name, built):
     if not (BUNDLE / built).exists():
         pytest.skip(f"built without {feature}")

@@ -1,4 +1,5 @@
 """The completion scripts, run by the shells that they are for."""
+
 import os
 import pathlib
 import shutil
@@ -17,10 +18,17 @@ def complete(tmp_path, *words):
     """What bash would offer for the last word."""
     (tmp_path / ".ssh").mkdir(exist_ok=True)
     (tmp_path / ".ssh/config").write_text("Host alpha *.example\n  User me\nHost beta\n")
-    (tmp_path / ".ssh/known_hosts").write_text("gamma,10.0.0.7 ssh-ed25519 AAAA\n|1|hashed= ssh-rsa AAAA\n[delta]:22 ssh-rsa A\n")
-    ask = f"{script('bash')}\nCOMP_WORDS=(\"$@\"); COMP_CWORD=$(($#-1)); _horarun; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    done = subprocess.run(["bash", "--norc", "-c", ask, "bash", "horarun", *words], capture_output=True, text=True,
-                          timeout=60, env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    (tmp_path / ".ssh/known_hosts").write_text(
+        "gamma,10.0.0.7 ssh-ed25519 AAAA\n|1|hashed= ssh-rsa AAAA\n[delta]:22 ssh-rsa A\n"
+    )
+    ask = f'{script("bash")}\nCOMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _horarun; printf \'%s\\n\' "${{COMPREPLY[@]}}"'
+    done = subprocess.run(
+        ["bash", "--norc", "-c", ask, "bash", "horarun", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+    )
     assert done.stderr == ""
     return set(done.stdout.split())
 

@@ -1,4 +1,5 @@
 """Files that nobody named are obeyed only when they are ours."""
+
 import os
 import subprocess
 
@@ -8,8 +9,14 @@ HORARUN = os.environ["HORARUN"]
 
 
 def show(folder):
-    return subprocess.run([HORARUN, "--show-config", "-np", "2", "true"], cwd=folder, env={"HOME": str(folder)},
-                          capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [HORARUN, "--show-config", "-np", "2", "true"],
+        cwd=folder,
+        env={"HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_a_project_file_is_found(tmp_path):

@@ -9,6 +9,7 @@
 HORARUN names the program. GOLDEN_ACCEPT=1 writes what was printed as what is expected; the diff is
 then read like code.
 """
+
 import os
 import pathlib
 import re
@@ -36,8 +37,9 @@ def run(case, folder):
     env = dict(line.split("=", 1) for line in read_lines(case / "env"))
     # A sanitizer's build needs its own settings.
     env.update({name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")})
-    done = subprocess.run([os.environ["HORARUN"], *args], cwd=folder, env=env, timeout=60,
-                          stdin=subprocess.DEVNULL, capture_output=True)
+    done = subprocess.run(
+        [os.environ["HORARUN"], *args], cwd=folder, env=env, timeout=60, stdin=subprocess.DEVNULL, capture_output=True
+    )
     printed = [done.stdout.decode(), done.stderr.decode()]
     for line in read_lines(case / "mask"):
         pattern, replacement = line.split("\t")

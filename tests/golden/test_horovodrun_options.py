@@ -1,5 +1,6 @@
 """Every option of horovodrun is there under each of its names and sets the variables that it sets there; one
 whose machinery is missing is refused by its name and never ignored."""
+
 import json
 import os
 import pathlib
@@ -30,8 +31,15 @@ def folder(tmp_path_factory):
 
 def horarun(folder, *args):
     environment = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
-    return subprocess.run([os.environ["HORARUN"], *args], cwd=folder, env=environment, timeout=60,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return subprocess.run(
+        [os.environ["HORARUN"], *args],
+        cwd=folder,
+        env=environment,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("name, value, beside, variables", read_rows())

@@ -1,4 +1,5 @@
 """Fixtures: `horarun` (the program), `hosts(n, ...)` (test hosts), `shared` (a folder all hosts see)."""
+
 import importlib.machinery
 import importlib.util
 import os
@@ -90,8 +91,13 @@ class TestHosts:
     def execute(self, k, *command, check=True, **options):
         """Runs a command on host k without ssh; answers its stdout."""
         pid = str(self._hosts.init_pid(k))
-        done = subprocess.run(["nsenter", "-t", pid, "-m", "-u", "-i", "-n", "-p", "--wd=/", "--", *command],
-                              capture_output=True, text=True, timeout=60, **options)
+        done = subprocess.run(
+            ["nsenter", "-t", pid, "-m", "-u", "-i", "-n", "-p", "--wd=/", "--", *command],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            **options,
+        )
         if check:
             assert done.returncode == 0, f"{command} on host {k}: {done.returncode} {done.stderr}"
         return done.stdout
@@ -113,7 +119,8 @@ class TestHosts:
     def faulty(self):
         record = self._hosts.record
         return any(record[fault] for fault in ("cut", "crashed", "frozen", "parted")) or not all(
-            hosts_tool.is_alive(record["init"].get(str(k))) for k in self._hosts.numbers())
+            hosts_tool.is_alive(record["init"].get(str(k))) for k in self._hosts.numbers()
+        )
 
 
 class HostFactory:

@@ -1,4 +1,5 @@
 """A second sshd on a test host, with settings of its own."""
+
 import jobs
 
 
@@ -11,9 +12,14 @@ class ExtraSshd:
         pid_file = f"/run/sshd{port}.pid"
         lines = [*lines, f"PidFile {pid_file}"]
         drop = "".join(f"/^{line.split()[0]} /d;" for line in lines)
-        self.hosts.execute(self.k, "sh", "-c", f"rm -f {pid_file}; sed '{drop}' /run/host/sshd_config >/run/sshd{port} && "
-                           f"cat >>/run/sshd{port} && /usr/sbin/sshd -f /run/sshd{port} -p {port}",
-                           input="".join(f"{line}\n" for line in lines))
+        self.hosts.execute(
+            self.k,
+            "sh",
+            "-c",
+            f"rm -f {pid_file}; sed '{drop}' /run/host/sshd_config >/run/sshd{port} && "
+            f"cat >>/run/sshd{port} && /usr/sbin/sshd -f /run/sshd{port} -p {port}",
+            input="".join(f"{line}\n" for line in lines),
+        )
         self.started.append(port)
         # It goes into the background first, listens then, and writes the file last.
         jobs.wait_until(lambda: self.has(port), f"sshd on port {port}")

@@ -4,6 +4,7 @@ Every job carries a mark, a random word in the launcher's environment, which hor
 ranks. All test hosts share one process tree, seen from head: a process of the job is any process,
 on any host, that has the mark in its environment or among its arguments.
 """
+
 import contextlib
 import fcntl
 import glob
@@ -47,8 +48,10 @@ class Finished:
 
     def __str__(self):
         shown = lambda data: data[-6000:].decode(errors="replace")
-        return (f"$ {' '.join(self.argv)}\n--- exit {self.code} after {self.seconds:.2f} s\n"
-                f"--- stdout\n{shown(self.out)}\n--- stderr\n{shown(self.err)}")
+        return (
+            f"$ {' '.join(self.argv)}\n--- exit {self.code} after {self.seconds:.2f} s\n"
+            f"--- stdout\n{shown(self.out)}\n--- stderr\n{shown(self.err)}"
+        )
 
 
 class Running:
@@ -75,8 +78,10 @@ class Running:
                 out, err = self.process.communicate(timeout=5)
             except subprocess.TimeoutExpired as still:  # somebody else holds the streams open
                 out, err = still.stdout, still.stderr
-            raise AssertionError(f"horarun did not end within {timeout} s\n" + str(
-                Finished(self.argv, "none", out or b"", err or b"", timeout)))
+            raise AssertionError(
+                f"horarun did not end within {timeout} s\n"
+                + str(Finished(self.argv, "none", out or b"", err or b"", timeout))
+            )
         return Finished(self.argv, self.process.returncode, out or b"", err or b"", time.monotonic() - self.began)
 
     def read_until(self, text, times=1, timeout=60):
@@ -90,8 +95,10 @@ class Running:
                 if chunk:
                     seen += chunk
                 elif chunk == b"" or self.process.poll() is not None:
-                    raise AssertionError(f"horarun ended before it printed {text!r}:\n{seen.decode(errors='replace')}\n"
-                                         + self.process.stderr.read().decode(errors="replace"))
+                    raise AssertionError(
+                        f"horarun ended before it printed {text!r}:\n{seen.decode(errors='replace')}\n"
+                        + self.process.stderr.read().decode(errors="replace")
+                    )
                 elif time.monotonic() > deadline:
                     raise AssertionError(f"{text!r} was not printed {times} times within {timeout} s:\n{seen!r}")
                 else:
@@ -142,7 +149,9 @@ def lives(pid):
 
 def shown_by(pid, file):
     """cmdline or environ; a main thread that has ended has neither any more."""
-    return _read(f"/proc/{pid}/{file}") or next(filter(None, (_read(f"{thread}/{file}") for thread in _threads(pid))), b"")
+    return _read(f"/proc/{pid}/{file}") or next(
+        filter(None, (_read(f"{thread}/{file}") for thread in _threads(pid))), b""
+    )
 
 
 def _shown(pid, command):
@@ -204,6 +213,7 @@ def expect_nothing_left(job, seconds=15.0, also=lambda: []):
     def none_left():
         left[:] = job.survivors() + also()
         return not left
+
     try:
         wait_until(none_left, "every process of the job to end", seconds)
     except AssertionError:
@@ -221,8 +231,13 @@ class Horarun:
 
     def start(self, *arguments, env=None, cwd=None, **options):
         mark = "mark" + uuid.uuid4().hex[:16]
-        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": os.environ.get("HOME", "/"),
-                       "LANG": "C.UTF-8", "HORA_TEST_MARK": mark, **(env or {})}
+        environment = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": os.environ.get("HOME", "/"),
+            "LANG": "C.UTF-8",
+            "HORA_TEST_MARK": mark,
+            **(env or {}),
+        }
         options.setdefault("stdin", subprocess.DEVNULL)
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)

@@ -1,4 +1,5 @@
 """--autotune: parameters change while a job runs, on all ranks at once, and the log tells which were the best."""
+
 import csv
 import sys
 
@@ -6,8 +7,15 @@ import pytest
 
 pytest.importorskip("numpy", reason="the programs of these tests use hora.numpy")
 
-HEADER = ["hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce", "cache_enabled", "cycle_time_ms",
-          "tensor_fusion_threshold", "score"]
+HEADER = [
+    "hierarchical_allreduce",
+    "hierarchical_allgather",
+    "torus_allreduce",
+    "cache_enabled",
+    "cycle_time_ms",
+    "tensor_fusion_threshold",
+    "score",
+]
 
 PROGRAM = """\
 import numpy as np
@@ -27,12 +35,28 @@ print('RIGHT', flush=True)
 def run(horarun, tmp_path):
     def start(*options):
         (tmp_path / "program.py").write_text(PROGRAM)
-        done = horarun.run("-np", 4, "--autotune", "--autotune-log-file", "tune.csv", "--autotune-warmup-samples", 1,
-                           "--autotune-steps-per-sample", 1, "--autotune-bayes-opt-max-samples", 8, *options,
-                           "--wdir", tmp_path, sys.executable, "program.py").expect(0)
+        done = horarun.run(
+            "-np",
+            4,
+            "--autotune",
+            "--autotune-log-file",
+            "tune.csv",
+            "--autotune-warmup-samples",
+            1,
+            "--autotune-steps-per-sample",
+            1,
+            "--autotune-bayes-opt-max-samples",
+            8,
+            *options,
+            "--wdir",
+            tmp_path,
+            sys.executable,
+            "program.py",
+        ).expect(0)
         assert done.text.count("RIGHT") == 4, done
         with open(tmp_path / "tune.csv", newline="") as file:
             return list(csv.DictReader(file))
+
     return start
 
 

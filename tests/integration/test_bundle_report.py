@@ -1,20 +1,27 @@
 """horarun bundle-report: all that is known of a job in one file, and no secret in it."""
+
 import json
 import os
 import stat
 
 # Planted wherever a secret can get into a record; not one of them may come out.
 SECRETS = {
-    "variable": "v4ri4ble-s3cret-0001", "option": "0pti0n-s3cret-0002", "assigned": "4ssigned-s3cret-0003",
-    "printed": "pr1nted-s3cret-0004", "bearer": "b34rer-s3cret-0005", "address": "4ddress-s3cret-0006",
-    "maker": "hf_M4kerS3cret00007abcdef", "pem": "cGVtLXMzY3JldC0wMDA4", "echoed": "ech03d-s3cret-0009",
+    "variable": "v4ri4ble-s3cret-0001",
+    "option": "0pti0n-s3cret-0002",
+    "assigned": "4ssigned-s3cret-0003",
+    "printed": "pr1nted-s3cret-0004",
+    "bearer": "b34rer-s3cret-0005",
+    "address": "4ddress-s3cret-0006",
+    "maker": "hf_M4kerS3cret00007abcdef",
+    "pem": "cGVtLXMzY3JldC0wMDA4",
+    "echoed": "ech03d-s3cret-0009",
 }
 PROGRAM = f"""
-echo "api_key: {SECRETS['printed']}" >&2
-echo "Authorization: Bearer {SECRETS['bearer']}" >&2
-echo "cloning https://me:{SECRETS['address']}@example.org/x" >&2
-echo "using {SECRETS['maker']}" >&2
-printf -- '-----BEGIN PRIVATE KEY-----\\n{SECRETS['pem']}\\n-----END PRIVATE KEY-----\\n' >&2
+echo "api_key: {SECRETS["printed"]}" >&2
+echo "Authorization: Bearer {SECRETS["bearer"]}" >&2
+echo "cloning https://me:{SECRETS["address"]}@example.org/x" >&2
+echo "using {SECRETS["maker"]}" >&2
+printf -- '-----BEGIN PRIVATE KEY-----\\n{SECRETS["pem"]}\\n-----END PRIVATE KEY-----\\n' >&2
 echo "the value alone: $MY_SERVICE_TOKEN" >&2
 echo "a word that stays" >&2
 exit 3

@@ -1,4 +1,5 @@
 """--chaos: ranks are killed and stopped on purpose, and the messages say so."""
+
 import contextlib
 import json
 import os
@@ -19,14 +20,15 @@ def state_of(pid):
 
 def test_a_rank_is_killed(horarun, tmp_path):
     path = tmp_path / "report.json"
-    done = horarun.run("-H", "localhost:1,127.0.0.1:1", "--chaos", "kill:127.0.0.1@0,term:1@1h", "--report", path,
-                       "sleep", 60).expect(137)
+    done = horarun.run(
+        "-H", "localhost:1,127.0.0.1:1", "--chaos", "kill:127.0.0.1@0,term:1@1h", "--report", path, "sleep", 60
+    ).expect(137)
     assert re.search(r"^horarun: chaos: rank 1 on 127\.0\.0\.1: SIGKILL \(\d+\.\d s\)$", done.messages, re.M), done
     assert "rank 1 on 127.0.0.1 was killed by SIGKILL\n  --chaos sent it that signal\n" in done.messages, done
     assert "out-of-memory" not in done.messages, done
     report = json.loads(path.read_text())
     assert report["cause"]["rank"] == 1 and "--chaos sent it" in report["text"]
-    act, = report["chaos"]
+    (act,) = report["chaos"]
     assert (act["rank"], act["host"], act["signal"], act["sent"]) == (1, "127.0.0.1", 9, True)
     assert [event["at_ms"] for event in report["events"] if event["event"] == "chaos"] == [act["at_ms"]]
 
@@ -37,8 +39,9 @@ def test_a_rank_is_told_to_end(horarun):
 
 
 def test_a_rank_is_stopped_and_goes_on(horarun, tmp_path):
-    job = horarun.start("-np", 2, "--chaos", "stop:1@0+300ms", "sh", "-c", WAIT, tmp_path / "go",
-                        stderr=subprocess.STDOUT)
+    job = horarun.start(
+        "-np", 2, "--chaos", "stop:1@0+300ms", "sh", "-c", WAIT, tmp_path / "go", stderr=subprocess.STDOUT
+    )
     text = job.read_until("SIGCONT (")
     assert "horarun: chaos: rank 1 on localhost: SIGSTOP (" in text
     (tmp_path / "go").touch()
@@ -49,7 +52,7 @@ def test_a_rank_that_stays_stopped_ends_with_its_job(horarun):
     job = horarun.start("-np", 2, "--json", "--chaos", "stop:1@0", "sleep", 60, stderr=subprocess.STDOUT)
     text = job.read_until('"event":"chaos"')
     events = [json.loads(line) for line in text.splitlines() if line.startswith('{"schema"') and line.endswith("}")]
-    pid, = [event["pid"] for event in events if event["event"] == "rank_start" and event["rank"] == 1]
+    (pid,) = [event["pid"] for event in events if event["event"] == "rank_start" and event["rank"] == 1]
     jobs.wait_until(lambda: state_of(pid) == "T", "rank 1 to be stopped")
     job.process.terminate()
     done = job.finish().expect(143)
@@ -67,7 +70,9 @@ def test_what_the_job_does_not_have(horarun):
 def hears(hosts, k, address):
     """Whether host k (0: head) gets through to an sshd, at once: a busy machine may not."""
     command = ["bash", "-c", f"timeout 0.3 bash -c 'exec 3<>/dev/tcp/{address}/22' && echo through || echo cut"]
-    text = hosts.execute(k, *command) if k else subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    text = (
+        hosts.execute(k, *command) if k else subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    )
     return text.strip() == "through"
 
 
@@ -87,8 +92,22 @@ def agent_and_shim(hosts, k):
 
 
 def start_cut(horarun, up, pair, times, *options):
-    job = horarun.start("-H", "node1:1,node2:1,node3:1", "--lease", "6s", "--grace", "1s", *options, "--chaos",
-                        f"cut:{pair}@{times}", "sh", "-c", WAIT, "/run/go", stderr=subprocess.STDOUT)
+    job = horarun.start(
+        "-H",
+        "node1:1,node2:1,node3:1",
+        "--lease",
+        "6s",
+        "--grace",
+        "1s",
+        *options,
+        "--chaos",
+        f"cut:{pair}@{times}",
+        "sh",
+        "-c",
+        WAIT,
+        "/run/go",
+        stderr=subprocess.STDOUT,
+    )
     return job, job.read_until("do not hear each other")
 
 
@@ -140,16 +159,28 @@ def test_a_cut_heals_after_its_time(horarun, cutting, tmp_path):
     job.finish().expect(0)
     report = json.loads(path.read_text())
     assert [(act["host"], act["peer"], act["cut"], act["sent"]) for act in report["chaos"]] == [
-        ("node2", "node1", True, True), ("node2", "node1", False, True)]
+        ("node2", "node1", True, True),
+        ("node2", "node1", False, True),
+    ]
     assert [event["cut"] for event in report["events"] if event["event"] == "chaos_cut"] == [True, False]
 
 
 def test_the_launcher_keeps_its_own_connections_through_a_cut(horarun, cutting):
     """It runs on one of the two hosts: nothing but its ssh connection and the rendezvous passes."""
     up = cutting
-    job = horarun.start("-H", "localhost:1,node2:1", "--lease", "6s", "--chaos", "cut:localhost/node2@0", "bash", "-c",
-                        WAIT + '; exec 3<>/dev/tcp/$HOROVOD_GLOO_RENDEZVOUS_ADDR/$HOROVOD_GLOO_RENDEZVOUS_PORT && echo met',
-                        "/run/go", stderr=subprocess.STDOUT)
+    job = horarun.start(
+        "-H",
+        "localhost:1,node2:1",
+        "--lease",
+        "6s",
+        "--chaos",
+        "cut:localhost/node2@0",
+        "bash",
+        "-c",
+        WAIT + "; exec 3<>/dev/tcp/$HOROVOD_GLOO_RENDEZVOUS_ADDR/$HOROVOD_GLOO_RENDEZVOUS_PORT && echo met",
+        "/run/go",
+        stderr=subprocess.STDOUT,
+    )
     job.read_until("do not hear each other")
     try:
         jobs.wait_until(lambda: not hears(up, 0, up.address(2)), "head not to hear node2")
@@ -165,12 +196,30 @@ def test_the_launcher_keeps_its_own_connections_through_a_cut(horarun, cutting):
 
 
 def test_a_cut_without_the_rights_starts_nothing(horarun, cutting):
-    done = subprocess.run(["setpriv", "--bounding-set", "-net_admin", horarun.path, "-H", "localhost:1,node2:1", "--chaos",
-                           "cut:localhost/node2@1s", "echo", "started"], cwd="/", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [
+            "setpriv",
+            "--bounding-set",
+            "-net_admin",
+            horarun.path,
+            "-H",
+            "localhost:1,node2:1",
+            "--chaos",
+            "cut:localhost/node2@1s",
+            "echo",
+            "started",
+        ],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 125 and "[E_CHAOS]" in done.stderr and "Operation not permitted" in done.stderr, done
     assert "started" not in done.stdout, done
 
 
 def test_one_machine_cannot_be_cut(horarun):
-    done = horarun.run("-H", "localhost:1,127.0.0.1:1", "--chaos", "cut:localhost/127.0.0.1@1s", "echo", "started").expect(125)
+    done = horarun.run(
+        "-H", "localhost:1,127.0.0.1:1", "--chaos", "cut:localhost/127.0.0.1@1s", "echo", "started"
+    ).expect(125)
     assert "are one machine" in done.messages and "[E_CHAOS]" in done.messages and not done.out, done

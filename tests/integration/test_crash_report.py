@@ -1,4 +1,5 @@
 """What is said when a job fails, and --report."""
+
 import json
 import os
 import re
@@ -31,8 +32,16 @@ def test_timings_have_a_bill(horarun):
 
 def test_the_report_as_json(horarun, tmp_path):
     path = tmp_path / "report.json"
-    horarun.run("-np", 3, "--report", path, "sh", "-c", '[ $HOROVOD_RANK = 2 ] && { echo "oh dear" >&2; exit 7; }; exec sleep 50',
-                "--api-token=abc123").expect(7)
+    horarun.run(
+        "-np",
+        3,
+        "--report",
+        path,
+        "sh",
+        "-c",
+        '[ $HOROVOD_RANK = 2 ] && { echo "oh dear" >&2; exit 7; }; exec sleep 50',
+        "--api-token=abc123",
+    ).expect(7)
     report = json.loads(path.read_text())
     assert report["schema"] == 1 and report["exit_code"] == 7 and report["world_size"] == 3
     assert report["cause"] == {"kind": "rank", "host": "localhost", "rank": 2}
@@ -49,7 +58,9 @@ def test_the_report_as_json(horarun, tmp_path):
 def test_the_report_to_a_descriptor(horarun, folder):
     """As a shell's >(program): no process of the job holds it open."""
     ours, theirs = os.pipe()
-    job = horarun.start("--report", f"{folder}/{theirs}", "-np", 1, "sh", "-c", "sleep 1000 & exit 3", pass_fds=[theirs])
+    job = horarun.start(
+        "--report", f"{folder}/{theirs}", "-np", 1, "sh", "-c", "sleep 1000 & exit 3", pass_fds=[theirs]
+    )
     os.close(theirs)
     with open(ours, encoding="utf-8") as pipe:
         assert json.load(pipe)["exit_code"] == 3
@@ -92,6 +103,14 @@ def test_binding(horarun):
 
 
 def test_gpus_per_rank(horarun):
-    done = horarun.run("-np", 2, "--gpus-per-rank", 2, "sh", "-c", "echo $CUDA_VISIBLE_DEVICES",
-                       env={"CUDA_VISIBLE_DEVICES": "4,5,6,7"}).expect(0)
+    done = horarun.run(
+        "-np",
+        2,
+        "--gpus-per-rank",
+        2,
+        "sh",
+        "-c",
+        "echo $CUDA_VISIBLE_DEVICES",
+        env={"CUDA_VISIBLE_DEVICES": "4,5,6,7"},
+    ).expect(0)
     assert done.ranks() == {0: ["4,5"], 1: ["6,7"]}

@@ -1,4 +1,5 @@
 """horarun doctor on test hosts: what is wrong with one of several is named, with its host and a fix."""
+
 import json
 import os
 import re
@@ -64,7 +65,9 @@ def test_the_libraries_of_a_gpu_are_used(horarun):
     assert re.fullmatch(r"\d+\.\d+\.\d+", selftests["nccl"]["version"]) and "error" not in selftests["nccl"], selftests
     assert doubles in selftests["nccl_copies"][0]["path"], selftests
 
-    done = horarun.run("doctor", "--json", "--start-timeout", "30s", env={**libraries, "HORA_NVML_DOUBLE": "mismatch"}).expect(1)
+    done = horarun.run(
+        "doctor", "--json", "--start-timeout", "30s", env={**libraries, "HORA_NVML_DOUBLE": "mismatch"}
+    ).expect(1)
     (finding,) = found(json.loads(done.out), "K_driver-library-mismatch")
     expect_whole(finding, "localhost")
     assert finding["sources"]
@@ -109,8 +112,12 @@ def test_two_hosts_that_cannot_hear_each_other(horarun, hosts):
 
 def test_large_packets_that_vanish(horarun, hosts):
     four = hosts(4)
-    four.execute(2, "nft", "table inet jumbo { chain in { type filter hook input priority 0; "
-                           "meta l4proto udp meta length > 1400 drop; }; }")
+    four.execute(
+        2,
+        "nft",
+        "table inet jumbo { chain in { type filter hook input priority 0; "
+        "meta l4proto udp meta length > 1400 drop; }; }",
+    )
     try:
         report = doctor(horarun, four, code=1)
     finally:

@@ -1,5 +1,6 @@
 """Elastic jobs from outside: hosts and ranks that come, go and fail while a PyTorch script trains. What is
 learned in the end is what one process alone would have learned (programs/elastic_torch.py says so)."""
+
 import os
 import re
 import signal
@@ -13,7 +14,8 @@ import jobs
 PYTHON = "/usr/bin/python3"
 
 pytestmark = pytest.mark.skipif(
-    os.system(f"{PYTHON} -c 'import torch' 2>/dev/null") != 0, reason="no torch for the system's Python")
+    os.system(f"{PYTHON} -c 'import torch' 2>/dev/null") != 0, reason="no torch for the system's Python"
+)
 
 
 class Training:
@@ -37,13 +39,23 @@ class Training:
 
     def wait_for_discovery(self, runs=2):
         """Until the script has run so often from now on."""
+
         def count():
             return os.path.getsize(self.hosts_file + ".runs")
+
         goal = count() + runs
         jobs.wait_until(lambda: count() >= goal, "the discovery script to run")
 
     def start(self, *sick_hosts):
-        self.job = self.horarun.start(*self.options, *self.patience, "--verbose", PYTHON, f"{self.shared}/elastic_torch.py", self.stop_file, *sick_hosts)
+        self.job = self.horarun.start(
+            *self.options,
+            *self.patience,
+            "--verbose",
+            PYTHON,
+            f"{self.shared}/elastic_torch.py",
+            self.stop_file,
+            *sick_hosts,
+        )
         return self
 
     def wait_for(self, text, times=1):
@@ -66,7 +78,11 @@ class Training:
 
 def on_discovered(horarun, shared, *options):
     training = Training(horarun, shared)
-    training.options = [*options, "--host-discovery-script", f"printf x >> {training.hosts_file}.runs; cat {training.hosts_file}"]
+    training.options = [
+        *options,
+        "--host-discovery-script",
+        f"printf x >> {training.hosts_file}.runs; cat {training.hosts_file}",
+    ]
     return training
 
 
@@ -124,8 +140,21 @@ def test_a_host_that_dies(horarun, shared, hosts):
 def test_cut_and_healed(horarun, shared, hosts):
     """A host behind a cut cable is lost, and used again some time after the cable is mended."""
     three = hosts(3)
-    training = on_discovered(horarun, shared, "-np", 3, "--min-np", 1, "--lease", "6s", "--start-timeout", "15s",
-                             "--blacklist-cooldown-range", 2, 6)
+    training = on_discovered(
+        horarun,
+        shared,
+        "-np",
+        3,
+        "--min-np",
+        1,
+        "--lease",
+        "6s",
+        "--start-timeout",
+        "15s",
+        "--blacklist-cooldown-range",
+        2,
+        6,
+    )
     training.list("node1", "node2", "node3")
     training.start()
     training.wait_for("goes on with 3", 3)
@@ -179,8 +208,18 @@ def test_discovery_that_never_worked(horarun):
 def test_what_a_discovery_script_leaves_in_the_background_ends_with_it(horarun, shared):
     """One such program each second would be many in the end."""
     runs = f"{shared}/runs.{uuid.uuid4().hex[:8]}"
-    job = horarun.start("-np", 1, "--host-discovery-script", f"sleep 1000 & echo $! >> {runs}; echo localhost", "cat", stdin=subprocess.PIPE)
-    jobs.wait_until(lambda: os.path.exists(runs) and len(open(runs, encoding="utf-8").readlines()) >= 3, "the script to run three times")
+    job = horarun.start(
+        "-np",
+        1,
+        "--host-discovery-script",
+        f"sleep 1000 & echo $! >> {runs}; echo localhost",
+        "cat",
+        stdin=subprocess.PIPE,
+    )
+    jobs.wait_until(
+        lambda: os.path.exists(runs) and len(open(runs, encoding="utf-8").readlines()) >= 3,
+        "the script to run three times",
+    )
     with open(runs, encoding="utf-8") as file:
         earlier = [int(line) for line in file][:2]
     assert not {process.pid for process in job.survivors()} & set(earlier)
@@ -205,7 +244,7 @@ def children_of(pid):
 def test_agents_of_hosts_that_come_and_go_are_not_kept(horarun, shared):
     """Another name of this machine is listed at every second run only."""
     runs = f"{shared}/runs.{uuid.uuid4().hex[:8]}"
-    script = f'echo x >> {runs}; echo localhost; [ $(($(wc -l < {runs}) % 2)) = 1 ] || echo 127.0.0.1'
+    script = f"echo x >> {runs}; echo localhost; [ $(($(wc -l < {runs}) % 2)) = 1 ] || echo 127.0.0.1"
     job = horarun.start("-np", 1, "--host-discovery-script", script, "cat", stdin=subprocess.PIPE)
     jobs.wait_until(lambda: os.path.exists(runs) and os.path.getsize(runs) >= 2 * 9, "the script to run nine times")
     assert [state_of(child) for child in children_of(job.pid)].count("Z") <= 2
@@ -225,7 +264,9 @@ def test_plain_programs_under_an_elastic_job(horarun, shared):
     """A program that knows nothing of Hora: exit codes as ever."""
     job = ("-np", 2, "--min-np", 1, "-H", "localhost:1,127.0.0.1:1", "/bin/sh", "-c")
     assert sorted(horarun.run(*job, "echo $HOROVOD_RANK of $HOROVOD_SIZE").expect(0).text.split("\n"))[1:] == [
-        "[0]<stdout>:0 of 2", "[1]<stdout>:1 of 2"]
+        "[0]<stdout>:0 of 2",
+        "[1]<stdout>:1 of 2",
+    ]
     horarun.run(*job, "exit 5").expect(5)
     folder = f"{shared}/output.{uuid.uuid4().hex[:8]}"
     horarun.run("--output-filename", folder, *job, "echo $HOROVOD_RANK").expect(0)

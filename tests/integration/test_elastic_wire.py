@@ -1,5 +1,6 @@
 """Workers that know Horovod's elastic protocol and nothing of Hora, under --runtime host
 (programs/horovod_worker.py, written from the protocol)."""
+
 import os
 import re
 import signal
@@ -16,9 +17,22 @@ def test_horovods_elastic_workers(horarun, shared):
         os.rename(listed + ".new", listed)
 
     list_hosts("localhost:2")
-    job = horarun.start("-np", 2, "--min-np", 1, "--runtime", "host", "--elastic-timeout", 100,
-                        "--host-discovery-script", f"cat {listed}", "/usr/bin/python3",
-                        f"{shared}/horovod_worker.py", stop, broken)
+    job = horarun.start(
+        "-np",
+        2,
+        "--min-np",
+        1,
+        "--runtime",
+        "host",
+        "--elastic-timeout",
+        100,
+        "--host-discovery-script",
+        f"cat {listed}",
+        "/usr/bin/python3",
+        f"{shared}/horovod_worker.py",
+        stop,
+        broken,
+    )
     text = job.read_until(" of 2", 2)
     # A host comes: rank 0 is told, and the three meet.
     list_hosts("localhost:2", "127.0.0.1:1")

@@ -1,4 +1,5 @@
 """--json: every event is of the published schema, and the schema knows no other."""
+
 import json
 import os
 import pathlib
@@ -30,8 +31,26 @@ def schema(horarun):
 
 
 def test_every_event_is_valid(horarun, schema, tmp_path):
-    done = horarun.run("-np", 2, "--json", "--bind", "core", "--on-stall", "dump", "--stall-after", "1s", "--timeout",
-                       "4s", "--grace", "1s", "--chaos", "stop:1@0+100ms", "sh", "-c", "echo hello >&2; exec sleep 60").expect(124)
+    done = horarun.run(
+        "-np",
+        2,
+        "--json",
+        "--bind",
+        "core",
+        "--on-stall",
+        "dump",
+        "--stall-after",
+        "1s",
+        "--timeout",
+        "4s",
+        "--grace",
+        "1s",
+        "--chaos",
+        "stop:1@0+100ms",
+        "sh",
+        "-c",
+        "echo hello >&2; exec sleep 60",
+    ).expect(124)
     failed = horarun.run("-np", 2, "--json", "sh", "-c", "exit $HOROVOD_RANK").expect(1)
     (tmp_path / "rank.0").mkdir()
     (tmp_path / "rank.0" / "stdout").symlink_to("/dev/full")
@@ -40,7 +59,9 @@ def test_every_event_is_valid(horarun, schema, tmp_path):
     script.write_text("#!/bin/sh\necho localhost:1\n")
     script.chmod(0o755)
     elastic = horarun.run("-np", 1, "--min-np", 1, "--host-discovery-script", script, "--json", "true").expect(0)
-    events = events_of(done.messages) + events_of(elastic.messages) + events_of(lost.messages) + events_of(failed.messages)
+    events = (
+        events_of(done.messages) + events_of(elastic.messages) + events_of(lost.messages) + events_of(failed.messages)
+    )
     validator = jsonschema.Draft202012Validator(schema)
     for event in events:
         problems = [error.message for error in validator.iter_errors(event)]
@@ -86,8 +107,17 @@ sys.stdin.read()
 def test_stages_of_ranks_that_meet(horarun, schema, tmp_path):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     (tmp_path / "program.py").write_text(MEETS)
-    job = horarun.start("-np", 2, "--json", "--timings", "--stdin", "all", sys.executable, str(tmp_path / "program.py"),
-                        stdin=subprocess.PIPE)
+    job = horarun.start(
+        "-np",
+        2,
+        "--json",
+        "--timings",
+        "--stdin",
+        "all",
+        sys.executable,
+        str(tmp_path / "program.py"),
+        stdin=subprocess.PIPE,
+    )
     validator = jsonschema.Draft202012Validator(schema)
     seen = ""
     os.set_blocking(job.process.stderr.fileno(), False)
@@ -96,6 +126,7 @@ def test_stages_of_ranks_that_meet(horarun, schema, tmp_path):
         nonlocal seen
         seen += (job.process.stderr.read() or b"").decode()
         return f'"stage":"{stage}"' in seen
+
     # Each stage is entered when the ranks are let on, and not before.
     jobs.wait_until(lambda: reached("rendezvous"), "the stage of ranks that meet")
     assert not reached("first collective")
@@ -119,8 +150,16 @@ def test_events_of_a_cut_and_of_a_gpu(horarun, schema, hosts, tmp_path):
     try:
         injector.gpu()
         fault = "NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=init, MMU Fault"
-        done = horarun.run("-H", "node2:1,node3:1", "--json", "--chaos", "cut:node2/node3@0+100ms", "sh", "-c",
-                           f"[ $HOROVOD_RANK = 0 ] || echo '{fault}' >/dev/kmsg; exec sleep 1").expect(0)
+        done = horarun.run(
+            "-H",
+            "node2:1,node3:1",
+            "--json",
+            "--chaos",
+            "cut:node2/node3@0+100ms",
+            "sh",
+            "-c",
+            f"[ $HOROVOD_RANK = 0 ] || echo '{fault}' >/dev/kmsg; exec sleep 1",
+        ).expect(0)
     finally:
         injector.take_back()
     events = events_of(done.messages)

@@ -1,4 +1,5 @@
 """Some of the system calls that may fail, each once: tests/faults/every_call.py, which scripts/ci every-call runs for long."""
+
 import os
 import platform
 import subprocess
@@ -10,6 +11,11 @@ CAMPAIGN = os.path.join(os.path.dirname(__file__), "..", "faults", "every_call.p
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the tracer knows the registers of x86-64 only")
 def test_some_system_calls_fail(build):
-    done = subprocess.run(["/usr/bin/python3", CAMPAIGN, "12", "7"], capture_output=True, text=True, timeout=600,
-                          env={**os.environ, "HORA_BUILD": build, "HORA_CALLS": "system", "HORA_JOBS": "echo"})
+    done = subprocess.run(
+        ["/usr/bin/python3", CAMPAIGN, "12", "7"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "HORA_BUILD": build, "HORA_CALLS": "system", "HORA_JOBS": "echo"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,5 @@
 """What horarun returns, and what it says about the first cause."""
+
 import os
 import stat
 import subprocess
@@ -18,14 +19,16 @@ def test_every_code_arrives(horarun):
 
 @pytest.mark.parametrize("signal_name, number", [("KILL", 9), ("TERM", 15), ("SEGV", 11), ("USR1", 10), ("ABRT", 6)])
 def test_death_by_signal(horarun, signal_name, number):
-    done = horarun.run("-np", 2, "sh", "-c", f'[ "$HOROVOD_RANK" = 0 ] && exec sleep 100; kill -{signal_name} $$').expect(
-        128 + number)
+    done = horarun.run(
+        "-np", 2, "sh", "-c", f'[ "$HOROVOD_RANK" = 0 ] && exec sleep 100; kill -{signal_name} $$'
+    ).expect(128 + number)
     assert "rank 1" in done.messages and f"SIG{signal_name}" in done.messages, done
 
 
 def test_first_failure_wins_and_ends_the_rest(horarun):
-    done = horarun.run("-np", 4, "sh", "-c", 'case $HOROVOD_RANK in 2) echo oh dear >&2; exit 7;; *) exec sleep 100;; esac'
-                       ).expect(7)
+    done = horarun.run(
+        "-np", 4, "sh", "-c", "case $HOROVOD_RANK in 2) echo oh dear >&2; exit 7;; *) exec sleep 100;; esac"
+    ).expect(7)
     assert done.seconds < 30, done
     assert "rank 2" in done.messages and "7" in done.messages and "oh dear" in done.messages, done
 
@@ -47,11 +50,16 @@ def test_program_not_found(horarun):
     assert "no-such-program-anywhere" in done.messages, done
 
 
-@pytest.mark.parametrize("line, code, words", [
-    (None, 127, "E_PROGRAM_NOT_FOUND"),
-    ("#!/no/such/program", 127, "E_INTERPRETER"),
-    ("#!/bin/sh\r", 127, "E_INTERPRETER"),
-    ("#!/" + "a" * 300, 126, "E_NOT_EXECUTABLE")], ids=["nothing", "missing", "windows", "endless"])
+@pytest.mark.parametrize(
+    "line, code, words",
+    [
+        (None, 127, "E_PROGRAM_NOT_FOUND"),
+        ("#!/no/such/program", 127, "E_INTERPRETER"),
+        ("#!/bin/sh\r", 127, "E_INTERPRETER"),
+        ("#!/" + "a" * 300, 126, "E_NOT_EXECUTABLE"),
+    ],
+    ids=["nothing", "missing", "windows", "endless"],
+)
 def test_a_program_that_is_called_interpreter(horarun, tmp_path, line, code, words):
     """What it is called is no reason for what is said of it."""
     script = tmp_path / "interpreter"
@@ -69,10 +77,19 @@ def test_program_that_cannot_be_executed(horarun, shared):
     assert path in horarun.run("-np", 1, path).expect(126).messages
 
 
-@pytest.mark.parametrize("arguments", [
-    ["-np", "0", "true"], ["-np", "x", "true"], ["--no-such-option", "true"], ["-np", "2"],
-    ["-np", "3", "-H", "localhost:2", "true"], ["-H", "a:4", "b:4", "true"], ["-H", "a:b", "true"]],
-    ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-np", "0", "true"],
+        ["-np", "x", "true"],
+        ["--no-such-option", "true"],
+        ["-np", "2"],
+        ["-np", "3", "-H", "localhost:2", "true"],
+        ["-H", "a:4", "b:4", "true"],
+        ["-H", "a:b", "true"],
+    ],
+    ids=" ".join,
+)
 def test_usage(horarun, arguments):
     done = horarun.run(*arguments).expect(2)
     assert done.out == b"" and done.messages.startswith("horarun: "), done
@@ -103,7 +120,7 @@ def test_options_behind_the_program_are_its_own(horarun):
 
 def test_codes_from_hosts(horarun, hosts):
     four = hosts(4)
-    done = horarun.run("-H", four.spec(1), "sh", "-c", 'case $HOROVOD_RANK in 3) exit 42;; *) exec sleep 100;; esac')
+    done = horarun.run("-H", four.spec(1), "sh", "-c", "case $HOROVOD_RANK in 3) exit 42;; *) exec sleep 100;; esac")
     done.expect(42)
     assert "rank 3 on node4" in done.messages, done
     horarun.run("-H", four.spec(2), "true").expect(0)
@@ -117,8 +134,24 @@ def test_as_first_process_of_a_container(horarun, hosts):
     hosts(4)
     for code in (0, 3):
         done = subprocess.run(
-            ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", horarun.path, "-np", "2", "sh", "-c",
-             f"setsid sleep 1000 & exit {code}"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, cwd="/")
+            [
+                "unshare",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+                horarun.path,
+                "-np",
+                "2",
+                "sh",
+                "-c",
+                f"setsid sleep 1000 & exit {code}",
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+            cwd="/",
+        )
         assert done.returncode == code, done
 
 

@@ -1,4 +1,5 @@
 """What a rank did last is told by the launcher, also when the rank had no chance to say it."""
+
 import json
 import re
 import sys
@@ -23,34 +24,42 @@ def run(horarun, tmp_path):
         program = tmp_path / "program.py"
         program.write_text(HEAD + body)
         return horarun.run("-np", 2, *options, sys.executable, str(program))
+
     return start
 
 
 def test_a_rank_that_waited_for_others(run):
     # Rank 0 knows of the barrier only after rank 1 has asked for what nobody else will.
-    done = run("if hvd.rank() == 1:\n"
-               "    handle = hvd.allreduce_async(np.ones(4), name='only.mine')\n"
-               "hvd.barrier()\n"
-               "if hvd.rank() == 1: die()\n"
-               "hvd.barrier()\n").expect(137)
+    done = run(
+        "if hvd.rank() == 1:\n"
+        "    handle = hvd.allreduce_async(np.ones(4), name='only.mine')\n"
+        "hvd.barrier()\n"
+        "if hvd.rank() == 1: die()\n"
+        "hvd.barrier()\n"
+    ).expect(137)
     assert re.search(r"rank 1 on \S+ was killed by SIGKILL\n", done.messages), done
-    assert re.search(r"it had waited for other ranks in allreduce '\S*only\.mine' for \d+\.\d+ s\n", done.messages), done
+    assert re.search(r"it had waited for other ranks in allreduce '\S*only\.mine' for \d+\.\d+ s\n", done.messages), (
+        done
+    )
 
 
 def test_a_rank_between_collectives(run):
-    done = run("hvd.allreduce(np.ones(4), name='the.last')\n"
-               "if hvd.rank() == 1: sys.exit(3)\n"
-               "try: hvd.barrier()\n"
-               "except hvd.HorovodInternalError: signal.pause()\n").expect(3)  # else either may end first
+    done = run(
+        "hvd.allreduce(np.ones(4), name='the.last')\n"
+        "if hvd.rank() == 1: sys.exit(3)\n"
+        "try: hvd.barrier()\n"
+        "except hvd.HorovodInternalError: signal.pause()\n"
+    ).expect(3)  # else either may end first
     # The interpreter's end has left the world in good order: there is nothing to tell.
     assert "the.last" not in done.messages, done
-    done = run("hvd.allreduce(np.ones(4), name='the.last')\n"
-               "if hvd.rank() == 1: die()\n"
-               "hvd.barrier()\n", "--json").expect(137)
+    done = run(
+        "hvd.allreduce(np.ones(4), name='the.last')\nif hvd.rank() == 1: die()\nhvd.barrier()\n", "--json"
+    ).expect(137)
     events = [json.loads(line) for line in done.messages.splitlines() if line.startswith("{")]
     told = {event["rank"]: event["last_operation"] for event in events if event["event"] == "rank_exit"}
-    assert re.fullmatch(r"was in no collective; its last, allreduce '\S*the\.last', had ended \d+\.\d+ s before",
-                        told[1]), done
+    assert re.fullmatch(
+        r"was in no collective; its last, allreduce '\S*the\.last', had ended \d+\.\d+ s before", told[1]
+    ), done
 
 
 def test_a_rank_that_never_joined(run, horarun):

@@ -1,4 +1,5 @@
 """A job that hangs: where its ranks stand, as a table and as merged stacks."""
+
 import json
 import os
 import re
@@ -39,6 +40,7 @@ def read_until(job, text, seconds=30):
     def look():
         seen.extend(job.process.stderr.read1(65536) or b"")
         return text.encode() in seen if isinstance(text, str) else text.search(seen)
+
     try:
         jobs.wait_until(look, f"{text!r} on stderr; so far {bytes(seen)!r}", seconds)
     finally:
@@ -54,7 +56,9 @@ def test_sigquit_during_the_start_shows_where_that_stands(horarun, hosts):
         read_until(job, "node2: ssh banner")
         job.send_signal(signal.SIGQUIT)
         err = read_until(job, re.compile(rb"sends no banner.*\n +try: .*\n"))
-        assert "where the start stands (SIGQUIT)" in err and "node2  ssh banner" in err and "sends no banner" in err, err
+        assert "where the start stands (SIGQUIT)" in err and "node2  ssh banner" in err and "sends no banner" in err, (
+            err
+        )
     finally:
         two.act("thaw", 2)
     assert job.finish().expect(0).text.count("done") == 2
@@ -69,8 +73,9 @@ def test_a_time_limit_shows_stacks_first(horarun, shared):
 
 @pytest.mark.parametrize("policy, code", [("warn", 143), ("dump", 143), ("kill", 124)])
 def test_a_stall(horarun, shared, policy, code):
-    job = horarun.start("-np", 4, "--on-stall", policy, "--stall-after", "1500ms", "--grace", "1s", "python3",
-                        f"{shared}/hang.py")
+    job = horarun.start(
+        "-np", 4, "--on-stall", policy, "--stall-after", "1500ms", "--grace", "1s", "python3", f"{shared}/hang.py"
+    )
     job.read_until("ready", 4)
     if policy != "kill":
         err = read_until(job, "no rank has written" if policy == "warn" else "in waits_for_the_others")
@@ -121,8 +126,9 @@ print('through', flush=True)
 def test_who_waits_for_whom_and_native_stacks(horarun, tmp_path):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     (tmp_path / "program.py").write_text(STANDS_ELSEWHERE)
-    job = horarun.start("-np", 3, "--json", "--stdin", "all", sys.executable, str(tmp_path / "program.py"),
-                        stdin=subprocess.PIPE)
+    job = horarun.start(
+        "-np", 3, "--json", "--stdin", "all", sys.executable, str(tmp_path / "program.py"), stdin=subprocess.PIPE
+    )
     job.read_until("ready", 3)
     err = ""
     # The others may not have come to their operation yet when they are asked for the first time.
@@ -137,7 +143,7 @@ def test_who_waits_for_whom_and_native_stacks(horarun, tmp_path):
     wait = re.search(r"^  0,2 +allreduce '\S*late' +\d+\.\d s +- +rank 1$", err, re.M)
     assert late and wait and late.start() < wait.start(), err
     # Native frames and those of Python in one stack; the runtime's own thread has a name and names.
-    lonely = err[err.index("  rank 1:"):]
+    lonely = err[err.index("  rank 1:") :]
     assert re.search(r"  at \S*read\S* \(libc\S*\)\n(.*\n)*?.*in stands_elsewhere", lonely), err
     assert "Thread hora-runtime" in err and "  at hora::collectives::" in err, err
     job.finish(input=b"\n").expect(0)  # the signals have disturbed nobody
@@ -174,6 +180,7 @@ while hvd.allreduce(np.array([time.monotonic() < end]), op=hvd.Min)[0]:
 def test_a_job_that_says_nothing_and_works_is_not_stalled(horarun, tmp_path):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     (tmp_path / "program.py").write_text(WORKS_IN_SILENCE)
-    done = horarun.run("-np", 2, "--on-stall", "kill", "--stall-after", "2500ms", sys.executable,
-                       str(tmp_path / "program.py")).expect(0)
+    done = horarun.run(
+        "-np", 2, "--on-stall", "kill", "--stall-after", "2500ms", sys.executable, str(tmp_path / "program.py")
+    ).expect(0)
     assert "no rank has written" not in done.messages, done

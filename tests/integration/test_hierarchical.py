@@ -1,4 +1,5 @@
 """Ranks on several hosts: what goes over the network, and which way was taken."""
+
 import json
 import pathlib
 import re
@@ -43,12 +44,22 @@ def run(horarun, hosts, shared):
 
     def start(*options):
         pathlib.Path(shared, "hierarchical.py").write_text(PROGRAM)
-        done = horarun.run("-np", 4, "-H", "node1:2,node2:2", "--wdir", shared, *options, "sh", "-c",
-                           "HOROVOD_TIMELINE=/var/tmp/hora-hier.json python3 hierarchical.py || exit; "
-                           "[ $HOROVOD_RANK != 0 ] || { cat /var/tmp/hora-hier.json >hier.json; rm /var/tmp/hora-hier.json; }"
-                           ).expect(0)
+        done = horarun.run(
+            "-np",
+            4,
+            "-H",
+            "node1:2,node2:2",
+            "--wdir",
+            shared,
+            *options,
+            "sh",
+            "-c",
+            "HOROVOD_TIMELINE=/var/tmp/hora-hier.json python3 hierarchical.py || exit; "
+            "[ $HOROVOD_RANK != 0 ] || { cat /var/tmp/hora-hier.json >hier.json; rm /var/tmp/hora-hier.json; }",
+        ).expect(0)
         names = {event.get("name") for event in json.loads(pathlib.Path(shared, "hier.json").read_text())}
         return [float(each) for each in re.findall(r"SENT (\S+)", done.text)], names, done
+
     return start
 
 
@@ -56,9 +67,13 @@ def test_each_byte_leaves_a_host_once(run):
     sent, names, done = run()
     # 2 (H - 1) / H of the data for two hosts, and the headers.
     assert len(sent) == 2 and all(0.95 < each < 1.15 for each in sent), done
-    assert {"HIERARCHICAL_ALLREDUCE", "LOCAL_REDUCESCATTER", "CROSS_ALLREDUCE", "HIERARCHICAL_ALLGATHER"} <= names, names
+    assert {"HIERARCHICAL_ALLREDUCE", "LOCAL_REDUCESCATTER", "CROSS_ALLREDUCE", "HIERARCHICAL_ALLGATHER"} <= names, (
+        names
+    )
 
 
 def test_it_can_be_switched_off(run):
     _, names, done = run("--no-hierarchical-allreduce", "--no-hierarchical-allgather")
-    assert {"GLOO_ALLREDUCE", "GLOO_ALLGATHER"} <= names and not any("HIERARCHICAL" in str(name) for name in names), done
+    assert {"GLOO_ALLREDUCE", "GLOO_ALLGATHER"} <= names and not any("HIERARCHICAL" in str(name) for name in names), (
+        done
+    )

@@ -1,4 +1,5 @@
 """Launches on hosts that have nothing of ours: shipping, caching, networks, other programs."""
+
 import json
 import os
 import re
@@ -85,8 +86,17 @@ def test_two_networks_and_a_decoy(horarun, hosts):
     four = hosts(4, nets=2, decoy=True, nic_names=True)
     done = horarun.run("-np", 8, "-H", four.spec(2), "--verbose", "--smoke").expect(0)
     assert "docker0" not in re.sub(r".*(skip|not|ignor).*", "", done.messages) or "en1p0" in done.messages, done
-    done = horarun.run("-np", 4, "-H", four.spec(1), "--network-interfaces", "10.79.1.0/24", "sh", "-c",
-                       "echo $HOROVOD_GLOO_IFACE $MASTER_ADDR").expect(0)
+    done = horarun.run(
+        "-np",
+        4,
+        "-H",
+        four.spec(1),
+        "--network-interfaces",
+        "10.79.1.0/24",
+        "sh",
+        "-c",
+        "echo $HOROVOD_GLOO_IFACE $MASTER_ADDR",
+    ).expect(0)
     assert done.ranks() == {rank: [f"en{rank + 1}p1 10.79.1.1"] for rank in range(4)}, done
 
 
@@ -98,7 +108,9 @@ def test_network_that_is_not_there(horarun, hosts):
 
 def test_runtime_of_the_host(horarun, hosts):
     two = hosts(2)
-    done = horarun.run("-H", two.spec(1), "--runtime", "host", "--verbose", "sh", "-c", "echo ${PYTHONPATH-unset}").expect(0)
+    done = horarun.run(
+        "-H", two.spec(1), "--runtime", "host", "--verbose", "sh", "-c", "echo ${PYTHONPATH-unset}"
+    ).expect(0)
     assert shipped(done) == {"node1": 0, "node2": 0}, done
     assert all("hora" not in line for lines in done.ranks().values() for line in lines), done
 
@@ -110,8 +122,10 @@ def test_shipped_runtime_is_on_the_paths(horarun, hosts):
 
 
 def test_python_package_end_to_end(horarun, hosts):
-    script = ("import numpy, horovod.torch as hvd, torch; hvd.init(); "
-              "print(hvd.allreduce(torch.arange(4.0) + hvd.rank(), op=hvd.Sum).tolist())")
+    script = (
+        "import numpy, horovod.torch as hvd, torch; hvd.init(); "
+        "print(hvd.allreduce(torch.arange(4.0) + hvd.rank(), op=hvd.Sum).tolist())"
+    )
     done = horarun.run("-H", hosts(2).spec(2), PYTHON, "-c", script).expect(0)
     assert done.ranks() == {rank: ["[6.0, 10.0, 14.0, 18.0]"] for rank in range(4)}, done
 
@@ -151,7 +165,9 @@ def test_a_shipped_program_runs_where_tmp_is_noexec(horarun, hosts, tmp_path):
 def test_damaged_cache_entry_is_replaced(horarun, hosts):
     two = hosts(2)
     horarun.run("-H", "node1:1", "true").expect(0)
-    two.execute(1, "sh", "-c", "for f in $(find /root/.cache/hora -type f -name '*.so*' | head -3); do echo broken >$f; done")
+    two.execute(
+        1, "sh", "-c", "for f in $(find /root/.cache/hora -type f -name '*.so*' | head -3); do echo broken >$f; done"
+    )
     done = horarun.run("-np", 2, "-H", "node1:2", "--smoke")
     done.expect(0)
 
@@ -173,7 +189,9 @@ def test_an_agent_with_one_bit_changed_is_replaced(horarun, hosts):
     two.execute(1, PYTHON, "-c", script)
     for _ in range(2):
         assert horarun.run("-H", "node1:1", "echo", "hello").expect(0).ranks() == {0: ["hello"]}
-        two.execute(1, "sh", "-c", "set -- /root/.cache/hora/agent-*; [ $# = 1 ] && echo ${1##*/agent-} $1 | sha256sum -c -")
+        two.execute(
+            1, "sh", "-c", "set -- /root/.cache/hora/agent-*; [ $# = 1 ] && echo ${1##*/agent-} $1 | sha256sum -c -"
+        )
 
 
 def test_racing_launchers_share_the_cache(horarun, hosts):
@@ -217,8 +235,20 @@ def test_secrets_are_not_on_command_lines(horarun, hosts):
 
 
 def test_horovodrun_spelling(horarun):
-    done = horarun.run("--gloo", "-np", "2", "-H", "localhost:2", "--start-timeout", "30", "--cycle-time-ms", "2.5", "sh",
-                       "-c", "echo $HOROVOD_CYCLE_TIME").expect(0)
+    done = horarun.run(
+        "--gloo",
+        "-np",
+        "2",
+        "-H",
+        "localhost:2",
+        "--start-timeout",
+        "30",
+        "--cycle-time-ms",
+        "2.5",
+        "sh",
+        "-c",
+        "echo $HOROVOD_CYCLE_TIME",
+    ).expect(0)
     assert done.ranks() == {0: ["2.5"], 1: ["2.5"]}, done
 
 
@@ -271,6 +301,7 @@ def test_two_jobs_at_once(horarun, hosts):
 
 def test_few_descriptors(horarun):
     import resource
+
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
     done = horarun.run("-np", 64, "true", preexec_fn=limit, timeout=60)
     assert done.code in (0, 125), done
@@ -285,9 +316,13 @@ def starter():
         process.kill()
 
 
-ENDS_WITH = pytest.mark.parametrize("command, times, code", [
-    (["rendezvous", "--address", "localhost", "--end-with", "PID"], 1, 0),
-    (["--end-with", "PID", "-np", "2", "--grace", "1s", "sh", "-c", "echo listening; exec sleep 1000"], 2, 143)])
+ENDS_WITH = pytest.mark.parametrize(
+    "command, times, code",
+    [
+        (["rendezvous", "--address", "localhost", "--end-with", "PID"], 1, 0),
+        (["--end-with", "PID", "-np", "2", "--grace", "1s", "sh", "-c", "echo listening; exec sleep 1000"], 2, 143),
+    ],
+)
 
 
 @ENDS_WITH
@@ -310,6 +345,7 @@ def test_end_with_a_process_that_has_ended(horarun, starter, command, times, cod
 
 def test_rendezvous_alone(horarun):
     import urllib.request
+
     job = horarun.start("rendezvous", "--port", "0")
     line = job.read_until("\n") if job.process.stdout else ""
     port = re.search(r":(\d+)", line)[1]

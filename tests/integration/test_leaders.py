@@ -1,4 +1,5 @@
 """Small operations on several hosts: between the leaders of the hosts, without rank 0."""
+
 import os
 import pathlib
 import re
@@ -46,6 +47,7 @@ def program(shared):
     def write(for_ever):
         pathlib.Path(shared, "leaders.py").write_text(PROGRAM.replace("{for_ever}", str(for_ever)))
         return ["--wdir", shared, "python3", "leaders.py"]
+
     return write
 
 
@@ -89,19 +91,44 @@ except HorovodInternalError as error:
 """
 LONG = pytest.mark.skipif(not os.environ.get("HORA_LONG_TESTS"), reason="HORA_LONG_TESTS=1 (scripts/ci lost-ranks)")
 MPI = ["--pmix", "--cpu-operations", "mpi"]
-CASES = [pytest.param(way, operation, options, id=f"{way}-{operation}{'-mpi' if options else ''}",
-                      marks=[] if (way, operation, options) == ("crash", "allreduce", []) else LONG)
-         for way in ("crash", "stop", "cut") for operation in OPERATIONS for options in ([], MPI) if not options or "lane" not in operation]
+CASES = [
+    pytest.param(
+        way,
+        operation,
+        options,
+        id=f"{way}-{operation}{'-mpi' if options else ''}",
+        marks=[] if (way, operation, options) == ("crash", "allreduce", []) else LONG,
+    )
+    for way in ("crash", "stop", "cut")
+    for operation in OPERATIONS
+    for options in ([], MPI)
+    if not options or "lane" not in operation
+]
 
 
 @pytest.mark.parametrize("way, operation, options", CASES)
 def test_a_lost_host_or_a_stopped_leader(horarun, hosts, shared, way, operation, options):
     """Rank 2 leads node2, which loses its power, or whose cable is cut, or whose leader's process is stopped."""
     three = hosts(3)
-    text = PROGRAM[:PROGRAM.index("for turn in range(25)")].replace("import numpy", "import os, signal, time\nimport numpy", 1)
+    text = PROGRAM[: PROGRAM.index("for turn in range(25)")].replace(
+        "import numpy", "import os, signal, time\nimport numpy", 1
+    )
     pathlib.Path(shared, "lost.py").write_text(text + WORKING.replace("{operation}", OPERATIONS[operation]))
-    job = horarun.start("-H", three.spec(2), "--stall-check-warning-time-seconds", 2, "--stall-check-shutdown-time-seconds", 2,
-                        *options, "--grace", "60s", "--wdir", shared, "python3", "lost.py")
+    job = horarun.start(
+        "-H",
+        three.spec(2),
+        "--stall-check-warning-time-seconds",
+        2,
+        "--stall-check-shutdown-time-seconds",
+        2,
+        *options,
+        "--grace",
+        "60s",
+        "--wdir",
+        shared,
+        "python3",
+        "lost.py",
+    )
     begun = job.read_until("PID", 6)
     pids = [int(re.search(rf"PID {rank} (\d+)", begun)[1]) for rank in range(6)]
     struck = time.monotonic()
@@ -116,4 +143,6 @@ def test_a_lost_host_or_a_stopped_leader(horarun, hosts, shared, way, operation,
     job.finish()
     told = re.findall(r"LOST ([0145]) (\S+) (.*)", seen)
     assert len(told) == 4 and all(re.search(r"rank [23]\b", text) for _, _, text in told), seen
-    print(f"{way}, {operation}: the last of the others knew after {max(float(when) for _, when, _ in told) - struck:.1f} s")
+    print(
+        f"{way}, {operation}: the last of the others knew after {max(float(when) for _, when, _ in told) - struck:.1f} s"
+    )

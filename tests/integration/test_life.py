@@ -1,4 +1,5 @@
 """Nothing of a job outlives it, whoever dies first and whatever the ranks have done to hide."""
+
 import contextlib
 import os
 import signal
@@ -47,12 +48,12 @@ def parents_first(processes):
 
 def shims():
     ours = jobs.agents()
-    return [pid for pid in parents_first(ours)][:len(ours) // 2]
+    return [pid for pid in parents_first(ours)][: len(ours) // 2]
 
 
 def the_agents():
     ours = jobs.agents()
-    return parents_first(ours)[len(ours) // 2:]
+    return parents_first(ours)[len(ours) // 2 :]
 
 
 def expect_clean(job, seconds=15):
@@ -64,9 +65,14 @@ ENDINGS = {
     "SIGKILL of the agent": lambda job: kill(the_agents()[:1]),
     "SIGKILL of the shim": lambda job: kill(shims()[:1]),
     "SIGKILL of agent and launcher": lambda job: kill([*the_agents()[:1], job.pid]),
-    "SIGKILL of the agent, whose shim is stopped": lambda job: (kill(shims()[:1], signal.SIGSTOP), kill(the_agents()[:1])),
-    "SIGKILL of the launcher, shims and agents being stopped":
-        lambda job: (kill(shims() + the_agents(), signal.SIGSTOP), kill([job.pid])),
+    "SIGKILL of the agent, whose shim is stopped": lambda job: (
+        kill(shims()[:1], signal.SIGSTOP),
+        kill(the_agents()[:1]),
+    ),
+    "SIGKILL of the launcher, shims and agents being stopped": lambda job: (
+        kill(shims() + the_agents(), signal.SIGSTOP),
+        kill([job.pid]),
+    ),
     "SIGTERM": lambda job: job.send_signal(signal.SIGTERM),
     "SIGINT": lambda job: job.send_signal(signal.SIGINT),
     "SIGHUP": lambda job: job.send_signal(signal.SIGHUP),
@@ -123,7 +129,9 @@ def test_cut_link_and_killed_launcher(horarun, shared, hosts):
 def test_cut_link_and_killed_launcher_of_a_command(horarun, shared, hosts):
     """The commands that carry the bytes (--rsh) have nobody to end them but the kernel."""
     two = hosts(2)
-    job = horarun.start("-H", two.spec(1), *FAST, "--transport", "command", "--rsh", "ssh -q", "sh", "-c", "echo ready; sleep 1000")
+    job = horarun.start(
+        "-H", two.spec(1), *FAST, "--transport", "command", "--rsh", "ssh -q", "sh", "-c", "echo ready; sleep 1000"
+    )
     job.read_until("ready", times=2)
     two.act("cut", 1)
     two.act("cut", 2)
@@ -172,8 +180,11 @@ def test_stopped_launcher(horarun, shared, hosts):
 class Freezer:
     """A cgroup whose processes get no time, as on a machine that has none for them; they are not stopped by a signal."""
 
-    PLACES = [("/sys/fs/cgroup", "cgroup.freeze", "1", "0"), ("/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"),
-              ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED")]
+    PLACES = [
+        ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
+        ("/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"),
+        ("/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"),
+    ]
 
     def __init__(self, pid):
         self.pid = pid
@@ -214,7 +225,17 @@ def agent_of(job):
     return pid
 
 
-HERE = ["-np", 2, "--lease", "1s", "--grace", "1s", "sh", "-c", "echo ready; until [ -e $0 ]; do sleep 0.1; done; echo lived"]
+HERE = [
+    "-np",
+    2,
+    "--lease",
+    "1s",
+    "--grace",
+    "1s",
+    "sh",
+    "-c",
+    "echo ready; until [ -e $0 ]; do sleep 0.1; done; echo lived",
+]
 
 
 def test_busy_machine_ends_no_local_job(horarun, tmp_path):
@@ -282,7 +303,9 @@ def test_killed_while_starting(horarun, shared, hosts):
 
 def test_what_ranks_leave_behind_ends_with_the_job(horarun):
     """All ranks succeed; a daemon that one of them started does not stay."""
-    job = horarun.start("-np", 2, "--grace", "1s", "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 1000' >/dev/null 2>&1 & exit 0")
+    job = horarun.start(
+        "-np", 2, "--grace", "1s", "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 1000' >/dev/null 2>&1 & exit 0"
+    )
     assert job.finish(timeout=30).code == 0
     expect_clean(job)
 

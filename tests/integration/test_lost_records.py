@@ -1,5 +1,6 @@
 """What a job was to leave and could not: its ranks' files, its report, its events, a timeline. It does not
 end with 0, and one message says what is cut off, and why."""
+
 import errno
 import json
 import os
@@ -21,14 +22,20 @@ def full(path):
 
 
 def refusing(build, word, call, error):
-    return {"LD_PRELOAD": os.path.join(build, "lib", "libhora_fail_close.so"), "HORA_REFUSE": word, "HORA_REFUSE_AT": call,
-            "HORA_REFUSE_WITH": str(error)}
+    return {
+        "LD_PRELOAD": os.path.join(build, "lib", "libhora_fail_close.so"),
+        "HORA_REFUSE": word,
+        "HORA_REFUSE_AT": call,
+        "HORA_REFUSE_WITH": str(error),
+    }
 
 
 def test_a_file_of_a_rank(horarun, tmp_path):
     """The job and its console output go on; what the others have written is whole."""
     file = full(tmp_path / "rank.1" / "stdout")
-    done = horarun.run("-np", 2, "--output-filename", tmp_path, "sh", "-c", "echo one; echo two; echo err >&2").expect(125)
+    done = horarun.run("-np", 2, "--output-filename", tmp_path, "sh", "-c", "echo one; echo two; echo err >&2").expect(
+        125
+    )
     assert done.ranks() == {0: ["one", "two"], 1: ["one", "two"]}, done
     assert done.messages.count(LOST) == 1, done
     assert f"  --output-filename: {file}: No space left on device [E_OUTPUT]\n" in done.messages, done
@@ -39,11 +46,15 @@ def test_a_file_of_a_rank(horarun, tmp_path):
 def test_a_disk_that_fills_up(horarun, own_world, tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", tmp_path], check=True)
     try:
-        done = horarun.run("-np", 3, "--output-filename", tmp_path, "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo end")
+        done = horarun.run(
+            "-np", 3, "--output-filename", tmp_path, "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x; echo end"
+        )
         assert done.code == 125 and done.text.count("end\n") == 3, done.messages
         rows = done.messages.split(LOST)[1].splitlines()
         whole = [rank for rank in range(3) if (tmp_path / f"rank.{rank}" / "stdout").read_text().endswith("end\n")]
-        assert len(rows) == 3 - len(whole) > 0 and all("No space left on device [E_OUTPUT]" in row for row in rows), done.messages
+        assert len(rows) == 3 - len(whole) > 0 and all("No space left on device [E_OUTPUT]" in row for row in rows), (
+            done.messages
+        )
         assert all(f"rank.{rank}/" not in row for rank in whole for row in rows), done.messages
     finally:
         subprocess.run(["umount", "-l", tmp_path], check=True)
@@ -61,15 +72,21 @@ def test_a_rank_that_failed_itself(horarun, tmp_path):
     """Its own code wins, and what is lost is said all the same."""
     full(tmp_path / "rank.0" / "stdout")
     report = full(tmp_path / "report.json")
-    done = horarun.run("-np", 1, "--output-filename", tmp_path, "--report", report, "sh", "-c", "echo x; exit 7").expect(7)
-    assert done.messages.startswith("warn horarun: --output-filename: writing ") and "exited with code 7" in done.messages, done
+    done = horarun.run(
+        "-np", 1, "--output-filename", tmp_path, "--report", report, "sh", "-c", "echo x; exit 7"
+    ).expect(7)
+    assert (
+        done.messages.startswith("warn horarun: --output-filename: writing ") and "exited with code 7" in done.messages
+    ), done
     assert done.messages.count(LOST) == 1 and "[E_OUTPUT]" in done.messages and "[E_REPORT]" in done.messages, done
 
 
 def test_standard_output_of_a_rank_that_was_ended(horarun):
     """The first rank failed before a byte was lost: its code, and the loss."""
-    script = "[ $HOROVOD_RANK = 0 ] && exec sh -c 'while [ ! -e ready ]; do sleep 0.1; done; exit 3'; trap 'echo last; exit 0' TERM; " \
-             ">ready; while :; do sleep 0.1; done"
+    script = (
+        "[ $HOROVOD_RANK = 0 ] && exec sh -c 'while [ ! -e ready ]; do sleep 0.1; done; exit 3'; trap 'echo last; exit 0' TERM; "
+        ">ready; while :; do sleep 0.1; done"
+    )
     folder = os.path.join(horarun.cwd, "ended")
     os.mkdir(folder)
     with open("/dev/full", "w") as target:
@@ -85,13 +102,19 @@ def test_a_report(horarun, tmp_path):
 
 def test_what_the_report_and_the_events_say(horarun, tmp_path):
     file = full(tmp_path / "out" / "rank.0" / "stdout")
-    done = horarun.run("-np", 1, "--output-filename", tmp_path / "out", "--report", tmp_path / "r.json", "--json", "echo", "x")
+    done = horarun.run(
+        "-np", 1, "--output-filename", tmp_path / "out", "--report", tmp_path / "r.json", "--json", "echo", "x"
+    )
     done.expect(125)
     events = [json.loads(line) for line in done.messages.splitlines() if line.startswith('{"schema":')]
     lost = {"what": f"--output-filename: {file}", "reason": "No space left on device", "code": "E_OUTPUT"}
-    assert [{name: event[name] for name in lost} for event in events if event["event"] == "lost_record"] == [lost], events
+    assert [{name: event[name] for name in lost} for event in events if event["event"] == "lost_record"] == [lost], (
+        events
+    )
     end = events[-1]
-    assert (end["event"], end["exit_code"], end["code"]) == ("job_end", 125, "E_OUTPUT") and str(file) in end["message"], end
+    assert (end["event"], end["exit_code"], end["code"]) == ("job_end", 125, "E_OUTPUT") and str(file) in end[
+        "message"
+    ], end
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["exit_code"] == 125 and report["cause"] is None and report["lost_records"] == [lost], report
     assert str(file) in report["text"] and report["events"][-1]["event"] == "job_end", report
@@ -120,16 +143,30 @@ def test_events_whose_reader_has_gone(horarun):
         os.close(writer)
 
 
-@pytest.mark.parametrize("word,call,error,what", [
-    ("rank.0/stdout", "close", errno.EDQUOT, "Disk quota exceeded [E_OUTPUT]"),
-    ("console", "close", errno.ENOSPC, "standard output: No space left on device [E_OUTPUT]"),
-    ("report.json", "close", errno.ENOSPC, "report.json: No space left on device [E_REPORT]"),
-    ("report.json", "fsync", errno.EIO, "report.json: Input/output error [E_REPORT]")])
+@pytest.mark.parametrize(
+    "word,call,error,what",
+    [
+        ("rank.0/stdout", "close", errno.EDQUOT, "Disk quota exceeded [E_OUTPUT]"),
+        ("console", "close", errno.ENOSPC, "standard output: No space left on device [E_OUTPUT]"),
+        ("report.json", "close", errno.ENOSPC, "report.json: No space left on device [E_REPORT]"),
+        ("report.json", "fsync", errno.EIO, "report.json: Input/output error [E_REPORT]"),
+    ],
+)
 def test_what_is_refused_late(horarun, build, tmp_path, word, call, error, what):
     """A network file system, or a quota, takes all bytes and says no when the file is closed."""
     with open(tmp_path / "console", "wb") as console:
-        done = horarun.start("-np", 1, "--output-filename", tmp_path / "out", "--report", tmp_path / "report.json", "echo", "x",
-                             env=refusing(build, word, call, error), stdout=console).finish()
+        done = horarun.start(
+            "-np",
+            1,
+            "--output-filename",
+            tmp_path / "out",
+            "--report",
+            tmp_path / "report.json",
+            "echo",
+            "x",
+            env=refusing(build, word, call, error),
+            stdout=console,
+        ).finish()
     assert done.code == 125 and what in done.messages and done.messages.count(LOST) == 1, done
     assert (tmp_path / "report.json").exists() == (word != "report.json")
     assert sorted(os.listdir(tmp_path))[:2] == ["console", "out"] and len(os.listdir(tmp_path)) <= 3
@@ -155,14 +192,18 @@ hvd.shutdown()
 """
 
 
-@pytest.mark.parametrize("name,why", [("full.json", "No space left on device"), ("nowhere/trace.json", "it could not be begun")])
+@pytest.mark.parametrize(
+    "name,why", [("full.json", "No space left on device"), ("nowhere/trace.json", "it could not be begun")]
+)
 def test_a_timeline(horarun, tmp_path, name, why):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     full(tmp_path / "full.json")
     (tmp_path / "program.py").write_text(TRACED)
     run = lambda: horarun.run("-np", 2, "--timeline-filename", name, "--wdir", tmp_path, sys.executable, "program.py")
     done = run().expect(125)
-    assert done.messages.count(LOST) == 1 and f"  rank 0 on localhost: its timeline: {why} [E_OUTPUT]\n" in done.messages, done
+    assert (
+        done.messages.count(LOST) == 1 and f"  rank 0 on localhost: its timeline: {why} [E_OUTPUT]\n" in done.messages
+    ), done
     (tmp_path / "program.py").write_text(TRACED + "raise SystemExit(5)\n")
     assert why in run().expect(5).messages
 
@@ -170,6 +211,15 @@ def test_a_timeline(horarun, tmp_path, name, why):
 def test_a_timeline_that_is_refused_late(horarun, build, tmp_path):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     (tmp_path / "program.py").write_text(TRACED)
-    done = horarun.run("-np", 1, "--timeline-filename", "trace.json", "--wdir", tmp_path, sys.executable, "program.py",
-                       env=refusing(build, "trace.json", "close", errno.EDQUOT)).expect(125)
+    done = horarun.run(
+        "-np",
+        1,
+        "--timeline-filename",
+        "trace.json",
+        "--wdir",
+        tmp_path,
+        sys.executable,
+        "program.py",
+        env=refusing(build, "trace.json", "close", errno.EDQUOT),
+    ).expect(125)
     assert "rank 0 on localhost: its timeline: Disk quota exceeded [E_OUTPUT]" in done.messages, done

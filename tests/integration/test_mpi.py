@@ -1,4 +1,5 @@
 """Ranks that an MPI launcher starts: a plain mpirun without horarun."""
+
 import contextlib
 import os
 import re
@@ -32,10 +33,21 @@ class Mpirun:
         return jobs.Running(of.pop("args"), of.pop("env"), of.pop("cwd"), "", **of)
 
     def of(self, arguments, variables):
-        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                       "PYTHONPATH": self.bundle + "/python", **variables}
-        return {"args": ["mpirun.openmpi", "--oversubscribe", *map(str, arguments)], "env": environment, "cwd": "/",
-                "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        environment = {
+            **os.environ,
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "PYTHONPATH": self.bundle + "/python",
+            **variables,
+        }
+        return {
+            "args": ["mpirun.openmpi", "--oversubscribe", *map(str, arguments)],
+            "env": environment,
+            "cwd": "/",
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+        }
 
 
 @pytest.fixture
@@ -87,8 +99,12 @@ try:
 except HorovodInternalError as error:
     say('LOST', hvd.rank(), *str(error).split(), 'END')
 """
-LOSSES = [pytest.param(way, operation, marks=[] if (way, operation) == ("KILL", "allreduce") else LONG)
-          for way in ("KILL", "STOP") for operation in OPERATIONS if "lane" not in operation]
+LOSSES = [
+    pytest.param(way, operation, marks=[] if (way, operation) == ("KILL", "allreduce") else LONG)
+    for way in ("KILL", "STOP")
+    for operation in OPERATIONS
+    if "lane" not in operation
+]
 
 
 @pytest.mark.parametrize("way, operation", LOSSES)
@@ -96,8 +112,16 @@ def test_a_lost_rank_is_an_error_on_the_others_that_names_it(mpirun, tmp_path, w
     """Where mpirun lets them live: by itself it ends them within a second."""
     script = tmp_path / "losing.py"
     script.write_text(LOSING.replace("{operation}", OPERATIONS[operation]))
-    job = mpirun.start("--enable-recovery", "-np", 3, PYTHON, script, HOROVOD_CPU_OPERATIONS="mpi",
-                       HOROVOD_STALL_CHECK_TIME_SECONDS="3", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="3")
+    job = mpirun.start(
+        "--enable-recovery",
+        "-np",
+        3,
+        PYTHON,
+        script,
+        HOROVOD_CPU_OPERATIONS="mpi",
+        HOROVOD_STALL_CHECK_TIME_SECONDS="3",
+        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="3",
+    )
     victim = int(re.search(r"PID 2 (\d+) ", job.read_until(" .\n", 3))[1])
     try:
         os.kill(victim, signal.Signals["SIG" + way])
@@ -111,8 +135,13 @@ def test_a_lost_rank_is_an_error_on_the_others_that_names_it(mpirun, tmp_path, w
 
 
 def test_mpi_asked_for_without_a_launcher(mpirun):
-    environment = {**os.environ, "PYTHONPATH": mpirun.bundle + "/python", "HOROVOD_CPU_OPERATIONS": "mpi",
-                   "HOROVOD_SIZE": "2", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": mpirun.bundle + "/python",
+        "HOROVOD_CPU_OPERATIONS": "mpi",
+        "HOROVOD_SIZE": "2",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+    }
     done = subprocess.run([PYTHON, mpirun.script], env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode != 0
     assert "HOROVOD_CPU_OPERATIONS=mpi, but MPI cannot be used: no MPI launcher started this process" in done.stderr
@@ -123,10 +152,19 @@ def test_a_site_mpi_that_crashes_harms_no_job_without_mpi(horarun, mpirun, tmp_p
     if not os.path.exists(mpirun.bundle + "/lib/libhora_mpi.so"):
         pytest.skip("built without MPI")
     source = tmp_path / "crash.c"
-    symbols = subprocess.run(["nm", "-D", "--undefined-only", mpirun.bundle + "/lib/libhora_mpi.so"], capture_output=True, text=True, check=True).stdout
-    source.write_text("#include <stdlib.h>\n__attribute__((constructor)) static void crash(void) { abort(); }\n" +
-                      "".join(f"long {name};\n" for name in re.findall(r" U ((?:MPI|ompi)_\w+)", symbols)))
-    needed = subprocess.run(["readelf", "-d", mpirun.bundle + "/lib/libhora_mpi.so"], capture_output=True, text=True, check=True).stdout
+    symbols = subprocess.run(
+        ["nm", "-D", "--undefined-only", mpirun.bundle + "/lib/libhora_mpi.so"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    source.write_text(
+        "#include <stdlib.h>\n__attribute__((constructor)) static void crash(void) { abort(); }\n"
+        + "".join(f"long {name};\n" for name in re.findall(r" U ((?:MPI|ompi)_\w+)", symbols))
+    )
+    needed = subprocess.run(
+        ["readelf", "-d", mpirun.bundle + "/lib/libhora_mpi.so"], capture_output=True, text=True, check=True
+    ).stdout
     library = tmp_path / re.search(r"\[(libmpi\.so[^]]*)\]", needed)[1]
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
     command = ["-np", 2, PYTHON, mpirun.script]
@@ -138,26 +176,53 @@ def test_a_site_mpi_that_crashes_harms_no_job_without_mpi(horarun, mpirun, tmp_p
 def test_two_hosts_with_a_decoy_network(mpirun, hosts):
     """Rank 0's address on the network that leads nowhere is passed over."""
     two = hosts(2, nets=2, decoy=True)
-    done = mpirun.run("-H", two.spec(2), "-np", 4, "--mca", "btl_tcp_if_include", two.address(1, 0) + "/24",
-                      "-x", "PYTHONPATH", PYTHON, mpirun.script)
+    done = mpirun.run(
+        "-H",
+        two.spec(2),
+        "-np",
+        4,
+        "--mca",
+        "btl_tcp_if_include",
+        two.address(1, 0) + "/24",
+        "-x",
+        "PYTHONPATH",
+        PYTHON,
+        mpirun.script,
+    )
     assert done.returncode == 0, done
     assert sorted(re.findall(r"place .*", done.stdout)) == [
-        "place 0 4 0 2 0 2", "place 1 4 1 2 0 2", "place 2 4 0 2 1 2", "place 3 4 1 2 1 2"]
+        "place 0 4 0 2 0 2",
+        "place 1 4 1 2 0 2",
+        "place 2 4 0 2 1 2",
+        "place 3 4 1 2 1 2",
+    ]
     assert done.stdout.count("sum 10.0") == 4, done
 
 
 def test_horarun_mpi_here(horarun):
     """Output tagged by mpirun; the runtime found; variables and options travel."""
     script = "import os, hora.numpy as hvd; hvd.init(); print(os.environ['ORIGIN'], os.environ['HOROVOD_CYCLE_TIME'], hvd.size())"
-    done = horarun.run("-np", 2, "--mpi", "--mpi-args=--oversubscribe", "--cycle-time-ms", "2.5", PYTHON, "-c", script,
-                       env={"ORIGIN": "a 'b' c"}).expect(0)
+    done = horarun.run(
+        "-np",
+        2,
+        "--mpi",
+        "--mpi-args=--oversubscribe",
+        "--cycle-time-ms",
+        "2.5",
+        PYTHON,
+        "-c",
+        script,
+        env={"ORIGIN": "a 'b' c"},
+    ).expect(0)
     for rank in range(2):
         assert f"[1,{rank}]<stdout>:a 'b' c 2.5 2\n" in done.text, done
 
 
 def test_horarun_mpi_ends_with_its_starter(horarun, tmp_path):
     script = tmp_path / "start.sh"
-    script.write_text(f'{horarun.path} -np 2 --mpi --mpi-args=--oversubscribe --end-with $$ sh -c "echo ready; exec sleep 1000"; :\n')
+    script.write_text(
+        f'{horarun.path} -np 2 --mpi --mpi-args=--oversubscribe --end-with $$ sh -c "echo ready; exec sleep 1000"; :\n'
+    )
     horarun.path = "/bin/sh"
     job = horarun.start(script)
     job.read_until("ready", times=2)
@@ -179,10 +244,25 @@ def test_horarun_mpi_exit_code(horarun):
 def test_horarun_mpi_on_two_hosts(horarun, hosts, shared):
     """The runtime is shipped, and the network that leads nowhere is not used."""
     two = hosts(2, nets=2, decoy=True)
-    done = horarun.run("-np", 4, "-H", two.spec(2), "--mpi", "--no-prefix-output", "--wdir", "/", PYTHON,
-                       os.path.join(shared, "mpi_ranks.py"), env={"HOROVOD_CPU_OPERATIONS": "mpi"}).expect(0)
+    done = horarun.run(
+        "-np",
+        4,
+        "-H",
+        two.spec(2),
+        "--mpi",
+        "--no-prefix-output",
+        "--wdir",
+        "/",
+        PYTHON,
+        os.path.join(shared, "mpi_ranks.py"),
+        env={"HOROVOD_CPU_OPERATIONS": "mpi"},
+    ).expect(0)
     assert sorted(re.findall(r"place .*", done.text)) == [
-        "place 0 4 0 2 0 2", "place 1 4 1 2 0 2", "place 2 4 0 2 1 2", "place 3 4 1 2 1 2"]
+        "place 0 4 0 2 0 2",
+        "place 1 4 1 2 0 2",
+        "place 2 4 0 2 1 2",
+        "place 3 4 1 2 1 2",
+    ]
     assert done.text.count("sum 10.0 mpi\n") == 4, done
 
 
@@ -199,8 +279,15 @@ needs_hydra = pytest.mark.skipif(shutil.which("mpiexec.hydra") is None, reason="
 def test_script_under_plain_hydra(mpirun):
     """MPICH's launcher, no MPICH library: the ranks meet by PMI-1."""
     environment = {**os.environ, "PYTHONPATH": mpirun.bundle + "/python"}
-    done = subprocess.run(["mpiexec.hydra", "-np", "3", PYTHON, mpirun.script], env=environment, cwd="/",
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(
+        ["mpiexec.hydra", "-np", "3", PYTHON, mpirun.script],
+        env=environment,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert done.returncode == 0, done
     assert sorted(re.findall(r"place .*", done.stdout)) == [f"place {r} 3 {r} 3 0 1" for r in range(3)]
     assert done.stdout.count("sum 6.0") == 3, done
@@ -214,10 +301,25 @@ def test_horarun_mpi_by_mpich_on_two_hosts(horarun, hosts, shared):
     with open(folder + "/mpirun", "w") as script:  # a link would not do: Hydra looks for its parts beside itself
         script.write('#!/bin/sh\nexec mpiexec.hydra "$@"\n')
     os.chmod(script.name, 0o755)
-    done = horarun.run("-np", 4, "-H", two.spec(2), "--mpi", "--no-prefix-output", "--wdir", "/", PYTHON,
-                       os.path.join(shared, "mpi_ranks.py"), env={"PATH": folder + ":/usr/bin:/bin"}).expect(0)
+    done = horarun.run(
+        "-np",
+        4,
+        "-H",
+        two.spec(2),
+        "--mpi",
+        "--no-prefix-output",
+        "--wdir",
+        "/",
+        PYTHON,
+        os.path.join(shared, "mpi_ranks.py"),
+        env={"PATH": folder + ":/usr/bin:/bin"},
+    ).expect(0)
     assert sorted(re.findall(r"place .*", done.text)) == [
-        "place 0 4 0 2 0 2", "place 1 4 1 2 0 2", "place 2 4 0 2 1 2", "place 3 4 1 2 1 2"]
+        "place 0 4 0 2 0 2",
+        "place 1 4 1 2 0 2",
+        "place 2 4 0 2 1 2",
+        "place 3 4 1 2 1 2",
+    ]
     assert done.text.count("sum 10.0") == 4, done
 
 
@@ -244,8 +346,10 @@ def test_mpirun_hears_user_signals(horarun, tmp_path):
     """horarun holds them for its own ranks; one that came before there was an mpirun is not for it."""
     fifo, mpirun = tmp_path / "hosts", tmp_path / "mpirun"
     os.mkfifo(fifo)
-    mpirun.write_text('#!/bin/sh\n[ "$1" != --version ] || { echo "mpirun (Open MPI) 4.1.4"; exit; }\n'
-                      "exec grep SigBlk /proc/self/status\n")
+    mpirun.write_text(
+        '#!/bin/sh\n[ "$1" != --version ] || { echo "mpirun (Open MPI) 4.1.4"; exit; }\n'
+        "exec grep SigBlk /proc/self/status\n"
+    )
     mpirun.chmod(0o755)
     job = horarun.start("--mpi", "--hostfile", fifo, "true", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     with open(fifo, "w") as hosts:

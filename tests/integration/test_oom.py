@@ -1,4 +1,5 @@
 """The kernel's out-of-memory killer, in a memory cgroup of the test's own: it ends a rank, or the launcher."""
+
 import os
 import signal
 import uuid
@@ -43,6 +44,7 @@ class Cgroup:
         def empty():
             with open(f"{self.path}/cgroup.procs", encoding="utf-8") as file:
                 return not file.read()
+
         jobs.wait_until(empty, "the cgroup to be empty")
         os.rmdir(self.path)
 
@@ -51,7 +53,9 @@ class Cgroup:
 def test_out_of_memory(horarun, shared, victim):
     cgroup = Cgroup()
     greed = f"{shared}/greed.{uuid.uuid4().hex[:8]}"
-    job = horarun.start("-np", 1, "--lease", "6s", "--grace", "1s", PYTHON, "-S", "-c", GREEDY, greed, preexec_fn=cgroup.join)
+    job = horarun.start(
+        "-np", 1, "--lease", "6s", "--grace", "1s", PYTHON, "-S", "-c", GREEDY, greed, preexec_fn=cgroup.join
+    )
     job.read_until("ready")
     if victim == "launcher":
         with open(f"/proc/{job.pid}/oom_score_adj", "w", encoding="utf-8") as file:

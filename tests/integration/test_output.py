@@ -1,4 +1,5 @@
 """Every byte of every rank arrives, once, in order, in whole lines, at the pace of the reader."""
+
 import fcntl
 import importlib.util
 import os
@@ -28,7 +29,7 @@ def untag(data, stream="stdout"):
     ranks, position = {}, 0
     while position < len(data):
         match = pattern.match(data, position)
-        assert match, f"no tag at byte {position}: {data[position:position + 80]!r}"
+        assert match, f"no tag at byte {position}: {data[position : position + 80]!r}"
         ranks.setdefault(int(match[1]), []).append(match[2])
         position = match.end()
     return {rank: b"".join(pieces) for rank, pieces in ranks.items()}
@@ -40,8 +41,10 @@ def check_all(ranks, chatter, count, total):
         wanted = b"".join(chatter.lines_of(rank, total))
         if got == wanted + b"\n" and not wanted.endswith(b"\n"):
             got = got[:-1]  # the console ends an unfinished last line
-        assert got == wanted, (f"rank {rank}: {len(got)} bytes, expected {len(wanted)}; they differ from byte "
-                               f"{len(os.path.commonprefix([got, wanted]))} on")
+        assert got == wanted, (
+            f"rank {rank}: {len(got)} bytes, expected {len(wanted)}; they differ from byte "
+            f"{len(os.path.commonprefix([got, wanted]))} on"
+        )
 
 
 def test_sixty_four_ranks_of_mixed_lines(horarun, chatter, shared):
@@ -99,7 +102,9 @@ def test_files_follow_nobody_in_a_folder_of_others(horarun, tmp_path, link, owne
     assert (tmp_path / "ours" / "stdout").read_text() == "precious" and not (tmp_path / "ran").exists()
     place.parent.chmod(0o755)
     os.chown(place.parent, 0, 0)
-    horarun.run("--output-filename", tmp_path / "theirs", "-np", "1", "echo", "ok").expect(0)  # one's own link is followed
+    horarun.run("--output-filename", tmp_path / "theirs", "-np", "1", "echo", "ok").expect(
+        0
+    )  # one's own link is followed
     assert (tmp_path / "ours" / "stdout").read_text() == "[0]<stdout>:ok\n"
 
 
@@ -129,10 +134,10 @@ def uncut(data):
         rank, text = re.fullmatch(rb"\[(\d+)\]<std(?:out|err)>:(.*)", line, re.S).groups()
         assert text.startswith(b"<continued>") == (rank in inside), (line[:100], inside)
         if rank in inside:
-            text = text[len(b"<continued>"):]
+            text = text[len(b"<continued>") :]
             inside.discard(rank)
         if text.endswith(b"<continues>\n"):
-            text = text[:-len(b"<continues>\n")]
+            text = text[: -len(b"<continues>\n")]
             inside.add(rank)
         ranks.setdefault(int(rank), []).append(text)
     assert not inside
@@ -156,8 +161,9 @@ LONG_PART = "head -c 1500000 /dev/zero | tr '\\0' l"  # of a line, more than is 
 
 @pytest.mark.parametrize("other", ["echo between", "echo between >&2"])
 def test_a_long_line_is_cut_where_another_rank_comes_between(horarun, tmp_path, other):
-    job, seen = speak_in_turn(horarun, tmp_path, LONG_PART, other, "-np", 2, "--output-filename", tmp_path / "files",
-                              stderr=subprocess.STDOUT)
+    job, seen = speak_in_turn(
+        horarun, tmp_path, LONG_PART, other, "-np", 2, "--output-filename", tmp_path / "files", stderr=subprocess.STDOUT
+    )
     seen += job.read_until("between").encode()
     (tmp_path / "go").touch()
     seen += job.finish().expect(0).out
@@ -176,7 +182,9 @@ def test_a_long_line_is_whole_where_nobody_comes_between(horarun, tmp_path):
 
 
 def test_long_lines_of_many_ranks(horarun):
-    program = "for n in 1 2 3; do head -c 3000000 /dev/zero | tr '\\0' $HOROVOD_RANK; echo; echo short $HOROVOD_RANK; done"
+    program = (
+        "for n in 1 2 3; do head -c 3000000 /dev/zero | tr '\\0' $HOROVOD_RANK; echo; echo short $HOROVOD_RANK; done"
+    )
     done = horarun.run("-np", 4, "sh", "-c", program).expect(0)
     for rank, text in uncut(done.out).items():
         assert text == (b"%d" % rank * 3_000_000 + b"\nshort %d\n" % rank) * 3, f"rank {rank}"
@@ -255,4 +263,3 @@ def test_reader_that_goes_away(horarun):
     job.process.stdout = None
     assert job.finish(timeout=30).code not in (0, None)
     jobs.expect_nothing_left(job)
-

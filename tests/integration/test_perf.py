@@ -1,4 +1,5 @@
 """hora-perf, which comes with the bundle."""
+
 import json
 import subprocess
 from xml.etree import ElementTree
@@ -32,16 +33,33 @@ def test_wrong_usage(horarun):
 
 def test_a_plot_of_two_runs(horarun, build, tmp_path):
     for label, options in (("shm", []), ("gloo", [])):
-        done = horarun.run("-np", 2, "--no-prefix-output", *options, "hora-perf", "--sizes", "4,64K", "--iterations", 3, "--csv",
-                           env={"HORA_BACKENDS": label}).expect(0)
+        done = horarun.run(
+            "-np",
+            2,
+            "--no-prefix-output",
+            *options,
+            "hora-perf",
+            "--sizes",
+            "4,64K",
+            "--iterations",
+            3,
+            "--csv",
+            env={"HORA_BACKENDS": label},
+        ).expect(0)
         (tmp_path / f"{label}.csv").write_text(done.text)
     perf = [f"{build}/bin/hora-perf", "plot"]
-    subprocess.run([*perf, "-o", tmp_path / "plot.svg", tmp_path / "shm.csv", f"over tcp={tmp_path}/gloo.csv"], check=True, timeout=60)
+    subprocess.run(
+        [*perf, "-o", tmp_path / "plot.svg", tmp_path / "shm.csv", f"over tcp={tmp_path}/gloo.csv"],
+        check=True,
+        timeout=60,
+    )
     drawn = ElementTree.parse(tmp_path / "plot.svg").getroot()
     texts = [element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert {"shm", "over tcp", "bus bandwidth, GB/s"} <= set(texts), texts
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}circle"))) == 8
-    wrong = subprocess.run([*perf, "-o", tmp_path / "x.svg", tmp_path / "plot.svg"], capture_output=True, text=True, timeout=60)
+    wrong = subprocess.run(
+        [*perf, "-o", tmp_path / "x.svg", tmp_path / "plot.svg"], capture_output=True, text=True, timeout=60
+    )
     assert wrong.returncode == 2 and "expected the output of hora-perf --csv or --json" in wrong.stderr, wrong
 
 

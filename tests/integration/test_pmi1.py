@@ -1,4 +1,5 @@
 """--pmi pmi1: programs of MPICH, and whatever else speaks PMI-1, without mpiexec."""
+
 import os
 import pathlib
 import shutil
@@ -37,8 +38,9 @@ def test_a_program_of_mpich_on_two_hosts(horarun, hosts, program):
     # MPI_Finalize of MPICH 4.0 over UCX needs the help of ranks that may wait in its last barrier already, and then
     # has no end, under MPICH's own mpiexec neither. More ranks than cores make it likely.
     for _ in range(6):
-        done = horarun.run("-np", 4, "-H", two.spec(2), "--pmi", "pmi1", "--wdir", "/", "--timeout", "20s", "--grace", "1s",
-                           program)
+        done = horarun.run(
+            "-np", 4, "-H", two.spec(2), "--pmi", "pmi1", "--wdir", "/", "--timeout", "20s", "--grace", "1s", program
+        )
         assert lines(done) == [f"rank {rank} of 4, 2 here: sum 10" for rank in range(4)], done
         if done.code != 124:
             break
@@ -67,5 +69,7 @@ def test_ranks_of_the_runtime_meet_by_it(horarun, hosts, shared):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     two = hosts(2)
     pathlib.Path(shared, "pmi1.py").write_text(SCRIPT)
-    done = horarun.run("-np", 4, "-H", two.spec(2), "--pmi", "pmi1", "--wdir", "/", PYTHON, os.path.join(shared, "pmi1.py")).expect(0)
+    done = horarun.run(
+        "-np", 4, "-H", two.spec(2), "--pmi", "pmi1", "--wdir", "/", PYTHON, os.path.join(shared, "pmi1.py")
+    ).expect(0)
     assert lines(done) == [f"rank {rank} of 4 sum 10.0" for rank in range(4)], done

@@ -1,4 +1,5 @@
 """--pmix: programs of Open MPI that know nothing of Hora, without mpirun."""
+
 import os
 import pathlib
 import re
@@ -14,7 +15,9 @@ SOURCE = pathlib.Path(__file__).resolve().parent / "programs" / "mpi_sum.c"
 # What Open MPI, PMIx and the job's own folder are called.
 OURS = re.compile(r"pmix|ompi|vader_segment|hora-job", re.I)
 
-pytestmark = pytest.mark.skipif(shutil.which("mpicc.openmpi") is None, reason="no compiler of Open MPI (libopenmpi-dev)")
+pytestmark = pytest.mark.skipif(
+    shutil.which("mpicc.openmpi") is None, reason="no compiler of Open MPI (libopenmpi-dev)"
+)
 
 
 @pytest.fixture
@@ -109,8 +112,10 @@ def test_nothing_is_left_when_the_launcher_is_killed(horarun, hosts, program):
     job.send_signal(signal.SIGKILL)
     job.finish()
     for number in (1, 2):
-        wait_until(lambda: not files_on(two, number) and not two.processes(number, "hora-pmix"),
-                   f"host {number} is clean: {files_on(two, number)}")
+        wait_until(
+            lambda: not files_on(two, number) and not two.processes(number, "hora-pmix"),
+            f"host {number} is clean: {files_on(two, number)}",
+        )
 
 
 def test_a_server_that_is_killed_ends_the_job(horarun, hosts, program):
@@ -120,18 +125,27 @@ def test_a_server_that_is_killed_ends_the_job(horarun, hosts, program):
     for pid in two.processes(2, "hora-pmix"):
         os.kill(pid, signal.SIGKILL)
     done = job.finish().expect(125)
-    assert re.search(r"host node2: hora-pmix, which serves PMI to the ranks: it was killed by signal 9 \[E_PMI\]", done.messages), done
+    assert re.search(
+        r"host node2: hora-pmix, which serves PMI to the ranks: it was killed by signal 9 \[E_PMI\]", done.messages
+    ), done
     for number in (1, 2):
         # Open MPI's shared memory is the server's to remove.
-        wait_until(lambda: not [name for name in files_on(two, number) if "vader_segment" not in name or number == 1],
-                   f"host {number} is clean")
+        wait_until(
+            lambda: not [name for name in files_on(two, number) if "vader_segment" not in name or number == 1],
+            f"host {number} is clean",
+        )
     two.execute(2, "sh", "-c", "rm -f /dev/shm/vader_segment.*")
 
 
 def test_a_host_without_the_library(horarun, hosts, program):
     two = hosts(2, nets=2, decoy=True)
-    library = next(line.split(" => ")[1] for line in subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True,
-                   check=True).stdout.splitlines() if "libpmix.so.2 " in line)
+    library = next(
+        line.split(" => ")[1]
+        for line in subprocess.run(
+            ["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        if "libpmix.so.2 " in line
+    )
     folder = os.path.dirname(os.path.realpath(library))
     if folder == os.path.dirname(os.path.realpath(shutil.which("true"))) or os.path.exists(folder + "/libc.so.6"):
         pytest.skip("the library cannot be hidden without others")
@@ -189,7 +203,9 @@ print("sum", total[999], *used, flush=True)
 def test_mpi_moves_our_own_tensors(horarun, program, tmp_path):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     (tmp_path / "rank.py").write_text(PYTHON_RANK)
-    done = horarun.run("-np", 2, "--pmix", "--cpu-operations", "mpi", sys.executable, str(tmp_path / "rank.py")).expect(0)
+    done = horarun.run("-np", 2, "--pmix", "--cpu-operations", "mpi", sys.executable, str(tmp_path / "rank.py")).expect(
+        0
+    )
     assert lines(done) == ["sum 3.0 mpi"] * 2, done
 
 

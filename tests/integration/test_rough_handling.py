@@ -1,4 +1,5 @@
 """Streams, files and accounts that are not what they should be."""
+
 import fcntl
 import json
 import os
@@ -12,8 +13,9 @@ import pytest
 
 def run(horarun, redirections, *arguments):
     """horarun from a shell, which closes streams."""
-    return subprocess.run(["sh", "-c", f'exec "$0" "$@" {redirections}', horarun.path, *arguments],
-                          capture_output=True, timeout=60)
+    return subprocess.run(
+        ["sh", "-c", f'exec "$0" "$@" {redirections}', horarun.path, *arguments], capture_output=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize("redirections", [">&-", "<&- >&-", "<&- >&- 2>&-"])
@@ -45,12 +47,20 @@ def test_errors_that_nobody_takes_are_no_success(horarun):
 
 def test_limits_of_file_size_and_time(horarun, tmp_path):
     limited = lambda limit, *arguments: subprocess.run(
-        ["sh", "-c", f'ulimit {limit}; exec "$0" "$@"', horarun.path, *arguments], capture_output=True, timeout=60, cwd=tmp_path)
+        ["sh", "-c", f'ulimit {limit}; exec "$0" "$@"', horarun.path, *arguments],
+        capture_output=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
     done = limited("-f 8", "-np", "1", "sh", "-c", "exec head -c 100000 /dev/zero >file")
     assert done.returncode == 153 and b"(ulimit -f)" in done.stderr, done
     with open(tmp_path / "out", "wb") as out:
-        done = subprocess.run(["sh", "-c", 'ulimit -f 8; exec "$0" "$@"', horarun.path, "-np", "1", "head", "-c", "100000",
-                               "/dev/zero"], stdout=out, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run(
+            ["sh", "-c", 'ulimit -f 8; exec "$0" "$@"', horarun.path, "-np", "1", "head", "-c", "100000", "/dev/zero"],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
     assert done.returncode == 125 and b"File too large" in done.stderr and b"[E_OUTPUT]" in done.stderr, done
     done = horarun.run("-np", "1", "sh", "-c", "ulimit -S -t 1; while :; do :; done").expect(152)
     assert "(ulimit -t)" in done.messages, done
@@ -59,8 +69,22 @@ def test_limits_of_file_size_and_time(horarun, tmp_path):
 def test_a_small_stack(horarun, hosts):
     """Threads take the limit for the size of their own stacks."""
     up = hosts(2)
-    done = subprocess.run(["sh", "-c", 'ulimit -s 64; exec "$0" "$@"', horarun.path, "-H", f"localhost:1,{up.names[0]}:1",
-                           "sh", "-c", "echo whole"], cwd="/", capture_output=True, timeout=60)
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'ulimit -s 64; exec "$0" "$@"',
+            horarun.path,
+            "-H",
+            f"localhost:1,{up.names[0]}:1",
+            "sh",
+            "-c",
+            "echo whole",
+        ],
+        cwd="/",
+        capture_output=True,
+        timeout=60,
+    )
     assert done.returncode == 0 and done.stdout.count(b"whole") == 2, done
 
 
@@ -77,7 +101,9 @@ def test_a_report_goes_through_links_and_into_devices(horarun, tmp_path):
     (tmp_path / "link.json").symlink_to("real.json")
     horarun.run("--report", str(tmp_path / "link.json"), "-np", "1", "true").expect()
     assert (tmp_path / "link.json").is_symlink() and json.loads((tmp_path / "real.json").read_text())["schema"] == 1
-    os.mknod(tmp_path / "null.json", 0o666 | stat.S_IFCHR, os.makedev(1, 3)) if os.geteuid() == 0 else pytest.skip("root")
+    os.mknod(tmp_path / "null.json", 0o666 | stat.S_IFCHR, os.makedev(1, 3)) if os.geteuid() == 0 else pytest.skip(
+        "root"
+    )
     horarun.run("--report", str(tmp_path / "null.json"), "-np", "1", "true").expect()
     assert stat.S_ISCHR(os.stat(tmp_path / "null.json").st_mode)
 
@@ -85,8 +111,12 @@ def test_a_report_goes_through_links_and_into_devices(horarun, tmp_path):
 def test_a_report_follows_nobody_in_a_folder_of_everybody(horarun, tmp_path):
     """Others may guess the name under which it is written, and have put a link or a file of theirs there."""
     (tmp_path / "victim").write_text("precious")
-    done = subprocess.run(["sh", "-c", 'ln -s victim "$1.$$"; exec "$0" --report "$1" -np 1 true', horarun.path, "report.json"],
-                          capture_output=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(
+        ["sh", "-c", 'ln -s victim "$1.$$"; exec "$0" --report "$1" -np 1 true', horarun.path, "report.json"],
+        capture_output=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0 and json.loads((tmp_path / "report.json").read_text())["schema"] == 1, done
     assert (tmp_path / "victim").read_text() == "precious"
 
@@ -143,8 +173,15 @@ def test_one_host_by_a_transport_that_tells_no_address(horarun, hosts):
     pid = up._hosts.init_pid(1)
     enter = f"nsenter -t {pid} -m -u -i -n -p --wd=/ -- env -i HOME=/root PATH=/usr/bin:/bin sh -c"
     script = f'shift; exec {enter} "$*"'
-    done = horarun.run("--rsh", f"sh -c '{script}' sh", "-H", "node1:2", "bash", "-c",
-                       "exec 3<>/dev/tcp/$HOROVOD_GLOO_RENDEZVOUS_ADDR/$HOROVOD_GLOO_RENDEZVOUS_PORT && echo met").expect()
+    done = horarun.run(
+        "--rsh",
+        f"sh -c '{script}' sh",
+        "-H",
+        "node1:2",
+        "bash",
+        "-c",
+        "exec 3<>/dev/tcp/$HOROVOD_GLOO_RENDEZVOUS_ADDR/$HOROVOD_GLOO_RENDEZVOUS_PORT && echo met",
+    ).expect()
     assert done.text.count("met") == 2
 
 
@@ -158,7 +195,12 @@ def test_an_account_without_a_name(horarun, hosts):
     """A container's uid that is in no passwd: neither a home folder nor a user name."""
     if os.geteuid() != 0:
         pytest.skip("root")
-    if subprocess.run(["setpriv", "--reuid", "54321", "--clear-groups", "test", "-x", horarun.path], timeout=60).returncode != 0:
+    if (
+        subprocess.run(
+            ["setpriv", "--reuid", "54321", "--clear-groups", "test", "-x", horarun.path], timeout=60
+        ).returncode
+        != 0
+    ):
         pytest.skip("this folder is closed to other users")
     up, state = hosts(2), os.environ.get("HORA_HOSTS_STATE", "/run/hora-hosts")
     own = pathlib.Path(f"/run/own{os.getpid()}")  # pytest's own folders are closed to others
@@ -172,8 +214,16 @@ def test_an_account_without_a_name(horarun, hosts):
 
         def launch(host):
             return subprocess.run(
-                [horarun.path, "--ssh-config-file", own / "config", "-H", f"{host}:1", "echo", "ok"], cwd="/",
-                env={"PATH": "/usr/bin:/bin"}, user=54321, group=54321, extra_groups=[], capture_output=True, timeout=60)
+                [horarun.path, "--ssh-config-file", own / "config", "-H", f"{host}:1", "echo", "ok"],
+                cwd="/",
+                env={"PATH": "/usr/bin:/bin"},
+                user=54321,
+                group=54321,
+                extra_groups=[],
+                capture_output=True,
+                timeout=60,
+            )
+
         done = launch(f"root@{up.names[0]}")
         assert (done.returncode, done.stdout) == (0, b"[0]<stdout>:ok\n"), done
         done = launch(up.names[0])
@@ -190,8 +240,22 @@ def test_a_thread_that_the_kernel_refuses_for_the_moment(horarun, build, tmp_pat
         pytest.skip("no fault_tracer in this build")
     launcher, horarun.path, log = horarun.path, tracer, tmp_path / "log"
     for number in range(1, threads + 1):
-        done = horarun.run("rank", "clone3", "EAGAIN", number, log, "--", launcher, "-np", 2, "hora-perf", "barrier",
-                           "--iterations", 1, env={"HORA_BACKENDS": backend})
+        done = horarun.run(
+            "rank",
+            "clone3",
+            "EAGAIN",
+            number,
+            log,
+            "--",
+            launcher,
+            "-np",
+            2,
+            "hora-perf",
+            "barrier",
+            "--iterations",
+            1,
+            env={"HORA_BACKENDS": backend},
+        )
         if done.code == 77:
             pytest.skip(f"no process can be traced here: {done.messages}")
         if "struck clone3" not in log.read_text():

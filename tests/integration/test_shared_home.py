@@ -1,4 +1,5 @@
 """Hosts that share one home folder, and homes that are nearly full: who gets in whose way?"""
+
 import os
 import shutil
 import subprocess
@@ -47,6 +48,7 @@ def shared_cache(hosts):
 @pytest.fixture(params=["bind", "bindfs"])
 def apart(request, hosts, shared_cache):
     """apart(n): hosts; with bindfs each has a file system of its own on the folder, whose locks the others do not see."""
+
     def up(count):
         some = hosts(count)
         if request.param == "bind":
@@ -61,6 +63,7 @@ def apart(request, hosts, shared_cache):
             lock.communicate(timeout=20)
         assert said == [b"locked\n"] * 2, "locks reach from one host to the other"
         return some
+
     up.enough = 6 if request.param == "bind" else 3  # bindfs costs so much that a busy machine misses probes
     return up
 
@@ -68,8 +71,11 @@ def apart(request, hosts, shared_cache):
 def lock_on(hosts, k):
     """A process of host k that holds a lock on the shared folder until its stdin is closed."""
     command = "exec 9</root/.cache; flock -n 9 || exit 1; echo locked; cat"
-    return subprocess.Popen(["nsenter", "-t", str(hosts._hosts.init_pid(k)), "-m", "sh", "-c", command],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        ["nsenter", "-t", str(hosts._hosts.init_pid(k)), "-m", "sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
 
 
 def test_first_launch_of_shells_with_equal_numbers(horarun, apart, shared_cache):
@@ -92,8 +98,11 @@ def test_a_second_launch_leaves_the_first_ones_transfer_alone(horarun, apart, sh
     three.act("netem", 1, "--rate", "6")
     try:
         first = horarun.start("-H", "node1:1", PYTHON, "-c", "import hora; print('first')")
-        jobs.wait_until(lambda: shared_cache.names(".incoming-") or first.process.poll() is not None,
-                        "the first bundle is being unpacked", 60)
+        jobs.wait_until(
+            lambda: shared_cache.names(".incoming-") or first.process.poll() is not None,
+            "the first bundle is being unpacked",
+            60,
+        )
         horarun.run("-H", "node2:1", PYTHON, "-c", "import hora; print('second')").expect(0)
         assert len(shared_cache.names(".incoming-")) == 1, shared_cache.names()
     finally:
@@ -122,7 +131,9 @@ def test_cleaning_keeps_what_a_job_on_another_host_uses(horarun, apart, shared_c
     done = horarun.run("cache", "clean", "-H", "node1:1").expect(0)
     assert done.text == "", done
     # A FUSE mount keeps what is unlinked and still open by another name, for a moment.
-    jobs.wait_until(lambda: not [name for name in shared_cache.names() if not name.startswith(".fuse_hidden")], "nothing is left")
+    jobs.wait_until(
+        lambda: not [name for name in shared_cache.names() if not name.startswith(".fuse_hidden")], "nothing is left"
+    )
 
 
 def test_cleaning_takes_all_there_is(horarun, hosts):
@@ -149,6 +160,7 @@ def nearly_full(hosts):
         for folder in folders:
             two.execute(1, "mount", "-t", "tmpfs", "-o", "size=3m,mode=1777", "tmpfs", folder)
             mounted.append(folder)
+
     two.execute(1, "sh", "-c", f"rm -rf {CACHES}")
     yield fill
     for folder in mounted:

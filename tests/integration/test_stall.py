@@ -1,4 +1,5 @@
 """Ranks that wait for others say so, and can end the job for it."""
+
 import os
 import re
 import signal
@@ -25,47 +26,67 @@ def start(horarun, tmp_path):
         program = tmp_path / "program.py"
         program.write_text(HEAD + body)
         return horarun.start("-np", ranks, *options, sys.executable, str(program), **more)
+
     return run
 
 
 def test_a_stall_is_reported_and_the_job_goes_on(start):
     # Rank 1 comes when it is told to, which is after the report.
-    job = start("if hvd.rank() == 1: sys.stdin.readline()\n"
-                "hvd.allreduce(np.ones(4), name='late')\n",
-                "--stdin", "all", "--stall-check-warning-time-seconds", 1,
-                stdin=subprocess.PIPE, stderr=subprocess.STDOUT)
+    job = start(
+        "if hvd.rank() == 1: sys.stdin.readline()\nhvd.allreduce(np.ones(4), name='late')\n",
+        "--stdin",
+        "all",
+        "--stall-check-warning-time-seconds",
+        1,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     text = job.read_until("it last submitted")
     assert re.search(r"rank 1 is missing in allreduce '\S*late' for \d+ s; it last submitted", text), text
     job.finish(input=b"\n").expect(0)
 
 
 def test_a_rank_that_is_stopped_is_missing_in_what_all_did_before(start):
-    done = start("import os, signal\n"
-                 "for _ in range(5): hvd.allreduce(np.ones(4), name='again')\n"
-                 "if hvd.rank() == 1: os.kill(os.getpid(), signal.SIGSTOP)\n"
-                 "try:\n"
-                 "    hvd.allreduce(np.ones(4), name='again')\n"
-                 "except HorovodInternalError:\n"
-                 "    sys.exit(4)\n",
-                 "--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 2).finish().expect(4)
+    done = (
+        start(
+            "import os, signal\n"
+            "for _ in range(5): hvd.allreduce(np.ones(4), name='again')\n"
+            "if hvd.rank() == 1: os.kill(os.getpid(), signal.SIGSTOP)\n"
+            "try:\n"
+            "    hvd.allreduce(np.ones(4), name='again')\n"
+            "except HorovodInternalError:\n"
+            "    sys.exit(4)\n",
+            "--stall-check-warning-time-seconds",
+            1,
+            "--stall-check-shutdown-time-seconds",
+            2,
+        )
+        .finish()
+        .expect(4)
+    )
     assert re.search(r"rank 1 is missing in allreduce '\S*again'", done.messages), done
 
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_that_is_stopped_in_the_middle_of_an_operation(start, tmp_path, victim):
     """By default: it is told of, by name, and when it goes on, so does the job. Rank 0 is told of by the others."""
-    job = start(f"import os\n"
-                f"many = np.ones(4 << 20, np.float32)\n"
-                f"print('pid', hvd.rank(), os.getpid(), flush=True)\n"
-                f"n = 0\n"
-                f"while True:\n"
-                f"    many[0] = os.path.exists('{tmp_path}/end')\n"
-                f"    got = hvd.allreduce(many, name='large', op=hvd.Sum)\n"
-                f"    assert got[-1] == hvd.size()\n"
-                f"    n += 1\n"
-                f"    if n == 3: print('at it', flush=True)\n"
-                f"    if got[0] > 0: break\n",
-                "--stall-check-warning-time-seconds", 2, stderr=subprocess.STDOUT, ranks=3)
+    job = start(
+        f"import os\n"
+        f"many = np.ones(4 << 20, np.float32)\n"
+        f"print('pid', hvd.rank(), os.getpid(), flush=True)\n"
+        f"n = 0\n"
+        f"while True:\n"
+        f"    many[0] = os.path.exists('{tmp_path}/end')\n"
+        f"    got = hvd.allreduce(many, name='large', op=hvd.Sum)\n"
+        f"    assert got[-1] == hvd.size()\n"
+        f"    n += 1\n"
+        f"    if n == 3: print('at it', flush=True)\n"
+        f"    if got[0] > 0: break\n",
+        "--stall-check-warning-time-seconds",
+        2,
+        stderr=subprocess.STDOUT,
+        ranks=3,
+    )
     text = job.read_until("at it", times=3, timeout=120)
     assert "stall" not in text, text
     pid = int(re.search(rf"pid {victim} (\d+)", text)[1])
@@ -86,14 +107,25 @@ def test_a_rank_that_is_stopped_in_the_middle_of_an_operation(start, tmp_path, v
 
 def test_a_stall_ends_the_job_when_asked_to(start):
     # Each waits for the other, for good.
-    done = start("try:\n"
-                 "    hvd.allreduce(np.ones(4), name=f'of.{hvd.rank()}')\n"
-                 "except HorovodInternalError as failure:\n"
-                 "    print('FAILED', failure, flush=True)\n"
-                 "    sys.exit(4)\n",
-                 "--stall-check-warning-time-seconds", 1, "--stall-check-shutdown-time-seconds", 2).finish().expect(4)
+    done = (
+        start(
+            "try:\n"
+            "    hvd.allreduce(np.ones(4), name=f'of.{hvd.rank()}')\n"
+            "except HorovodInternalError as failure:\n"
+            "    print('FAILED', failure, flush=True)\n"
+            "    sys.exit(4)\n",
+            "--stall-check-warning-time-seconds",
+            1,
+            "--stall-check-shutdown-time-seconds",
+            2,
+        )
+        .finish()
+        .expect(4)
+    )
     for rank in (0, 1):
-        assert re.search(r"FAILED .*stalled for \d+ s, the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=2",
-                         "\n".join(done.ranks()[rank])), done
+        assert re.search(
+            r"FAILED .*stalled for \d+ s, the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=2",
+            "\n".join(done.ranks()[rank]),
+        ), done
     assert re.search(r"rank 0 is missing in allreduce '\S*of\.1'", done.messages), done
     assert re.search(r"rank 1 is missing in allreduce '\S*of\.0'", done.messages), done

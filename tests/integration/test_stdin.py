@@ -1,4 +1,5 @@
 """Standard input: to rank 0, to all, to none; as slow as its reader."""
+
 import hashlib
 import os
 

@@ -1,4 +1,5 @@
 """On a terminal: Ctrl-C, Ctrl-Z and fg, Ctrl-\\, a window that closes."""
+
 import os
 import pty
 import signal
@@ -15,9 +16,16 @@ class Terminal:
 
     def __init__(self, environment, cwd):
         self.master, slave = pty.openpty()
-        self.shell = subprocess.Popen(["/bin/bash", "--norc", "-i"], stdin=slave, stdout=slave, stderr=slave, cwd=cwd,
-                                      env={**environment, "PS1": "PROMPT> ", "TERM": "dumb"}, start_new_session=True,
-                                      preexec_fn=lambda: self.take(slave))
+        self.shell = subprocess.Popen(
+            ["/bin/bash", "--norc", "-i"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            env={**environment, "PS1": "PROMPT> ", "TERM": "dumb"},
+            start_new_session=True,
+            preexec_fn=lambda: self.take(slave),
+        )
         os.close(slave)
         os.set_blocking(self.master, False)
         self.text = ""
@@ -26,6 +34,7 @@ class Terminal:
     @staticmethod
     def take(slave):
         import fcntl
+
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
     def type(self, text):
@@ -57,8 +66,10 @@ class Terminal:
 @pytest.fixture
 def terminal(horarun, shared):
     mark = "mark" + os.urandom(8).hex()
-    opened = Terminal({"PATH": f"{horarun.build}/bin:/usr/bin:/bin", "HORA_TEST_MARK": mark, "HOME": os.environ.get("HOME", "/")},
-                      shared)
+    opened = Terminal(
+        {"PATH": f"{horarun.build}/bin:/usr/bin:/bin", "HORA_TEST_MARK": mark, "HOME": os.environ.get("HOME", "/")},
+        shared,
+    )
     opened.mark = mark
     yield opened
     try:

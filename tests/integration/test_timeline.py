@@ -1,4 +1,5 @@
 """The trace of a job: of rank 0, of every rank, of a rank that was killed, and all of them as one."""
+
 import json
 import os
 import sys
@@ -25,6 +26,7 @@ def run(horarun, tmp_path):
     def start(body, *options):
         (tmp_path / "program.py").write_text(HEAD + body)
         return horarun.run(*options, "--wdir", tmp_path, sys.executable, "program.py")
+
     return start
 
 
@@ -48,7 +50,14 @@ def test_rank_0_writes_and_names_the_phases(run, tmp_path):
     assert [path.name for path in tmp_path.glob("*.json")] == ["trace.json"]
     events = json.loads((tmp_path / "trace.json").read_text())
     names = [event.get("name") for event in events]
-    for name in ("NEGOTIATE_ALLREDUCE", "ALLREDUCE", "SHM_ALLREDUCE", "NEGOTIATE_BROADCAST", "BROADCAST", "CYCLE_START"):
+    for name in (
+        "NEGOTIATE_ALLREDUCE",
+        "ALLREDUCE",
+        "SHM_ALLREDUCE",
+        "NEGOTIATE_BROADCAST",
+        "BROADCAST",
+        "CYCLE_START",
+    ):
         assert name in names, name
     assert names.count("NEGOTIATE_ALLREDUCE") == 12 and names.count("ALLREDUCE") == 12
     assert sum(event["ph"] == "X" and event["name"] == "1" for event in events) == 13
@@ -92,7 +101,9 @@ def test_a_malformed_file_leaves_what_was_there(horarun, tmp_path):
     (tmp_path / "all.json").write_text("precious")
     for wrong in ('{"broken"', deep):
         (tmp_path / "bad.json").write_text("[\n" + head(1) + ",\n" + wrong + ',\n{"name":"z","ts":3}\n]\n')
-        done = horarun.run("timeline", "merge", tmp_path / "good.json", tmp_path / "bad.json", "-o", tmp_path / "all.json").expect(125)
+        done = horarun.run(
+            "timeline", "merge", tmp_path / "good.json", tmp_path / "bad.json", "-o", tmp_path / "all.json"
+        ).expect(125)
         assert "bad.json, line 3: it is no JSON object" in done.messages, done
         assert (tmp_path / "all.json").read_text() == "precious"
         assert sorted(path.name for path in tmp_path.iterdir()) == ["all.json", "bad.json", "good.json"]
@@ -102,7 +113,9 @@ def test_a_malformed_file_leaves_what_was_there(horarun, tmp_path):
     assert len(json.loads(printed.text.rpartition("]")[0] + "]")) == 2
 
 
-@pytest.mark.parametrize("name,what", [("pipe", "is a pipe or a device"), ("/dev/null", "is a pipe or a device"), (".", "is a folder")])
+@pytest.mark.parametrize(
+    "name,what", [("pipe", "is a pipe or a device"), ("/dev/null", "is a pipe or a device"), (".", "is a folder")]
+)
 def test_only_files_are_merged(horarun, tmp_path, name, what):
     """Each is read twice: a pipe gave a picture without events, and success."""
     os.mkfifo(tmp_path / "pipe")
@@ -111,11 +124,17 @@ def test_only_files_are_merged(horarun, tmp_path, name, what):
 
 
 def test_a_killed_rank_leaves_a_readable_file(run, tmp_path):
-    run("names = 0\n"
+    run(
+        "names = 0\n"
         "while True:\n"
         "    hvd.allreduce(np.ones(10), name=f'n.{names % 100}')\n"
         "    names += 1\n"
-        "    if names == 3000: os.kill(os.getpid(), signal.SIGKILL)\n", "-np", 2, "--timeline-filename", "trace.json").expect(137)
+        "    if names == 3000: os.kill(os.getpid(), signal.SIGKILL)\n",
+        "-np",
+        2,
+        "--timeline-filename",
+        "trace.json",
+    ).expect(137)
     assert len(read(tmp_path / "trace.json")) > 100
 
 
@@ -130,10 +149,23 @@ def test_a_timeline_on_several_hosts_is_on_one_clock(horarun, hosts, shared, tmp
     program = "import hora.numpy as hvd, numpy as np\nhvd.init()\nhvd.allreduce(np.ones(4), name='x')\n"
     with open(shared + "/timeline_program.py", "w") as file:
         file.write(program)
-    horarun.run("-np", 2, "-H", "node1:1,node2:1", "--timeline-filename", "/var/tmp/hora-trace.{rank}.json", "--wdir", shared,
-                "sh", "-c", "python3 timeline_program.py && cat /var/tmp/hora-trace.$HOROVOD_RANK.json >trace.$HOROVOD_RANK.json"
-                "; rm /var/tmp/hora-trace.$HOROVOD_RANK.json").expect(0)
-    heads = [next(event["args"] for event in read_path(shared, rank) if event.get("name") == "hora") for rank in range(2)]
+    horarun.run(
+        "-np",
+        2,
+        "-H",
+        "node1:1,node2:1",
+        "--timeline-filename",
+        "/var/tmp/hora-trace.{rank}.json",
+        "--wdir",
+        shared,
+        "sh",
+        "-c",
+        "python3 timeline_program.py && cat /var/tmp/hora-trace.$HOROVOD_RANK.json >trace.$HOROVOD_RANK.json"
+        "; rm /var/tmp/hora-trace.$HOROVOD_RANK.json",
+    ).expect(0)
+    heads = [
+        next(event["args"] for event in read_path(shared, rank) if event.get("name") == "hora") for rank in range(2)
+    ]
     assert heads[0]["clock_offset_ns"] == 0
     # The test hosts are one machine: their clock is one, and so the truth is known.
     assert abs(heads[1]["clock_offset_ns"]) <= heads[1]["clock_error_ns"], heads
@@ -142,4 +174,5 @@ def test_a_timeline_on_several_hosts_is_on_one_clock(horarun, hosts, shared, tmp
 
 def read_path(folder, rank):
     import pathlib
+
     return read(pathlib.Path(folder) / f"trace.{rank}.json")

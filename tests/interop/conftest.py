@@ -1,4 +1,5 @@
 """The fixtures of the integration tests, and the environment that has the real Horovod."""
+
 import importlib.util
 import os
 
@@ -9,7 +10,12 @@ _spec = importlib.util.spec_from_file_location("integration_conftest", _path)
 _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 build, horarun, shared, hosts, _host_factory = (
-    _module.build, _module.horarun, _module.shared, _module.hosts, _module._host_factory)
+    _module.build,
+    _module.horarun,
+    _module.shared,
+    _module.hosts,
+    _module._host_factory,
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """The real Horovod's elastic workers under our launcher: they are told of hosts that come and go, and go on after a
 rank has died. The jobs and what is learned are those of tests/integration/test_elastic.py."""
+
 import os
 import signal
 
@@ -17,7 +18,8 @@ def real_workers(monkeypatch, python):
 
 def test_a_killed_rank(horarun, shared):
     training = elastic.Training(
-        horarun, shared, "--runtime", "host", "-np", 4, "--min-np", 2, "-H", "localhost:2,127.0.0.1:2").start()
+        horarun, shared, "--runtime", "host", "-np", 4, "--min-np", 2, "-H", "localhost:2,127.0.0.1:2"
+    ).start()
     training.wait_for("goes on with 4", 4)
     os.kill(training.pid_of(3), signal.SIGKILL)
     training.wait_for("goes on with 2", 2)

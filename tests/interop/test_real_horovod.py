@@ -1,4 +1,5 @@
 """The real Horovod's workers meet through our rendezvous server and train."""
+
 import os
 import shutil
 
@@ -29,7 +30,9 @@ def test_on_two_hosts(horarun, hosts, python, program):
 def test_a_rank_that_dies(horarun, hosts, python, program):
     """Horovod's own workers do not hang in a broken job: the launcher ends them."""
     hosts(2)
-    script = ("import os, time, horovod.torch as hvd, torch; hvd.init(); hvd.rank() == 2 and os._exit(5); "
-              "hvd.allreduce(torch.ones(4)); time.sleep(100)")
+    script = (
+        "import os, time, horovod.torch as hvd, torch; hvd.init(); hvd.rank() == 2 and os._exit(5); "
+        "hvd.allreduce(torch.ones(4)); time.sleep(100)"
+    )
     done = horarun.run("-H", "node1:2,node2:2", "--runtime", "host", python, "-c", script).expect(5)
     assert "rank 2 on node2" in done.messages, done

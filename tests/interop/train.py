@@ -1,4 +1,5 @@
 """A Horovod training program as Horovod's users write them. Prints one line a rank."""
+
 import sys
 
 import torch

@@ -3,12 +3,28 @@ the tests that must notice). tests/mutation/check.py applies them."""
 
 STATE, PUMP, JOB = "launcher/job/job_state.cpp", "launcher/agent/output_pump.cpp", "launcher/agent/host_job.cpp"
 KV, LINE, FRAME = "rendezvous/kv_service.cpp", "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
-IMAGE, CACHE, BOOT = "launcher/agent/own_image.cpp", "launcher/agent/bundle_cache.cpp", "launcher/transports/bootstrap.cpp"
-FOLDER, USE, DELIVERIES = "launcher/agent/cache_directory.cpp", "launcher/agent/cache_use.cpp", "launcher/agent/staging.cpp"
-DOOR, COORD, PLAN = "collectives/control/tcp_control.cpp", "collectives/negotiation/coordinator.cpp", "launcher/plan/plan.cpp"
+IMAGE, CACHE, BOOT = (
+    "launcher/agent/own_image.cpp",
+    "launcher/agent/bundle_cache.cpp",
+    "launcher/transports/bootstrap.cpp",
+)
+FOLDER, USE, DELIVERIES = (
+    "launcher/agent/cache_directory.cpp",
+    "launcher/agent/cache_use.cpp",
+    "launcher/agent/staging.cpp",
+)
+DOOR, COORD, PLAN = (
+    "collectives/control/tcp_control.cpp",
+    "collectives/negotiation/coordinator.cpp",
+    "launcher/plan/plan.cpp",
+)
 CONN, ACCESS = "rendezvous/kv_connection.cpp", "rendezvous/kv_access.cpp"
 EPOCHS = "launcher/elastic/elastic_epochs.cpp"
-TALK, LIMITS, END = "launcher/protocol/agent_conversation.cpp", "launcher/protocol/agent_limits.cpp", "launcher/supervisor/supervisor_end.cpp"
+TALK, LIMITS, END = (
+    "launcher/protocol/agent_conversation.cpp",
+    "launcher/protocol/agent_limits.cpp",
+    "launcher/supervisor/supervisor_end.cpp",
+)
 LOST = "integration/test_lost_records.py"
 TABLE, STRAYS, KEEPER = "launcher/process/process_table.cpp", "launcher/process/strays.cpp", "launcher/agent/shim.cpp"
 

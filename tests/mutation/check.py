@@ -4,6 +4,7 @@ Takes each bug of bugs.py into a copy of the code, builds the tests named there,
 must fail. One that passes is a survivor, and a test is missing. A test is a program of unit tests, or
 one of pytest: integration/FILE::NAME or python/FILE::NAME.
 """
+
 import os
 import subprocess
 import sys
@@ -26,16 +27,37 @@ def is_pytest(test):
 
 
 def targets_of(tests):
-    return sorted({target for test in tests for target in (("horarun", "bundle", "hora-transport-probe", "hora-double-agent") if is_pytest(test) else (test,))})
+    return sorted(
+        {
+            target
+            for test in tests
+            for target in (
+                ("horarun", "bundle", "hora-transport-probe", "hora-double-agent") if is_pytest(test) else (test,)
+            )
+        }
+    )
 
 
 def fails(copy, build, test):
     """That it did, and not that it could not be run."""
     if not is_pytest(test):
         return run([os.path.join(build, "bin", test), "--abort"], timeout=LIMIT_S).returncode != 0
-    done = run([os.path.join(copy, "tests", "integration", "in-a-world"), "/usr/bin/python3", "-m", "pytest", "-q", "-x", "-p",
-                "no:cacheprovider", os.path.join(copy, "tests", test)], cwd=copy, timeout=LIMIT_S,
-               env={**os.environ, "HORA_BUILD": build, "HORA_BUILD_DIR": build})
+    done = run(
+        [
+            os.path.join(copy, "tests", "integration", "in-a-world"),
+            "/usr/bin/python3",
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "-p",
+            "no:cacheprovider",
+            os.path.join(copy, "tests", test),
+        ],
+        cwd=copy,
+        timeout=LIMIT_S,
+        env={**os.environ, "HORA_BUILD": build, "HORA_BUILD_DIR": build},
+    )
     said = [line for line in done.stdout.splitlines() if line.startswith("E  ")]
     print("".join(f"         {line[:160]}\n" for line in said[:2]), end="", flush=True)  # why it failed
     if done.returncode > 1 or (done.returncode == 0 and " passed" not in done.stdout):
@@ -72,7 +94,10 @@ def main():
             made = run(["cmake", "--build", build, "--target", *targets_of(tests.split())])
             if made.returncode:
                 broken.append(name)
-                print(f"??       {name}: does not build: {[l for l in made.stdout.splitlines() if 'error' in l][:2]}", flush=True)
+                print(
+                    f"??       {name}: does not build: {[l for l in made.stdout.splitlines() if 'error' in l][:2]}",
+                    flush=True,
+                )
                 continue
             noticed = None
             for test in tests.split():
@@ -89,7 +114,9 @@ def main():
         finally:
             with open(place, "w") as file:
                 file.write(text)
-    print(f"{len(wanted)} bugs in {time.monotonic() - seconds:.0f} s: {len(survivors)} survived {survivors}, {len(broken)} could not be put {broken}")
+    print(
+        f"{len(wanted)} bugs in {time.monotonic() - seconds:.0f} s: {len(survivors)} survived {survivors}, {len(broken)} could not be put {broken}"
+    )
     sys.exit(1 if survivors or broken else 0)
 
 

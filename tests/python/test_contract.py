@@ -62,14 +62,20 @@ def entries(text):
         defaults = [None] * (len(given) - len(function.args.defaults)) + function.args.defaults
         found[name] = [
             (argument.arg, "" if default is None else "=" + ast.unparse(default))
-            for argument, default in zip(given, defaults)]
+            for argument, default in zip(given, defaults)
+        ]
     return found
 
 
 def differences(python, module, names):
     done = subprocess.run(
-        [python, "-c", PROBE, module, *names], capture_output=True, text=True, timeout=180,
-        stdin=subprocess.DEVNULL, env=job.environment(**VARIABLES))
+        [python, "-c", PROBE, module, *names],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        stdin=subprocess.DEVNULL,
+        env=job.environment(**VARIABLES),
+    )
     line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)
     assert line is not None, done.stderr
     found = json.loads(line[6:])
@@ -80,8 +86,7 @@ def differences(python, module, names):
             continue
         for index, (argument, default) in enumerate(wanted or ()):
             if index >= len(ours) or ours[index][0] != argument:
-                yield f"{module}.{name}: argument {index + 1} is {ours[index:index + 1]}, " \
-                      f"not {argument}"
+                yield f"{module}.{name}: argument {index + 1} is {ours[index : index + 1]}, not {argument}"
             elif default not in ("", "=...") and ours[index][1] != default:
                 yield f"{module}.{name}: {argument}{ours[index][1]}, not {argument}{default}"
 
@@ -106,9 +111,10 @@ def mentioned():
         alias = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
-                alias.update((each.asname or each.name.split(".")[0],
-                              each.name if each.asname else each.name.split(".")[0])
-                             for each in node.names)
+                alias.update(
+                    (each.asname or each.name.split(".")[0], each.name if each.asname else each.name.split(".")[0])
+                    for each in node.names
+                )
             elif isinstance(node, ast.ImportFrom) and node.module:
                 for each in node.names:
                     alias[each.asname or each.name] = f"{node.module}.{each.name}"
@@ -146,7 +152,9 @@ def test_every_function_is_called_by_a_check():
         untested += [f"{module}.{name}" for name in own if not is_mentioned([module], name)]
     untested += [name for name in entries(contract.COMMON) if not is_mentioned(everywhere, name)]
     for module, text in contract.PLAIN.items():
-        untested += [f"{module}.{name}" for name in entries(text)
-                     if not is_mentioned([module, *everywhere, "hora.elastic", "hora.exceptions"],
-                                         name)]
+        untested += [
+            f"{module}.{name}"
+            for name in entries(text)
+            if not is_mentioned([module, *everywhere, "hora.elastic", "hora.exceptions"], name)
+        ]
     assert not untested, "no check or test mentions " + ", ".join(untested)

@@ -37,8 +37,7 @@ def test_torch_digits_with_compression():
 
 def test_torch_synthetic_benchmark():
     needs("torch")
-    out = output_of(2, "torch_synthetic_benchmark.py", "--depth", 1, "--width", 8,
-                    "--num-iters", 1)
+    out = output_of(2, "torch_synthetic_benchmark.py", "--depth", 1, "--width", 8, "--num-iters", 1)
     assert number_in(r"([\d.]+) samples/s on each", out) > 0
 
 
@@ -56,8 +55,9 @@ def test_torch_elastic():
 
 def test_torch_elastic_that_loses_a_rank():
     needs("torch")
-    finished = job.run_python(2, EXAMPLES / "torch_elastic.py", "--lose",
-                              options=["--min-np", "1", "-H", "localhost:1,127.0.0.1:1"])
+    finished = job.run_python(
+        2, EXAMPLES / "torch_elastic.py", "--lose", options=["--min-np", "1", "-H", "localhost:1,127.0.0.1:1"]
+    )
     assert finished.code == 0 and not finished.timed_out, str(finished)
     assert "going on with 1 rank(s)" in finished.out and "4 epochs" in finished.out
     assert number_in(r"weight is ([\d.]+)", finished.out) < 0.05
@@ -70,7 +70,12 @@ def test_numpy_pi():
 
 def test_run_function():
     needs("numpy", "cloudpickle")
-    done = subprocess.run([sys.executable, EXAMPLES / "run_function.py"], env=job.environment(),
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "run_function.py"],
+        env=job.environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert "[60.0, 60.0, 60.0, 60.0]" in done.stdout

@@ -10,8 +10,9 @@ EXAMPLES = job.ROOT / "docs" / "examples"
 
 
 def output_of(framework, script, np=2, **variables):
-    finished = job.run_python(np, EXAMPLES / script, python=needed_python(framework), timeout=300,
-                              **{**VARIABLES, **variables})
+    finished = job.run_python(
+        np, EXAMPLES / script, python=needed_python(framework), timeout=300, **{**VARIABLES, **variables}
+    )
     assert finished.code == 0 and not finished.timed_out, str(finished)
     return finished.out
 

@@ -14,8 +14,7 @@ def python(code, *options, path=None):
     env = job.environment()
     if path is not None:
         env["PYTHONPATH"] = str(path)
-    done = subprocess.run([sys.executable, *options, "-c", code], env=env, capture_output=True,
-                          text=True, timeout=120)
+    done = subprocess.run([sys.executable, *options, "-c", code], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -24,12 +23,25 @@ def imported_by(statement):
     return set(python(f"{statement}\nimport sys\nprint(*sys.modules)").split())
 
 
-@pytest.mark.parametrize("statement", [
-    "import hora", "import horovod", "import hora.elastic", "import hora.objects",
-    "import hora.launch", "import horovod.common.util", "import horovod.common.exceptions",
-    "import horovod.common.process_sets", "import horovod.common.basics",
-    "import horovod.common.elastic", "import horovod.data", "import horovod.runner",
-    "import sparkdl", "import hora; hora.init(); hora.shutdown()"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import hora",
+        "import horovod",
+        "import hora.elastic",
+        "import hora.objects",
+        "import hora.launch",
+        "import horovod.common.util",
+        "import horovod.common.exceptions",
+        "import horovod.common.process_sets",
+        "import horovod.common.basics",
+        "import horovod.common.elastic",
+        "import horovod.data",
+        "import horovod.runner",
+        "import sparkdl",
+        "import hora; hora.init(); hora.shutdown()",
+    ],
+)
 def test_no_framework_comes_along(statement):
     found = imported_by(statement).intersection(FRAMEWORKS)
     assert not found, found
@@ -55,15 +67,21 @@ def test_library_is_found_beside_the_package():
     bundle = job.build_dir() / "share" / "hora" / "bundle"
     if not bundle.exists():
         pytest.skip(f"{bundle} was not built")
-    code = ("import os; os.environ.pop('HORA_LIBRARY', None)\n"
-            "import hora; from hora import _native; hora.init(); print(_native.library().path)")
+    code = (
+        "import os; os.environ.pop('HORA_LIBRARY', None)\n"
+        "import hora; from hora import _native; hora.init(); print(_native.library().path)"
+    )
     assert python(code, path=bundle / "python") == str(bundle / "lib" / "libhora.so")
 
 
 def test_a_missing_library_is_a_clear_error():
     done = subprocess.run(
-        [sys.executable, "-c", "import hora; hora.init()"], capture_output=True, text=True,
-        env={**job.environment(), "HORA_LIBRARY": "/nowhere/libhora.so"}, timeout=60)
+        [sys.executable, "-c", "import hora; hora.init()"],
+        capture_output=True,
+        text=True,
+        env={**job.environment(), "HORA_LIBRARY": "/nowhere/libhora.so"},
+        timeout=60,
+    )
     assert done.returncode != 0
     assert "/nowhere/libhora.so" in done.stderr and "horarun" in done.stderr
 
@@ -72,14 +90,17 @@ def test_functions_travel_without_an_installed_cloudpickle():
     bundle = job.build_dir() / "share" / "hora" / "bundle" / "python"
     if not (bundle / "hora" / "_bundled" / "cloudpickle").exists():
         pytest.skip("the bundle was made without cloudpickle")
-    code = ("from hora import serialization\n"
-            "data = serialization.dumps(lambda x: x + 1)\n"
-            "import cloudpickle\n"
-            "print(serialization.loads(data)(4), '_bundled' in cloudpickle.__file__)")
+    code = (
+        "from hora import serialization\n"
+        "data = serialization.dumps(lambda x: x + 1)\n"
+        "import cloudpickle\n"
+        "print(serialization.loads(data)(4), '_bundled' in cloudpickle.__file__)"
+    )
     assert python(code, "-S", path=bundle) == "5 True"
 
 
 def test_version():
-    text = python("import hora, horovod; from hora import _native\n"
-                  "print(hora.__version__, _native.library().version().decode())")
+    text = python(
+        "import hora, horovod; from hora import _native\nprint(hora.__version__, _native.library().version().decode())"
+    )
     assert len(set(text.split())) == 1

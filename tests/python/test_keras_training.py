@@ -14,8 +14,7 @@ def _job(backend, np):
 
 
 @pytest.mark.parametrize("check", check_jobs.names_in(FILE))
-@pytest.mark.parametrize("backend,np", [("tensorflow", 1), ("tensorflow", 2), ("jax", 2),
-                                        ("torch", 2)])
+@pytest.mark.parametrize("backend,np", [("tensorflow", 1), ("tensorflow", 2), ("jax", 2), ("torch", 2)])
 def test(backend, np, check):
     _job(backend, np).verify(check)
 

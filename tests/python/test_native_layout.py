@@ -13,8 +13,22 @@ sys.path.insert(0, str(job.PACKAGES))
 
 from hora import _native, dtypes, exceptions  # noqa: E402
 
-FIELDS = ["struct_size", "operation", "name", "input", "output", "process_set", "reduce_op",
-          "root_rank", "priority", "prescale", "postscale", "splits", "split_count", "stream"]
+FIELDS = [
+    "struct_size",
+    "operation",
+    "name",
+    "input",
+    "output",
+    "process_set",
+    "reduce_op",
+    "root_rank",
+    "priority",
+    "prescale",
+    "postscale",
+    "splits",
+    "split_count",
+    "stream",
+]
 
 
 @pytest.fixture(scope="module")
@@ -23,34 +37,77 @@ def facts(tmp_path_factory):
     if compiler is None:
         pytest.skip("needs a C compiler")
     folder = tmp_path_factory.mktemp("layout")
-    names = ["HORA_OK", "HORA_IN_PROGRESS", "HORA_INVALID_ARGUMENT", "HORA_NOT_INITIALIZED",
-             "HORA_MISMATCH", "HORA_ABORTED", "HORA_TIMED_OUT", "HORA_UNSUPPORTED",
-             "HORA_INTERNAL", "HORA_ALLREDUCE", "HORA_ALLGATHER", "HORA_BROADCAST", "HORA_JOIN",
-             "HORA_ALLTOALL", "HORA_BARRIER", "HORA_REDUCESCATTER", "HORA_AVERAGE", "HORA_SUM",
-             "HORA_ADASUM", "HORA_MIN", "HORA_MAX", "HORA_PRODUCT", "HORA_CPU_DEVICE",
-             "HORA_GLOBAL_PROCESS_SET", "HORA_ABI_VERSION"]
+    names = [
+        "HORA_OK",
+        "HORA_IN_PROGRESS",
+        "HORA_INVALID_ARGUMENT",
+        "HORA_NOT_INITIALIZED",
+        "HORA_MISMATCH",
+        "HORA_ABORTED",
+        "HORA_TIMED_OUT",
+        "HORA_UNSUPPORTED",
+        "HORA_INTERNAL",
+        "HORA_ALLREDUCE",
+        "HORA_ALLGATHER",
+        "HORA_BROADCAST",
+        "HORA_JOIN",
+        "HORA_ALLTOALL",
+        "HORA_BARRIER",
+        "HORA_REDUCESCATTER",
+        "HORA_AVERAGE",
+        "HORA_SUM",
+        "HORA_ADASUM",
+        "HORA_MIN",
+        "HORA_MAX",
+        "HORA_PRODUCT",
+        "HORA_CPU_DEVICE",
+        "HORA_GLOBAL_PROCESS_SET",
+        "HORA_ABI_VERSION",
+    ]
     names += ["HORA_" + name.upper() for name in dtypes.CODE_OF_NAME]
     lines = [f'printf("{name} %d\\n", (int){name});' for name in names]
-    lines += [f'printf("request.{field} %zu\\n", offsetof(hora_request, {field}));'
-              for field in FIELDS]
-    lines += [f'printf("sizeof.{name} %zu\\n", sizeof({name}));'
-              for name in ("hora_request", "hora_tensor", "hora_options")]
+    lines += [f'printf("request.{field} %zu\\n", offsetof(hora_request, {field}));' for field in FIELDS]
+    lines += [
+        f'printf("sizeof.{name} %zu\\n", sizeof({name}));' for name in ("hora_request", "hora_tensor", "hora_options")
+    ]
     source = folder / "layout.c"
-    source.write_text('#include <stdio.h>\n#include "hora/hora.h"\nint main(void) {\n'
-                      + "\n".join(lines) + "\nreturn 0; }\n")
+    source.write_text(
+        '#include <stdio.h>\n#include "hora/hora.h"\nint main(void) {\n' + "\n".join(lines) + "\nreturn 0; }\n"
+    )
     program = folder / "layout"
-    subprocess.run([compiler, "-I", job.ROOT / "collectives" / "include", source, "-o", program],
-                   check=True)
+    subprocess.run([compiler, "-I", job.ROOT / "collectives" / "include", source, "-o", program], check=True)
     output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
     return {name: int(value) for name, value in map(str.split, output.splitlines())}
 
 
 def test_constants(facts):
-    for name in ("OK", "IN_PROGRESS", "INVALID_ARGUMENT", "NOT_INITIALIZED", "MISMATCH",
-                 "ABORTED", "TIMED_OUT", "UNSUPPORTED", "INTERNAL", "ALLREDUCE", "ALLGATHER",
-                 "BROADCAST", "JOIN", "ALLTOALL", "BARRIER", "REDUCESCATTER", "AVERAGE", "SUM",
-                 "ADASUM", "MIN", "MAX", "PRODUCT", "CPU_DEVICE", "GLOBAL_PROCESS_SET",
-                 "ABI_VERSION"):
+    for name in (
+        "OK",
+        "IN_PROGRESS",
+        "INVALID_ARGUMENT",
+        "NOT_INITIALIZED",
+        "MISMATCH",
+        "ABORTED",
+        "TIMED_OUT",
+        "UNSUPPORTED",
+        "INTERNAL",
+        "ALLREDUCE",
+        "ALLGATHER",
+        "BROADCAST",
+        "JOIN",
+        "ALLTOALL",
+        "BARRIER",
+        "REDUCESCATTER",
+        "AVERAGE",
+        "SUM",
+        "ADASUM",
+        "MIN",
+        "MAX",
+        "PRODUCT",
+        "CPU_DEVICE",
+        "GLOBAL_PROCESS_SET",
+        "ABI_VERSION",
+    ):
         assert getattr(_native, name) == facts["HORA_" + name], name
     for name, code in dtypes.CODE_OF_NAME.items():
         assert code == facts["HORA_" + name.upper()], name
@@ -74,7 +131,7 @@ def packed(request, monkeypatch):
         @staticmethod
         def submit(address, count, handles):
             seen["bytes"] = ctypes.string_at(address, _native._REQUEST_SIZE * count)
-            fields = _native._REQUEST.unpack(seen["bytes"][:_native._REQUEST_SIZE])
+            fields = _native._REQUEST.unpack(seen["bytes"][: _native._REQUEST_SIZE])
             seen["name"] = ctypes.string_at(fields[2])
             shape = (ctypes.c_int64 * fields[5]).from_address(fields[4]) if fields[5] else []
             seen["shape"] = list(shape)
@@ -98,8 +155,7 @@ def test_both_ways_to_submit_pack_alike(facts, monkeypatch, ndim, name):
     for field in ("struct_size", "operation", "process_set", "reduce_op", "root_rank", "priority"):
         values = [struct.unpack_from("i", each["bytes"], at[field])[0] for each in (first, seen)]
         assert values[0] == values[1], field
-    assert struct.unpack_from("i", seen["bytes"], at["struct_size"])[0] == facts[
-        "sizeof.hora_request"]
+    assert struct.unpack_from("i", seen["bytes"], at["struct_size"])[0] == facts["sizeof.hora_request"]
     assert struct.unpack_from("i", seen["bytes"], at["root_rank"])[0] == 6
     assert struct.unpack_from("d", seen["bytes"], at["prescale"])[0] == 0.5
     assert struct.unpack_from("d", first["bytes"], at["postscale"])[0] == 2.5
@@ -111,12 +167,14 @@ def test_both_ways_to_submit_pack_alike(facts, monkeypatch, ndim, name):
 
 def test_every_status_is_an_error_of_its_own():
     expected = {
-        _native.INVALID_ARGUMENT: ValueError, _native.MISMATCH: exceptions.TensorMismatchError,
+        _native.INVALID_ARGUMENT: ValueError,
+        _native.MISMATCH: exceptions.TensorMismatchError,
         _native.NOT_INITIALIZED: exceptions.NotInitializedError,
         _native.UNSUPPORTED: exceptions.UnsupportedError,
         _native.TIMED_OUT: exceptions.CollectiveTimeoutError,
         _native.ABORTED: exceptions.HorovodInternalError,
-        _native.INTERNAL: exceptions.HorovodInternalError}
+        _native.INTERNAL: exceptions.HorovodInternalError,
+    }
     for status, kind in expected.items():
         error = _native.failure(status, "the text")
         assert type(error) is kind and str(error) == "the text"

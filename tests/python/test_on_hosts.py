@@ -14,8 +14,14 @@ from support import job
 from support.check_jobs import CheckJob, names_in
 
 HOSTS = job.ROOT / "tests" / "support" / "hosts"
-FILES = ["numpy_ops.py", "process_sets.py", "torch_ops.py", "torch_gradients.py",
-         "torch_optimizer.py", "torch_elastic.py"]
+FILES = [
+    "numpy_ops.py",
+    "process_sets.py",
+    "torch_ops.py",
+    "torch_gradients.py",
+    "torch_optimizer.py",
+    "torch_elastic.py",
+]
 RANKS = 4
 
 # Started on the launcher's machine; its function and the module that it lies in travel.
@@ -49,7 +55,6 @@ if __name__ == "__main__":
 """
 
 
-
 class HostsJob(CheckJob):
     """Like CheckJob; the job has run already."""
 
@@ -71,18 +76,30 @@ def hosts_job():
         for name in ("support", "checks"):
             shutil.copytree(job.ROOT / "tests" / "python" / name, shared / name)
         (shared / "out").mkdir()
-        command = [job.launcher(), "-np", str(RANKS), "-H", "node1:2,node2:2", "/usr/bin/python3",
-                   shared / "support" / "run_checks.py", shared / "out",
-                   *(shared / "checks" / file for file in FILES)]
-        script = [f"{HOSTS} up 2 --hide {job.ROOT}",
-                  f"cd {shared}; timeout 600 {shlex.join(map(str, command))} 2>&1; echo == exit $?"]
+        command = [
+            job.launcher(),
+            "-np",
+            str(RANKS),
+            "-H",
+            "node1:2,node2:2",
+            "/usr/bin/python3",
+            shared / "support" / "run_checks.py",
+            shared / "out",
+            *(shared / "checks" / file for file in FILES),
+        ]
+        script = [
+            f"{HOSTS} up 2 --hide {job.ROOT}",
+            f"cd {shared}; timeout 600 {shlex.join(map(str, command))} 2>&1; echo == exit $?",
+        ]
         (shared / "caller.py").write_text(CALLER)
         packages = job.build_dir() / "share" / "hora" / "bundle" / "python"
-        script.append(f"cd {shared}; PYTHONPATH={packages} HORARUN={job.launcher()} "
-                      f"timeout 100 {sys.executable} caller.py 2>&1")
+        script.append(
+            f"cd {shared}; PYTHONPATH={packages} HORARUN={job.launcher()} timeout 100 {sys.executable} caller.py 2>&1"
+        )
         script.append(f"{HOSTS} down")
-        finished = job.run_command([HOSTS, "world", "--", "sh", "-c", "\n".join(script)],
-                                   timeout=1200, HORA_LIBRARY="", PYTHONPATH=shared)
+        finished = job.run_command(
+            [HOSTS, "world", "--", "sh", "-c", "\n".join(script)], timeout=1200, HORA_LIBRARY="", PYTHONPATH=shared
+        )
         yield HostsJob(finished, shared / "out")
     finally:
         shutil.rmtree(shared, ignore_errors=True)

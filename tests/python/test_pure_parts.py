@@ -17,7 +17,10 @@ import horovod.common.exceptions  # noqa: E402
 import horovod.common.util  # noqa: E402
 from hora import elastic, exceptions, grouping, operations  # noqa: E402
 from hora.exceptions import (  # noqa: E402
-    HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError)
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    TensorMismatchError,
+)
 from horovod.common.util import check_num_rank_power_of_2, split_list  # noqa: E402
 from horovod.data import AsyncDataLoaderMixin, BaseDataLoader  # noqa: E402
 
@@ -78,10 +81,13 @@ def test_power_of_two():
 def test_made_up_names_are_counted_for_each_set_and_kind():
     operations._name_counters.clear()
     name = operations.operation_name
-    assert [name("allreduce", None, 0), name("allreduce", None, 1), name("allgather", None, 0),
-            name("allreduce", None, 0), name("allreduce", "given", 0)] == [
-        "allreduce.noname.0", "allreduce.noname.0", "allgather.noname.0", "allreduce.noname.1",
-        "allreduce.given"]
+    assert [
+        name("allreduce", None, 0),
+        name("allreduce", None, 1),
+        name("allgather", None, 0),
+        name("allreduce", None, 0),
+        name("allreduce", "given", 0),
+    ] == ["allreduce.noname.0", "allreduce.noname.0", "allgather.noname.0", "allreduce.noname.1", "allreduce.given"]
     operations.forget_names(0)
     assert name("allreduce", None, 0) == "allreduce.noname.0"
     assert name("allreduce", None, 1) == "allreduce.noname.1"
@@ -92,8 +98,11 @@ def test_queries_as_one_object():
 
     basics = horovod.common.basics.HorovodBasics(__file__, "mpi_lib")
     assert basics.rank is hora.basics.rank and basics.init is hora.basics.init
-    assert [basics.horovod_reduce_op_average(), basics.horovod_reduce_op_sum(),
-            basics.horovod_reduce_op_product()] == [0, 1, 5]
+    assert [basics.horovod_reduce_op_average(), basics.horovod_reduce_op_sum(), basics.horovod_reduce_op_product()] == [
+        0,
+        1,
+        5,
+    ]
     assert basics.is_initialized() is False
 
 
@@ -109,8 +118,11 @@ def test_version_of_nccl(monkeypatch):
 
     monkeypatch.setattr(hora.basics, "_built", lambda backend: True)
     for version, number in (("2.28.9", 22809), ("2.7", 20700), ("", 0)):
-        monkeypatch.setattr(hora.basics, "describe", lambda: {
-            "backends": [{"id": "shm", "version": ""}, {"id": "nccl", "version": version}]})
+        monkeypatch.setattr(
+            hora.basics,
+            "describe",
+            lambda: {"backends": [{"id": "shm", "version": ""}, {"id": "nccl", "version": version}]},
+        )
         assert hora.basics.nccl_built() == number
     monkeypatch.setattr(hora.basics, "_built", lambda backend: False)
     assert hora.basics.nccl_built() == 0

@@ -33,8 +33,11 @@ def interpreters():
     for minor in range(6, 30):
         path = shutil.which(f"python3.{minor}")
         # A name on PATH may be a stand-in for a release that is not chosen.
-        if path and (3, minor) not in found and subprocess.run(
-                [path, "-c", ""], stderr=subprocess.DEVNULL).returncode == 0:
+        if (
+            path
+            and (3, minor) not in found
+            and subprocess.run([path, "-c", ""], stderr=subprocess.DEVNULL).returncode == 0
+        ):
             found[(3, minor)] = path
     return found
 
@@ -43,9 +46,11 @@ def interpreters():
 def test_release(release):
     python = interpreters()[release]
     finished = job.run_command(
-        job.horarun(2) + [python, "-c", PROGRAM], timeout=60,
+        job.horarun(2) + [python, "-c", PROGRAM],
+        timeout=60,
         # What is installed for one release is not for another.
-        PYTHONPATH=job.PACKAGES)
+        PYTHONPATH=job.PACKAGES,
+    )
     if release >= OLDEST:
         assert finished.code == 0 and finished.out.count("all is well") == 2, str(finished)
     else:
@@ -59,6 +64,10 @@ def test_the_wheel_says_so_too():
     finally:
         sys.path.pop(0)
     assert "Requires-Python: >=3.7" in hora_wheel._metadata()["METADATA"]
-    done = subprocess.run([sys.executable, "-c", "import sys; sys.version_info = (3, 6, 9); import hora"],
-                          capture_output=True, text=True, env=job.environment())
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.version_info = (3, 6, 9); import hora"],
+        capture_output=True,
+        text=True,
+        env=job.environment(),
+    )
     assert "Python 3.7 or later" in done.stderr, done.stderr

@@ -90,10 +90,14 @@ def test_the_launchers_reason_is_in_the_error():
 
 def test_what_cannot_be_called_is_refused_at_once():
     for kind, text, arguments in [
-            (TypeError, "function", dict(func="main")), (TypeError, "args=5", dict(args=5)),
-            (TypeError, "args='ab'", dict(args="ab")), (TypeError, "kwargs=", dict(kwargs=[1])),
-            (ValueError, "np=0", dict(np=0)), (ValueError, "np=-2", dict(np=-2)),
-            (ValueError, "np='2'", dict(np="2"))]:
+        (TypeError, "function", dict(func="main")),
+        (TypeError, "args=5", dict(args=5)),
+        (TypeError, "args='ab'", dict(args="ab")),
+        (TypeError, "kwargs=", dict(kwargs=[1])),
+        (ValueError, "np=0", dict(np=0)),
+        (ValueError, "np=-2", dict(np=-2)),
+        (ValueError, "np='2'", dict(np="2")),
+    ]:
         with pytest.raises(kind, match=text):
             hora.run(**{"func": print, "np": 1, "options": ["--never-asked"], **arguments})
 
@@ -173,17 +177,15 @@ def test_interrupt_ends_the_job(tmp_path):
         "try:\n"
         "    hora.run(work, args=(sys.argv[1],), np=2, options=sys.argv[2:])\n"
         "except KeyboardInterrupt:\n"
-        "    sys.exit(42)\n")
+        "    sys.exit(42)\n"
+    )
     started.mkdir()
-    caller = subprocess.Popen([sys.executable, "-c", program, started, *options()],
-                              start_new_session=True)
+    caller = subprocess.Popen([sys.executable, "-c", program, started, *options()], start_new_session=True)
     try:
-        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, 60,
-                   "both ranks are at work")
+        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, 60, "both ranks are at work")
         os.kill(caller.pid, signal.SIGINT)
         assert caller.wait(60) == 42
-        wait_until(lambda: not any(is_alive(int(path.name)) for path in started.iterdir()), 30,
-                   "the ranks have ended")
+        wait_until(lambda: not any(is_alive(int(path.name)) for path in started.iterdir()), 30, "the ranks have ended")
     finally:
         if caller.poll() is None:
             os.killpg(caller.pid, signal.SIGKILL)
@@ -200,14 +202,16 @@ def test_a_killed_caller_leaves_nothing(tmp_path):
         "def work(folder):\n"
         "    (pathlib.Path(folder) / f'{os.getpid()}').touch()\n"
         "    time.sleep(600)\n"
-        "hora.run(work, args=(sys.argv[1],), np=2, options=sys.argv[2:])\n")
+        "hora.run(work, args=(sys.argv[1],), np=2, options=sys.argv[2:])\n"
+    )
     mark = f"of-{os.getpid()}-{time.monotonic_ns()}"
     caller = subprocess.Popen(
-        [sys.executable, "-c", program, started, "--grace", "1s", *options()], start_new_session=True,
-        env={**os.environ, "TMPDIR": str(temporary), "HORA_TEST_MARK": mark})
+        [sys.executable, "-c", program, started, "--grace", "1s", *options()],
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(temporary), "HORA_TEST_MARK": mark},
+    )
     try:
-        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, 60,
-                   "both ranks are at work")
+        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, 60, "both ranks are at work")
         assert caller.poll() is None
         caller.kill()
         caller.wait(30)
@@ -281,15 +285,13 @@ def test_horovod_runner(module):
 
 def test_python_of_the_ranks(tmp_path):
     python = tmp_path / "my-python"
-    python.write_text(f"#!/bin/sh\nMARK=seen exec {sys.executable} \"$@\"\n")
+    python.write_text(f'#!/bin/sh\nMARK=seen exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    assert hora.run(lambda: os.environ.get("MARK"), np=1, executable=str(python),
-                    options=options()) == ["seen"]
+    assert hora.run(lambda: os.environ.get("MARK"), np=1, executable=str(python), options=options()) == ["seen"]
 
 
 def test_command_line_by_module():
-    done = subprocess.run([sys.executable, "-m", "horovod.runner.launch", "--version"],
-                          capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "horovod.runner.launch", "--version"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip()
 
 
@@ -302,8 +304,12 @@ def test_a_job_within_a_job_runs_every_sitecustomize_once(tmp_path):
         shutil.copy(job.PACKAGES / "sitecustomize.py", folder)
     (folders[2] / "sitecustomize.py").write_text("print('theirs')")
     done = subprocess.run(
-        [sys.executable, "-c", "print('program')"], capture_output=True, text=True, timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))})
+        [sys.executable, "-c", "print('program')"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+    )
     assert (done.stdout, done.stderr) == ("theirs\nprogram\n", ""), done
 
 
@@ -347,11 +353,13 @@ def test_a_crowd_of_silent_strangers_keeps_no_rank_out(files):
         desk.close()
         print("closed", flush=True)
     """
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
         port, key = server.stdout.readline().split()
-        crowd = [socket.create_connection(("127.0.0.1", int(port)), timeout=60)
-                 for _ in range(launch._MOST_STRANGERS + 100)]
+        crowd = [
+            socket.create_connection(("127.0.0.1", int(port)), timeout=60) for _ in range(launch._MOST_STRANGERS + 100)
+        ]
         with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
             link = channel.Channel(connection, bytes.fromhex(key), is_server=False, timeout=60)
             assert link.receive() == b"payload"
@@ -374,8 +382,7 @@ def test_messages_cannot_be_replayed_or_changed(attack):
     left, right = socket.socketpair()
     key = b"k" * 32
     sides = {}
-    thread = threading.Thread(
-        target=lambda: sides.update(server=channel.Channel(left, key, is_server=True)))
+    thread = threading.Thread(target=lambda: sides.update(server=channel.Channel(left, key, is_server=True)))
     thread.start()
     worker = channel.Channel(right, key, is_server=False)
     thread.join()
@@ -384,8 +391,11 @@ def test_messages_cannot_be_replayed_or_changed(attack):
     if attack == "again":
         right.sendall(first)
         assert server.receive() == b"first"
-    right.sendall({"again": first, "changed": first[:-1] + b"T", "another order": second,
-                   "sent back": said_by(server, b"first")}[attack])
+    right.sendall(
+        {"again": first, "changed": first[:-1] + b"T", "another order": second, "sent back": said_by(server, b"first")}[
+            attack
+        ]
+    )
     with pytest.raises(channel.ChannelError):
         server.receive()
     left.close()
@@ -394,11 +404,13 @@ def test_messages_cannot_be_replayed_or_changed(attack):
 
 def said_by(side, body):
     """The bytes that it would send, which are not sent."""
+
     class Recorder:
         sent = b""
 
         def sendall(self, data):
             self.sent += data
+
     connection, side._socket = side._socket, Recorder()
     side.send(body)
     said, side._socket = side._socket.sent, connection

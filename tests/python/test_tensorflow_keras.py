@@ -10,8 +10,7 @@ GENERATIONS = {"keras3": ("keras", "0"), "keras2": ("tf_keras", "1")}
 def _job(generation, np):
     needed_python("tensorflow")
     package, legacy = GENERATIONS[generation]
-    return check_jobs.finished_job((FILE,), np, needed_python(package), 400, **VARIABLES,
-                                   TF_USE_LEGACY_KERAS=legacy)
+    return check_jobs.finished_job((FILE,), np, needed_python(package), 400, **VARIABLES, TF_USE_LEGACY_KERAS=legacy)
 
 
 @pytest.mark.parametrize("check", check_jobs.names_in(FILE))

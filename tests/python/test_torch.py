@@ -1,6 +1,13 @@
 from support.check_jobs import checks_as_tests
 
 test, test_job_ends_well = checks_as_tests(
-    "torch_ops.py", "torch_mistakes.py", "torch_gradients.py", "torch_optimizer.py", "torch_scripts.py",
-    "torch_adasum.py", "torch_elastic.py", timeout=400,
-    HORA_TEST_DUMP_AFTER="380")
+    "torch_ops.py",
+    "torch_mistakes.py",
+    "torch_gradients.py",
+    "torch_optimizer.py",
+    "torch_scripts.py",
+    "torch_adasum.py",
+    "torch_elastic.py",
+    timeout=400,
+    HORA_TEST_DUMP_AFTER="380",
+)

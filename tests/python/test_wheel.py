@@ -46,23 +46,31 @@ if __name__ == "__main__":
 
 def run(*command, hidden=None, cwd="/", timeout=120, **variables):
     """A command as a stranger runs it: no variable of ours; with `hidden` that folder is empty."""
-    env = {name: value for name, value in os.environ.items()
-           if not name.startswith(("HORA", "HOROVOD", "PYTHON", "OMPI_", "PMI"))}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HORA", "HOROVOD", "PYTHON", "OMPI_", "PMI"))
+    }
     env.update(variables)
     command = [str(word) for word in command]
     if hidden is not None:
-        command = ["unshare", "--mount", "sh", "-c",
-                   'mount -t tmpfs none "$0" && exec "$@"', str(hidden), *command]
-    done = subprocess.run(command, cwd=cwd, env=env, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=timeout)
+        command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(hidden), *command]
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+    )
     assert done.returncode == 0, done.stdout[-8000:]
     return done.stdout
 
 
 def can_hide():
-    done = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"],
-                          capture_output=True)
+    done = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True)
     return done.returncode == 0
 
 
@@ -73,8 +81,8 @@ def builder(tmp_path_factory):
         pytest.skip("cmake is not installed: scripts/setup")
     folder = tmp_path_factory.mktemp("wheel")
     made = subprocess.run(
-        [sys.executable, "-m", "venv", "--system-site-packages", folder / "venv"],
-        capture_output=True, text=True)
+        [sys.executable, "-m", "venv", "--system-site-packages", folder / "venv"], capture_output=True, text=True
+    )
     if made.returncode != 0:
         pytest.skip(f"python -m venv does not work here: {made.stdout}{made.stderr}")
     return folder
@@ -82,9 +90,19 @@ def builder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(builder):
-    run(builder / "venv/bin/pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-        "--no-index", "--wheel-dir", builder / "wheels", job.ROOT, timeout=1500,
-        HORA_WHEEL_BUILD_DIR=str(job.ROOT / "build" / "wheel"))
+    run(
+        builder / "venv/bin/pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        builder / "wheels",
+        job.ROOT,
+        timeout=1500,
+        HORA_WHEEL_BUILD_DIR=str(job.ROOT / "build" / "wheel"),
+    )
     (file,) = (builder / "wheels").iterdir()
     return file
 
@@ -96,23 +114,29 @@ def test_name_and_contents(wheel):
         names = set(archive.namelist())
         assert archive.testzip() is None
         info = next(name.split("/")[0] for name in names if name.endswith(".dist-info/WHEEL"))
-        recorded = {line.split(",")[0] for line in
-                    archive.read(f"{info}/RECORD").decode().splitlines()}
+        recorded = {line.split(",")[0] for line in archive.read(f"{info}/RECORD").decode().splitlines()}
         executable = {name for name in names if archive.getinfo(name).external_attr >> 16 & 0o111}
     assert recorded == names
     data = info.replace(".dist-info", ".data")
     assert f"{data}/scripts/horarun" in executable
     assert f"{data}/data/share/hora/agent/hora-agent" in executable
-    for name in ("hora/_native.py", "horovod/torch/__init__.py", "sparkdl/__init__.py",
-                 f"{data}/data/share/hora/bundle/lib/libhora.so",
-                 f"{data}/data/share/hora/manifest.json"):
+    for name in (
+        "hora/_native.py",
+        "horovod/torch/__init__.py",
+        "sparkdl/__init__.py",
+        f"{data}/data/share/hora/bundle/lib/libhora.so",
+        f"{data}/data/share/hora/manifest.json",
+    ):
         assert name in names, name
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
 def files_below(folder):
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")
-            if path.is_file() and "__pycache__" not in path.parts}
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def test_install_use_and_remove(builder, wheel, tmp_path):
@@ -128,8 +152,7 @@ def test_install_use_and_remove(builder, wheel, tmp_path):
     try:
         for name, text in (("train.py", SCRIPT), ("function.py", FUNCTION)):
             (tmp_path / name).write_text(textwrap.dedent(text))
-        out = run(horarun, "-np", 2, python, tmp_path / "train.py", job.ROOT, hidden=hidden,
-                  **job_variables)
+        out = run(horarun, "-np", 2, python, tmp_path / "train.py", job.ROOT, hidden=hidden, **job_variables)
         used = re.findall(r"rank \d used (\S+)", out)
         assert len(used) == 2 and not any(path.startswith(str(job.ROOT)) for path in used), out
         out = run(python, tmp_path / "function.py", hidden=hidden, **job_variables)
@@ -142,6 +165,7 @@ def test_install_use_and_remove(builder, wheel, tmp_path):
         run(pip, "uninstall", "--quiet", "--yes", "hora")
     left = files_below(environment) - before
     assert not left, sorted(left)[:20]
-    gone = subprocess.run([python, "-c", "import horovod"], capture_output=True, cwd="/",
-                          env={"PATH": os.environ["PATH"]})
+    gone = subprocess.run(
+        [python, "-c", "import horovod"], capture_output=True, cwd="/", env={"PATH": os.environ["PATH"]}
+    )
     assert gone.returncode != 0

@@ -1,18 +1,19 @@
 """Long runs, with their size as arguments:      (scripts/ci soak PART NUMBER... puts it into a world)
 
-  loops NP RUNS         RUNS x horarun -np NP /bin/true: none may hang or fail
-  output RANKS MB       each rank prints MB megabytes, lines of its own length; their hashes are compared
-  reader RANKS SECONDS  ranks print as fast as they can, somebody reads 4 KB every 10 ms: memory is bounded
-  pair RUNS             two jobs of one user start in the same moment on the same two hosts, and meet under
-                        the same keys, with shipped files of the same name: none gets anything of the other
-  beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow; a
-                        day of the usual ones is beats 8640
-  strangers SECONDS [LEASE_MS]
-                        the same, while two programs of another user's keep 16,384 hostile connections to its rendezvous
-                        (tests/integration/security/flood.py) and its ranks go on meeting there: it lives to the end, and
-                        they cost the launcher 64 MiB at most. A machine that is busy besides takes a longer lease than
-                        1000: the launcher has no more than its share of the processors
+loops NP RUNS         RUNS x horarun -np NP /bin/true: none may hang or fail
+output RANKS MB       each rank prints MB megabytes, lines of its own length; their hashes are compared
+reader RANKS SECONDS  ranks print as fast as they can, somebody reads 4 KB every 10 ms: memory is bounded
+pair RUNS             two jobs of one user start in the same moment on the same two hosts, and meet under
+                      the same keys, with shipped files of the same name: none gets anything of the other
+beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow; a
+                      day of the usual ones is beats 8640
+strangers SECONDS [LEASE_MS]
+                      the same, while two programs of another user's keep 16,384 hostile connections to its rendezvous
+                      (tests/integration/security/flood.py) and its ranks go on meeting there: it lives to the end, and
+                      they cost the launcher 64 MiB at most. A machine that is busy besides takes a longer lease than
+                      1000: the launcher has no more than its share of the processors
 """
+
 import hashlib
 import os
 import re
@@ -45,20 +46,26 @@ def loops(horarun, np, runs):
         times.append(time.monotonic() - began)
         horarun.started.clear()
     times.sort()
-    print(f"loops: {runs} x horarun -np {np} /bin/true: {len(failures)} hung or failed; median {times[len(times) // 2] * 1000:.1f} ms, "
-          f"longest {times[-1] * 1000:.0f} ms")
+    print(
+        f"loops: {runs} x horarun -np {np} /bin/true: {len(failures)} hung or failed; median {times[len(times) // 2] * 1000:.1f} ms, "
+        f"longest {times[-1] * 1000:.0f} ms"
+    )
     return not failures
 
 
 # The same bytes for the same rank, faster than a script could make them; lines of 61 to 3000 bytes.
-STREAM = ("head -c {bytes} /dev/zero | openssl enc -aes-128-ctr -K $(printf %032d {rank}) -iv 00000000000000000000000000000000 | "
-          "base64 -w $((61 + {rank} * 977 % 2940))")
+STREAM = (
+    "head -c {bytes} /dev/zero | openssl enc -aes-128-ctr -K $(printf %032d {rank}) -iv 00000000000000000000000000000000 | "
+    "base64 -w $((61 + {rank} * 977 % 2940))"
+)
 
 
 def output(horarun, ranks, megabytes):
     size = megabytes * 750_000  # base64 makes 4 bytes out of 3
     began = time.monotonic()
-    job = horarun.start("-np", ranks, "sh", "-c", STREAM.format(bytes=size, rank="$HOROVOD_RANK"), stderr=subprocess.DEVNULL)
+    job = horarun.start(
+        "-np", ranks, "sh", "-c", STREAM.format(bytes=size, rank="$HOROVOD_RANK"), stderr=subprocess.DEVNULL
+    )
     hashes = [hashlib.sha256() for _ in range(ranks)]
     lengths = [0] * ranks
     wrong = 0
@@ -72,11 +79,19 @@ def output(horarun, ranks, megabytes):
         lengths[rank] += len(text)
     code = job.process.wait(HANG_S)
     seconds = time.monotonic() - began
-    different = [rank for rank in range(ranks) if hashes[rank].hexdigest() != subprocess.run(
-        ["sh", "-c", STREAM.format(bytes=size, rank=rank) + " | sha256sum"], capture_output=True, text=True).stdout.split()[0]]
+    different = [
+        rank
+        for rank in range(ranks)
+        if hashes[rank].hexdigest()
+        != subprocess.run(
+            ["sh", "-c", STREAM.format(bytes=size, rank=rank) + " | sha256sum"], capture_output=True, text=True
+        ).stdout.split()[0]
+    ]
     total = sum(lengths)
-    print(f"output: {ranks} ranks x {megabytes} MB, {total / 1e6:.0f} MB in {seconds:.0f} s ({total / 1e6 / seconds:.0f} MB/s): exit {code}, "
-          f"{len(different)} ranks differ {different}, {wrong} lines without a tag")
+    print(
+        f"output: {ranks} ranks x {megabytes} MB, {total / 1e6:.0f} MB in {seconds:.0f} s ({total / 1e6 / seconds:.0f} MB/s): exit {code}, "
+        f"{len(different)} ranks differ {different}, {wrong} lines without a tag"
+    )
     return code == 0 and not different and not wrong
 
 
@@ -96,7 +111,9 @@ def reader(horarun, ranks, seconds):
     running = job.process.poll() is None
     job.send_signal(signal.SIGTERM)
     job.finish()
-    print(f"reader: {ranks} ranks for {seconds} s, {read / 1e6:.1f} MB read: launcher at most {launcher / 1024:.1f} MiB, agent {agents / 1024:.1f} MiB")
+    print(
+        f"reader: {ranks} ranks for {seconds} s, {read / 1e6:.1f} MB read: launcher at most {launcher / 1024:.1f} MiB, agent {agents / 1024:.1f} MiB"
+    )
     return running and launcher < 64 * 1024 and agents < 64 * 1024
 
 
@@ -128,8 +145,20 @@ def pair(horarun, runs):
                 os.mkdir(folder)
                 with open(os.path.join(folder, "word"), "w") as file:
                     file.write(word)
-                job = horarun.start("-H", two.spec(2), "--ship", "word", PYTHON, "-S", "-c", MEET, word, cwd=folder, env={"WORD": word},
-                                    stdin=subprocess.PIPE)
+                job = horarun.start(
+                    "-H",
+                    two.spec(2),
+                    "--ship",
+                    "word",
+                    PYTHON,
+                    "-S",
+                    "-c",
+                    MEET,
+                    word,
+                    cwd=folder,
+                    env={"WORD": word},
+                    stdin=subprocess.PIPE,
+                )
                 started.append((word, folder, job))
             apart.append(started[1][2].began - started[0][2].began)
             for word, folder, job in started:
@@ -141,8 +170,10 @@ def pair(horarun, runs):
             horarun.started.clear()
     finally:
         hosts.down()
-    print(f"pair: {runs} pairs of jobs, begun at most {max(apart) * 1000:.0f} ms apart, 4 ranks each on the same 2 hosts: "
-          f"{len(wrong)} with something of the other or failed {wrong[:9]}")
+    print(
+        f"pair: {runs} pairs of jobs, begun at most {max(apart) * 1000:.0f} ms apart, 4 ranks each on the same 2 hosts: "
+        f"{len(wrong)} with something of the other or failed {wrong[:9]}"
+    )
     return not wrong
 
 
@@ -159,18 +190,25 @@ USUAL_LEASE_MS = 10_000
 
 def beats_in(seconds, lease_ms=LEASE_MS):
     beats = int(seconds * 4000 / lease_ms)
-    return f"{beats} heartbeats each way (those of {seconds * USUAL_LEASE_MS / lease_ms / 3600:.1f} h at the usual lease)"
+    return (
+        f"{beats} heartbeats each way (those of {seconds * USUAL_LEASE_MS / lease_ms / 3600:.1f} h at the usual lease)"
+    )
 
 
 def figures_of(job):
     """KiB and descriptors of launcher, shim, agent"""
-    return [(status_of(pid, "VmRSS"), len(os.listdir(f"/proc/{pid}/fd"))) for pid in (job.pid, *sorted(a.pid for a in jobs.agents()))]
+    return [
+        (status_of(pid, "VmRSS"), len(os.listdir(f"/proc/{pid}/fd")))
+        for pid in (job.pid, *sorted(a.pid for a in jobs.agents()))
+    ]
 
 
 def beats(horarun, seconds):
     """A line comes from each rank with each heartbeat."""
     messages = tempfile.TemporaryFile()
-    job = horarun.start("-np", 4, "--lease", f"{LEASE_MS}ms", PYTHON, "-S", "-c", TICKS.format(pause=LEASE_MS / 4000), stderr=messages)
+    job = horarun.start(
+        "-np", 4, "--lease", f"{LEASE_MS}ms", PYTHON, "-S", "-c", TICKS.format(pause=LEASE_MS / 4000), stderr=messages
+    )
     job.read_until("ready", 4)
     began = time.monotonic()
     first, lines = None, 0
@@ -185,8 +223,11 @@ def beats(horarun, seconds):
     if not alive:
         messages.seek(0)
         print(messages.read().decode(errors="replace"), flush=True)
-    print(f"beats: {beats_in(passed)} and {lines} lines in {passed:.0f} s: "
-          f"{'alive' if alive else 'ENDED'}; KiB and descriptors of launcher, shim, agent {first} -> {last}", flush=True)
+    print(
+        f"beats: {beats_in(passed)} and {lines} lines in {passed:.0f} s: "
+        f"{'alive' if alive else 'ENDED'}; KiB and descriptors of launcher, shim, agent {first} -> {last}",
+        flush=True,
+    )
     return alive and all(b[0] <= a[0] + 512 and b[1] <= a[1] for a, b in zip(first, last))
 
 
@@ -220,14 +261,33 @@ while True:
 
 def strangers(horarun, seconds, lease_ms=LEASE_MS):
     messages = tempfile.TemporaryFile()
-    job = horarun.start("-np", 4, "--lease", f"{lease_ms}ms", PYTHON, "-S", "-c", MEETINGS.replace("{pause}", str(lease_ms / 4000)), stderr=messages)
+    job = horarun.start(
+        "-np",
+        4,
+        "--lease",
+        f"{lease_ms}ms",
+        PYTHON,
+        "-S",
+        "-c",
+        MEETINGS.replace("{pause}", str(lease_ms / 4000)),
+        stderr=messages,
+    )
     where = re.search(r"at (\S+)\.\n", job.read_until("met", 4))[1]
     first, began = figures_of(job), time.monotonic()
     attackers = []
     for _ in range(2):
         with open(FLOOD) as script:
-            attackers.append(subprocess.Popen([PYTHON, "-", where, "8192", str(seconds)], stdin=script, stdout=subprocess.PIPE, cwd="/",
-                                              user=65534, group=65534, extra_groups=[]))
+            attackers.append(
+                subprocess.Popen(
+                    [PYTHON, "-", where, "8192", str(seconds)],
+                    stdin=script,
+                    stdout=subprocess.PIPE,
+                    cwd="/",
+                    user=65534,
+                    group=65534,
+                    extra_groups=[],
+                )
+            )
     text = b""
     while any(one.poll() is None for one in attackers) and (chunk := os.read(job.process.stdout.fileno(), 65536)):
         text += chunk
@@ -246,9 +306,12 @@ def strangers(horarun, seconds, lease_ms=LEASE_MS):
         messages.seek(0)
         print(messages.read().decode(errors="replace"), flush=True)
     met = sorted(float(time_s) for time_s in re.findall(rb"met in ([\d.]+)", text))
-    print(f"strangers: {beats_in(passed, lease_ms)} in {passed:.0f} s: {'alive' if alive else 'ENDED'}; {len(met)} meetings, median {met[len(met) // 2]:.3f} s, "
-          f"longest {met[-1]:.2f} s, {text.count(b'again')} cut off; launcher at most {peak - first[0][0]} KiB more; "
-          f"KiB and descriptors of launcher, shim, agent {first} -> {last}", flush=True)
+    print(
+        f"strangers: {beats_in(passed, lease_ms)} in {passed:.0f} s: {'alive' if alive else 'ENDED'}; {len(met)} meetings, median {met[len(met) // 2]:.3f} s, "
+        f"longest {met[-1]:.2f} s, {text.count(b'again')} cut off; launcher at most {peak - first[0][0]} KiB more; "
+        f"KiB and descriptors of launcher, shim, agent {first} -> {last}",
+        flush=True,
+    )
     return alive and peak - first[0][0] <= 64 * 1024 and all(b[0] <= a[0] + 512 for a, b in zip(first[1:], last[1:]))
 
 

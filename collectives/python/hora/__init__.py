@@ -12,16 +12,46 @@ if sys.version_info < (3, 7):
 
 from hora._version import __version__
 from hora.basics import (
-    Adasum, Average, Max, Min, Product, Sum, ccl_built, cross_rank, cross_size, cuda_built,
-    ddl_built, describe, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized,
-    local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank,
-    rocm_built, shutdown, size, start_timeline, stop_timeline)
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    describe,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from hora.exceptions import (
-    CollectiveTimeoutError, HorovodInternalError, HostsUpdatedInterrupt, NotInitializedError,
-    TensorMismatchError, UnsupportedError)
+    CollectiveTimeoutError,
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    NotInitializedError,
+    TensorMismatchError,
+    UnsupportedError,
+)
 from hora.objects import allgather_object, broadcast_object
-from hora.process_sets import (
-    ProcessSet, add_process_set, global_process_set, remove_process_set)
+from hora.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 
 def barrier(process_set=global_process_set):

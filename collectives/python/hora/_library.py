@@ -72,26 +72,21 @@ class Library:
         self.last_error = self._function(quick, "hora_last_error", text)
         self.status_name = self._function(quick, "hora_status_name", text, ctypes.c_int)
         self.is_initialized = self._function(quick, "hora_is_initialized", ctypes.c_int)
-        for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size",
-                     "is_homogeneous"):
+        for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous"):
             setattr(self, name, self._function(quick, "hora_" + name, ctypes.c_int))
-        self.submit = self._function(
-            quick, "hora_submit", ctypes.c_int, ctypes.c_void_p, i32, ctypes.c_void_p)
+        self.submit = self._function(quick, "hora_submit", ctypes.c_int, ctypes.c_void_p, i32, ctypes.c_void_p)
         self.poll = self._function(quick, "hora_poll", ctypes.c_int, i64)
         self.error = self._function(quick, "hora_error", text, i64)
-        self.result = self._function(
-            quick, "hora_result", ctypes.c_int, i64, ctypes.POINTER(Tensor))
+        self.result = self._function(quick, "hora_result", ctypes.c_int, i64, ctypes.POINTER(Tensor))
         self.received_splits = self._function(
-            quick, "hora_received_splits", ctypes.c_int, i64,
-            ctypes.POINTER(ctypes.POINTER(i64)), i32_array)
+            quick, "hora_received_splits", ctypes.c_int, i64, ctypes.POINTER(ctypes.POINTER(i64)), i32_array
+        )
         self.last_joined = self._function(quick, "hora_last_joined", ctypes.c_int, i64)
         self.release = self._function(quick, "hora_release", None, i64)
         self.process_set_size = self._function(quick, "hora_process_set_size", ctypes.c_int, i32)
         self.process_set_rank = self._function(quick, "hora_process_set_rank", ctypes.c_int, i32)
-        self.process_set_ids = self._function(
-            quick, "hora_process_set_ids", ctypes.c_int, i32_array, i32)
-        self.process_set_ranks = self._function(
-            quick, "hora_process_set_ranks", ctypes.c_int, i32, i32_array, i32)
+        self.process_set_ids = self._function(quick, "hora_process_set_ids", ctypes.c_int, i32_array, i32)
+        self.process_set_ranks = self._function(quick, "hora_process_set_ranks", ctypes.c_int, i32, i32_array, i32)
         self.backend_built = self._function(quick, "hora_backend_built", ctypes.c_int, text)
         self.backend_enabled = self._function(quick, "hora_backend_enabled", ctypes.c_int, text)
         self.describe = self._function(quick, "hora_describe", text)
@@ -99,14 +94,10 @@ class Library:
         self.init = self._function(waiting, "hora_init", ctypes.c_int, ctypes.POINTER(Options))
         self.shutdown = self._function(waiting, "hora_shutdown", ctypes.c_int)
         self.reset = self._function(waiting, "hora_reset", ctypes.c_int)
-        self.wait_host_update = self._function(
-            waiting, "hora_wait_host_update", ctypes.c_int, i64, i32_array)
-        self.process_set_add = self._function(
-            waiting, "hora_process_set_add", ctypes.c_int, i32_array, i32, i32_array)
-        self.process_set_remove = self._function(
-            waiting, "hora_process_set_remove", ctypes.c_int, i32)
-        self.timeline_start = self._function(
-            waiting, "hora_timeline_start", ctypes.c_int, text, ctypes.c_int)
+        self.wait_host_update = self._function(waiting, "hora_wait_host_update", ctypes.c_int, i64, i32_array)
+        self.process_set_add = self._function(waiting, "hora_process_set_add", ctypes.c_int, i32_array, i32, i32_array)
+        self.process_set_remove = self._function(waiting, "hora_process_set_remove", ctypes.c_int, i32)
+        self.timeline_start = self._function(waiting, "hora_timeline_start", ctypes.c_int, text, ctypes.c_int)
         self.timeline_stop = self._function(waiting, "hora_timeline_stop", ctypes.c_int)
 
     @staticmethod
@@ -130,8 +121,11 @@ def load():
             raise ImportError(
                 f"{candidate} speaks version {library.abi_version()} of Hora's C interface; "
                 f"this package speaks version {ABI_VERSION}. Use the library and the package of "
-                "one release.")
+                "one release."
+            )
         return library
     raise ImportError(
-        "Hora's runtime, libhora.so, could not be loaded:\n" + "\n".join(tried) +
-        "\nStart the program with horarun, which brings it along, or set HORA_LIBRARY to its path.")
+        "Hora's runtime, libhora.so, could not be loaded:\n"
+        + "\n".join(tried)
+        + "\nStart the program with horarun, which brings it along, or set HORA_LIBRARY to its path."
+    )

@@ -146,7 +146,16 @@ class _ForkedLibrary:
     its parent is; anything else is a clear error, freeing what the parent made is a no-op."""
 
     path = None
-    _OF_THE_PARENT = ("is_initialized", "rank", "size", "local_rank", "local_size", "cross_rank", "cross_size", "is_homogeneous")
+    _OF_THE_PARENT = (
+        "is_initialized",
+        "rank",
+        "size",
+        "local_rank",
+        "local_size",
+        "cross_rank",
+        "cross_size",
+        "is_homogeneous",
+    )
 
     def __init__(self, library):
         self._library = library
@@ -162,7 +171,8 @@ class _ForkedLibrary:
             return getattr(self._library, name)
         raise exceptions.NotInitializedError(
             "this process was forked from a rank of the job; collectives work in the rank itself, "
-            "not in a child that it forks (start children with the spawn method to use them there)")
+            "not in a child that it forks (start children with the spawn method to use them there)"
+        )
 
 
 def failure(status, text, during_init=False):
@@ -175,7 +185,8 @@ def failure(status, text, during_init=False):
     if status == NOT_INITIALIZED:
         return exceptions.NotInitializedError(
             # in the words of this interface, not of C's
-            "init() has not been called, or shutdown() has" if "hora_init" in text else text)
+            "init() has not been called, or shutdown() has" if "hora_init" in text else text
+        )
     if status == UNSUPPORTED:
         return exceptions.UnsupportedError(text)
     if status == REMOVED:
@@ -231,24 +242,59 @@ def _pack_int64(buffer, offset, values):
 def _not_numbers(name, process_set, reduce_op, root, priority, prescale, postscale):
     """The error for arguments that are not the numbers that they have to be."""
     whole = {"op": reduce_op, "root_rank": root, "priority": priority}
-    wrong = [f"{key}={value!r}, expected an integer" for key, value in whole.items()
-             if not hasattr(value, "__index__")]
-    wrong += [f"{key}={value!r}, expected a number"
-              for key, value in (("prescale_factor", prescale), ("postscale_factor", postscale))
-              if not hasattr(value, "__float__") and not hasattr(value, "__index__")]
+    wrong = [f"{key}={value!r}, expected an integer" for key, value in whole.items() if not hasattr(value, "__index__")]
+    wrong += [
+        f"{key}={value!r}, expected a number"
+        for key, value in (("prescale_factor", prescale), ("postscale_factor", postscale))
+        if not hasattr(value, "__float__") and not hasattr(value, "__index__")
+    ]
     return TypeError(f"{name}: " + ("; ".join(wrong) or "a number is out of range"))
 
 
-def submit_one(operation, name, address, shape, dtype, device, output, process_set, reduce_op,
-               root, prescale, postscale, stream, priority, kept):
+def submit_one(
+    operation,
+    name,
+    address,
+    shape,
+    dtype,
+    device,
+    output,
+    process_set,
+    reduce_op,
+    root,
+    prescale,
+    postscale,
+    stream,
+    priority,
+    kept,
+):
     """submit() for the most frequent case, without splits: answers one native handle."""
     ndim = len(shape)
     encoded = name.encode()
     end = _SINGLE_NAME + len(encoded)
     if ndim > 8 or end >= 1024 or b"\0" in encoded:
-        (handle,) = submit([Request(
-            operation, name, address, shape, dtype, device, output, process_set, reduce_op, root,
-            prescale, postscale, None, stream, priority)], kept)
+        (handle,) = submit(
+            [
+                Request(
+                    operation,
+                    name,
+                    address,
+                    shape,
+                    dtype,
+                    device,
+                    output,
+                    process_set,
+                    reduce_op,
+                    root,
+                    prescale,
+                    postscale,
+                    None,
+                    stream,
+                    priority,
+                )
+            ],
+            kept,
+        )
         return handle
     try:
         scratch = _spare.pop()
@@ -262,12 +308,38 @@ def submit_one(operation, name, address, shape, dtype, device, output, process_s
         output_shape, output_ndim = shape_address, ndim
     try:
         _SINGLE[ndim].pack_into(
-            buffer, 0, 0, _REQUEST_SIZE, operation, base + _SINGLE_NAME, address, shape_address,
-            ndim, dtype, device, 0, output, output_shape, output_ndim, dtype, device, 0,
-            process_set, reduce_op, root, priority, prescale, postscale, 0, 0, 0, stream, *shape)
+            buffer,
+            0,
+            0,
+            _REQUEST_SIZE,
+            operation,
+            base + _SINGLE_NAME,
+            address,
+            shape_address,
+            ndim,
+            dtype,
+            device,
+            0,
+            output,
+            output_shape,
+            output_ndim,
+            dtype,
+            device,
+            0,
+            process_set,
+            reduce_op,
+            root,
+            priority,
+            prescale,
+            postscale,
+            0,
+            0,
+            0,
+            stream,
+            *shape,
+        )
     except struct.error:
-        raise _not_numbers(name, process_set, reduce_op, root, priority, prescale,
-                           postscale) from None
+        raise _not_numbers(name, process_set, reduce_op, root, priority, prescale, postscale) from None
     buffer[_SINGLE_NAME:end] = encoded
     buffer[end] = 0
     native = _library or library()
@@ -341,15 +413,44 @@ def submit(requests, kept):
             output_shape, output_ndim = shape_address, ndim
         try:
             _REQUEST.pack_into(
-                buffer, at, _REQUEST_SIZE, request.operation, name_address,
-                request.address, shape_address, ndim, dtype, device, 0,
-                output, output_shape, output_ndim, dtype, device, 0,
-                request.process_set, request.reduce_op, request.root, request.priority,
-                request.prescale, request.postscale, splits_address, split_count, 0,
-                request.stream)
+                buffer,
+                at,
+                _REQUEST_SIZE,
+                request.operation,
+                name_address,
+                request.address,
+                shape_address,
+                ndim,
+                dtype,
+                device,
+                0,
+                output,
+                output_shape,
+                output_ndim,
+                dtype,
+                device,
+                0,
+                request.process_set,
+                request.reduce_op,
+                request.root,
+                request.priority,
+                request.prescale,
+                request.postscale,
+                splits_address,
+                split_count,
+                0,
+                request.stream,
+            )
         except struct.error:
-            raise _not_numbers(request.name, request.process_set, request.reduce_op, request.root,
-                               request.priority, request.prescale, request.postscale) from None
+            raise _not_numbers(
+                request.name,
+                request.process_set,
+                request.reduce_op,
+                request.root,
+                request.priority,
+                request.prescale,
+                request.postscale,
+            ) from None
         at += _REQUEST_SIZE
     native = _library or library()
     handles = ()

@@ -22,7 +22,7 @@ def aligned_empty(shape, dtype):
         count *= extent
     raw = np.empty(count * dtype.itemsize + ALIGNMENT, np.uint8)
     start = -raw.__array_interface__["data"][0] % ALIGNMENT
-    return raw[start: start + count * dtype.itemsize].view(dtype).reshape(shape)
+    return raw[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
 
 
 class AlignedFramework(numpy_arrays.NumpyFramework):

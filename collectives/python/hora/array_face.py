@@ -17,63 +17,187 @@ class ArrayFace:
 
     # --- allreduce -----------------------------------------------------------------------------
 
-    def allreduce_async(self, tensor, name=None, op=None, average=None, prescale_factor=1.0,
-                        postscale_factor=1.0, process_set=global_process_set, priority=0):
+    def allreduce_async(
+        self,
+        tensor,
+        name=None,
+        op=None,
+        average=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        priority=0,
+    ):
         """Starts a reduction over the ranks; the result is a new array."""
-        return new_handle(self._ops.allreduce(
-            (tensor,), name, choose_op(op, average), prescale_factor, postscale_factor,
-            process_set, priority=priority))
+        return new_handle(
+            self._ops.allreduce(
+                (tensor,),
+                name,
+                choose_op(op, average),
+                prescale_factor,
+                postscale_factor,
+                process_set,
+                priority=priority,
+            )
+        )
 
-    def allreduce_async_(self, tensor, name=None, op=None, average=None, prescale_factor=1.0,
-                         postscale_factor=1.0, process_set=global_process_set, priority=0):
+    def allreduce_async_(
+        self,
+        tensor,
+        name=None,
+        op=None,
+        average=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        priority=0,
+    ):
         """Starts a reduction over the ranks into the array itself."""
-        return new_handle(self._ops.allreduce(
-            (tensor,), name, choose_op(op, average), prescale_factor, postscale_factor,
-            process_set, in_place=True, priority=priority))
+        return new_handle(
+            self._ops.allreduce(
+                (tensor,),
+                name,
+                choose_op(op, average),
+                prescale_factor,
+                postscale_factor,
+                process_set,
+                in_place=True,
+                priority=priority,
+            )
+        )
 
-    def allreduce(self, tensor, name=None, op=None, average=None, prescale_factor=1.0,
-                  postscale_factor=1.0, process_set=global_process_set, priority=0):
+    def allreduce(
+        self,
+        tensor,
+        name=None,
+        op=None,
+        average=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        priority=0,
+    ):
         """The reduction of all ranks' arrays: Average, Sum, Min, Max, Product or Adasum."""
         if not priority:
             return self._ops.allreduce_now(
-                tensor, name, choose_op(op, average), prescale_factor, postscale_factor,
-                process_set)
-        return wait_now(self._ops.allreduce(
-            (tensor,), name, choose_op(op, average), prescale_factor, postscale_factor,
-            process_set, priority=priority))
+                tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set
+            )
+        return wait_now(
+            self._ops.allreduce(
+                (tensor,),
+                name,
+                choose_op(op, average),
+                prescale_factor,
+                postscale_factor,
+                process_set,
+                priority=priority,
+            )
+        )
 
-    def allreduce_(self, tensor, name=None, op=None, average=None, prescale_factor=1.0,
-                   postscale_factor=1.0, process_set=global_process_set, priority=0):
+    def allreduce_(
+        self,
+        tensor,
+        name=None,
+        op=None,
+        average=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        priority=0,
+    ):
         """Reduces into the array itself, and answers it."""
         if not priority:
             return self._ops.allreduce_now(
-                tensor, name, choose_op(op, average), prescale_factor, postscale_factor,
-                process_set, in_place=True)
-        return wait_now(self._ops.allreduce(
-            (tensor,), name, choose_op(op, average), prescale_factor, postscale_factor,
-            process_set, in_place=True, priority=priority))
+                tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
+            )
+        return wait_now(
+            self._ops.allreduce(
+                (tensor,),
+                name,
+                choose_op(op, average),
+                prescale_factor,
+                postscale_factor,
+                process_set,
+                in_place=True,
+                priority=priority,
+            )
+        )
 
-    def grouped_allreduce_async(self, tensors, name=None, op=None, average=None,
-                                prescale_factor=1.0, postscale_factor=1.0,
-                                process_set=global_process_set, priority=0):
+    def grouped_allreduce_async(
+        self,
+        tensors,
+        name=None,
+        op=None,
+        average=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        priority=0,
+    ):
         """Starts reductions that run together or not at all; the result is a list."""
-        return new_handle(self._ops.allreduce(
-            tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-            grouped=True, priority=priority))
+        return new_handle(
+            self._ops.allreduce(
+                tensors,
+                name,
+                choose_op(op, average),
+                prescale_factor,
+                postscale_factor,
+                process_set,
+                grouped=True,
+                priority=priority,
+            )
+        )
 
-    def grouped_allreduce(self, tensors, name=None, op=None, average=None, prescale_factor=1.0,
-                          postscale_factor=1.0, process_set=global_process_set, priority=0):
+    def grouped_allreduce(
+        self,
+        tensors,
+        name=None,
+        op=None,
+        average=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        priority=0,
+    ):
         """The reductions of several arrays, which run together; a list."""
-        return wait_now(self._ops.allreduce(
-            tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-            grouped=True, priority=priority))
+        return wait_now(
+            self._ops.allreduce(
+                tensors,
+                name,
+                choose_op(op, average),
+                prescale_factor,
+                postscale_factor,
+                process_set,
+                grouped=True,
+                priority=priority,
+            )
+        )
 
-    def grouped_allreduce_(self, tensors, name=None, op=None, average=None, prescale_factor=1.0,
-                           postscale_factor=1.0, process_set=global_process_set, priority=0):
+    def grouped_allreduce_(
+        self,
+        tensors,
+        name=None,
+        op=None,
+        average=None,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        process_set=global_process_set,
+        priority=0,
+    ):
         """Reduces several arrays in place; they run together."""
-        return wait_now(self._ops.allreduce(
-            tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-            in_place=True, grouped=True, priority=priority))
+        return wait_now(
+            self._ops.allreduce(
+                tensors,
+                name,
+                choose_op(op, average),
+                prescale_factor,
+                postscale_factor,
+                process_set,
+                in_place=True,
+                grouped=True,
+                priority=priority,
+            )
+        )
 
     # --- allgather, broadcast, alltoall, reducescatter -------------------------------------------
 
@@ -85,78 +209,105 @@ class ArrayFace:
         """All ranks' arrays, concatenated along the first dimension, which may differ."""
         return wait_now(self._ops.allgather((tensor,), name, process_set, priority=priority))
 
-    def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set,
-                                priority=0):
-        return new_handle(self._ops.allgather(
-            tensors, name, process_set, grouped=True, priority=priority))
+    def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set, priority=0):
+        return new_handle(self._ops.allgather(tensors, name, process_set, grouped=True, priority=priority))
 
     def grouped_allgather(self, tensors, name=None, process_set=global_process_set, priority=0):
         """The concatenations of several arrays, which run together; a list."""
-        return wait_now(self._ops.allgather(
-            tensors, name, process_set, grouped=True, priority=priority))
+        return wait_now(self._ops.allgather(tensors, name, process_set, grouped=True, priority=priority))
 
-    def broadcast_async(self, tensor, root_rank, name=None, process_set=global_process_set,
-                        priority=0):
+    def broadcast_async(self, tensor, root_rank, name=None, process_set=global_process_set, priority=0):
         """Starts a copy of the array of root_rank (a rank of the whole job)."""
-        return new_handle(self._ops.broadcast(
-            (tensor,), root_rank, name, process_set, priority=priority))
+        return new_handle(self._ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))
 
-    def broadcast_async_(self, tensor, root_rank, name=None, process_set=global_process_set,
-                         priority=0):
-        return new_handle(self._ops.broadcast(
-            (tensor,), root_rank, name, process_set, in_place=True, priority=priority))
+    def broadcast_async_(self, tensor, root_rank, name=None, process_set=global_process_set, priority=0):
+        return new_handle(
+            self._ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority)
+        )
 
     def broadcast(self, tensor, root_rank, name=None, process_set=global_process_set, priority=0):
         """The array of root_rank (a rank of the whole job), on every rank of the set."""
-        return wait_now(self._ops.broadcast(
-            (tensor,), root_rank, name, process_set, priority=priority))
+        return wait_now(self._ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))
 
     def broadcast_(self, tensor, root_rank, name=None, process_set=global_process_set, priority=0):
         """Writes the array of root_rank into the arrays of all ranks."""
-        return wait_now(self._ops.broadcast(
-            (tensor,), root_rank, name, process_set, in_place=True, priority=priority))
+        return wait_now(self._ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
-    def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set,
-                       priority=0):
+    def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set, priority=0):
         """Starts to send splits[i] rows to the rank i of the set (equal parts without splits)."""
-        return new_handle(self._ops.alltoall(
-            tensor, numeric_splits(splits), name, process_set, priority))
+        return new_handle(self._ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority))
 
-    def alltoall(self, tensor, splits=None, name=None, process_set=global_process_set,
-                 priority=0):
+    def alltoall(self, tensor, splits=None, name=None, process_set=global_process_set, priority=0):
         """The rows that the other ranks sent to this one; with splits, a pair of that and the
         number of rows received from each."""
-        return wait_now(self._ops.alltoall(
-            tensor, numeric_splits(splits), name, process_set, priority))
+        return wait_now(self._ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority))
 
-    def reducescatter_async(self, tensor, name=None, op=_AVERAGE, process_set=global_process_set,
-                            prescale_factor=1.0, postscale_factor=1.0, priority=0):
+    def reducescatter_async(
+        self,
+        tensor,
+        name=None,
+        op=_AVERAGE,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        priority=0,
+    ):
         """Starts a reduction of which every rank gets its part of the rows."""
-        return new_handle(self._ops.reducescatter(
-            (tensor,), name, op, prescale_factor, postscale_factor, process_set,
-            priority=priority))
+        return new_handle(
+            self._ops.reducescatter(
+                (tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority
+            )
+        )
 
-    def reducescatter(self, tensor, name=None, op=_AVERAGE, process_set=global_process_set,
-                      prescale_factor=1.0, postscale_factor=1.0, priority=0):
+    def reducescatter(
+        self,
+        tensor,
+        name=None,
+        op=_AVERAGE,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        priority=0,
+    ):
         """This rank's rows of the reduction."""
-        return wait_now(self._ops.reducescatter(
-            (tensor,), name, op, prescale_factor, postscale_factor, process_set,
-            priority=priority))
+        return wait_now(
+            self._ops.reducescatter(
+                (tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority
+            )
+        )
 
-    def grouped_reducescatter_async(self, tensors, name=None, op=_AVERAGE,
-                                    process_set=global_process_set, prescale_factor=1.0,
-                                    postscale_factor=1.0, priority=0):
-        return new_handle(self._ops.reducescatter(
-            tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True,
-            priority=priority))
+    def grouped_reducescatter_async(
+        self,
+        tensors,
+        name=None,
+        op=_AVERAGE,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        priority=0,
+    ):
+        return new_handle(
+            self._ops.reducescatter(
+                tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
+            )
+        )
 
-    def grouped_reducescatter(self, tensors, name=None, op=_AVERAGE,
-                              process_set=global_process_set, prescale_factor=1.0,
-                              postscale_factor=1.0, priority=0):
+    def grouped_reducescatter(
+        self,
+        tensors,
+        name=None,
+        op=_AVERAGE,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+        priority=0,
+    ):
         """reducescatter of several arrays, which run together; a list."""
-        return wait_now(self._ops.reducescatter(
-            tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True,
-            priority=priority))
+        return wait_now(
+            self._ops.reducescatter(
+                tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
+            )
+        )
 
     # --- handles, join, barrier --------------------------------------------------------------------
 

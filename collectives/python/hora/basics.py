@@ -29,7 +29,8 @@ def _check_communicator(comm):
     if sorted(ranks) != list(range(len(ranks))):
         raise ValueError(
             f"init(comm={ranks}): a part of the ranks cannot be chosen by comm; start that many "
-            "ranks, or pass process_sets=[...] and use them")
+            "ranks, or pass process_sets=[...] and use them"
+        )
     return len(ranks) or None
 
 
@@ -38,23 +39,22 @@ def _static_sets(process_sets):
         return []
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
-            raise ValueError(
-                f"init(process_sets={process_sets!r}): expected a list of process sets, or "
-                "'dynamic'")
+            raise ValueError(f"init(process_sets={process_sets!r}): expected a list of process sets, or 'dynamic'")
         os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         return []
     if isinstance(process_sets, ProcessSet) or not all(
-            isinstance(each, (ProcessSet, list, tuple, range)) for each in process_sets):
+        isinstance(each, (ProcessSet, list, tuple, range)) for each in process_sets
+    ):
         raise ValueError("init(process_sets=...): expected a list of process sets, or 'dynamic'")
     sets = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets]
     seen = {}
     for index, each in enumerate(sets):
         if each.ranks is None:
-            raise ValueError("a process set made of an MPI communicator cannot be used: give the "
-                             "list of its ranks")
+            raise ValueError("a process set made of an MPI communicator cannot be used: give the list of its ranks")
         if tuple(each.ranks) in seen:
-            raise ValueError(f"process sets {seen[tuple(each.ranks)]} and {index} of init() both "
-                             f"have the ranks {each.ranks}")
+            raise ValueError(
+                f"process sets {seen[tuple(each.ranks)]} and {index} of init() both have the ranks {each.ranks}"
+            )
         seen[tuple(each.ranks)] = index
     return sets
 
@@ -94,8 +94,10 @@ def init(comm=None, process_sets=None):
         raise InitError(str(error)) from None
     if named_size not in (None, size()):
         shutdown()
-        raise ValueError(f"init(comm=...) names {named_size} ranks, but the job has "
-                         f"{os.environ.get('HOROVOD_SIZE', 'another number')}")
+        raise ValueError(
+            f"init(comm=...) names {named_size} ranks, but the job has "
+            f"{os.environ.get('HOROVOD_SIZE', 'another number')}"
+        )
     _setup_process_sets(sets)
     if in_elastic_job():
         _tell_environment()
@@ -106,12 +108,22 @@ def init(comm=None, process_sets=None):
 
 def _tell_environment():
     """The place in this epoch, for code that reads the variables."""
-    place = {"RANK": rank(), "SIZE": size(), "LOCAL_RANK": local_rank(),
-             "LOCAL_SIZE": local_size(), "CROSS_RANK": cross_rank(), "CROSS_SIZE": cross_size()}
+    place = {
+        "RANK": rank(),
+        "SIZE": size(),
+        "LOCAL_RANK": local_rank(),
+        "LOCAL_SIZE": local_size(),
+        "CROSS_RANK": cross_rank(),
+        "CROSS_SIZE": cross_size(),
+    }
     for name, value in place.items():
         os.environ["HOROVOD_" + name] = str(value)
-    for name, other in (("RANK", "RANK"), ("WORLD_SIZE", "SIZE"), ("LOCAL_RANK", "LOCAL_RANK"),
-                        ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")):
+    for name, other in (
+        ("RANK", "RANK"),
+        ("WORLD_SIZE", "SIZE"),
+        ("LOCAL_RANK", "LOCAL_RANK"),
+        ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"),
+    ):
         os.environ[name] = str(place[other])
 
 
@@ -147,8 +159,7 @@ def _topology(name):
     def query():
         value = getattr(_native.library(), name)()
         if value < 0:
-            raise exceptions.NotInitializedError(
-                f"{name}() was called before init(), or after shutdown()")
+            raise exceptions.NotInitializedError(f"{name}() was called before init(), or after shutdown()")
         return value
 
     query.__name__ = query.__qualname__ = name
@@ -178,8 +189,7 @@ def is_homogeneous():
 def start_timeline(file_path, mark_cycles=False):
     """Starts to record what happens to every tensor, in Chrome's trace format."""
     _native.check_initialized("start_timeline")
-    _check_timeline(_native.library().timeline_start(os.fsencode(file_path),
-                                                     int(bool(mark_cycles))))
+    _check_timeline(_native.library().timeline_start(os.fsencode(file_path), int(bool(mark_cycles))))
 
 
 def stop_timeline():

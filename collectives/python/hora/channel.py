@@ -43,8 +43,7 @@ class Channel:
         return hmac.new(self._key, head + body, hashlib.sha256).digest()
 
     def send(self, body):
-        self._socket.sendall(
-            _LENGTH.pack(len(body)) + self._code(self._ours, self._sent, body))
+        self._socket.sendall(_LENGTH.pack(len(body)) + self._code(self._ours, self._sent, body))
         self._socket.sendall(body)
         self._sent += 1
 
@@ -52,8 +51,7 @@ class Channel:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         limit = _MAX_MESSAGE if self._received else 64  # until the key was proven
         if length > limit:
-            raise ChannelError(f"a message of {length} bytes was announced; at most {limit} "
-                               "are expected")
+            raise ChannelError(f"a message of {length} bytes was announced; at most {limit} are expected")
         code = self._read(_DIGEST)
         body = self._read(length)
         if not hmac.compare_digest(code, self._code(self._theirs, self._received, body)):

@@ -38,6 +38,5 @@ def code_of(name):
         return CODE_OF_NAME[name]
     except KeyError:
         raise TypeError(
-            f"tensors of dtype {name} cannot be communicated; use one of "
-            + ", ".join(sorted(CODE_OF_NAME))
+            f"tensors of dtype {name} cannot be communicated; use one of " + ", ".join(sorted(CODE_OF_NAME))
         ) from None

@@ -107,8 +107,7 @@ class ObjectState(State):
         self.save()
 
     def save(self):
-        self._saved_state = {
-            name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
+        self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
 
     def restore(self):
         for name, value in self._saved_state.items():

@@ -60,27 +60,27 @@ class HorovodVersionMismatchError(ImportError):
     Hora compiles nothing against a framework, and so never raises it."""
 
     def __init__(self, name="", version="", installed_version=""):
-        super().__init__(
-            f"{name} {installed_version} is installed, but version {version} was expected"
-        )
+        super().__init__(f"{name} {installed_version} is installed, but version {version} was expected")
         self.name = name
         self.version = version
         self.installed_version = installed_version
 
 
 def get_version_mismatch_message(name, version, installed_version):
-    return (
-        f"{name} {installed_version} is installed, but version {version} was expected; "
-        "Hora needs no particular one"
-    )
+    return f"{name} {installed_version} is installed, but version {version} was expected; Hora needs no particular one"
 
 
 def from_text(text):
     """Our own error, where the text of a framework's error holds one ("TensorMismatchError: ...":
     a node of a graph or a compiled program failed); else None."""
-    for kind in (CollectiveTimeoutError, TensorMismatchError, UnsupportedError,
-                 NotInitializedError, HorovodInternalError):
+    for kind in (
+        CollectiveTimeoutError,
+        TensorMismatchError,
+        UnsupportedError,
+        NotInitializedError,
+        HorovodInternalError,
+    ):
         mark = text.find(f"{kind.__name__}: ")
         if mark >= 0:
-            return kind(text[mark + len(kind.__name__) + 2:].split("\n", 1)[0])
+            return kind(text[mark + len(kind.__name__) + 2 :].split("\n", 1)[0])
     return None

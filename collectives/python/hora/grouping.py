@@ -31,14 +31,11 @@ def check_groups(groups, num_groups):
         return None
     if isinstance(groups, int) and not isinstance(groups, bool):
         if groups <= 0:
-            raise ValueError(f"groups={groups}: expected a positive number of groups, or a list "
-                             "of lists of tensors")
+            raise ValueError(f"groups={groups}: expected a positive number of groups, or a list of lists of tensors")
         return groups
-    if isinstance(groups, (list, tuple)) and all(
-            isinstance(group, (list, tuple)) for group in groups):
+    if isinstance(groups, (list, tuple)) and all(isinstance(group, (list, tuple)) for group in groups):
         return [list(group) for group in groups]
-    raise ValueError("groups= must be a positive integer or a list of lists of tensors, not "
-                     f"{type(groups).__name__}")
+    raise ValueError(f"groups= must be a positive integer or a list of lists of tensors, not {type(groups).__name__}")
 
 
 def check_predivide(factor, op, average):
@@ -48,6 +45,7 @@ def check_predivide(factor, op, average):
     if not factor > 0:
         raise ValueError(f"gradient_predivide_factor={factor}: expected a positive number")
     if op != average:
-        raise ValueError("gradient_predivide_factor needs op=Average: it moves a part of the "
-                         "average's division before the sum")
+        raise ValueError(
+            "gradient_predivide_factor needs op=Average: it moves a part of the average's division before the sum"
+        )
     return 1.0 / factor, factor

@@ -12,15 +12,45 @@ import jax.numpy as jnp
 import numpy as np
 
 from hora import (  # noqa: F401
-    Adasum, Average, HorovodInternalError, HostsUpdatedInterrupt, Max, Min, ProcessSet, Product,
-    Sum, add_process_set, allgather_object, barrier, broadcast_object, cross_rank, cross_size,
-    global_process_set, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized, join,
-    local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, operations,
-    rank, remove_process_set, shutdown, size, start_timeline, stop_timeline)
+    Adasum,
+    Average,
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
+    Sum,
+    add_process_set,
+    allgather_object,
+    barrier,
+    broadcast_object,
+    cross_rank,
+    cross_size,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    join,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    operations,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from hora import batches, grouping
 from hora.aligned_arrays import ops
-from hora.jax_operations import (
-    SELECTING, allreduce_units, as_jax, compress, differentiable, is_traced, run, spec)
+from hora.jax_operations import SELECTING, allreduce_units, as_jax, compress, differentiable, is_traced, run, spec
 from hora.jax_wire import packed
 from hora.operations import choose_op, numeric_splits
 from hora.reducer import is_needed
@@ -44,8 +74,7 @@ def _sub_name(name, suffix):
 def _allreduce(values, name, op, prescale, postscale, process_set, grouped):
     def forward(*inputs):
         def begin(*arrays):
-            yield ops.allreduce(
-                arrays, name, op, prescale, postscale, process_set, grouped=grouped)
+            yield ops.allreduce(arrays, name, op, prescale, postscale, process_set, grouped=grouped)
 
         return run(begin, inputs, [spec(value) for value in inputs])
 
@@ -53,9 +82,9 @@ def _allreduce(values, name, op, prescale, postscale, process_set, grouped):
         grad_name = _sub_name(name, "grad")
         if op in SELECTING:
             return [
-                _selecting_gradient(ct, x, y, op, prescale, postscale,
-                                    _sub_name(grad_name, str(index)), process_set)
-                for index, (ct, x, y) in enumerate(zip(cotangents, inputs, outputs))]
+                _selecting_gradient(ct, x, y, op, prescale, postscale, _sub_name(grad_name, str(index)), process_set)
+                for index, (ct, x, y) in enumerate(zip(cotangents, inputs, outputs))
+            ]
         return _allreduce(cotangents, grad_name, op, prescale, postscale, process_set, grouped)
 
     return differentiable(forward, backward)(*values)
@@ -77,23 +106,51 @@ def _selecting_gradient(ct, source, output, op, prescale, postscale, name, proce
     return total * chosen / jnp.maximum(ties, 1) * scale
 
 
-def allreduce(tensor, name=None, op=None, average=None, prescale_factor=1.0,
-              postscale_factor=1.0, process_set=global_process_set, compression=Compression.none):
+def allreduce(
+    tensor,
+    name=None,
+    op=None,
+    average=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+    compression=Compression.none,
+):
     """The reduction of all ranks' arrays: Average, Sum, Min, Max, Product or Adasum."""
     value = jnp.asarray(tensor)
-    (reduced,) = _allreduce([compress(value, compression)], name, choose_op(op, average),
-                            prescale_factor, postscale_factor, process_set, False)
+    (reduced,) = _allreduce(
+        [compress(value, compression)],
+        name,
+        choose_op(op, average),
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        False,
+    )
     return reduced.astype(value.dtype)
 
 
-def grouped_allreduce(tensors, name=None, op=None, average=None, prescale_factor=1.0,
-                      postscale_factor=1.0, process_set=global_process_set,
-                      compression=Compression.none):
+def grouped_allreduce(
+    tensors,
+    name=None,
+    op=None,
+    average=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+    compression=Compression.none,
+):
     """The reductions of several arrays, which run together; a list."""
     values = [jnp.asarray(tensor) for tensor in tensors]
-    reduced = _allreduce([compress(value, compression) for value in values], name,
-                         choose_op(op, average), prescale_factor, postscale_factor, process_set,
-                         True)
+    reduced = _allreduce(
+        [compress(value, compression) for value in values],
+        name,
+        choose_op(op, average),
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        True,
+    )
     return [each.astype(value.dtype) for each, value in zip(reduced, values)]
 
 
@@ -102,8 +159,7 @@ def grouped_allreduce(tensors, name=None, op=None, average=None, prescale_factor
 
 def _needs_rows(value, kind):
     if value.ndim == 0:
-        raise ValueError(f"{kind} of a scalar: it has no first dimension; reshape it to one "
-                         "element")
+        raise ValueError(f"{kind} of a scalar: it has no first dimension; reshape it to one element")
 
 
 def _allgather(values, name, process_set, grouped):
@@ -120,16 +176,15 @@ def _allgather(values, name, process_set, grouped):
         return run(begin, inputs, [spec(value, members * value.shape[0]) for value in inputs])
 
     def backward(inputs, outputs, cotangents):
-        reduced = _allreduce(
-            cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, grouped)
+        reduced = _allreduce(cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, grouped)
         rows = np.array([value.shape[0] for value in inputs], np.int64)
         starts = process_set.rank() * rows
         if not compiled:  # the number of all rows does not tell how many each rank has
-            (extents,) = batches.run(lambda: iter([ops.allgather(
-                [rows[np.newaxis]], _sub_name(name, "extents"), process_set)]))
+            (extents,) = batches.run(
+                lambda: iter([ops.allgather([rows[np.newaxis]], _sub_name(name, "extents"), process_set)])
+            )
             starts = extents[: process_set.rank()].sum(axis=0)
-        return [each[start: start + count]
-                for each, start, count in zip(reduced, starts.tolist(), rows.tolist())]
+        return [each[start : start + count] for each, start, count in zip(reduced, starts.tolist(), rows.tolist())]
 
     return differentiable(forward, backward)(*values)
 
@@ -160,8 +215,7 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
         return run(begin, [value], [spec(value)])
 
     def backward(inputs, outputs, cotangents):
-        (mean,) = _allreduce(
-            cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
+        (mean,) = _allreduce(cotangents, _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
         return [mean if rank() == root_rank else jnp.zeros_like(mean)]
 
     return differentiable(forward, backward)(jnp.asarray(tensor))[0]
@@ -175,8 +229,10 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
     members = process_set.size()
     even = splits is None
     if even and value.shape[0] % members:
-        raise ValueError(f"alltoall without splits: the first dimension of the shape "
-                         f"{list(value.shape)} must be a multiple of {members}")
+        raise ValueError(
+            f"alltoall without splits: the first dimension of the shape "
+            f"{list(value.shape)} must be a multiple of {members}"
+        )
     splits = [value.shape[0] // members] * members if even else numeric_splits(splits)
     received_splits = None
 
@@ -214,39 +270,39 @@ def _reducescatter(values, name, op, prescale, postscale, process_set, grouped):
 
     def forward(*inputs):
         def begin(*arrays):
-            yield ops.reducescatter(
-                arrays, name, op, prescale, postscale, process_set, grouped=grouped)
+            yield ops.reducescatter(arrays, name, op, prescale, postscale, process_set, grouped=grouped)
 
         return run(begin, inputs, [spec(value, int(rows(value))) for value in inputs])
 
     def backward(inputs, outputs, cotangents):
         factor = prescale * postscale * (members if op == Sum else 1)
         if any(value.shape[0] % members for value in inputs) and any(map(is_traced, cotangents)):
-            raise ValueError("inside jit the gradient of reducescatter needs a number of rows "
-                             f"that is a multiple of {members}")
+            raise ValueError(
+                f"inside jit the gradient of reducescatter needs a number of rows that is a multiple of {members}"
+            )
         gathered = _allgather(cotangents, _sub_name(name, "grad"), process_set, grouped)
         return [each * jnp.asarray(factor, each.dtype) for each in gathered]
 
     return differentiable(forward, backward)(*values)
 
 
-def reducescatter(tensor, name=None, op=Average, process_set=global_process_set,
-                  prescale_factor=1.0, postscale_factor=1.0):
+def reducescatter(
+    tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
+):
     """This rank's rows of the reduction."""
     value = jnp.asarray(tensor)
     _needs_rows(value, "reducescatter")
-    return _reducescatter([value], name, op, prescale_factor, postscale_factor, process_set,
-                          False)[0]
+    return _reducescatter([value], name, op, prescale_factor, postscale_factor, process_set, False)[0]
 
 
-def grouped_reducescatter(tensors, name=None, op=Average, process_set=global_process_set,
-                          prescale_factor=1.0, postscale_factor=1.0):
+def grouped_reducescatter(
+    tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
+):
     """reducescatter of several arrays, which run together; a list."""
     values = [jnp.asarray(tensor) for tensor in tensors]
     for value in values:
         _needs_rows(value, "reducescatter")
-    return list(_reducescatter(values, name, op, prescale_factor, postscale_factor, process_set,
-                               True))
+    return list(_reducescatter(values, name, op, prescale_factor, postscale_factor, process_set, True))
 
 
 # --- handles: outside of jit -------------------------------------------------------------------------
@@ -257,12 +313,20 @@ def _handle(pending):
     return operations.new_handle(pending)
 
 
-def allreduce_async(tensor, name=None, op=None, average=None, prescale_factor=1.0,
-                    postscale_factor=1.0, process_set=global_process_set):
+def allreduce_async(
+    tensor, name=None, op=None, average=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
+):
     """Starts a reduction of arrays; a handle for poll() and synchronize()."""
-    return _handle(ops.allreduce((np.asarray(jnp.asarray(tensor)),), name,
-                                 choose_op(op, average), prescale_factor, postscale_factor,
-                                 process_set))
+    return _handle(
+        ops.allreduce(
+            (np.asarray(jnp.asarray(tensor)),),
+            name,
+            choose_op(op, average),
+            prescale_factor,
+            postscale_factor,
+            process_set,
+        )
+    )
 
 
 def allgather_async(tensor, name=None, process_set=global_process_set):
@@ -270,8 +334,7 @@ def allgather_async(tensor, name=None, process_set=global_process_set):
 
 
 def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
-    return _handle(ops.broadcast((np.asarray(jnp.asarray(tensor)),), root_rank, name,
-                                 process_set))
+    return _handle(ops.broadcast((np.asarray(jnp.asarray(tensor)),), root_rank, name, process_set))
 
 
 poll = operations.poll
@@ -302,8 +365,7 @@ def broadcast_parameters(params, root_rank=0, name="parameters", process_set=glo
         leaves[index] = unpack(result)
     others = {index: leaf for index, leaf in enumerate(leaves) if values[index] is None}
     if others:
-        for index, leaf in broadcast_object(
-                others, root_rank, f"{name}.objects", process_set).items():
+        for index, leaf in broadcast_object(others, root_rank, f"{name}.objects", process_set).items():
             leaves[index] = leaf
     return jax.tree_util.tree_unflatten(structure, leaves)
 
@@ -312,9 +374,15 @@ def _is_array(leaf):
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) or is_traced(leaf)
 
 
-def allreduce_gradients(gradients, op=Average, compression=Compression.none,
-                        gradient_predivide_factor=1.0, groups=None, name="gradients",
-                        process_set=global_process_set):
+def allreduce_gradients(
+    gradients,
+    op=Average,
+    compression=Compression.none,
+    gradient_predivide_factor=1.0,
+    groups=None,
+    name="gradients",
+    process_set=global_process_set,
+):
     """The reduced tree of gradients, all in flight at once. groups: a number of groups that are
     reduced together."""
     prescale, postscale = grouping.check_predivide(gradient_predivide_factor, op, Average)
@@ -325,11 +393,16 @@ def allreduce_gradients(gradients, op=Average, compression=Compression.none,
         return gradients
     leaves, structure = jax.tree_util.tree_flatten(gradients)
     positions = list(range(len(leaves)))
-    units = grouping.split_list(positions, groups) if groups and leaves else [
-        [position] for position in positions]
-    reduced = allreduce_units([[leaves[index] for index in unit] for unit in units],
-                              [f"{name}.{unit[0]}" for unit in units], op, prescale, postscale,
-                              process_set, compression)
+    units = grouping.split_list(positions, groups) if groups and leaves else [[position] for position in positions]
+    reduced = allreduce_units(
+        [[leaves[index] for index in unit] for unit in units],
+        [f"{name}.{unit[0]}" for unit in units],
+        op,
+        prescale,
+        postscale,
+        process_set,
+        compression,
+    )
     for unit, values in zip(units, reduced):
         for index, value in zip(unit, values):
             leaves[index] = value
@@ -341,9 +414,15 @@ def metric_average(value, name=None, process_set=global_process_set):
     if not is_needed(process_set):
         return value
     leaves, structure = jax.tree_util.tree_flatten(value)
-    averaged = [allreduce(jnp.asarray(leaf, jnp.result_type(leaf, jnp.float32)),
-                          _sub_name(name, str(index)), Average, process_set=process_set)
-                for index, leaf in enumerate(leaves)]
+    averaged = [
+        allreduce(
+            jnp.asarray(leaf, jnp.result_type(leaf, jnp.float32)),
+            _sub_name(name, str(index)),
+            Average,
+            process_set=process_set,
+        )
+        for index, leaf in enumerate(leaves)
+    ]
     return jax.tree_util.tree_unflatten(structure, averaged)
 
 
@@ -358,20 +437,25 @@ class AccumulationState(NamedTuple):
     count: Any
 
 
-def DistributedOptimizer(optimizer, op=Average, compression=Compression.none,
-                         backward_passes_per_step=1, average_aggregated_gradients=False,
-                         gradient_predivide_factor=1.0, groups=None, name="gradients",
-                         process_set=global_process_set):
+def DistributedOptimizer(
+    optimizer,
+    op=Average,
+    compression=Compression.none,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
+    gradient_predivide_factor=1.0,
+    groups=None,
+    name="gradients",
+    process_set=global_process_set,
+):
     """A gradient transformation (a pair of functions init and update, as optax has them) whose
     gradients are reduced over the ranks first. backward_passes_per_step adds up the gradients of
     so many updates; those in between answer zeros."""
     if backward_passes_per_step < 1:
-        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a "
-                         "positive integer")
+        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a positive integer")
 
     def reduce(gradients):
-        return allreduce_gradients(gradients, op, compression, gradient_predivide_factor, groups,
-                                   name, process_set)
+        return allreduce_gradients(gradients, op, compression, gradient_predivide_factor, groups, name, process_set)
 
     def update(updates, state, params=None, **extra):
         return optimizer.update(reduce(updates), state, params, **extra)
@@ -381,9 +465,9 @@ def DistributedOptimizer(optimizer, op=Average, compression=Compression.none,
         return _replaced(optimizer, optimizer.init, update)
 
     def init(params):
-        return AccumulationState(optimizer.init(params),
-                                 jax.tree_util.tree_map(jnp.zeros_like, params),
-                                 jnp.zeros((), jnp.int32))
+        return AccumulationState(
+            optimizer.init(params), jax.tree_util.tree_map(jnp.zeros_like, params), jnp.zeros((), jnp.int32)
+        )
 
     def accumulate(updates, state, params=None, **extra):
         sums = jax.tree_util.tree_map(lambda total, each: total + each, state.sums, updates)

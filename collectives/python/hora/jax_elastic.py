@@ -25,8 +25,7 @@ class JaxState(elastic.ObjectState):
         super().__init__(objects.broadcast_object, basics.rank, **kwargs)
 
     def save(self):
-        self._saved_state = {name: jax.tree_util.tree_map(_own_copy, getattr(self, name))
-                             for name in self._saved_state}
+        self._saved_state = {name: jax.tree_util.tree_map(_own_copy, getattr(self, name)) for name in self._saved_state}
 
     def restore(self):
         for name, value in self._saved_state.items():

@@ -37,8 +37,9 @@ def run(begin, values, specs):
     if not any(map(is_traced, values)):
         return [as_jax(result) for result in batches.run(begin, *map(np.asarray, values))]
     if any(each is None for each in specs):
-        raise ValueError("inside jit the shape of the result must be known beforehand; do this "
-                         "operation outside of jit")
+        raise ValueError(
+            "inside jit the shape of the result must be known beforehand; do this operation outside of jit"
+        )
 
     def call(*arrays):
         results = batches.run(begin, *map(np.asarray, arrays))
@@ -46,7 +47,8 @@ def run(begin, values, specs):
             if tuple(result.shape) != tuple(expected.shape):
                 raise ValueError(
                     f"inside jit all ranks need arrays of one shape: the result has the shape "
-                    f"{list(result.shape)}, {list(expected.shape)} was compiled")
+                    f"{list(result.shape)}, {list(expected.shape)} was compiled"
+                )
         return results
 
     return list(io_callback(call, list(specs), *values, ordered=True))
@@ -86,8 +88,9 @@ def allreduce_units(units, names, op, prescale, postscale, process_set, compress
     def begin(*arrays):
         start = 0
         for count, name in zip(counts, names):
-            yield ops.allreduce(arrays[start: start + count], name, op, prescale, postscale,
-                                process_set, grouped=count > 1)
+            yield ops.allreduce(
+                arrays[start : start + count], name, op, prescale, postscale, process_set, grouped=count > 1
+            )
             start += count
 
     if not wires:

@@ -20,10 +20,11 @@ def packed(array):
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         implementation = jax.random.key_impl(array)
         data, unpack = packed(jax.random.key_data(array))
-        return data, lambda received: jax.random.wrap_key_data(
-            unpack(received), impl=implementation)
+        return data, lambda received: jax.random.wrap_key_data(unpack(received), impl=implementation)
     if dtype.name in dtypes.CODE_OF_NAME or jnp.issubdtype(dtype, jnp.complexfloating):
         return array, same
     integer = _INTEGER_OF_SIZE[dtype.itemsize]
-    return (jax.lax.bitcast_convert_type(array, integer),
-            lambda received: jax.lax.bitcast_convert_type(received, dtype))
+    return (
+        jax.lax.bitcast_convert_type(array, integer),
+        lambda received: jax.lax.bitcast_convert_type(received, dtype),
+    )

@@ -55,8 +55,7 @@ class _ResultServer:
         self._payload = payload
         self._lock = threading.Lock()
         self.outcomes = {}  # rank -> ("ok", value) or ("error", text)
-        self._listener = socket.create_server(
-            ("", 0) if everywhere else ("127.0.0.1", 0), backlog=1024)
+        self._listener = socket.create_server(("", 0) if everywhere else ("127.0.0.1", 0), backlog=1024)
         self.port = self._listener.getsockname()[1]
         self._served = {}  # connection -> its thread
         self._strangers = {}  # connections that have not shown the key, the oldest first
@@ -187,7 +186,7 @@ class _Report:
         os.close(self._from)
 
     def text(self):
-        """"" where the launcher did not come so far."""
+        """ "" where the launcher did not come so far."""
         try:
             return json.loads(self._said[:-1]).get("text", "").strip()
         except ValueError:
@@ -208,9 +207,14 @@ def _runs_here(command, hosts, hostfile, environment):
     # The launcher finds hosts in configuration files, the environment, and batch systems.
     words = [word for word in command if word != "--mpi"]
     try:
-        asked = subprocess.run([*words, "--dry-run", "--json", "true"], env=environment,
-                               stdin=subprocess.DEVNULL, capture_output=True, check=False,
-                               timeout=_END_SECONDS)
+        asked = subprocess.run(
+            [*words, "--dry-run", "--json", "true"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_END_SECONDS,
+        )
         return _are_local(host["name"] for host in json.loads(asked.stdout)["hosts"])
     except (ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
         return False  # it cannot tell, or will say at the launch what is wrong
@@ -231,8 +235,20 @@ def _call(command, **options):
             raise
 
 
-def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(), executable=None,
-        env=None, stdout=None, stderr=None, results=None):
+def run(
+    func,
+    args=(),
+    kwargs=None,
+    np=1,
+    hosts=None,
+    hostfile=None,
+    options=(),
+    executable=None,
+    env=None,
+    stdout=None,
+    stderr=None,
+    results=None,
+):
     """Calls func(*args, **kwargs) on `np` ranks of a new job; answers the results by rank.
 
     hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. options are further
@@ -246,7 +262,8 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(),
     _check_call(func, args, kwargs, np)
     payload = serialization.dumps(
         (func, tuple(args), dict(kwargs or {})),
-        f"the function {getattr(func, '__qualname__', func)!r} with its arguments")
+        f"the function {getattr(func, '__qualname__', func)!r} with its arguments",
+    )
     variables = dict(os.environ if env is None else {**os.environ, **env})
     # Nobody would take the results of a job whose caller was killed.
     command = [find_horarun(), "-np", str(np), "--end-with", str(os.getpid())]
@@ -260,15 +277,15 @@ def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, options=(),
     variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ""
     variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    variables["PYTHONPATH"] = os.pathsep.join(
-        [root] + [part for part in [variables.get("PYTHONPATH")] if part])
+    variables["PYTHONPATH"] = os.pathsep.join([root] + [part for part in [variables.get("PYTHONPATH")] if part])
     with contextlib.closing(_ResultServer(payload, everywhere=not local)) as desk, _Report() as report:
         variables["HORA_RUN_PORT"] = str(desk.port)
         variables["HORA_RUN_KEY"] = desk.key.hex()
         command[1:1] = ["--report", f"/proc/self/fd/{report.fd}"]  # the caller's own wins
         command += [executable or sys.executable, "-m", WORKER_MODULE]
-        code = _call(command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout,
-                     stderr=stderr, pass_fds=[report.fd])
+        code = _call(
+            command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, pass_fds=[report.fd]
+        )
     return _results(desk.outcomes, results or np, code, report.text())
 
 
@@ -289,9 +306,11 @@ def _results(outcomes, np, code, reason):
             raise RuntimeError(f"rank {rank} failed:\n{value}")
     missing = [rank for rank in range(np) if rank not in outcomes]
     if code != 0:
-        raise RuntimeError(f"the job failed with exit code {code}" + (
-            f"; no result came from rank(s) {missing}" if missing else "") + (
-            f"\n{reason}" if reason else ""))
+        raise RuntimeError(
+            f"the job failed with exit code {code}"
+            + (f"; no result came from rank(s) {missing}" if missing else "")
+            + (f"\n{reason}" if reason else "")
+        )
     if missing:
         raise RuntimeError(f"the job ended, but no result came from rank(s) {missing}")
     return [outcomes[rank][1] for rank in range(np)]

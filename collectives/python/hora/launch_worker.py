@@ -14,8 +14,7 @@ def main():
 
     key = bytes.fromhex(os.environ.pop("HORA_RUN_KEY"))
     port = int(os.environ.pop("HORA_RUN_PORT"))
-    address = (os.environ.pop("HORA_RUN_ADDRESS", "")
-               or os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR") or "127.0.0.1")
+    address = os.environ.pop("HORA_RUN_ADDRESS", "") or os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR") or "127.0.0.1"
     with socket.create_connection((address, port), timeout=30) as connection:
         link = channel.Channel(connection, key, is_server=False)
         payload = link.receive()
@@ -23,8 +22,10 @@ def main():
         code = 0
         try:
             func, args, kwargs = _unpack(payload, serialization)
-            kind, body = b"R", serialization.dumps(
-                func(*args, **kwargs), f"the result of {getattr(func, '__qualname__', func)!r}")
+            kind, body = (
+                b"R",
+                serialization.dumps(func(*args, **kwargs), f"the result of {getattr(func, '__qualname__', func)!r}"),
+            )
         except RemovedFromJob:
             raise  # the job goes on without this process, whose result nobody waits for
         except (Exception, SystemExit) as error:

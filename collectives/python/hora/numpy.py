@@ -4,11 +4,38 @@ Contiguous arrays are read and written where they are; others are copied.
 """
 
 from hora import (  # noqa: F401
-    Adasum, Average, HorovodInternalError, Max, Min, ProcessSet, Product, Sum, add_process_set,
-    allgather_object, broadcast_object, cross_rank, cross_size, global_process_set, gloo_built,
-    gloo_enabled, init, is_homogeneous, is_initialized, local_rank, local_size, mpi_built,
-    mpi_enabled, mpi_threads_supported, nccl_built, rank, remove_process_set, shutdown, size,
-    start_timeline, stop_timeline)
+    Adasum,
+    Average,
+    HorovodInternalError,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
+    Sum,
+    add_process_set,
+    allgather_object,
+    broadcast_object,
+    cross_rank,
+    cross_size,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from hora.array_face import ArrayFace
 from hora.numpy_arrays import NumpyFramework
 from hora.tensor_ops import TensorOps

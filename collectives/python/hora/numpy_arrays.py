@@ -21,8 +21,7 @@ def _learn_dtype(dtype):
     """The code of a dtype seen for the first time: an extension's bfloat16, or a TypeError."""
     code = dtypes.code_of(dtype.name)
     if not dtype.isnative:
-        raise TypeError(f"arrays of dtype {dtype} cannot be communicated: their bytes are in "
-                        "the other order")
+        raise TypeError(f"arrays of dtype {dtype} cannot be communicated: their bytes are in the other order")
     _CODE_OF[dtype] = code
     _DTYPE_OF.setdefault(code, dtype)
     return code
@@ -45,11 +44,9 @@ class NumpyFramework(Framework):
 
     def dense_in_place(self, tensor):
         if not isinstance(tensor, np.ndarray):
-            raise TypeError("an in-place operation needs a numpy.ndarray, not "
-                            f"{type(tensor).__name__}")
+            raise TypeError(f"an in-place operation needs a numpy.ndarray, not {type(tensor).__name__}")
         if not tensor.flags.writeable:
-            raise ValueError("an in-place operation needs an array that may be written to; this "
-                             "one is read-only")
+            raise ValueError("an in-place operation needs an array that may be written to; this one is read-only")
         return self.dense(tensor)
 
     def view(self, tensor):

@@ -58,16 +58,16 @@ def broadcast_bytes(data, root_rank, name, process_set=global_process_set):
     if is_root:
         head = b"" if data is None else data[:room]
         _LENGTH.pack_into(first, 0, _NOTHING if data is None else len(data))
-        first[_LENGTH.size: _LENGTH.size + len(head)] = head
+        first[_LENGTH.size : _LENGTH.size + len(head)] = head
     wait_now(_ops.broadcast([first], root_rank, f"{name}.sz", process_set, in_place=True))
     (length,) = _LENGTH.unpack_from(first)
     if length == _NOTHING:
         raise _unsent(name, root_rank)
     if length <= room:
-        return bytes(first[_LENGTH.size: _LENGTH.size + length])
+        return bytes(first[_LENGTH.size : _LENGTH.size + length])
     rest = bytearray(data[room:]) if is_root else bytearray(length - room)
     wait_now(_ops.broadcast([rest], root_rank, f"{name}.t", process_set, in_place=True))
-    return bytes(data) if is_root else bytes(first[_LENGTH.size:]) + bytes(rest)
+    return bytes(data) if is_root else bytes(first[_LENGTH.size :]) + bytes(rest)
 
 
 def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
@@ -83,8 +83,9 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
             raise
         broadcast_bytes(data, root_rank, name, process_set)
         return obj
-    return serialization.loads(broadcast_bytes(None, root_rank, name, process_set),
-                               f"broadcast_object({name}): the object of rank {root_rank}")
+    return serialization.loads(
+        broadcast_bytes(None, root_rank, name, process_set), f"broadcast_object({name}): the object of rank {root_rank}"
+    )
 
 
 def allgather_object(obj, name=None, process_set=global_process_set):
@@ -108,7 +109,8 @@ def allgather_object(obj, name=None, process_set=global_process_set):
         raise _unsent(name, process_set.ranks[place] if process_set.ranks else place)
     objects, offset = [], 0
     for length in lengths:
-        objects.append(serialization.loads(everything[offset: offset + length],
-                                           f"allgather_object({name}): an object"))
+        objects.append(
+            serialization.loads(everything[offset : offset + length], f"allgather_object({name}): an object")
+        )
         offset += length
     return objects

@@ -48,8 +48,7 @@ class Pending:
 
     def done(self):
         poll = _native.library().poll
-        return self.aborted is not None or all(
-            poll(native) != _native.IN_PROGRESS for native in self.natives)
+        return self.aborted is not None or all(poll(native) != _native.IN_PROGRESS for native in self.natives)
 
     def result(self):
         """Waits, frees the native handles, and answers the result or raises. When a signal's
@@ -235,16 +234,16 @@ def set_id_of(process_set):
     except AttributeError:
         raise TypeError(f"process_set={process_set!r}: expected a ProcessSet") from None
     if set_id is None:
-        raise ValueError(f"{process_set} is not registered: pass it to init(process_sets=[...]), "
-                         "or to add_process_set()")
+        raise ValueError(
+            f"{process_set} is not registered: pass it to init(process_sets=[...]), or to add_process_set()"
+        )
     return set_id
 
 
 def start_control(operation, name, process_set):
     """join or barrier: no tensor."""
     _native.check_initialized(name)
-    natives = _native.submit(
-        [_native.Request(operation, None, process_set=set_id_of(process_set))], None)
+    natives = _native.submit([_native.Request(operation, None, process_set=set_id_of(process_set))], None)
     return Pending(natives, None, [None], None, False, None)
 
 
@@ -274,8 +273,7 @@ def choose_op(op, average):
         return _native.AVERAGE
     import warnings
 
-    warnings.warn("average= is deprecated; use op=Average or op=Sum", DeprecationWarning,
-                  stacklevel=3)
+    warnings.warn("average= is deprecated; use op=Average or op=Sum", DeprecationWarning, stacklevel=3)
     return _native.AVERAGE if average else _native.SUM
 
 

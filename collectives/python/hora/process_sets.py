@@ -117,8 +117,7 @@ def add_process_set(process_set):
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
     if process_set.ranks is None:
-        raise ValueError("a process set made of an MPI communicator cannot be added: give the "
-                         "list of its ranks")
+        raise ValueError("a process set made of an MPI communicator cannot be added: give the list of its ranks")
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} is registered already")
     native = _native.library()
@@ -126,8 +125,7 @@ def add_process_set(process_set):
         raise exceptions.NotInitializedError("add_process_set() was called before init()")
     for set_id, ranks in _known_ranks().items():
         if ranks == process_set.ranks:
-            raise ValueError(f"a process set with the ranks {ranks} exists already: its id is "
-                             f"{set_id}")
+            raise ValueError(f"a process set with the ranks {ranks} exists already: its id is {set_id}")
     ranks = (ctypes.c_int32 * len(process_set.ranks))(*process_set.ranks)
     new_id = ctypes.c_int32(-1)
 

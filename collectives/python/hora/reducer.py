@@ -19,15 +19,23 @@ class GradientReducer:
     """Which gradients are reduced together, and how. Local variables stay out: their gradients
     are each rank's own, divided by the number of ranks where scale_local is set."""
 
-    def __init__(self, prefix, op=Average, compression=None, sparse_as_dense=False,
-                 gradient_predivide_factor=1.0, num_groups=0, groups=None,
-                 process_set=global_process_set, scale_local=True):
+    def __init__(
+        self,
+        prefix,
+        op=Average,
+        compression=None,
+        sparse_as_dense=False,
+        gradient_predivide_factor=1.0,
+        num_groups=0,
+        groups=None,
+        process_set=global_process_set,
+        scale_local=True,
+    ):
         self.prefix = prefix
         self.op = op
         self.compression = compression
         self.sparse_as_dense = sparse_as_dense
-        self.prescale, self.postscale = grouping.check_predivide(
-            gradient_predivide_factor, op, Average)
+        self.prescale, self.postscale = grouping.check_predivide(gradient_predivide_factor, op, Average)
         self.groups = grouping.check_groups(groups, num_groups)
         self.process_set = process_set
         self.scale_local = scale_local
@@ -84,12 +92,12 @@ class GradientReducer:
             return [[index] for index in chosen]
         if isinstance(self.groups, int):
             return grouping.split_list(chosen, self.groups)
-        position_of = {self.reference(variables[index]): index for index in chosen
-                       if variables[index] is not None}
+        position_of = {self.reference(variables[index]): index for index in chosen if variables[index] is not None}
         units, placed = [], set()
         for group in self.groups:
-            unit = [position_of[self.reference(variable)] for variable in group
-                    if self.reference(variable) in position_of]
+            unit = [
+                position_of[self.reference(variable)] for variable in group if self.reference(variable) in position_of
+            ]
             placed.update(unit)
             if unit:
                 units.append(unit)

@@ -9,11 +9,9 @@ class HorovodRunner:
 
     def __init__(self, *, np, driver_log_verbosity="log_callback_only"):
         if not isinstance(np, int) or isinstance(np, bool) or np == 0:
-            raise ValueError(f"HorovodRunner(np={np}): expected a number of ranks, negative for "
-                             "ranks on this machine")
+            raise ValueError(f"HorovodRunner(np={np}): expected a number of ranks, negative for ranks on this machine")
         if driver_log_verbosity not in ("all", "log_callback_only"):
-            raise ValueError(f"driver_log_verbosity={driver_log_verbosity!r}: expected 'all' or "
-                             "'log_callback_only'")
+            raise ValueError(f"driver_log_verbosity={driver_log_verbosity!r}: expected 'all' or 'log_callback_only'")
         self.num_processor = np
         self.driver_log_verbosity = driver_log_verbosity
 

@@ -44,7 +44,7 @@ class ElasticSampler:
     def get_indices(self, batch_idx, batch_size):
         """The samples of this rank's batch number batch_idx since the last reset."""
         start = batch_idx * batch_size
-        return self.indices[start: min(start + batch_size, len(self.indices))]
+        return self.indices[start : min(start + batch_size, len(self.indices))]
 
     def load_state_dict(self, state_dict):
         self.epoch = state_dict["epoch"]
@@ -62,13 +62,13 @@ class ElasticSampler:
         order = list(range(len(self.dataset)))
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(order)
-        self.remaining_indices = order[self.processed_num:]
+        self.remaining_indices = order[self.processed_num :]
         self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
         filled = list(self.remaining_indices)
         while filled and len(filled) < self.total_size:
             filled += self.remaining_indices[: self.total_size - len(filled)]
-        self.indices = filled[self.rank: self.total_size: self.num_replicas]
+        self.indices = filled[self.rank : self.total_size : self.num_replicas]
 
     def __iter__(self):
         return iter(self.indices)

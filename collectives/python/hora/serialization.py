@@ -36,9 +36,7 @@ def dumps(obj, what="this object"):
     try:
         return _pickler().dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
     except Exception as error:
-        raise TypeError(
-            f"{what} cannot be sent to another process: {type(error).__name__}: {error}"
-        ) from error
+        raise TypeError(f"{what} cannot be sent to another process: {type(error).__name__}: {error}") from error
 
 
 def loads(data, what="an object"):

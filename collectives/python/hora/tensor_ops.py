@@ -22,8 +22,7 @@ def native_result(native):
 def native_received_splits(native):
     values = ctypes.POINTER(ctypes.c_int64)()
     count = ctypes.c_int32()
-    _native.check(_native.library().received_splits(
-        native, ctypes.byref(values), ctypes.byref(count)))
+    _native.check(_native.library().received_splits(native, ctypes.byref(values), ctypes.byref(count)))
     return values[: count.value]
 
 
@@ -87,19 +86,29 @@ class TensorOps:
             raise ValueError("a group needs at least one tensor")
         return tensors
 
-    def allreduce(self, tensors, name, op, prescale, postscale, process_set, in_place=False,
-                  grouped=False, priority=0):
+    def allreduce(self, tensors, name, op, prescale, postscale, process_set, in_place=False, grouped=False, priority=0):
         """Starts allreduces; tensors is a sequence, of one tensor unless grouped."""
         tensors = self._as_sequence(tensors, grouped)
         return self._caller_allocates(
-            _native.ALLREDUCE, "allreduce", tensors, name, process_set, in_place, grouped,
-            priority, op, 0, prescale, postscale)
+            _native.ALLREDUCE,
+            "allreduce",
+            tensors,
+            name,
+            process_set,
+            in_place,
+            grouped,
+            priority,
+            op,
+            0,
+            prescale,
+            postscale,
+        )
 
     def allreduce_now(self, tensor, name, op, prescale, postscale, process_set, in_place=False):
         """allreduce() of one tensor, and its result: the shortest way through this file."""
         native, source, output = self._submit_single(
-            _native.ALLREDUCE, "allreduce", tensor, name, process_set, in_place, 0, op, 0,
-            prescale, postscale)
+            _native.ALLREDUCE, "allreduce", tensor, name, process_set, in_place, 0, op, 0, prescale, postscale
+        )
         try:
             status = _native.wait(native)
         except BaseException:
@@ -117,8 +126,9 @@ class TensorOps:
             self.framework.assign(tensor, source)
         return tensor
 
-    def _submit_single(self, operation, kind, tensor, name, process_set, in_place, priority, op,
-                       root, prescale, postscale):
+    def _submit_single(
+        self, operation, kind, tensor, name, process_set, in_place, priority, op, root, prescale, postscale
+    ):
         """(native handle, what is read, what is written) of an operation on one tensor."""
         framework = self.framework
         source = framework.dense_in_place(tensor) if in_place else framework.dense(tensor)
@@ -132,30 +142,57 @@ class TensorOps:
         if set_id is None:
             set_id = set_id_of(process_set)  # raises
         operations.sweep()
-        return _native.submit_one(
-            operation, operations.operation_name(kind, name, set_id), address, shape, dtype, device,
-            output_address, set_id, op, root, prescale, postscale, stream, priority,
-            (source, output)), source, output
+        return (
+            _native.submit_one(
+                operation,
+                operations.operation_name(kind, name, set_id),
+                address,
+                shape,
+                dtype,
+                device,
+                output_address,
+                set_id,
+                op,
+                root,
+                prescale,
+                postscale,
+                stream,
+                priority,
+                (source, output),
+            ),
+            source,
+            output,
+        )
 
-    def broadcast(self, tensors, root_rank, name, process_set, in_place=False, grouped=False,
-                  priority=0):
+    def broadcast(self, tensors, root_rank, name, process_set, in_place=False, grouped=False, priority=0):
         tensors = self._as_sequence(tensors, grouped)
         return self._caller_allocates(
-            _native.BROADCAST, "broadcast", tensors, name, process_set, in_place, grouped,
-            priority, 0, root_rank, 1.0, 1.0)
+            _native.BROADCAST,
+            "broadcast",
+            tensors,
+            name,
+            process_set,
+            in_place,
+            grouped,
+            priority,
+            0,
+            root_rank,
+            1.0,
+            1.0,
+        )
 
-    def _caller_allocates(self, operation, kind, tensors, name, process_set, in_place, grouped,
-                          priority, op, root, prescale, postscale):
+    def _caller_allocates(
+        self, operation, kind, tensors, name, process_set, in_place, grouped, priority, op, root, prescale, postscale
+    ):
         """Starts operations whose results have the shapes of the tensors."""
         if not grouped:
             (tensor,) = tensors
             native, source, output = self._submit_single(
-                operation, kind, tensor, name, process_set, in_place, priority, op, root,
-                prescale, postscale)
+                operation, kind, tensor, name, process_set, in_place, priority, op, root, prescale, postscale
+            )
             pending = None
             try:
-                pending = Pending((native,), (source, output), (tensor if in_place else output,),
-                                  None, False, None)
+                pending = Pending((native,), (source, output), (tensor if in_place else output,), None, False, None)
                 if in_place and source is not tensor:
                     pending.after = self._copying_back([(tensor, source)])
                 return pending
@@ -181,25 +218,59 @@ class TensorOps:
                 output_address = framework.address(output)
                 outputs.append(output)
             kept.append((source, output))
-            requests.append(_native.Request(
-                operation, tensor_name, address, shape, dtype, device, output_address, set_id, op,
-                root, prescale, postscale, None, stream, priority))
+            requests.append(
+                _native.Request(
+                    operation,
+                    tensor_name,
+                    address,
+                    shape,
+                    dtype,
+                    device,
+                    output_address,
+                    set_id,
+                    op,
+                    root,
+                    prescale,
+                    postscale,
+                    None,
+                    stream,
+                    priority,
+                )
+            )
         return self._start(requests, kept, outputs, None, True, copies)
 
     def allgather(self, tensors, name, process_set, grouped=False, priority=0):
         tensors = self._as_sequence(tensors, grouped)
-        return self._library_allocates(
-            _native.ALLGATHER, "allgather", tensors, name, process_set, grouped, priority)
+        return self._library_allocates(_native.ALLGATHER, "allgather", tensors, name, process_set, grouped, priority)
 
-    def reducescatter(self, tensors, name, op, prescale, postscale, process_set, grouped=False,
-                      priority=0):
+    def reducescatter(self, tensors, name, op, prescale, postscale, process_set, grouped=False, priority=0):
         tensors = self._as_sequence(tensors, grouped)
         return self._library_allocates(
-            _native.REDUCESCATTER, "reducescatter", tensors, name, process_set, grouped, priority,
-            op, prescale, postscale)
+            _native.REDUCESCATTER,
+            "reducescatter",
+            tensors,
+            name,
+            process_set,
+            grouped,
+            priority,
+            op,
+            prescale,
+            postscale,
+        )
 
-    def _library_allocates(self, operation, kind, tensors, name, process_set, grouped, priority,
-                           op=_native.SUM, prescale=1.0, postscale=1.0):
+    def _library_allocates(
+        self,
+        operation,
+        kind,
+        tensors,
+        name,
+        process_set,
+        grouped,
+        priority,
+        op=_native.SUM,
+        prescale=1.0,
+        postscale=1.0,
+    ):
         framework = self.framework
         set_id = set_id_of(process_set)
         names = self._names(kind, name, set_id, len(tensors), grouped)
@@ -211,11 +282,28 @@ class TensorOps:
                 raise ValueError(
                     f"{kind} of a scalar ({tensor_name}): it has no first dimension to "
                     f"{'concatenate along' if operation == _native.ALLGATHER else 'split'}; "
-                    "reshape it to one element")
+                    "reshape it to one element"
+                )
             kept.append(source)
-            requests.append(_native.Request(
-                operation, tensor_name, address, shape, dtype, device, None, set_id, op, 0,
-                prescale, postscale, None, stream, priority))
+            requests.append(
+                _native.Request(
+                    operation,
+                    tensor_name,
+                    address,
+                    shape,
+                    dtype,
+                    device,
+                    None,
+                    set_id,
+                    op,
+                    0,
+                    prescale,
+                    postscale,
+                    None,
+                    stream,
+                    priority,
+                )
+            )
 
         like = tensors[0]
 
@@ -233,19 +321,36 @@ class TensorOps:
         source = framework.dense(tensor)
         address, shape, dtype, device, stream = framework.view(source)
         if not len(shape):
-            raise ValueError(f"alltoall of a scalar ({tensor_name}): it has no first dimension to "
-                             "split; reshape it to one element")
+            raise ValueError(
+                f"alltoall of a scalar ({tensor_name}): it has no first dimension to split; reshape it to one element"
+            )
         if splits is not None:
             rows = sum(splits)
             if rows > shape[0] or any(split < 0 for split in splits):
                 raise ValueError(
                     f"alltoall({tensor_name}): the splits {list(splits)} ask for {rows} rows, but "
-                    f"the tensor has {shape[0]}" if rows > shape[0] else
-                    f"alltoall({tensor_name}): negative split in {list(splits)}")
+                    f"the tensor has {shape[0]}"
+                    if rows > shape[0]
+                    else f"alltoall({tensor_name}): negative split in {list(splits)}"
+                )
             shape = (rows,) + tuple(shape[1:])  # rows after the last split stay here
         request = _native.Request(
-            _native.ALLTOALL, tensor_name, address, shape, dtype, device, None, set_id, 0, 0,
-            1.0, 1.0, splits, stream, priority)
+            _native.ALLTOALL,
+            tensor_name,
+            address,
+            shape,
+            dtype,
+            device,
+            None,
+            set_id,
+            0,
+            0,
+            1.0,
+            1.0,
+            splits,
+            stream,
+            priority,
+        )
 
         def fetch(native):
             received = framework.from_native(*native_result(native), tensor)

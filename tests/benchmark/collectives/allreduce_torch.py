@@ -1,5 +1,6 @@
 """torch.distributed's all_reduce over gloo: "bytes microseconds" for each size, the median of the
 slowest rank. Started by horarun."""
+
 import statistics
 import sys
 import time

@@ -9,6 +9,7 @@ Peers take turns, round by round; a figure is the median over the rounds of the 
 A ratio says how many times as long the peer takes: above 1 we are faster. torch.distributed reduces in place, and is held
 against ours that does.
 """
+
 import argparse
 import json
 import os
@@ -64,10 +65,13 @@ class Peers:
     def __init__(self, build, timeout, only):
         self.build, self.timeout = build, timeout
         self.bin = os.path.join(build, "bin")
-        have = {"hora": True, IN_PLACE: True,
-                "open mpi": os.access(os.path.join(self.bin, "set_mpi"), os.X_OK) and shutil.which("mpirun"),
-                "gloo": os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK),
-                "torch gloo": run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None}
+        have = {
+            "hora": True,
+            IN_PLACE: True,
+            "open mpi": os.access(os.path.join(self.bin, "set_mpi"), os.X_OK) and shutil.which("mpirun"),
+            "gloo": os.access(os.path.join(self.bin, "allreduce_gloo"), os.X_OK),
+            "torch gloo": run([DEBIAN_PYTHON, "-c", "import torch.distributed"], 60)[1] is None,
+        }
         self.names = [name for name in have if have[name] and (not only or name in only.split(","))]
 
     def horarun(self, place, *command):
@@ -79,9 +83,21 @@ class Peers:
     def sizes(self, name, place):
         """size -> microseconds"""
         if name in ("hora", IN_PLACE):
-            text, why = run(self.horarun(place, "hora-perf", "allreduce", "--sizes", ",".join(map(str, SIZES)),
-                                         *(["--in-place"] if name == IN_PLACE else []),
-                                         "--seconds", "0.3", "--csv", "--no-check"), self.timeout)
+            text, why = run(
+                self.horarun(
+                    place,
+                    "hora-perf",
+                    "allreduce",
+                    "--sizes",
+                    ",".join(map(str, SIZES)),
+                    *(["--in-place"] if name == IN_PLACE else []),
+                    "--seconds",
+                    "0.3",
+                    "--csv",
+                    "--no-check",
+                ),
+                self.timeout,
+            )
             if text is None:
                 return None, why
             rows = [line.split(",") for line in text.splitlines()[1:]]
@@ -92,8 +108,9 @@ class Peers:
             # A folder that test hosts share with this machine.
             with tempfile.TemporaryDirectory(prefix="gloo.", dir=self.build) as folder:
                 return self.pairs(self.horarun(place, os.path.join(self.bin, "allreduce_gloo"), folder))
-        return self.pairs(self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "allreduce_torch.py"),
-                                       ",".join(map(str, SIZES))))
+        return self.pairs(
+            self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "allreduce_torch.py"), ",".join(map(str, SIZES)))
+        )
 
     def pairs(self, argv):
         text, why = run(argv, self.timeout)
@@ -104,9 +121,11 @@ class Peers:
     def a_set(self, name, place, tensors, steps):
         """microseconds"""
         arguments = (tensors, str(steps))
-        argv = {"hora": lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments),
-                "open mpi": lambda: self.mpirun(place, "set_mpi", *arguments),
-                "torch gloo": lambda: self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "set_torch.py"), *arguments)}
+        argv = {
+            "hora": lambda: self.horarun(place, os.path.join(self.bin, "set_hora"), *arguments),
+            "open mpi": lambda: self.mpirun(place, "set_mpi", *arguments),
+            "torch gloo": lambda: self.horarun(place, DEBIAN_PYTHON, os.path.join(HERE, "set_torch.py"), *arguments),
+        }
         if name not in argv:
             return None, None  # Gloo itself has no allreduce in flight
         text, why = run(argv[name](), self.timeout)
@@ -168,8 +187,10 @@ def measure_sizes(peers, place, rounds, record):
 def sizes(peers, options, record):
     for np in options.np:
         found = measure_sizes(peers, Place(np), options.rounds, record)
-        print(f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora "
-              "(torch: as hora in place)\n")
+        print(
+            f"\nallreduce of float32 on this machine, np={np}: microseconds; x: how many times as long as hora "
+            "(torch: as hora in place)\n"
+        )
         print_table("bytes", peers.names, [(name_of(size), found[size]) for size in SIZES])
         if options.plot:
             draw(peers, np, found, options.plot)
@@ -190,8 +211,18 @@ def draw(peers, np, found, folder):
                         file.write(f"{size},{us},{2 * (np - 1) / np * size / us / 1000}\n")
             series.append(f"{name}={path}")
         target = os.path.join(folder, f"allreduce-np{np}.svg")
-        text, why = run([os.path.join(peers.bin, "hora-perf"), "plot", "-o", os.path.abspath(target), "--title",
-                         f"allreduce of float32, {np} ranks on one host", *series], 60)
+        text, why = run(
+            [
+                os.path.join(peers.bin, "hora-perf"),
+                "plot",
+                "-o",
+                os.path.abspath(target),
+                "--title",
+                f"allreduce of float32, {np} ranks on one host",
+                *series,
+            ],
+            60,
+        )
         print(f"\n{target}" if text is not None else f"plot: {why}", flush=True)
 
 
@@ -202,8 +233,11 @@ def sets(peers, options, record):
         for extent in shape:
             count *= extent
         gradients.append(count)
-    chosen = {"ResNet-50's gradients (161 tensors, 102 MB)": (",".join(map(str, gradients)), 15),
-              "1,000 x 4 KiB": ("1000x1024", 50), "1 x 4,000 KiB": ("1x1024000", 50)}
+    chosen = {
+        "ResNet-50's gradients (161 tensors, 102 MB)": (",".join(map(str, gradients)), 15),
+        "1,000 x 4 KiB": ("1000x1024", 50),
+        "1 x 4,000 KiB": ("1x1024000", 50),
+    }
     names = [name for name in peers.names if name not in ("gloo", IN_PLACE)]
     for np in options.np:
         found = {label: {name: [] for name in names} for label in chosen}
@@ -235,11 +269,17 @@ def hosts(peers, options, record):
             found = measure_sizes(peers, Place(count, count), options.rounds, record)
         finally:
             subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
-        print(f"\nallreduce of float32 on {count} hosts, one rank each, links of {options.rate} Mbit/s: microseconds;\n"
-              "x: how many times as long as hora (torch: as hora in place); wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n")
+        print(
+            f"\nallreduce of float32 on {count} hosts, one rank each, links of {options.rate} Mbit/s: microseconds;\n"
+            "x: how many times as long as hora (torch: as hora in place); wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n"
+        )
         size_of = {name_of(size): size for size in SIZES}
-        print_table("bytes", peers.names, [(name_of(size), found[size]) for size in SIZES],
-                    ("wire", lambda label, ours: f"{bound(size_of[label], ours):.0%}"))
+        print_table(
+            "bytes",
+            peers.names,
+            [(name_of(size), found[size]) for size in SIZES],
+            ("wire", lambda label, ours: f"{bound(size_of[label], ours):.0%}"),
+        )
 
 
 def main():

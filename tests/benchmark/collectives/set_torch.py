@@ -1,5 +1,6 @@
 """A set of tensors by torch.distributed's all_reduce over gloo, all in flight: the median in microseconds of the
 slowest rank.  set_torch.py SET STEPS; started by horarun."""
+
 import statistics
 import sys
 import time

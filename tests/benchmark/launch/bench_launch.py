@@ -9,6 +9,7 @@
 Contestants take turns within each round, in an order that changes, so that a busy spell of the
 machine hits them alike. What is printed are medians; the JSON has every single time.
 """
+
 import argparse
 import json
 import os
@@ -33,8 +34,9 @@ class Hang(Exception):
 def once(command):
     """Seconds, or Hang. Every contestant must succeed: a failure that is quick is no time."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                               cwd="/", close_fds=False)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", close_fds=False
+    )
     try:
         _, errors = process.communicate(timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -66,10 +68,16 @@ def compare(contestants, rounds, before=lambda name: None):
             except Hang as hang:
                 print(f"  {hang}", file=sys.stderr)
                 hangs[name] += 1
-    return {name: {"median_ms": round(1000 * statistics.median(t), 2) if t else None,
-                   "min_ms": round(1000 * min(t), 2) if t else None,
-                   "p90_ms": round(1000 * sorted(t)[int(0.9 * (len(t) - 1))], 2) if t else None,
-                   "hangs": hangs[name], "times_ms": [round(1000 * x, 3) for x in t]} for name, t in times.items()}
+    return {
+        name: {
+            "median_ms": round(1000 * statistics.median(t), 2) if t else None,
+            "min_ms": round(1000 * min(t), 2) if t else None,
+            "p90_ms": round(1000 * sorted(t)[int(0.9 * (len(t) - 1))], 2) if t else None,
+            "hangs": hangs[name],
+            "times_ms": [round(1000 * x, 3) for x in t],
+        }
+        for name, t in times.items()
+    }
 
 
 def show(title, rows, names):
@@ -101,12 +109,18 @@ def local(options):
     for label, result in rows:
         ours, floor = result["horarun"]["median_ms"], result["spawn loop"]["median_ms"]
         hydra = result.get("mpiexec.hydra", {}).get("median_ms")
-        responses[label] = {"bar_ms": round(10 + 1.2 * floor, 1), "ours_ms": ours, "within_bar": ours <= 10 + 1.2 * floor,
-                           "no_slower_than_hydra": hydra is None or ours <= hydra}
+        responses[label] = {
+            "bar_ms": round(10 + 1.2 * floor, 1),
+            "ours_ms": ours,
+            "within_bar": ours <= 10 + 1.2 * floor,
+            "no_slower_than_hydra": hydra is None or ours <= hydra,
+        }
     print("\nbar: 10 ms + 1.2 x spawn loop; no slower than Hydra\n")
     for label, response in responses.items():
-        print(f"  {label}: {response['ours_ms']:.1f} ms, bar {response['bar_ms']:.1f} ms: "
-              f"{'ok' if response['within_bar'] else 'MISSED'}; Hydra: {'ok' if response['no_slower_than_hydra'] else 'MISSED'}")
+        print(
+            f"  {label}: {response['ours_ms']:.1f} ms, bar {response['bar_ms']:.1f} ms: "
+            f"{'ok' if response['within_bar'] else 'MISSED'}; Hydra: {'ok' if response['no_slower_than_hydra'] else 'MISSED'}"
+        )
     return {"rows": dict(rows), "responses": responses}
 
 
@@ -116,7 +130,9 @@ def hosts(options):
     names = ["horarun", "horarun cold", "mpiexec.hydra", "mpirun", "ssh"]
     rows = []
     for count in options.hosts:
-        subprocess.run([HOSTS, "up", str(count), "--hide", os.path.realpath(os.path.join(HERE, "..", "..", ".."))], check=True)
+        subprocess.run(
+            [HOSTS, "up", str(count), "--hide", os.path.realpath(os.path.join(HERE, "..", "..", ".."))], check=True
+        )
         try:
             nodes = [f"node{k}" for k in range(1, count + 1)]
             # Another host's name would be taken for this machine's, were it not in known_hosts.
@@ -124,9 +140,19 @@ def hosts(options):
                 spec = ",".join(f"{node}:{ranks}" for node in nodes)
                 ours = [options.horarun, "-H", spec, "/bin/true"]
                 contestants = {
-                    "horarun": ours, "horarun cold": ours,
+                    "horarun": ours,
+                    "horarun cold": ours,
                     "mpiexec.hydra": ["mpiexec.hydra", "-hosts", spec, "-n", str(count * ranks), "/bin/true"],
-                    "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-H", spec, "-np", str(count * ranks), "/bin/true"],
+                    "mpirun": [
+                        "mpirun",
+                        "--allow-run-as-root",
+                        "--oversubscribe",
+                        "-H",
+                        spec,
+                        "-np",
+                        str(count * ranks),
+                        "/bin/true",
+                    ],
                     "ssh": ["sh", "-c", "".join(f"ssh {node} true & " for node in nodes) + "wait"],
                 }
                 contestants = {n: c for n, c in contestants.items() if shutil.which(c[0])}
@@ -136,6 +162,7 @@ def hosts(options):
                     if name == "horarun cold":
                         for node in nodes:
                             subprocess.run([HOSTS, "exec", node, "rm", "-rf", "/root/.cache/hora"], check=True)
+
                 rows.append((f"{count} hosts x {ranks}", compare(contestants, options.rounds_hosts, forget)))
         finally:
             subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
@@ -149,14 +176,23 @@ def status_of(pid):
     value = lambda key: int(re.search(rf"^{key}:\s+(\d+)", text, re.M)[1])
     with open(f"/proc/{pid}/smaps_rollup") as file:
         pss = int(re.search(r"^Pss:\s+(\d+)", file.read(), re.M)[1])
-    return {"rss_mib": round(value("VmRSS") / 1024, 1), "peak_rss_mib": round(value("VmHWM") / 1024, 1),
-            "pss_mib": round(pss / 1024, 1), "threads": value("Threads"), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
+    return {
+        "rss_mib": round(value("VmRSS") / 1024, 1),
+        "peak_rss_mib": round(value("VmHWM") / 1024, 1),
+        "pss_mib": round(pss / 1024, 1),
+        "threads": value("Threads"),
+        "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+    }
 
 
 def memory(options):
     """While 64 ranks run and have printed some."""
-    process = subprocess.Popen([options.horarun, "-np", "64", "sh", "-c", "seq 1 2000; echo settled; exec sleep 60"],
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd="/")
+    process = subprocess.Popen(
+        [options.horarun, "-np", "64", "sh", "-c", "seq 1 2000; echo settled; exec sleep 60"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        cwd="/",
+    )
     try:
         settled, deadline = 0, time.monotonic() + LIMIT_S
         while settled < 64:
@@ -181,7 +217,9 @@ def memory(options):
     print("\njob of 64 ranks on this machine (bar: 30 MiB each)\n")
     print("| | resident | peak | proportional | threads | descriptors |\n|---|---|---|---|---|---|")
     for name, row in result.items():
-        print(f"| {name} | {row['rss_mib']} MiB | {row['peak_rss_mib']} MiB | {row['pss_mib']} MiB | {row['threads']} | {row['descriptors']} |")
+        print(
+            f"| {name} | {row['rss_mib']} MiB | {row['peak_rss_mib']} MiB | {row['pss_mib']} MiB | {row['threads']} | {row['descriptors']} |"
+        )
     return result
 
 
@@ -193,16 +231,24 @@ def soak(options):
         except (Hang, RuntimeError) as error:
             failures.append(f"run {number}: {error}")
             print("  " + failures[-1], file=sys.stderr)
-    result = {"runs": options.soak_runs, "failures": failures, "median_ms": round(1000 * statistics.median(times), 2),
-              "max_ms": round(1000 * max(times), 2)}
-    print(f"\n{options.soak_runs} x horarun -np 32 /bin/true: {len(failures)} failed or hung; median "
-          f"{result['median_ms']} ms, longest {result['max_ms']} ms")
+    result = {
+        "runs": options.soak_runs,
+        "failures": failures,
+        "median_ms": round(1000 * statistics.median(times), 2),
+        "max_ms": round(1000 * max(times), 2),
+    }
+    print(
+        f"\n{options.soak_runs} x horarun -np 32 /bin/true: {len(failures)} failed or hung; median "
+        f"{result['median_ms']} ms, longest {result['max_ms']} ms"
+    )
     return result
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["local", "hosts", "memory"], choices=["local", "hosts", "memory", "soak"])
+    parser.add_argument(
+        "parts", nargs="*", default=["local", "hosts", "memory"], choices=["local", "hosts", "memory", "soak"]
+    )
     parser.add_argument("--horarun", required=True)
     parser.add_argument("--spawn-loop", required=True)
     parser.add_argument("--json", metavar="FILE")
@@ -214,8 +260,10 @@ def main():
     parser.add_argument("--rounds-hosts", type=int, default=7)
     parser.add_argument("--soak-runs", type=int, default=1000)
     options = parser.parse_args()
-    report = {"machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()},
-              "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    report = {
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()},
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
     print(f"{os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
     for part in options.parts:
         report[part] = {"local": local, "hosts": hosts, "memory": memory, "soak": soak}[part](options)

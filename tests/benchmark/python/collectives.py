@@ -22,25 +22,25 @@ BARS = {(2, "allreduce 4 B"): 8, (2, "allreduce 64 MiB"): 4, (2, "ResNet-50 grad
 
 
 def measure(np, quick, python):
-    finished = job.run_python(np, RANK, *(["--quick"] if quick else []), timeout=900,
-                              python=python)
+    finished = job.run_python(np, RANK, *(["--quick"] if quick else []), timeout=900, python=python)
     if finished.code != 0 or finished.timed_out:
         raise SystemExit(f"the job with {np} ranks failed: {finished}")
     line = next(line for line in finished.out.splitlines() if "{" in line)
-    return json.loads(line[line.index("{"):])
+    return json.loads(line[line.index("{") :])
 
 
 def table(result):
-    print(f"\n{result['ranks']} ranks on {result['cores']} cores, torch {result['torch']}: "
-          "microseconds, median (least) of the slowest rank")
+    print(
+        f"\n{result['ranks']} ranks on {result['cores']} cores, torch {result['torch']}: "
+        "microseconds, median (least) of the slowest rank"
+    )
     print(f"  {'':22}{'hora.torch':>20}{'hora.numpy':>20}{'torch gloo':>20}{'ratio':>8}{'bar':>6}")
     alone = result["seconds"]["ResNet-50 step, DDP"].pop("no communication")
     for what, columns in result["seconds"].items():
         cells = ""
         for name in ("hora.torch", "hora.numpy", "gloo"):
             cell = columns.get(name)
-            cells += f"{cell['median'] * 1e6:11.1f} ({cell['least'] * 1e6:.1f})".rjust(20) \
-                if cell else " " * 20
+            cells += f"{cell['median'] * 1e6:11.1f} ({cell['least'] * 1e6:.1f})".rjust(20) if cell else " " * 20
         ratio = columns["gloo"]["median"] / columns["hora.torch"]["median"]
         bar = BARS.get((result["ranks"], what))
         print(f"  {what:22}{cells}{ratio:8.2f}{bar if bar else '':>6}")

@@ -41,18 +41,20 @@ def compare(candidates, repeats):
             seconds = torch.tensor(once(step, repeats))
             dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
             times[name].append(seconds.item())
-    return {name: {"median": statistics.median(each), "least": min(each)}
-            for name, each in times.items()}
+    return {name: {"median": statistics.median(each), "least": min(each)} for name, each in times.items()}
 
 
 def allreduce_of(count, repeats):
     ours, theirs = torch.ones(count), torch.ones(count)
     array = ours.numpy().copy()
-    return compare({
-        "hora.torch": lambda: hvd.allreduce_(ours, op=hvd.Average, name=f"torch.{count}"),
-        "hora.numpy": lambda: hvn.allreduce_(array, op=hvn.Average, name=f"numpy.{count}"),
-        "gloo": lambda: dist.all_reduce(theirs),
-    }, repeats)
+    return compare(
+        {
+            "hora.torch": lambda: hvd.allreduce_(ours, op=hvd.Average, name=f"torch.{count}"),
+            "hora.numpy": lambda: hvn.allreduce_(array, op=hvn.Average, name=f"numpy.{count}"),
+            "gloo": lambda: dist.all_reduce(theirs),
+        },
+        repeats,
+    )
 
 
 def gradient_set(repeats):
@@ -62,8 +64,7 @@ def gradient_set(repeats):
     names = [f"gradient.{index}" for index in range(len(ours))]
 
     def with_hora():
-        handles = [hvd.allreduce_async_(tensor, op=hvd.Average, name=name)
-                   for tensor, name in zip(ours, names)]
+        handles = [hvd.allreduce_async_(tensor, op=hvd.Average, name=name) for tensor, name in zip(ours, names)]
         for handle in handles:
             hvd.synchronize(handle)
 
@@ -91,19 +92,24 @@ def training_step(repeats):
     """Backward pass and step: DistributedOptimizer against DistributedDataParallel."""
     ours, theirs = Parameters(), DistributedDataParallel(Parameters())
     alone = Parameters()
-    optimizers = {"hora.torch": hvd.DistributedOptimizer(
-        torch.optim.SGD(ours.parameters(), lr=1e-9), ours.named_parameters()),
+    optimizers = {
+        "hora.torch": hvd.DistributedOptimizer(torch.optim.SGD(ours.parameters(), lr=1e-9), ours.named_parameters()),
         "gloo": torch.optim.SGD(theirs.parameters(), lr=1e-9),
-        "no communication": torch.optim.SGD(alone.parameters(), lr=1e-9)}
+        "no communication": torch.optim.SGD(alone.parameters(), lr=1e-9),
+    }
 
     def step(model, optimizer):
         optimizer.zero_grad()
         model().backward()
         optimizer.step()
 
-    return compare({name: lambda model=model, name=name: step(model, optimizers[name])
-                    for name, model in (("hora.torch", ours), ("gloo", theirs),
-                                        ("no communication", alone))}, repeats)
+    return compare(
+        {
+            name: lambda model=model, name=name: step(model, optimizers[name])
+            for name, model in (("hora.torch", ours), ("gloo", theirs), ("no communication", alone))
+        },
+        repeats,
+    )
 
 
 def main():
@@ -112,16 +118,20 @@ def main():
     dist.init_process_group("gloo")
     hvd.init()
     scale = 10 if quick else 1
-    rows = {"allreduce 4 B": allreduce_of(1, 2000 // scale),
-            "allreduce 4 KiB": allreduce_of(1 << 10, 1000 // scale),
-            "allreduce 1 MiB": allreduce_of(1 << 18, 100 // scale),
-            "allreduce 16 MiB": allreduce_of(4 << 20, 10 // scale),
-            "allreduce 64 MiB": allreduce_of(16 << 20, 5 if not quick else 1),
-            "ResNet-50 gradients": gradient_set(5 if not quick else 1),
-            "ResNet-50 step, DDP": training_step(5 if not quick else 1)}
+    rows = {
+        "allreduce 4 B": allreduce_of(1, 2000 // scale),
+        "allreduce 4 KiB": allreduce_of(1 << 10, 1000 // scale),
+        "allreduce 1 MiB": allreduce_of(1 << 18, 100 // scale),
+        "allreduce 16 MiB": allreduce_of(4 << 20, 10 // scale),
+        "allreduce 64 MiB": allreduce_of(16 << 20, 5 if not quick else 1),
+        "ResNet-50 gradients": gradient_set(5 if not quick else 1),
+        "ResNet-50 step, DDP": training_step(5 if not quick else 1),
+    }
     if hvd.rank() == 0:
-        print(json.dumps({"ranks": hvd.size(), "cores": os.cpu_count(),
-                          "torch": torch.__version__, "seconds": rows}), flush=True)
+        print(
+            json.dumps({"ranks": hvd.size(), "cores": os.cpu_count(), "torch": torch.__version__, "seconds": rows}),
+            flush=True,
+        )
     hvd.barrier()
     dist.destroy_process_group()
 

@@ -16,9 +16,15 @@ import subprocess
 import sys
 
 PACKAGES = pathlib.Path(__file__).resolve().parents[3] / "collectives" / "python"
-CASES = [("ctypes", "hora"), ("numpy", "hora.numpy"), ("torch", "horovod.torch"),
-         ("tensorflow", "horovod.tensorflow"), ("keras", "horovod.keras"), ("jax", "hora.jax"),
-         ("mxnet", "horovod.mxnet")]
+CASES = [
+    ("ctypes", "hora"),
+    ("numpy", "hora.numpy"),
+    ("torch", "horovod.torch"),
+    ("tensorflow", "horovod.tensorflow"),
+    ("keras", "horovod.keras"),
+    ("jax", "hora.jax"),
+    ("mxnet", "horovod.mxnet"),
+]
 BARS = {"horovod.torch": 20.0}
 
 PROGRAM = """
@@ -39,10 +45,14 @@ print("ROWS " + json.dumps(rows))
 def imported(python, *modules):
     """[elapsed seconds, seconds of the processor, modules brought along] of each import, one after the
     other in a new process; None where the first one is not installed."""
-    done = subprocess.run([python, "-c", PROGRAM, *modules], stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, text=True, stdin=subprocess.DEVNULL,
-                          env={"PYTHONPATH": str(PACKAGES), "PATH": "/usr/bin:/bin",
-                               "TF_CPP_MIN_LOG_LEVEL": "3"})
+    done = subprocess.run(
+        [python, "-c", PROGRAM, *modules],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={"PYTHONPATH": str(PACKAGES), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
     line = next((line for line in done.stdout.splitlines() if line.startswith("ROWS ")), None)
     return None if line is None else json.loads(line[5:])
 
@@ -57,8 +67,7 @@ class Comparison:
             (_, (elapsed, cpu, self.modules)) = imported(python, base, ours)
             self.beyond.append(elapsed * 1e3)
             self.cpu.append(cpu * 1e3)
-            for module, times in sorted([(ours, self.together), (base, self.alone)],
-                                        reverse=bool(turn % 2)):
+            for module, times in sorted([(ours, self.together), (base, self.alone)], reverse=bool(turn % 2)):
                 times.append(imported(python, module)[0][0] * 1e3)
 
     @property
@@ -72,17 +81,21 @@ def main():
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("module", nargs="*", help="those of ours to measure; default: all")
     args = parser.parse_args()
-    print(f"{'':20} {'beyond':>12} {'median ms':>10} {'least ms':>9} {'processor ms':>13} "
-          f"{'modules':>8} {'between processes':>18} {'alone: ms':>10} {'bar ms':>7}")
+    print(
+        f"{'':20} {'beyond':>12} {'median ms':>10} {'least ms':>9} {'processor ms':>13} "
+        f"{'modules':>8} {'between processes':>18} {'alone: ms':>10} {'bar ms':>7}"
+    )
     for base, ours in CASES:
         if args.module and ours not in args.module:
             continue
         row = Comparison(args.python, base, ours, args.turns)
         if row.installed:
-            print(f"{ours:20} {base:>12} {statistics.median(row.beyond):10.1f} "
-                  f"{min(row.beyond):9.1f} {statistics.median(row.cpu):13.1f} {row.modules:8} "
-                  f"{row.difference:18.1f} {statistics.median(row.alone):10.1f} "
-                  f"{BARS.get(ours, ''):>7}")
+            print(
+                f"{ours:20} {base:>12} {statistics.median(row.beyond):10.1f} "
+                f"{min(row.beyond):9.1f} {statistics.median(row.cpu):13.1f} {row.modules:8} "
+                f"{row.difference:18.1f} {statistics.median(row.alone):10.1f} "
+                f"{BARS.get(ours, ''):>7}"
+            )
 
 
 if __name__ == "__main__":

@@ -7,9 +7,17 @@ def shapes():
     channels = 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for block in range(blocks):
-            found += [(width, channels, 1, 1), (width,), (width,),
-                      (width, width, 3, 3), (width,), (width,),
-                      (4 * width, width, 1, 1), (4 * width,), (4 * width,)]
+            found += [
+                (width, channels, 1, 1),
+                (width,),
+                (width,),
+                (width, width, 3, 3),
+                (width,),
+                (width,),
+                (4 * width, width, 1, 1),
+                (4 * width,),
+                (4 * width,),
+            ]
             if block == 0:
                 found += [(4 * width, channels, 1, 1), (4 * width,), (4 * width,)]
             channels = 4 * width

@@ -8,6 +8,7 @@
 
 The servers take turns within each round, in an order that changes; what is printed are medians.
 """
+
 import argparse
 import json
 import os
@@ -65,9 +66,15 @@ class Server:
 
 
 def hora_server(build):
-    server = Server("hora", [os.path.join(build, "bin", "hora-rendezvous-standalone"), "--address", "127.0.0.1:0"], 0,
-                    r"listening on 127\.0\.0\.1:(\d+)")
-    urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{server.port}/global/0", data=VALUE, method="PUT")).close()
+    server = Server(
+        "hora",
+        [os.path.join(build, "bin", "hora-rendezvous-standalone"), "--address", "127.0.0.1:0"],
+        0,
+        r"listening on 127\.0\.0\.1:(\d+)",
+    )
+    urllib.request.urlopen(
+        urllib.request.Request(f"http://127.0.0.1:{server.port}/global/0", data=VALUE, method="PUT")
+    ).close()
     return server
 
 
@@ -108,11 +115,13 @@ def wrk(port, path, connections, closing, seconds):
     text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=seconds + 60).stdout
     errors = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
-    return {"per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),
-            "p50_ms": milliseconds(re.search(r"^\s+50%\s+(\S+)$", text, re.M)[1]),
-            "p99_ms": milliseconds(re.search(r"^\s+99%\s+(\S+)$", text, re.M)[1]),
-            "errors": sum(map(int, errors.groups())) if errors else 0,
-            "bad_replies": int(bad[1]) if bad else 0}
+    return {
+        "per_second": float(re.search(r"Requests/sec:\s+([\d.]+)", text)[1]),
+        "p50_ms": milliseconds(re.search(r"^\s+50%\s+(\S+)$", text, re.M)[1]),
+        "p99_ms": milliseconds(re.search(r"^\s+99%\s+(\S+)$", text, re.M)[1]),
+        "errors": sum(map(int, errors.groups())) if errors else 0,
+        "bad_replies": int(bad[1]) if bad else 0,
+    }
 
 
 def serve(options):
@@ -130,22 +139,40 @@ def serve(options):
                             sample = wrk(server.port, "/global/0", connections, closing, options.seconds if turn else 1)
                             if turn:
                                 samples[server.name].append(sample)
-                    rows.append({"connections": connections, "closing": closing, "samples": samples,
-                                 "median": {name: {key: round(statistics.median(s[key] for s in taken), 3) for key in taken[0]}
-                                            for name, taken in samples.items()}})
+                    rows.append(
+                        {
+                            "connections": connections,
+                            "closing": closing,
+                            "samples": samples,
+                            "median": {
+                                name: {key: round(statistics.median(s[key] for s in taken), 3) for key in taken[0]}
+                                for name, taken in samples.items()
+                            },
+                        }
+                    )
         finally:
             for peer in peers:
                 peer.close()
     names = [hora.name, *(peer.name for peer in peers)]
     print("\nGET of 64 bytes by wrk (nginx N = N worker processes; ours is one thread)\n")
-    print("| connections | | " + " | ".join(f"{n} /s | p99" for n in names) + " | " + " | ".join(f"hora / {n}" for n in names[1:]) + " |")
+    print(
+        "| connections | | "
+        + " | ".join(f"{n} /s | p99" for n in names)
+        + " | "
+        + " | ".join(f"hora / {n}" for n in names[1:])
+        + " |"
+    )
     print("|---" * (2 + 2 * len(names) + len(names) - 1) + "|")
     ok = True
     for row in rows:
         median = row["median"]
         cells = [f"{median[n]['per_second']:,.0f} | {median[n]['p99_ms']:.2f} ms" for n in names]
         ratios = [f"{median['hora']['per_second'] / median[n]['per_second']:.2f}" for n in names[1:]]
-        print(f"| {row['connections']} | {'closing' if row['closing'] else 'kept alive'} | " + " | ".join(cells + ratios) + " |")
+        print(
+            f"| {row['connections']} | {'closing' if row['closing'] else 'kept alive'} | "
+            + " | ".join(cells + ratios)
+            + " |"
+        )
         if row["connections"] == 64 and peers:
             best = max(median[n]["per_second"] for n in names[1:])
             row["within_bar"] = median["hora"]["per_second"] >= 0.8 * best
@@ -161,11 +188,23 @@ def wire_up(options):
         taken = []
         for _ in range(options.rounds):
             with hora_server(options.build) as server:
-                command = [os.path.join(options.build, "bin", "wire_up"), "127.0.0.1", str(server.port), str(options.ranks), "6", way]
-                taken.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=300).stdout))
-        results[way] = {"median_s": statistics.median(t["seconds"] for t in taken),
-                        "requests": statistics.median(t["requests"] for t in taken),
-                        "connections": statistics.median(t["connections"] for t in taken), "runs": taken}
+                command = [
+                    os.path.join(options.build, "bin", "wire_up"),
+                    "127.0.0.1",
+                    str(server.port),
+                    str(options.ranks),
+                    "6",
+                    way,
+                ]
+                taken.append(
+                    json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=300).stdout)
+                )
+        results[way] = {
+            "median_s": statistics.median(t["seconds"] for t in taken),
+            "requests": statistics.median(t["requests"] for t in taken),
+            "connections": statistics.median(t["connections"] for t in taken),
+            "runs": taken,
+        }
     print(f"\n{options.ranks} processes meet in 6 scopes (median of {options.rounds})\n")
     print("| | time | requests | connections |\n|---|---|---|---|")
     for way, name in (("batch", "Hora's way"), ("classic", "Horovod's way, same server")):
@@ -195,8 +234,10 @@ def main():
         parser.error(f"unknown part {unknown[0]}")
     if "serve" in chosen and not shutil.which("wrk"):
         sys.exit("wrk is missing: scripts/setup --benchmarks")
-    report = {"machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()},
-              "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    report = {
+        "machine": {"cpus": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()},
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
     print(f"{os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
     for part in chosen:
         report[part] = parts[part](options)

@@ -10,6 +10,7 @@ one run.  Called by ./run.
 Contestants take turns within each round, in an order that changes. Medians are printed; the time
 is that of the whole program, from its start to its end.
 """
+
 import argparse
 import hashlib
 import json
@@ -44,6 +45,7 @@ def ours(probe, agent, names):
         hellos = sum('"result":"hello"' in line for line in done.stdout.splitlines())
         fail_unless(done.returncode == 0 and hellos == len(names), f"{done.stdout}{done.stderr}")
         return seconds
+
     return once
 
 
@@ -54,6 +56,7 @@ def openssh(names, *options):
         codes = [process.wait(timeout=LIMIT_S) for process in running]
         fail_unless(not any(codes), f"ssh: {codes}")
         return time.perf_counter() - began
+
     return once
 
 
@@ -97,8 +100,11 @@ def main():
     arguments.agent = os.path.join(arguments.build, "share", "hora", "agent", "hora-agent")
     results = {}
     for count in map(int, arguments.hosts.split(",")):
-        subprocess.run([HOSTS, "up", str(count), "--hide", os.path.join(HERE, "..", "..", "..")], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [HOSTS, "up", str(count), "--hide", os.path.join(HERE, "..", "..", "..")],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         try:
             times = measure(arguments, count)
         finally:
@@ -108,11 +114,15 @@ def main():
         print(f"{count} host(s), {arguments.rounds} rounds")
         for name, values in times.items():
             median = statistics.median(values)
-            print(f"  {name:<12} {median * 1e3:8.1f} ms   (best {min(values) * 1e3:.1f})   "
-                  f"openssh / this = {base / median:.2f}")
+            print(
+                f"  {name:<12} {median * 1e3:8.1f} ms   (best {min(values) * 1e3:.1f})   "
+                f"openssh / this = {base / median:.2f}"
+            )
         ratio = base / statistics.median(times["ours warm"])
-        print(f"  bar: at least 3 times as fast as the OpenSSH client: {ratio:.2f} "
-              f"{'reached' if ratio >= 3 else 'MISSED'}")
+        print(
+            f"  bar: at least 3 times as fast as the OpenSSH client: {ratio:.2f} "
+            f"{'reached' if ratio >= 3 else 'MISSED'}"
+        )
     os.makedirs(os.path.join(arguments.build, "benchmark"), exist_ok=True)
     with open(os.path.join(arguments.build, "benchmark", "ssh.json"), "w") as file:
         json.dump({"unit": "seconds", "rounds": arguments.rounds, "times": results}, file, indent=1)

@@ -1,4 +1,5 @@
 """Puts a fault into node3 (or takes it out of the others' hands), and takes it back."""
+
 import os
 import shutil
 import subprocess
@@ -71,17 +72,29 @@ class Injector:
         self.ssh_config(f"Port {port}", "StrictHostKeyChecking accept-new", f"UserKnownHostsFile {self.tmp}/known")
 
     def sshd_strict_modes(self):
-        self.on(BAD, "mkdir -p /run/loose && cp /run/host/key.pub /run/loose/keys && chmod 777 /run/loose /run/loose/keys")
+        self.on(
+            BAD, "mkdir -p /run/loose && cp /run/host/key.pub /run/loose/keys && chmod 777 /run/loose /run/loose/keys"
+        )
         self.sshd("StrictModes yes", "AuthorizedKeysFile /run/loose/keys")
 
     def speaker(self, words, port=2240):
         """Something that says this to everybody who connects, and closes."""
-        code = ("import socket\nserver = socket.create_server(('', %d))\nwhile True:\n    peer, _ = server.accept()\n"
-                "    peer.sendall(%r)\n    peer.close()\n" % (port, (words + "\r\n").encode()))
-        self.hosts.execute(BAD, "sh", "-c", "cat >/run/speaker.py; setsid python3 /run/speaker.py >/dev/null 2>&1 </dev/null & "
-                           "echo $! >/run/speaker.pid", input=code)
+        code = (
+            "import socket\nserver = socket.create_server(('', %d))\nwhile True:\n    peer, _ = server.accept()\n"
+            "    peer.sendall(%r)\n    peer.close()\n" % (port, (words + "\r\n").encode())
+        )
+        self.hosts.execute(
+            BAD,
+            "sh",
+            "-c",
+            "cat >/run/speaker.py; setsid python3 /run/speaker.py >/dev/null 2>&1 </dev/null & "
+            "echo $! >/run/speaker.pid",
+            input=code,
+        )
         self.undo.append(lambda: self.on(BAD, "kill $(cat /run/speaker.pid)", check=False))
-        jobs.wait_until(lambda: self.on(BAD, f"ss -Hltn 'sport = :{port}'", check=False).strip(), f"a listener on port {port}")
+        jobs.wait_until(
+            lambda: self.on(BAD, f"ss -Hltn 'sport = :{port}'", check=False).strip(), f"a listener on port {port}"
+        )
         self.ssh_config(f"Port {port}")
 
     # --- files
@@ -100,8 +113,10 @@ class Injector:
     def shell(self, name):
         path = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
         with open(PASSWD) as file:
-            lines = [":".join([*line.rstrip("\n").split(":")[:6], path]) if line.startswith("root:") else line.rstrip("\n")
-                     for line in file]
+            lines = [
+                ":".join([*line.rstrip("\n").split(":")[:6], path]) if line.startswith("root:") else line.rstrip("\n")
+                for line in file
+            ]
         self.file(PASSWD, "\n".join(lines) + "\n")
 
     def tmpfs(self, target, options):
@@ -111,10 +126,13 @@ class Injector:
         """A /dev of the host's own, with the node of a GPU in it."""
         if not os.access("/dev/kmsg", os.R_OK | os.W_OK):
             pytest.skip("the kernel's log cannot be read and written here")
-        self.on(BAD, "mkdir -p /run/dev; mount -t tmpfs tmpfs /run/dev; "
-                "cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/kmsg /run/dev; "
-                "for name in pts shm; do mkdir /run/dev/$name; mount --rbind /dev/$name /run/dev/$name; done; "
-                "ln -s pts/ptmx /run/dev/ptmx; ln -s /proc/self/fd /run/dev/fd; : >/run/dev/nvidia0; mount --move /run/dev /dev")
+        self.on(
+            BAD,
+            "mkdir -p /run/dev; mount -t tmpfs tmpfs /run/dev; "
+            "cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/kmsg /run/dev; "
+            "for name in pts shm; do mkdir /run/dev/$name; mount --rbind /dev/$name /run/dev/$name; done; "
+            "ln -s pts/ptmx /run/dev/ptmx; ln -s /proc/self/fd /run/dev/fd; : >/run/dev/nvidia0; mount --move /run/dev /dev",
+        )
         self.undo.append(lambda: self.on(BAD, "umount -l /dev", check=False))
 
     def full(self, *targets):
@@ -124,7 +142,9 @@ class Injector:
 
     def bad(self, command):
         self.on(BAD, command)
-        self.undo.append(lambda: self.on(BAD, "rm -rf /run/work /run/prog /run/interp /run/script /run/tool /run/glibc-message"))
+        self.undo.append(
+            lambda: self.on(BAD, "rm -rf /run/work /run/prog /run/interp /run/script /run/tool /run/glibc-message")
+        )
 
     def others(self, command):
         for k in self.good:
@@ -153,18 +173,27 @@ class Injector:
         self.undo.append(lambda: self.hosts.act("join", a, b))
 
     def nft(self, rule):
-        self.hosts.execute(BAD, "nft", "table inet fault { chain in { type filter hook input priority 0; %s; }; }" % rule)
+        self.hosts.execute(
+            BAD, "nft", "table inet fault { chain in { type filter hook input priority 0; %s; }; }" % rule
+        )
         self.undo.append(lambda: self.hosts.execute(BAD, "nft", "delete table inet fault"))
 
     def no_way_to_the_launcher(self):
         """But for what horarun itself has opened, its connection to sshd."""
-        self.hosts.execute(BAD, "nft", "table inet fault { chain out { type filter hook output priority 0; "
-                           "ip daddr 10.79.0.250 ct state new drop; ip6 daddr fd79:79::250 ct state new drop; }; }")
+        self.hosts.execute(
+            BAD,
+            "nft",
+            "table inet fault { chain out { type filter hook output priority 0; "
+            "ip daddr 10.79.0.250 ct state new drop; ip6 daddr fd79:79::250 ct state new drop; }; }",
+        )
         self.undo.append(lambda: self.hosts.execute(BAD, "nft", "delete table inet fault"))
 
     def cut_short(self, library):
         """A library of which the end is missing: whoever loads it dies of SIGBUS."""
-        self.on(BAD, f"head -c 20000 $(readlink -f {library}) >/run/cut-short; mount --bind /run/cut-short $(readlink -f {library})")
+        self.on(
+            BAD,
+            f"head -c 20000 $(readlink -f {library}) >/run/cut-short; mount --bind /run/cut-short $(readlink -f {library})",
+        )
         self.undo.append(lambda: self.on(BAD, f"umount -l $(readlink -f {library})", check=False))
 
     def tool(self, name, script):
@@ -174,12 +203,15 @@ class Injector:
 
     def zombies(self, count):
         """A parent that never asks how its children have ended."""
-        self.on(BAD, "setsid python3 -c 'import os, time\n"
-                f"for _ in range({count}):\n"
-                "    pid = os.spawnlp(os.P_NOWAIT, \"true\", \"true\")\n"
-                "    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\n"
-                "print(\"ready\", flush=True); time.sleep(9875)' >/run/zombies 2>&1 </dev/null & "
-                "until grep -q ready /run/zombies; do :; done")
+        self.on(
+            BAD,
+            "setsid python3 -c 'import os, time\n"
+            f"for _ in range({count}):\n"
+            '    pid = os.spawnlp(os.P_NOWAIT, "true", "true")\n'
+            "    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)\n"
+            'print("ready", flush=True); time.sleep(9875)\' >/run/zombies 2>&1 </dev/null & '
+            "until grep -q ready /run/zombies; do :; done",
+        )
         self.undo.append(lambda: self.on(BAD, "pkill -f '[s]leep.9875'"))
 
     def leftover(self):

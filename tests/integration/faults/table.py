@@ -9,6 +9,7 @@ expects horarun to name it; docs/troubleshooting.md is made from the same rows (
     says         what must be in the output: the class or code, the host, the reason
     cause, fix   for the page; `fix` words that the output must hold stand in `advises`
 """
+
 import collections
 
 Fault = collections.namedtuple("Fault", "group id symptom inject run exit says advises cause fix")

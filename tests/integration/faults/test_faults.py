@@ -1,4 +1,5 @@
 """Every row of table.py: put into one host of eight (HORA_FAULT_HOSTS), named with its host and what to do."""
+
 import os
 import subprocess
 import sys

@@ -2,6 +2,7 @@
 
 Every rank's bytes follow from its rank alone, so that the reader can make them again.
 """
+
 import os
 import random
 import sys

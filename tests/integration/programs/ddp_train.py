@@ -1,4 +1,5 @@
 """A plain PyTorch DistributedDataParallel program, as found in any tutorial; it knows no launcher."""
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -27,5 +28,7 @@ dist.all_gather(weights, model.module.weight.detach())
 assert all(torch.equal(weights[0], other) for other in weights), "ranks differ"
 assert last < first / 100, f"did not learn: {first} -> {last}"
 print(f"rank {rank} of {size} learned: loss {first:.3f} -> {last:.5f}", flush=True)
-del model  # else it keeps the process group, whose threads abort() when they drop a tensor while Python ends (pytorch#179291)
+del (
+    model
+)  # else it keeps the process group, whose threads abort() when they drop a tensor while Python ends (pytorch#179291)
 dist.destroy_process_group()

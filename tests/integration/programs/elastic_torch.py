@@ -3,6 +3,7 @@ the sum over all samples, shared out among the ranks. Ends after the step in whi
 
     elastic_torch.py STOP [HOST...]     a rank on one of these hosts ends at once
 """
+
 import os
 import sys
 import time
@@ -43,7 +44,8 @@ def main():
     inputs, targets = problem()
     model = new_model()
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=RATE), model.named_parameters(), op=hvd.Sum)
+        torch.optim.SGD(model.parameters(), lr=RATE), model.named_parameters(), op=hvd.Sum
+    )
 
     @hvd.elastic.run
     def train(state):

@@ -1,4 +1,5 @@
 """Rank 1 sleeps where it should not; the others wait for it in a function of their own."""
+
 import os
 import sys
 import threading

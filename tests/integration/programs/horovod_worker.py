@@ -3,6 +3,7 @@ driver, and the notification service with its signed pickles. Nothing of Hora is
 
     horovod_worker.py STOP BROKEN       BROKEN: a file whose presence stands for a failed collective
 """
+
 import base64
 import enum
 import hashlib
@@ -36,9 +37,11 @@ class Message:
 class Reader(pickle.Unpickler):
     """Only what the contract names may be made."""
 
-    KNOWN = {("horovod.runner.elastic.worker", "HostsUpdatedRequest"): type("HostsUpdatedRequest", (Message,), {}),
-             ("horovod.runner.elastic.worker", "HostUpdateResult"): HostUpdateResult,
-             ("horovod.runner.common.util.network", "PingRequest"): type("PingRequest", (Message,), {})}
+    KNOWN = {
+        ("horovod.runner.elastic.worker", "HostsUpdatedRequest"): type("HostsUpdatedRequest", (Message,), {}),
+        ("horovod.runner.elastic.worker", "HostUpdateResult"): HostUpdateResult,
+        ("horovod.runner.common.util.network", "PingRequest"): type("PingRequest", (Message,), {}),
+    }
 
     def find_class(self, module, name):
         return self.KNOWN[module, name]
@@ -49,8 +52,9 @@ def say(*words):
 
 
 def request(method, path, body=None):
-    connection = http.client.HTTPConnection(os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"],
-                                            int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"]))
+    connection = http.client.HTTPConnection(
+        os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    )
     connection.request(method, path, body)
     answer = connection.getresponse()
     value = answer.read()

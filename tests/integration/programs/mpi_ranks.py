@@ -1,5 +1,6 @@
 """A Horovod script: an allreduce, then one line about the place and who moved the tensor. With an
 argument, rank 1 fails instead, in the way it names."""
+
 import os
 import signal
 import sys

@@ -2,6 +2,7 @@
 
 Says "ready KIND" when its processes are in place, then waits for ever.
 """
+
 import fcntl
 import os
 import signal
@@ -13,8 +14,11 @@ MARK = os.environ["HORA_TEST_MARK"]
 
 def sleep_for_ever(environment=None):
     """Becomes a program that has the mark among its arguments, whatever its environment."""
-    os.execve("/bin/sh", ["sh", "-c", "trap '' TERM HUP INT; while :; do sleep 1000; done", MARK],
-              dict(os.environ) if environment is None else environment)
+    os.execve(
+        "/bin/sh",
+        ["sh", "-c", "trap '' TERM HUP INT; while :; do sleep 1000; done", MARK],
+        dict(os.environ) if environment is None else environment,
+    )
 
 
 def close_everything(but=-1):
@@ -63,9 +67,11 @@ def nameless():
 def threads():
     """Its main thread ends, and another one waits: it says Z, and lives."""
     os.setsid()
-    code = "import ctypes, os, threading, time; " \
-           "threading.Thread(target=time.sleep, args=(1000,)).start(); " \
-           "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)"
+    code = (
+        "import ctypes, os, threading, time; "
+        "threading.Thread(target=time.sleep, args=(1000,)).start(); "
+        "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[os.uname().machine], 0)"
+    )
     os.execve(sys.executable, [sys.executable, "-S", "-c", code, MARK], dict(os.environ))
 
 
@@ -81,7 +87,9 @@ def chain():
         except OSError:
             pass
     # Held by each in turn, so that jobs.py knows of them when it meets none.
-    held = os.open(f"{os.path.dirname(os.path.abspath(__file__))}/held-{MARK}-{os.environ['HOROVOD_RANK']}", os.O_CREAT | os.O_RDWR)
+    held = os.open(
+        f"{os.path.dirname(os.path.abspath(__file__))}/held-{MARK}-{os.environ['HOROVOD_RANK']}", os.O_CREAT | os.O_RDWR
+    )
     fcntl.flock(held, fcntl.LOCK_EX)
     close_everything(but=held)
     end = time.monotonic() + 300  # by itself, when a test that fails leaves it
@@ -110,7 +118,9 @@ def main(kinds):
         if os.fork() == 0:
             stopped()
     elif kind != "plain":
-        in_child({"session": new_session, "orphan": orphan, "nameless": nameless, "threads": threads, "chain": chain}[kind])
+        in_child(
+            {"session": new_session, "orphan": orphan, "nameless": nameless, "threads": threads, "chain": chain}[kind]
+        )
     os.write(1, f"ready {kind}\n".encode())
     if kind == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -19,6 +19,7 @@ One that is closed is opened again at once. What came of it is one line of JSON 
 
 Needs no package, no privilege, and as many descriptors as connections: it raises its own limit.
 """
+
 import contextlib
 import json
 import os
@@ -50,7 +51,14 @@ def first_message():
 # what comes, how often.
 class Kind:
     def __init__(self, words, endless=True, pause=NOW, piece=LINE, read=65536, read_pause=NOW):
-        self.words, self.endless, self.pause, self.piece, self.read, self.read_pause = words, endless, pause, piece, read, read_pause
+        self.words, self.endless, self.pause, self.piece, self.read, self.read_pause = (
+            words,
+            endless,
+            pause,
+            piece,
+            read,
+            read_pause,
+        )
 
 
 KINDS = {
@@ -83,7 +91,7 @@ class Link:
         return (select.EPOLLOUT if says else 0) | (select.EPOLLIN if hears else 0)
 
     def say(self, now):
-        sent = self.socket.send(self.kind.words[self.at:self.at + self.kind.piece])
+        sent = self.socket.send(self.kind.words[self.at : self.at + self.kind.piece])
         self.at += sent
         if self.at == len(self.kind.words) and self.kind.endless:
             self.at = 0

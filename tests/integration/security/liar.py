@@ -4,6 +4,7 @@
 
 Only the way to VICTIM lies; to every other host it passes all through unchanged.
 """
+
 import os
 import random
 import struct
@@ -12,7 +13,19 @@ import sys
 import threading
 
 MAGIC = b"\x01HORA-AGENT-1\n"
-HELLO, READY, STARTED, OUTPUT, EXIT, GOODBYE, FAILURE, LOG, INPUT_ACK, GPU_FAULT, SUSPEND = 1, 3, 4, 5, 7, 8, 9, 10, 11, 14, 44
+HELLO, READY, STARTED, OUTPUT, EXIT, GOODBYE, FAILURE, LOG, INPUT_ACK, GPU_FAULT, SUSPEND = (
+    1,
+    3,
+    4,
+    5,
+    7,
+    8,
+    9,
+    10,
+    11,
+    14,
+    44,
+)
 LEAST, MOST = -(1 << 63), (1 << 63) - 1  # of 64 bits
 
 
@@ -25,6 +38,7 @@ def output(rank, data):
 
 
 # CBOR, as much of it as messages have: numbers, bytes, lists, maps with names, yes and no.
+
 
 def _head(major, number):
     for info, size, code in ((24, 1, ">B"), (25, 2, ">H"), (26, 4, ">I"), (27, 8, ">Q")):
@@ -87,7 +101,9 @@ def log(message):
 
 
 def gpu_fault(rank, text):
-    return frame(GPU_FAULT, encode({"device": b"0000:3b:00", "xid": 79, "rank": rank, "pid": 0, "program": b"", "text": text}))
+    return frame(
+        GPU_FAULT, encode({"device": b"0000:3b:00", "xid": 79, "rank": rank, "pid": 0, "program": b"", "text": text})
+    )
 
 
 def endless(one):
@@ -145,10 +161,12 @@ class Liar:
 
     def also(self, when, more):
         """The truth, and behind the first frame of that kind what `more` holds."""
+
         def falsify(kind, payload):
             yield frame(kind, payload)
             if kind == when:
                 yield from more
+
         return falsify
 
     def instead(self, when, **fields):
@@ -228,8 +246,12 @@ class Liar:
 
     @property
     def a_million_survivors(self):
-        whole = frame(GOODBYE, encode({"survivors": 1 << 20, "survivor_pids": [], "killed": 0, "forking": False}).replace(
-            b"\x80", b"\x9a\x00\x10\x00\x00" + b"\x07" * (1 << 20)))
+        whole = frame(
+            GOODBYE,
+            encode({"survivors": 1 << 20, "survivor_pids": [], "killed": 0, "forking": False}).replace(
+                b"\x80", b"\x9a\x00\x10\x00\x00" + b"\x07" * (1 << 20)
+            ),
+        )
         return lambda kind, payload: whole if kind == GOODBYE else frame(kind, payload)
 
     @property

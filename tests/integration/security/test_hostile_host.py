@@ -1,5 +1,6 @@
 """A host whose agent lies: the job ends with an error that names it, in time and with little memory,
 and no lie becomes a success or another host's word."""
+
 import os
 
 import jobs
@@ -60,9 +61,31 @@ def run_with_a_liar(horarun, folder, lie, script, *arguments):
     """Rank 0 is on the honest host; rank 1 lives where the liar is. How it ended, and the launcher's memory."""
     path, horarun.path = horarun.path, PYTHON
     try:
-        done = horarun.run("-S", "-c", MEASURE, folder / "peak", path, *arguments, "-H", "honest:1,liar:1", "--transport", "command",
-                           "--rsh", f"{PYTHON} -S {HERE}/liar.py {lie} liar", "--lease", "4s", "--grace", "1s", "--start-timeout",
-                           "60s", "sh", "-c", script, env={"HOME": str(folder), "TMPDIR": str(folder)}, timeout=100)
+        done = horarun.run(
+            "-S",
+            "-c",
+            MEASURE,
+            folder / "peak",
+            path,
+            *arguments,
+            "-H",
+            "honest:1,liar:1",
+            "--transport",
+            "command",
+            "--rsh",
+            f"{PYTHON} -S {HERE}/liar.py {lie} liar",
+            "--lease",
+            "4s",
+            "--grace",
+            "1s",
+            "--start-timeout",
+            "60s",
+            "sh",
+            "-c",
+            script,
+            env={"HOME": str(folder), "TMPDIR": str(folder)},
+            timeout=100,
+        )
     finally:
         horarun.path = path
     return done, int((folder / "peak").read_text())
@@ -74,7 +97,9 @@ def test_a_lying_host(horarun, tmp_path, lie):
     done, peak = run_with_a_liar(horarun, tmp_path, lie, script)
     assert done.code == 125, done
     assert LIES[lie] in done.messages and "host liar" in done.messages, done
-    assert not any(line.startswith(("forged", "horarun: rank 0")) for line in (done.messages + done.text).splitlines()), done
+    assert not any(
+        line.startswith(("forged", "horarun: rank 0")) for line in (done.messages + done.text).splitlines()
+    ), done
     assert len(done.err) < 2_000_000 and peak < MOST_KIB, f"{len(done.err)} bytes of messages, {peak} KiB"
 
 
@@ -100,11 +125,26 @@ def test_an_elastic_job_takes_no_liar_back(horarun, tmp_path):
 
 def test_a_liar_cannot_make_the_launcher_hold_its_output(horarun, tmp_path):
     """600 MB that nobody has asked for, while nobody reads what the ranks print."""
-    job = horarun.start("-H", "honest:1,liar:1", "--transport", "command",
-                        "--rsh", f"{PYTHON} -S {HERE}/liar.py small-output-without-credit liar", "--lease", "4s",
-                        "--grace", "1s", "sh", "-c", "sleep 5", env={"HOME": str(tmp_path), "TMPDIR": str(tmp_path)})
+    job = horarun.start(
+        "-H",
+        "honest:1,liar:1",
+        "--transport",
+        "command",
+        "--rsh",
+        f"{PYTHON} -S {HERE}/liar.py small-output-without-credit liar",
+        "--lease",
+        "4s",
+        "--grace",
+        "1s",
+        "sh",
+        "-c",
+        "sleep 5",
+        env={"HOME": str(tmp_path), "TMPDIR": str(tmp_path)},
+    )
     # The launcher has these words among its own arguments. Its output is not read before all others have ended.
-    jobs.wait_until(lambda: [p for p in jobs.processes_of("output-without-credit") if p.pid != job.pid], "the way to the liar")
+    jobs.wait_until(
+        lambda: [p for p in jobs.processes_of("output-without-credit") if p.pid != job.pid], "the way to the liar"
+    )
     jobs.wait_until(lambda: not job.survivors(), "the job to be ended by what the liar does", 60)
     with open(f"/proc/{job.pid}/status") as status:  # it still has output that it cannot write
         peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))

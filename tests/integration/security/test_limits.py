@@ -1,4 +1,5 @@
 """Limits that somebody set for the user hold for the ranks as well."""
+
 import os
 import subprocess
 import uuid
@@ -47,6 +48,7 @@ def test_a_cgroups_limit_of_processes(horarun, few_processes):
     def enter():
         with open(f"{few_processes}/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))
+
     done = horarun.start("-np", 1, PYTHON, "-S", "-c", FORKS, preexec_fn=enter).finish().expect(0)
     assert 0 < int(done.ranks()[0][0]) < 40, done
 

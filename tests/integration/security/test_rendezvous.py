@@ -1,4 +1,5 @@
 """The meeting place of a running job, attacked by somebody on the network who has no token."""
+
 import contextlib
 import json
 import os
@@ -112,11 +113,30 @@ def open_files(count):
 
 def test_without_the_token_there_is_nothing_to_get(attacked):
     end = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-    for line in (b"GET /test/0", b"PUT /test/0", b"DELETE /test/0", b"HEAD /test/0", b"GET /test?batch", b"PUT /test?batch",
-                 b"GET http://x/test/0", b"GET //test/0", b"GET /%74est/0", b"GET /test/0?wait=1", b"GET /metrics", b"GET /global/0"):
-        for proof in (b"", b"Authorization: Bearer\r\n", b"Authorization: Bearer \r\n", b"Authorization: Bearer 0\r\n",
-                      b"Authorization: Basic YTpi\r\n", b"Authorization: bearer " + b"0" * 32 + b"\r\n",
-                      b"X-Forwarded-For: 127.0.0.1\r\n", b"Authorization: Bearer 0\r\nAuthorization: Bearer 1\r\n"):
+    for line in (
+        b"GET /test/0",
+        b"PUT /test/0",
+        b"DELETE /test/0",
+        b"HEAD /test/0",
+        b"GET /test?batch",
+        b"PUT /test?batch",
+        b"GET http://x/test/0",
+        b"GET //test/0",
+        b"GET /%74est/0",
+        b"GET /test/0?wait=1",
+        b"GET /metrics",
+        b"GET /global/0",
+    ):
+        for proof in (
+            b"",
+            b"Authorization: Bearer\r\n",
+            b"Authorization: Bearer \r\n",
+            b"Authorization: Bearer 0\r\n",
+            b"Authorization: Basic YTpi\r\n",
+            b"Authorization: bearer " + b"0" * 32 + b"\r\n",
+            b"X-Forwarded-For: 127.0.0.1\r\n",
+            b"Authorization: Bearer 0\r\nAuthorization: Bearer 1\r\n",
+        ):
             body = b"Content-Length: 4\r\n\r\nevil" if line.startswith(b"PUT") else b"\r\n"
             reply = attacked.ask(line + end + proof + body)
             assert reply.startswith((b"HTTP/1.1 401 ", b"HTTP/1.1 400 ")), (line, proof, reply)
@@ -126,12 +146,19 @@ def test_without_the_token_there_is_nothing_to_get(attacked):
 
 def test_malformed_and_oversized_requests_cost_nothing(attacked):
     before = attacked.peak_kib()
-    floods = [b"GET /" + b"a" * (1 << 20), b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200_000, b"\r\n" * 500_000,
-              b"PUT /s/k HTTP/1.1\r\nContent-Length: 4294967296\r\n\r\n" + b"x" * (1 << 20),
-              b"PUT /s/k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n" + b"x" * 1000,
-              b"PUT /s/k HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", os.urandom(100_000),
-              b"GET /s/k HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-              b"GET /s/k HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 6\r\n\r\n0\r\n\r\n", b"\0" * 100_000]
+    floods = [
+        b"GET /" + b"a" * (1 << 20),
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 200_000,
+        b"\r\n" * 500_000,
+        b"PUT /s/k HTTP/1.1\r\nContent-Length: 4294967296\r\n\r\n" + b"x" * (1 << 20),
+        b"PUT /s/k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n" + b"x" * 1000,
+        b"PUT /s/k HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",
+        os.urandom(100_000),
+        b"GET /s/k HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"GET /s/k HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 6\r\n\r\n0\r\n\r\n",
+        b"\0" * 100_000,
+    ]
     for flood in floods * 20:
         reply = attacked.ask(flood)
         assert not reply.startswith(b"HTTP/1.1 2"), (flood[:60], reply)
@@ -152,6 +179,7 @@ def test_a_thousand_who_drip_their_requests(attacked):
                     link.send(bytes([word]))
             if over.wait(0.05):
                 return
+
     dripping = threading.Thread(target=drip)
     dripping.start()
     dripping.join(2)
@@ -190,8 +218,15 @@ class Flood:
         self.seconds, self.programs = seconds, []
         for _ in range(programs):
             with open(FLOOD) as script:  # they may have no way to where it lies
-                self.programs.append(subprocess.Popen([PYTHON, "-", "%s:%d" % where, str(connections), str(seconds), *kinds],
-                                                      stdin=script, stdout=subprocess.PIPE, cwd="/", **who))
+                self.programs.append(
+                    subprocess.Popen(
+                        [PYTHON, "-", "%s:%d" % where, str(connections), str(seconds), *kinds],
+                        stdin=script,
+                        stdout=subprocess.PIPE,
+                        cwd="/",
+                        **who,
+                    )
+                )
 
     def __enter__(self):
         return self
@@ -216,12 +251,16 @@ if "HORA_LONG_TESTS" in os.environ:
 
 
 @pytest.mark.parametrize("connections, seconds, options, kinds", FLOODS)
-def test_floods_of_strangers_neither_end_a_job_nor_cost_it_memory(horarun, shared, connections, seconds, options, kinds):
+def test_floods_of_strangers_neither_end_a_job_nor_cost_it_memory(
+    horarun, shared, connections, seconds, options, kinds
+):
     """With a short lease: the launcher's heartbeats do not wait behind strangers, however many ask however much."""
     attacked = Attacked(horarun, shared, "--lease", "3s", *options, seconds=seconds + 120)
     before = attacked.peak_kib()
     with Flood(attacked.where, 2, connections, seconds, *kinds) as flood:
-        jobs.wait_until(lambda: flood.is_over() or attacked.job.process.poll() is not None, "the end of the attack", seconds + 60)
+        jobs.wait_until(
+            lambda: flood.is_over() or attacked.job.process.poll() is not None, "the end of the attack", seconds + 60
+        )
         assert attacked.job.process.poll() is None, attacked.job.finish()
         came = flood.finish()
     grown = attacked.peak_kib() - before

@@ -1,4 +1,5 @@
 """Nothing that lets one into a job is where others can see it."""
+
 import os
 import signal
 import subprocess
@@ -90,11 +91,25 @@ def test_another_user_sees_neither_environment_nor_memory_of_a_rank(horarun, sha
         assert len(mine) >= 2, mine
         for process in mine:
             for name in ("environ", "mem", "fd"):
-                shown = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--",
-                                        "sh", "-c", f"cat /proc/{process.pid}/{name}/* /proc/{process.pid}/{name}"],
-                                       capture_output=True, timeout=20)
+                shown = subprocess.run(
+                    [
+                        "setpriv",
+                        "--reuid",
+                        "65534",
+                        "--regid",
+                        "65534",
+                        "--clear-groups",
+                        "--",
+                        "sh",
+                        "-c",
+                        f"cat /proc/{process.pid}/{name}/* /proc/{process.pid}/{name}",
+                    ],
+                    capture_output=True,
+                    timeout=20,
+                )
                 assert token.encode() not in shown.stdout, (process, name)
                 assert b"Permission denied" in shown.stderr, (process, name, shown)
+
     run_and_look(horarun, shared, ["-np", 1], 0, look)
 
 
@@ -106,10 +121,20 @@ def test_stack_traces_of_another_user_are_not_taken(horarun):
     name = job.read_until("\n").split()[-1]
     with open("/proc/net/unix") as sockets:
         assert f"@{name}\n" in sockets.read()
-    connect = ("import socket, sys; link = socket.socket(socket.AF_UNIX); link.connect('\\0' + sys.argv[1]); link.settimeout(20)\n"
-               "try: print(link.recv(1) == b'')\nexcept ConnectionResetError: print(True)")
-    stranger = subprocess.run([PYTHON, "-S", "-c", connect, name], user=65534, group=65534, extra_groups=[], cwd="/",
-                              capture_output=True, text=True, timeout=60)
+    connect = (
+        "import socket, sys; link = socket.socket(socket.AF_UNIX); link.connect('\\0' + sys.argv[1]); link.settimeout(20)\n"
+        "try: print(link.recv(1) == b'')\nexcept ConnectionResetError: print(True)"
+    )
+    stranger = subprocess.run(
+        [PYTHON, "-S", "-c", connect, name],
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert stranger.stdout == "True\n", stranger
     job.send_signal(signal.SIGTERM)
     job.finish().expect(128 + 15)
@@ -124,8 +149,14 @@ def test_a_dry_run_shows_no_token(horarun):
 @pytest.mark.parametrize("runtime", ["hora", "host"])
 def test_a_job_within_a_job_does_not_get_the_outer_token(horarun, runtime):
     """A job of its own runtime has a token that takes the other's place. One of the host's has none."""
-    done = horarun.run("-np", 1, "--runtime", runtime, "env",
-                       env={name: "stolen" for name in ("HORA_RENDEZVOUS_TOKEN", "HORA_ANY_SECRET", "_HOROVOD_SECRET_KEY")})
+    done = horarun.run(
+        "-np",
+        1,
+        "--runtime",
+        runtime,
+        "env",
+        env={name: "stolen" for name in ("HORA_RENDEZVOUS_TOKEN", "HORA_ANY_SECRET", "_HOROVOD_SECRET_KEY")},
+    )
     assert "stolen" not in done.expect(0).text and "HOROVOD_RANK=0" in done.text, done
 
 
@@ -137,14 +168,23 @@ def test_what_a_job_leaves_or_holds_is_its_users_alone(horarun, hosts, shared, t
 
     def look(token, job):
         for k in (1, 2):
-            listing = two.execute(k, "sh", "-c", "find /tmp /dev/shm /root/.cache/hora ! -type l -printf '%U %m %y %p\\n' 2>/dev/null || :")
+            listing = two.execute(
+                k,
+                "sh",
+                "-c",
+                "find /tmp /dev/shm /root/.cache/hora ! -type l -printf '%U %m %y %p\\n' 2>/dev/null || :",
+            )
             entries = [line.split(maxsplit=3) for line in listing.splitlines()]
             ours = [entry for entry in entries if "hora" in entry[3]]
             assert any(path.startswith("/tmp/hora-job-") for _, _, _, path in ours), listing
             for owner, mode, kind, path in ours:
                 assert owner == "0", path
                 assert int(mode, 8) & 0o022 == 0, f"{path} may be written by others: {mode}"
-            for path in ("/root/.cache/hora", *{p for _, _, kind, p in ours if kind == "d" and p.startswith("/tmp/hora-job-") and p.count("/") == 2}):
+            for path in (
+                "/root/.cache/hora",
+                *{p for _, _, kind, p in ours if kind == "d" and p.startswith("/tmp/hora-job-") and p.count("/") == 2},
+            ):
                 mode = next(m for _, m, _, p in ours if p == path)
                 assert mode == "700", f"{path} is open to others: {mode}"
+
     run_and_look(horarun, shared, ["-H", two.spec(1), "--ship", file], 0, look)

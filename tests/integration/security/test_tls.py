@@ -1,4 +1,5 @@
 """--rendezvous-tls: what is on the wire, who is let in, and who is believed."""
+
 import contextlib
 import hashlib
 import http.client
@@ -85,10 +86,16 @@ def ask(known, head, context=None):
 def test_the_wire_is_tls_by_the_certificate_that_ranks_are_told(horarun, shared):
     with waiting_job(horarun, shared, "-np", 2, "--rendezvous-tls") as (known, job):
         where = f"{known['address']}:{known['port']}"
-        shown = subprocess.run(["openssl", "s_client", "-connect", where], input="", capture_output=True, text=True,
-                               timeout=60, check=False)
+        shown = subprocess.run(
+            ["openssl", "s_client", "-connect", where],
+            input="",
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         assert "TLSv1.3" in shown.stdout and "CN = hora " in shown.stdout, shown
-        pem = shown.stdout[shown.stdout.index("-----BEGIN"):shown.stdout.index("-----END CERTIFICATE-----") + 26]
+        pem = shown.stdout[shown.stdout.index("-----BEGIN") : shown.stdout.index("-----END CERTIFICATE-----") + 26]
         assert hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest() == known["tls"]
 
         assert ask(known, {"Authorization": "Bearer " + known["token"]}) == 404  # let in: there is no such key
@@ -154,8 +161,18 @@ def test_ranks_of_two_hosts_meet_and_a_listener_learns_no_token(horarun, hosts, 
     two = hosts(2)
     tap = Tap()
     try:
-        done = horarun.run("-np", 4, "-H", two.spec(2), "--wdir", "/", *(["--rendezvous-tls"] if encrypted else []),
-                           PYTHON, "-c", SUM + "import os\nprint('token', os.environ['HORA_RENDEZVOUS_TOKEN'])\n").expect(0)
+        done = horarun.run(
+            "-np",
+            4,
+            "-H",
+            two.spec(2),
+            "--wdir",
+            "/",
+            *(["--rendezvous-tls"] if encrypted else []),
+            PYTHON,
+            "-c",
+            SUM + "import os\nprint('token', os.environ['HORA_RENDEZVOUS_TOKEN'])\n",
+        ).expect(0)
     finally:
         heard = tap.close()
     lines = [line for rank in done.ranks().values() for line in rank]
@@ -168,7 +185,9 @@ def test_pmi_servers_and_elastic_ranks_meet_by_it_too(horarun, hosts, shared):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     two = hosts(2)
     for more in (["--pmi", "pmi1"], ["--min-np", 2]):
-        done = horarun.run("-np", 2, "-H", two.spec(1), "--wdir", "/", "--rendezvous-tls", *more, PYTHON, "-c", SUM).expect(0)
+        done = horarun.run(
+            "-np", 2, "-H", two.spec(1), "--wdir", "/", "--rendezvous-tls", *more, PYTHON, "-c", SUM
+        ).expect(0)
         assert [line for rank in done.ranks().values() for line in rank].count("sum 3.0") == 2, done
 
 
@@ -182,10 +201,16 @@ def test_another_certificate_is_refused_by_name(horarun):
 
 def test_a_rank_without_the_module_says_so(horarun, shared):
     """As where somebody's own libhora, built without OpenSSL, is loaded in place of the shipped one."""
-    done = horarun.run("-np", 2, "--rendezvous-tls", "sh", "-c",
-                       'd=$(mktemp -d) && trap "rm -rf $d" EXIT && home=$(dirname "$(command -v hora-smoke)")/.. && '
-                       'mkdir $d/bin $d/lib && cp $home/bin/hora-smoke $d/bin && cp $home/lib/libhora.so $d/lib && '
-                       'LD_LIBRARY_PATH= $d/bin/hora-smoke')
+    done = horarun.run(
+        "-np",
+        2,
+        "--rendezvous-tls",
+        "sh",
+        "-c",
+        'd=$(mktemp -d) && trap "rm -rf $d" EXIT && home=$(dirname "$(command -v hora-smoke)")/.. && '
+        "mkdir $d/bin $d/lib && cp $home/bin/hora-smoke $d/bin && cp $home/lib/libhora.so $d/lib && "
+        "LD_LIBRARY_PATH= $d/bin/hora-smoke",
+    )
     assert done.code != 0
     assert "libhora_tls.so" in done.text + done.messages, done
 

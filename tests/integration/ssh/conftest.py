@@ -67,6 +67,7 @@ def sshd(two):
     def start(port, **settings):
         extra.start(port, *(f"{name} {value}" for name, value in settings.items()))
         return ["--port", port]
+
     yield start
     extra.stop()
 
@@ -79,6 +80,7 @@ def keys(hosts):
     class Keys:
         key = f"{state}/key"
         known_hosts = f"{state}/known_hosts"
+
     return Keys
 
 
@@ -86,6 +88,7 @@ def keys(hosts):
 def config(tmp_path, keys):
     """config("Port 22", ...) writes an ssh config for all hosts and gives its path; a keyword that is
     not named has what makes the connection work."""
+
     def write(*lines, identity=True, known=True):
         text = ["Host *", "User root", *lines]
         if identity:
@@ -95,4 +98,5 @@ def config(tmp_path, keys):
         path = tmp_path / "config"
         path.write_text("\n".join(text) + "\n")
         return str(path)
+
     return write

@@ -1,4 +1,5 @@
 """Runs hora-transport-probe (tests/support/transports) and reads what it prints."""
+
 import hashlib
 import json
 import os
@@ -56,15 +57,17 @@ class Probe:
 
     def __call__(self, hosts, *flags, arguments=(), environment=None):
         argv = self.argv(hosts, *flags, arguments=arguments)
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S,
-                              env={**os.environ, **(environment or {})})
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, **(environment or {})}
+        )
         return Outcome(argv, done)
 
     def hold(self, hosts, *flags, arguments=()):
         """Started and connected: the process, whose stdin ends it."""
         argv = self.argv(hosts, "--hold", *flags, arguments=arguments)
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True)
+        process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         for line in process.stdout:
             if '"event":"hello"' in line:
                 return process

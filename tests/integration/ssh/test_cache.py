@@ -1,4 +1,5 @@
 """Shipping the agent: once, whole or not at all, and from whichever directory is fit for it."""
+
 import os
 import subprocess
 import time
@@ -43,8 +44,10 @@ def test_second_run_ships_nothing(probe, two):
     assert two.execute(1, "ls", "/root/.cache/hora").split() == [f"agent-{probe.sha}"]
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "garbage", "another program", "a script", "broken header",
-                                    "not executable", "a dangling link"])
+@pytest.mark.parametrize(
+    "damage",
+    ["empty", "half", "garbage", "another program", "a script", "broken header", "not executable", "a dangling link"],
+)
 def test_a_broken_entry_is_replaced(probe, two, damage):
     probe("node1").hello()
     path = cached(two, 1, "/root/.cache/hora", probe)
@@ -87,10 +90,15 @@ def test_a_home_that_is_not_fit(probe, two, mounts, home):
     assert again.hello()["cache"] == "/tmp/hora-0" and not again.shipped()
 
 
-@pytest.mark.parametrize("trap", ["mkdir /tmp/hora-0; chown 12345 /tmp/hora-0",
-                                  "mkdir /tmp/h; ln -s /tmp/h /tmp/hora-0",
-                                  "echo >/tmp/hora-0",
-                                  "mkdir -m 777 /tmp/h; chown 12345 /tmp/h; ln -s /tmp/h /tmp/hora-0"])
+@pytest.mark.parametrize(
+    "trap",
+    [
+        "mkdir /tmp/hora-0; chown 12345 /tmp/hora-0",
+        "mkdir /tmp/h; ln -s /tmp/h /tmp/hora-0",
+        "echo >/tmp/hora-0",
+        "mkdir -m 777 /tmp/h; chown 12345 /tmp/h; ln -s /tmp/h /tmp/hora-0",
+    ],
+)
 def test_a_directory_that_somebody_else_made(probe, two, mounts, trap):
     mounts.tmpfs(1, "/root", "ro")
     two.execute(1, "sh", "-c", "rm -rf /tmp/h; " + trap)

@@ -1,4 +1,5 @@
 """Getting to a host and in, and one clear answer each time that it cannot be had."""
+
 import base64
 import contextlib
 import os
@@ -138,14 +139,16 @@ def new_key(tmp_path, *options):
 
 def test_wrong_key(probe, two, config, tmp_path):
     key = new_key(tmp_path)
-    message = probe("node1", "--config", config(f"IdentityFile {key}", "IdentitiesOnly yes", identity=False)
-                    ).failure("E_SSH_AUTH")
+    message = probe("node1", "--config", config(f"IdentityFile {key}", "IdentitiesOnly yes", identity=False)).failure(
+        "E_SSH_AUTH"
+    )
     assert key in message and "user root" in message
 
 
 def test_a_missing_identity_is_named(probe, two, config):
-    message = probe("node1", "--config", config("IdentityFile /no/such/key", "IdentitiesOnly yes", identity=False)
-                    ).failure("E_SSH_AUTH")
+    message = probe(
+        "node1", "--config", config("IdentityFile /no/such/key", "IdentitiesOnly yes", identity=False)
+    ).failure("E_SSH_AUTH")
     assert "/no/such/key (missing)" in message
 
 
@@ -161,8 +164,9 @@ def test_several_keys_of_which_the_last_one_fits(probe, two, config, keys, tmp_p
 
 def test_a_key_with_a_passphrase(probe, two, config, tmp_path):
     key = new_key(tmp_path, "-N", "secret")
-    message = probe("node1", "--config", config(f"IdentityFile {key}", identity=False),
-                    environment={"SSH_AUTH_SOCK": ""}).failure("E_SSH_AUTH")
+    message = probe(
+        "node1", "--config", config(f"IdentityFile {key}", identity=False), environment={"SSH_AUTH_SOCK": ""}
+    ).failure("E_SSH_AUTH")
     assert "passphrase" in message
 
 
@@ -194,8 +198,12 @@ def test_an_ssh_agent_that_says_nothing(probe, two, config, tmp_path):
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "silent"))
         silent.listen(20)
-        message = probe(["node1", "node2"], "--config", config(identity=False),
-                        environment={"SSH_AUTH_SOCK": str(tmp_path / "silent")}).failure("E_SSH_AUTH")
+        message = probe(
+            ["node1", "node2"],
+            "--config",
+            config(identity=False),
+            environment={"SSH_AUTH_SOCK": str(tmp_path / "silent")},
+        ).failure("E_SSH_AUTH")
     assert "it does not answer" in message
 
 
@@ -239,8 +247,19 @@ def test_an_ssh_agent_that_waits_for_its_user_does_not_outlast_the_start(horarun
         agent = Hesitant(path, file.read())
     agent.start()
     try:
-        done = horarun.run("-np", 2, "-H", two.spec(1), "--start-timeout", "4s", "--ssh-config-file", config(identity=False),
-                           "true", env={"SSH_AUTH_SOCK": path}, timeout=60).expect(124)
+        done = horarun.run(
+            "-np",
+            2,
+            "-H",
+            two.spec(1),
+            "--start-timeout",
+            "4s",
+            "--ssh-config-file",
+            config(identity=False),
+            "true",
+            env={"SSH_AUTH_SOCK": path},
+            timeout=60,
+        ).expect(124)
         assert agent.asked.is_set(), done
         assert done.seconds < 30, done  # and not until the agent answers
     finally:
@@ -290,8 +309,9 @@ def fingerprint(hosts, k):
 
 def test_unknown_host_key(probe, two, config, tmp_path):
     known = tmp_path / "known_hosts"
-    message = probe("node1", "--config", config(f"UserKnownHostsFile {known}", known=False)
-                    ).failure("E_HOST_KEY_UNKNOWN")
+    message = probe("node1", "--config", config(f"UserKnownHostsFile {known}", known=False)).failure(
+        "E_HOST_KEY_UNKNOWN"
+    )
     assert fingerprint(two, 1) in message
     assert "ssh-keyscan" in message and "--accept-new-host-keys" in message
     assert not known.exists()
@@ -319,8 +339,10 @@ def test_strict_host_key_checking_accept_new(probe, two, config, tmp_path):
     assert known.read_text().startswith("node1 ssh-ed25519 ")
 
 
-@pytest.mark.parametrize("flags,line", [([], "StrictHostKeyChecking yes"), (["--accept-new"], "LogLevel ERROR"),
-                                        ([], "StrictHostKeyChecking no")])
+@pytest.mark.parametrize(
+    "flags,line",
+    [([], "StrictHostKeyChecking yes"), (["--accept-new"], "LogLevel ERROR"), ([], "StrictHostKeyChecking no")],
+)
 def test_changed_host_key(probe, two, config, keys, tmp_path, flags, line):
     with open(keys.known_hosts) as file:
         other = next(entry.split(" ", 1)[1] for entry in file if entry.startswith("node2,"))
@@ -361,7 +383,9 @@ def test_a_host_that_only_an_authority_vouches_for(probe, two, config, keys, tmp
         key = next(entry.split(" ", 1)[1] for entry in file if entry.startswith("node2,"))
     known = tmp_path / "known_hosts"
     known.write_text("@cert-authority node* " + key)
-    message = probe("node1", "--config", config(f"UserKnownHostsFile {known}", known=False)).failure("E_HOST_KEY_UNKNOWN")
+    message = probe("node1", "--config", config(f"UserKnownHostsFile {known}", known=False)).failure(
+        "E_HOST_KEY_UNKNOWN"
+    )
     assert "@cert-authority" in message and str(known) in message and "--rsh" in message
 
 

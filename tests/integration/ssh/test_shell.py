@@ -1,4 +1,5 @@
 """What the far side's login shell may be, print and do."""
+
 import os
 import shutil
 
@@ -9,8 +10,10 @@ PASSWD = "/etc/passwd"
 
 def set_login_shell(mounts, k, shell):
     with open(PASSWD) as file:
-        lines = [":".join([*line.rstrip("\n").split(":")[:6], shell]) if line.startswith("root:") else line.rstrip("\n")
-                 for line in file]
+        lines = [
+            ":".join([*line.rstrip("\n").split(":")[:6], shell]) if line.startswith("root:") else line.rstrip("\n")
+            for line in file
+        ]
     mounts.file(k, PASSWD, "\n".join(lines) + "\n")
 
 
@@ -53,16 +56,19 @@ def test_busybox_as_sh(probe, two, mounts, sshd):
         two.execute(1, "rm", "-rf", "/root/.ssh")
 
 
-@pytest.mark.parametrize("noise", [
-    "echo Welcome to the machine; echo and mind the step >&2",
-    "printf 'no line feed'",
-    "head -c 300000 /dev/zero | tr '\\0' x; echo",
-    "head -c 100000 /dev/urandom",
-    "printf 'HORA-0 need gz x /y\\nHORA- fail; nothing\\n\\001HORA-AGENT'",
-    "set -x; set -v",
-    "cd /tmp; umask 000; PATH=/bin:/usr/bin; IFS=x; set -u; set -f",
-    "trap 'echo bye' EXIT",
-])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "echo Welcome to the machine; echo and mind the step >&2",
+        "printf 'no line feed'",
+        "head -c 300000 /dev/zero | tr '\\0' x; echo",
+        "head -c 100000 /dev/urandom",
+        "printf 'HORA-0 need gz x /y\\nHORA- fail; nothing\\n\\001HORA-AGENT'",
+        "set -x; set -v",
+        "cd /tmp; umask 000; PATH=/bin:/usr/bin; IFS=x; set -u; set -f",
+        "trap 'echo bye' EXIT",
+    ],
+)
 def test_a_talkative_login_script(probe, two, mounts, noise):
     mounts.file(1, "/root/.bashrc", noise + "\n")
     first = probe("node1")
@@ -85,9 +91,14 @@ def test_a_login_script_that_reads_its_input(probe, two, mounts):
     probe("node1").hello()
 
 
-@pytest.mark.parametrize("script,words", [("echo maintenance until noon; exit 255", "maintenance until noon"),
-                                          ("echo go away >&2; exit 1", "go away"),
-                                          ("kill -9 $$", "signal KILL")])
+@pytest.mark.parametrize(
+    "script,words",
+    [
+        ("echo maintenance until noon; exit 255", "maintenance until noon"),
+        ("echo go away >&2; exit 1", "go away"),
+        ("kill -9 $$", "signal KILL"),
+    ],
+)
 def test_a_login_script_that_gives_up(probe, two, mounts, script, words):
     mounts.file(1, "/root/.bashrc", script + "\n")
     outcome = probe(["node1", "node2"])

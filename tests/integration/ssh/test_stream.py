@@ -1,4 +1,5 @@
 """The bytes between supervisor and agent, and the end of the stream."""
+
 import json
 import os
 import signal
@@ -6,8 +7,10 @@ import time
 
 import pytest
 
-WAYS = [pytest.param(["--transport", "ssh"], id="ssh"),
-        pytest.param(["--transport", "command", "--rsh", "ssh", "--rsh", "-q"], id="command")]
+WAYS = [
+    pytest.param(["--transport", "ssh"], id="ssh"),
+    pytest.param(["--transport", "command", "--rsh", "ssh", "--rsh", "-q"], id="command"),
+]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -83,9 +86,27 @@ def rsh(*words):
 def test_a_command_with_an_argv(probe, two):
     """As `docker exec -i` or `kubectl exec -i` are used: no shell on the way."""
     pid = two._hosts.init_pid(1)
-    way = ["--transport", "command",
-           *rsh("nsenter", "-t", str(pid), "-m", "-u", "-i", "-n", "-p", "--", "env", "HOME=/root", "sh", "-c",
-                "{command}", "{host}")]
+    way = [
+        "--transport",
+        "command",
+        *rsh(
+            "nsenter",
+            "-t",
+            str(pid),
+            "-m",
+            "-u",
+            "-i",
+            "-n",
+            "-p",
+            "--",
+            "env",
+            "HOME=/root",
+            "sh",
+            "-c",
+            "{command}",
+            "{host}",
+        ),
+    ]
     first = probe("node1", *way)
     first.hello()
     assert first.shipped() == ["/root/.cache/hora"]
@@ -94,15 +115,22 @@ def test_a_command_with_an_argv(probe, two):
     assert not second.shipped()
 
 
-@pytest.mark.parametrize("words,expected", [(["false"], "status 1"), (["/no/such/program"], "/no/such/program"),
-                                            (["ssh", "-o", "ConnectTimeout=3", "-p", "1"], "Connection refused"),
-                                            (["sh", "-c", "echo nope >&2; exit 4"], "nope")])
+@pytest.mark.parametrize(
+    "words,expected",
+    [
+        (["false"], "status 1"),
+        (["/no/such/program"], "/no/such/program"),
+        (["ssh", "-o", "ConnectTimeout=3", "-p", "1"], "Connection refused"),
+        (["sh", "-c", "echo nope >&2; exit 4"], "nope"),
+    ],
+)
 def test_a_command_that_fails(probe, two, words, expected):
     message = probe("node1", "--transport", "command", *rsh(*words)).failure("E_RSH")
     assert expected in message
 
 
 def test_a_command_that_says_nothing(probe, two):
-    message = probe("node1", "--transport", "command", *rsh("sh", "-c", "echo hm >&2; exec sleep 1000"),
-                    "--deadline-ms", 2000).failure("E_RSH")
+    message = probe(
+        "node1", "--transport", "command", *rsh("sh", "-c", "echo hm >&2; exec sleep 1000"), "--deadline-ms", 2000
+    ).failure("E_RSH")
     assert "in time" in message and "hm" in message

@@ -27,15 +27,18 @@ def own(values):
 def check_allreduce():
     values = ranks_values((4, 2))
     stacked = np.stack(values)
-    for op, expected in ((hvd.Average, stacked.mean(0)), (hvd.Sum, stacked.sum(0)),
-                         (hvd.Min, stacked.min(0)), (hvd.Max, stacked.max(0)),
-                         (hvd.Product, stacked.prod(0))):
+    for op, expected in (
+        (hvd.Average, stacked.mean(0)),
+        (hvd.Sum, stacked.sum(0)),
+        (hvd.Min, stacked.min(0)),
+        (hvd.Max, stacked.max(0)),
+        (hvd.Product, stacked.prod(0)),
+    ):
         for call in modes(lambda x: hvd.allreduce(x, op=op)):
             result = call(own(values))
             assert isinstance(result, jax.Array) and result.dtype == jnp.float64
             close(result, expected)
-    for call in modes(lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5,
-                                              postscale_factor=3.0, name="scaled")):
+    for call in modes(lambda x: hvd.allreduce(x, op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0, name="scaled")):
         close(call(own(values)), stacked.sum(0) * 1.5)
     for compression in (hvd.Compression.fp16, hvd.Compression.bf16):
         for call in modes(lambda x: hvd.allreduce(x, compression=compression)):
@@ -61,8 +64,7 @@ def check_other_operations():
     rank, size = hvd.rank(), hvd.size()
     for call in modes(hvd.allgather):
         close(call(jnp.full((2, 3), rank)), np.repeat(np.arange(size), 2)[:, None] * np.ones(3))
-    close(hvd.allgather(jnp.full(rank + 1, rank)),
-          np.concatenate([[r] * (r + 1) for r in range(size)]))
+    close(hvd.allgather(jnp.full(rank + 1, rank)), np.concatenate([[r] * (r + 1) for r in range(size)]))
     for call in modes(lambda x: hvd.grouped_allgather([x, 2 * x])):
         first, second = call(jnp.full(1, rank + 1.0))
         close(first, np.arange(size) + 1.0)
@@ -73,8 +75,8 @@ def check_other_operations():
     for call in modes(hvd.alltoall):
         close(call(jnp.arange(size) + 100 * rank), [100 * r + rank for r in range(size)])
     received, splits = hvd.alltoall(
-        jnp.concatenate([jnp.full(to + 1, 10 * rank + to) for to in range(size)]),
-        splits=[to + 1 for to in range(size)])
+        jnp.concatenate([jnp.full(to + 1, 10 * rank + to) for to in range(size)]), splits=[to + 1 for to in range(size)]
+    )
     close(received, np.concatenate([[10 * r + rank] * (rank + 1) for r in range(size)]))
     close(splits, [rank + 1] * size)
     values = ranks_values((2 * size + 1, 2))
@@ -82,15 +84,14 @@ def check_other_operations():
     start = 2 * rank + min(rank, 1)
     rows = 2 + (rank < 1)
     for call in modes(lambda x: hvd.reducescatter(x, op=hvd.Sum)):
-        close(call(own(values)), total[start: start + rows])
+        close(call(own(values)), total[start : start + rows])
     for call in modes(lambda x: hvd.grouped_reducescatter([x, 3 * x])):
-        close(call(own(values))[1], 3 * total[start: start + rows] / size)
+        close(call(own(values))[1], 3 * total[start : start + rows] / size)
     for call in modes(lambda x: hvd.grouped_allreduce([x, x.astype(jnp.float32)], op=hvd.Sum)):
         first, second = call(own(values))
         close(first, total)
         assert second.dtype == jnp.float32
-    handles = [hvd.allreduce_async(jnp.full(2, float(index)), op=hvd.Sum, name=f"h{index}")
-               for index in range(5)]
+    handles = [hvd.allreduce_async(jnp.full(2, float(index)), op=hvd.Sum, name=f"h{index}") for index in range(5)]
     for index, handle in enumerate(handles):
         close(hvd.synchronize(handle), np.full(2, index * size))
     close(hvd.synchronize(hvd.allgather_async(jnp.full(1, rank))), range(size))
@@ -101,8 +102,7 @@ def check_gradients():
     """Against what one process computes that holds every rank's arrays."""
     size, rank = hvd.size(), hvd.rank()
     tensors = ranks_values((2 * size, 2))
-    weights = [jnp.asarray(np.random.default_rng(r).normal(size=(2 * size, 2)))
-               for r in range(size)]
+    weights = [jnp.asarray(np.random.default_rng(r).normal(size=(2 * size, 2))) for r in range(size)]
 
     def reference(function):
         def loss(xs):
@@ -115,31 +115,35 @@ def check_gradients():
             y = function(x)
             return (y * weights[rank][: y.shape[0]]).sum()
 
-        return jax.grad(loss)(own(tensors)), jax.jit(jax.grad(loss))(own(tensors)), \
-            jax.grad(jax.jit(loss))(own(tensors))
+        return (
+            jax.grad(loss)(own(tensors)),
+            jax.jit(jax.grad(loss))(own(tensors)),
+            jax.grad(jax.jit(loss))(own(tensors)),
+        )
 
-    combine = {hvd.Sum: lambda xs: sum(xs), hvd.Average: lambda xs: sum(xs) / size,
-               hvd.Max: lambda xs: jnp.max(jnp.stack(xs), 0),
-               hvd.Min: lambda xs: jnp.min(jnp.stack(xs), 0),
-               hvd.Product: lambda xs: jnp.prod(jnp.stack(xs), 0)}
+    combine = {
+        hvd.Sum: lambda xs: sum(xs),
+        hvd.Average: lambda xs: sum(xs) / size,
+        hvd.Max: lambda xs: jnp.max(jnp.stack(xs), 0),
+        hvd.Min: lambda xs: jnp.min(jnp.stack(xs), 0),
+        hvd.Product: lambda xs: jnp.prod(jnp.stack(xs), 0),
+    }
     for op, function in combine.items():
         expected = reference(lambda xs: [3.0 * function([0.5 * x for x in xs])] * size)
-        for gradient in ours(lambda x: hvd.allreduce(
-                x, op=op, prescale_factor=0.5, postscale_factor=3.0)):
+        for gradient in ours(lambda x: hvd.allreduce(x, op=op, prescale_factor=0.5, postscale_factor=3.0)):
             close(gradient, expected)
     # Horovod's conventions: averaged for allgather and broadcast, times size for reducescatter.
     rows = 2 * size
     expected = reference(lambda xs: [sum(xs)[:rows]] * size) / size
-    for gradient in ours(lambda x: hvd.allgather(x)[rank * rows: rank * rows + rows]):
+    for gradient in ours(lambda x: hvd.allgather(x)[rank * rows : rank * rows + rows]):
         assert gradient.shape == (rows, 2)
     expected = reference(lambda xs: [xs[0]] * size) / size
     for gradient in ours(lambda x: hvd.broadcast(x, 0)):
         close(gradient, expected)
-    expected = reference(lambda xs: [
-        jnp.concatenate([x[2 * to: 2 * to + 2] for x in xs]) for to in range(size)])
+    expected = reference(lambda xs: [jnp.concatenate([x[2 * to : 2 * to + 2] for x in xs]) for to in range(size)])
     for gradient in ours(hvd.alltoall):
         close(gradient, expected)
-    expected = reference(lambda xs: [sum(xs)[2 * to: 2 * to + 2] for to in range(size)])
+    expected = reference(lambda xs: [sum(xs)[2 * to : 2 * to + 2] for to in range(size)])
     for gradient in ours(lambda x: hvd.reducescatter(x, op=hvd.Sum)):
         close(gradient, expected * size)
 
@@ -150,7 +154,7 @@ def check_gradient_of_allgather():
     weights = jnp.arange(size * (size + 1), dtype=jnp.float64).reshape(-1, 2)
     gradient = jax.grad(lambda x: (hvd.allgather(x) ** 2 * weights).sum())(tensors[rank])
     start = rank * (rank + 1) // 2
-    close(gradient, 2 * (rank + 1) * weights[start: start + rank + 1])
+    close(gradient, 2 * (rank + 1) * weights[start : start + rank + 1])
     # One that has as many rows as all have on average does not know by that how many the others have.
     rows = [1] + [2] * (size - 2) + [3] if size > 2 else [1] * size
     start = sum(rows[:rank])
@@ -160,7 +164,7 @@ def check_gradient_of_allgather():
         return (hvd.allgather(x) ** 3 * weights).sum()
 
     mine = jnp.full(rows[rank], rank + 1.0)
-    own_weights = weights[start: start + rows[rank]]
+    own_weights = weights[start : start + rows[rank]]
     close(jax.grad(loss)(mine), 3 * (rank + 1) ** 2 * own_weights)
     second = jax.grad(lambda x: jax.grad(loss)(x).sum())(mine)
     close(second, 6 * (rank + 1) * own_weights / size)
@@ -170,21 +174,22 @@ def check_gradient_of_allgather():
 
 def check_control_flow():
     def loop(x):
-        return jax.lax.scan(lambda c, _: (hvd.allreduce(c, op=hvd.Average), c.sum()), x, None,
-                            length=3)[0]
+        return jax.lax.scan(lambda c, _: (hvd.allreduce(c, op=hvd.Average), c.sum()), x, None, length=3)[0]
 
     mean = (hvd.size() - 1) / 2
     for call in modes(loop):
         close(call(jnp.full(2, float(hvd.rank()))), np.full(2, mean))
-    close(jax.jit(lambda x: jax.lax.cond(x[0] >= 0, hvd.allreduce, lambda y: y, x))(
-        jnp.full(2, float(hvd.rank()))), np.full(2, mean))
-    second = jax.grad(lambda x: jax.grad(
-        lambda y: hvd.allreduce(y ** 3, op=hvd.Sum))(x))(2.0 + hvd.rank())
+    close(
+        jax.jit(lambda x: jax.lax.cond(x[0] >= 0, hvd.allreduce, lambda y: y, x))(jnp.full(2, float(hvd.rank()))),
+        np.full(2, mean),
+    )
+    second = jax.grad(lambda x: jax.grad(lambda y: hvd.allreduce(y**3, op=hvd.Sum))(x))(2.0 + hvd.rank())
     close(second, hvd.size() * 6 * (2.0 + hvd.rank()))
 
 
 def check_many_callbacks():
     """A compiled program with many operations on few cores."""
+
     @jax.jit
     def many(x):
         total = x
@@ -193,8 +198,10 @@ def check_many_callbacks():
         return total
 
     x = jnp.full((64, 64), 0.1 * (hvd.rank() + 1))
-    expected = x + sum(sum(jnp.tanh(0.1 * (r + 1) * jnp.ones((64, 64)) * index) @ jnp.ones((64, 64))
-                           for r in range(hvd.size())) for index in range(30))
+    expected = x + sum(
+        sum(jnp.tanh(0.1 * (r + 1) * jnp.ones((64, 64)) * index) @ jnp.ones((64, 64)) for r in range(hvd.size()))
+        for index in range(30)
+    )
     for _ in range(5):
         close(many(x), expected)
 
@@ -205,9 +212,12 @@ def check_trees():
     close(got["a"], np.full(3, hvd.size() - 1))
     close(got["b"][0], np.full(2, hvd.size() - 1))
     assert got["b"][1] == hvd.size() - 1 and got["b"][2] == "text"
-    for leaf in (jax.random.PRNGKey(hvd.rank()), jax.random.key(hvd.rank()),
-                 jnp.full((2, 2), 2**32 - 1 - hvd.rank(), jnp.uint32),
-                 jnp.full(3, hvd.rank() + 0.5, jnp.float8_e4m3fn)):
+    for leaf in (
+        jax.random.PRNGKey(hvd.rank()),
+        jax.random.key(hvd.rank()),
+        jnp.full((2, 2), 2**32 - 1 - hvd.rank(), jnp.uint32),
+        jnp.full(3, hvd.rank() + 0.5, jnp.float8_e4m3fn),
+    ):
         got = hvd.broadcast_parameters({"leaf": leaf}, root_rank=0)["leaf"]
         assert got.dtype == leaf.dtype and got.shape == leaf.shape, (got, leaf)
         texts = hvd.allgather_object(repr(got))
@@ -235,8 +245,10 @@ class Sgd:
 
 def data(steps=4, rows=4):
     generator = np.random.default_rng(5)
-    return [[(generator.normal(size=(rows, 3)), generator.normal(size=(rows, 2)))
-             for _ in range(hvd.size())] for _ in range(steps)]
+    return [
+        [(generator.normal(size=(rows, 3)), generator.normal(size=(rows, 2))) for _ in range(hvd.size())]
+        for _ in range(steps)
+    ]
 
 
 def parameters(seed=0):
@@ -263,18 +275,15 @@ def train(optimizer, params, batches, jit=True):
 
 
 def whole():
-    batches = [(np.concatenate([x for x, _ in step]), np.concatenate([y for _, y in step]))
-               for step in data()]
+    batches = [(np.concatenate([x for x, _ in step]), np.concatenate([y for _, y in step])) for step in data()]
     return train(Sgd, parameters(), batches)
 
 
 def check_training_is_the_same():
     start = hvd.broadcast_parameters(parameters(seed=hvd.rank()))
-    for options in ({}, {"groups": 1}, {"gradient_predivide_factor": 2.0},
-                    {"compression": hvd.Compression.fp16}):
+    for options in ({}, {"groups": 1}, {"gradient_predivide_factor": 2.0}, {"compression": hvd.Compression.fp16}):
         for jit in (True, False):
-            trained = train(hvd.DistributedOptimizer(Sgd, **options), start,
-                            [own(step) for step in data()], jit)
+            trained = train(hvd.DistributedOptimizer(Sgd, **options), start, [own(step) for step in data()], jit)
             tolerance = 5e-3 if "compression" in options else 1e-6
             for name, value in whole().items():
                 close(trained[name], value, tolerance)
@@ -282,10 +291,8 @@ def check_training_is_the_same():
 
 
 def check_backward_passes_per_step():
-    halves = [(x[part], y[part]) for x, y in (own(step) for step in data())
-              for part in (slice(0, 2), slice(2, 4))]
-    optimizer = hvd.DistributedOptimizer(Sgd, backward_passes_per_step=2,
-                                         average_aggregated_gradients=True)
+    halves = [(x[part], y[part]) for x, y in (own(step) for step in data()) for part in (slice(0, 2), slice(2, 4))]
+    optimizer = hvd.DistributedOptimizer(Sgd, backward_passes_per_step=2, average_aggregated_gradients=True)
     for jit in (True, False):
         trained = train(optimizer, parameters(), halves, jit)
         for name, value in whole().items():
@@ -300,9 +307,11 @@ def check_optax():
     optimizer = hvd.DistributedOptimizer(optax.adam(0.01))
     assert isinstance(optimizer, type(optax.adam(0.01)))
     trained = train(optimizer, parameters(), [own(step) for step in data()])
-    expected = train(optax.adam(0.01), parameters(), [
-        (np.concatenate([x for x, _ in step]), np.concatenate([y for _, y in step]))
-        for step in data()])
+    expected = train(
+        optax.adam(0.01),
+        parameters(),
+        [(np.concatenate([x for x, _ in step]), np.concatenate([y for _, y in step])) for step in data()],
+    )
     for name, value in expected.items():
         close(trained[name], value)
 
@@ -327,15 +336,13 @@ def check_elastic_state():
 def check_errors():
     raises(ValueError, hvd.allgather, jnp.float32(1.0))
     raises(ValueError, hvd.reducescatter, jnp.ones(hvd.size()), op=hvd.Max)
-    raises(ValueError, jax.jit(lambda x: hvd.alltoall(x, splits=[1] * hvd.size())),
-           jnp.ones(hvd.size()))
+    raises(ValueError, jax.jit(lambda x: hvd.alltoall(x, splits=[1] * hvd.size())), jnp.ones(hvd.size()))
     if hvd.size() > 1:
         raises(ValueError, hvd.alltoall, jnp.ones(hvd.size() + 1))
         error = raises(hvd.HorovodInternalError, hvd.allreduce, jnp.ones(hvd.rank() + 1), "bad")
         assert "bad" in str(error)
         compiled = jax.jit(lambda x: hvd.allreduce(x, "bad"))
-        error = raises(jax.errors.JaxRuntimeError,
-                       lambda: jax.block_until_ready(compiled(jnp.ones(hvd.rank() + 1))))
+        error = raises(jax.errors.JaxRuntimeError, lambda: jax.block_until_ready(compiled(jnp.ones(hvd.rank() + 1))))
         assert "TensorMismatchError" in str(error)
         close(hvd.allreduce(jnp.ones(1), op=hvd.Sum), [hvd.size()])
 

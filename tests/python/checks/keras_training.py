@@ -15,8 +15,7 @@ from support.keras_training import ROWS, Training, same_weights
 
 STEPS = 5
 training = Training(keras, hvd, STEPS)
-data, own, build, fit, whole = (
-    training.data, training.own, training.build, training.fit, training.whole)
+data, own, build, fit, whole = (training.data, training.own, training.build, training.fit, training.whole)
 
 
 class Skip(Exception):
@@ -35,8 +34,7 @@ def check_sgd_is_the_same():
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=momentum))
         assert isinstance(optimizer, keras.optimizers.SGD)
         assert type(optimizer).__name__ == "SGD"
-        fit(model, optimizer, own(x), own(y), ROWS,
-            [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+        fit(model, optimizer, own(x), own(y), ROWS, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
         same_weights(model, expected)
 
 
@@ -44,16 +42,17 @@ def check_options():
     x, y = data()
     model = build()
     for options, tolerance in (
-            ({"groups": 2}, 1e-5), ({"num_groups": 1}, 1e-5),
-            ({"gradient_predivide_factor": 2.0}, 1e-5),
-            ({"groups": [model.trainable_variables[:2]]}, 1e-5),
-            ({"compression": hvd.Compression.fp16}, 2e-3)):
+        ({"groups": 2}, 1e-5),
+        ({"num_groups": 1}, 1e-5),
+        ({"gradient_predivide_factor": 2.0}, 1e-5),
+        ({"groups": [model.trainable_variables[:2]]}, 1e-5),
+        ({"compression": hvd.Compression.fp16}, 2e-3),
+    ):
         model = build()
         if isinstance(options.get("groups"), list):
             options = {"groups": [model.trainable_variables[:2]]}
         expected = whole(keras.optimizers.Adam(0.01))
-        fit(model, hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), **options),
-            own(x), own(y), ROWS)
+        fit(model, hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), **options), own(x), own(y), ROWS)
         same_weights(model, expected, tolerance)
 
 
@@ -61,35 +60,31 @@ def check_sum():
     x, y = data()
     expected = whole(keras.optimizers.SGD(0.05 * hvd.size()))
     model = build()
-    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), op=hvd.Sum),
-        own(x), own(y), ROWS)
+    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.05), op=hvd.Sum), own(x), own(y), ROWS)
     same_weights(model, expected)
     for op in (hvd.Max, hvd.Adasum):
         raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.SGD(0.1), op=op)
     raises(RuntimeError, hvd.broadcast_global_variables, 0)
-    raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.SGD(0.1), op=hvd.Sum,
-           gradient_predivide_factor=2.0)
-    raises(ValueError, hvd.DistributedOptimizer,
-           hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.SGD(0.1), op=hvd.Sum, gradient_predivide_factor=2.0)
+    raises(ValueError, hvd.DistributedOptimizer, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
 
 
 def check_clipping_comes_after():
     x, y = data()
     expected = whole(keras.optimizers.SGD(0.5, global_clipnorm=0.1))
     model = build()
-    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.5, global_clipnorm=0.1)),
-        own(x), own(y), ROWS)
+    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.5, global_clipnorm=0.1)), own(x), own(y), ROWS)
     same_weights(model, expected)
 
 
 def check_loss_scaling():
     """The reduced gradients decide, on all ranks alike, whether a step is skipped."""
     x, y = data()
-    expected = whole(keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.SGD(0.1), initial_scale=8.0))
+    expected = whole(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=8.0))
     model = build()
-    optimizer = hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.SGD(0.1), initial_scale=8.0))
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=8.0)
+    )
     fit(model, optimizer, own(x), own(y), ROWS)
     same_weights(model, expected)
     before = model.get_weights()
@@ -99,12 +94,16 @@ def check_loss_scaling():
     model.fit(own(x)[:ROWS], bad[:ROWS], batch_size=ROWS, epochs=1, verbose=0)
     for mine, theirs in zip(model.get_weights(), before):
         close(mine, theirs)
-    raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.SGD(0.1)), backward_passes_per_step=2)
-    inside_out = keras.optimizers.LossScaleOptimizer(
-        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-    raises(ValueError, fit, build(), inside_out, own(x), own(y), ROWS,
-           [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+    raises(
+        ValueError,
+        hvd.DistributedOptimizer,
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)),
+        backward_passes_per_step=2,
+    )
+    inside_out = keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    raises(
+        ValueError, fit, build(), inside_out, own(x), own(y), ROWS, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    )
 
 
 def check_backward_passes_per_step():
@@ -114,15 +113,14 @@ def check_backward_passes_per_step():
     for averaged, rate in ((True, 0.1), (False, 0.05)):
         model = build()
         optimizer = hvd.DistributedOptimizer(
-            keras.optimizers.SGD(rate), backward_passes_per_step=2,
-            average_aggregated_gradients=averaged)
+            keras.optimizers.SGD(rate), backward_passes_per_step=2, average_aggregated_gradients=averaged
+        )
         fit(model, optimizer, own(x), own(y), ROWS // 2)
         same_weights(model, expected)
     built = keras.optimizers.SGD(0.1)
     built.build(build().trainable_variables)
     raises(ValueError, hvd.DistributedOptimizer, built, backward_passes_per_step=2)
-    raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.SGD(0.1),
-           backward_passes_per_step=0)
+    raises(ValueError, hvd.DistributedOptimizer, keras.optimizers.SGD(0.1), backward_passes_per_step=0)
 
 
 def check_local_layers():
@@ -132,7 +130,8 @@ def check_local_layers():
     local = model.layers[0]
     start = [array(weight) for weight in model.trainable_variables]
     optimizer = hvd.PartialDistributedOptimizer(
-        keras.optimizers.SGD(0.1), local_layers=[local], scale_local_gradients=False)
+        keras.optimizers.SGD(0.1), local_layers=[local], scale_local_gradients=False
+    )
     model.compile(optimizer=optimizer, loss="mse")
     model.fit(own(x)[:ROWS], own(y)[:ROWS], batch_size=ROWS, epochs=1, verbose=0)
     alone = build()
@@ -180,8 +179,15 @@ def check_metric_average_callback():
             logs["mine"] = float(hvd.rank())
             logs["note"] = "text"
 
-    history = fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), own(x), own(y),
-                  ROWS, [Before(), hvd.callbacks.MetricAverageCallback(), After()], epochs=2)
+    history = fit(
+        model,
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)),
+        own(x),
+        own(y),
+        ROWS,
+        [Before(), hvd.callbacks.MetricAverageCallback(), After()],
+        epochs=2,
+    )
     close(seen[1]["mine"], (hvd.size() - 1) / 2)
     assert len(set(hvd.allgather_object(seen[1]["loss"]))) == 1
     close(history.history["loss"][1], seen[1]["loss"])
@@ -197,26 +203,25 @@ def rates(callback, epochs=6, steps=2, optimizer=None):
 
     x, y = data()
     optimizer = optimizer or hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3))
-    fit(build(), optimizer, x[:steps * 4], y[:steps * 4], 4, [callback, Watch()], epochs=epochs)
+    fit(build(), optimizer, x[: steps * 4], y[: steps * 4], 4, [callback, Watch()], epochs=epochs)
     return seen
 
 
 def check_learning_rate_schedule():
     make = hvd.callbacks.LearningRateScheduleCallback
-    close(rates(make(1e-3, 0.5, start_epoch=2, end_epoch=5)),
-          np.repeat([1e-3, 1e-3, 1e-3, 5e-4, 2.5e-4, 2.5e-4], 2), 1e-9)
-    close(rates(make(2e-3, lambda epoch: 1 / (1 + epoch)), epochs=3),
-          np.repeat([2e-3, 1e-3, 2e-3 / 3], 2), 1e-9)
-    close(rates(make(1e-3, lambda epoch: 1 + epoch, staircase=False), epochs=2),
-          [1e-3, 1.5e-3, 2e-3, 2.5e-3], 1e-9)
-    close(rates(make(1e-3, lambda epoch: 1 + epoch, staircase=False, steps_per_epoch=2), epochs=1),
-          [1e-3, 1.5e-3], 1e-9)
+    close(
+        rates(make(1e-3, 0.5, start_epoch=2, end_epoch=5)), np.repeat([1e-3, 1e-3, 1e-3, 5e-4, 2.5e-4, 2.5e-4], 2), 1e-9
+    )
+    close(rates(make(2e-3, lambda epoch: 1 / (1 + epoch)), epochs=3), np.repeat([2e-3, 1e-3, 2e-3 / 3], 2), 1e-9)
+    close(rates(make(1e-3, lambda epoch: 1 + epoch, staircase=False), epochs=2), [1e-3, 1.5e-3, 2e-3, 2.5e-3], 1e-9)
+    close(
+        rates(make(1e-3, lambda epoch: 1 + epoch, staircase=False, steps_per_epoch=2), epochs=1), [1e-3, 1.5e-3], 1e-9
+    )
 
 
 def check_learning_rate_warmup():
     size = hvd.size()
-    seen = rates(hvd.callbacks.LearningRateWarmupCallback(1e-3, warmup_epochs=2, verbose=1),
-                 epochs=3)
+    seen = rates(hvd.callbacks.LearningRateWarmupCallback(1e-3, warmup_epochs=2, verbose=1), epochs=3)
     expected = [1e-3 / size * (epoch * (size - 1) / 2 + 1) for epoch in (0.5, 1.0, 1.5, 2.0)]
     close(seen, expected + [1e-3, 1e-3], 1e-9)
 
@@ -228,9 +233,17 @@ def check_momentum_correction():
     for corrected in (True, False):
         model = build()
         callback = hvd.callbacks.LearningRateScheduleCallback(
-            0.1, lambda epoch: 0.5 ** epoch, momentum_correction=corrected)
-        fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)),
-            x[:4], y[:4], 4, [callback], epochs=2)
+            0.1, lambda epoch: 0.5**epoch, momentum_correction=corrected
+        )
+        fit(
+            model,
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)),
+            x[:4],
+            y[:4],
+            4,
+            [callback],
+            epochs=2,
+        )
         trained[corrected] = model.get_weights()
     by_hand = build()
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
@@ -249,8 +262,7 @@ def check_saving_and_loading():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
         model = build()
-        fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), own(x),
-            own(y), ROWS, epochs=1)
+        fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), own(x), own(y), ROWS, epochs=1)
         model.save(path)
         plain = keras.models.load_model(path)  # without this package
         assert type(plain.optimizer) is type(keras.optimizers.SGD(0.1))
@@ -273,8 +285,14 @@ def check_best_model_checkpoint():
     path = pathlib.Path(folder) / "best.keras"
     model = build()
     callback = hvd.callbacks.BestModelCheckpoint(monitor="loss", filepath=str(path))
-    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), own(x), own(y), ROWS,
-        [hvd.callbacks.MetricAverageCallback(), callback])
+    fit(
+        model,
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)),
+        own(x),
+        own(y),
+        ROWS,
+        [hvd.callbacks.MetricAverageCallback(), callback],
+    )
     hvd.allgather_object(None)
     assert path.exists()
     same_weights(keras.models.load_model(str(path)), model)
@@ -290,8 +308,10 @@ def check_values():
     close(hvd.allreduce(rank + 1.0), (size + 1) / 2)
     close(hvd.allreduce(float(rank), op=hvd.Sum), sum(range(size)))
     close(hvd.allreduce(np.full(3, rank), average=False), np.full(3, sum(range(size))))
-    close(hvd.allreduce(np.full(3, float(rank)), op=hvd.Max, prescale_factor=2.0,
-                        compression=hvd.Compression.fp16), np.full(3, 2 * (size - 1)))
+    close(
+        hvd.allreduce(np.full(3, float(rank)), op=hvd.Max, prescale_factor=2.0, compression=hvd.Compression.fp16),
+        np.full(3, 2 * (size - 1)),
+    )
     tensor = keras.ops.convert_to_tensor(np.full(2, rank, np.float32))
     result = hvd.allreduce(tensor, op=hvd.Sum)
     assert type(result).__module__.split(".")[0] == type(tensor).__module__.split(".")[0]
@@ -303,8 +323,11 @@ def check_values():
 
 def check_compression():
     values = keras.ops.convert_to_tensor(np.array([1.5, -2.25], np.float32))
-    for choice, dtype in ((hvd.Compression.fp16, "float16"), (hvd.Compression.bf16, "bfloat16"),
-                          (hvd.Compression.none, "float32")):
+    for choice, dtype in (
+        (hvd.Compression.fp16, "float16"),
+        (hvd.Compression.bf16, "bfloat16"),
+        (hvd.Compression.none, "float32"),
+    ):
         wire, context = choice.compress(values)
         assert keras.backend.standardize_dtype(wire.dtype) == dtype
         close(array(choice.decompress(wire, context)), [1.5, -2.25])
@@ -330,10 +353,19 @@ def check_elastic():
     @hvd.elastic.run
     def train(state):
         state.model.fit(
-            own(x), own(y), batch_size=ROWS, epochs=3 - state.epoch, verbose=0, shuffle=False,
-            callbacks=[hvd.elastic.UpdateBatchStateCallback(state),
-                       hvd.elastic.UpdateEpochStateCallback(state),
-                       hvd.elastic.CommitStateCallback(state, batches_per_commit=2), Watch()])
+            own(x),
+            own(y),
+            batch_size=ROWS,
+            epochs=3 - state.epoch,
+            verbose=0,
+            shuffle=False,
+            callbacks=[
+                hvd.elastic.UpdateBatchStateCallback(state),
+                hvd.elastic.UpdateEpochStateCallback(state),
+                hvd.elastic.CommitStateCallback(state, batches_per_commit=2),
+                Watch(),
+            ],
+        )
 
     train(state)
     assert epochs == [1, 2, 3] and state.epoch == 3 and state.batch == 0
@@ -361,7 +393,14 @@ def check_frameworks_that_were_not_asked_for():
         "import sys, keras; before = {name.split('.')[0] for name in sys.modules}\n"
         "import horovod.keras as hvd; hvd.callbacks, hvd.elastic, hvd.DistributedOptimizer\n"
         "new = {name.split('.')[0] for name in sys.modules} - before\n"
-        "print(sorted(new & {'tensorflow', 'jax', 'torch', 'mxnet'}))")
-    answer = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
-                            stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, check=True)
+        "print(sorted(new & {'tensorflow', 'jax', 'torch', 'mxnet'}))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        check=True,
+    )
     assert answer.stdout.strip() == "[]", answer.stdout

@@ -23,12 +23,17 @@ def check_allreduce():
         close(numbers(result), np.full((3, 2), total))
         close(numbers(mine), np.full((3, 2), rank + 1))
     mine = mx.nd.full((4,), rank + 1.0)
-    for op, expected in ((hvd.Average, total / size), (hvd.Min, 1), (hvd.Max, size),
-                         (hvd.Product, np.prod(range(1, size + 1)))):
+    for op, expected in (
+        (hvd.Average, total / size),
+        (hvd.Min, 1),
+        (hvd.Max, size),
+        (hvd.Product, np.prod(range(1, size + 1))),
+    ):
         close(numbers(hvd.allreduce(mine, op=op, name=f"op{op}")), np.full(4, expected))
     close(numbers(hvd.allreduce(mine)), np.full(4, total / size))
-    close(numbers(hvd.allreduce(mine, average=False, prescale_factor=0.5, postscale_factor=3.0)),
-          np.full(4, 1.5 * total))
+    close(
+        numbers(hvd.allreduce(mine, average=False, prescale_factor=0.5, postscale_factor=3.0)), np.full(4, 1.5 * total)
+    )
     same = hvd.allreduce_(mine, op=hvd.Sum)
     assert same is mine
     close(numbers(mine), np.full(4, total))
@@ -68,19 +73,15 @@ def check_other_operations():
         gathered = hvd.allgather(mx.nd.full((rank + 1, 2), rank, dtype=dtype))
         assert gathered.dtype == np.dtype(dtype).type
         close(numbers(gathered)[:, 0], np.concatenate([[r] * (r + 1) for r in range(size)]))
-        close(numbers(hvd.broadcast(mx.nd.full((2,), rank + 3, dtype=dtype), size - 1)),
-              np.full(2, size + 2))
+        close(numbers(hvd.broadcast(mx.nd.full((2,), rank + 3, dtype=dtype), size - 1)), np.full(2, size + 2))
     mine = mx.nd.full((2,), rank + 3.0)
     hvd.broadcast_(mine, 0)
     close(numbers(mine), [3, 3])
-    close(numbers(hvd.alltoall(mx.nd.arange(size) + 100 * rank)),
-          [100 * r + rank for r in range(size)])
+    close(numbers(hvd.alltoall(mx.nd.arange(size) + 100 * rank)), [100 * r + rank for r in range(size)])
     rows = mx.nd.concat(*[mx.nd.full((to + 1,), 10 * rank + to) for to in range(size)], dim=0)
-    for splits in ([to + 1 for to in range(size)],
-                   mx.nd.array([to + 1 for to in range(size)], dtype="int32")):
+    for splits in ([to + 1 for to in range(size)], mx.nd.array([to + 1 for to in range(size)], dtype="int32")):
         received, counts = hvd.alltoall(rows, splits=splits)
-        close(numbers(received), np.concatenate([[10 * r + rank] * (rank + 1)
-                                                 for r in range(size)]))
+        close(numbers(received), np.concatenate([[10 * r + rank] * (rank + 1) for r in range(size)]))
         close(numbers(counts), [rank + 1] * size)
     for op, factor in ((hvd.Sum, size), (hvd.Average, 1)):
         part = hvd.reducescatter(mx.nd.arange(2 * size), op=op)
@@ -93,8 +94,7 @@ def check_other_operations():
 def check_errors():
     raises(TypeError, hvd.allreduce, [1.0, 2.0])
     if hvd.size() > 1:
-        error = raises(hvd.HorovodInternalError, hvd.allreduce, mx.nd.ones((hvd.rank() + 1,)),
-                       name="bad")
+        error = raises(hvd.HorovodInternalError, hvd.allreduce, mx.nd.ones((hvd.rank() + 1,)), name="bad")
         assert "bad" in str(error)
 
 
@@ -103,16 +103,22 @@ def check_errors():
 
 def data(steps=4, rows=4):
     generator = np.random.RandomState(5)
-    return [[(generator.normal(size=(rows, 3)).astype("float32"),
-              generator.normal(size=(rows, 2)).astype("float32")) for _ in range(hvd.size())]
-            for _ in range(steps)]
+    return [
+        [
+            (generator.normal(size=(rows, 3)).astype("float32"), generator.normal(size=(rows, 2)).astype("float32"))
+            for _ in range(hvd.size())
+        ]
+        for _ in range(steps)
+    ]
 
 
 def network(seed=0, deferred=False):
     mx.random.seed(seed)
     net = mx.gluon.nn.Sequential()
-    net.add(mx.gluon.nn.Dense(4, activation="tanh", in_units=0 if deferred else 3),
-            mx.gluon.nn.Dense(2, in_units=0 if deferred else 4))
+    net.add(
+        mx.gluon.nn.Dense(4, activation="tanh", in_units=0 if deferred else 3),
+        mx.gluon.nn.Dense(2, in_units=0 if deferred else 4),
+    )
     net.initialize(mx.init.Normal(0.5))
     return net
 
@@ -124,26 +130,34 @@ def train(net, trainer, batches):
             loss = loss_of(net(mx.nd.array(x)), mx.nd.array(y))
         loss.backward()
         trainer.step(len(x))
-    return [numbers(parameter.data()) for _, parameter in sorted(
-        net.collect_params().items(), key=lambda item: item[0].split("_", 1)[1])]
+    return [
+        numbers(parameter.data())
+        for _, parameter in sorted(net.collect_params().items(), key=lambda item: item[0].split("_", 1)[1])
+    ]
 
 
 def whole():
     net = network()
-    trainer = mx.gluon.Trainer(net.collect_params(), "sgd",
-                               {"learning_rate": 0.1, "momentum": 0.9})
-    return train(net, trainer, [(np.concatenate([x for x, _ in step]),
-                                 np.concatenate([y for _, y in step])) for step in data()])
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+    return train(
+        net, trainer, [(np.concatenate([x for x, _ in step]), np.concatenate([y for _, y in step])) for step in data()]
+    )
 
 
 def check_trainer():
     expected = whole()
-    for options in ({}, {"num_groups": 2}, {"gradient_predivide_factor": 2.0},
-                    {"compression": hvd.Compression.fp16}, {"prefix": "p."}):
+    for options in (
+        {},
+        {"num_groups": 2},
+        {"gradient_predivide_factor": 2.0},
+        {"compression": hvd.Compression.fp16},
+        {"prefix": "p."},
+    ):
         net = network(seed=hvd.rank())
         hvd.broadcast_parameters(net.collect_params(), root_rank=0)
-        trainer = hvd.DistributedTrainer(net.collect_params(), "sgd",
-                                         {"learning_rate": 0.1, "momentum": 0.9}, **options)
+        trainer = hvd.DistributedTrainer(
+            net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, **options
+        )
         trained = train(net, trainer, [step[hvd.rank()] for step in data()])
         tolerance = 5e-3 if "compression" in options else 1e-5
         for actual, wanted in zip(trained, expected):
@@ -170,8 +184,7 @@ def check_dict_of_arrays():
 
 def check_optimizer():
     for num_groups in (0, 1):
-        optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=0.5),
-                                             num_groups=num_groups)
+        optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=0.5), num_groups=num_groups)
         weight, gradient = mx.nd.ones((2,)), mx.nd.full((2,), hvd.rank() + 1.0)
         optimizer.update([0], [weight], [gradient], [optimizer.create_state(0, weight)])
         close(numbers(weight), np.full(2, 1 - 0.5 * (hvd.size() + 1) / 2))

@@ -12,16 +12,14 @@ def check_allreduce():
     ranks = np.arange(1, hvd.size() + 1)
     for dtype in DTYPES:
         mine = np.full((3, 2), hvd.rank() + 1, dtype)
-        for op, expected in ((hvd.Sum, ranks.sum()), (hvd.Max, ranks.max()), (hvd.Min, 1),
-                             (hvd.Product, ranks.prod())):
+        for op, expected in ((hvd.Sum, ranks.sum()), (hvd.Max, ranks.max()), (hvd.Min, 1), (hvd.Product, ranks.prod())):
             result = hvd.allreduce(mine, op=op)
             assert result.dtype == mine.dtype and result.shape == mine.shape
             close(result, np.full((3, 2), expected))
     close(hvd.allreduce(np.float64(hvd.rank() + 1)), ranks.mean())
     close(hvd.allreduce([1.0, 2.0], op=hvd.Sum), [hvd.size(), 2 * hvd.size()])
     close(hvd.allreduce(np.array([True, hvd.rank() == 0]), op=hvd.Sum), [True, True])
-    close(hvd.allreduce(np.ones(2), op=hvd.Sum, prescale_factor=3, postscale_factor=0.5),
-          np.full(2, 1.5 * hvd.size()))
+    close(hvd.allreduce(np.ones(2), op=hvd.Sum, prescale_factor=3, postscale_factor=0.5), np.full(2, 1.5 * hvd.size()))
     close(hvd.allreduce(np.ones(2), average=False), np.full(2, hvd.size()))
     raises(ValueError, hvd.allreduce, np.ones(2), average=True, op=hvd.Sum)
 
@@ -47,8 +45,7 @@ def check_in_place_and_layout():
 
 
 def check_async_and_groups():
-    handles = [hvd.allreduce_async(np.full(5, float(i)), name=f"a{i}", op=hvd.Sum)
-               for i in range(20)]
+    handles = [hvd.allreduce_async(np.full(5, float(i)), name=f"a{i}", op=hvd.Sum) for i in range(20)]
     for i, handle in enumerate(handles):
         while not hvd.poll(handle):
             pass
@@ -56,8 +53,7 @@ def check_async_and_groups():
     parts = [np.ones(3), np.arange(4)]
     for result, part in zip(hvd.grouped_allreduce(parts, op=hvd.Sum), parts):
         close(result, part * hvd.size())
-    for result, part in zip(hvd.synchronize(hvd.grouped_allreduce_async(parts, op=hvd.Sum)),
-                            parts):
+    for result, part in zip(hvd.synchronize(hvd.grouped_allreduce_async(parts, op=hvd.Sum)), parts):
         close(result, part * hvd.size())
     copies = [part.copy() for part in parts]
     hvd.grouped_allreduce_(copies, op=hvd.Sum)
@@ -65,8 +61,7 @@ def check_async_and_groups():
     both = hvd.grouped_allgather([np.full(1, hvd.rank()), np.zeros((2, 2))])
     close(both[0], np.arange(hvd.size()))
     assert both[1].shape == (2 * hvd.size(), 2)
-    close(hvd.synchronize(hvd.grouped_allgather_async([np.full(1, hvd.rank())]))[0],
-          np.arange(hvd.size()))
+    close(hvd.synchronize(hvd.grouped_allgather_async([np.full(1, hvd.rank())]))[0], np.arange(hvd.size()))
 
 
 def check_allgather_broadcast():
@@ -95,8 +90,7 @@ def check_alltoall_reducescatter():
     close(hvd.reducescatter(np.arange(size, dtype=float)), [rank])
     close(hvd.synchronize(hvd.reducescatter_async(np.ones(size), op=hvd.Sum)), [size])
     close(hvd.grouped_reducescatter([np.ones(size)], op=hvd.Sum)[0], [size])
-    close(hvd.synchronize(hvd.grouped_reducescatter_async([np.ones(size)], op=hvd.Sum))[0],
-          [size])
+    close(hvd.synchronize(hvd.grouped_reducescatter_async([np.ones(size)], op=hvd.Sum))[0], [size])
 
 
 def check_unsupported():

@@ -45,8 +45,7 @@ def check_even_and_odd():
     close(hvd.broadcast(np.array([hvd.rank()]), root, process_set=own), [root])
     raises(ValueError, hvd.broadcast, np.ones(1), other.ranks[0], process_set=own)
     rows = np.arange(own.size() * 2.0)
-    close(hvd.reducescatter(rows, op=hvd.Sum, process_set=own),
-          rows[own.rank() * 2: own.rank() * 2 + 2] * own.size())
+    close(hvd.reducescatter(rows, op=hvd.Sum, process_set=own), rows[own.rank() * 2 : own.rank() * 2 + 2] * own.size())
     close(hvd.alltoall(np.full(own.size(), float(hvd.rank())), process_set=own), own.ranks)
     assert hvd.broadcast_object(hvd.rank(), own.ranks[0], process_set=own) == own.ranks[0]
     assert hvd.allgather_object(hvd.rank(), process_set=own) == own.ranks
@@ -86,8 +85,7 @@ def check_refused():
 
 
 def check_introspection():
-    from horovod.common.process_sets import (
-        get_process_set_ids_and_ranks, is_process_set_included)
+    from horovod.common.process_sets import get_process_set_ids_and_ranks, is_process_set_included
 
     known = get_process_set_ids_and_ranks()
     assert known == {0: list(range(hvd.size()))}, known

@@ -26,8 +26,7 @@ def check_ids_are_in_order():
     if SIZE == 1:
         return
     assert (EVEN.process_set_id, LAST.process_set_id) == (1, 2)
-    assert EVEN.included() == (hvd.rank() % 2 == 0) and LAST.included() == (
-        hvd.rank() == SIZE - 1)
+    assert EVEN.included() == (hvd.rank() % 2 == 0) and LAST.included() == (hvd.rank() == SIZE - 1)
     if EVEN.included():
         close(hvd.allreduce(np.ones(2), op=hvd.Sum, process_set=EVEN), [EVEN.size()] * 2)
     if LAST.included():

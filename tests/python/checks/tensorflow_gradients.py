@@ -62,13 +62,15 @@ def check_allreduce():
     for op, function in combine.items():
         for before, after in ((1.0, 1.0), (0.5, 3.0)):
             expected = reference(
-                tensors,
-                lambda xs: [function([x * before for x in xs]) * after] * hvd.size(),
-                loss_weights)
+                tensors, lambda xs: [function([x * before for x in xs]) * after] * hvd.size(), loss_weights
+            )
             for gradient in gradient_of(
-                    lambda x: tf.reduce_sum(own(loss_weights) * hvd.allreduce(
-                        x, op=op, prescale_factor=before, postscale_factor=after, name=f"g{op}")),
-                    own(tensors)):
+                lambda x: tf.reduce_sum(
+                    own(loss_weights)
+                    * hvd.allreduce(x, op=op, prescale_factor=before, postscale_factor=after, name=f"g{op}")
+                ),
+                own(tensors),
+            ):
                 close(gradient, own(expected), 1e-9)
 
 
@@ -90,7 +92,7 @@ def check_second_derivative():
     def slope(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            loss = tf.reduce_sum(hvd.allreduce(x ** 3, op=hvd.Sum))
+            loss = tf.reduce_sum(hvd.allreduce(x**3, op=hvd.Sum))
         return tf.reduce_sum(tape.gradient(loss, x))
 
     for gradient in gradient_of(slope, mine):
@@ -103,8 +105,7 @@ def check_allgather():
     tensors = weights([(rank + 1, 2) for rank in range(size)])
     loss_weights = weights([(size * (size + 1) // 2, 2)] * size)
     expected = reference(tensors, lambda xs: [tf.concat(xs, 0)] * size, loss_weights)
-    for gradient in gradient_of(
-            lambda x: tf.reduce_sum(hvd.allgather(x) * own(loss_weights)), own(tensors)):
+    for gradient in gradient_of(lambda x: tf.reduce_sum(hvd.allgather(x) * own(loss_weights)), own(tensors)):
         close(gradient, own(expected) / size, 1e-9)
 
     def grouped(x):
@@ -119,8 +120,7 @@ def check_broadcast():
     tensors, loss_weights = inputs((3,)), weights([(3,)] * hvd.size())
     for root in range(hvd.size()):
         expected = reference(tensors, lambda xs: [xs[root]] * hvd.size(), loss_weights)
-        for gradient in gradient_of(
-                lambda x: tf.reduce_sum(hvd.broadcast(x, root) * own(loss_weights)), own(tensors)):
+        for gradient in gradient_of(lambda x: tf.reduce_sum(hvd.broadcast(x, root) * own(loss_weights)), own(tensors)):
             close(gradient, own(expected) / hvd.size(), 1e-9)
 
 
@@ -131,17 +131,14 @@ def check_alltoall():
     starts = np.cumsum([0] + splits)
 
     def exchange(xs):
-        return [tf.concat([x[starts[to]:starts[to + 1]] for x in xs], 0) for to in range(size)]
+        return [tf.concat([x[starts[to] : starts[to + 1]] for x in xs], 0) for to in range(size)]
 
     loss_weights = weights([(size * (to + 1), 2) for to in range(size)])
     expected = reference(tensors, exchange, loss_weights)
-    for gradient in gradient_of(
-            lambda x: tf.reduce_sum(hvd.alltoall(x, splits)[0] * own(loss_weights)), own(tensors)):
+    for gradient in gradient_of(lambda x: tf.reduce_sum(hvd.alltoall(x, splits)[0] * own(loss_weights)), own(tensors)):
         close(gradient, own(expected), 1e-9)
     loss_weights = weights([(size, 2)] * size)
-    for gradient in gradient_of(
-            lambda x: tf.reduce_sum(hvd.alltoall(x) * own(loss_weights)),
-            inputs((size, 2))[rank]):
+    for gradient in gradient_of(lambda x: tf.reduce_sum(hvd.alltoall(x) * own(loss_weights)), inputs((size, 2))[rank]):
         close(gradient, np.stack([np.asarray(each)[rank] for each in loss_weights]), 1e-9)
 
 
@@ -151,19 +148,18 @@ def check_reducescatter():
     tensors, loss_weights = inputs((2 * size, 2)), weights([(2, 2)] * size)
     for op, scale in ((hvd.Sum, 1.0), (hvd.Average, 1.0 / size)):
         expected = reference(
-            tensors,
-            lambda xs: [(tf.add_n(xs) * scale * 0.5)[2 * to: 2 * to + 2] for to in range(size)],
-            loss_weights)
+            tensors, lambda xs: [(tf.add_n(xs) * scale * 0.5)[2 * to : 2 * to + 2] for to in range(size)], loss_weights
+        )
         for gradient in gradient_of(
-                lambda x: tf.reduce_sum(own(loss_weights) * hvd.reducescatter(
-                    x, op=op, prescale_factor=0.5)), own(tensors)):
+            lambda x: tf.reduce_sum(own(loss_weights) * hvd.reducescatter(x, op=op, prescale_factor=0.5)), own(tensors)
+        ):
             close(gradient, own(expected) * size, 1e-9)
 
 
 def check_compression_passes_gradients():
     for gradient in gradient_of(
-            lambda x: tf.reduce_sum(hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.fp16)),
-            tf.ones(4)):
+        lambda x: tf.reduce_sum(hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.fp16)), tf.ones(4)
+    ):
         close(gradient, np.full(4, hvd.size()))
 
 
@@ -172,16 +168,19 @@ def check_compression_passes_gradients():
 
 def two_layers(seed=0):
     generator = np.random.default_rng(seed)
-    return [tf.Variable(generator.normal(size=shape).astype(np.float32))
-            for shape in ((4, 3), (3,), (3, 2), (2,))]
+    return [tf.Variable(generator.normal(size=shape).astype(np.float32)) for shape in ((4, 3), (3,), (3, 2), (2,))]
 
 
 def batches(count=3, rows=4):
     """For each step, every rank's rows."""
     generator = np.random.default_rng(5)
-    return [[(generator.normal(size=(rows, 4)).astype(np.float32),
-              generator.normal(size=(rows, 2)).astype(np.float32)) for _ in range(hvd.size())]
-            for _ in range(count)]
+    return [
+        [
+            (generator.normal(size=(rows, 4)).astype(np.float32), generator.normal(size=(rows, 2)).astype(np.float32))
+            for _ in range(hvd.size())
+        ]
+        for _ in range(count)
+    ]
 
 
 def loss_of(parameters, x, y):
@@ -202,9 +201,16 @@ def check_tape():
     step = batches(1)[0]
     x, y = own(step)
     expected = whole_gradients(parameters, step)
-    for options in ({}, {"groups": 2}, {"groups": [parameters[:2]]}, {"num_groups": 3},
-                    {"gradient_predivide_factor": 2.0}, {"compression": hvd.Compression.fp16},
-                    {"op": hvd.Sum}):
+    for options in (
+        {},
+        {"groups": 2},
+        {"groups": [parameters[:2]]},
+        {"num_groups": 3},
+        {"gradient_predivide_factor": 2.0},
+        {"compression": hvd.Compression.fp16},
+        {"op": hvd.Sum},
+    ):
+
         def compute(x, y):
             with tf.GradientTape() as plain:
                 loss = loss_of(parameters, x, y)
@@ -217,8 +223,7 @@ def check_tape():
         for call in modes(compute):
             for actual, wanted in zip(call(x, y), expected):
                 close(actual, factor * wanted, tolerance)
-    raises(ValueError, hvd.DistributedGradientTape, tf.GradientTape(), op=hvd.Sum,
-           gradient_predivide_factor=2.0)
+    raises(ValueError, hvd.DistributedGradientTape, tf.GradientTape(), op=hvd.Sum, gradient_predivide_factor=2.0)
 
 
 def check_two_tapes_in_one_function():
@@ -290,8 +295,12 @@ def check_tape_with_sparse_gradients():
     with tf.GradientTape() as tape:
         loss = tf.add_n([tf.reduce_sum(tf.gather(table, each) ** 2) for each in rows]) / size
     expected = tf.convert_to_tensor(tape.gradient(loss, table))
-    for options, kind in (({}, tf.IndexedSlices), ({"sparse_as_dense": True}, tf.Tensor),
-                          ({"compression": hvd.Compression.fp16}, tf.IndexedSlices)):
+    for options, kind in (
+        ({}, tf.IndexedSlices),
+        ({"sparse_as_dense": True}, tf.Tensor),
+        ({"compression": hvd.Compression.fp16}, tf.IndexedSlices),
+    ):
+
         def compute(indices):
             with tf.GradientTape() as plain:
                 loss = tf.reduce_sum(tf.gather(table, indices) ** 2)
@@ -319,8 +328,7 @@ def check_training_is_the_same():
         return hvd.allreduce(loss, name="loss")
 
     for step in batches(5):
-        everything = loss_of(whole, np.concatenate([x for x, _ in step]),
-                             np.concatenate([y for _, y in step]))
+        everything = loss_of(whole, np.concatenate([x for x, _ in step]), np.concatenate([y for _, y in step]))
         for variable, gradient in zip(whole, whole_gradients(whole, step)):
             variable.assign_sub(0.1 * gradient)
         close(train(*own(step)), everything, 1e-5)
@@ -334,13 +342,17 @@ def check_training_is_the_same():
 def check_legacy_optimizer_in_a_session():
     steps = batches(6)
     whole = two_layers()
-    for passes, op, averaged in ((1, hvd.Average, False), (2, hvd.Average, True),
-                                 (2, hvd.Sum, False), (1, hvd.Average, False)):
+    for passes, op, averaged in (
+        (1, hvd.Average, False),
+        (2, hvd.Average, True),
+        (2, hvd.Sum, False),
+        (1, hvd.Average, False),
+    ):
         expected = [variable.numpy() for variable in whole]
         reference = [tf.Variable(value) for value in expected]
         for start in range(0, len(steps), passes):
             sums = None
-            for step in steps[start: start + passes]:
+            for step in steps[start : start + passes]:
                 gradients = whole_gradients(reference, step)
                 sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients)]
             factor = (hvd.size() if op == hvd.Sum else 1) / (passes if averaged else 1)
@@ -350,13 +362,17 @@ def check_legacy_optimizer_in_a_session():
         with graph.as_default():
             x = tf.compat.v1.placeholder(tf.float32, [None, 4])
             y = tf.compat.v1.placeholder(tf.float32, [None, 2])
-            variables = [tf.compat.v1.get_variable(
-                f"v{index}", initializer=tf.constant(value + hvd.rank()))
-                for index, value in enumerate(expected)]
+            variables = [
+                tf.compat.v1.get_variable(f"v{index}", initializer=tf.constant(value + hvd.rank()))
+                for index, value in enumerate(expected)
+            ]
             loss = loss_of(variables, x, y)
             optimizer = hvd.DistributedOptimizer(
-                tf.compat.v1.train.GradientDescentOptimizer(0.1), op=op,
-                backward_passes_per_step=passes, average_aggregated_gradients=averaged)
+                tf.compat.v1.train.GradientDescentOptimizer(0.1),
+                op=op,
+                backward_passes_per_step=passes,
+                average_aggregated_gradients=averaged,
+            )
             train = optimizer.minimize(loss, global_step=None)
             hook = hvd.BroadcastGlobalVariablesHook(0)
             with tf.compat.v1.train.SingularMonitoredSession(hooks=[hook]) as session:
@@ -369,12 +385,16 @@ def check_legacy_optimizer_in_a_session():
 
 
 def check_legacy_optimizer_eagerly():
-    raises(ValueError, hvd.DistributedOptimizer,
-           tf.compat.v1.train.GradientDescentOptimizer(0.1), backward_passes_per_step=2)
+    raises(
+        ValueError,
+        hvd.DistributedOptimizer,
+        tf.compat.v1.train.GradientDescentOptimizer(0.1),
+        backward_passes_per_step=2,
+    )
     variable = tf.Variable(tf.fill([2], float(hvd.rank() + 1)))
     optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.MomentumOptimizer(0.5, 0.9))
     start = variable.numpy()
-    optimizer.minimize(lambda: tf.reduce_sum(variable ** 2), var_list=[variable])
+    optimizer.minimize(lambda: tf.reduce_sum(variable**2), var_list=[variable])
     mean = np.mean([2.0 * (rank + 1) for rank in range(hvd.size())])
     close(variable, start - 0.5 * mean)
     assert optimizer.get_slot_names() == ["momentum"]
@@ -394,8 +414,7 @@ def check_operations_of_a_session():
         with tf.compat.v1.Session(config=settings) as session:
             session.run(tf.compat.v1.global_variables_initializer())
             for _ in range(3):
-                values, (rows, counts), broadcasted = session.run(
-                    [results, (received, splits), last])
+                values, (rows, counts), broadcasted = session.run([results, (received, splits), last])
                 for index, value in enumerate(values):
                     close(value, np.full(2, index * hvd.size()))
                 assert rows.tolist() == [hvd.rank()] * hvd.size() and counts.sum() == hvd.size()
@@ -417,8 +436,7 @@ def check_adasum_of_legacy_optimizer():
     with graph.as_default():
         variable = tf.compat.v1.get_variable("v", initializer=tf.constant([1.0, 1.0]))
         gradient = tf.constant([1.0, 0.0] if hvd.rank() % 2 == 0 else [0.0, 1.0])
-        optimizer = hvd.DistributedOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(0.25), op=hvd.Adasum)
+        optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.25), op=hvd.Adasum)
         train = optimizer.apply_gradients([(gradient, variable)])
         with tf.compat.v1.Session() as session:
             session.run(tf.compat.v1.global_variables_initializer())
@@ -489,8 +507,10 @@ def check_elastic_hears_errors_of_graphs():
 
 def check_a_graph_outlives_its_ranks():
     """In an elastic job a function that was traced for some ranks is run by others."""
-    place = {f"HOROVOD_{name}": os.environ[f"HOROVOD_{name}"]
-             for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")}
+    place = {
+        f"HOROVOD_{name}": os.environ[f"HOROVOD_{name}"]
+        for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    }
     size, table = hvd.size(), tf.Variable(tf.ones((3, 2)))
 
     @tf.function
@@ -502,8 +522,13 @@ def check_a_graph_outlives_its_ranks():
         tape = hvd.DistributedGradientTape(plain)
         reduced = tf.convert_to_tensor(tape.gradient(sparse, table))
         lone = tf.convert_to_tensor(hvd.allreduce(plain.gradient(sparse, table), name="lone"))
-        return reduced, lone, plain.gradient(gathered, table), plain.gradient(spread, table), \
-            hvd.alltoall(tf.range(4 * size), name="even")
+        return (
+            reduced,
+            lone,
+            plain.gradient(gathered, table),
+            plain.gradient(spread, table),
+            hvd.alltoall(tf.range(4 * size), name="even"),
+        )
 
     def run():
         return [numbers.numpy() for numbers in compute(tf.constant([0, 0]))]

@@ -16,8 +16,7 @@ keras = tf.keras
 GENERATION = 2 if ".engine." in keras.layers.Layer.__module__ else 3
 STEPS = 4
 training = Training(keras, hvd, STEPS)
-data, own, build, fit, whole = (
-    training.data, training.own, training.build, training.fit, training.whole)
+data, own, build, fit, whole = (training.data, training.own, training.build, training.fit, training.whole)
 
 
 class Skip(Exception):
@@ -32,9 +31,14 @@ def check_training_is_the_same():
             model = build(seed=hvd.rank())
             optimizer = wrap(keras.optimizers.SGD(0.1, momentum=0.9), **options)
             hvd.broadcast_variables(model.variables, root_rank=0)
-            fit(model, optimizer, own(x), own(y), ROWS,
-                [hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-                 hvd.callbacks.MetricAverageCallback()])
+            fit(
+                model,
+                optimizer,
+                own(x),
+                own(y),
+                ROWS,
+                [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()],
+            )
             same_weights(model, expected)
 
 
@@ -42,8 +46,7 @@ def check_eager_training():
     x, y = data()
     expected = whole(keras.optimizers.Adam(0.01))
     model = build()
-    fit(model, hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), own(x), own(y), ROWS,
-        run_eagerly=True)
+    fit(model, hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), own(x), own(y), ROWS, run_eagerly=True)
     same_weights(model, expected)
 
 
@@ -51,8 +54,7 @@ def check_steps_in_one_execution():
     x, y = data()
     expected = whole(keras.optimizers.SGD(0.1))
     model = build()
-    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), own(x), own(y), ROWS,
-        steps_per_execution=2)
+    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), own(x), own(y), ROWS, steps_per_execution=2)
     same_weights(model, expected)
 
 
@@ -63,8 +65,14 @@ def check_legacy_optimizer_of_keras2():
     expected = whole(keras.optimizers.legacy.SGD(0.1, momentum=0.9))
     for run_eagerly in (False, True):
         model = build()
-        fit(model, hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.1, momentum=0.9)),
-            own(x), own(y), ROWS, run_eagerly=run_eagerly)
+        fit(
+            model,
+            hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(0.1, momentum=0.9)),
+            own(x),
+            own(y),
+            ROWS,
+            run_eagerly=run_eagerly,
+        )
         same_weights(model, expected)
 
 
@@ -74,8 +82,8 @@ def check_backward_passes_per_step():
     for averaged, rate in ((True, 0.1), (False, 0.05)):
         model = build()
         optimizer = hvd.DistributedOptimizer(
-            keras.optimizers.SGD(rate, momentum=0.9), backward_passes_per_step=2,
-            average_aggregated_gradients=averaged)
+            keras.optimizers.SGD(rate, momentum=0.9), backward_passes_per_step=2, average_aggregated_gradients=averaged
+        )
         fit(model, optimizer, own(x), own(y), ROWS // 2)
         same_weights(model, expected)
 
@@ -83,9 +91,14 @@ def check_backward_passes_per_step():
 def check_sparse_gradients():
     def model_of():
         keras.utils.set_random_seed(2)
-        return keras.Sequential([keras.layers.Input((3,), dtype="int32"),
-                                 keras.layers.Embedding(10, 4), keras.layers.Flatten(),
-                                 keras.layers.Dense(1)])
+        return keras.Sequential(
+            [
+                keras.layers.Input((3,), dtype="int32"),
+                keras.layers.Embedding(10, 4),
+                keras.layers.Flatten(),
+                keras.layers.Dense(1),
+            ]
+        )
 
     generator = np.random.default_rng(8)
     x = generator.integers(0, 10, size=(2 * 4 * hvd.size(), 3)).astype(np.int32)
@@ -122,18 +135,18 @@ def check_gradient_tape_training():
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
-    tape_sources = [getattr(variable, "value", variable) if GENERATION == 3 else variable
-                    for variable in model.trainable_variables]
+    tape_sources = [
+        getattr(variable, "value", variable) if GENERATION == 3 else variable for variable in model.trainable_variables
+    ]
     for start in range(0, STEPS * ROWS, ROWS):
-        step(own(x)[start: start + ROWS], own(y)[start: start + ROWS])
+        step(own(x)[start : start + ROWS], own(y)[start : start + ROWS])
     same_weights(model, expected)
 
 
 def check_partial_optimizer():
     model = build()
     x, y = data()
-    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.1),
-                                                local_layers=model.layers[0])
+    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), local_layers=model.layers[0])
     fit(model, optimizer, own(x), own(y), ROWS, epochs=1)
     last = hvd.allgather_object(model.layers[-1].get_weights()[1])
     close(last[0].shape, (2,))
@@ -144,8 +157,7 @@ def check_sync_batch_normalization():
     raises(ValueError, hvd_tf.SyncBatchNormalization, fused=True)
     generator = np.random.default_rng(4)
     for shape in ((3,), (5, 3), (4, 2, 3)):
-        rows = [generator.normal(3, 2, size=(rank + 2, *shape)).astype(np.float32)
-                for rank in range(hvd.size())]
+        rows = [generator.normal(3, 2, size=(rank + 2, *shape)).astype(np.float32) for rank in range(hvd.size())]
         weights = [generator.normal(size=each.shape).astype(np.float32) for each in rows]
         plain = keras.layers.BatchNormalization(momentum=0.5)
         ours = hvd_tf.SyncBatchNormalization(momentum=0.5)
@@ -183,8 +195,7 @@ def check_saving_and_loading():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras" if GENERATION == 3 else "model.h5")
         model = build()
-        fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), own(x),
-            own(y), ROWS, epochs=1)
+        fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), own(x), own(y), ROWS, epochs=1)
         model.save(path)
         loaded = hvd.load_model(path)
         for each in (model, loaded):
@@ -203,10 +214,19 @@ def check_learning_rate_callbacks():
         def on_batch_begin(self, batch, logs=None):
             seen.append(float(self.model.optimizer.learning_rate.numpy()))
 
-    fit(build(), hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3, momentum=0.9)), x[:16],
-        y[:16], 8, [hvd.callbacks.LearningRateWarmupCallback(1e-3, warmup_epochs=1),
-                    hvd.callbacks.LearningRateScheduleCallback(1e-3, 0.1, start_epoch=1),
-                    Watch()], epochs=3)
+    fit(
+        build(),
+        hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3, momentum=0.9)),
+        x[:16],
+        y[:16],
+        8,
+        [
+            hvd.callbacks.LearningRateWarmupCallback(1e-3, warmup_epochs=1),
+            hvd.callbacks.LearningRateScheduleCallback(1e-3, 0.1, start_epoch=1),
+            Watch(),
+        ],
+        epochs=3,
+    )
     size = hvd.size()
     close(seen, [1e-3 / size * (0.5 * (size - 1) + 1), 1e-3, 1e-3, 1e-3, 1e-4, 1e-4], 1e-8)
 
@@ -246,11 +266,21 @@ def check_elastic():
         def on_batch_end(self, batch, logs=None):
             seen.append(state.batch)
 
-    trained = hvd.elastic.run(lambda state: state.model.fit(
-        own(x), own(y), batch_size=ROWS, epochs=1, verbose=0,
-        callbacks=[hvd.elastic.UpdateBatchStateCallback(state),
-                   hvd.elastic.CommitStateCallback(state),
-                   hvd.elastic.UpdateEpochStateCallback(state), Watch()]))
+    trained = hvd.elastic.run(
+        lambda state: state.model.fit(
+            own(x),
+            own(y),
+            batch_size=ROWS,
+            epochs=1,
+            verbose=0,
+            callbacks=[
+                hvd.elastic.UpdateBatchStateCallback(state),
+                hvd.elastic.CommitStateCallback(state),
+                hvd.elastic.UpdateEpochStateCallback(state),
+                Watch(),
+            ],
+        )
+    )
     trained(state)
     assert state.epoch == 1 and state.batch == 0 and seen == list(range(STEPS))
 
@@ -261,8 +291,14 @@ def check_best_model_checkpoint():
     path = os.path.join(folder, "best.weights.h5")
     model = build()
     callback = hvd.callbacks.BestModelCheckpoint("loss", 0, True, filepath=path)
-    fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), own(x), own(y), ROWS,
-        [hvd.callbacks.MetricAverageCallback(), callback])
+    fit(
+        model,
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)),
+        own(x),
+        own(y),
+        ROWS,
+        [hvd.callbacks.MetricAverageCallback(), callback],
+    )
     hvd.allgather_object(None)
     other = build(seed=7)
     other.load_weights(path)
@@ -276,8 +312,12 @@ def check_best_model_checkpoint():
 def check_what_is_refused_says_what_to_use():
     from horovod.tensorflow.data import compute_service
 
-    for use in (compute_service.TfDataServiceConfig, compute_service.tf_data_service,
-                compute_service.send_to_data_service, compute_service.compute_worker_fn):
+    for use in (
+        compute_service.TfDataServiceConfig,
+        compute_service.tf_data_service,
+        compute_service.send_to_data_service,
+        compute_service.compute_worker_fn,
+    ):
         error = raises(NotImplementedError, use)
         assert "tf.data.experimental.service" in str(error)
     error = raises(TypeError, hvd.DistributedOptimizer, "sgd")

@@ -22,8 +22,7 @@ def numbers(tensor):
 def ranks_values(shape, dtype=tf.float32):
     """Every rank's tensor, the same on all ranks."""
     generator = np.random.default_rng(3)
-    return [tf.constant(generator.uniform(1, 4, shape).astype(np.float32), dtype=dtype)
-            for _ in range(hvd.size())]
+    return [tf.constant(generator.uniform(1, 4, shape).astype(np.float32), dtype=dtype) for _ in range(hvd.size())]
 
 
 def own(values):
@@ -39,8 +38,13 @@ def check_topology():
 
     @tf.function
     def ask():
-        return hvd.size_op(), hvd.rank_op(name="r"), hvd.local_rank_op(), hvd.local_size_op(), \
-            hvd.process_set_included_op(0)
+        return (
+            hvd.size_op(),
+            hvd.rank_op(name="r"),
+            hvd.local_rank_op(),
+            hvd.local_size_op(),
+            hvd.process_set_included_op(0),
+        )
 
     answers = [int(answer) for answer in ask()]
     assert answers == [hvd.size(), hvd.rank(), hvd.local_rank(), hvd.local_size(), 1]
@@ -62,8 +66,12 @@ def check_allreduce_ops():
     values = ranks_values((4,))
     stacked = np.stack([numbers(value) for value in values])
     expected = {
-        hvd.Average: stacked.mean(0), hvd.Sum: stacked.sum(0), hvd.Min: stacked.min(0),
-        hvd.Max: stacked.max(0), hvd.Product: stacked.prod(0)}
+        hvd.Average: stacked.mean(0),
+        hvd.Sum: stacked.sum(0),
+        hvd.Min: stacked.min(0),
+        hvd.Max: stacked.max(0),
+        hvd.Product: stacked.prod(0),
+    }
     for op, result in expected.items():
         for call in modes(lambda x: hvd.allreduce(x, op=op, name=f"op{op}")):
             close(numbers(call(own(values))), result, 1e-5)
@@ -99,8 +107,11 @@ def check_unknown_shapes():
 def check_compression():
     values = ranks_values((5,))
     expected = np.mean([numbers(value) for value in values], axis=0)
-    for compression, tolerance in ((hvd.Compression.fp16, 2e-3), (hvd.Compression.bf16, 2e-2),
-                                   (hvd.Compression.none, 1e-6)):
+    for compression, tolerance in (
+        (hvd.Compression.fp16, 2e-3),
+        (hvd.Compression.bf16, 2e-2),
+        (hvd.Compression.none, 1e-6),
+    ):
         for call in modes(lambda x: hvd.allreduce(x, compression=compression)):
             result = call(own(values))
             assert result.dtype == tf.float32
@@ -119,8 +130,7 @@ def check_many_in_one_graph():
 
     for _ in range(3):
         for index, result in enumerate(reduce_all(values)):
-            close(numbers(result), np.full(
-                index + 1, sum(rank + index for rank in range(hvd.size()))))
+            close(numbers(result), np.full(index + 1, sum(rank + index for rank in range(hvd.size()))))
 
 
 def check_order_of_names():
@@ -131,8 +141,7 @@ def check_order_of_names():
 
     @tf.function
     def reduce_all():
-        return {index: hvd.allreduce(tf.fill([2], float(index)), op=hvd.Sum, name=f"o{index}")
-                for index in order}
+        return {index: hvd.allreduce(tf.fill([2], float(index)), op=hvd.Sum, name=f"o{index}") for index in order}
 
     for index, result in reduce_all().items():
         close(numbers(result), np.full(2, index * hvd.size()))
@@ -158,21 +167,20 @@ def check_in_branches_and_loops():
 def check_grouped_allreduce():
     values = ranks_values((3,))
     total = np.sum([numbers(value) for value in values], axis=0)
-    for call in modes(lambda x: hvd.grouped_allreduce(
-            [x, tf.cast(2 * x, tf.float64), tf.zeros((0, 2))], op=hvd.Sum)):
+    for call in modes(lambda x: hvd.grouped_allreduce([x, tf.cast(2 * x, tf.float64), tf.zeros((0, 2))], op=hvd.Sum)):
         first, second, empty = call(own(values))
         close(numbers(first), total, 1e-5)
         close(numbers(second), 2 * total, 1e-5)
         assert empty.shape == (0, 2) and second.dtype == tf.float64
-    close(numbers(hvd.grouped_allreduce([own(values)], compression=hvd.Compression.fp16)[0]),
-          total / hvd.size(), 2e-3)
+    close(numbers(hvd.grouped_allreduce([own(values)], compression=hvd.Compression.fp16)[0]), total / hvd.size(), 2e-3)
     assert hvd.grouped_allreduce([], op=hvd.Sum) == []
 
 
 def check_sparse():
     rank, size = hvd.rank(), hvd.size()
-    mine = tf.IndexedSlices(tf.fill([rank + 1, 2], float(rank + 1)),
-                            tf.range(rank + 1, dtype=tf.int64), tf.constant([size, 2], tf.int64))
+    mine = tf.IndexedSlices(
+        tf.fill([rank + 1, 2], float(rank + 1)), tf.range(rank + 1, dtype=tf.int64), tf.constant([size, 2], tf.int64)
+    )
 
     def dense(slices):
         return tf.math.unsorted_segment_sum(slices.values, slices.indices, size)
@@ -181,8 +189,9 @@ def check_sparse():
     for other in range(size):
         expected[: other + 1] += other + 1
     for op, factor in ((hvd.Sum, 1.0), (hvd.Average, 1.0 / size)):
-        for call in modes(lambda values, indices: dense(hvd.allreduce(
-                tf.IndexedSlices(values, indices, mine.dense_shape), op=op))):
+        for call in modes(
+            lambda values, indices: dense(hvd.allreduce(tf.IndexedSlices(values, indices, mine.dense_shape), op=op))
+        ):
             close(numbers(call(mine.values, mine.indices)), expected * factor)
     raises(NotImplementedError, hvd.allreduce, mine, op=hvd.Max)
     raises(NotImplementedError, hvd.allreduce, mine, op=hvd.Adasum)
@@ -309,8 +318,7 @@ def check_errors():
     assert len(hvd.grouped_allreduce(tf.ones(1) for _ in range(2))) == 2
     assert len(hvd.grouped_reducescatter(tf.ones(hvd.size()) for _ in range(2))) == 2
     if hvd.size() > 1:
-        error = raises(hvd.HorovodInternalError, hvd.allreduce, tf.ones(hvd.rank() + 1),
-                       name="mismatch")
+        error = raises(hvd.HorovodInternalError, hvd.allreduce, tf.ones(hvd.rank() + 1), name="mismatch")
         assert "mismatch" in str(error) and "shape differs" in str(error), str(error)
         assert len(set(hvd.allgather_object(str(error)))) == 1
         graph = tf.function(lambda x: hvd.allreduce(x, name="mismatch"))

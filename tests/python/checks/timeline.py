@@ -19,8 +19,9 @@ class Skip(Exception):
 
 
 def shared_folder():
-    return pathlib.Path(hvd.broadcast_object(
-        tempfile.mkdtemp(prefix="hora-test-") if hvd.rank() == 0 else None, name="folder"))
+    return pathlib.Path(
+        hvd.broadcast_object(tempfile.mkdtemp(prefix="hora-test-") if hvd.rank() == 0 else None, name="folder")
+    )
 
 
 def check_only_what_lies_between_is_recorded():
@@ -34,7 +35,7 @@ def check_only_what_lies_between_is_recorded():
         if hvd.rank() == 0:
             os.rmdir(folder)
         raise Skip(str(error)) from None
-    hvd.allreduce(np.ones(3), name="with \"quotes\"")
+    hvd.allreduce(np.ones(3), name='with "quotes"')
     hvd.allgather(np.ones((2, 2)), name="rows")
     hvd.stop_timeline()
     hvd.barrier()  # rank 0 records what it hears of other ranks' requests, too
@@ -42,9 +43,12 @@ def check_only_what_lies_between_is_recorded():
     hvd.barrier()
     if hvd.rank() == 0:
         events = json.loads(path.read_text())
-        names = {event["args"]["name"] for event in events
-                 if event.get("name") == "process_name" and "name" in event.get("args", {})}
-        assert "allreduce.with \"quotes\"" in names and "allgather.rows" in names, names
+        names = {
+            event["args"]["name"]
+            for event in events
+            if event.get("name") == "process_name" and "name" in event.get("args", {})
+        }
+        assert 'allreduce.with "quotes"' in names and "allgather.rows" in names, names
         assert not any("earlier" in name or "later" in name for name in names), names
         kinds = {event.get("name") for event in events}
         assert {"ALLREDUCE", "ALLGATHER"} <= kinds, kinds

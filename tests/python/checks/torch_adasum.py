@@ -44,14 +44,19 @@ def contributions(shape, dtype, alike):
     """Every rank's tensor: all nearly parallel, or in any direction."""
     generator = torch.Generator().manual_seed(5)
     base = torch.randn(shape, generator=generator, dtype=torch.float64)
-    return [((base if alike else 0.0) + torch.randn(
-        shape, generator=generator, dtype=torch.float64) * (0.1 if alike else 1.0)).to(dtype)
-        for _ in range(hvd.size())]
+    return [
+        (
+            (base if alike else 0.0)
+            + torch.randn(shape, generator=generator, dtype=torch.float64) * (0.1 if alike else 1.0)
+        ).to(dtype)
+        for _ in range(hvd.size())
+    ]
 
 
 def close(actual, expected, tolerance):
     assert torch.allclose(actual.double(), expected, rtol=tolerance, atol=tolerance), (
-        (actual.double() - expected).abs().max())
+        (actual.double() - expected).abs().max()
+    )
 
 
 def check_against_the_reference():
@@ -86,8 +91,9 @@ def check_several_tensors_do_not_mix():
     """Each tensor has weights of its own, fused or not."""
     needs_adasum()
     sets = [contributions((size,), torch.float32, alike=True) for size in (3, 50, 700)]
-    handles = [hvd.allreduce_async(each[hvd.rank()], op=hvd.Adasum, name=f"several.{index}")
-               for index, each in enumerate(sets)]
+    handles = [
+        hvd.allreduce_async(each[hvd.rank()], op=hvd.Adasum, name=f"several.{index}") for index, each in enumerate(sets)
+    ]
     for handle, each in zip(handles, sets):
         close(hvd.synchronize(handle), reference(each), 1e-5)
     results = hvd.grouped_allreduce([each[hvd.rank()] for each in sets], op=hvd.Adasum)
@@ -107,8 +113,10 @@ def model_of(seed):
 
 def batch_of(rank, step):
     generator = torch.Generator().manual_seed(100 * step + rank)
-    return (torch.randn(6, 4, generator=generator, dtype=torch.float64),
-            torch.randn(6, 2, generator=generator, dtype=torch.float64))
+    return (
+        torch.randn(6, 4, generator=generator, dtype=torch.float64),
+        torch.randn(6, 2, generator=generator, dtype=torch.float64),
+    )
 
 
 def backward(model, batch, scale=1.0):
@@ -146,8 +154,8 @@ def check_optimizer_combines_the_changes():
         for passes in (1, 2):
             model = model_of(0)
             optimizer = hvd.DistributedOptimizer(
-                make(model.parameters()), model.named_parameters(), op=hvd.Adasum,
-                backward_passes_per_step=passes)
+                make(model.parameters()), model.named_parameters(), op=hvd.Adasum, backward_passes_per_step=passes
+            )
             for step in range(3):
                 optimizer.zero_grad()
                 for part in range(passes):
@@ -164,8 +172,8 @@ def check_optimizer_with_compression_and_frozen_parameters():
     model[0].weight.requires_grad_(False)
     frozen = model[0].weight.clone()
     optimizer = hvd.DistributedOptimizer(
-        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), op=hvd.Adasum,
-        compression=hvd.Compression.fp16)
+        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), op=hvd.Adasum, compression=hvd.Compression.fp16
+    )
     before = model[2].weight.detach().clone()
     backward(model, batch_of(0, 0))  # the same gradients everywhere: the step itself comes out
     optimizer.step()
@@ -180,7 +188,6 @@ def check_optimizer_with_compression_and_frozen_parameters():
 def check_skip_synchronize_is_refused():
     needs_adasum()
     model = model_of(0)
-    optimizer = hvd.DistributedOptimizer(
-        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), op=hvd.Adasum)
+    optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), op=hvd.Adasum)
     if hvd.size() > 1:
         raises(AssertionError, lambda: optimizer.skip_synchronize().__enter__())

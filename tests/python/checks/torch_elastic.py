@@ -21,8 +21,9 @@ def check_torch_state_sync_save_restore():
     sampler = hvd.elastic.ElasticSampler(list(range(20)), shuffle=False)
     if hvd.rank() == 0:
         sampler.record_batch(0, 2)
-    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler,
-                                   epoch=hvd.rank(), seen=[hvd.rank()])
+    state = hvd.elastic.TorchState(
+        model=model, optimizer=optimizer, sampler=sampler, epoch=hvd.rank(), seen=[hvd.rank()]
+    )
     state.sync()
     assert state.epoch == 0 and state.seen == [0] and state.model is model
     agree(hvd.allgather_object, model.weight.tolist())
@@ -149,7 +150,8 @@ def check_an_optimizer_is_made_without_the_others():
             parameters.reverse()  # whatever the order
             hvd.allreduce(torch.ones(1), name="meanwhile")
         optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD([value for _, value in parameters], lr=0.1), parameters, groups=1)
+            torch.optim.SGD([value for _, value in parameters], lr=0.1), parameters, groups=1
+        )
         if hvd.rank() != 0:
             hvd.allreduce(torch.ones(1), name="meanwhile")
     finally:
@@ -161,15 +163,18 @@ def check_an_optimizer_is_made_without_the_others():
 
 def check_a_lone_rank_that_is_joined():
     """An optimizer that was made in a world of one does with its step what those of later ranks do."""
-    place = {f"HOROVOD_{name}": os.environ[f"HOROVOD_{name}"]
-             for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")}
+    place = {
+        f"HOROVOD_{name}": os.environ[f"HOROVOD_{name}"]
+        for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    }
     model = model_of(0)
 
     def made():
         os.environ["HOROVOD_ELASTIC"] = "1"
         try:
             return hvd.DistributedOptimizer(
-                torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Adasum)
+                torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Adasum
+            )
         finally:
             del os.environ["HOROVOD_ELASTIC"]
 

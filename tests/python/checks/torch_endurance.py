@@ -21,8 +21,7 @@ OPERATIONS = int(os.environ.get("HORA_TEST_OPERATIONS", "100000"))
 def footprint():
     gc.collect()
     status = pathlib.Path("/proc/self/status").read_text()
-    resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS"))
-                   .split()[1])
+    resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
@@ -41,9 +40,13 @@ def some_of_everything(count):
         for _ in range(4):
             hvd.allreduce(tensor)
             hvd.allreduce_(tensor, op=hvd.Max, name="in place")
-        handles = [hvd.allreduce_async(tensor), hvd.allgather_async(rows),
-                   hvd.broadcast_async(tensor, 0), hvd.alltoall_async(rows),
-                   hvd.reducescatter_async(rows)]
+        handles = [
+            hvd.allreduce_async(tensor),
+            hvd.allgather_async(rows),
+            hvd.broadcast_async(tensor, 0),
+            hvd.alltoall_async(rows),
+            hvd.reducescatter_async(rows),
+        ]
         for handle in handles:
             hvd.synchronize(handle)
         hvd.grouped_allreduce([tensor, rows])
@@ -79,10 +82,8 @@ def failures_and_process_sets(count):
         refused(ValueError, hvd.broadcast, tensor, hvd.size(), name="no such root")
         if hvd.size() > 1:
             refused(hvd.HorovodInternalError, hvd.allreduce, torch.ones(3 + hvd.rank()), name="shape")
-            refused(hvd.HorovodInternalError, hvd.grouped_allreduce,
-                    [tensor, torch.ones(3 + hvd.rank())], name="group")
-            refused(hvd.HorovodInternalError, hvd.allgather,
-                    tensor if hvd.rank() else tensor.double(), name="dtype")
+            refused(hvd.HorovodInternalError, hvd.grouped_allreduce, [tensor, torch.ones(3 + hvd.rank())], name="group")
+            refused(hvd.HorovodInternalError, hvd.allgather, tensor if hvd.rank() else tensor.double(), name="dtype")
         hvd.barrier()
     if index % 20 != 19:
         hvd.remove_process_set(members)
@@ -100,7 +101,13 @@ def grown(before, after, half):
     """What is more by as much as a leak would make it."""
     # A leak of one object or block for each operation would be `half` of them; of 64 bytes for each,
     # beside what an allocator takes in one piece, the kilobytes.
-    limits = {"descriptors": 1, "threads": 1, "objects": half / 50, "blocks": half / 50, "kilobytes": 2048 + half * 64 / 1024}
+    limits = {
+        "descriptors": 1,
+        "threads": 1,
+        "objects": half / 50,
+        "blocks": half / 50,
+        "kilobytes": 2048 + half * 64 / 1024,
+    }
     return [name for name, limit in limits.items() if after[name] - before[name] >= limit]
 
 

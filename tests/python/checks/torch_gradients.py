@@ -9,8 +9,7 @@ from support.expect import raises
 def inputs(shape, dtype=torch.float64):
     """Every rank's tensor and the weights of its loss, the same on all ranks."""
     generator = torch.Generator().manual_seed(7)
-    tensors = [torch.rand(shape, generator=generator, dtype=dtype) + 0.5
-               for _ in range(hvd.size())]
+    tensors = [torch.rand(shape, generator=generator, dtype=dtype) + 0.5 for _ in range(hvd.size())]
     return tensors
 
 
@@ -50,12 +49,10 @@ def check_allreduce():
     for op, function in combine.items():
         for scales in ((1.0, 1.0), (0.5, 3.0)):
             expected = reference(
-                tensors,
-                lambda xs: [function([x * scales[0] for x in xs]) * scales[1]] * hvd.size(),
-                loss_weights)
+                tensors, lambda xs: [function([x * scales[0] for x in xs]) * scales[1]] * hvd.size(), loss_weights
+            )
             mine = own(tensors)
-            result = hvd.allreduce(mine, op=op, prescale_factor=scales[0],
-                                   postscale_factor=scales[1], name=f"g{op}")
+            result = hvd.allreduce(mine, op=op, prescale_factor=scales[0], postscale_factor=scales[1], name=f"g{op}")
             (result * loss_weights[hvd.rank()]).sum().backward()
             close(mine.grad, expected[hvd.rank()])
 
@@ -70,14 +67,13 @@ def check_grouped_allreduce():
     close(second.grad, 2 * expected[hvd.rank()])
     third = own(tensors)
     (hvd.grouped_allreduce([third], op=hvd.Max)[0] * loss_weights[hvd.rank()]).sum().backward()
-    close(third.grad, reference(
-        tensors, lambda xs: [torch.stack(xs).amax(0)] * hvd.size(), loss_weights)[hvd.rank()])
+    close(third.grad, reference(tensors, lambda xs: [torch.stack(xs).amax(0)] * hvd.size(), loss_weights)[hvd.rank()])
 
 
 def check_second_derivative():
     tensors = inputs((3,))
     mine = own(tensors)
-    result = hvd.allreduce(mine ** 3, op=hvd.Sum)
+    result = hvd.allreduce(mine**3, op=hvd.Sum)
     (first,) = torch.autograd.grad(result.sum(), mine, create_graph=True)
     first.sum().backward()
     # d/dx of (size * 3 x^2), each use of allreduce multiplies by the number of ranks
@@ -117,7 +113,7 @@ def check_alltoall():
     starts = [sum(range(1, to + 1)) for to in range(size + 1)]
 
     def exchange(xs):
-        return [torch.cat([x[starts[to]:starts[to + 1]] for x in xs]) for to in range(size)]
+        return [torch.cat([x[starts[to] : starts[to + 1]] for x in xs]) for to in range(size)]
 
     loss_weights = weights([(size * (to + 1), 2) for to in range(size)])
     expected = reference(tensors, exchange, loss_weights)
@@ -139,7 +135,7 @@ def check_reducescatter():
 
     def scatter(xs, scale):
         total = sum(xs) * scale
-        return [total[2 * to: 2 * to + 2] for to in range(size)]
+        return [total[2 * to : 2 * to + 2] for to in range(size)]
 
     loss_weights = weights([(2, 2)] * size)
     for op, scale in ((hvd.Sum, 1.0), (hvd.Average, 1.0 / size)):
@@ -183,11 +179,9 @@ def check_sync_batch_norm():
     """Against BatchNorm over all ranks' batches, in one process; batches differ in size."""
     torch.manual_seed(3)
     for shape in ((3,), (3, 5), (3, 4, 2)):
-        batches = [torch.randn((rank + 2, *shape), dtype=torch.float64) * 3 + 5
-                   for rank in range(hvd.size())]
+        batches = [torch.randn((rank + 2, *shape), dtype=torch.float64) * 3 + 5 for rank in range(hvd.size())]
         loss_weights = [torch.randn_like(batch) for batch in batches]
-        plain = {1: torch.nn.BatchNorm1d, 2: torch.nn.BatchNorm1d,
-                 3: torch.nn.BatchNorm2d}[len(shape)](3).double()
+        plain = {1: torch.nn.BatchNorm1d, 2: torch.nn.BatchNorm1d, 3: torch.nn.BatchNorm2d}[len(shape)](3).double()
         ours = hvd.SyncBatchNorm(3).double()
         with torch.no_grad():
             for layer in (plain, ours):

@@ -19,8 +19,7 @@ def check_arguments_of_the_wrong_kind():
     tensor = torch.ones(2)
     refused(TypeError, "op='sum', expected an integer", hvd.allreduce, tensor, op="sum")
     refused(ValueError, "unknown reduction 17", hvd.allreduce, tensor, op=17)
-    refused(TypeError, "prescale_factor='2', expected a number", hvd.allreduce, tensor,
-            prescale_factor="2")
+    refused(TypeError, "prescale_factor='2', expected a number", hvd.allreduce, tensor, prescale_factor="2")
     refused(TypeError, "op='sum'", hvd.grouped_allreduce, [tensor, tensor], op="sum")
     for root in (None, "0", 0.0):
         refused(TypeError, f"root_rank={root!r}, expected an integer", hvd.broadcast, tensor, root)
@@ -64,8 +63,7 @@ def check_arguments_of_the_optimizer():
     refused(ValueError, "op=17", distributed, parameter, op=17)
     refused(TypeError, "compression=None", distributed, parameter, compression=None)
     for factor in (0.0, -1.0):
-        refused(ValueError, "positive number", distributed, parameter,
-                gradient_predivide_factor=factor)
+        refused(ValueError, "positive number", distributed, parameter, gradient_predivide_factor=factor)
     refused(TypeError, "expected an optimizer", hvd.broadcast_optimizer_state, 5, 0)
 
 
@@ -73,8 +71,10 @@ def check_objects_that_one_rank_cannot_send():
     """The others get an error, too, and do not wait for it."""
     last = hvd.size() - 1
     own = threading.Lock() if hvd.rank() == last else "text"
-    for function in (lambda: hvd.broadcast_object(own, root_rank=last, name="lock"),
-                     lambda: hvd.allgather_object(own, name="lock")):
+    for function in (
+        lambda: hvd.broadcast_object(own, root_rank=last, name="lock"),
+        lambda: hvd.allgather_object(own, name="lock"),
+    ):
         if hvd.rank() == last:
             refused(TypeError, "lock", function)
         else:

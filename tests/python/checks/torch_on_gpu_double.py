@@ -35,8 +35,9 @@ class Late:
 
         def write():
             assert self.gate.wait(60), "the stream's work was not let go"
-            torch.frombuffer((gpu_double.ctypes.c_char * (4 * values.numel())).from_address(address),
-                             dtype=torch.float32).copy_(values.reshape(-1))
+            torch.frombuffer(
+                (gpu_double.ctypes.c_char * (4 * values.numel())).from_address(address), dtype=torch.float32
+            ).copy_(values.reshape(-1))
 
         stream.run(write)
 
@@ -68,8 +69,7 @@ def check_operations_wait_for_the_current_stream():
         "allreduce": (hvd.allreduce_async, dict(op=hvd.Sum), total()),
         "allreduce in place": (hvd.allreduce_async_, dict(op=hvd.Sum), total()),
         "average": (hvd.allreduce_async_, dict(op=hvd.Average), total() / size),
-        "broadcast": (hvd.broadcast_async, dict(root_rank=size - 1), own() + 10 * (
-            size - 1 - hvd.rank())),
+        "broadcast": (hvd.broadcast_async, dict(root_rank=size - 1), own() + 10 * (size - 1 - hvd.rank())),
         "broadcast in place": (hvd.broadcast_async_, dict(root_rank=0), own() - 10 * hvd.rank()),
         "allgather": (hvd.allgather_async, {}, gathered),
         "reducescatter": (hvd.reducescatter_async, dict(op=hvd.Sum), None),
@@ -86,10 +86,11 @@ def check_operations_wait_for_the_current_stream():
                 late.gate.set()
                 result = hvd.synchronize(handle)
             if what == "reducescatter":
-                expected = total()[hvd.rank():hvd.rank() + 1]
+                expected = total()[hvd.rank() : hvd.rank() + 1]
             elif what == "alltoall":
-                expected = torch.stack([torch.arange(4.0).reshape(2, 2)[hvd.rank()] + 10 * rank
-                                        for rank in range(size)])
+                expected = torch.stack(
+                    [torch.arange(4.0).reshape(2, 2)[hvd.rank()] + 10 * rank for rank in range(size)]
+                )
             assert result.device == DEVICE, (what, result.device)
             assert torch.equal(on_host(result), expected), (what, on_host(result), expected)
             if "in place" in what:
@@ -99,8 +100,7 @@ def check_operations_wait_for_the_current_stream():
 def check_synchronous_operations():
     size, tensor = hvd.size(), on_device(own())
     assert torch.equal(on_host(hvd.allreduce(tensor, op=hvd.Sum)), total())
-    assert torch.equal(on_host(hvd.allreduce(tensor, op=hvd.Sum, compression=hvd.Compression.fp16)),
-                       total())
+    assert torch.equal(on_host(hvd.allreduce(tensor, op=hvd.Sum, compression=hvd.Compression.fp16)), total())
     assert torch.equal(on_host(tensor), own())
     assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor
     assert torch.equal(on_host(tensor), total())
@@ -145,8 +145,9 @@ def check_not_contiguous():
 def check_a_set_of_gradients():
     """As DistributedOptimizer submits them: many in flight, awaited together."""
     tensors = [on_device(torch.full((index + 1,), float(hvd.rank() + index))) for index in range(50)]
-    handles = [hvd.allreduce_async_(tensor, op=hvd.Average, name=f"gradient {index}")
-               for index, tensor in enumerate(tensors)]
+    handles = [
+        hvd.allreduce_async_(tensor, op=hvd.Average, name=f"gradient {index}") for index, tensor in enumerate(tensors)
+    ]
     for handle in handles:
         hvd.synchronize(handle)
     for index, tensor in enumerate(tensors):

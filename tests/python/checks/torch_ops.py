@@ -31,8 +31,7 @@ def same(actual, expected, tolerance=None):
     if tolerance is None:
         assert torch.equal(actual, expected), (actual, expected)
     else:
-        assert torch.allclose(actual.double(), expected.double(), rtol=tolerance,
-                              atol=tolerance), (actual, expected)
+        assert torch.allclose(actual.double(), expected.double(), rtol=tolerance, atol=tolerance), (actual, expected)
 
 
 def check_topology():
@@ -47,8 +46,15 @@ def check_topology():
 def check_built_queries():
     assert hvd.gloo_built() in (True, False)
     assert isinstance(hvd.nccl_built(), int)
-    for query in (hvd.mpi_built, hvd.mpi_enabled, hvd.gloo_enabled, hvd.cuda_built,
-                  hvd.rocm_built, hvd.ddl_built, hvd.ccl_built):
+    for query in (
+        hvd.mpi_built,
+        hvd.mpi_enabled,
+        hvd.gloo_enabled,
+        hvd.cuda_built,
+        hvd.rocm_built,
+        hvd.ddl_built,
+        hvd.ccl_built,
+    ):
         assert query() in (True, False)
     assert not hvd.rocm_built() and not hvd.ddl_built() and not hvd.ccl_built()
     if not hvd.mpi_enabled():
@@ -117,11 +123,9 @@ def check_bool():
 def check_scale_factors():
     tensor = of_rank(hvd.rank(), (5,), torch.float32)
     total = sum(all_of((5,), torch.float32))
-    same(hvd.allreduce(tensor, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0),
-         total * 2.0, 1e-6)
+    same(hvd.allreduce(tensor, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0), total * 2.0, 1e-6)
     same(hvd.allreduce(tensor, op=hvd.Average, prescale_factor=2.0), total * 2 / hvd.size(), 1e-6)
-    same(hvd.reducescatter(tensor.repeat(hvd.size()), op=hvd.Sum, postscale_factor=3.0),
-         total * 3.0, 1e-6)
+    same(hvd.reducescatter(tensor.repeat(hvd.size()), op=hvd.Sum, postscale_factor=3.0), total * 3.0, 1e-6)
 
 
 def check_in_place():
@@ -148,8 +152,7 @@ def check_non_contiguous():
     expected = base.clone()
     expected[1:3, :2] = of_rank(0, (4, 6), torch.float32)[1:3, :2]
     same(whole, expected)
-    same(hvd.allgather(base.t()[:2]), torch.cat(
-        [each.t()[:2] for each in all_of((4, 6), torch.float32)]))
+    same(hvd.allgather(base.t()[:2]), torch.cat([each.t()[:2] for each in all_of((4, 6), torch.float32)]))
     same(hvd.allreduce(torch.ones(1).expand(8), op=hvd.Sum), torch.full((8,), float(hvd.size())))
 
 
@@ -175,8 +178,7 @@ def check_many_in_flight_in_any_order():
         handles[index] = hvd.allreduce_async(tensor, name=names[index], op=hvd.Sum)
     ranks = hvd.size() * (hvd.size() - 1) / 2
     for index in range(200):
-        same(hvd.synchronize(handles[index]),
-             torch.full((index % 13 + 1,), float(index * hvd.size() + ranks)))
+        same(hvd.synchronize(handles[index]), torch.full((index % 13 + 1,), float(index * hvd.size() + ranks)))
 
 
 def check_poll_and_unknown_handles():
@@ -185,14 +187,13 @@ def check_poll_and_unknown_handles():
         pass
     same(hvd.synchronize(handle), torch.full((1000,), float(hvd.size())))
     assert hvd.synchronize(handle) is None
-    assert hvd.synchronize(10 ** 9) is None
+    assert hvd.synchronize(10**9) is None
 
 
 def check_tensor_freed_early():
     handles = []
     for index in range(50):
-        handles.append(hvd.allreduce_async(
-            torch.full((5000,), float(index)), name=f"early.{index}", op=hvd.Sum))
+        handles.append(hvd.allreduce_async(torch.full((5000,), float(index)), name=f"early.{index}", op=hvd.Sum))
         torch.full((5000,), -1.0)  # takes the memory that the tensor would leave behind
     for index, handle in enumerate(handles):
         same(hvd.synchronize(handle), torch.full((5000,), float(index * hvd.size())))
@@ -300,8 +301,7 @@ def check_large_results():
     rows = torch.arange(300_000, dtype=torch.float32) + hvd.rank()
     gathered = hvd.allgather(rows)
     for rank in range(hvd.size()):
-        same(gathered[rank * 300_000:(rank + 1) * 300_000],
-             torch.arange(300_000, dtype=torch.float32) + rank)
+        same(gathered[rank * 300_000 : (rank + 1) * 300_000], torch.arange(300_000, dtype=torch.float32) + rank)
     kept = hvd.allgather(rows)
     for _ in range(3):
         hvd.allgather(rows * 0)
@@ -320,8 +320,7 @@ def check_broadcast():
         assert hvd.broadcast_(tensor, root) is tensor
         same(tensor, of_rank(root, (4,), torch.float32))
         tensor = of_rank(hvd.rank(), (4,), torch.float32)
-        same(hvd.synchronize(hvd.broadcast_async(tensor, root, name="b")),
-             of_rank(root, (4,), torch.float32))
+        same(hvd.synchronize(hvd.broadcast_async(tensor, root, name="b")), of_rank(root, (4,), torch.float32))
         assert hvd.synchronize(hvd.broadcast_async_(tensor, root)) is tensor
     raises(ValueError, hvd.broadcast, torch.ones(1), hvd.size())
     raises(ValueError, hvd.broadcast, torch.ones(1), -1)
@@ -359,7 +358,7 @@ def check_reducescatter():
             total = sum(t.double() for t in all_of((rows, 3), dtype))
             counts = [rows // size + (1 if each < rows % size else 0) for each in range(size)]
             start = sum(counts[:rank])
-            own = total[start:start + counts[rank]]
+            own = total[start : start + counts[rank]]
             tensor = of_rank(rank, (rows, 3), dtype)
             same(hvd.reducescatter(tensor, op=hvd.Sum), own.to(dtype))
             if dtype.is_floating_point:
@@ -369,10 +368,8 @@ def check_reducescatter():
     results = hvd.grouped_reducescatter(tensors, op=hvd.Sum)
     same(results[0], torch.full((1, 2), size * (size + 1) / 2))
     same(results[1], torch.full((2,), float(size)))
-    same(hvd.synchronize(hvd.grouped_reducescatter_async(tensors, op=hvd.Average))[1],
-         torch.ones(2))
-    same(hvd.synchronize(hvd.reducescatter_async(tensors[1], op=hvd.Sum, name="rs")),
-         torch.full((2,), float(size)))
+    same(hvd.synchronize(hvd.grouped_reducescatter_async(tensors, op=hvd.Average))[1], torch.ones(2))
+    same(hvd.synchronize(hvd.reducescatter_async(tensors[1], op=hvd.Sum, name="rs")), torch.full((2,), float(size)))
     few = torch.ones(1, 4)  # fewer rows than ranks: the others get none
     assert hvd.reducescatter(few, op=hvd.Sum).shape == ((1, 4) if rank == 0 else (0, 4))
     raises(ValueError, hvd.reducescatter, torch.tensor(1.0))
@@ -384,18 +381,13 @@ def check_mismatch_is_an_error_on_every_rank():
         return
     odd = hvd.rank() == hvd.size() - 1
     cases = {
-        "dtype": lambda: hvd.allreduce(
-            torch.ones(4, dtype=torch.float64 if odd else torch.float32), name="m.dtype"),
+        "dtype": lambda: hvd.allreduce(torch.ones(4, dtype=torch.float64 if odd else torch.float32), name="m.dtype"),
         "shape": lambda: hvd.allreduce(torch.ones(5 if odd else 4), name="m.shape"),
-        "op": lambda: hvd.allreduce(
-            torch.ones(4), op=hvd.Max if odd else hvd.Min, name="m.op"),
-        "scale": lambda: hvd.allreduce(
-            torch.ones(4), prescale_factor=2.0 if odd else 1.0, name="m.scale"),
+        "op": lambda: hvd.allreduce(torch.ones(4), op=hvd.Max if odd else hvd.Min, name="m.op"),
+        "scale": lambda: hvd.allreduce(torch.ones(4), prescale_factor=2.0 if odd else 1.0, name="m.scale"),
         "root": lambda: hvd.broadcast(torch.ones(4), 1 if odd else 0, name="m.root"),
-        "rank of tensor": lambda: hvd.allgather(
-            torch.ones(4, 1) if odd else torch.ones(4), name="m.dims"),
-        "inner extent": lambda: hvd.allgather(
-            torch.ones(4, 3 if odd else 2), name="m.inner"),
+        "rank of tensor": lambda: hvd.allgather(torch.ones(4, 1) if odd else torch.ones(4), name="m.dims"),
+        "inner extent": lambda: hvd.allgather(torch.ones(4, 3 if odd else 2), name="m.inner"),
     }
     for what, call in cases.items():
         error = raises(hvd.HorovodInternalError, call)
@@ -454,8 +446,7 @@ def check_threads():
     def work(number):
         try:
             for step in range(20):
-                value = hvd.allreduce(torch.full((100,), float(number)), op=hvd.Sum,
-                                      name=f"thread{number}.{step}")
+                value = hvd.allreduce(torch.full((100,), float(number)), op=hvd.Sum, name=f"thread{number}.{step}")
                 same(value, torch.full((100,), float(number * hvd.size())))
         except Exception as error:
             failures.append(error)

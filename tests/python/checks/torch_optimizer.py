@@ -14,8 +14,8 @@ INPUTS, OUTPUTS, BATCH = 6, 3, 4
 def model_of(seed=0, dtype=torch.float64):
     torch.manual_seed(seed)
     return torch.nn.Sequential(
-        torch.nn.Linear(INPUTS, 8), torch.nn.Tanh(), torch.nn.Linear(8, 5), torch.nn.Tanh(),
-        torch.nn.Linear(5, OUTPUTS)).to(dtype)
+        torch.nn.Linear(INPUTS, 8), torch.nn.Tanh(), torch.nn.Linear(8, 5), torch.nn.Tanh(), torch.nn.Linear(5, OUTPUTS)
+    ).to(dtype)
 
 
 def batches(steps, per_rank=BATCH, dtype=torch.float64):
@@ -23,13 +23,15 @@ def batches(steps, per_rank=BATCH, dtype=torch.float64):
     generator = torch.Generator().manual_seed(5)
     count = per_rank * hvd.size()
     for _ in range(steps):
-        yield (torch.randn(count, INPUTS, generator=generator, dtype=dtype),
-               torch.randn(count, OUTPUTS, generator=generator, dtype=dtype))
+        yield (
+            torch.randn(count, INPUTS, generator=generator, dtype=dtype),
+            torch.randn(count, OUTPUTS, generator=generator, dtype=dtype),
+        )
 
 
 def own_part(batch, per_rank=BATCH):
     start = hvd.rank() * per_rank
-    return tuple(values[start:start + per_rank] for values in batch)
+    return tuple(values[start : start + per_rank] for values in batch)
 
 
 def loss_of(model, batch):
@@ -52,7 +54,8 @@ def train_alone(make_optimizer, steps, seed=0, model=None):
 
 def assert_trained_alike(model, alone, tolerance=1e-10):
     assert torch.allclose(weights(model), weights(alone), rtol=tolerance, atol=tolerance), (
-        (weights(model) - weights(alone)).abs().max())
+        (weights(model) - weights(alone)).abs().max()
+    )
     agree(hvd.allgather_object, weights(model).tolist())
 
 
@@ -67,11 +70,16 @@ OPTIMIZERS = {
 
 def check_training_equals_one_process():
     for name, make in OPTIMIZERS.items():
-        for options in ({}, {"groups": 2}, {"gradient_predivide_factor": 2.0},
-                        {"groups": 3, "gradient_predivide_factor": 0.5}):
+        for options in (
+            {},
+            {"groups": 2},
+            {"gradient_predivide_factor": 2.0},
+            {"groups": 3, "gradient_predivide_factor": 0.5},
+        ):
             model = model_of(seed=hvd.rank())  # made equal by broadcast_parameters
             optimizer = hvd.DistributedOptimizer(
-                make(model.parameters()), named_parameters=model.named_parameters(), **options)
+                make(model.parameters()), named_parameters=model.named_parameters(), **options
+            )
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
             hvd.broadcast_optimizer_state(optimizer, root_rank=0)
             assert type(optimizer).__name__ == type(make(model.parameters())).__name__
@@ -88,7 +96,8 @@ def check_accumulation_equals_one_process():
     for make in OPTIMIZERS.values():
         model = model_of()
         optimizer = hvd.DistributedOptimizer(
-            make(model.parameters()), model.named_parameters(), backward_passes_per_step=2)
+            make(model.parameters()), model.named_parameters(), backward_passes_per_step=2
+        )
         for batch in batches(4):
             optimizer.zero_grad()
             part = own_part(batch)
@@ -103,7 +112,8 @@ def check_float32_and_compression():
         make = OPTIMIZERS["sgd"]
         model = model_of(dtype=torch.float32)
         optimizer = hvd.DistributedOptimizer(
-            make(model.parameters()), model.named_parameters(), compression=compression)
+            make(model.parameters()), model.named_parameters(), compression=compression
+        )
         for batch in batches(5, dtype=torch.float32):
             optimizer.zero_grad()
             loss_of(model, own_part(batch)).backward()
@@ -170,8 +180,7 @@ def check_bad_arguments():
 def check_num_groups_and_listed_groups():
     model = model_of()
     parameters = list(model.parameters())
-    for options in ({"num_groups": 2}, {"groups": [parameters[:2], parameters[3:5]]},
-                    {"groups": 100}):
+    for options in ({"num_groups": 2}, {"groups": [parameters[:2], parameters[3:5]]}, {"groups": 100}):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             copied = copy.deepcopy(model)
@@ -179,19 +188,18 @@ def check_num_groups_and_listed_groups():
                 own = list(copied.parameters())
                 options = {"groups": [own[:2], own[3:5]]}
             optimizer = hvd.DistributedOptimizer(
-                OPTIMIZERS["sgd"](copied.parameters()), copied.named_parameters(), **options)
+                OPTIMIZERS["sgd"](copied.parameters()), copied.named_parameters(), **options
+            )
         for batch in batches(3):
             optimizer.zero_grad()
             loss_of(copied, own_part(batch)).backward()
             optimizer.step()
-        assert_trained_alike(
-            copied, train_alone(OPTIMIZERS["sgd"], 3, model=copy.deepcopy(model)))
+        assert_trained_alike(copied, train_alone(OPTIMIZERS["sgd"], 3, model=copy.deepcopy(model)))
 
 
 def check_clipping_with_synchronize():
     model, alone = model_of(), model_of()
-    optimizer = hvd.DistributedOptimizer(
-        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
     plain = OPTIMIZERS["sgd"](alone.parameters())
     for batch in batches(3):
         optimizer.zero_grad()
@@ -218,8 +226,7 @@ def check_misuse_is_noticed():
     if hvd.size() == 1:
         return
     model = model_of()
-    optimizer = hvd.DistributedOptimizer(
-        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
     batch = own_part(next(batches(1)))
     loss_of(model, batch).backward()
     raises(AssertionError, optimizer.zero_grad)
@@ -234,10 +241,10 @@ def check_misuse_is_noticed():
 
 def check_closure():
     model, alone = model_of(), model_of()
-    optimizer = hvd.DistributedOptimizer(
-        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
     plain = OPTIMIZERS["sgd"](alone.parameters())
     for batch in batches(3):
+
         def closure():
             optimizer.zero_grad()
             loss = loss_of(model, own_part(batch))
@@ -275,13 +282,13 @@ def check_parameters_without_gradients():
         model = Parts()
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
         optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), **options)
+            torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), **options
+        )
         model(torch.ones(1, 2), hvd.rank() == 0).sum().backward()
         optimizer.step()
         after = dict(model.named_parameters())
         assert torch.allclose(before["used.weight"] - after["used.weight"], torch.ones(1, 2))
-        assert torch.allclose(before["sometimes.weight"] - after["sometimes.weight"],
-                              torch.ones(1, 2) / hvd.size())
+        assert torch.allclose(before["sometimes.weight"] - after["sometimes.weight"], torch.ones(1, 2) / hvd.size())
         for name in ("never.weight", "frozen.weight"):
             assert torch.equal(before[name], after[name])
         optimizer.zero_grad()
@@ -297,11 +304,14 @@ def check_sparse_gradients():
             alone = torch.nn.Embedding(10, 3)
             alone.load_state_dict(embedding.state_dict())
             optimizer = hvd.DistributedOptimizer(
-                torch.optim.SGD(embedding.parameters(), lr=0.5), embedding.named_parameters(),
-                sparse_as_dense=sparse_as_dense, op=op)
+                torch.optim.SGD(embedding.parameters(), lr=0.5),
+                embedding.named_parameters(),
+                sparse_as_dense=sparse_as_dense,
+                op=op,
+            )
             plain = torch.optim.SGD(alone.parameters(), lr=0.5)
             words = torch.arange(2 * hvd.size()).remainder(10)
-            embedding(words[2 * hvd.rank(): 2 * hvd.rank() + 2]).sum().backward()
+            embedding(words[2 * hvd.rank() : 2 * hvd.rank() + 2]).sum().backward()
             optimizer.step()
             factor = hvd.size() if op == hvd.Average else 1
             (alone(words).sum() / factor).backward()
@@ -315,7 +325,8 @@ def check_process_set():
     pair = hvd.add_process_set([0, hvd.size() - 1] if hvd.size() > 2 else [1])
     model = model_of()
     optimizer = hvd.DistributedOptimizer(
-        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), process_set=pair)
+        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), process_set=pair
+    )
     before = weights(model)
     twin = model_of()  # its gradients are not reduced while they are looked at
     loss_of(twin, own_part(next(batches(1)))).backward()
@@ -338,8 +349,11 @@ def check_broadcast_parameters():
         expected = weights(model_of(seed=root))
         for form in ("state", "named", "list"):
             model = model_of(seed=hvd.rank())
-            params = {"state": model.state_dict(), "named": list(model.named_parameters()),
-                      "list": list(model.parameters())}[form]
+            params = {
+                "state": model.state_dict(),
+                "named": list(model.named_parameters()),
+                "list": list(model.parameters()),
+            }[form]
             hvd.broadcast_parameters(params, root_rank=root)
             assert torch.equal(weights(model), expected)
     with_buffers = torch.nn.BatchNorm1d(3)
@@ -363,8 +377,11 @@ def check_broadcast_optimizer_state():
         assert torch.equal(weights(model), before), "broadcasting moved the parameters"
         assert optimizer.param_groups[0]["lr"] == 0.123
         state = optimizer.state_dict()["state"]
-        flat = {f"{index}.{key}": value.tolist() if torch.is_tensor(value) else value
-                for index, values in state.items() for key, value in values.items()}
+        flat = {
+            f"{index}.{key}": value.tolist() if torch.is_tensor(value) else value
+            for index, values in state.items()
+            for key, value in values.items()
+        }
         agree(hvd.allgather_object, flat)
         if name == "adam":
             assert len(state) == 6
@@ -378,8 +395,7 @@ def check_broadcast_optimizer_state():
 def check_grad_scaler_style_use():
     """What mixed-precision scripts do: synchronize, unscale, step or skip the step."""
     model = model_of(dtype=torch.float32)
-    optimizer = hvd.DistributedOptimizer(
-        OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model.parameters()), model.named_parameters())
     for step, batch in enumerate(batches(4, dtype=torch.float32)):
         optimizer.zero_grad()
         (loss_of(model, own_part(batch)) * 8).backward()

@@ -51,7 +51,8 @@ def check_going_on_from_the_checkpoint_of_rank_0():
     assert epoch.item() == 7
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(
-        optimizer, named_parameters=model.named_parameters(), backward_passes_per_step=2)
+        optimizer, named_parameters=model.named_parameters(), backward_passes_per_step=2
+    )
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     assert optimizer.param_groups[0]["lr"] == 0.0125
     assert len(optimizer.state_dict()["state"]) == 4
@@ -67,7 +68,8 @@ def check_a_closure_that_synchronizes():
     """As trainers do that clip in between: every gradient is reduced once."""
     weight = torch.nn.Parameter(torch.zeros(3))
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD([weight], lr=1.0), named_parameters=[("weight", weight)], op=hvd.Sum)
+        torch.optim.SGD([weight], lr=1.0), named_parameters=[("weight", weight)], op=hvd.Sum
+    )
 
     def closure(synchronize=True):
         optimizer.zero_grad()
@@ -137,9 +139,12 @@ def check_layers_that_are_frozen():
         model, alone = two_layers(), two_layers()
         optimizers = [torch.optim.SGD(each.parameters(), lr=0.1, weight_decay=0.5) for each in (model, alone)]
         optimizer = hvd.DistributedOptimizer(
-            optimizers[0], named_parameters=model.named_parameters(),
+            optimizers[0],
+            named_parameters=model.named_parameters(),
             groups=[list(layer.parameters()) for layer in model if list(layer.parameters())]
-            if groups == "layers" else groups)
+            if groups == "layers"
+            else groups,
+        )
         for step in range(3):
             if step == 1:
                 optimizer.zero_grad(set_to_none=True)
@@ -160,7 +165,8 @@ def check_layers_that_are_added():
         model, alone = two_layers(), two_layers()
         plain = sgd(alone.parameters())
         optimizer = hvd.DistributedOptimizer(
-            sgd(model[1].parameters()), named_parameters=model.named_parameters() if named else None)
+            sgd(model[1].parameters()), named_parameters=model.named_parameters() if named else None
+        )
         optimizer.add_param_group({"params": list(model[0].parameters())})
         for step in range(3):
             take_step(optimizer, model, own_rows(step))
@@ -203,10 +209,13 @@ def check_sparse_gradients_that_some_ranks_lack():
 def check_two_optimizers_that_feed_each_other():
     torch.manual_seed(5)
     generator, critic = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
-    optimizers = [hvd.DistributedOptimizer(
-        torch.optim.Adam(model.parameters(), lr=0.01),
-        [(f"{name}.{key}", value) for key, value in model.named_parameters()])
-        for name, model in (("generator", generator), ("critic", critic))]
+    optimizers = [
+        hvd.DistributedOptimizer(
+            torch.optim.Adam(model.parameters(), lr=0.01),
+            [(f"{name}.{key}", value) for key, value in model.named_parameters()],
+        )
+        for name, model in (("generator", generator), ("critic", critic))
+    ]
     for step in range(3):
         rows = own_rows(step).float()
         optimizers[1].zero_grad()
@@ -224,9 +233,10 @@ def check_data_from_worker_processes():
     """Forked in the middle of a job; they end without disturbing it."""
     data = torch.utils.data.TensorDataset(torch.arange(16.0).reshape(16, 1))
     sampler = torch.utils.data.distributed.DistributedSampler(
-        data, num_replicas=hvd.size(), rank=hvd.rank(), shuffle=True)
+        data, num_replicas=hvd.size(), rank=hvd.rank(), shuffle=True
+    )
     loader = torch.utils.data.DataLoader(data, batch_size=2, sampler=sampler, num_workers=1)
     for epoch in range(2):
         sampler.set_epoch(epoch)
-        rows = torch.cat([batch for batch, in loader])
+        rows = torch.cat([batch for (batch,) in loader])
         assert set(hvd.allgather(rows).flatten().tolist()) == set(range(16))

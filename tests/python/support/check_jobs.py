@@ -18,9 +18,12 @@ _jobs = {}
 
 def names_in(*files):
     """The checks of the files, without importing them (they may need a framework)."""
-    return [f"{pathlib.Path(file).stem}.{node.name}" for file in files
-            for node in ast.parse((CHECKS / file).read_text()).body
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")]
+    return [
+        f"{pathlib.Path(file).stem}.{node.name}"
+        for file in files
+        for node in ast.parse((CHECKS / file).read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
+    ]
 
 
 class CheckJob:
@@ -30,8 +33,8 @@ class CheckJob:
         folder = job.scratch_folder()
         try:
             self.finished = job.run_python(
-                np, RUNNER, folder, *(CHECKS / file for file in files), timeout=timeout,
-                python=python, **variables)
+                np, RUNNER, folder, *(CHECKS / file for file in files), timeout=timeout, python=python, **variables
+            )
             self.read(folder, np)
         finally:
             job.remove(folder)
@@ -46,8 +49,11 @@ class CheckJob:
 
     def verify(self, check):
         entries = [rank.get(check) for rank in self.ranks]
-        failed = [f"rank {rank}:\n{entry['text']}" for rank, entry in enumerate(entries)
-                  if entry is not None and entry["state"] == "failed"]
+        failed = [
+            f"rank {rank}:\n{entry['text']}"
+            for rank, entry in enumerate(entries)
+            if entry is not None and entry["state"] == "failed"
+        ]
         if failed:
             pytest.fail("\n".join(failed), pytrace=False)
         for rank, entry in enumerate(entries):

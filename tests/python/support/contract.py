@@ -168,5 +168,6 @@ FRAMEWORKS = {
     "horovod.mxnet": ("mxnet", COMMON + _MXNET),
     "horovod.tensorflow.data.compute_service": (
         "tensorflow",
-        "TfDataServiceConfig tf_data_service send_to_data_service compute_worker_fn"),
+        "TfDataServiceConfig tf_data_service send_to_data_service compute_worker_fn",
+    ),
 }

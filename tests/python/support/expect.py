@@ -22,9 +22,9 @@ def close(actual, expected, tolerance=1e-6):
     """Two arrays or numbers are nearly equal; answers nothing."""
     import numpy as np
 
-    np.testing.assert_allclose(np.asarray(actual, dtype=np.float64),
-                               np.asarray(expected, dtype=np.float64), rtol=tolerance,
-                               atol=tolerance)
+    np.testing.assert_allclose(
+        np.asarray(actual, dtype=np.float64), np.asarray(expected, dtype=np.float64), rtol=tolerance, atol=tolerance
+    )
 
 
 def number_in(pattern, text):

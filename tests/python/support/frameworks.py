@@ -27,17 +27,27 @@ _VENV_OF = {
 # Frameworks start many threads and print much; ranks share few cores here.
 # Stacks are dumped shortly before the time-out only: dumping those of a rank that is at work may
 # crash it.
-VARIABLES = {"HORA_TEST_DUMP_AFTER": "385", "TF_CPP_MIN_LOG_LEVEL": "3", "TF_NUM_INTRAOP_THREADS": "1",
-             "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"}
+VARIABLES = {
+    "HORA_TEST_DUMP_AFTER": "385",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "JAX_PLATFORMS": "cpu",
+}
 
 
 @functools.lru_cache(maxsize=None)
 def has_module(python, module):
     """Whether an interpreter can import a module; it is not imported for that."""
-    return subprocess.run(
-        [python, "-c", f"import importlib.util, sys; "
-                       f"sys.exit(importlib.util.find_spec('{module}') is None)"],
-        stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=job.environment()).returncode == 0
+    return (
+        subprocess.run(
+            [python, "-c", f"import importlib.util, sys; sys.exit(importlib.util.find_spec('{module}') is None)"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=job.environment(),
+        ).returncode
+        == 0
+    )
 
 
 def python_with(framework):
@@ -51,8 +61,9 @@ def needed_python(framework):
     """python_with(), or the test is skipped."""
     python = python_with(framework)
     if python is None:
-        pytest.skip(f"{framework} is not installed here; scripts/test-frameworks installs it and "
-                    f"sets {_VENV_OF[framework]}")
+        pytest.skip(
+            f"{framework} is not installed here; scripts/test-frameworks installs it and sets {_VENV_OF[framework]}"
+        )
     return python
 
 
@@ -70,7 +81,6 @@ def checks_with(framework, file, ranks=(1, 2, 4), timeout=400, **variables):
         assert finished.code == 0 and not finished.timed_out, str(finished)
 
     def _job(np):
-        return check_jobs.finished_job(
-            (file,), np, needed_python(framework), timeout, **{**VARIABLES, **variables})
+        return check_jobs.finished_job((file,), np, needed_python(framework), timeout, **{**VARIABLES, **variables})
 
     return test, test_job_ends_well

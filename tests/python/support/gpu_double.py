@@ -12,8 +12,9 @@ import os
 import torch
 
 # Each rank its own, as far as there are some.
-DEVICE = torch.device("cuda", int(os.environ.get("HOROVOD_LOCAL_RANK", 0)) % int(
-    os.environ.get("HORA_DOUBLE_DEVICES", 1)))
+DEVICE = torch.device(
+    "cuda", int(os.environ.get("HOROVOD_LOCAL_RANK", 0)) % int(os.environ.get("HORA_DOUBLE_DEVICES", 1))
+)
 RUBBISH = 0xEE
 
 _driver = ctypes.CDLL("libcuda.so.1")
@@ -72,15 +73,13 @@ def _take(size):
     _call("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(size))
     address, overwrite = place.value, ctypes.memset
     _blocks[address] = size
-    kind = type("Memory", (ctypes.c_char * size,),
-                {"__del__": lambda self: overwrite(address, RUBBISH, size) and None})
+    kind = type("Memory", (ctypes.c_char * size,), {"__del__": lambda self: overwrite(address, RUBBISH, size) and None})
     return kind.from_address(address)
 
 
 def _on_device(tensor):
     start = tensor.data_ptr()
-    return tensor.numel() == 0 or any(
-        address <= start < address + size for address, size in _blocks.items())
+    return tensor.numel() == 0 or any(address <= start < address + size for address, size in _blocks.items())
 
 
 class DeviceTensor(torch.Tensor):
@@ -132,8 +131,7 @@ def _as_tensor(as_tensor):
         if interface is None:
             return as_tensor(data, *arguments, device=device, **named)
         (address, _), (size,) = interface["data"], interface["shape"]
-        assert interface["typestr"] == "|u1" and interface["stream"] == (
-            _current[-1].cuda_stream or 1), interface
+        assert interface["typestr"] == "|u1" and interface["stream"] == (_current[-1].cuda_stream or 1), interface
         return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
 
     return wrapped

@@ -24,8 +24,7 @@ def build_dir():
         return pathlib.Path(chosen).resolve()
     built = [path.parent.parent for path in ROOT.glob("build/*/bin/horarun")]
     if not built:
-        raise FileNotFoundError("no bin/horarun under build/*: build the project first, or set "
-                                "HORA_BUILD_DIR")
+        raise FileNotFoundError("no bin/horarun under build/*: build the project first, or set HORA_BUILD_DIR")
     return max(built, key=lambda path: (path / "bin" / "horarun").stat().st_mtime)
 
 
@@ -35,8 +34,11 @@ def launcher():
 
 def environment(**variables):
     """This process's environment without the traces of another job, with ours on top."""
-    env = {name: value for name, value in os.environ.items()
-           if not name.startswith(("HOROVOD_", "HORA_RUN", "OMPI_", "PMI"))}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HOROVOD_", "HORA_RUN", "OMPI_", "PMI"))
+    }
     path = [str(PACKAGES), str(ROOT / "tests" / "python"), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     env["HORARUN"] = launcher()
@@ -61,10 +63,16 @@ class Finished:
 
 def run_command(command, timeout=120, cwd=None, **variables):
     """Runs a command in its own process group; ends the group at the time-out."""
-    with tempfile.TemporaryFile("w+", errors="replace") as out, \
-            tempfile.TemporaryFile("w+", errors="replace") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL,
-                                   env=environment(**variables), cwd=cwd, start_new_session=True)
+    with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
+        process = subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=err,
+            stdin=subprocess.DEVNULL,
+            env=environment(**variables),
+            cwd=cwd,
+            start_new_session=True,
+        )
         timed_out = False
         try:
             code = process.wait(timeout)
@@ -95,8 +103,7 @@ def horarun(np, *options):
     return [launcher(), "-np", str(np), *chosen, *map(str, options)]
 
 
-def run_python(np, script, *arguments, timeout=120, python=None, options=(), cwd=None,
-               **variables):
+def run_python(np, script, *arguments, timeout=120, python=None, options=(), cwd=None, **variables):
     """Runs a Python script on np ranks."""
     command = horarun(np, *options) + [python or sys.executable, str(script), *map(str, arguments)]
     return run_command(command, timeout, cwd, **variables)

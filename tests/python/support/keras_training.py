@@ -30,15 +30,14 @@ class Training:
     def build(self, seed=0):
         keras = self.keras
         keras.utils.set_random_seed(seed)
-        return keras.Sequential([
-            keras.layers.Input((4,)), keras.layers.Dense(5, activation="tanh"),
-            keras.layers.Dense(2)])
+        return keras.Sequential(
+            [keras.layers.Input((4,)), keras.layers.Dense(5, activation="tanh"), keras.layers.Dense(2)]
+        )
 
     @staticmethod
     def fit(model, optimizer, x, y, batch, callbacks=(), epochs=2, **options):
         model.compile(optimizer=optimizer, loss="mse", **options)
-        return model.fit(x, y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0,
-                         callbacks=list(callbacks))
+        return model.fit(x, y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks))
 
     def whole(self, optimizer, **options):
         """The network that one process has trained on all ranks' rows."""

@@ -33,8 +33,11 @@ def main():
     rank = modules[0].hvd.rank()
     with open(os.path.join(folder, f"rank{rank}.jsonl"), "w", buffering=1) as lines:
         for module, name, check in [
-                (module, f"{module.__name__}.{name}", check) for module in modules
-                for name, check in vars(module).items() if name.startswith("check_")]:
+            (module, f"{module.__name__}.{name}", check)
+            for module in modules
+            for name, check in vars(module).items()
+            if name.startswith("check_")
+        ]:
             lines.write(json.dumps({"check": name, "state": "started"}) + "\n")
             try:
                 check()

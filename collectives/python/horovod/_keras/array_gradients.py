@@ -13,8 +13,9 @@ class ArrayReducer(GradientReducer):
 
     def reduce_chosen(self, chosen, variables, results):
         units = self.units(chosen, variables)
-        reduced = self.reduce_units([[results[index] for index in unit] for unit in units],
-                                    [f"{self.prefix}.{unit[0]}" for unit in units])
+        reduced = self.reduce_units(
+            [[results[index] for index in unit] for unit in units], [f"{self.prefix}.{unit[0]}" for unit in units]
+        )
         for unit, values in zip(units, reduced):
             for index, value in zip(unit, values):
                 results[index] = value

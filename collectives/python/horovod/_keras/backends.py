@@ -6,7 +6,7 @@ from hora.compression import CastCompressor, NoneCompressor
 
 
 def backend_name(optimizer_or_model=None):
-    """"tensorflow", "jax" or "torch": the backend of the Keras in use. Keras 2 has TensorFlow."""
+    """ "tensorflow", "jax" or "torch": the backend of the Keras in use. Keras 2 has TensorFlow."""
     keras = sys.modules.get("keras")
     if optimizer_or_model is not None:
         roots = {cls.__module__.split(".", 1)[0] for cls in type(optimizer_or_model).__mro__}
@@ -38,12 +38,11 @@ def make_reducer(backend, prefix, options):
         from horovod._keras.jax_gradients import JaxReducer
 
         return JaxReducer(prefix, **options)
-    raise ValueError(f"gradients of Keras's backend {backend} cannot be reduced; use tensorflow, "
-                     "jax or torch")
+    raise ValueError(f"gradients of Keras's backend {backend} cannot be reduced; use tensorflow, jax or torch")
 
 
 def compression_name(compression):
-    """"none", "fp16" or "bf16": the choice of any framework's Compression."""
+    """ "none", "fp16" or "bf16": the choice of any framework's Compression."""
     if compression is None:
         return "none"
     if isinstance(compression, str):
@@ -52,14 +51,15 @@ def compression_name(compression):
     for known in ("none", "fp16", "bf16"):
         if name.startswith(known):
             return known
-    raise ValueError(f"compression={compression!r}: a Compressor of one's own works with the "
-                     "TensorFlow backend; here use Compression.none, fp16 or bf16")
+    raise ValueError(
+        f"compression={compression!r}: a Compressor of one's own works with the "
+        "TensorFlow backend; here use Compression.none, fp16 or bf16"
+    )
 
 
 def _with_compression(options, choices):
     compression = options.get("compression")
-    if compression is None or isinstance(compression, str) or compression in vars(
-            Compression).values():
+    if compression is None or isinstance(compression, str) or compression in vars(Compression).values():
         options = dict(options, compression=getattr(choices, compression_name(compression)))
     return options
 

@@ -9,8 +9,7 @@ from hora import basics, objects
 from hora import numpy as arrays
 
 from horovod._keras.optimizer import check_loss_scaling
-from horovod._keras.variables import (
-    broadcast_variables, model_variables, optimizer_variables, to_array)
+from horovod._keras.variables import broadcast_variables, model_variables, optimizer_variables, to_array
 
 
 def _leave_compiled_state(model):
@@ -45,10 +44,11 @@ class BroadcastGlobalVariables:
         self._local.add(id(var))
 
     def _variables(self):
-        return [variable for variable in
-                model_variables(self.model) + optimizer_variables(
-                    getattr(self.model, "optimizer", None))
-                if id(variable) not in self._local]
+        return [
+            variable
+            for variable in model_variables(self.model) + optimizer_variables(getattr(self.model, "optimizer", None))
+            if id(variable) not in self._local
+        ]
 
     def on_train_begin(self, logs=None):
         _without_xla(self.model)
@@ -98,9 +98,11 @@ class MetricAverage:
             return
         names = sorted(name for name, value in logs.items() if _is_number(to_array(value)))
         handles = [
-            arrays.allreduce_async(np.asarray(to_array(logs[name]), np.float64),
-                                   name=f"metric.{name}", op=basics.Average)
-            for name in names]
+            arrays.allreduce_async(
+                np.asarray(to_array(logs[name]), np.float64), name=f"metric.{name}", op=basics.Average
+            )
+            for name in names
+        ]
         for name, handle in zip(names, handles):
             logs[name] = float(arrays.synchronize(handle))
 
@@ -109,8 +111,16 @@ class LearningRateSchedule:
     """Multiplies the initial learning rate by multiplier(epoch), from start_epoch until before
     end_epoch. A constant multiplier m means m ** (epoch - start_epoch)."""
 
-    def __init__(self, initial_lr, multiplier, start_epoch=0, end_epoch=None, staircase=True,
-                 momentum_correction=True, steps_per_epoch=None):
+    def __init__(
+        self,
+        initial_lr,
+        multiplier,
+        start_epoch=0,
+        end_epoch=None,
+        staircase=True,
+        momentum_correction=True,
+        steps_per_epoch=None,
+    ):
         super().__init__()
         if initial_lr is None:
             raise ValueError("initial_lr is needed: the learning rate that is multiplied")
@@ -131,8 +141,7 @@ class LearningRateSchedule:
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
-                raise ValueError("the number of steps of an epoch is not known here: pass "
-                                 "steps_per_epoch")
+                raise ValueError("the number of steps of an epoch is not known here: pass steps_per_epoch")
 
     def on_epoch_begin(self, epoch, logs=None):
         self.current_epoch = epoch
@@ -171,7 +180,8 @@ class LearningRateSchedule:
         optimizer = self._optimizer()
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         if not getattr(optimizer, "momentum", 0) or not isinstance(
-                getattr(optimizer, "momentums", None), (list, tuple)):
+            getattr(optimizer, "momentums", None), (list, tuple)
+        ):
             return
         for slot in optimizer.momentums:
             if slot is not None:
@@ -182,8 +192,7 @@ class LearningRateWarmup(LearningRateSchedule):
     """Raises the learning rate from initial_lr / size() to initial_lr over the first epochs, as
     large batches need it."""
 
-    def __init__(self, initial_lr, warmup_epochs=5, momentum_correction=True,
-                 steps_per_epoch=None, verbose=0):
+    def __init__(self, initial_lr, warmup_epochs=5, momentum_correction=True, steps_per_epoch=None, verbose=0):
         def multiplier(epoch):
             # The rate at the end of a batch counts, so that the last one ends the warm-up.
             epoch += 1.0 / self.steps_per_epoch
@@ -191,15 +200,13 @@ class LearningRateWarmup(LearningRateSchedule):
                 return 1.0
             return 1.0 / basics.size() * (epoch * (basics.size() - 1) / warmup_epochs + 1)
 
-        super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction,
-                         steps_per_epoch)
+        super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)
         self.verbose = verbose
 
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
         if self.end_epoch and epoch == self.end_epoch - 1 and self.verbose > 0:
-            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to "
-                  f"{self._learning_rate():g}.")
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._learning_rate():g}.")
 
 
 class BestModelCheckpoint:
@@ -208,15 +215,21 @@ class BestModelCheckpoint:
     def _start(self, filepath, monitor, verbose, save_weights_only, mode, save_freq):
         placeholder = "best.weights.h5" if save_weights_only else "best.keras"
         super().__init__(
-            os.fspath(filepath) if filepath else placeholder, monitor=monitor, verbose=verbose,
-            save_best_only=True, save_weights_only=save_weights_only, mode=mode,
-            save_freq=save_freq)
+            os.fspath(filepath) if filepath else placeholder,
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )
         self.filepath = filepath
 
     def on_train_begin(self, logs=None):
         if not self.filepath:
-            raise ValueError("BestModelCheckpoint: set filepath to the file to write "
-                             "(callback.filepath = 'best.keras')")
+            raise ValueError(
+                "BestModelCheckpoint: set filepath to the file to write (callback.filepath = 'best.keras')"
+            )
         super().on_train_begin(logs)
 
     def _save_model(self, *args, **kwargs):
@@ -302,14 +315,14 @@ class UpdateEpochState:
 
 def _made(behaviours, base, module):
     """Classes <name>Callback that add `base`, the Callback of one Keras, to each behaviour."""
-    return [type(f"{behaviour.__name__}Callback", (behaviour, base),
-                 {"__doc__": behaviour.__doc__, "__module__": module})
-            for behaviour in behaviours]
+    return [
+        type(f"{behaviour.__name__}Callback", (behaviour, base), {"__doc__": behaviour.__doc__, "__module__": module})
+        for behaviour in behaviours
+    ]
 
 
 def training_callbacks(base, module):
-    return _made((BroadcastGlobalVariables, MetricAverage, LearningRateSchedule,
-                  LearningRateWarmup), base, module)
+    return _made((BroadcastGlobalVariables, MetricAverage, LearningRateSchedule, LearningRateWarmup), base, module)
 
 
 def elastic_callbacks(base, module):

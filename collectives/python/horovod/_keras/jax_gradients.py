@@ -7,5 +7,4 @@ class JaxReducer(ArrayReducer):
     def reduce_units(self, units, names):
         from hora.jax_operations import allreduce_units
 
-        return allreduce_units(units, names, self.op, self.prescale, self.postscale,
-                               self.process_set, self.compression)
+        return allreduce_units(units, names, self.op, self.prescale, self.postscale, self.process_set, self.compression)

@@ -6,8 +6,7 @@ from horovod._keras.optimizer import distribute, is_distributed
 def loader(keras):
     """load_model() for one Keras."""
 
-    def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=None,
-                   legacy_opts=False):
+    def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=None, legacy_opts=False):
         """A saved model whose optimizer, with the state that was saved, is distributed.
         legacy_opts is accepted: optimizers of every generation are recognised."""
         known = {optimizer.__name__: optimizer for optimizer in custom_optimizers or ()}

@@ -37,8 +37,7 @@ class _Keras3(_Distributed):
         reducer = _reducer(self)
         if self.gradient_accumulation_steps and not _delegates(self):
             grads = [reducer.densify(gradient) for gradient in grads]
-            reducer.accumulated = [variable for gradient, variable in zip(grads, variables)
-                                   if gradient is not None]
+            reducer.accumulated = [variable for gradient, variable in zip(grads, variables) if gradient is not None]
         else:
             grads = reducer.reduce(grads, variables)
         return super(self.__class__, self).apply(grads, trainable_variables)
@@ -46,8 +45,7 @@ class _Keras3(_Distributed):
     def stateless_apply(self, optimizer_variables, grads, trainable_variables):
         if _delegates(self):  # it does not come to apply() then
             grads = _reducer(self).reduce(grads, self._trainable_variables)
-        return super(self.__class__, self).stateless_apply(
-            optimizer_variables, grads, trainable_variables)
+        return super(self.__class__, self).stateless_apply(optimizer_variables, grads, trainable_variables)
 
     def _clip_gradients(self, grads):
         if self.gradient_accumulation_steps and not _delegates(self):
@@ -88,8 +86,7 @@ def _reduce_accumulated(optimizer, grads):
 
     def reduce(gradients):
         reduced = reducer.reduce(gradients, variables)
-        return [gradient if gradient is None or factor == 1 else gradient * factor
-                for gradient in reduced]
+        return [gradient if gradient is None or factor == 1 else gradient * factor for gradient in reduced]
 
     if backend_name(optimizer) != "jax" or not reducer.is_needed():
         return reduce(grads)
@@ -110,8 +107,7 @@ def _apply_when_due(optimizer, plain, gradients, variables, args, kwargs):
         if hasattr(optimizer, "build"):
             optimizer.build([v for g, v in zip(gradients, variables) if g is not None])
         else:
-            optimizer._create_all_weights(
-                [v for g, v in zip(gradients, variables) if g is not None])
+            optimizer._create_all_weights([v for g, v in zip(gradients, variables) if g is not None])
 
     def apply():
         reduced = reducer.reduce(reducer.accumulator.take(), variables)
@@ -126,50 +122,72 @@ def _apply_when_due(optimizer, plain, gradients, variables, args, kwargs):
 
 
 def _wrapped_class(base, methods):
-    members = {"__module__": base.__module__, "__doc__": base.__doc__,
-               "__qualname__": base.__qualname__}
+    members = {"__module__": base.__module__, "__doc__": base.__doc__, "__qualname__": base.__qualname__}
     for cls in reversed(methods.__mro__[:-1]):
-        members.update((name, value) for name, value in vars(cls).items()
-                       if name not in ("__dict__", "__weakref__", "__module__", "__doc__",
-                                       "__qualname__"))
+        members.update(
+            (name, value)
+            for name, value in vars(cls).items()
+            if name not in ("__dict__", "__weakref__", "__module__", "__doc__", "__qualname__")
+        )
     return type(base.__name__, (base,), members)
 
 
 def check_loss_scaling(optimizer):
     """compile() puts loss scaling around the optimizer under the policy mixed_float16. Then every
     rank would decide alone, on gradients that are not reduced yet, whether to take the step."""
-    if _delegates(optimizer) and not is_distributed(optimizer) and is_distributed(
-            optimizer.inner_optimizer):
-        raise ValueError("loss scaling belongs inside: hvd.DistributedOptimizer("
-                         "keras.optimizers.LossScaleOptimizer(optimizer))")
+    if _delegates(optimizer) and not is_distributed(optimizer) and is_distributed(optimizer.inner_optimizer):
+        raise ValueError(
+            "loss scaling belongs inside: hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))"
+        )
 
 
 def is_distributed(optimizer):
     return _REDUCER_ATTRIBUTE in getattr(optimizer, "__dict__", {})
 
 
-def distribute(optimizer, name=None, compression=None, sparse_as_dense=False,
-               backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0,
-               average_aggregated_gradients=False, num_groups=0, groups=None,
-               process_set=global_process_set, scale_local_gradients=True, local_layers=None):
+def distribute(
+    optimizer,
+    name=None,
+    compression=None,
+    sparse_as_dense=False,
+    backward_passes_per_step=1,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    average_aggregated_gradients=False,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+    local_layers=None,
+):
     """The optimizer with its gradients reduced over the ranks of process_set."""
     if not hasattr(optimizer, "get_config"):
-        raise TypeError(f"DistributedOptimizer takes a Keras optimizer, not {optimizer!r}; where you "
-                        "have its name, make it first: keras.optimizers.get(name)")
+        raise TypeError(
+            f"DistributedOptimizer takes a Keras optimizer, not {optimizer!r}; where you "
+            "have its name, make it first: keras.optimizers.get(name)"
+        )
     if op not in (Average, Sum):
         raise ValueError("a distributed Keras optimizer reduces with op=Average or op=Sum")
     if backward_passes_per_step < 1:
-        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a "
-                         "positive integer")
+        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a positive integer")
     if is_distributed(optimizer):
         raise ValueError("this optimizer is distributed already")
     base = type(optimizer)
     keras3 = hasattr(base, "apply") and not hasattr(base, "get_gradients")
     reducer = make_reducer(
-        backend_name(optimizer), name or f"Distributed{base.__name__}", dict(
-            op=op, compression=compression, sparse_as_dense=sparse_as_dense,
-            gradient_predivide_factor=gradient_predivide_factor, num_groups=num_groups,
-            groups=groups, process_set=process_set, scale_local=scale_local_gradients))
+        backend_name(optimizer),
+        name or f"Distributed{base.__name__}",
+        dict(
+            op=op,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            num_groups=num_groups,
+            groups=groups,
+            process_set=process_set,
+            scale_local=scale_local_gradients,
+        ),
+    )
     reducer.accumulator = None
     reducer.average_accumulated = True
     wrapped = object.__new__(_wrapped_class(base, _Keras3 if keras3 else _Keras2))
@@ -184,19 +202,37 @@ def distribute(optimizer, name=None, compression=None, sparse_as_dense=False,
     return wrapped
 
 
-def PartialDistributedOptimizer(optimizer, name=None, device_dense="", device_sparse="",
-                                compression=None, sparse_as_dense=False,
-                                gradient_predivide_factor=1.0, op=Average,
-                                backward_passes_per_step=1, average_aggregated_gradients=False,
-                                groups=None, process_set=global_process_set, local_layers=None,
-                                scale_local_gradients=True):
+def PartialDistributedOptimizer(
+    optimizer,
+    name=None,
+    device_dense="",
+    device_sparse="",
+    compression=None,
+    sparse_as_dense=False,
+    gradient_predivide_factor=1.0,
+    op=Average,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
+    groups=None,
+    process_set=global_process_set,
+    local_layers=None,
+    scale_local_gradients=True,
+):
     """A DistributedOptimizer that leaves the gradients of local_layers to each rank."""
     return distribute(
-        optimizer, name=name, compression=compression, sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor, op=op, groups=groups,
+        optimizer,
+        name=name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        groups=groups,
         backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients, process_set=process_set,
-        local_layers=local_layers, scale_local_gradients=scale_local_gradients)
+        average_aggregated_gradients=average_aggregated_gradients,
+        process_set=process_set,
+        local_layers=local_layers,
+        scale_local_gradients=scale_local_gradients,
+    )
 
 
 def _accumulate(wrapped, reducer, keras3, passes):
@@ -206,17 +242,24 @@ def _accumulate(wrapped, reducer, keras3, passes):
         reducer.accumulator = GradientAccumulator(passes, reducer.average_accumulated)
         return
     if wrapped.gradient_accumulation_steps:
-        raise ValueError("backward_passes_per_step and the optimizer's own "
-                         "gradient_accumulation_steps add up the same thing; use one of them")
+        raise ValueError(
+            "backward_passes_per_step and the optimizer's own "
+            "gradient_accumulation_steps add up the same thing; use one of them"
+        )
     if _delegates(wrapped):
-        raise ValueError("backward_passes_per_step > 1 with an optimizer that scales the loss: "
-                         "give the inner optimizer gradient_accumulation_steps instead")
+        raise ValueError(
+            "backward_passes_per_step > 1 with an optimizer that scales the loss: "
+            "give the inner optimizer gradient_accumulation_steps instead"
+        )
     if wrapped.built:
-        raise ValueError("backward_passes_per_step > 1 needs variables beside the optimizer's: "
-                         "distribute the optimizer before it is built or used")
+        raise ValueError(
+            "backward_passes_per_step > 1 needs variables beside the optimizer's: "
+            "distribute the optimizer before it is built or used"
+        )
     if not hasattr(wrapped, "_clip_gradients"):
-        raise ValueError("this release of Keras adds up gradients in another way; use the "
-                         "optimizer's gradient_accumulation_steps")
+        raise ValueError(
+            "this release of Keras adds up gradients in another way; use the optimizer's gradient_accumulation_steps"
+        )
     wrapped.gradient_accumulation_steps = passes
 
 

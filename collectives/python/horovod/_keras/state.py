@@ -5,8 +5,7 @@ import numpy as np
 from hora import basics, objects
 from hora.elastic import HandledState, Handler
 
-from horovod._keras.variables import (
-    broadcast_variables, model_variables, optimizer_variables, to_array)
+from horovod._keras.variables import broadcast_variables, model_variables, optimizer_variables, to_array
 
 
 class VariablesHandler(Handler):
@@ -38,20 +37,24 @@ class VariablesHandler(Handler):
     def _common(self):
         """The variables that exist on all ranks: a new process has no optimizer state yet."""
         variables = self._variables()
-        counts = objects.allgather_object(
-            [tuple(variable.shape) for variable in variables], f"{self._name}.shapes")
+        counts = objects.allgather_object([tuple(variable.shape) for variable in variables], f"{self._name}.shapes")
         if all(each == counts[0] for each in counts):
             return variables
         raise ValueError(
             f"{self._name}: the ranks have different variables ({[len(c) for c in counts]} of "
             "them). Build the model and its optimizer before training: call the model on a "
-            "batch, and optimizer.build(model.trainable_variables)")
+            "batch, and optimizer.build(model.trainable_variables)"
+        )
 
 
 def build_optimizer(model, optimizer):
     """Makes a Keras 3 optimizer's state, so that all ranks have it before the first step."""
-    if optimizer is not None and hasattr(optimizer, "apply") and not getattr(
-            optimizer, "built", True) and getattr(model, "built", False):
+    if (
+        optimizer is not None
+        and hasattr(optimizer, "apply")
+        and not getattr(optimizer, "built", True)
+        and getattr(model, "built", False)
+    ):
         optimizer.build(model.trainable_variables)
 
 

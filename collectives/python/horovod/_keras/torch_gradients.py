@@ -12,16 +12,20 @@ from horovod.torch.tensors import ops
 class TorchReducer(ArrayReducer):
     def reduce_units(self, units, names):
         compression = getattr(Compression, self.compression)
-        compressed = [[compression.compress(gradient.detach()) for gradient in unit]
-                      for unit in units]
+        compressed = [[compression.compress(gradient.detach()) for gradient in unit] for unit in units]
 
         def begin():
             for unit, name in zip(compressed, names):
                 yield ops.allreduce(
-                    [wire for wire, _ in unit], name, self.op, self.prescale, self.postscale,
-                    self.process_set, grouped=len(unit) > 1)
+                    [wire for wire, _ in unit],
+                    name,
+                    self.op,
+                    self.prescale,
+                    self.postscale,
+                    self.process_set,
+                    grouped=len(unit) > 1,
+                )
 
         with torch.no_grad():
             reduced = iter(batches.run(begin))
-            return [[compression.decompress(next(reduced), context) for _, context in unit]
-                    for unit in compressed]
+            return [[compression.decompress(next(reduced), context) for _, context in unit] for unit in compressed]

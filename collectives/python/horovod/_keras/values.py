@@ -39,15 +39,15 @@ def _wire(array, compression):
     return array.astype(np.float16)
 
 
-def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None,
-              compression=None):
+def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=None):
     """The reduction of all ranks' values (numbers, arrays, tensors); Average if nothing is said."""
     array = to_array(value)
     op = choose_op(op, average)
     if array.dtype == np.float64 and not hasattr(value, "dtype"):
         array = array.astype(np.float32)  # a plain number: Keras's own float
-    reduced = arrays.allreduce(_wire(array, compression), name=name, op=op,
-                               prescale_factor=prescale_factor, postscale_factor=postscale_factor)
+    reduced = arrays.allreduce(
+        _wire(array, compression), name=name, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor
+    )
     return _like(reduced.astype(array.dtype, copy=False), value)
 
 

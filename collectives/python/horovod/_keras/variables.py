@@ -1,5 +1,4 @@
-"""Reading, writing and broadcasting Keras's variables as NumPy arrays: the same for every backend.
-"""
+"""Reading, writing and broadcasting Keras's variables as NumPy arrays: the same for every backend."""
 
 import numpy as np
 
@@ -22,12 +21,10 @@ def to_array(value):
     return np.asarray(value)
 
 
-def broadcast_variables(variables, root_rank, name="keras_variables",
-                        process_set=global_process_set):
+def broadcast_variables(variables, root_rank, name="keras_variables", process_set=global_process_set):
     """Writes the root's values into the variables of all ranks."""
     variables = list(variables)
-    arrays = [np.ascontiguousarray(to_array(variable)).reshape(tuple(variable.shape))
-              for variable in variables]
+    arrays = [np.ascontiguousarray(to_array(variable)).reshape(tuple(variable.shape)) for variable in variables]
 
     def begin():
         for index, array in enumerate(arrays):

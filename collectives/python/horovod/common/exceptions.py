@@ -1,6 +1,12 @@
 """The errors that scripts catch; see hora.exceptions."""
 
 from hora.exceptions import (  # noqa: F401
-    CollectiveTimeoutError, HorovodInternalError, HorovodVersionMismatchError,
-    HostsUpdatedInterrupt, NotInitializedError, TensorMismatchError, UnsupportedError,
-    get_version_mismatch_message)
+    CollectiveTimeoutError,
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
+    NotInitializedError,
+    TensorMismatchError,
+    UnsupportedError,
+    get_version_mismatch_message,
+)

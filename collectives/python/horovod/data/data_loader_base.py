@@ -74,8 +74,7 @@ class AsyncDataLoaderMixin:
         self.close_async_loader()
         batches = queue.Queue(self.async_loader_queue_size)
         self._stop = threading.Event()
-        self._thread = threading.Thread(
-            target=self._load, args=(batches, self._stop), name="hora-loader", daemon=True)
+        self._thread = threading.Thread(target=self._load, args=(batches, self._stop), name="hora-loader", daemon=True)
         self._thread.start()
         try:
             while True:

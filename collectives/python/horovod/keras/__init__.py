@@ -6,15 +6,47 @@ With the TensorFlow backend, Compression.none and the others of horovod.tensorfl
 import keras
 
 from horovod.common.exceptions import (  # noqa: F401
-    HorovodInternalError, HorovodVersionMismatchError, HostsUpdatedInterrupt)
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
+)
 from hora.basics import (  # noqa: F401
-    Adasum, Average, Max, Min, Product, Sum, ccl_built, cross_rank, cross_size, cuda_built,
-    ddl_built, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized, local_rank,
-    local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank, rocm_built,
-    shutdown, size, start_timeline, stop_timeline)
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from hora.objects import allgather_object, broadcast_object  # noqa: F401
 from hora.process_sets import (  # noqa: F401
-    ProcessSet, add_process_set, global_process_set, remove_process_set)
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 
 from horovod._keras import models as _models
 from horovod._keras.backends import Compression  # noqa: F401
@@ -25,27 +57,48 @@ from horovod._keras.variables import broadcast_variables  # noqa: F401
 from horovod.keras import callbacks, elastic  # noqa: F401
 
 
-def DistributedOptimizer(optimizer, name=None, device_dense="", device_sparse="",
-                         compression=Compression.none, sparse_as_dense=False,
-                         gradient_predivide_factor=1.0, op=Average, num_groups=0, groups=None,
-                         backward_passes_per_step=1, average_aggregated_gradients=False,
-                         process_set=global_process_set, scale_local_gradients=True):
+def DistributedOptimizer(
+    optimizer,
+    name=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    gradient_predivide_factor=1.0,
+    op=Average,
+    num_groups=0,
+    groups=None,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
     """The Keras optimizer with its gradients reduced over the ranks of process_set before each
     step. groups: a number of groups, or lists of variables, that are reduced together. The device
     arguments are accepted: gradients are reduced where they are."""
     return _distribute(
-        optimizer, name=name, compression=compression, sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor, op=op, num_groups=num_groups,
-        groups=groups, backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients, process_set=process_set,
-        scale_local_gradients=scale_local_gradients)
+        optimizer,
+        name=name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        num_groups=num_groups,
+        groups=groups,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
 
 
 def broadcast_global_variables(root_rank):
     """Horovod's name for what a graph of a Session needs; there is none here."""
-    raise RuntimeError("broadcast_global_variables() belongs to graphs that a Session runs. Use "
-                       "hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank), or "
-                       "hvd.broadcast_variables(model.weights, root_rank)")
+    raise RuntimeError(
+        "broadcast_global_variables() belongs to graphs that a Session runs. Use "
+        "hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank), or "
+        "hvd.broadcast_variables(model.weights, root_rank)"
+    )
 
 
 load_model = _models.loader(keras)

@@ -1,17 +1,59 @@
 """MXNet's face of the runtime: `import horovod.mxnet as hvd`."""
 
 from horovod.common.exceptions import (  # noqa: F401
-    HorovodInternalError, HorovodVersionMismatchError)
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+)
 from horovod.common.util import check_extension  # noqa: F401
 from horovod.mxnet.compression import Compression  # noqa: F401
 from horovod.mxnet.functions import allgather_object, broadcast_object  # noqa: F401
 from horovod.mxnet.mpi_ops import (  # noqa: F401
-    Adasum, Average, Max, Min, ProcessSet, Product, Sum, add_process_set, allgather, allreduce,
-    allreduce_, alltoall, broadcast, broadcast_, ccl_built, cross_rank, cross_size, cuda_built,
-    ddl_built, global_process_set, gloo_built, gloo_enabled, grouped_allgather,
-    grouped_allreduce, grouped_allreduce_, grouped_reducescatter, init, is_homogeneous,
-    is_initialized, local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported,
-    nccl_built, rank, reducescatter, remove_process_set, rocm_built, shutdown, size,
-    start_timeline, stop_timeline)
+    Adasum,
+    Average,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
+    Sum,
+    add_process_set,
+    allgather,
+    allreduce,
+    allreduce_,
+    alltoall,
+    broadcast,
+    broadcast_,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_reducescatter,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    reducescatter,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from horovod.mxnet.training import (  # noqa: F401
-    DistributedOptimizer, DistributedTrainer, broadcast_parameters)
+    DistributedOptimizer,
+    DistributedTrainer,
+    broadcast_parameters,
+)

@@ -6,13 +6,42 @@ their arrays: give one, or call in the same order on every rank.
 
 from hora import _native
 from hora.basics import (  # noqa: F401
-    Adasum, Average, Max, Min, Product, Sum, ccl_built, cross_rank, cross_size, cuda_built,
-    ddl_built, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized, local_rank,
-    local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank, rocm_built,
-    shutdown, size, start_timeline, stop_timeline)
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from hora.operations import choose_op, numeric_splits, wait_now
 from hora.process_sets import (  # noqa: F401
-    ProcessSet, add_process_set, global_process_set, remove_process_set)
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 
 from horovod.mxnet.tensors import ops
 
@@ -26,74 +55,109 @@ def _checked(op, average):
 
 def _back(results, tensors):
     """Results on the device of the arrays that they belong to."""
-    return [result if result.context == tensor.context else result.as_in_context(tensor.context)
-            for result, tensor in zip(results, tensors)]
+    return [
+        result if result.context == tensor.context else result.as_in_context(tensor.context)
+        for result, tensor in zip(results, tensors)
+    ]
 
 
 def _allreduce(tensors, name, op, priority, pre, post, process_set, in_place, grouped):
     tensors = list(tensors)
-    results = wait_now(ops.allreduce(tensors, name, op, pre, post, process_set,
-                                     in_place=in_place, grouped=grouped, priority=priority))
+    results = wait_now(
+        ops.allreduce(tensors, name, op, pre, post, process_set, in_place=in_place, grouped=grouped, priority=priority)
+    )
     results = results if grouped else [results]
     return _back(results, tensors)
 
 
-def allreduce(tensor, average=None, name=None, priority=0, prescale_factor=1.0,
-              postscale_factor=1.0, process_set=global_process_set, op=None):
+def allreduce(
+    tensor,
+    average=None,
+    name=None,
+    priority=0,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+    op=None,
+):
     """The reduction of all ranks' arrays: Average, Sum, Min, Max or Product."""
-    return _allreduce([tensor], name, _checked(op, average), priority, prescale_factor,
-                      postscale_factor, process_set, False, False)[0]
+    return _allreduce(
+        [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, False, False
+    )[0]
 
 
-def allreduce_(tensor, average=None, name=None, priority=0, prescale_factor=1.0,
-               postscale_factor=1.0, process_set=global_process_set, op=None):
+def allreduce_(
+    tensor,
+    average=None,
+    name=None,
+    priority=0,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+    op=None,
+):
     """Reduces into the array itself, and answers it."""
-    return _allreduce([tensor], name, _checked(op, average), priority, prescale_factor,
-                      postscale_factor, process_set, True, False)[0]
+    return _allreduce(
+        [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, True, False
+    )[0]
 
 
-def grouped_allreduce(tensors, average=None, name=None, priority=0, prescale_factor=1.0,
-                      postscale_factor=1.0, process_set=global_process_set, op=None):
+def grouped_allreduce(
+    tensors,
+    average=None,
+    name=None,
+    priority=0,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+    op=None,
+):
     """The reductions of several arrays, which run together; a list."""
     if not tensors:
         return []
-    return _allreduce(tensors, name, _checked(op, average), priority, prescale_factor,
-                      postscale_factor, process_set, False, True)
+    return _allreduce(
+        tensors, name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, False, True
+    )
 
 
-def grouped_allreduce_(tensors, average=None, name=None, priority=0, prescale_factor=1.0,
-                       postscale_factor=1.0, process_set=global_process_set, op=None):
+def grouped_allreduce_(
+    tensors,
+    average=None,
+    name=None,
+    priority=0,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+    op=None,
+):
     """Reduces several arrays in place; they run together."""
     if not tensors:
         return []
-    return _allreduce(tensors, name, _checked(op, average), priority, prescale_factor,
-                      postscale_factor, process_set, True, True)
+    return _allreduce(
+        tensors, name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, True, True
+    )
 
 
 def allgather(tensor, name=None, priority=0, process_set=global_process_set):
     """All ranks' arrays, concatenated along the first dimension, which may differ."""
-    return _back([wait_now(ops.allgather((tensor,), name, process_set, priority=priority))],
-                 [tensor])[0]
+    return _back([wait_now(ops.allgather((tensor,), name, process_set, priority=priority))], [tensor])[0]
 
 
 def grouped_allgather(tensors, name=None, priority=0, process_set=global_process_set):
     """The concatenations of several arrays, which run together; a list."""
     if not tensors:
         return []
-    return _back(wait_now(ops.allgather(
-        tensors, name, process_set, grouped=True, priority=priority)), tensors)
+    return _back(wait_now(ops.allgather(tensors, name, process_set, grouped=True, priority=priority)), tensors)
 
 
 def broadcast(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
     """The array of root_rank (a rank of the whole job), on every rank of the set."""
-    return _back([wait_now(ops.broadcast(
-        (tensor,), root_rank, name, process_set, priority=priority))], [tensor])[0]
+    return _back([wait_now(ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))], [tensor])[0]
 
 
 def broadcast_(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
     """Writes the array of root_rank into the arrays of all ranks."""
-    return wait_now(ops.broadcast(
-        (tensor,), root_rank, name, process_set, in_place=True, priority=priority))
+    return wait_now(ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
 
 def broadcast_many_(tensors, root_rank, names, process_set=global_process_set):
@@ -112,8 +176,7 @@ def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_proc
     of rows received from each."""
     if splits is not None and hasattr(splits, "asnumpy"):
         splits = splits.asnumpy()
-    result = wait_now(ops.alltoall(
-        tensor, numeric_splits(splits), name, process_set, priority=priority))
+    result = wait_now(ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority=priority))
     if splits is None:
         return _back([result], [tensor])[0]
     return _back([result[0]], [tensor])[0], result[1]
@@ -125,20 +188,46 @@ def _scatter_op(op):
     return op
 
 
-def reducescatter(tensor, op=Average, name=None, priority=0, process_set=global_process_set,
-                  prescale_factor=1.0, postscale_factor=1.0):
+def reducescatter(
+    tensor, op=Average, name=None, priority=0, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
+):
     """This rank's rows of the reduction."""
-    return _back([wait_now(ops.reducescatter(
-        (tensor,), name, _scatter_op(op), prescale_factor, postscale_factor, process_set,
-        priority=priority))], [tensor])[0]
+    return _back(
+        [
+            wait_now(
+                ops.reducescatter(
+                    (tensor,), name, _scatter_op(op), prescale_factor, postscale_factor, process_set, priority=priority
+                )
+            )
+        ],
+        [tensor],
+    )[0]
 
 
-def grouped_reducescatter(tensors, op=Average, name=None, priority=0,
-                          process_set=global_process_set, prescale_factor=1.0,
-                          postscale_factor=1.0):
+def grouped_reducescatter(
+    tensors,
+    op=Average,
+    name=None,
+    priority=0,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+):
     """reducescatter of several arrays, which run together; a list."""
     if not tensors:
         return []
-    return _back(wait_now(ops.reducescatter(
-        tensors, name, _scatter_op(op), prescale_factor, postscale_factor, process_set,
-        grouped=True, priority=priority)), tensors)
+    return _back(
+        wait_now(
+            ops.reducescatter(
+                tensors,
+                name,
+                _scatter_op(op),
+                prescale_factor,
+                postscale_factor,
+                process_set,
+                grouped=True,
+                priority=priority,
+            )
+        ),
+        tensors,
+    )

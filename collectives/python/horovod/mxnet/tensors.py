@@ -28,8 +28,9 @@ class MxnetFramework(Framework):
         if not is_ndarray(tensor):
             raise TypeError(f"expected an mxnet.nd.NDArray, not {type(tensor).__name__}")
         if tensor.stype != "default":
-            raise ValueError(f"arrays of storage type {tensor.stype} cannot be communicated; "
-                             "call tostype('default') first")
+            raise ValueError(
+                f"arrays of storage type {tensor.stype} cannot be communicated; call tostype('default') first"
+            )
         if tensor.context.device_type not in ("cpu", "cpu_pinned", "cpu_shared"):
             return tensor.as_in_context(mx.cpu())
         return tensor

@@ -19,8 +19,16 @@ def _reduce_in_place(units, names, scales, compression, process_set):
 
     def begin():
         for unit, name in zip(compressed, names):
-            yield ops.allreduce([wire for wire, _ in unit], name, Average, before, after,
-                                process_set, in_place=True, grouped=len(unit) > 1)
+            yield ops.allreduce(
+                [wire for wire, _ in unit],
+                name,
+                Average,
+                before,
+                after,
+                process_set,
+                in_place=True,
+                grouped=len(unit) > 1,
+            )
 
     reduced = iter(batches.run(begin))
     for unit, contexts in zip(units, compressed):
@@ -38,8 +46,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     """An MXNet optimizer around another one: update() averages the gradients over the ranks
     first. num_groups: in how many groups those of one update() are reduced together."""
 
-    def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0,
-                 process_set=global_process_set):
+    def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0, process_set=global_process_set):
         self._optimizer = optimizer
         self._scales = grouping.check_predivide(gradient_predivide_factor, Average, Average)
         self._num_groups = num_groups
@@ -79,23 +86,37 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         indices = index if isinstance(index, (list, tuple)) else [index]
         gradients = grad if isinstance(index, (list, tuple)) else [grad]
         units = _units(list(zip(indices, gradients)), self._num_groups)
-        _reduce_in_place([[gradient for _, gradient in unit] for unit in units],
-                         [f"gradient.{unit[0][0]}" for unit in units], self._scales,
-                         Compression.none, self._process_set)
+        _reduce_in_place(
+            [[gradient for _, gradient in unit] for unit in units],
+            [f"gradient.{unit[0][0]}" for unit in units],
+            self._scales,
+            Compression.none,
+            self._process_set,
+        )
 
 
 class DistributedTrainer(mx.gluon.Trainer):
     """A gluon Trainer that averages the gradients over the ranks instead of using a key-value
     store. All ranks pass their parameters in the same order."""
 
-    def __init__(self, params, optimizer, optimizer_params=None, compression=Compression.none,
-                 gradient_predivide_factor=1.0, prefix=None, num_groups=0,
-                 process_set=global_process_set):
+    def __init__(
+        self,
+        params,
+        optimizer,
+        optimizer_params=None,
+        compression=Compression.none,
+        gradient_predivide_factor=1.0,
+        prefix=None,
+        num_groups=0,
+        process_set=global_process_set,
+    ):
         if isinstance(optimizer, DistributedOptimizer):
             import warnings
 
-            warnings.warn("DistributedTrainer reduces the gradients itself; it takes the "
-                          "optimizer within the DistributedOptimizer")
+            warnings.warn(
+                "DistributedTrainer reduces the gradients itself; it takes the "
+                "optimizer within the DistributedOptimizer"
+            )
             optimizer = optimizer._optimizer
         if isinstance(params, dict):
             params = [params[name] for name in sorted(params)]
@@ -109,12 +130,20 @@ class DistributedTrainer(mx.gluon.Trainer):
     def _allreduce_grads(self):
         if not is_needed(self._hora_process_set):
             return
-        gradients = [(index, gradient) for index, parameter in enumerate(self._params)
-                     if parameter.grad_req != "null" for gradient in parameter.list_grad()[:1]]
+        gradients = [
+            (index, gradient)
+            for index, parameter in enumerate(self._params)
+            if parameter.grad_req != "null"
+            for gradient in parameter.list_grad()[:1]
+        ]
         units = _units(gradients, self._hora_num_groups)
-        _reduce_in_place([[gradient for _, gradient in unit] for unit in units],
-                         [f"{self._hora_prefix}trainer.{unit[0][0]}" for unit in units],
-                         self._hora_scales, self._hora_compression, self._hora_process_set)
+        _reduce_in_place(
+            [[gradient for _, gradient in unit] for unit in units],
+            [f"{self._hora_prefix}trainer.{unit[0][0]}" for unit in units],
+            self._hora_scales,
+            self._hora_compression,
+            self._hora_process_set,
+        )
 
 
 def broadcast_parameters(params, root_rank=0, prefix=None):
@@ -122,8 +151,9 @@ def broadcast_parameters(params, root_rank=0, prefix=None):
     (Module.get_params()), or the parameters of a gluon block. A parameter whose shape is not
     known yet is broadcast when it is initialised."""
     if not hasattr(params, "items"):
-        raise ValueError("broadcast_parameters takes a dict of arrays or the parameters of a "
-                         f"block, not {type(params).__name__}")
+        raise ValueError(
+            f"broadcast_parameters takes a dict of arrays or the parameters of a block, not {type(params).__name__}"
+        )
     prefix = prefix or ""
     arrays, names = [], []
     for name, parameter in sorted(params.items()):

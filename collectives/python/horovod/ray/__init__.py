@@ -3,4 +3,5 @@ what does the same work."""
 
 raise ImportError(
     """horovod.ray is not a part of Hora: jobs are started by horarun, not by Ray. Instead:
-  - a function on many ranks: horovod.run(fn, num_proc=4, hosts="a:2,b:2")""")
+  - a function on many ranks: horovod.run(fn, num_proc=4, hosts="a:2,b:2")"""
+)

@@ -3,12 +3,35 @@
 import warnings
 
 
-def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=None,
-        slots=None, reset_limit=None, cooldown_range=None, hosts=None, hostfile=None,
-        host_discovery_script=None, start_timeout=None, ssh_port=None, ssh_identity_file=None,
-        disable_cache=None, output_filename=None, verbose=None, use_gloo=None, use_mpi=None,
-        mpi_args=None, network_interface=None, network_interfaces=None, executable=None, np=None,
-        min_np=None, max_np=None):
+def run(
+    func,
+    args=(),
+    kwargs=None,
+    num_proc=1,
+    min_num_proc=None,
+    max_num_proc=None,
+    slots=None,
+    reset_limit=None,
+    cooldown_range=None,
+    hosts=None,
+    hostfile=None,
+    host_discovery_script=None,
+    start_timeout=None,
+    ssh_port=None,
+    ssh_identity_file=None,
+    disable_cache=None,
+    output_filename=None,
+    verbose=None,
+    use_gloo=None,
+    use_mpi=None,
+    mpi_args=None,
+    network_interface=None,
+    network_interfaces=None,
+    executable=None,
+    np=None,
+    min_np=None,
+    max_np=None,
+):
     """Calls func(*args, **kwargs) on num_proc ranks; answers the results by rank.
 
     hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. min_num_proc or
@@ -22,8 +45,7 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
     min_num_proc = _renamed("min_num_proc", min_num_proc, "min_np", min_np)
     max_num_proc = _renamed("max_num_proc", max_num_proc, "max_np", max_np)
     if network_interface:
-        warnings.warn("network_interface= is deprecated; use network_interfaces=",
-                      DeprecationWarning, stacklevel=2)
+        warnings.warn("network_interface= is deprecated; use network_interfaces=", DeprecationWarning, stacklevel=2)
         network_interfaces = network_interface
     if hosts is not None and hostfile is not None:
         raise ValueError("give hosts= or hostfile=, not both")
@@ -49,14 +71,19 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
     if isinstance(network_interfaces, str):
         network_interfaces = network_interfaces.split(",")
     option("--network-interfaces", ",".join(network_interfaces) if network_interfaces else None)
-    for flag, wanted in (("--disable-cache", disable_cache), ("--verbose", verbose),
-                         ("--gloo", use_gloo), ("--mpi", use_mpi)):
+    for flag, wanted in (
+        ("--disable-cache", disable_cache),
+        ("--verbose", verbose),
+        ("--gloo", use_gloo),
+        ("--mpi", use_mpi),
+    ):
         if wanted:
             options.append(flag)
     option("--mpi-args", mpi_args)
     elastic = min_num_proc is not None or host_discovery_script is not None
-    return launch.run(func, args, kwargs, num_proc, hosts, hostfile, options, executable,
-                      results=min_num_proc if elastic else None)
+    return launch.run(
+        func, args, kwargs, num_proc, hosts, hostfile, options, executable, results=min_num_proc if elastic else None
+    )
 
 
 def _renamed(name, value, old_name, old_value):

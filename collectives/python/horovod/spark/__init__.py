@@ -7,4 +7,5 @@ raise ImportError(
     HorovodRunner(np=4).run(main) of hora and sparkdl
   - the hosts of a cluster manager's allocation (Slurm, LSF, PBS, SGE, Kubernetes): horarun inside it
   - estimators: write the DataFrame to Parquet, and train on the files with horovod.torch or
-    horovod.keras""")
+    horovod.keras"""
+)

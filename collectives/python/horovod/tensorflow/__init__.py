@@ -1,25 +1,77 @@
 """TensorFlow's face of the runtime: `import horovod.tensorflow as hvd`."""
 
 from horovod.common.exceptions import (  # noqa: F401
-    HorovodInternalError, HorovodVersionMismatchError, HostsUpdatedInterrupt)
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
+)
 from horovod.common.util import check_extension  # noqa: F401
 from horovod.tensorflow.compression import Compression  # noqa: F401
 from horovod.tensorflow.functions import (  # noqa: F401
-    BroadcastGlobalVariablesHook, allgather_object, broadcast_, broadcast_global_variables,
-    broadcast_object, broadcast_object_fn, broadcast_variables)
+    BroadcastGlobalVariablesHook,
+    allgather_object,
+    broadcast_,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_variables,
+)
 from horovod.tensorflow.mpi_ops import (  # noqa: F401
-    Adasum, Average, Max, Min, ProcessSet, Product, Sum, add_process_set, allgather, alltoall,
-    broadcast, ccl_built, check_num_rank_power_of_2, cross_rank, cross_size, cuda_built,
-    ddl_built, global_process_set, gloo_built, gloo_enabled, grouped_allgather, init,
-    is_homogeneous, is_initialized, join, local_rank, local_rank_op, local_size, local_size_op,
-    mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, process_set_included_op, rank,
-    rank_op, remove_process_set, rocm_built, shutdown, size, size_op, start_timeline,
-    stop_timeline)
+    Adasum,
+    Average,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
+    Sum,
+    add_process_set,
+    allgather,
+    alltoall,
+    broadcast,
+    ccl_built,
+    check_num_rank_power_of_2,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    grouped_allgather,
+    init,
+    is_homogeneous,
+    is_initialized,
+    join,
+    local_rank,
+    local_rank_op,
+    local_size,
+    local_size_op,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    process_set_included_op,
+    rank,
+    rank_op,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    size_op,
+    start_timeline,
+    stop_timeline,
+)
 from horovod.tensorflow.optimizer import DistributedOptimizer  # noqa: F401
 from horovod.tensorflow.reductions import (  # noqa: F401
-    allreduce, grouped_allreduce, grouped_reducescatter, reducescatter)
+    allreduce,
+    grouped_allreduce,
+    grouped_reducescatter,
+    reducescatter,
+)
 from horovod.tensorflow.tape import (  # noqa: F401
-    DistributedGradientTape, PartialDistributedGradientTape)
+    DistributedGradientTape,
+    PartialDistributedGradientTape,
+)
 
 
 def __getattr__(name):

@@ -17,22 +17,24 @@ class GradientAccumulator:
             with tf.init_scope():
                 return tf.Variable(value, trainable=False, name=name)
         return tf.compat.v1.get_variable(
-            name, initializer=value, trainable=False, use_resource=True,
-            collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES])
+            name,
+            initializer=value,
+            trainable=False,
+            use_resource=True,
+            collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+        )
 
     def _create(self, gradients):
         graph_mode = not tf.executing_eagerly() and not _in_function()
         unique = tf.compat.v1.get_default_graph().unique_name("aggregation") if graph_mode else ""
-        self._counter = self._variable(
-            tf.constant(0, tf.int32) if graph_mode else 0, f"{unique}_counter".lstrip("_"))
+        self._counter = self._variable(tf.constant(0, tf.int32) if graph_mode else 0, f"{unique}_counter".lstrip("_"))
         self._sums = []
         for index, gradient in enumerate(gradients):
             if gradient is None:
                 self._sums.append(None)
                 continue
             if not gradient.shape.is_fully_defined():
-                raise ValueError("backward_passes_per_step needs gradients of known shapes, not "
-                                 f"{gradient.shape}")
+                raise ValueError(f"backward_passes_per_step needs gradients of known shapes, not {gradient.shape}")
             name = f"{unique}_sum_{index}".lstrip("_")
             if graph_mode:
                 self._sums.append(self._variable(tf.zeros(gradient.shape, gradient.dtype), name))
@@ -50,12 +52,13 @@ class GradientAccumulator:
         """Adds the gradients; answers whether they are due now, as a tensor."""
         for gradient in gradients:
             if isinstance(gradient, tf.IndexedSlices):
-                raise ValueError("backward_passes_per_step > 1 cannot add up sparse gradients "
-                                 "(IndexedSlices); pass sparse_as_dense=True")
+                raise ValueError(
+                    "backward_passes_per_step > 1 cannot add up sparse gradients "
+                    "(IndexedSlices); pass sparse_as_dense=True"
+                )
         if self._sums is None:
             self._create(gradients)
-        added = [total.assign_add(gradient)
-                 for total, gradient in zip(self._sums, gradients) if gradient is not None]
+        added = [total.assign_add(gradient) for total, gradient in zip(self._sums, gradients) if gradient is not None]
         with tf.control_dependencies([each for each in added if each is not None]):
             count = self._counter.assign_add(1, read_value=True)
             return tf.equal(tf.convert_to_tensor(count) % self.passes, 0)
@@ -67,14 +70,12 @@ class GradientAccumulator:
         with tf.control_dependencies(read):
             values = [None if value is None else tf.identity(value) for value in values]
         with tf.control_dependencies([value for value in values if value is not None]):
-            cleared = [total.assign(tf.zeros_like(total)) for total in self._sums
-                       if total is not None]
+            cleared = [total.assign(tf.zeros_like(total)) for total in self._sums if total is not None]
         if not tf.executing_eagerly():
             with tf.control_dependencies([getattr(each, "op", each) for each in cleared]):
                 values = [None if value is None else tf.identity(value) for value in values]
         if self.average:
-            values = [None if value is None else value / tf.cast(self.passes, value.dtype)
-                      for value in values]
+            values = [None if value is None else value / tf.cast(self.passes, value.dtype) for value in values]
         return values
 
 

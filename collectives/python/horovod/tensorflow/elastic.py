@@ -84,8 +84,9 @@ class TensorFlowState(HandledState):
             variables = tf.compat.v1.global_variables()
         if session is None and not tf.executing_eagerly():
             session = tf.compat.v1.get_default_session()
-        super().__init__(objects.broadcast_object, basics.rank, _handler_for,
-                         variables=_Variables(variables, session), **kwargs)
+        super().__init__(
+            objects.broadcast_object, basics.rank, _handler_for, variables=_Variables(variables, session), **kwargs
+        )
         self.__dict__["variables"] = list(variables)
 
 

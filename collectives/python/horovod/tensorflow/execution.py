@@ -72,13 +72,14 @@ def _add_nodes(parts, dtypes, shapes):
     site = _Site(len(parts))
     started = [
         tf.numpy_function(site.starter(part, begin), tensors, tf.int32, name="HoraStart")
-        for part, (begin, tensors) in enumerate(parts)]
+        for part, (begin, tensors) in enumerate(parts)
+    ]
     in_function = getattr(tf.compat.v1.get_default_graph(), "building_function", False)
     if not in_function:
         started = [_wait_elsewhere(site, started)]
     results = tf.numpy_function(
-        tf.autograph.experimental.do_not_convert(site.finish), started, list(dtypes),
-        stateful=False, name="HoraFinish")
+        tf.autograph.experimental.do_not_convert(site.finish), started, list(dtypes), stateful=False, name="HoraFinish"
+    )
     results = results if isinstance(results, (list, tuple)) else [results]
     for result, shape in zip(results, shapes):
         result.set_shape(shape)
@@ -90,7 +91,8 @@ def _wait_elsewhere(site, started):
     threads that the starts need which the other ranks wait for. A dataset of one element has a
     thread of its own, and its node waits without any."""
     waited = tf.data.Dataset.from_tensors(tf.stack(started)).map(
-        lambda marks: tf.numpy_function(site.wait, [marks], tf.int32))
+        lambda marks: tf.numpy_function(site.wait, [marks], tf.int32)
+    )
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     options.autotune.enabled = False

@@ -54,9 +54,11 @@ def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
 def broadcast_global_variables(root_rank):
     """An operation that writes the root's values into all global variables of the graph."""
     if tf.executing_eagerly():
-        raise RuntimeError("broadcast_global_variables() belongs to graphs that a Session runs. "
-                           "In eager mode, name the variables: "
-                           "hvd.broadcast_variables(model.variables, root_rank=0)")
+        raise RuntimeError(
+            "broadcast_global_variables() belongs to graphs that a Session runs. "
+            "In eager mode, name the variables: "
+            "hvd.broadcast_variables(model.variables, root_rank=0)"
+        )
     return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
 
 

@@ -42,8 +42,9 @@ class GradientReducer(reducer.GradientReducer):
     def scaled_local(self, gradient):
         members = place_now(self.process_set.size)
         if isinstance(gradient, tf.IndexedSlices):
-            return tf.IndexedSlices(gradient.values / tf.cast(members, gradient.values.dtype),
-                                    gradient.indices, gradient.dense_shape)
+            return tf.IndexedSlices(
+                gradient.values / tf.cast(members, gradient.values.dtype), gradient.indices, gradient.dense_shape
+            )
         return gradient / tf.cast(members, gradient.dtype)
 
     @tf.autograph.experimental.do_not_convert
@@ -56,13 +57,15 @@ class GradientReducer(reducer.GradientReducer):
         gradients = list(results)
         sparse = [index for index in chosen if isinstance(gradients[index], tf.IndexedSlices)]
         if sparse and self.op not in (Average, Sum):
-            raise NotImplementedError("sparse gradients (IndexedSlices) can be reduced with "
-                                      "Average and Sum only; pass sparse_as_dense=True")
+            raise NotImplementedError(
+                "sparse gradients (IndexedSlices) can be reduced with Average and Sum only; pass sparse_as_dense=True"
+            )
         prefix = execution.numbered_prefix(self.prefix)
         units = [_Sparse(self, f"{prefix}.{index}", index, gradients[index]) for index in sparse]
         units += [
             _Dense(self, f"{prefix}.{unit[0]}", unit, [gradients[index] for index in unit])
-            for unit in self.units([i for i in chosen if i not in set(sparse)], variables)]
+            for unit in self.units([i for i in chosen if i not in set(sparse)], variables)
+        ]
         units.sort(key=lambda unit: -max(unit.positions))
         parts, dtypes, shapes = [], [], []
         for part in grouping.split_list(units, _PARTS):
@@ -84,7 +87,7 @@ def _beginner(units):
         start = 0
         for unit in units:
             count = len(unit.tensors)
-            yield from unit.begin(arrays[start: start + count])
+            yield from unit.begin(arrays[start : start + count])
             start += count
 
     return begin
@@ -106,8 +109,14 @@ class _Dense:
     def begin(self, arrays):
         reducer = self.reducer
         yield ops.allreduce(
-            arrays, self.name, reducer.op, reducer.prescale, reducer.postscale,
-            reducer.process_set, grouped=len(arrays) > 1)
+            arrays,
+            self.name,
+            reducer.op,
+            reducer.prescale,
+            reducer.postscale,
+            reducer.process_set,
+            grouped=len(arrays) > 1,
+        )
 
     def take(self, outputs, results):
         for position, wire, context in zip(self.positions, outputs, self.contexts):
@@ -125,8 +134,7 @@ class _Sparse:
         wire, self.context = reducer.compression.compress(gradient.values)
         self.tensors = [wire, gradient.indices]
         self.dtypes = [tensor.dtype for tensor in self.tensors]
-        self.shapes = [tf.TensorShape([None]).concatenate(tensor.shape[1:])
-                       for tensor in self.tensors]
+        self.shapes = [tf.TensorShape([None]).concatenate(tensor.shape[1:]) for tensor in self.tensors]
 
     def begin(self, arrays):
         for array, part in zip(arrays, ("values", "indices")):
@@ -137,5 +145,4 @@ class _Sparse:
         values = self.reducer.compression.decompress(values, self.context)
         if self.reducer.op == Average:
             values = values / tf.cast(place_now(self.reducer.process_set.size), values.dtype)
-        results[self.positions[0]] = tf.IndexedSlices(
-            values, indices, self.gradient.dense_shape)
+        results[self.positions[0]] = tf.IndexedSlices(values, indices, self.gradient.dense_shape)

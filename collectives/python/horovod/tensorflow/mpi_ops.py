@@ -12,14 +12,44 @@ import tensorflow as tf
 from hora import _native, operations
 from hora.aligned_arrays import ops
 from hora.basics import (  # noqa: F401
-    Adasum, Average, Max, Min, Product, Sum, ccl_built, check_num_rank_power_of_2, cross_rank,
-    cross_size, cuda_built, ddl_built, gloo_built, gloo_enabled, init, is_homogeneous,
-    is_initialized, local_rank, local_size, mpi_built, mpi_enabled, mpi_threads_supported,
-    nccl_built, rank, rocm_built, shutdown, size, start_timeline, stop_timeline)
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    ccl_built,
+    check_num_rank_power_of_2,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from hora.operations import choose_op, numeric_splits  # noqa: F401
 from hora.process_sets import (  # noqa: F401
-    ProcessSet, add_process_set, global_process_set, is_process_set_included,
-    remove_process_set)
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    is_process_set_included,
+    remove_process_set,
+)
 
 from horovod.tensorflow import execution
 
@@ -97,18 +127,18 @@ def _raw_allreduce(tensors, name, op, prescale, postscale, process_set, grouped)
 
 def _allreduce_tensors(tensors, name, op, prescale, postscale, process_set, grouped):
     def forward(*inputs):
-        outputs = _raw_allreduce(
-            inputs, name, op, prescale, postscale, process_set, grouped)
+        outputs = _raw_allreduce(inputs, name, op, prescale, postscale, process_set, grouped)
 
         def gradient(*upstream):
             grad_name = _sub_name(name, "grad")
             if op in _SELECTING:
                 return [
-                    _selecting_gradient(dy, x, y, op, prescale, postscale,
-                                        _sub_name(grad_name, str(index)), process_set)
-                    for index, (dy, x, y) in enumerate(zip(upstream, inputs, outputs))]
-            return _allreduce_tensors(
-                upstream, grad_name, op, prescale, postscale, process_set, grouped)
+                    _selecting_gradient(
+                        dy, x, y, op, prescale, postscale, _sub_name(grad_name, str(index)), process_set
+                    )
+                    for index, (dy, x, y) in enumerate(zip(upstream, inputs, outputs))
+                ]
+            return _allreduce_tensors(upstream, grad_name, op, prescale, postscale, process_set, grouped)
 
         return outputs, gradient
 
@@ -122,39 +152,47 @@ def _selecting_gradient(dy, source, output, op, prescale, postscale, name, proce
     (total,) = _allreduce_tensors([dy], name, Sum, 1.0, 1.0, process_set, False)
     scale = tf.cast(prescale * postscale, dy.dtype)
     if op == Product:
-        gathered = _allgather_tensors(
-            [source[tf.newaxis]], _sub_name(name, "others"), process_set, False)[0]
+        gathered = _allgather_tensors([source[tf.newaxis]], _sub_name(name, "others"), process_set, False)[0]
         gathered = gathered * tf.cast(prescale, dy.dtype)
-        others = tf.constant(
-            [row for row in range(process_set.size()) if row != process_set.rank()], tf.int32)
+        others = tf.constant([row for row in range(process_set.size()) if row != process_set.rank()], tf.int32)
         return total * tf.reduce_prod(tf.gather(gathered, others), axis=0) * scale
     chosen = tf.cast(tf.equal(source * scale, output), dy.dtype)
-    (ties,) = _allreduce_tensors(
-        [chosen], _sub_name(name, "ties"), Sum, 1.0, 1.0, process_set, False)
+    (ties,) = _allreduce_tensors([chosen], _sub_name(name, "ties"), Sum, 1.0, 1.0, process_set, False)
     return total * chosen / tf.maximum(ties, 1) * scale
 
 
 @_plain
-def allreduce_dense(tensor, name=None, op=Average, prescale_factor=1.0, postscale_factor=1.0,
-                    ignore_name_scope=False, process_set=global_process_set):
+def allreduce_dense(
+    tensor,
+    name=None,
+    op=Average,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    ignore_name_scope=False,
+    process_set=global_process_set,
+):
     """The reduction of all ranks' dense tensors."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Allreduce", name, tensor, ignore_name_scope)
-    return _allreduce_tensors(
-        [tensor], name, op, prescale_factor, postscale_factor, process_set, False)[0]
+    return _allreduce_tensors([tensor], name, op, prescale_factor, postscale_factor, process_set, False)[0]
 
 
 @_plain
-def grouped_allreduce_dense(tensors, name=None, op=Average, prescale_factor=1.0,
-                            postscale_factor=1.0, ignore_name_scope=False,
-                            process_set=global_process_set):
+def grouped_allreduce_dense(
+    tensors,
+    name=None,
+    op=Average,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    ignore_name_scope=False,
+    process_set=global_process_set,
+):
     """The reductions of several dense tensors, which run together."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
     name = _graph_name("GroupedAllreduce", name, tensors[0], ignore_name_scope)
-    return _allreduce_tensors(
-        tensors, name, op, prescale_factor, postscale_factor, process_set, True)
+    return _allreduce_tensors(tensors, name, op, prescale_factor, postscale_factor, process_set, True)
 
 
 # --- allgather -----------------------------------------------------------------------------------
@@ -164,8 +202,9 @@ def _raw_allgather(tensors, name, process_set, grouped):
     def begin(*arrays):
         yield ops.allgather(arrays, name, process_set, grouped=grouped)
 
-    return execution.run(begin, tensors, [tensor.dtype for tensor in tensors],
-                         [_rows_unknown(tensor.shape) for tensor in tensors])
+    return execution.run(
+        begin, tensors, [tensor.dtype for tensor in tensors], [_rows_unknown(tensor.shape) for tensor in tensors]
+    )
 
 
 def _allgather_tensors(tensors, name, process_set, grouped):
@@ -175,13 +214,10 @@ def _allgather_tensors(tensors, name, process_set, grouped):
         def gradient(*upstream):
             grad_name = _sub_name(name, "grad")
             extents = tf.stack([tf.shape(each)[0] for each in inputs])
-            (everywhere,) = _raw_allgather(
-                [extents[tf.newaxis]], _sub_name(grad_name, "extents"), process_set, False)
-            averaged = _allreduce_tensors(
-                upstream, grad_name, Average, 1.0, 1.0, process_set, grouped)
+            (everywhere,) = _raw_allgather([extents[tf.newaxis]], _sub_name(grad_name, "extents"), process_set, False)
+            averaged = _allreduce_tensors(upstream, grad_name, Average, 1.0, 1.0, process_set, grouped)
             starts = tf.reduce_sum(everywhere[: place_now(process_set.rank)], axis=0)
-            return [mean[starts[index]: starts[index] + extents[index]]
-                    for index, mean in enumerate(averaged)]
+            return [mean[starts[index] : starts[index] + extents[index]] for index, mean in enumerate(averaged)]
 
         return outputs, gradient
 
@@ -198,8 +234,7 @@ def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_pro
 
 
 @_plain
-def grouped_allgather(tensors, name=None, ignore_name_scope=False,
-                      process_set=global_process_set):
+def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=global_process_set):
     """The concatenations of several tensors, which run together; a list."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
@@ -212,8 +247,7 @@ def grouped_allgather(tensors, name=None, ignore_name_scope=False,
 
 
 @_plain
-def broadcast(tensor, root_rank, name=None, ignore_name_scope=False,
-              process_set=global_process_set):
+def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set=global_process_set):
     """The tensor of root_rank (a rank of the whole job), on every rank of the set."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Broadcast", name, tensor, ignore_name_scope)
@@ -225,8 +259,7 @@ def broadcast(tensor, root_rank, name=None, ignore_name_scope=False,
         outputs = execution.run(begin, [source], *_zip_specs([source]))
 
         def gradient(dy):
-            (mean,) = _allreduce_tensors(
-                [dy], _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
+            (mean,) = _allreduce_tensors([dy], _sub_name(name, "grad"), Average, 1.0, 1.0, process_set, False)
             is_root = tf.equal(place_now(rank), root_rank)
             return tf.where(is_root, mean, tf.zeros_like(mean))
 
@@ -256,8 +289,9 @@ def _raw_alltoall(tensor, splits, name, process_set):
     def begin(array, split_array):
         yield ops.alltoall(array, numeric_splits(split_array), name, process_set)
 
-    return execution.run(begin, [tensor, splits], [tensor.dtype, tf.int32],
-                         [_rows_unknown(tensor.shape), tf.TensorShape([None])])
+    return execution.run(
+        begin, [tensor, splits], [tensor.dtype, tf.int32], [_rows_unknown(tensor.shape), tf.TensorShape([None])]
+    )
 
 
 def _alltoall(tensor, splits, name, process_set):
@@ -276,8 +310,7 @@ def _alltoall(tensor, splits, name, process_set):
 
 
 @_plain
-def alltoall(tensor, splits=None, name=None, ignore_name_scope=False,
-             process_set=global_process_set):
+def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_set=global_process_set):
     """The rows that the other ranks sent to this one; with splits, a pair of that and the number
     of rows received from each."""
     tensor = tf.convert_to_tensor(tensor)
@@ -285,13 +318,12 @@ def alltoall(tensor, splits=None, name=None, ignore_name_scope=False,
     if splits is not None:
         return _alltoall(tensor, tf.cast(splits, tf.int32), name, process_set)
     members = place_now(process_set.size)
-    if isinstance(members, int) and tensor.shape.rank and tensor.shape[0] is not None \
-            and tensor.shape[0] % members:
-        raise ValueError(f"alltoall without splits: the first dimension of the shape "
-                         f"{tensor.shape} must be a multiple of {members}")
+    if isinstance(members, int) and tensor.shape.rank and tensor.shape[0] is not None and tensor.shape[0] % members:
+        raise ValueError(
+            f"alltoall without splits: the first dimension of the shape {tensor.shape} must be a multiple of {members}"
+        )
     if tensor.shape.rank == 0:
-        raise ValueError("alltoall of a scalar: it has no first dimension to split; reshape it "
-                         "to one element")
+        raise ValueError("alltoall of a scalar: it has no first dimension to split; reshape it to one element")
     even = tf.fill([members], tf.shape(tensor)[0] // members)
     return _alltoall(tensor, even, name, process_set)[0]
 
@@ -301,19 +333,17 @@ def alltoall(tensor, splits=None, name=None, ignore_name_scope=False,
 
 def _reducescatter_tensors(tensors, name, op, prescale, postscale, process_set, grouped):
     def begin(*arrays):
-        yield ops.reducescatter(
-            arrays, name, op, prescale, postscale, process_set, grouped=grouped)
+        yield ops.reducescatter(arrays, name, op, prescale, postscale, process_set, grouped=grouped)
 
     def forward(*inputs):
-        outputs = execution.run(begin, inputs, [each.dtype for each in inputs],
-                                [_rows_unknown(each.shape) for each in inputs])
+        outputs = execution.run(
+            begin, inputs, [each.dtype for each in inputs], [_rows_unknown(each.shape) for each in inputs]
+        )
 
         def gradient(*upstream):
             copies = place_now(process_set.size) if op == Sum else 1
-            gathered = _allgather_tensors(
-                upstream, _sub_name(name, "grad"), process_set, grouped)
-            return [each * tf.cast(prescale * postscale, each.dtype) * tf.cast(copies, each.dtype)
-                    for each in gathered]
+            gathered = _allgather_tensors(upstream, _sub_name(name, "grad"), process_set, grouped)
+            return [each * tf.cast(prescale * postscale, each.dtype) * tf.cast(copies, each.dtype) for each in gathered]
 
         return outputs, gradient
 
@@ -328,25 +358,32 @@ def _scatter_op(op):
 
 
 @_plain
-def reducescatter_dense(tensor, name=None, op=Average, ignore_name_scope=False,
-                        process_set=global_process_set, prescale_factor=1.0,
-                        postscale_factor=1.0):
+def reducescatter_dense(
+    tensor,
+    name=None,
+    op=Average,
+    ignore_name_scope=False,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+):
     """This rank's rows of the reduction."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Reducescatter", name, tensor, ignore_name_scope)
-    return _reducescatter_tensors([tensor], name, _scatter_op(op), prescale_factor,
-                                  postscale_factor, process_set, False)[0]
+    return _reducescatter_tensors(
+        [tensor], name, _scatter_op(op), prescale_factor, postscale_factor, process_set, False
+    )[0]
 
 
 @_plain
-def grouped_reducescatter_dense(tensors, name=None, op=Average, process_set=global_process_set,
-                                prescale_factor=1.0, postscale_factor=1.0):
+def grouped_reducescatter_dense(
+    tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
+):
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
     name = _graph_name("GroupedReducescatter", name, tensors[0])
-    return _reducescatter_tensors(tensors, name, _scatter_op(op), prescale_factor,
-                                  postscale_factor, process_set, True)
+    return _reducescatter_tensors(tensors, name, _scatter_op(op), prescale_factor, postscale_factor, process_set, True)
 
 
 # --- join and questions, answered when the node runs -------------------------------------------------
@@ -372,6 +409,7 @@ def join():
 
 def size_op(process_set_id=0, name=None):
     """The number of ranks of the process set, at run time."""
+
     def members():
         value = _native.library().process_set_size(process_set_id)
         if value < 0:
@@ -383,8 +421,7 @@ def size_op(process_set_id=0, name=None):
 
 def process_set_included_op(process_set_id=0, name=None):
     """1 where this process is a member of the set, else 0; at run time."""
-    return _query(lambda: int(is_process_set_included(process_set_id)),
-                  name or "HorovodProcessSetIncluded")
+    return _query(lambda: int(is_process_set_included(process_set_id)), name or "HorovodProcessSetIncluded")
 
 
 def local_size_op(name=None):

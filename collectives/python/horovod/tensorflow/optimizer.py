@@ -72,8 +72,7 @@ class _DistributedOptimizer(_Wrapped):
         create_slots = getattr(self._optimizer, "_create_slots", None)
         if create_slots is not None:
             with tf.init_scope() if tf.executing_eagerly() else tf.name_scope(""):
-                create_slots([variable for gradient, variable in zip(gradients, variables)
-                              if gradient is not None])
+                create_slots([variable for gradient, variable in zip(gradients, variables) if gradient is not None])
 
         def apply():
             pairs = self._reduced(list(zip(self._accumulator.take(), variables)))
@@ -100,15 +99,19 @@ class _DistributedAdasumOptimizer(_Wrapped):
         scope = tf.compat.v1.get_default_graph().unique_name("adasum")
         starts = [
             tf.compat.v1.get_variable(
-                f"{scope}_start_{index}", trainable=False, use_resource=True,
-                initializer=tf.zeros(variable.shape, variable.dtype.base_dtype))
-            for index, variable in enumerate(variables)]
+                f"{scope}_start_{index}",
+                trainable=False,
+                use_resource=True,
+                initializer=tf.zeros(variable.shape, variable.dtype.base_dtype),
+            )
+            for index, variable in enumerate(variables)
+        ]
         counter = tf.compat.v1.get_variable(
-            f"{scope}_counter", initializer=tf.constant(0), trainable=False, use_resource=True)
+            f"{scope}_counter", initializer=tf.constant(0), trainable=False, use_resource=True
+        )
 
         def remember():
-            noted = [start.assign(variable.read_value()).op
-                     for start, variable in zip(starts, variables)]
+            noted = [start.assign(variable.read_value()).op for start, variable in zip(starts, variables)]
             with tf.control_dependencies(noted):
                 return tf.constant(True)
 
@@ -124,29 +127,48 @@ class _DistributedAdasumOptimizer(_Wrapped):
             for variable, start in zip(variables, starts):
                 before = start.read_value()
                 delta = allreduce(
-                    variable.read_value() - before, op=Adasum, compression=self._compression,
-                    process_set=self._process_set, name=f"adasum_delta_{len(assigned)}",
-                    ignore_name_scope=True)
+                    variable.read_value() - before,
+                    op=Adasum,
+                    compression=self._compression,
+                    process_set=self._process_set,
+                    name=f"adasum_delta_{len(assigned)}",
+                    ignore_name_scope=True,
+                )
                 assigned.append(variable.assign(before + delta).op)
             with tf.control_dependencies(assigned):
                 return tf.constant(True)
 
         with tf.control_dependencies([count]):
-            return tf.cond(tf.equal(tf.convert_to_tensor(count) % self._passes, 0), combine,
-                           lambda: tf.constant(False)).op
+            return tf.cond(
+                tf.equal(tf.convert_to_tensor(count) % self._passes, 0), combine, lambda: tf.constant(False)
+            ).op
 
 
 def is_keras_optimizer(optimizer):
     """Whether it is one of Keras, of any generation, without importing Keras for that."""
-    return any(cls.__module__.split(".", 1)[0] in ("keras", "tf_keras")
-               or ".keras." in f".{cls.__module__}." for cls in type(optimizer).__mro__)
+    return any(
+        cls.__module__.split(".", 1)[0] in ("keras", "tf_keras") or ".keras." in f".{cls.__module__}."
+        for cls in type(optimizer).__mro__
+    )
 
 
-def DistributedOptimizer(optimizer, name=None, use_locking=False, device_dense="",
-                         device_sparse="", compression=Compression.none, sparse_as_dense=False,
-                         backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0,
-                         average_aggregated_gradients=False, num_groups=0, groups=None,
-                         process_set=global_process_set, scale_local_gradients=True):
+def DistributedOptimizer(
+    optimizer,
+    name=None,
+    use_locking=False,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    backward_passes_per_step=1,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    average_aggregated_gradients=False,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
     """The optimizer with its gradients reduced over the ranks of process_set before each step.
 
     Takes optimizers of tf.compat.v1.train and of Keras. backward_passes_per_step adds up the
@@ -155,38 +177,57 @@ def DistributedOptimizer(optimizer, name=None, use_locking=False, device_dense="
     reduced together. op=Adasum (tf.compat.v1.train only) combines the changes of the variables.
     """
     if backward_passes_per_step < 1:
-        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a "
-                         "positive integer")
+        raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a positive integer")
     if isinstance(optimizer, _LegacyOptimizer):
         if backward_passes_per_step > 1 and tf.executing_eagerly():
-            raise ValueError("backward_passes_per_step > 1 works with tf.compat.v1.train "
-                             "optimizers in graphs only; use a Keras optimizer in eager mode")
+            raise ValueError(
+                "backward_passes_per_step > 1 works with tf.compat.v1.train "
+                "optimizers in graphs only; use a Keras optimizer in eager mode"
+            )
         if op == Adasum:
             grouping.check_predivide(gradient_predivide_factor, op, Average)
             if size() == 1:
                 return optimizer
             return _DistributedAdasumOptimizer(
-                optimizer, name, use_locking, compression, backward_passes_per_step, process_set)
+                optimizer, name, use_locking, compression, backward_passes_per_step, process_set
+            )
         if op not in (Average, Sum):
             raise ValueError("DistributedOptimizer reduces with Average, Sum or Adasum")
         reducer = GradientReducer(
-            name or f"Distributed{type(optimizer).__name__}", op, compression,
-            sparse_as_dense=sparse_as_dense, gradient_predivide_factor=gradient_predivide_factor,
-            num_groups=num_groups, groups=groups, process_set=process_set,
-            scale_local=scale_local_gradients)
-        return _DistributedOptimizer(optimizer, name, use_locking, reducer,
-                                     backward_passes_per_step, average_aggregated_gradients)
+            name or f"Distributed{type(optimizer).__name__}",
+            op,
+            compression,
+            sparse_as_dense=sparse_as_dense,
+            gradient_predivide_factor=gradient_predivide_factor,
+            num_groups=num_groups,
+            groups=groups,
+            process_set=process_set,
+            scale_local=scale_local_gradients,
+        )
+        return _DistributedOptimizer(
+            optimizer, name, use_locking, reducer, backward_passes_per_step, average_aggregated_gradients
+        )
     if is_keras_optimizer(optimizer):
         if op == Adasum:
-            raise ValueError("op=Adasum is for optimizers of tf.compat.v1.train; Keras's are "
-                             "reduced with Average or Sum")
+            raise ValueError(
+                "op=Adasum is for optimizers of tf.compat.v1.train; Keras's are reduced with Average or Sum"
+            )
         from horovod._keras.optimizer import distribute
 
         return distribute(
-            optimizer, name=name, compression=compression, sparse_as_dense=sparse_as_dense,
-            backward_passes_per_step=backward_passes_per_step, op=op,
+            optimizer,
+            name=name,
+            compression=compression,
+            sparse_as_dense=sparse_as_dense,
+            backward_passes_per_step=backward_passes_per_step,
+            op=op,
             gradient_predivide_factor=gradient_predivide_factor,
-            average_aggregated_gradients=average_aggregated_gradients, num_groups=num_groups,
-            groups=groups, process_set=process_set, scale_local_gradients=scale_local_gradients)
-    raise ValueError("DistributedOptimizer takes an optimizer of Keras or of tf.compat.v1.train, "
-                     f"not {type(optimizer).__name__}")
+            average_aggregated_gradients=average_aggregated_gradients,
+            num_groups=num_groups,
+            groups=groups,
+            process_set=process_set,
+            scale_local_gradients=scale_local_gradients,
+        )
+    raise ValueError(
+        f"DistributedOptimizer takes an optimizer of Keras or of tf.compat.v1.train, not {type(optimizer).__name__}"
+    )

@@ -13,40 +13,58 @@ from horovod.tensorflow.mpi_ops import Average, Sum
 def _sparse_allreduce(slices, op, name, process_set, prescale, postscale):
     """Rows are not added up but put one after the other: whoever applies them adds them up."""
     if op not in (Average, Sum):
-        raise NotImplementedError("sparse tensors (IndexedSlices) can be reduced with Average and "
-                                  "Sum only; make them dense for others")
+        raise NotImplementedError(
+            "sparse tensors (IndexedSlices) can be reduced with Average and Sum only; make them dense for others"
+        )
     if prescale != 1.0 or postscale != 1.0:
-        raise NotImplementedError("prescale_factor and postscale_factor do not apply to sparse "
-                                  "tensors (IndexedSlices)")
+        raise NotImplementedError("prescale_factor and postscale_factor do not apply to sparse tensors (IndexedSlices)")
     values = mpi_ops.allgather(slices.values, name and f"{name}.values", process_set=process_set)
-    indices = mpi_ops.allgather(
-        slices.indices, name and f"{name}.indices", process_set=process_set)
+    indices = mpi_ops.allgather(slices.indices, name and f"{name}.indices", process_set=process_set)
     if op == Average:
         values = values / tf.cast(mpi_ops.place_now(process_set.size), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 
-def allreduce(tensor, average=None, device_dense="", device_sparse="",
-              compression=Compression.none, op=None, prescale_factor=1.0, postscale_factor=1.0,
-              name=None, process_set=global_process_set, ignore_name_scope=False):
+def allreduce(
+    tensor,
+    average=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    op=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    name=None,
+    process_set=global_process_set,
+    ignore_name_scope=False,
+):
     """The reduction of all ranks' tensors: Average, Sum, Min, Max, Product or Adasum. Of
     tf.IndexedSlices (Average and Sum), those of all ranks."""
     op = choose_op(op, average)
     if isinstance(tensor, tf.IndexedSlices):
         with tf.device(device_sparse or None):
-            return _sparse_allreduce(
-                tensor, op, name, process_set, prescale_factor, postscale_factor)
+            return _sparse_allreduce(tensor, op, name, process_set, prescale_factor, postscale_factor)
     with tf.device(device_dense or None):
         wire, context = compression.compress(tf.convert_to_tensor(tensor))
         reduced = mpi_ops.allreduce_dense(
-            wire, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set)
+            wire, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
+        )
         return compression.decompress(reduced, context)
 
 
-def grouped_allreduce(tensors, average=None, device_dense="", device_sparse="",
-                      compression=Compression.none, op=None, prescale_factor=1.0,
-                      postscale_factor=1.0, process_set=global_process_set,
-                      ignore_name_scope=False, name=None):
+def grouped_allreduce(
+    tensors,
+    average=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    op=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+    ignore_name_scope=False,
+    name=None,
+):
     """The reductions of several tensors, which run together; a list. IndexedSlices among them
     are gathered one by one."""
     op = choose_op(op, average)
@@ -57,49 +75,67 @@ def grouped_allreduce(tensors, average=None, device_dense="", device_sparse="",
         if isinstance(tensor, tf.IndexedSlices):
             with tf.device(device_sparse or None):
                 results[index] = _sparse_allreduce(
-                    tensor, op, name and f"{name}.{index}", process_set, prescale_factor,
-                    postscale_factor)
+                    tensor, op, name and f"{name}.{index}", process_set, prescale_factor, postscale_factor
+                )
         else:
             dense.append(index)
     if dense:
         with tf.device(device_dense or None):
-            compressed = [compression.compress(tf.convert_to_tensor(tensors[index]))
-                          for index in dense]
+            compressed = [compression.compress(tf.convert_to_tensor(tensors[index])) for index in dense]
             reduced = mpi_ops.grouped_allreduce_dense(
-                [wire for wire, _ in compressed], name, op, prescale_factor, postscale_factor,
-                ignore_name_scope, process_set)
+                [wire for wire, _ in compressed],
+                name,
+                op,
+                prescale_factor,
+                postscale_factor,
+                ignore_name_scope,
+                process_set,
+            )
             for index, wire, (_, context) in zip(dense, reduced, compressed):
                 results[index] = compression.decompress(wire, context)
     return results
 
 
-def reducescatter(tensor, device_dense="", compression=Compression.none, op=Average, name=None,
-                  process_set=global_process_set, ignore_name_scope=False, prescale_factor=1.0,
-                  postscale_factor=1.0):
+def reducescatter(
+    tensor,
+    device_dense="",
+    compression=Compression.none,
+    op=Average,
+    name=None,
+    process_set=global_process_set,
+    ignore_name_scope=False,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+):
     """This rank's rows of the reduction: the first ranks get one more where the number of rows
     is no multiple of the set's size."""
     if isinstance(tensor, tf.IndexedSlices):
-        raise NotImplementedError("reducescatter of sparse tensors (IndexedSlices): make them "
-                                  "dense first")
+        raise NotImplementedError("reducescatter of sparse tensors (IndexedSlices): make them dense first")
     with tf.device(device_dense or None):
         wire, context = compression.compress(tf.convert_to_tensor(tensor))
         reduced = mpi_ops.reducescatter_dense(
-            wire, name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor)
+            wire, name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor
+        )
         return compression.decompress(reduced, context)
 
 
-def grouped_reducescatter(tensors, device_dense="", compression=Compression.none, op=Average,
-                          process_set=global_process_set, prescale_factor=1.0,
-                          postscale_factor=1.0, name=None):
+def grouped_reducescatter(
+    tensors,
+    device_dense="",
+    compression=Compression.none,
+    op=Average,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    name=None,
+):
     """reducescatter of several tensors, which run together; a list."""
     tensors = list(tensors)
     if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):
-        raise NotImplementedError("grouped_reducescatter of sparse tensors (IndexedSlices): make "
-                                  "them dense first")
+        raise NotImplementedError("grouped_reducescatter of sparse tensors (IndexedSlices): make them dense first")
     with tf.device(device_dense or None):
         compressed = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
         reduced = mpi_ops.grouped_reducescatter_dense(
-            [wire for wire, _ in compressed], name, op, process_set, prescale_factor,
-            postscale_factor)
-        return [compression.decompress(wire, context)
-                for wire, (_, context) in zip(reduced, compressed)]
+            [wire for wire, _ in compressed], name, op, process_set, prescale_factor, postscale_factor
+        )
+        return [compression.decompress(wire, context) for wire, (_, context) in zip(reduced, compressed)]

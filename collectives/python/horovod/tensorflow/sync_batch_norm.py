@@ -22,8 +22,7 @@ def _global_moments(inputs, axes):
     mean = packed[:-1] / total
     shape = [1 if axis in axes else -1 for axis in range(inputs.shape.rank)]
     squares = tf.reduce_sum(tf.square(inputs - tf.reshape(mean, shape)), axes)
-    variance = allreduce_dense(
-        tf.reshape(squares, [-1]), "sync_batch_norm.variance", Sum) / total
+    variance = allreduce_dense(tf.reshape(squares, [-1]), "sync_batch_norm.variance", Sum) / total
     return mean, variance
 
 
@@ -37,8 +36,7 @@ def make_class(keras):
 
         def __init__(self, fused=False, **kwargs):
             if fused is not False:
-                raise ValueError("SyncBatchNormalization has no fused kernel: leave fused out, "
-                                 "or pass fused=False")
+                raise ValueError("SyncBatchNormalization has no fused kernel: leave fused out, or pass fused=False")
             if keras2:
                 kwargs["fused"] = False
             super().__init__(**kwargs)
@@ -47,8 +45,7 @@ def make_class(keras):
 
             def _calculate_mean_and_var(self, inputs, reduction_axes, keep_dims, mask=None):
                 if not is_needed(global_process_set):
-                    return super()._calculate_mean_and_var(
-                        inputs, reduction_axes, keep_dims, mask)
+                    return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask)
                 _refuse_mask(mask)
                 mean, variance = _global_moments(inputs, reduction_axes)
                 if keep_dims:

@@ -12,12 +12,17 @@ from horovod.tensorflow.mpi_ops import Adasum, Average
 class _DistributedTape:
     """What DistributedGradientTape adds to the class of the tape that it wraps."""
 
-    def gradient(self, target, sources, output_gradients=None, use_generic_names=False,
-                 unconnected_gradients=tf.UnconnectedGradients.NONE):
+    def gradient(
+        self,
+        target,
+        sources,
+        output_gradients=None,
+        use_generic_names=False,
+        unconnected_gradients=tf.UnconnectedGradients.NONE,
+    ):
         """The reduced gradients. Names are positions in any case: use_generic_names is
         accepted."""
-        gradients = super(self.__class__, self).gradient(
-            target, sources, output_gradients, unconnected_gradients)
+        gradients = super(self.__class__, self).gradient(target, sources, output_gradients, unconnected_gradients)
         variables = tf.nest.flatten(sources)
         # None marks a source that the target does not depend on; IndexedSlices are one gradient.
         flat = tf.nest.flatten(gradients)
@@ -28,8 +33,7 @@ class _DistributedTape:
         """The gradient of this variable stays this rank's own."""
         self._hora_reducer.register_local(source)
 
-    def get_local_and_global_gradients(self, target, sources, output_gradients=None,
-                                       use_generic_names=False):
+    def get_local_and_global_gradients(self, target, sources, output_gradients=None, use_generic_names=False):
         """Two lists: the gradients of the local sources, and the reduced ones of the others."""
         sources = tf.nest.flatten(sources)
         gradients = self.gradient(target, sources, output_gradients)
@@ -39,25 +43,42 @@ class _DistributedTape:
         return local, everywhere
 
 
-def DistributedGradientTape(gradtape, device_dense="", device_sparse="",
-                            compression=Compression.none, sparse_as_dense=False, op=Average,
-                            gradient_predivide_factor=1.0, num_groups=0, groups=None,
-                            process_set=global_process_set, scale_local_gradients=True):
+def DistributedGradientTape(
+    gradtape,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
     """The tape, with gradient() reduced over the ranks of process_set. It shares what the given
     tape has recorded. groups: a number of groups, or lists of variables, that are reduced
     together. The device arguments are accepted: tensors are reduced where they are."""
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"DistributedGradientTape takes a tf.GradientTape, not {gradtape!r}")
-    cls = type(gradtape.__class__.__name__, (gradtape.__class__,), {
-        name: value for name, value in vars(_DistributedTape).items()
-        if name not in ("__dict__", "__weakref__")})
+    cls = type(
+        gradtape.__class__.__name__,
+        (gradtape.__class__,),
+        {name: value for name, value in vars(_DistributedTape).items() if name not in ("__dict__", "__weakref__")},
+    )
     tape = object.__new__(cls)
     tape.__dict__ = gradtape.__dict__
     tape._hora_reducer = GradientReducer(
-        "DistributedGradientTape" + (".adasum" if op == Adasum else ""), op, compression,
-        sparse_as_dense=sparse_as_dense, gradient_predivide_factor=gradient_predivide_factor,
-        num_groups=num_groups, groups=groups, process_set=process_set,
-        scale_local=scale_local_gradients)
+        "DistributedGradientTape" + (".adasum" if op == Adasum else ""),
+        op,
+        compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local=scale_local_gradients,
+    )
     return tape
 
 
@@ -73,15 +94,34 @@ def local_weights(local_layers):
     return [weight for layer in local_layers for weight in layer.trainable_weights]
 
 
-def PartialDistributedGradientTape(gradtape, device_dense="", device_sparse="",
-                                   compression=Compression.none, sparse_as_dense=False,
-                                   op=Average, gradient_predivide_factor=1.0, num_groups=0,
-                                   groups=None, process_set=global_process_set,
-                                   local_layers=None, scale_local_gradients=True):
+def PartialDistributedGradientTape(
+    gradtape,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    local_layers=None,
+    scale_local_gradients=True,
+):
     """A DistributedGradientTape that leaves the gradients of local_layers to each rank."""
     tape = DistributedGradientTape(
-        gradtape, device_dense, device_sparse, compression, sparse_as_dense, op,
-        gradient_predivide_factor, num_groups, groups, process_set, scale_local_gradients)
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
     for weight in local_weights(local_layers):
         tape.register_local_source(weight)
     return tape

@@ -4,8 +4,10 @@ import numpy as np
 import tensorflow as tf
 
 # What DLPack carries from NumPy; bfloat16 is not among NumPy's own dtypes.
-_EXCHANGED = {np.dtype(name) for name in (
-    "uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool")}
+_EXCHANGED = {
+    np.dtype(name)
+    for name in ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool")
+}
 
 
 def as_array(tensor):

@@ -11,10 +11,11 @@ def _named_tensors(params):
     if isinstance(params, dict):
         return sorted(params.items())
     if isinstance(params, (list, tuple)) or hasattr(params, "__iter__"):
-        return [each if isinstance(each, tuple) else (f"parameter.{index}", each)
-                for index, each in enumerate(params)]
-    raise ValueError("broadcast_parameters takes the state_dict() or the named_parameters() of a "
-                     f"model, or a list of tensors, not {type(params).__name__}")
+        return [each if isinstance(each, tuple) else (f"parameter.{index}", each) for index, each in enumerate(params)]
+    raise ValueError(
+        "broadcast_parameters takes the state_dict() or the named_parameters() of a "
+        f"model, or a list of tensors, not {type(params).__name__}"
+    )
 
 
 def broadcast_parameters(params, root_rank, process_set=global_process_set):
@@ -25,8 +26,9 @@ def broadcast_parameters(params, root_rank, process_set=global_process_set):
         if tensor is None:
             continue
         if not torch.is_tensor(tensor):
-            raise ValueError(f"broadcast_parameters: {name} is not a tensor but "
-                             f"{type(tensor).__name__}; use broadcast_object for it")
+            raise ValueError(
+                f"broadcast_parameters: {name} is not a tensor but {type(tensor).__name__}; use broadcast_object for it"
+            )
         handles.append(broadcast_async_(tensor.data, root_rank, str(name), process_set))
     for handle in handles:
         synchronize(handle)
@@ -79,8 +81,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     rate. An optimizer that has no state yet on the other ranks gets it; none takes a step for it.
     `model` is accepted for scripts that pass it."""
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("the state of LBFGS cannot be broadcast: it holds the history of one "
-                         "rank's closure")
+        raise ValueError("the state of LBFGS cannot be broadcast: it holds the history of one rank's closure")
     if not hasattr(optimizer, "load_state_dict"):
         raise TypeError(f"broadcast_optimizer_state: expected an optimizer, not {optimizer!r}")
     from hora import basics
@@ -90,10 +91,14 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     skeleton = _take_tensors_out(optimizer.state_dict(), tensors) if is_root else None
     skeleton = objects.broadcast_object(skeleton, root_rank, "optimizer_state", process_set)
     if not is_root:
-        tensors = [torch.empty(place.shape, dtype=place.dtype, device=_own_device(place))
-                   for place in sorted(_places(skeleton), key=lambda place: place.number)]
-    handles = [broadcast_async_(tensor, root_rank, f"optimizer_state.{number}", process_set)
-               for number, tensor in enumerate(tensors)]
+        tensors = [
+            torch.empty(place.shape, dtype=place.dtype, device=_own_device(place))
+            for place in sorted(_places(skeleton), key=lambda place: place.number)
+        ]
+    handles = [
+        broadcast_async_(tensor, root_rank, f"optimizer_state.{number}", process_set)
+        for number, tensor in enumerate(tensors)
+    ]
     for handle in handles:
         synchronize(handle)
     if not is_root:

@@ -9,13 +9,42 @@ import torch
 
 from hora import operations
 from hora.basics import (  # noqa: F401
-    Adasum, Average, Max, Min, Product, Sum, ccl_built, cross_rank, cross_size, cuda_built,
-    ddl_built, gloo_built, gloo_enabled, init, is_homogeneous, is_initialized, local_rank,
-    local_size, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built, rank, rocm_built,
-    shutdown, size, start_timeline, stop_timeline)
+    Adasum,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from hora.operations import choose_op, new_handle, numeric_splits, wait_now
 from hora.process_sets import (  # noqa: F401
-    ProcessSet, add_process_set, global_process_set, remove_process_set)
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    remove_process_set,
+)
 
 from horovod.torch.compression import Compression
 from horovod.torch.tensors import ops as _ops
@@ -51,19 +80,24 @@ def synchronize(handle):
 # --- allreduce -----------------------------------------------------------------------------------
 
 
-def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0,
-                    postscale_factor=1.0, process_set=global_process_set):
+def allreduce_async(
+    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
+):
     """Starts a reduction over the ranks; the result is a new tensor."""
-    return new_handle(_ops.allreduce(
-        (tensor,), name, choose_op(op, average), prescale_factor, postscale_factor, process_set))
+    return new_handle(
+        _ops.allreduce((tensor,), name, choose_op(op, average), prescale_factor, postscale_factor, process_set)
+    )
 
 
-def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
-                     postscale_factor=1.0, process_set=global_process_set):
+def allreduce_async_(
+    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
+):
     """Starts a reduction over the ranks into the tensor itself."""
-    return new_handle(_ops.allreduce(
-        (tensor,), name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-        in_place=True))
+    return new_handle(
+        _ops.allreduce(
+            (tensor,), name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
+        )
+    )
 
 
 def _allreduce(tensor, name, op, prescale, postscale, process_set):
@@ -72,8 +106,16 @@ def _allreduce(tensor, name, op, prescale, postscale, process_set):
     return _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
 
 
-def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None,
-              prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
+def allreduce(
+    tensor,
+    average=None,
+    name=None,
+    compression=Compression.none,
+    op=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+):
     """The reduction of all ranks' tensors: Average, Sum, Min, Max, Product or Adasum."""
     op = choose_op(op, average)
     if compression is Compression.none:
@@ -83,50 +125,81 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
     return compression.decompress(reduced, context)
 
 
-def allreduce_(tensor, average=None, name=None, op=None, prescale_factor=1.0,
-               postscale_factor=1.0, process_set=global_process_set):
+def allreduce_(
+    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
+):
     """Reduces into the tensor itself, and answers it."""
-    return _ops.allreduce_now(tensor, name, choose_op(op, average), prescale_factor,
-                              postscale_factor, process_set, in_place=True)
+    return _ops.allreduce_now(
+        tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
+    )
 
 
-def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_factor=1.0,
-                            postscale_factor=1.0, process_set=global_process_set):
+def grouped_allreduce_async(
+    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
+):
     """Starts reductions that run together or not at all; the result is a list."""
-    return new_handle(_ops.allreduce(
-        tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-        grouped=True))
+    return new_handle(
+        _ops.allreduce(
+            tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, grouped=True
+        )
+    )
 
 
-def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0,
-                             postscale_factor=1.0, process_set=global_process_set):
-    return new_handle(_ops.allreduce(
-        tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-        in_place=True, grouped=True))
+def grouped_allreduce_async_(
+    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
+):
+    return new_handle(
+        _ops.allreduce(
+            tensors,
+            name,
+            choose_op(op, average),
+            prescale_factor,
+            postscale_factor,
+            process_set,
+            in_place=True,
+            grouped=True,
+        )
+    )
 
 
-def grouped_allreduce(tensors, average=None, name=None, compression=Compression.none, op=None,
-                      prescale_factor=1.0, postscale_factor=1.0,
-                      process_set=global_process_set):
+def grouped_allreduce(
+    tensors,
+    average=None,
+    name=None,
+    compression=Compression.none,
+    op=None,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+    process_set=global_process_set,
+):
     """The reductions of several tensors as one; a list."""
     op = choose_op(op, average)
     compressed = [compression.compress(tensor) for tensor in tensors]
     wires = [wire for wire, _ in compressed]
     if _any_differentiates(wires):
-        reduced = _GroupedAllreduce.apply(
-            name, op, prescale_factor, postscale_factor, process_set, *wires)
+        reduced = _GroupedAllreduce.apply(name, op, prescale_factor, postscale_factor, process_set, *wires)
     else:
-        reduced = wait_now(_ops.allreduce(
-            wires, name, op, prescale_factor, postscale_factor, process_set, grouped=True))
-    return [compression.decompress(wire, context)
-            for wire, (_, context) in zip(reduced, compressed)]
+        reduced = wait_now(
+            _ops.allreduce(wires, name, op, prescale_factor, postscale_factor, process_set, grouped=True)
+        )
+    return [compression.decompress(wire, context) for wire, (_, context) in zip(reduced, compressed)]
 
 
-def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0,
-                       postscale_factor=1.0, process_set=global_process_set):
-    return wait_now(_ops.allreduce(
-        tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-        in_place=True, grouped=True))
+def grouped_allreduce_(
+    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
+):
+    return wait_now(
+        _ops.allreduce(
+            tensors,
+            name,
+            choose_op(op, average),
+            prescale_factor,
+            postscale_factor,
+            process_set,
+            in_place=True,
+            grouped=True,
+        )
+    )
 
 
 class _Allreduce(torch.autograd.Function):
@@ -143,8 +216,7 @@ class _Allreduce(torch.autograd.Function):
         name, op, prescale, postscale, process_set = ctx.arguments
         name = None if name is None else f"{name}.grad"
         if op in _SELECTING:
-            gradient = _selecting_gradient(
-                gradient, *ctx.saved_tensors, op, prescale, postscale, name, process_set)
+            gradient = _selecting_gradient(gradient, *ctx.saved_tensors, op, prescale, postscale, name, process_set)
         else:
             gradient = _allreduce(gradient, name, op, prescale, postscale, process_set)
         return gradient, None, None, None, None, None
@@ -154,8 +226,7 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx, name, op, prescale, postscale, process_set, *tensors):
         ctx.arguments = name, op, prescale, postscale, process_set
-        outputs = wait_now(_ops.allreduce(
-            tensors, name, op, prescale, postscale, process_set, grouped=True))
+        outputs = wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
         ctx.count = len(tensors)
         if op in _SELECTING:
             ctx.save_for_backward(*tensors, *outputs)
@@ -166,16 +237,24 @@ class _GroupedAllreduce(torch.autograd.Function):
         name, op, prescale, postscale, process_set = ctx.arguments
         name = None if name is None else f"{name}.grad"
         if op in _SELECTING:
-            inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count:]
+            inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
             reduced = [
-                _selecting_gradient(gradient, source, output, op, prescale, postscale,
-                                    None if name is None else f"{name}.{index}", process_set)
-                for index, (gradient, source, output) in enumerate(
-                    zip(gradients, inputs, outputs))]
+                _selecting_gradient(
+                    gradient,
+                    source,
+                    output,
+                    op,
+                    prescale,
+                    postscale,
+                    None if name is None else f"{name}.{index}",
+                    process_set,
+                )
+                for index, (gradient, source, output) in enumerate(zip(gradients, inputs, outputs))
+            ]
         else:
             reduced = grouped_allreduce(
-                list(gradients), None, name, Compression.none, op, prescale, postscale,
-                process_set)
+                list(gradients), None, name, Compression.none, op, prescale, postscale, process_set
+            )
         return (None, None, None, None, None, *reduced)
 
 
@@ -187,8 +266,7 @@ _SELECTING = (Min, Max, Product)
 def _selecting_gradient(gradient, source, output, op, prescale, postscale, name, process_set):
     total = _allreduce(gradient, name, Sum, 1.0, 1.0, process_set)
     if op == Product:
-        gathered = allgather(
-            source.unsqueeze(0), None if name is None else f"{name}.others", process_set)
+        gathered = allgather(source.unsqueeze(0), None if name is None else f"{name}.others", process_set)
         gathered = gathered * prescale
         rows = [row for row in range(process_set.size()) if row != process_set.rank()]
         return total * gathered[rows].prod(dim=0) * (prescale * postscale)
@@ -227,8 +305,7 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 
 def _own_rows(gradients, first_extents, process_set):
     """Of averaged gradients of gathered tensors, the rows that this rank had contributed."""
-    extents = wait_now(_ops.allgather(
-        (torch.tensor([first_extents], dtype=torch.int64),), None, process_set))
+    extents = wait_now(_ops.allgather((torch.tensor([first_extents], dtype=torch.int64),), None, process_set))
     rank_in_set = process_set.rank()
     own = []
     for index, gradient in enumerate(gradients):
@@ -313,8 +390,7 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
     """The rows that the other ranks sent to this one, in the order of the ranks; with splits, a
     pair of that and the number of rows received from each."""
     if _differentiates(tensor):
-        received, received_splits = _Alltoall.apply(
-            tensor, numeric_splits(splits), name, process_set)
+        received, received_splits = _Alltoall.apply(tensor, numeric_splits(splits), name, process_set)
         return received if splits is None else (received, received_splits)
     return wait_now(_ops.alltoall(tensor, numeric_splits(splits), name, process_set))
 
@@ -325,8 +401,10 @@ class _Alltoall(torch.autograd.Function):
         if splits is None:
             members = process_set.size()
             if tensor.dim() == 0 or tensor.shape[0] % members:
-                raise ValueError(f"alltoall without splits: the first dimension of the shape "
-                                 f"{list(tensor.shape)} must be a multiple of {members}")
+                raise ValueError(
+                    f"alltoall without splits: the first dimension of the shape "
+                    f"{list(tensor.shape)} must be a multiple of {members}"
+                )
             splits = [tensor.shape[0] // members] * members
         received, received_splits = wait_now(_ops.alltoall(tensor, splits, name, process_set))
         ctx.arguments = name, process_set
@@ -349,49 +427,65 @@ class _Alltoall(torch.autograd.Function):
 # --- reducescatter -----------------------------------------------------------------------------------
 
 
-def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set,
-                        prescale_factor=1.0, postscale_factor=1.0):
+def reducescatter_async(
+    tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
+):
     """Starts a reduction of which every rank gets its part of the rows."""
-    return new_handle(_ops.reducescatter(
-        (tensor,), name, _scatter_op(op), prescale_factor, postscale_factor, process_set))
+    return new_handle(
+        _ops.reducescatter((tensor,), name, _scatter_op(op), prescale_factor, postscale_factor, process_set)
+    )
 
 
-def reducescatter(tensor, name=None, compression=Compression.none, op=Average,
-                  process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
+def reducescatter(
+    tensor,
+    name=None,
+    compression=Compression.none,
+    op=Average,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+):
     """This rank's rows of the reduction: the first ranks get one more where the number of rows
     is no multiple of the set's size."""
     wire, context = compression.compress(tensor)
     if _differentiates(wire):
-        (reduced,) = _Reducescatter.apply(
-            name, op, prescale_factor, postscale_factor, process_set, False, wire)
+        (reduced,) = _Reducescatter.apply(name, op, prescale_factor, postscale_factor, process_set, False, wire)
     else:
-        reduced = wait_now(_ops.reducescatter(
-            (wire,), name, _scatter_op(op), prescale_factor, postscale_factor, process_set))
+        reduced = wait_now(
+            _ops.reducescatter((wire,), name, _scatter_op(op), prescale_factor, postscale_factor, process_set)
+        )
     return compression.decompress(reduced, context)
 
 
-def grouped_reducescatter_async(tensors, name=None, op=Average, process_set=global_process_set,
-                                prescale_factor=1.0, postscale_factor=1.0):
-    return new_handle(_ops.reducescatter(
-        tensors, name, _scatter_op(op), prescale_factor, postscale_factor, process_set,
-        grouped=True))
+def grouped_reducescatter_async(
+    tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
+):
+    return new_handle(
+        _ops.reducescatter(tensors, name, _scatter_op(op), prescale_factor, postscale_factor, process_set, grouped=True)
+    )
 
 
-def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=Average,
-                          process_set=global_process_set, prescale_factor=1.0,
-                          postscale_factor=1.0):
+def grouped_reducescatter(
+    tensors,
+    name=None,
+    compression=Compression.none,
+    op=Average,
+    process_set=global_process_set,
+    prescale_factor=1.0,
+    postscale_factor=1.0,
+):
     """reducescatter of several tensors, which run together; a list."""
     compressed = [compression.compress(tensor) for tensor in tensors]
     wires = [wire for wire, _ in compressed]
     if _any_differentiates(wires):
-        reduced = _Reducescatter.apply(
-            name, op, prescale_factor, postscale_factor, process_set, True, *wires)
+        reduced = _Reducescatter.apply(name, op, prescale_factor, postscale_factor, process_set, True, *wires)
     else:
-        reduced = wait_now(_ops.reducescatter(
-            wires, name, _scatter_op(op), prescale_factor, postscale_factor, process_set,
-            grouped=True))
-    return [compression.decompress(wire, context)
-            for wire, (_, context) in zip(reduced, compressed)]
+        reduced = wait_now(
+            _ops.reducescatter(
+                wires, name, _scatter_op(op), prescale_factor, postscale_factor, process_set, grouped=True
+            )
+        )
+    return [compression.decompress(wire, context) for wire, (_, context) in zip(reduced, compressed)]
 
 
 def _scatter_op(op):
@@ -404,8 +498,9 @@ class _Reducescatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, name, op, prescale, postscale, process_set, grouped, *tensors):
         ctx.arguments = name, op, prescale, postscale, process_set
-        results = wait_now(_ops.reducescatter(
-            tensors, name, _scatter_op(op), prescale, postscale, process_set, grouped=grouped))
+        results = wait_now(
+            _ops.reducescatter(tensors, name, _scatter_op(op), prescale, postscale, process_set, grouped=grouped)
+        )
         return tuple(results) if grouped else (results,)
 
     @staticmethod
@@ -414,8 +509,7 @@ class _Reducescatter(torch.autograd.Function):
         factor = prescale * postscale * (process_set.size() if op == Sum else 1)
         returned = []
         for index, gradient in enumerate(gradients):
-            gathered = allgather(
-                gradient, None if name is None else f"{name}.grad.{index}", process_set)
+            gathered = allgather(gradient, None if name is None else f"{name}.grad.{index}", process_set)
             returned.append(gathered if factor == 1 else gathered * factor)
         return (None, None, None, None, None, None, *returned)
 

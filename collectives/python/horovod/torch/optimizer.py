@@ -14,8 +14,7 @@ from hora import _native, grouping, objects
 from hora.process_sets import global_process_set
 
 from horovod.torch.compression import Compression
-from horovod.torch.mpi_ops import (
-    Adasum, Average, Max, Min, Product, Sum, allreduce_async_, size, synchronize)
+from horovod.torch.mpi_ops import Adasum, Average, Max, Min, Product, Sum, allreduce_async_, size, synchronize
 from horovod.torch.reduction import Reduction, default_name, finish_all
 
 
@@ -42,8 +41,10 @@ class _Distributed:
             return super(self.__class__, self).step(closure)
         if reduction.synchronize_in_step and (closure is None or reduction.in_flight):
             if reduction.synchronized:
-                warnings.warn("step() reduces the gradients again that synchronize() reduced; "
-                              "call step() within optimizer.skip_synchronize()")
+                warnings.warn(
+                    "step() reduces the gradients again that synchronize() reduced; "
+                    "call step() within optimizer.skip_synchronize()"
+                )
             reduction.synchronize(self.param_groups)
         if closure is not None:
             inner = closure
@@ -62,7 +63,8 @@ class _Distributed:
         if self._reduction.in_flight:
             raise AssertionError(
                 "zero_grad() was called between backward() and step() or synchronize(): "
-                "gradients are being reduced, and would be overwritten")
+                "gradients are being reduced, and would be overwritten"
+            )
         return super(self.__class__, self).zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes):
@@ -90,18 +92,20 @@ class _AdasumDelta:
 
     @contextlib.contextmanager
     def skip_synchronize(self):
-        raise AssertionError("skip_synchronize() has no meaning with op=Adasum: gradients are "
-                             "not reduced, the changes of the parameters are")
+        raise AssertionError(
+            "skip_synchronize() has no meaning with op=Adasum: gradients are "
+            "not reduced, the changes of the parameters are"
+        )
         yield  # noqa: unreachable; makes this a context manager
 
     def step(self, closure=None):
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]
-                      if parameter.requires_grad]
+        parameters = [
+            parameter for group in self.param_groups for parameter in group["params"] if parameter.requires_grad
+        ]
         starts = [parameter.detach().clone() for parameter in parameters]
         result = super(self.__class__, self).step(closure)
         with torch.no_grad():
-            finish_all([self._start_combining(parameter, start)
-                         for parameter, start in zip(parameters, starts)])
+            finish_all([self._start_combining(parameter, start) for parameter, start in zip(parameters, starts)])
         return result
 
     def _start_combining(self, parameter, start):
@@ -109,8 +113,9 @@ class _AdasumDelta:
         gives it the combined change."""
         reduction = self._reduction
         wire, context = reduction.compression.compress(parameter - start)
-        handle = allreduce_async_(wire, name=f"delta.{reduction.names.get(parameter)}", op=Adasum,
-                                  process_set=reduction.process_set)
+        handle = allreduce_async_(
+            wire, name=f"delta.{reduction.names.get(parameter)}", op=Adasum, process_set=reduction.process_set
+        )
 
         def finish():
             change = reduction.compression.decompress(synchronize(handle), context)
@@ -135,8 +140,9 @@ def _check_arguments(optimizer, op, compression):
     if op not in (Average, Sum, Adasum, Min, Max, Product):
         raise ValueError(f"DistributedOptimizer(op={op!r}): expected Average, Sum or Adasum")
     if not hasattr(compression, "compress"):
-        raise TypeError(f"DistributedOptimizer(compression={compression!r}): expected one of "
-                        "Compression.none, .fp16, .bf16")
+        raise TypeError(
+            f"DistributedOptimizer(compression={compression!r}): expected one of Compression.none, .fp16, .bf16"
+        )
 
 
 def _check_passes(passes):
@@ -147,24 +153,27 @@ def _check_passes(passes):
 def _name_parameters(optimizer, named_parameters):
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
-        return {p: default_name(i, j) for i, group in enumerate(optimizer.param_groups)
-                for j, p in enumerate(group["params"])}
+        return {
+            p: default_name(i, j)
+            for i, group in enumerate(optimizer.param_groups)
+            for j, p in enumerate(group["params"])
+        }
     named = list(named_parameters)
     if any(not isinstance(each, tuple) or len(each) != 2 for each in named):
-        raise ValueError("named_parameters must be (name, parameter) pairs, as "
-                         "model.named_parameters() gives them")
+        raise ValueError("named_parameters must be (name, parameter) pairs, as model.named_parameters() gives them")
     seen, twice = set(), set()
     for name, _ in named:
         (twice if name in seen else seen).add(name)
     if twice:
-        raise ValueError("these parameter names are used more than once: "
-                         + ", ".join(sorted(map(str, twice))))
+        raise ValueError("these parameter names are used more than once: " + ", ".join(sorted(map(str, twice))))
     names = {parameter: name for name, parameter in named}
     missing = sum(1 for parameter in parameters if parameter not in names)
     if missing:
-        raise ValueError(f"named_parameters lacks {missing} of the optimizer's "
-                         f"{len(parameters)} parameters; pass the named_parameters() of every "
-                         "model that it trains, or none at all")
+        raise ValueError(
+            f"named_parameters lacks {missing} of the optimizer's "
+            f"{len(parameters)} parameters; pass the named_parameters() of every "
+            "model that it trains, or none at all"
+        )
     return names
 
 
@@ -192,15 +201,22 @@ def _make_groups(parameters, names, groups, process_set, member):
         raise ValueError("groups: a tensor stands in more than one group, or twice in one")
     unknown = sum(1 for parameter in listed if parameter not in set(parameters))
     if unknown:
-        raise ValueError(f"groups: {unknown} tensor(s) are not parameters of this optimizer that "
-                         "need gradients")
+        raise ValueError(f"groups: {unknown} tensor(s) are not parameters of this optimizer that need gradients")
     return [list(group) for group in groups if group]
 
 
-def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
-                         backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0,
-                         num_groups=0, groups=None, sparse_as_dense=False,
-                         process_set=global_process_set):
+def DistributedOptimizer(
+    optimizer,
+    named_parameters=None,
+    compression=Compression.none,
+    backward_passes_per_step=1,
+    op=Average,
+    gradient_predivide_factor=1.0,
+    num_groups=0,
+    groups=None,
+    sparse_as_dense=False,
+    process_set=global_process_set,
+):
     """The optimizer with its gradients reduced over the ranks of process_set before each step.
 
     named_parameters gives the names by which ranks match gradients (default: positions).
@@ -217,8 +233,9 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     if process_set.included() is None:
-        raise ValueError(f"{process_set} is not registered: pass it to init(process_sets=[...]), "
-                         "or to add_process_set()")
+        raise ValueError(
+            f"{process_set} is not registered: pass it to init(process_sets=[...]), or to add_process_set()"
+        )
     # One that is alone in an elastic job may be joined by others.
     member = process_set.included() and (process_set.size() > 1 or _in_elastic_job())
     adasum = op == Adasum and (size() > 1 or _in_elastic_job())
@@ -226,9 +243,18 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     active = member and not adasum
     takes_sparse_only = isinstance(optimizer, torch.optim.SparseAdam)
     reduction = Reduction(
-        names, compression, backward_passes_per_step, op, prescale, postscale,
-        group_lists if active else [], sparse_as_dense, process_set, active,
-        dict.fromkeys(parameters, 1) if takes_sparse_only else {})
+        names,
+        compression,
+        backward_passes_per_step,
+        op,
+        prescale,
+        postscale,
+        group_lists if active else [],
+        sparse_as_dense,
+        process_set,
+        active,
+        dict.fromkeys(parameters, 1) if takes_sparse_only else {},
+    )
     reduction.attach(optimizer.param_groups)
     base = optimizer.__class__
     methods = dict((_AdasumDelta if adasum and member else _Distributed).__dict__)
@@ -238,7 +264,6 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     wrapped = object.__new__(type(base.__name__, (base,), methods))
     # The wrapped optimizer's options and state are shared, not copied: it was configured already.
     # A scheduler may have put its own `step` on the instance, which would hide ours.
-    wrapped.__dict__.update(
-        (name, value) for name, value in optimizer.__dict__.items() if name != "step")
+    wrapped.__dict__.update((name, value) for name, value in optimizer.__dict__.items() if name != "step")
     wrapped._reduction = reduction
     return wrapped

@@ -15,8 +15,20 @@ def default_name(group, index):
 class Reduction:
     """What one DistributedOptimizer knows about its parameters and their gradients in flight."""
 
-    def __init__(self, names, compression, passes, op, prescale, postscale, groups,
-                 sparse_as_dense, process_set, active, sparse_dims):
+    def __init__(
+        self,
+        names,
+        compression,
+        passes,
+        op,
+        prescale,
+        postscale,
+        groups,
+        sparse_as_dense,
+        process_set,
+        active,
+        sparse_dims,
+    ):
         self.names = names  # parameter -> name
         self.compression = compression
         self.passes = passes  # backward passes that are added up before a reduction
@@ -67,7 +79,8 @@ class Reduction:
             raise AssertionError(
                 f"the gradient of {self.names.get(parameter)} was computed more than "
                 f"{self.passes} time(s) before step(). To add up several backward passes, pass "
-                "backward_passes_per_step=N to DistributedOptimizer")
+                "backward_passes_per_step=N to DistributedOptimizer"
+            )
         self.synchronized = False
         self.passes_left[parameter] -= 1
         if self.passes_left[parameter] == 0:
@@ -90,8 +103,11 @@ class Reduction:
         gradient = parameter.grad
         if gradient is None:
             dims = None if self.sparse_as_dense else self.sparse_dims.get(parameter)
-            gradient = torch.zeros_like(parameter, memory_format=torch.preserve_format) \
-                if dims is None else empty_sparse(parameter, dims)
+            gradient = (
+                torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                if dims is None
+                else empty_sparse(parameter, dims)
+            )
         elif gradient.is_sparse:
             if self.sparse_as_dense:
                 gradient = gradient.to_dense()
@@ -114,8 +130,14 @@ class Reduction:
 
             return finish
         wire, context = self.compression.compress(gradient)
-        handle = allreduce_async_(wire, name=name, op=self.op, prescale_factor=self.prescale,
-                                  postscale_factor=self.postscale, process_set=self.process_set)
+        handle = allreduce_async_(
+            wire,
+            name=name,
+            op=self.op,
+            prescale_factor=self.prescale,
+            postscale_factor=self.postscale,
+            process_set=self.process_set,
+        )
 
         def finish():
             reduced = self.compression.decompress(synchronize(handle), context)
@@ -136,9 +158,13 @@ class Reduction:
         compressed = [self.compression.compress(gradient) for gradient in gradients]
         name = f"group{index}." + str(self.names.get(self.groups[index][0]))
         handle = grouped_allreduce_async_(
-            [wire for wire, _ in compressed], name=name, op=self.op,
-            prescale_factor=self.prescale, postscale_factor=self.postscale,
-            process_set=self.process_set)
+            [wire for wire, _ in compressed],
+            name=name,
+            op=self.op,
+            prescale_factor=self.prescale,
+            postscale_factor=self.postscale,
+            process_set=self.process_set,
+        )
 
         def finish():
             reduced = synchronize(handle)
@@ -161,8 +187,7 @@ class Reduction:
             if index not in self.in_flight:
                 self.in_flight[index] = self._submit_group(index)
         for parameter in self.hooked.values():
-            if parameter.requires_grad and parameter not in self.group_of \
-                    and parameter not in self.in_flight:
+            if parameter.requires_grad and parameter not in self.group_of and parameter not in self.in_flight:
                 self.in_flight[parameter] = self._submit(parameter)
         waits = list(self.in_flight.values())
         self.reset()

@@ -8,8 +8,7 @@ from horovod.torch.mpi_ops import Average, Sum, allgather_async, synchronize
 
 # What is put together here is right as it stands. Newer releases warn when they are not told
 # whether to look.
-_UNCHECKED = {"check_invariants": False} if hasattr(
-    torch.sparse, "check_sparse_tensor_invariants") else {}
+_UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
 
 
 def empty_sparse(like, sparse_dims):
@@ -25,8 +24,7 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can be reduced with Average and Sum only")
     if not getattr(tensor, "is_sparse", False):
-        raise ValueError(f"sparse_allreduce_async({name}): expected a sparse tensor; allreduce_async "
-                         "is for dense ones")
+        raise ValueError(f"sparse_allreduce_async({name}): expected a sparse tensor; allreduce_async is for dense ones")
     tensor = tensor.detach().coalesce()
     indices = tensor.indices().transpose(0, 1).contiguous()
     values = tensor.values()
@@ -39,7 +37,6 @@ def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
         all_values = synchronize(values_handle)
         if op == Average:
             all_values = all_values / process_set.size()
-        return torch.sparse_coo_tensor(
-            all_indices.transpose(0, 1), all_values, shape, **_UNCHECKED)
+        return torch.sparse_coo_tensor(all_indices.transpose(0, 1), all_values, shape, **_UNCHECKED)
 
     return wait

@@ -57,8 +57,7 @@ class _Normalize(torch.autograd.Function):
             local_square = values.new_zeros(input.shape[1])
         # Means and sums of squared differences combine without the loss of digits that sums of
         # squares have.
-        count_handle = allgather_async(
-            values.new_tensor([float(local_count)]), "sync_batch_norm.count")
+        count_handle = allgather_async(values.new_tensor([float(local_count)]), "sync_batch_norm.count")
         mean_handle = allgather_async(local_mean.unsqueeze(0), "sync_batch_norm.mean")
         square_handle = allgather_async(local_square.unsqueeze(0), "sync_batch_norm.square")
         counts = synchronize(count_handle).unsqueeze(1)

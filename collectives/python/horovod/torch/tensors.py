@@ -8,7 +8,8 @@ from hora import _native, dtypes, huge_pages
 from hora.tensor_ops import Framework, TensorOps, byte_count
 
 _CODE_OF = {
-    getattr(torch, name): code for code, name in dtypes.NAME_OF_CODE.items()
+    getattr(torch, name): code
+    for code, name in dtypes.NAME_OF_CODE.items()
     if isinstance(getattr(torch, name, None), torch.dtype)
 }
 _DTYPE_OF = {code: dtype for dtype, code in _CODE_OF.items()}
@@ -22,8 +23,12 @@ class _CudaMemory:
 
     def __init__(self, address, byte_size, stream):
         self.__cuda_array_interface__ = {
-            "data": (address, False), "shape": (byte_size,), "typestr": "|u1", "version": 3,
-            "stream": stream or 1}
+            "data": (address, False),
+            "shape": (byte_size,),
+            "typestr": "|u1",
+            "version": 3,
+            "stream": stream or 1,
+        }
 
 
 class TorchFramework(Framework):
@@ -35,8 +40,10 @@ class TorchFramework(Framework):
         except AttributeError:
             raise TypeError(f"expected a torch.Tensor, not {type(tensor).__name__}") from None
         if not dense:
-            raise ValueError("this operation needs a dense tensor, not a sparse one; call "
-                             "to_dense() first, or use sparse_allreduce_async")
+            raise ValueError(
+                "this operation needs a dense tensor, not a sparse one; call "
+                "to_dense() first, or use sparse_allreduce_async"
+            )
         if tensor.is_contiguous() and not tensor.is_neg():
             return tensor
         return tensor.detach().resolve_neg().contiguous()
@@ -52,8 +59,9 @@ class TorchFramework(Framework):
         if device == _CPU_DEVICE:
             return tensor.data_ptr(), tensor.shape, code, _CPU, 0
         if device.type != "cuda":
-            raise ValueError(f"tensors on device {device} cannot be communicated: copy them to "
-                             "the CPU or to a CUDA device first")
+            raise ValueError(
+                f"tensors on device {device} cannot be communicated: copy them to the CPU or to a CUDA device first"
+            )
         stream = torch.cuda.current_stream(device).cuda_stream
         return tensor.data_ptr(), tensor.shape, code, device.index, stream
 

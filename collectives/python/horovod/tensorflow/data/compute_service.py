@@ -11,7 +11,8 @@ from hora.exceptions import UnsupportedError
 def _missing(name):
     return UnsupportedError(
         f"horovod.tensorflow.data.compute_service.{name}: there is no data service here; use "
-        "tf.data.experimental.service, which needs nothing of ours")
+        "tf.data.experimental.service, which needs nothing of ours"
+    )
 
 
 class TfDataServiceConfig:

@@ -3,13 +3,43 @@
 import tensorflow as tf
 
 from horovod.tensorflow import (  # noqa: F401
-    Average, Compression, HorovodInternalError, HorovodVersionMismatchError,
-    HostsUpdatedInterrupt, ProcessSet, Sum, add_process_set, allgather_object,
-    broadcast_global_variables, broadcast_object, broadcast_variables, ccl_built, cross_rank,
-    cross_size, cuda_built, ddl_built, global_process_set, gloo_built, gloo_enabled, init,
-    is_homogeneous, is_initialized, local_rank, local_size, mpi_built, mpi_enabled,
-    mpi_threads_supported, nccl_built, rank, remove_process_set, rocm_built, shutdown, size,
-    start_timeline, stop_timeline)
+    Average,
+    Compression,
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
+    ProcessSet,
+    Sum,
+    add_process_set,
+    allgather_object,
+    broadcast_global_variables,
+    broadcast_object,
+    broadcast_variables,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    remove_process_set,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 
 from horovod._keras import models as _models
 from horovod._keras.optimizer import PartialDistributedOptimizer  # noqa: F401
@@ -18,21 +48,40 @@ from horovod._keras.values import allgather, allreduce, broadcast, reducescatter
 from horovod.tensorflow.keras import callbacks, elastic  # noqa: F401
 
 
-def DistributedOptimizer(optimizer, name=None, device_dense="", device_sparse="",
-                         compression=Compression.none, sparse_as_dense=False,
-                         gradient_predivide_factor=1.0, op=Average, backward_passes_per_step=1,
-                         average_aggregated_gradients=False, num_groups=0, groups=None,
-                         process_set=global_process_set, scale_local_gradients=True):
+def DistributedOptimizer(
+    optimizer,
+    name=None,
+    device_dense="",
+    device_sparse="",
+    compression=Compression.none,
+    sparse_as_dense=False,
+    gradient_predivide_factor=1.0,
+    op=Average,
+    backward_passes_per_step=1,
+    average_aggregated_gradients=False,
+    num_groups=0,
+    groups=None,
+    process_set=global_process_set,
+    scale_local_gradients=True,
+):
     """The Keras optimizer with its gradients reduced over the ranks of process_set before each
     step. backward_passes_per_step adds up the gradients of so many steps first. groups: a number
     of groups, or lists of variables, that are reduced together. The device arguments are
     accepted: gradients are reduced where they are."""
     return _distribute(
-        optimizer, name=name, compression=compression, sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor, op=op,
+        optimizer,
+        name=name,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
         backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients, num_groups=num_groups,
-        groups=groups, process_set=process_set, scale_local_gradients=scale_local_gradients)
+        average_aggregated_gradients=average_aggregated_gradients,
+        num_groups=num_groups,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
 
 
 load_model = _models.loader(tf.keras)

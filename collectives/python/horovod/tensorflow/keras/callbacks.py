@@ -4,13 +4,15 @@ from tensorflow import keras
 
 from horovod._keras import callbacks as _what
 
-(BroadcastGlobalVariablesCallback, MetricAverageCallback, LearningRateScheduleCallback,
- LearningRateWarmupCallback) = _what.training_callbacks(keras.callbacks.Callback, __name__)
+(BroadcastGlobalVariablesCallback, MetricAverageCallback, LearningRateScheduleCallback, LearningRateWarmupCallback) = (
+    _what.training_callbacks(keras.callbacks.Callback, __name__)
+)
 
 
 class BestModelCheckpoint(_what.BestModelCheckpoint, keras.callbacks.ModelCheckpoint):
     __doc__ = _what.BestModelCheckpoint.__doc__
 
-    def __init__(self, monitor="val_loss", verbose=0, save_weights_only=False, mode="auto",
-                 save_freq="epoch", filepath=None):
+    def __init__(
+        self, monitor="val_loss", verbose=0, save_weights_only=False, mode="auto", save_freq="epoch", filepath=None
+    ):
         self._start(filepath, monitor, verbose, save_weights_only, mode, save_freq)

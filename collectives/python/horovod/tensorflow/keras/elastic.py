@@ -6,5 +6,6 @@ from horovod._keras import callbacks as _what
 from horovod._keras.state import KerasState  # noqa: F401
 from horovod.tensorflow.elastic import run  # noqa: F401
 
-(CommitStateCallback, UpdateBatchStateCallback,
- UpdateEpochStateCallback) = _what.elastic_callbacks(keras.callbacks.Callback, __name__)
+(CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback) = _what.elastic_callbacks(
+    keras.callbacks.Callback, __name__
+)
