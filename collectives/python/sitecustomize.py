@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read by every Python that a rank starts, before the program: lets horarun ask it where it stands. On a
 signal that nobody else uses it writes the stacks of all its threads to its host's agent. A
 sitecustomize of the environment itself is run as well."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training with JAX: a compiled step whose gradients are averaged over the ranks.
 
     horarun -np 2 python3 docs/examples/jax_regression.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small Keras network; every rank trains on its own part of the data.
 
     horarun -np 2 python3 docs/examples/keras_digits.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimates pi on every rank and adds up the counts: NumPy arrays, no framework.
 
 horarun -np 4 python3 docs/examples/numpy_pi.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a function on four ranks from within a program, and prints what each rank returned.
 
 python3 docs/examples/run_function.py

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A custom training loop in TensorFlow: the gradients of a tape are averaged over the ranks.
 
     horarun -np 2 python3 docs/examples/tensorflow_tape.py

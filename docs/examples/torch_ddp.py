@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch DistributedDataParallel, without Horovod or Hora in the script. The launcher sets
 the variables that init_process_group() reads.
 

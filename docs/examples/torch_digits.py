@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a small network on pictures of digits; every rank trains on its own part of them.
 
     horarun -np 4 python3 docs/examples/torch_digits.py

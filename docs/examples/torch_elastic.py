@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training that continues when ranks are lost or added: the script commits its state regularly, and
 the training function restarts from the last commit with the current ranks.
 

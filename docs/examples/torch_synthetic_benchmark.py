@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures how many samples per second a residual network trains on random data, per rank and in
 total.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # hora_libssh: libssh as HORA_LIBSSH_LINK asks. From its archive it needs no shared library at run
 # time but libc, and starts faster; the archive wants OpenSSL's, zlib's, and GSSAPI, which no
 # platform has as an archive: gssapi_stub.c stands in for it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json, files.json, files.zlib}. The layout is the
 # same in an installed prefix, so horarun finds all of it beside its own executable.
 

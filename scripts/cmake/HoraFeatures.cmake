@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # One look at the platform per feature. hora_feature(NAME found version path) settles
 # HORA_WITH_<NAME> and remembers a row; hora_print_summary() prints the rows.
 set(HORA_FEATURES "" CACHE INTERNAL "")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # make install: bin/horarun, share/hora (what it ships), libhora with its header and CMake package.
 include(CMakePackageConfigHelpers)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Options of the build. A feature is AUTO (use it when found), ON (an error when not found) or OFF.
 foreach(feature SSH TLS GLOO MPI CUDA NCCL SHM PMIX)
   set(HORA_WITH_${feature} AUTO CACHE STRING "Build with ${feature}: AUTO, ON or OFF")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Compiler settings that every target of ours shares, and the few ways to make one.
 add_library(hora_settings INTERFACE)
 target_include_directories(hora_settings INTERFACE ${PROJECT_SOURCE_DIR})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds the wheel: `pip install .` and `pip wheel .` call the functions of this module (PEP 517).
 
 The wheel holds the launcher, what the launcher ships to hosts (agent, runtime, packages), and the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fault campaign: campaign.py RUNS SEED      (scripts/ci faults RUNS SEED)
 
 Each seed is a job on real test hosts and one fault at one moment of its life (schedule.py). After

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every system call and every allocation, once each, fails:   every_call.py RUNS SEED      (scripts/ci every-call RUNS SEED)
 
 A few short jobs are run by horarun while one system call of the launcher, of the local agent (shim

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is done in one run of the campaign, made from a seed alone."""
 
 import dataclasses

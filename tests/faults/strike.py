@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Faults, put into a process or a host that takes part in a job."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--check-build tells what is there now, not what was there when Hora was built."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--check-build with and without each library of the site: hidden from horarun alone, by a mount of its own."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The completion scripts, run by the shells that they are for."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that nobody named are obeyed only when they are ours."""
 
 import os

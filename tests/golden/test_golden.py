@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What horarun prints, byte for byte: one folder per case.
 
     args     the arguments, one per line ("\\n" inside one is written so)

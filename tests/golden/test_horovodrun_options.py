@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every option of horovodrun is there under each of its names and sets the variables that it sets there; one
 whose machinery is missing is refused by its name and never ignored."""
 

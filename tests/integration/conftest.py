@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures: `horarun` (the program), `hosts(n, ...)` (test hosts), `shared` (a folder all hosts see)."""
 
 import importlib.machinery

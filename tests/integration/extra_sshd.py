@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A second sshd on a test host, with settings of its own."""
 
 import jobs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs horarun and looks at what it leaves behind.
 
 Every job carries a mark, a random word in the launcher's environment, which horarun forwards to all

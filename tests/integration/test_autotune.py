@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--autotune: parameters change while a job runs, on all ranks at once, and the log tells which were the best."""
 
 import csv

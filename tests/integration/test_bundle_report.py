@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """horarun bundle-report: all that is known of a job in one file, and no secret in it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--chaos: ranks are killed and stopped on purpose, and the messages say so."""
 
 import contextlib

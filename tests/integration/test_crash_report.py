@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is said when a job fails, and --report."""
 
 import json

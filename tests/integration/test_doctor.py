@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """horarun doctor on test hosts: what is wrong with one of several is named, with its host and a fix."""
 
 import json

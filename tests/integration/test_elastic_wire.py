@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Workers that know Horovod's elastic protocol and nothing of Hora, under --runtime host
 (programs/horovod_worker.py, written from the protocol)."""
 

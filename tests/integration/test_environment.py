@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Environment, arguments and working directory arrive as they are."""
 
 import json

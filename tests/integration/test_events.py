@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--json: every event is of the published schema, and the schema knows no other."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Some of the system calls that may fail, each once: tests/faults/every_call.py, which scripts/ci every-call runs for long."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What horarun returns, and what it says about the first cause."""
 
 import os

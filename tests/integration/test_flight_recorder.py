@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a rank did last is told by the launcher, also when the rank had no chance to say it."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A job that hangs: where its ranks stand, as a table and as merged stacks."""
 
 import json

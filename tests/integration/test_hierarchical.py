@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks on several hosts: what goes over the network, and which way was taken."""
 
 import json

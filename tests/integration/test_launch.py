@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Launches on hosts that have nothing of ours: shipping, caching, networks, other programs."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing of a job outlives it, whoever dies first and whatever the ranks have done to hide."""
 
 import contextlib

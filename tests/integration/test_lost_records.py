@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a job was to leave and could not: its ranks' files, its report, its events, a timeline. It does not
 end with 0, and one message says what is cut off, and why."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that an MPI launcher starts: a plain mpirun without horarun."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel's out-of-memory killer, in a memory cgroup of the test's own: it ends a rank, or the launcher."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every byte of every rank arrives, once, in order, in whole lines, at the pace of the reader."""
 
 import fcntl

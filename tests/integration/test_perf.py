@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hora-perf, which comes with the bundle."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--pmi pmi1: programs of MPICH, and whatever else speaks PMI-1, without mpiexec."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--pmix: programs of Open MPI that know nothing of Hora, without mpirun."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams, files and accounts that are not what they should be."""
 
 import fcntl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts that share one home folder, and homes that are nearly full: who gets in whose way?"""
 
 import os

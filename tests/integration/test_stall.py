@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ranks that wait for others say so, and can end the job for it."""
 
 import os

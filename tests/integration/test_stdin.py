@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Standard input: to rank 0, to all, to none; as slow as its reader."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """On a terminal: Ctrl-C, Ctrl-Z and fg, Ctrl-\\, a window that closes."""
 
 import os

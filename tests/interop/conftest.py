@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The fixtures of the integration tests, and the environment that has the real Horovod."""
 
 import importlib.util

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real Horovod's elastic workers under our launcher: they are told of hosts that come and go, and go on after a
 rank has died. The jobs and what is learned are those of tests/integration/test_elastic.py."""
 

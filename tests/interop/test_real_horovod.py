@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real Horovod's workers meet through our rendezvous server and train."""
 
 import os

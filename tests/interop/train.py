@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Horovod training program as Horovod's users write them. Prints one line a rank."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bugs, put into a copy of the code one at a time: (name, file, what stands there once, what is put there,
 the tests that must notice). tests/mutation/check.py applies them."""
 

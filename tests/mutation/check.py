@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Do the tests notice a bug?      (scripts/ci mutation [WORD...]: only those whose names hold all words)
 
 Takes each bug of bugs.py into a copy of the code, builds the tests named there, and runs them: they

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every name of the public interface exists with its arguments, and a check or a test calls it.
 
 What is listed in support/contract.py is looked up in the modules, with an interpreter that has the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every example of docs/examples runs and says what it should."""
 
 import subprocess

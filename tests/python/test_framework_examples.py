@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The examples for TensorFlow, Keras and JAX run and learn what they should."""
 
 import pytest

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What importing our packages brings along, and that they work where nothing else is installed."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The structs that Python packs are those of hora.h: a C program prints them."""
 
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks on two test hosts with two ranks each, which have the frameworks and nothing of ours:
 the launcher brings the packages and the library along."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parts that need no job: groups, arguments, elastic loop, data loaders, names."""
 
 import importlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hora.run, horovod.run, HorovodRunner: functions on the ranks of a new job."""
 
 import contextlib

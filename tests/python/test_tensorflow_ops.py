@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from support.frameworks import checks_with
 
 test, test_job_ends_well = checks_with("tensorflow", "tensorflow_ops.py")

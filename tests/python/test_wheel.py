@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel: built by pip, installed into a new environment, run where the repository cannot be
 seen, and removed without a trace."""
 

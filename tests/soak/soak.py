@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Long runs, with their size as arguments:      (scripts/ci soak PART NUMBER... puts it into a world)
 
 loops NP RUNS         RUNS x horarun -np NP /bin/true: none may hang or fail

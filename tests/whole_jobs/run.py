@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole jobs, faults among them, under a tool that watches memory:   run.py [valgrind]
 
 HORA_BUILD is a build with sanitizers, or, with the word valgrind, one whose agent is not static: launcher,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hora: distributed training without the install.
 
 `import hora` brings what no framework is needed for: init, rank, process sets, objects. The

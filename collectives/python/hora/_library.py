@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding and loading libhora, and its functions with their types (hora.h)."""
 
 import ctypes

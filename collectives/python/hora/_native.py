@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The face of libhora (hora.h) in ctypes: nothing else in this package touches the library.
 
 Requests are packed into a scratch buffer with one struct.pack_into each, which costs a fraction of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NumPy arrays whose memory TensorFlow and JAX take over without a copy.
 
 Both frameworks alias memory that begins at a multiple of 64 bytes and copy any other. The arrays

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives as functions on the arrays of one framework: what NumPy and the others share."""
 
 from hora import _native, operations

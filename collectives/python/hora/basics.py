@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Joining and leaving the job, and what a rank may ask about it."""
 
 import atexit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several operations that are started together and waited for together, whatever happens."""
 
 import time

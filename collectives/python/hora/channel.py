@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages between two processes that share a key: each proves that it has the key, and every
 message carries a code that only the key's holders can make. Nothing is encrypted."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What travels instead of a tensor: the part that is the same for every framework."""
 
 

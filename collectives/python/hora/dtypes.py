@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Element types of libhora, by code and by the name that NumPy, PyTorch and TensorFlow share."""
 
 UINT8 = 0

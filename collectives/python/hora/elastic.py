@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State that survives a change of the job's ranks, and the loop that carries it over.
 
 A training function that takes a State runs under run_fn: when a peer is lost it starts again from

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors that Hora raises.
 
 HorovodInternalError is the one that scripts written for Horovod catch: the collective did not

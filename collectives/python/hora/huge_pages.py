@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """New memory in huge pages: the kernel makes each page when it is first written to, and for a large
 result that takes longer than the reduction. NumPy asks for huge pages itself."""
 

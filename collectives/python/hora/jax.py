@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on JAX arrays: `import hora.jax as hvd`.
 
 Every function works on arrays, on numbers, and inside jit, grad, scan and cond. Inside jit shapes

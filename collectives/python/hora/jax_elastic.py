@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees of arrays as state that survives a change of the ranks."""
 
 import jax

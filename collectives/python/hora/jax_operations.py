@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How an operation of the runtime becomes a part of JAX: at once on arrays, as an ordered callback
 on traced values.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX arrays of types that the runtime does not carry, as ones that it does: what is copied and not
 computed with may travel as integers of the same size."""
 

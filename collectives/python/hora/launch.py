@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs a function on every rank of a new job: the launcher starts the ranks, each asks this
 process for the function and sends back what it returned.
 

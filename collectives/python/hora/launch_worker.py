@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What horarun starts on every rank for hora.run(): fetches the function, calls it, sends back
 what it returned or how it failed."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on NumPy arrays: `import hora.numpy as hvd`.
 
 Contiguous arrays are read and written where they are; others are copied.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NumPy's arrays, as the runtime sees them."""
 
 import ctypes

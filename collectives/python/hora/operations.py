@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Operations in flight: names, waiting, and the table of handles; and the arguments that every
 framework shares."""
 

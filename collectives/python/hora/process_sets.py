@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of ranks that communicate among themselves."""
 
 import ctypes

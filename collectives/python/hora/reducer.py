@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a set of gradients is reduced: the part that is the same for every framework."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which samples of a data set this rank takes, when ranks may come and go in mid-epoch."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects as bytes, for the peers of one job.
 
 cloudpickle carries functions and classes of the main script too. Where it is not installed, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on the tensors of one framework.
 
 What differs between frameworks (where a tensor's memory is, how to make another one like it) is a

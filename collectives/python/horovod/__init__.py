@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names that scripts written for Horovod import, answered by Hora.
 
 `import horovod.torch as hvd` (or horovod.tensorflow, horovod.keras, horovod.mxnet) gives the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.distributed's all_reduce over gloo: "bytes microseconds" for each size, the median of the
 slowest rank. Started by horarun."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Allreduce of float32 beside Open MPI, Gloo and torch.distributed's gloo.  Called by ./run.
 
   sizes    4 B to 256 MiB on this machine

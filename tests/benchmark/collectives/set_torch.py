@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A set of tensors by torch.distributed's all_reduce over gloo, all in flight: the median in microseconds of the
 slowest rank.  set_torch.py SET STEPS; started by horarun."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Examines test hosts: once with nothing in their caches, then again and again.  Called by ./run.
 
 The hosts of one machine share its processors, so this is the worst that as many real ones could take. Ends with 1 when

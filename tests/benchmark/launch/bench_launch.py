@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How long a launch takes, beside its peers, in one run.  Called by ./run.
 
   local    /bin/true on this machine at np = 1, 4, 16, 64, 128

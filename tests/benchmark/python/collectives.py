@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Allreduce latency from Python, ResNet-50's gradient set and a training step that has no other cost,
 against torch.distributed's gloo and DistributedDataParallel in the same run.
 

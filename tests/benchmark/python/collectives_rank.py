@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank of the benchmark: times Hora and torch.distributed's gloo on the same tensors, one after
 the other in small turns, so that both see the same machine. Rank 0 prints one JSON object.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """What importing our packages costs beyond what they stand on, in milliseconds: within one process, and
 as the difference between processes that import ours and processes that import only what it stands on,
 in turns (the order changes from turn to turn).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The shapes of ResNet-50's 161 parameter tensors (25.6 million numbers), from its definition: a
 7 x 7 stem, four stages of 3, 4, 6 and 3 bottlenecks, a classifier of 1000."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Connect to hosts by ssh and start something there: Hora's transport beside the OpenSSH client, in
 one run.  Called by ./run.
 

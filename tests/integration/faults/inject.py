@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts a fault into node3 (or takes it out of the others' hands), and takes it back."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every row of table.py: put into one host of eight (HORA_FAULT_HOSTS), named with its host and what to do."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prints a known amount of lines of mixed length to stdout:  chatter.py BYTES [SEED]
 
 Every rank's bytes follow from its rank alone, so that the reader can make them again.

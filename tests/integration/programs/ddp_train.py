@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A plain PyTorch DistributedDataParallel program, as found in any tutorial; it knows no launcher."""
 
 import torch

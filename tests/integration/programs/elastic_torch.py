@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Elastic training whose result does not depend on how many ranks there were: the gradient of each step is
 the sum over all samples, shared out among the ranks. Ends after the step in which STOP has appeared.
 

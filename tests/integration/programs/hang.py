@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rank 1 sleeps where it should not; the others wait for it in a function of their own."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An elastic worker as Horovod's would be, by its contract alone: HTTP of Gloo's store and of the elastic
 driver, and the notification service with its signed pickles. Nothing of Hora is used.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Horovod script: an allreduce, then one line about the place and who moved the tensor. With an
 argument, rank 1 fails instead, in the way it names."""
 

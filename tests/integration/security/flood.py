@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks a rendezvous as anybody on its network can who has no token.
 
     flood.py [ADDRESS:]PORT CONNECTIONS SECONDS [KIND...]

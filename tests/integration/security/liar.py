@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A way to a host that cannot be trusted: runs the real agent here, and falsifies what it says.
 
     liar.py LIE VICTIM HOST LINE        as --rsh 'python3 liar.py LIE VICTIM'

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A host whose agent lies: the job ends with an error that names it, in time and with little memory,
 and no lie becomes a success or another host's word."""
 

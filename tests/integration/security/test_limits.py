@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits that somebody set for the user hold for the ranks as well."""
 
 import os

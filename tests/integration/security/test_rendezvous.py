@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The meeting place of a running job, attacked by somebody on the network who has no token."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nothing that lets one into a job is where others can see it."""
 
 import os

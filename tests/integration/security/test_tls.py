@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--rendezvous-tls: what is on the wire, who is let in, and who is believed."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs hora-transport-probe (tests/support/transports) and reads what it prints."""
 
 import hashlib

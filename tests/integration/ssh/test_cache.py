@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shipping the agent: once, whole or not at all, and from whichever directory is fit for it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Getting to a host and in, and one clear answer each time that it cannot be had."""
 
 import base64

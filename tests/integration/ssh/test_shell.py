@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the far side's login shell may be, print and do."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes between supervisor and agent, and the end of the stream."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A signal whose handler raises, at any moment of an operation: what the operation reads and writes
 stays its own until it is done."""
 

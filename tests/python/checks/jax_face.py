@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """hora.jax: the operations and their gradients on arrays and inside jit, training."""
 
 import jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """horovod.keras with the backend that KERAS_BACKEND names: training on several ranks gives what one
 process gives on all ranks' rows."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """horovod.mxnet: the operations, and training that equals one process."""
 
 import mxnet as mx

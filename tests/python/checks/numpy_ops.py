@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on NumPy arrays."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process sets: registered at run time, their topology, collectives within them, removal."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Process sets that init() registers, and the arguments of init()."""
 
 import os

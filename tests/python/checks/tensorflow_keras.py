@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """horovod.tensorflow.keras, and what of horovod.tensorflow takes Keras: with the tf.keras that
 TensorFlow has (Keras 3), and with tf_keras (Keras 2) under TF_USE_LEGACY_KERAS=1."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of horovod.tensorflow, in eager mode and in tf.function."""
 
 import numpy as np

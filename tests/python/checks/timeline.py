@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """start_timeline() and stop_timeline() in a job with HOROVOD_TIMELINE=DYNAMIC: nothing is recorded
 but what runs between them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adasum against a plain implementation: the combination of two vectors weighs each by how little it
 says that the other does not say."""
 

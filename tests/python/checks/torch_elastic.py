@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Elastic state and sampler, in a job whose ranks stay."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many operations leave nothing behind; a wait hears Ctrl-C."""
 
 import gc

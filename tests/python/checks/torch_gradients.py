@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of the collectives, against what one process computes that holds every rank's data."""
 
 import torch

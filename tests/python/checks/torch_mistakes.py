@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistakes of a script: each is one clear error where it is made, and leaves nothing behind."""
 
 import threading

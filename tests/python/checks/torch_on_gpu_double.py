@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """horovod.torch on tensors of a GPU, down to the nccl backend, on doubles of torch.cuda and of the
 CUDA and NCCL libraries (tests/support/gpu_double): order on streams, devices, lifetimes, results."""
 

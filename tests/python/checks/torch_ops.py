@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on PyTorch tensors: numbers, dtypes, shapes, gradients, errors."""
 
 import threading

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer, agreeing on models and optimizers, training equal to one process's."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What training scripts do beyond the plain loop: going on from a checkpoint, closures that synchronize,
 gradient scaling, layers that are unfrozen or added, sparse gradients that some ranks lack, two
 optimizers that feed each other, data in worker processes."""

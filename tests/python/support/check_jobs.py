@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns files of check_* functions into pytest tests: one job per number of ranks runs all of
 them (starting a framework on every rank costs more than most checks), one test per check tells how it
 went on every rank."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The public interface that scripts written for Horovod use, module by module: every name, and for
 functions their arguments in order with the defaults. Ours may have more of both.
 

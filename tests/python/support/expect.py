@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small expectations for checks and tests."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Python interpreters that have the frameworks whose checks are run.
 
 HORA_TEST_VENV_TF, _TORCH and _MXNET name virtual environments (scripts/test-frameworks makes them);

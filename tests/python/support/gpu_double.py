@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A double of torch.cuda for machines without a GPU, on the double of the CUDA driver that lies in
 tests/support/gpu_double: tensors in its memory that say they are on this rank's device, and its streams.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts the ranks of a test job with the launcher that was built.
 
 The build folder comes from HORA_BUILD_DIR (the folder that has bin/horarun and lib/libhora.so);

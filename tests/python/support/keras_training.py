@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small network, its data and how it is trained: for the checks of both faces of Keras."""
 
 import numpy as np

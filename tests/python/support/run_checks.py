@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rank of a job of checks: calls every check_* function of the files, in order, and writes one line
 of JSON for each into the folder that it is given.
 

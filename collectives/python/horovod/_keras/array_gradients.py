@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reducing the gradients of backends that have dense gradients only (JAX, PyTorch)."""
 
 from hora.reducer import GradientReducer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What differs between Keras's backends: how gradients are reduced, and what a value is."""
 
 import sys

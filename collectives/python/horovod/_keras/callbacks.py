@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The callbacks for training on several ranks, less the Callback class of the Keras that they are
 for: horovod.keras.callbacks and horovod.tensorflow.keras.callbacks add that."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of Keras's JAX backend, inside and outside of jit."""
 
 from horovod._keras.array_gradients import ArrayReducer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loading saved models with their optimizers distributed."""
 
 from horovod._keras.optimizer import distribute, is_distributed

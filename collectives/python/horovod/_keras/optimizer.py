@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer for Keras's optimizers: Keras 3 with any backend, and tf_keras (Keras 2).
 
 The wrapped optimizer shares the state of the given one: what was built or restored before stays.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keras models and optimizers as state that survives a change of the ranks."""
 
 import numpy as np

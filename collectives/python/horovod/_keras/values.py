@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on single values: numbers, arrays, tensors of the backend."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading, writing and broadcasting Keras's variables as NumPy arrays: the same for every backend."""
 
 import numpy as np

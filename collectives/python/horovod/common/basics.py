@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The runtime's queries as one object, as integrations hold it; see hora.basics."""
 
 import hora.basics as _basics

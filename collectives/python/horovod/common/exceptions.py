@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The errors that scripts catch; see hora.exceptions."""
 
 from hora.exceptions import (  # noqa: F401

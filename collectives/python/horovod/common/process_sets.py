@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of ranks; see hora.process_sets."""
 
 from hora.process_sets import (  # noqa: F401

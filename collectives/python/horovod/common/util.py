@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small questions that scripts and integrations ask."""
 
 import hora.basics as _basics

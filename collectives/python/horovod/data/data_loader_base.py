@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A base for data loaders, and a mix-in that loads ahead in a thread."""
 
 import queue

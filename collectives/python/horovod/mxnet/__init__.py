@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet's face of the runtime: `import horovod.mxnet as hvd`."""
 
 from horovod.common.exceptions import (  # noqa: F401

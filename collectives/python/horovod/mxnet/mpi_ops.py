@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on NDArrays.
 
 They wait for their results. A trailing underscore works in place. `name` is how the ranks match

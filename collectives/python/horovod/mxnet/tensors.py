@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MXNet's NDArrays, as the runtime sees them."""
 
 import ctypes

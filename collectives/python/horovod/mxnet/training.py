@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Optimizers and trainers whose gradients are reduced, and parameters that the ranks share."""
 
 import mxnet as mx

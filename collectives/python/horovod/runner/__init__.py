@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """horovod.run: a function on every rank of a new job."""
 
 import warnings

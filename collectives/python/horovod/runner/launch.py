@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The launcher's command line, for `python -m horovod.runner.launch ...`."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Horovod's jobs inside of Spark have no counterpart here: importing this is an error that names
 what does the same work."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adding up the gradients of several steps before they are reduced (backward_passes_per_step)."""
 
 import tensorflow as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How an operation of the runtime becomes a part of TensorFlow: at once in eager mode, as two
 nodes in a graph.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Making the ranks agree on variables and objects."""
 
 import tensorflow as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of one step, reduced over the ranks together.
 
 All of them are in flight at once, named by their position, so that ranks whose layers got other

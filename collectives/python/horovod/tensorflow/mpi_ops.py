@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on dense TensorFlow tensors, differentiable, in eager mode and in graphs.
 
 `name` is how the ranks match their tensors: give one, or call in the same order on every rank. In

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer: for TensorFlow 1's optimizers here, for Keras's in horovod._keras."""
 
 import tensorflow as tf

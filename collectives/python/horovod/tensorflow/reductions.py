@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reductions as scripts call them: with compression, and for sparse tensors."""
 
 import tensorflow as tf

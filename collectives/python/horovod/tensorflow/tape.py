@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """GradientTapes whose gradients are reduced over the ranks."""
 
 import tensorflow as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """TensorFlow's tensors, as the runtime sees them: NumPy views of their memory."""
 
 import numpy as np

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What travels instead of a gradient."""
 
 import torch

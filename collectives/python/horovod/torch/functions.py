@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Making the ranks agree on models, optimizers and objects."""
 
 from hora import objects

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The collectives on PyTorch tensors.
 
 A trailing underscore works in place; _async gives a handle for poll() and synchronize(). The

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer: a PyTorch optimizer whose gradients are reduced over the ranks.
 
 Communication runs beside the rest of the backward pass (see reduction.py); step() waits for all of

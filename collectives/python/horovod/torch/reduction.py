@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How the gradients of one PyTorch optimizer are reduced: a hook on each parameter submits its
 gradient as soon as backward() has accumulated it; synchronize() waits for all of them."""
 

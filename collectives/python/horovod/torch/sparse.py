@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sparse tensors: the rows of all ranks one after the other, which coalescing adds up."""
 
 import torch

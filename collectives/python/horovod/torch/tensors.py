@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's tensors, as the runtime sees them."""
 
 import ctypes

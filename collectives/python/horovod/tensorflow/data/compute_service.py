@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The names of Horovod's service for preprocessing data on other machines.
 
 Hora has no such service. The module can be imported, so that scripts that use it on request only

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """tf.keras's face of the runtime: `import horovod.tensorflow.keras as hvd`."""
 
 import tensorflow as tf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Callbacks for training on several ranks."""
 
 from tensorflow import keras

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training that survives a change of the ranks."""
 
 from hora.elastic import HostUpdateResult, ObjectState, State, run  # noqa: F401

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The sampler for data loaders of elastic jobs."""
 
 import torch.utils.data

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models, optimizers and samplers as state that survives a change of the ranks."""
 
 import copy
