@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fault campaign: campaign.py RUNS SEED      (scripts/ci faults RUNS SEED)
 
-Each seed is a job on real test hosts and one fault at one moment of its life (schedule.py). After
-each: the launcher has returned by its deadline with a right first cause; nothing of the job lives on any
-host, counted by a mark in its environment and by the agents' programs; no file, socket, shared memory or
-cgroup is left. A run that breaks this is printed with its seed, and the campaign goes on. HORA_FAULT="shim kill at 0"
-takes only the seeds that say so (schedule.py's text: a program, "shared", "strangers", too). HORA_AT_ONCE=8 shares the
-runs among so many worlds of test hosts: one run waits more than it works.
+Each seed is a job on real test hosts and one fault at one moment of the job (schedule.py). After each
+run it checks that the launcher returned within its deadline and named the right first cause, that no process of the job
+is alive on any host (found by a mark in the environment and by the agents' programs), and that no file, socket, shared
+memory or cgroup is left. It prints a run that fails a check with its seed and continues. HORA_FAULT="shim kill at 0"
+selects the seeds whose text (schedule.py) contains that; it also matches a program, "shared" and "strangers".
+HORA_AT_ONCE=8 divides the runs among eight worlds of test hosts, because a run mostly waits.
 """
 
 import collections

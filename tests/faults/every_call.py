@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every system call and every allocation, once each, fails:   every_call.py RUNS SEED      (scripts/ci every-call RUNS SEED)
 
-A few short jobs are run by horarun while one system call of the launcher, of the local agent (shim
-included), or of ranks that meet returns an error that it can have, or one allocation gets nothing. First each job is run whole, to
-count its calls; the runs are all (job, program, call, error, number), in an order made of SEED, system calls
-and allocations in turns, the first RUNS of them; 0 is all. After each: horarun has returned by its deadline, with success and all output, or
-with a documented code and a message; no process of the job lives; no file, socket or shared memory is left.
-HORA_CALLS=system leaves
-the allocations out, HORA_CALLS=ALL takes those alone that are refused with all that follow; HORA_JOBS=echo,files takes those jobs. A run that breaks
-this is printed; `every_call.py only JOB PROGRAM CALL ERROR NUMBER` does it again.
+Runs a few short jobs while one system call of the launcher, of the local agent (with its shim) or of a rank
+returns an error that it can return, or one allocation fails. It first runs each job without a fault, to
+count its calls. A run is a (job, program, call, error, number); SEED determines their order, in which system calls
+and allocations alternate, and the first RUNS of them run (0: all). After each run it checks that horarun returned
+within its deadline, with success and all output or with a documented code and a message, and that no process, file,
+socket or shared memory of the job is left.
+HORA_CALLS=system leaves out the allocations; HORA_CALLS=ALL selects only those that fail together with all later ones;
+HORA_JOBS=echo,files selects jobs. A run that fails a check is printed;
+`every_call.py only JOB PROGRAM CALL ERROR NUMBER` repeats it.
 """
 
 import errno

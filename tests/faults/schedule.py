@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done in one run of the campaign, made from a seed alone."""
+"""The plan of one run of the campaign, derived from its seed."""
 
 import dataclasses
 import random

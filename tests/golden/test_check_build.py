@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--check-build tells what is there now, not what was there when Hora was built."""
+"""--check-build reports what is available now, not what was available when Hora was built."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that nobody named are obeyed only when they are ours."""
+"""Configuration files that were found, not named, are read only if they belong to the user or root."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--autotune: parameters change while a job runs, on all ranks at once, and the log tells which were the best."""
+"""--autotune: parameters change while a job runs, on all ranks at once, and the log names the best ones."""
 
 import csv
 import sys

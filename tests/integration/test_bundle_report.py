@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horarun bundle-report: all that is known of a job in one file, and no secret in it."""
+"""horarun bundle-report collects everything about a job in one file, without its secrets."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--chaos: ranks are killed and stopped on purpose, and the messages say so."""
+"""--chaos kills and stops ranks, and the messages say so."""
 
 import contextlib
 import json

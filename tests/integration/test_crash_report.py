@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said when a job fails, and --report."""
+"""Messages of a job that fails, and --report."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horarun doctor on test hosts: what is wrong with one of several is named, with its host and a fix."""
+"""horarun doctor on test hosts: it names a problem of one of several hosts, with the host and a fix."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic jobs from outside: hosts and ranks that come, go and fail while a PyTorch script trains. What is
-learned in the end is what one process alone would have learned (programs/elastic_torch.py says so)."""
+"""Elastic jobs from outside: hosts and ranks that come, go and fail while a PyTorch script trains. The
+result must equal that of one process (see programs/elastic_torch.py)."""
 
 import os
 import re

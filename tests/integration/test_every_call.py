@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Some of the system calls that may fail, each once: tests/faults/every_call.py, which scripts/ci every-call runs for long."""
+"""A sample of the runs of tests/faults/every_call.py; `scripts/ci every-call` runs more of them."""
 
 import os
 import platform

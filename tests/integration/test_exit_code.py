@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What horarun returns, and what it says about the first cause."""
+"""Exit codes of horarun, and its message about the first cause."""
 
 import os
 import stat

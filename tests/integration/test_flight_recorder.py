@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rank did last is told by the launcher, also when the rank had no chance to say it."""
+"""The launcher reports what a rank did last, even if the rank was killed."""
 
 import json
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that hangs: where its ranks stand, as a table and as merged stacks."""
+"""The report of a job that hangs: the state of its ranks as a table, and their merged stacks."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks on several hosts: what goes over the network, and which way was taken."""
+"""Ranks on several hosts: how much data crosses the network, and which algorithm moves it."""
 
 import json
 import pathlib

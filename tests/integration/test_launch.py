@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches on hosts that have nothing of ours: shipping, caching, networks, other programs."""
+"""Launches on hosts without Hora: shipping, caching, networks, other programs."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small operations on several hosts: between the leaders of the hosts, without rank 0."""
+"""Small operations on several hosts go through the leaders of the hosts, without rank 0."""
 
 import os
 import pathlib

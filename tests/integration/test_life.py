@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing of a job outlives it, whoever dies first and whatever the ranks have done to hide."""
+"""No process of a job outlives it, whichever dies first and however the ranks hide."""
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job was to leave and could not: its ranks' files, its report, its events, a timeline. It does not
-end with 0, and one message says what is cut off, and why."""
+"""Output that cannot be written: the files of ranks, the report, the events, a timeline. The job does not
+end with 0, and one message says what is truncated, and why."""
 
 import errno
 import json

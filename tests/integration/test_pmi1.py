@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--pmi pmi1: programs of MPICH, and whatever else speaks PMI-1, without mpiexec."""
+"""--pmi pmi1: MPICH programs, and others that speak PMI-1, without mpiexec."""
 
 import os
 import pathlib

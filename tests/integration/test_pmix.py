@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--pmix: programs of Open MPI that know nothing of Hora, without mpirun."""
+"""--pmix: unmodified Open MPI programs without mpirun."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams, files and accounts that are not what they should be."""
+"""Unusual streams, files and accounts."""
 
 import fcntl
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that share one home folder, and homes that are nearly full: who gets in whose way?"""
+"""Hosts that share one home directory, and home directories that are nearly full."""
 
 import os
 import shutil

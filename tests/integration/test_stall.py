@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that wait for others say so, and can end the job for it."""
+"""Stall reports: ranks that wait for others name them, and can end the job."""
 
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard input: to rank 0, to all, to none; as slow as its reader."""
+"""Standard input for rank 0, for all ranks or for none, at the pace of its reader."""
 
 import hashlib
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace of a job: of rank 0, of every rank, of a rank that was killed, and all of them as one."""
+"""Timelines: of rank 0, of every rank, of a rank that was killed, and merged."""
 
 import json
 import os

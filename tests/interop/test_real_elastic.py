@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real Horovod's elastic workers under our launcher: they are told of hosts that come and go, and go on after a
-rank has died. The jobs and what is learned are those of tests/integration/test_elastic.py."""
+"""The real Horovod's elastic workers under our launcher: they are notified of added and removed hosts, and continue
+after a rank has died. The jobs and their expected results are those of tests/integration/test_elastic.py."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real Horovod's workers meet through our rendezvous server and train."""
+"""Workers of the real Horovod find each other through our rendezvous server and train."""
 
 import os
 import shutil

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bugs, put into a copy of the code one at a time: (name, file, what stands there once, what is put there,
-the tests that must notice). tests/mutation/check.py applies them."""
+"""The bugs of the mutation check: (name, file, a text that occurs once in it, its replacement, the tests that
+must fail). tests/mutation/check.py applies them one at a time to a copy of the code."""
 
 STATE, PUMP, JOB = "launcher/job/job_state.cpp", "launcher/agent/output_pump.cpp", "launcher/agent/host_job.cpp"
 KV, LINE, FRAME = "rendezvous/kv_service.cpp", "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the tests notice a bug?      (scripts/ci mutation [WORD...]: only those whose names hold all words)
+"""Checks that the tests notice bugs. `scripts/ci mutation [WORD...]` runs those whose names contain all words.
 
-Takes each bug of bugs.py into a copy of the code, builds the tests named there, and runs them: they
-must fail. One that passes is a survivor, and a test is missing. A test is a program of unit tests, or
+Puts each bug of bugs.py into a copy of the code, builds the tests named there, and runs them: they
+must fail. If they pass, a test is missing. A test is a program of unit tests, or
 one of pytest: integration/FILE::NAME or python/FILE::NAME.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every example of docs/examples runs and says what it should."""
+"""Every example of docs/examples runs and prints the expected results."""
 
 import subprocess
 import sys

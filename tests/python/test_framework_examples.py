@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples for TensorFlow, Keras and JAX run and learn what they should."""
+"""The examples for TensorFlow, Keras and JAX run and learn."""
 
 import pytest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What importing our packages brings along, and that they work where nothing else is installed."""
+"""Imports: our packages load no more than they need, and work if nothing else is installed."""
 
 import subprocess
 import sys

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long runs, with their size as arguments:      (scripts/ci soak PART NUMBER... puts it into a world)
+"""Long runs; the arguments are their sizes. `scripts/ci soak PART NUMBER...` runs this in a world of test hosts.
 
 loops NP RUNS         RUNS x horarun -np NP /bin/true: none may hang or fail
 output RANKS MB       each rank prints MB megabytes, lines of its own length; their hashes are compared
 reader RANKS SECONDS  ranks print as fast as they can, somebody reads 4 KB every 10 ms: memory is bounded
-pair RUNS             two jobs of one user start in the same moment on the same two hosts, and meet under
-                      the same keys, with shipped files of the same name: none gets anything of the other
-beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow; a
-                      day of the usual ones is beats 8640
+pair RUNS             two jobs of one user start at the same time on the same two hosts, use the same rendezvous
+                      keys, and ship files of the same name: neither receives anything of the other
+beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow;
+                      beats 8640 sends as many as a day of the usual ones
 strangers SECONDS [LEASE_MS]
-                      the same, while two programs of another user's keep 16,384 hostile connections to its rendezvous
+                      the same, while two programs of another user keep 16,384 hostile connections to its rendezvous
                       (tests/integration/security/flood.py) and its ranks go on meeting there: it lives to the end, and
                       they cost the launcher 64 MiB at most. A machine that is busy besides takes a longer lease than
                       1000: the launcher has no more than its share of the processors

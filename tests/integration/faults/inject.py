@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts a fault into node3 (or takes it out of the others' hands), and takes it back."""
+"""Injects a fault into node3, and removes it again."""
 
 import os
 import shutil

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Horovod script: an allreduce, then one line about the place and who moved the tensor. With an
-argument, rank 1 fails instead, in the way it names."""
+"""A Horovod script: an allreduce, then one line with rank, size and the backend that moved the tensor. With an
+argument, rank 1 fails in the way that it names."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that does not want to go:  stray.py KIND...   (rank r is of kind r, counted round)
+"""A rank that resists its end:  stray.py KIND...   (rank r is of kind r, counted round)
 
 Says "ready KIND" when its processes are in place, then waits for ever.
 """

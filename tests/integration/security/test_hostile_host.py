@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host whose agent lies: the job ends with an error that names it, in time and with little memory,
-and no lie becomes a success or another host's word."""
+"""A host whose agent lies: the job ends in time and with little memory, with an error that names the host,
+and no lie counts as a success or as a message of another host."""
 
 import os
 

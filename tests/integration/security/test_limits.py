@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits that somebody set for the user hold for the ranks as well."""
+"""Resource limits of the user apply to the ranks."""
 
 import os
 import subprocess

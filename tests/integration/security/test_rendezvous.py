@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meeting place of a running job, attacked by somebody on the network who has no token."""
+"""Attacks on the rendezvous of a running job by clients without the token."""
 
 import contextlib
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing that lets one into a job is where others can see it."""
+"""Secrets of a job are not visible to other users."""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--rendezvous-tls: what is on the wire, who is let in, and who is believed."""
+"""--rendezvous-tls: what is readable on the network, which clients are admitted, and which server is trusted."""
 
 import contextlib
 import hashlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shipping the agent: once, whole or not at all, and from whichever directory is fit for it."""
+"""Shipping the agent: once, completely or not at all, into the first usable directory."""
 
 import os
 import subprocess

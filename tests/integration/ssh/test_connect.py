@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Getting to a host and in, and one clear answer each time that it cannot be had."""
+"""Connecting to a host and logging in, and the error for each way in which that fails."""
 
 import base64
 import contextlib

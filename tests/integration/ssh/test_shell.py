@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the far side's login shell may be, print and do."""
+"""Login shells of the remote user: which ones work, and what they may print and do."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collectives on NumPy arrays."""
+"""Collectives on NumPy arrays."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elastic state and sampler, in a job whose ranks stay."""
+"""Elastic state and sampler, in a job whose ranks do not change."""
 
 import os
 

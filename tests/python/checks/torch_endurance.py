@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many operations leave nothing behind; a wait hears Ctrl-C."""
+"""Many operations leak nothing; Ctrl-C interrupts a wait."""
 
 import gc
 import os

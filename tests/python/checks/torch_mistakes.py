@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes of a script: each is one clear error where it is made, and leaves nothing behind."""
+"""Mistakes in a script: each raises one clear error at the call, and leaks nothing."""
 
 import threading
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small network, its data and how it is trained: for the checks of both faces of Keras."""
+"""A small network, its data and how it is trained: for the checks of both Keras modules."""
 
 import numpy as np
 
