@@ -240,15 +240,12 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
     if (const auto* need = std::get_if<BootstrapDialogue::Need>(&event)) {
       on_need(*need);
     } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
-      const auto says = [&](std::string_view words) {
-        return failed->reasons.find(words) != std::string::npos;
-      };
-      const bool full = says("is full") && !says("noexec") && !says("symbolic link") &&
-                        !says("another user") && !says("cannot be written");
-      return fail({std::string(full ? failure::kDiskFull : failure::kCache),
-                   options_.host + ": no directory can hold the agent: " + failed->reasons,
-                   full ? "free some space there, or set XDG_CACHE_HOME for that account"
-                        : "make one of them usable, or set XDG_CACHE_HOME for that account"});
+      const bool full = is_disk_full(failed->directories);
+      return fail(
+          {std::string(full ? failure::kDiskFull : failure::kCache),
+           options_.host + ": no directory can hold the agent: " + unfit_text(failed->directories),
+           full ? "free some space there, or set XDG_CACHE_HOME for that account"
+                : "make one of them usable, or set XDG_CACHE_HOME for that account"});
     } else {
       greeting_ = std::move(std::get<BootstrapDialogue::Started>(event).rest);
       state_ = State::kGreeting;
@@ -373,11 +370,8 @@ void AgentLink::fail_before_start(const RemoteEnd& end) {
     return fail({std::string(failure::kAgent), options_.host + ": the agent did not start: " + how,
                  "check for a full disk, a security policy or a missing kernel feature there"});
   }
-  // nologin says so and ends with 1; false says nothing.
-  const std::string words = remote_words();
-  const bool no_shell =
-      end.exit_status == 1 && (words.empty() || words.find("not available") != std::string::npos);
-  if (no_shell && options_.shell_class == failure::kRemoteShell) {
+  if (means_no_shell(end, dialogue_.noise() + errors_) &&
+      options_.shell_class == failure::kRemoteShell) {
     return fail({std::string(failure::kNoShell),
                  options_.host + ": its account has no usable login shell: " + how,
                  "use another account (-H user@host), or give this one a shell"});

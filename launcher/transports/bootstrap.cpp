@@ -22,36 +22,35 @@ constexpr std::string_view kScript =
     "_h=$1 _n=$2 _k=$3 _f=$4; shift 4; "
     // An account may have no useful PATH; then only the shell's own commands would run.
     "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
-    "_c=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}; _u=; _m=; _t=; "
+    "_c=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}; _u=; _t=; "
     "_x() { [ -z \"$_t\" ] || rm -f \"$_t\"; }; "
     // _p: can only we (and root) replace $_d? Its parent is ours, is sticky, or is not writable for
     // us.
     "_p() { [ -O \"$_d/..\" ] || [ -k \"$_d/..\" ] || { [ -w \"$_d/..\" ] && return 1; :; }; }; "
     // _i: an agent at $_a counts only if it is executable, not empty and ours.
     "_i() { [ -x \"$_a\" ] && [ -s \"$_a\" ] && [ -O \"$_a\" ]; }; "
-    // _q: makes $_a out of what the launcher sends, or says in $_w why it cannot. $_w always holds
-    // the reason that applies if the next command fails.
+    // _q: makes $_a out of what the launcher sends, or sets $_w to the code of why it cannot (see
+    // kReasons). $_w always holds the reason that applies if the next command fails.
     "_q() { "
-    "_w=\"cannot be created\"; (umask 077; mkdir -p \"$_d\") 2>/dev/null; [ -d \"$_d\" ] || return "
-    "1; "
-    "_w=\"is a symbolic link\"; if [ -L \"$_d\" ]; then return 1; fi; "
-    "_w=\"belongs to another user\"; [ -O \"$_d\" ] || return 1; "
-    "_w=\"lies where other users can replace it\"; _p || return 1; "
-    "_w=\"cannot be written\"; chmod 700 \"$_d\" 2>/dev/null; _t=$_d/.ship-$_k; "
+    "_w=create; (umask 077; mkdir -p \"$_d\") 2>/dev/null; [ -d \"$_d\" ] || return 1; "
+    "_w=link; if [ -L \"$_d\" ]; then return 1; fi; "
+    "_w=owner; [ -O \"$_d\" ] || return 1; "
+    "_w=parent; _p || return 1; "
+    "_w=write; chmod 700 \"$_d\" 2>/dev/null; _t=$_d/.ship-$_k; "
     "{ echo exit 0 >\"$_t\"; } 2>/dev/null && chmod 700 \"$_t\" 2>/dev/null || "
-    "{ [ -e \"$_t\" ] && _w=\"is full\"; return 1; }; "
+    "{ [ -e \"$_t\" ] && _w=full; return 1; }; "
     // Run the file before asking for the agent: a noexec mount shows here and costs no transfer.
-    "_w=\"does not let programs run (noexec)\"; \"$_t\" 2>/dev/null || return; "
-    "_w=\"was not used\"; echo \"HORA-$_k need $_g $(uname -m) $_d\"; "
+    "_w=noexec; \"$_t\" 2>/dev/null || return; "
+    "echo \"HORA-$_k need $_g $(uname -m) $_d\"; "
     "read -r _e _z || exit 1; "
     // Any other answer than gz or raw is the launcher's refusal (see transfer_refusal()).
     "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; *) exit 1;; esac; "
-    "_w=\"is full, or the transfer broke off\"; "
+    "_w=transfer; "
     // Read exactly $_z bytes even if unpacking fails, so that the rest does not reach the next
     // command.
     "head -c $_z | (exec 2>/dev/null; $_e >\"$_t\"; _r=$?; cat >/dev/null; exit $_r); _r=$?; "
     // 153 is 128 + SIGXFSZ.
-    "[ $_r = 153 ] && _w=\"takes no file as large as the agent (ulimit -f)\"; "
+    "[ $_r = 153 ] && _w=limit; "
     "[ $_r = 0 ] && [ $(wc -c <\"$_t\") -eq $_n ] || return; "
     // Another launcher may have put a copy there meanwhile, which may already run on other hosts;
     // on a file server a replacement would remove it under them. So `ln` only takes a free name,
@@ -69,10 +68,32 @@ constexpr std::string_view kScript =
     "case $_d in /*) ;; *) continue;; esac; _a=$_d/agent-$_h; "
     "if [ $_s = 1 ]; then if _q; then _t=; exec \"$_a\" agent --cache \"$_d\" --report-sha \"$@\"; "
     "fi; "
-    "_x; _m=\"$_m; $_d $_w\"; "
+    "_x; echo \"HORA-$_k unfit $_w $_d\"; "
     "elif _i && [ -O \"$_d\" ]; then "
     "[ -L \"$_d\" ] || { _p && exec \"$_a\" agent --cache \"$_d\" \"$@\"; }; fi; "
-    "done; done; echo \"HORA-$_k fail$_m\"; exit 1";
+    "done; done; echo \"HORA-$_k fail\"; exit 1";
+
+// What the script says about a directory, as the word of the "unfit" line and as text.
+struct ReasonRow {
+  UnfitReason reason;
+  std::string_view word;
+  std::string_view text;
+};
+constexpr ReasonRow kReasons[] = {
+    {UnfitReason::kNotCreated, "create", "cannot be created"},
+    {UnfitReason::kSymbolicLink, "link", "is a symbolic link"},
+    {UnfitReason::kOtherOwner, "owner", "belongs to another user"},
+    {UnfitReason::kReplaceable, "parent", "lies where other users can replace it"},
+    {UnfitReason::kNotWritable, "write", "cannot be written"},
+    {UnfitReason::kFull, "full", "is full"},
+    {UnfitReason::kNoExec, "noexec", "does not let programs run (noexec)"},
+    {UnfitReason::kTransfer, "transfer", "is full, or the transfer broke off"},
+    {UnfitReason::kFileSize, "limit", "takes no file as large as the agent (ulimit -f)"},
+    {UnfitReason::kUnknown, "", "cannot be used"},
+};
+
+// A host that lists more than the script tries does not run the script.
+constexpr std::size_t kMostUnfit = 8;
 
 // Hash and nonce stand unquoted in the line, so nothing but letters and digits may be in them.
 bool is_word(std::string_view text) {
@@ -120,6 +141,43 @@ std::string transfer_header(bool gzip, std::uint64_t bytes) {
 
 std::string transfer_refusal() { return "no 0\n"; }
 
+// Every directory without room, or with a reason that a lack of room explains as well: only then is
+// freeing space the whole advice.
+bool is_disk_full(const std::vector<UnfitDirectory>& directories) {
+  bool full = false;
+  for (const UnfitDirectory& each : directories) {
+    switch (each.reason) {
+      case UnfitReason::kFull:
+      case UnfitReason::kTransfer:
+        full = true;
+        break;
+      case UnfitReason::kNotCreated:  // mkdir fails on a full disk, too
+      case UnfitReason::kReplaceable:
+      case UnfitReason::kFileSize:
+        break;
+      case UnfitReason::kUnknown:
+      case UnfitReason::kSymbolicLink:
+      case UnfitReason::kOtherOwner:
+      case UnfitReason::kNotWritable:
+      case UnfitReason::kNoExec:
+        return false;
+    }
+  }
+  return full;
+}
+
+std::string unfit_text(const std::vector<UnfitDirectory>& directories) {
+  if (directories.empty()) return "there is no directory to try";
+  std::string text;
+  for (const UnfitDirectory& each : directories) {
+    const auto row =
+        std::find_if(std::begin(kReasons), std::end(kReasons) - 1,
+                     [&each](const ReasonRow& known) { return known.reason == each.reason; });
+    text += (text.empty() ? "" : "; ") + each.path + " " + std::string(row->text);
+  }
+  return text;
+}
+
 // Keeps the last bytes of what the host printed (banners of login scripts, say): when no agent
 // starts, these usually explain it.
 void BootstrapDialogue::keep_noise(std::string_view bytes) {
@@ -142,11 +200,15 @@ BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) 
     asked_ = true;
     return need;
   }
-  if (line.substr(0, 4) == "fail") {
-    line.remove_prefix(4);
-    if (line.substr(0, 2) == "; ") line.remove_prefix(2);
-    return Failed{line.empty() ? "there is no directory to try" : std::string(line)};
+  if (line.substr(0, 6) == "unfit ") {
+    line.remove_prefix(6);
+    const std::string word = take_word(line);
+    const auto row = std::find_if(std::begin(kReasons), std::end(kReasons) - 1,
+                                  [&word](const ReasonRow& each) { return each.word == word; });
+    if (unfit_.size() < kMostUnfit) unfit_.push_back({std::string(line), row->reason});
+    return Listening{};
   }
+  if (line == "fail") return Failed{std::move(unfit_)};
   keep_noise(line);  // not ours after all
   return Listening{};
 }

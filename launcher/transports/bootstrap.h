@@ -5,8 +5,9 @@
 //   remote: noise*  <agent's magic>                          it was in the cache
 //   remote: noise*  "HORA-<nonce> need <gz|raw> <machine> <directory>\n"
 //   launcher:       "<gz|raw> <bytes>\n" <that many bytes>   or "no 0\n"
-//   remote:         another "need" (that directory filled up: the next one), the agent's magic, or
-//                   "HORA-<nonce> fail; <directory> <reason>; ...\n"
+//   remote:         the agent's magic, or, when a directory cannot hold the agent,
+//                   "HORA-<nonce> unfit <reason> <directory>\n" and a "need" for the next one
+//   remote:         "HORA-<nonce> fail\n" behind the last "unfit"
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,30 @@ Result<std::string> bootstrap_line(const BootstrapRequest& request);
 std::string transfer_header(bool gzip, std::uint64_t bytes);
 std::string transfer_refusal();
 
+// Why a directory of a host cannot hold the agent.
+enum class UnfitReason {
+  kUnknown,  // a word that this version does not know
+  kNotCreated,
+  kSymbolicLink,
+  kOtherOwner,
+  kReplaceable,  // other users can write to the directory above it
+  kNotWritable,
+  kFull,
+  kNoExec,
+  kTransfer,  // the agent did not arrive whole: no room, or the stream broke
+  kFileSize,  // the limit on the size of a file (ulimit -f)
+};
+
+struct UnfitDirectory {
+  std::string path;
+  UnfitReason reason = UnfitReason::kUnknown;
+};
+
+// Whether free space is what the host lacks, and nothing else.
+bool is_disk_full(const std::vector<UnfitDirectory>& directories);
+// "/home/x/.cache/hora is full; /tmp/hora-7 cannot be written"
+std::string unfit_text(const std::vector<UnfitDirectory>& directories);
+
 // Follows the remote side's stdout until the agent has started or cannot.
 class BootstrapDialogue {
  public:
@@ -47,7 +72,7 @@ class BootstrapDialogue {
     std::string directory;
   };
   struct Failed {
-    std::string reasons;  // "/home/x/.cache/hora is not writable; ..."
+    std::vector<UnfitDirectory> directories;  // all that were tried, in order
   };
   struct Started {
     std::string rest;  // what came behind the magic
@@ -72,6 +97,7 @@ class BootstrapDialogue {
   std::string marker_;
   std::string pending_;
   std::string noise_;
+  std::vector<UnfitDirectory> unfit_;
   bool asked_ = false;
 };
 

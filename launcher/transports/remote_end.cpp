@@ -12,6 +12,14 @@ std::string last_words(std::string_view text) {
   return quote(text, 2 * kEnough);
 }
 
+// nologin prints "This account is currently not available." and false prints nothing; both exit
+// with
+// 1. These are the words of other programs, so this is the one place that reads them.
+bool means_no_shell(const RemoteEnd& end, std::string_view said) {
+  return end.exit_status == 1 &&
+         (trim(said).empty() || said.find("not available") != std::string_view::npos);
+}
+
 std::string describe(const RemoteEnd& end) {
   if (!end.link_error.empty()) return end.link_error;
   if (!end.signal.empty()) return "it was killed by signal " + end.signal;

@@ -15,6 +15,8 @@ struct RemoteEnd {
 };
 
 std::string describe(const RemoteEnd& end);
+// Whether the account's login shell refuses every command, given what it `said`.
+bool means_no_shell(const RemoteEnd& end, std::string_view said);
 // The last of what a shell or an agent said, quoted for an error message.
 std::string last_words(std::string_view text);
 

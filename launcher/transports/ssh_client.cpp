@@ -318,7 +318,9 @@ SshClient::HostKey SshClient::host_key() {
 void SshClient::note_tried(const std::string& what, bool half_accepted) {
   if (!auth_tried_.empty()) auth_tried_ += ", ";
   auth_tried_ += what;
-  if (half_accepted) auth_tried_ += " (accepted, but the server asks for more than a key)";
+  if (!half_accepted) return;
+  auth_tried_ += " (accepted, but the server asks for more than a key)";
+  half_authenticated_ = true;
 }
 
 // Names the methods that the server still accepts; it sends the list with each refusal.

@@ -60,6 +60,8 @@ class SshClient {
   HostKey host_key();                                    // after the handshake
   Step authenticate();
   const std::string& auth_tried() const { return auth_tried_; }  // for the error text
+  // The server accepted a key and asks for a second factor.
+  bool half_authenticated() const { return half_authenticated_; }
   std::string auth_methods() const;  // what the server would take: "publickey, password"
   // Whether an authentication failed for good, or the connection with it.
   bool connected() const;
@@ -109,6 +111,7 @@ class SshClient {
   std::vector<std::string> identities_;  // still to be tried, in order; "" is the ssh-agent
   bool identities_listed_ = false;
   std::string auth_tried_;
+  bool half_authenticated_ = false;
 
   enum class ExecStage { kNone, kOpening, kRequesting, kRunning };
   ExecStage exec_stage_ = ExecStage::kNone;

@@ -243,8 +243,10 @@ bool SshHost::step_authenticate() {
   // A server that disconnects in the middle cannot be asked for its methods any more.
   if (result == SshClient::Step::kFailed) {
     const bool connected = client_->connected();
-    fail(authentication_refusal(client_->auth_tried(), connected ? client_->auth_methods() : "",
-                                target_, connected ? "" : client_->error()));
+    fail(authentication_refusal(
+        {client_->auth_tried(), client_->half_authenticated(),
+         connected ? client_->auth_methods() : "", connected ? "" : client_->error()},
+        target_));
     return false;
   }
   // From here on the deadline of the whole start applies: login scripts may take their time.

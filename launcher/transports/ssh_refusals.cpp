@@ -95,20 +95,18 @@ std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const Ssh
   return unknown_key(key, name, target, scan);
 }
 
-Failure authentication_refusal(std::string tried, const std::string& methods,
-                               const SshTarget& target, const std::string& closed) {
-  if (tried.empty()) tried = "nothing: no key file and no ssh-agent was found";
-  // note_tried() of SshClient writes this phrase: the server accepted a key and wants a second
-  // factor.
-  const bool half = tried.find("(accepted, ") != std::string::npos;
+Failure authentication_refusal(const LoginAttempt& login, const SshTarget& target) {
+  std::string tried =
+      login.tried.empty() ? "nothing: no key file and no ssh-agent was found" : login.tried;
+  const bool half = login.half_authenticated;
+  const std::string& methods = login.methods;
   for (const auto& missing : target.missing_identities) tried += ", " + missing + " (missing)";
   std::string what = half ? "a key alone does not let user " + target.user + " in"
                           : "no key was accepted for user " + target.user;
   what += "; tried " + tried;
-  // An empty list means that the server was gone before it could be asked.
   const bool takes_keys = methods.empty() || methods.find("publickey") != std::string::npos;
   if (half || !takes_keys) what += "; the server wants " + methods;
-  if (!closed.empty()) what += "; the server closed the connection: " + closed;
+  if (!login.closed.empty()) what += "; the server closed the connection: " + login.closed;
   if (half || !takes_keys) {
     return refusal(failure::kSshAuth, std::move(what),
                    "horarun cannot answer prompts: allow public keys for this user in its "

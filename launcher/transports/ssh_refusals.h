@@ -22,8 +22,13 @@ Failure handshake_refusal(const std::string& banner, const std::string& proxy,
 std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const SshTarget& target,
                                         const std::string& error);
 
-// `tried` and `methods` as by SshClient; `closed` says how the connection ended, if it did.
-Failure authentication_refusal(std::string tried, const std::string& methods,
-                               const SshTarget& target, const std::string& closed);
+// What the login led to: the names of SshClient's functions.
+struct LoginAttempt {
+  std::string tried;
+  bool half_authenticated = false;
+  std::string methods;  // empty: the server was gone before it could be asked
+  std::string closed;   // how the connection ended; empty: it did not
+};
+Failure authentication_refusal(const LoginAttempt& login, const SshTarget& target);
 
 }  // namespace hora::launcher

@@ -223,11 +223,18 @@ TEST_CASE("an agent that is not what its name says is replaced, once") {
 
 TEST_CASE("a host without a fit directory") {
   Bench bench;
-  bench.link->on_remote_output("HORA-" + bench.nonce() +
-                               " fail; /a is full; /b cannot be written\n");
-  const auto failure = bench.failure();
-  CHECK(failure.code == failure::kCache);
-  CHECK(failure.message.find("/a is full; /b cannot be written") != std::string::npos);
+  const std::string marker = "HORA-" + bench.nonce();
+  bench.link->on_remote_output(marker + " unfit full /a\n");
+  SECTION("for more reasons than one") {
+    bench.link->on_remote_output(marker + " unfit write /is full\n" + marker + " fail\n");
+    const auto failure = bench.failure();
+    CHECK(failure.code == failure::kCache);
+    CHECK(failure.message.find("/a is full; /is full cannot be written") != std::string::npos);
+  }
+  SECTION("for lack of space") {
+    bench.link->on_remote_output(marker + " unfit create /noexec\n" + marker + " fail\n");
+    CHECK(bench.failure().code == failure::kDiskFull);
+  }
 }
 
 TEST_CASE("a connection that breaks before the agent spoke is not tried again") {

@@ -332,7 +332,7 @@ TEST_CASE("no directory at all is a failure with every reason") {
   BootstrapDialogue dialogue("n0nce");
   auto event = dialogue.feed(run.out);
   REQUIRE(std::holds_alternative<BootstrapDialogue::Failed>(event));
-  CHECK(std::get<BootstrapDialogue::Failed>(event).reasons ==
+  CHECK(unfit_text(std::get<BootstrapDialogue::Failed>(event).directories) ==
         home.path() + "/home/.cache/hora belongs to another user; " + home.path() +
             "/hora-0 belongs to another user; /dev/shm/hora-0 cannot be created");
   CHECK(run.exit_code == 1);
@@ -374,6 +374,21 @@ TEST_CASE("the dialogue finds markers behind noise, in pieces of any size") {
     CHECK(rest == "frames");
     CHECK(dialogue.noise() == "Welcome!\nlast login: nowmore noise HORA-other need gz a /b\n");
   }
+}
+
+TEST_CASE("the dialogue takes a reason that it does not know, and no more than a few") {
+  BootstrapDialogue dialogue("n0nce");
+  std::string stream = "HORA-n0nce unfit moon /a b\n";
+  for (int i = 0; i < 100; ++i) stream += "HORA-n0nce unfit full /x\n";
+  CHECK(std::holds_alternative<BootstrapDialogue::Listening>(dialogue.feed(stream)));
+  const auto event = dialogue.feed("HORA-n0nce fail\n");
+  REQUIRE(std::holds_alternative<BootstrapDialogue::Failed>(event));
+  const auto& directories = std::get<BootstrapDialogue::Failed>(event).directories;
+  CHECK(directories.size() < 20);
+  CHECK(directories.front().reason == UnfitReason::kUnknown);
+  CHECK(unfit_text({directories.front()}) == "/a b cannot be used");
+  CHECK_FALSE(is_disk_full(directories));
+  CHECK(unfit_text({}) == "there is no directory to try");
 }
 
 TEST_CASE("noise without end is kept within bounds") {
