@@ -23,7 +23,7 @@ std::vector<std::string> events_of(const std::string& bytes, std::size_t step) {
       if (const auto* need = std::get_if<BootstrapDialogue::Need>(&event)) {
         events.push_back("need " + std::to_string(need->gzip) + need->machine + need->directory);
       } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
-        events.push_back("failed " + failed->reasons);
+        events.push_back("failed " + unfit_text(failed->directories));
         return events;
       } else {
         const std::string rest = std::get<BootstrapDialogue::Started>(event).rest +
