@@ -38,7 +38,7 @@ def _run_the_next(seen):
 _seen = sys.__dict__.setdefault("_hora_sitecustomize", set())
 _seen.add(os.path.dirname(os.path.abspath(__file__)))
 if "HORA_STACKS" in os.environ and len(_seen) == 1:
-    try:
+    try:  # noqa: SIM105 - every start of Python would import contextlib
         _offer_stacks()
     except Exception:  # a help, no condition: old Pythons, no abstract sockets, a port of Python
         pass

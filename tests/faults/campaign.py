@@ -13,7 +13,6 @@ import collections
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -26,10 +25,11 @@ import uuid
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "integration")]
-import conftest  # noqa: E402
-import jobs  # noqa: E402
 import schedule as schedules  # noqa: E402
 import strike  # noqa: E402
+
+import conftest  # noqa: E402
+import jobs  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 SLACK_S = 12  # for a machine with other work
@@ -202,10 +202,8 @@ class Job:
             whole, newline, _ = file.read().rpartition(b"\n")  # the last line may not be written to its end
         for line in whole.split(b"\n"):
             if line.startswith(b'{"schema":'):
-                try:
+                with contextlib.suppress(ValueError):  # cut in two by the launcher's death
                     self.told.append(json.loads(line))
-                except ValueError:
-                    pass  # cut in two by the launcher's death
         self.told_bytes += len(whole) + len(newline)
         return self.told
 
@@ -297,7 +295,10 @@ class Run:
         kind, *detail = self.schedule.point
         victim = self.name(self.schedule.victim)
         size = self.schedule.slots * len(self.schedule.hosts)
-        said = lambda times: lambda: self.job.times >= times
+
+        def said(times):
+            return lambda: self.job.times >= times
+
         if kind == "time":
             self.wait_for(lambda: False, detail[0] / 1000)
         elif kind == "stage":
@@ -455,8 +456,11 @@ class Run:
             if s.fault == "crash" and (s.shared or k == s.victim):
                 continue
             gone = self.hosts.cgroup.jobs() if s.fault == "crash" else set()
+
             # A login shell that ends with its connection removes what it was sent.
-            left = lambda: self.files(k) - before - gone
+            def left():
+                return self.files(k) - before - gone
+
             deadline = time.monotonic() + SLACK_S
             while left() and time.monotonic() < deadline:
                 time.sleep(0.1)
@@ -488,7 +492,7 @@ class Run:
             self.hosts.execute(s.victim, "umount -l /root/.cache")
         if s.fault == "cut" and self.striker.struck:
             self.hosts.act("heal", s.victim)
-        if s.fault in ("crash",) and self.striker.struck or self.hosts.set.faulty:
+        if (s.fault in ("crash",) and self.striker.struck) or self.hosts.set.faulty:
             self.hosts.renew()
         elif s.shared:
             for k in range(1, self.hosts.count + 1):
@@ -529,12 +533,15 @@ def share(worlds, runs, seed):
             else:
                 print(line, end="", flush=True)
     codes = [child.wait() for child in children]
-    total = lambda name: sum((collections.Counter(one[name]) for one in sums), collections.Counter())
+
+    def total(name):
+        return sum((collections.Counter(one[name]) for one in sums), collections.Counter())
+
     report(
         sum(one["done"] for one in sums),
         seed,
         time.monotonic() - began,
-        sum((one["broken"] for one in sums), []),
+        [each for one in sums for each in one["broken"]],
         total("codes"),
         total("faults"),
     )
@@ -545,7 +552,8 @@ def share(worlds, runs, seed):
 
 def report(done, seed, seconds, broken, codes, faults):
     print(
-        f"{done} runs from seed {seed} in {seconds:.0f} s ({done / seconds * 60:.0f} in a minute): {len(broken)} broken {broken}"
+        f"{done} runs from seed {seed} in {seconds:.0f} s ({done / seconds * 60:.0f} in a minute): "
+        f"{len(broken)} broken {broken}"
     )
     print(
         "exit codes: "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every system call and every allocation, once each, fails:   every_call.py RUNS SEED      (scripts/ci every-call RUNS SEED)
+"""Every system call and every allocation, once each, fails.
 
 Runs a few short jobs while one system call of the launcher, of the local agent (with its shim) or of a rank
 returns an error that it can return, or one allocation fails. It first runs each job without a fault, to
@@ -34,12 +34,14 @@ AGENT = os.path.join(conftest.BUILD, "share", "hora", "agent", "hora-agent")
 DEADLINE_S = 60
 LIMITS = ["--lease", "6s", "--grace", "1s", "--start-timeout", "20s"]
 ERRORS = {
-    "EMFILE": "openat socket socketpair pipe2 epoll_create1 eventfd2 signalfd4 memfd_create timerfd_create accept4 dup3 fcntl pidfd_open",
-    "ENOMEM": "mmap brk mprotect clone clone3 fork vfork execve socket epoll_ctl fstat getdents64 openat recvmsg recvfrom sendto sendmsg mkdir"
-    " getsockname",
+    "EMFILE": "openat socket socketpair pipe2 epoll_create1 eventfd2 signalfd4 memfd_create timerfd_create accept4 dup3"
+    " fcntl pidfd_open",
+    "ENOMEM": "mmap brk mprotect clone clone3 fork vfork execve socket epoll_ctl fstat getdents64 openat"
+    " recvmsg recvfrom sendto sendmsg mkdir getsockname",
     "EAGAIN": "clone clone3 fork vfork connect",
     "ENOSPC": "write writev pwrite64 ftruncate mkdir mkdirat epoll_ctl rename renameat openat",
-    "EIO": "read write writev getdents64 readlink openat unlink unlinkat rmdir rename fstat recvmsg recvfrom sendto sendmsg getcwd chdir fchdir",
+    "EIO": "read write writev getdents64 readlink openat unlink unlinkat rmdir rename fstat recvmsg recvfrom"
+    " sendto sendmsg getcwd chdir fchdir",
     "EPERM": "prctl prlimit64 setsid kill setsockopt mprotect",
     "EADDRINUSE": "bind listen connect",
     "EINTR": "epoll_wait poll wait4 waitid read write recvmsg sendto connect accept4 openat getrandom",
@@ -135,7 +137,7 @@ class Campaign:
                 for error, calls in errors.items():
                     for call in calls.split():
                         found += [(job, program, call, error, n + 1) for n in range(int(counts.get(call, 0)))]
-                if os.environ.get("HORA_CALLS") == "system" or program == "agent" and not is_dynamic(AGENT):
+                if os.environ.get("HORA_CALLS") == "system" or (program == "agent" and not is_dynamic(AGENT)):
                     continue
                 if program == "rank":
                     continue  # first_cause_test does it, by the library itself
@@ -148,7 +150,7 @@ class Campaign:
 
     def run(self, case):
         """What is wrong with it, and how it ended."""
-        job, program, call, error, number = case
+        job, program, call, error, _number = case
         if os.path.exists(self.log):
             os.unlink(self.log)
         running = self.start(*case)

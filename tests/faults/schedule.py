@@ -8,7 +8,7 @@ LEASE_S, GRACE_S, START_S = 6, 1, 20
 
 # Those whose ranks go on until the job is ended.
 ENDLESS = ("sleep", "stray", "threads", "chain", "collectives", "talk")
-PROGRAMS = ENDLESS + ("quick", "chatter")
+PROGRAMS = (*ENDLESS, "quick", "chatter")
 STAGES = ("connect", "authenticate", "shell", "ship", "agent", "route", "prepare", "ready", "ranks")
 LOCAL_STAGES = ("agent", "route", "prepare", "ready", "ranks")
 LAUNCHER = (
@@ -79,7 +79,9 @@ class Schedule:
     def __str__(self):
         return (
             f"seed {self.seed}: {self.program} on {self.hosts} x {self.slots}{' cold' if self.cold else ''}"
-            f"{' ship' if self.ship else ''}{' shared' if self.shared else ''}{' strangers' if self.strangers else ''}; {self.fault} at {self.victim}, {self.delay_ms} ms behind {self.point}"
+            f"{' ship' if self.ship else ''}{' shared' if self.shared else ''}"
+            f"{' strangers' if self.strangers else ''}; {self.fault} at {self.victim}, "
+            f"{self.delay_ms} ms behind {self.point}"
         )
 
 

@@ -54,7 +54,7 @@ def test_option(folder, name, value, beside, variables):
     ranks = [] if name in ("-np", "--num-proc") else ["-np", "2"]
     done = horarun(folder, *ranks, *beside.split(), *option, "--dry-run", "--json", "program")
     if may_be_refused and done.returncode == 2:
-        named = name in done.stderr or name == "--host-discovery-script" and "the discovery script" in done.stderr
+        named = name in done.stderr or (name == "--host-discovery-script" and "the discovery script" in done.stderr)
         assert named and len(done.stderr.splitlines()) == 1, done.stderr
         return
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import tempfile
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
-import jobs  # noqa: E402
+import jobs
 
 # A shell's background jobs, and theirs, ignore these; what is started here is to be told by them.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -48,7 +48,9 @@ class Finished:
         return self
 
     def __str__(self):
-        shown = lambda data: data[-6000:].decode(errors="replace")
+        def shown(data):
+            return data[-6000:].decode(errors="replace")
+
         return (
             f"$ {' '.join(self.argv)}\n--- exit {self.code} after {self.seconds:.2f} s\n"
             f"--- stdout\n{shown(self.out)}\n--- stderr\n{shown(self.err)}"
@@ -82,7 +84,7 @@ class Running:
             raise AssertionError(
                 f"horarun did not end within {timeout} s\n"
                 + str(Finished(self.argv, "none", out or b"", err or b"", timeout))
-            )
+            ) from None
         return Finished(self.argv, self.process.returncode, out or b"", err or b"", time.monotonic() - self.began)
 
     def read_until(self, text, times=1, timeout=60):
@@ -207,7 +209,7 @@ def wait_until(condition, what, seconds=30.0):
         time.sleep(0.02)
 
 
-def expect_nothing_left(job, seconds=15.0, also=lambda: []):
+def expect_nothing_left(job, seconds=15.0, also=list):
     """No process of the job on any host, the launcher aside, within the time given."""
     left = []
 
@@ -218,7 +220,7 @@ def expect_nothing_left(job, seconds=15.0, also=lambda: []):
     try:
         wait_until(none_left, "every process of the job to end", seconds)
     except AssertionError:
-        raise AssertionError(f"{len(left)} processes of the job still live after {seconds} s: {left}")
+        raise AssertionError(f"{len(left)} processes of the job still live after {seconds} s: {left}") from None
 
 
 class Horarun:

@@ -8,8 +8,9 @@ import re
 import signal
 import subprocess
 
-import jobs
 import pytest
+
+import jobs
 
 WAIT = 'until [ -e "$0" ]; do sleep 0.02; done'
 

@@ -8,8 +8,9 @@ import re
 import subprocess
 import sys
 
-import jobs
 import pytest
+
+import jobs
 
 jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema checks the events")
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "faults"))

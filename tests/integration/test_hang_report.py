@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 
-import jobs
 import pytest
+
+import jobs
 
 
 def check_stacks(text):

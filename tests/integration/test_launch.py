@@ -6,8 +6,9 @@ import os
 import re
 import subprocess
 
-import jobs
 import pytest
+
+import jobs
 
 PYTHON = "/usr/bin/python3"
 
@@ -33,7 +34,7 @@ def test_smoke_on_bare_hosts_ships_once(horarun, hosts):
     first = horarun.run("-np", 8, "-H", four.spec(2), "--verbose", "--smoke").expect(0)
     assert set(shipped(first)) == set(four.names), first
     again = horarun.run("-np", 8, "-H", four.spec(2), "--verbose", "--smoke").expect(0)
-    assert shipped(again) == {name: 0 for name in four.names}, again
+    assert shipped(again) == dict.fromkeys(four.names, 0), again
     assert jobs.agents() == []
 
 
@@ -303,7 +304,9 @@ def test_two_jobs_at_once(horarun, hosts):
 def test_few_descriptors(horarun):
     import resource
 
-    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+    def limit():
+        return resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+
     done = horarun.run("-np", 64, "true", preexec_fn=limit, timeout=60)
     assert done.code in (0, 125), done
     assert done.code == 0 or re.search(r"open files|descriptor", done.messages, re.I), done

@@ -145,5 +145,6 @@ def test_a_lost_host_or_a_stopped_leader(horarun, hosts, shared, way, operation,
     told = re.findall(r"LOST ([0145]) (\S+) (.*)", seen)
     assert len(told) == 4 and all(re.search(r"rank [23]\b", text) for _, _, text in told), seen
     print(
-        f"{way}, {operation}: the last of the others knew after {max(float(when) for _, when, _ in told) - struck:.1f} s"
+        f"{way}, {operation}: the last of the others knew after "
+        f"{max(float(when) for _, when, _ in told) - struck:.1f} s"
     )

@@ -8,8 +8,9 @@ import subprocess
 import time
 import uuid
 
-import jobs
 import pytest
+
+import jobs
 
 PYTHON = "/usr/bin/python3"
 # A rank that just waits; in a session of its own; double-forked; deaf to every signal that can be
@@ -49,7 +50,7 @@ def parents_first(processes):
 
 def shims():
     ours = jobs.agents()
-    return [pid for pid in parents_first(ours)][: len(ours) // 2]
+    return list(parents_first(ours))[: len(ours) // 2]
 
 
 def the_agents():
@@ -179,7 +180,7 @@ def test_stopped_launcher(horarun, shared, hosts):
 
 
 class Freezer:
-    """A cgroup whose processes get no time, as on a machine that has none for them; they are not stopped by a signal."""
+    """A cgroup whose processes get no time, as on a machine that has none for them; no signal stops them."""
 
     PLACES = [
         ("/sys/fs/cgroup", "cgroup.freeze", "1", "0"),
@@ -189,7 +190,8 @@ class Freezer:
 
     def __init__(self, pid):
         self.pid = pid
-        for self.root, name, frozen, self.thawed in self.PLACES:
+        for root, name, frozen, thawed in self.PLACES:
+            self.root, self.thawed = root, thawed
             self.path = f"{self.root}/hora-test-freezer-{uuid.uuid4().hex[:8]}"
             self.switch = f"{self.path}/{name}"
             with contextlib.suppress(OSError):
@@ -263,8 +265,8 @@ def test_launcher_without_time_ends_no_local_job(horarun, tmp_path):
 
 
 def test_machine_that_sleeps_ends_no_job(horarun, tmp_path):
-    """Launcher and agent get no time for longer than the lease, as in a virtual machine that is paused. Who wakes first does
-    not blame the other."""
+    """Launcher and agent get no time for longer than the lease, as in a virtual machine that is paused. Who wakes
+    first does not blame the other."""
     job = horarun.start(*HERE[:2], "--lease", "6s", *HERE[4:], tmp_path / "go")
     job.read_until("ready", times=2)
     agent = agent_of(job)

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 
-import jobs
 import pytest
+
+import jobs
 
 LOST = "horarun: not all of the job's record could be written:\n"
 
@@ -85,7 +86,8 @@ def test_a_rank_that_failed_itself(horarun, tmp_path):
 def test_standard_output_of_a_rank_that_was_ended(horarun):
     """The first rank failed before a byte was lost: its code, and the loss."""
     script = (
-        "[ $HOROVOD_RANK = 0 ] && exec sh -c 'while [ ! -e ready ]; do sleep 0.1; done; exit 3'; trap 'echo last; exit 0' TERM; "
+        "[ $HOROVOD_RANK = 0 ] && exec sh -c 'while [ ! -e ready ]; do sleep 0.1; done; exit 3'; "
+        "trap 'echo last; exit 0' TERM; "
         ">ready; while :; do sleep 0.1; done"
     )
     folder = os.path.join(horarun.cwd, "ended")
@@ -200,7 +202,10 @@ def test_a_timeline(horarun, tmp_path, name, why):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")
     full(tmp_path / "full.json")
     (tmp_path / "program.py").write_text(TRACED)
-    run = lambda: horarun.run("-np", 2, "--timeline-filename", name, "--wdir", tmp_path, sys.executable, "program.py")
+
+    def run():
+        return horarun.run("-np", 2, "--timeline-filename", name, "--wdir", tmp_path, sys.executable, "program.py")
+
     done = run().expect(125)
     assert (
         done.messages.count(LOST) == 1 and f"  rank 0 on localhost: its timeline: {why} [E_OUTPUT]\n" in done.messages

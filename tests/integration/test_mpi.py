@@ -202,7 +202,10 @@ def test_two_hosts_with_a_decoy_network(mpirun, hosts):
 
 def test_horarun_mpi_here(horarun):
     """Output tagged by mpirun; the runtime found; variables and options travel."""
-    script = "import os, hora.numpy as hvd; hvd.init(); print(os.environ['ORIGIN'], os.environ['HOROVOD_CYCLE_TIME'], hvd.size())"
+    script = (
+        "import os, hora.numpy as hvd; hvd.init(); "
+        "print(os.environ['ORIGIN'], os.environ['HOROVOD_CYCLE_TIME'], hvd.size())"
+    )
     done = horarun.run(
         "-np",
         2,
@@ -328,7 +331,10 @@ def test_horarun_mpi_by_mpich_on_two_hosts(horarun, hosts, shared):
 def test_check_build_tells_whether_the_library_is_here(build, name):
     """The box, the reason, and the rest of the table, on a machine whose library is gone."""
     command = [os.path.join(build, "bin", "horarun"), "--check-build", "--verbose"]
-    tick = lambda done: re.search(rf"Operations:(?:\n.*)*?\n    \[(.)\] {name}", done.stdout)[1]
+
+    def tick(done):
+        return re.search(rf"Operations:(?:\n.*)*?\n    \[(.)\] {name}", done.stdout)[1]
+
     here = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     row = re.search(rf"\n    {name} +yes +yes .* (/\S*\.so\S*)", here.stdout)
     if row is None:

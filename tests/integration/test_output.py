@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 
-import jobs
 import pytest
+
+import jobs
 
 PYTHON = "/usr/bin/python3"
 
@@ -44,7 +45,7 @@ def check_all(ranks, chatter, count, total):
             got = got[:-1]  # the console ends an unfinished last line
         assert got == wanted, (
             f"rank {rank}: {len(got)} bytes, expected {len(wanted)}; they differ from byte "
-            f"{len(os.path.commonprefix([got, wanted]))} on"
+            f"{len(os.path.commonprefix([got, wanted]))} on"  # noqa: RUF071 - bytes of output
         )
 
 
@@ -146,9 +147,11 @@ def uncut(data):
 
 
 def speak_in_turn(horarun, folder, long_one, other, *options, **more):
-    """Rank 0 does `long_one`, whose output is read, the last one `other`; then rank 0 ends the line. Answers all that came."""
+    """Rank 0 does `long_one`, whose output is read, the last one `other`; then rank 0 ends the line. Returns all that
+    came."""
     program = f"""if [ $HOROVOD_RANK = 0 ]; then {long_one}; until [ -e {folder}/go ]; do sleep 0.01; done; echo end
-        fi; if [ $HOROVOD_RANK = $((HOROVOD_SIZE - 1)) ]; then until [ -e {folder}/speak ]; do sleep 0.01; done; {other}; fi"""
+        fi; if [ $HOROVOD_RANK = $((HOROVOD_SIZE - 1)) ]; then until [ -e {folder}/speak ]; do sleep 0.01; done
+        {other}; fi"""
     job = horarun.start(*options, "sh", "-c", program, **more)
     seen = b""
     while seen.count(b"l") < 1 << 20:

@@ -47,12 +47,14 @@ def test_errors_that_nobody_takes_are_no_success(horarun):
 
 
 def test_limits_of_file_size_and_time(horarun, tmp_path):
-    limited = lambda limit, *arguments: subprocess.run(
-        ["sh", "-c", f'ulimit {limit}; exec "$0" "$@"', horarun.path, *arguments],
-        capture_output=True,
-        timeout=60,
-        cwd=tmp_path,
-    )
+    def limited(limit, *arguments):
+        return subprocess.run(
+            ["sh", "-c", f'ulimit {limit}; exec "$0" "$@"', horarun.path, *arguments],
+            capture_output=True,
+            timeout=60,
+            cwd=tmp_path,
+        )
+
     done = limited("-f 8", "-np", "1", "sh", "-c", "exec head -c 100000 /dev/zero >file")
     assert done.returncode == 153 and b"(ulimit -f)" in done.stderr, done
     with open(tmp_path / "out", "wb") as out:
@@ -235,7 +237,8 @@ def test_an_account_without_a_name(horarun, hosts):
 
 @pytest.mark.parametrize("backend, threads", [("shm", 4), ("gloo", 6)])
 def test_a_thread_that_the_kernel_refuses_for_the_moment(horarun, build, tmp_path, backend, threads):
-    """As where as many processes run as the machine allows: each of the guard's, Gloo's and the runtime's threads of two ranks."""
+    """As where as many processes run as the machine allows: each of the guard's, Gloo's and the runtime's threads of
+    two ranks."""
     tracer = os.path.join(build, "bin", "fault_tracer")
     if not os.access(tracer, os.X_OK) or os.uname().machine != "x86_64":
         pytest.skip("no fault_tracer in this build")

@@ -6,8 +6,9 @@ import shutil
 import subprocess
 import tempfile
 
-import jobs
 import pytest
+
+import jobs
 
 PYTHON = "/usr/bin/python3"
 CACHES = "/root/.cache /tmp/hora-0 /dev/shm/hora-0"
@@ -48,7 +49,7 @@ def shared_cache(hosts):
 
 @pytest.fixture(params=["bind", "bindfs"])
 def apart(request, hosts, shared_cache):
-    """apart(n): hosts; with bindfs each has a file system of its own on the folder, whose locks the others do not see."""
+    """apart(n): hosts; with bindfs each has a file system of its own on the folder, and sees no locks of the others."""
 
     def up(count):
         some = hosts(count)
@@ -114,7 +115,10 @@ def test_a_second_launch_leaves_the_first_ones_transfer_alone(horarun, apart, sh
 
 def test_cleaning_keeps_what_a_job_on_another_host_uses(horarun, apart, shared_cache):
     apart(3)
-    script = f"echo up; until [ -e {shared_cache.folder}/go ]; do sleep 0.05; done; exec {PYTHON} -c 'import hora; print(hora.size)'"
+    script = (
+        f"echo up; until [ -e {shared_cache.folder}/go ]; do sleep 0.05; done; "
+        f"exec {PYTHON} -c 'import hora; print(hora.size)'"
+    )
     job = horarun.start("-H", "node1:1,node2:1", "sh", "-c", script)
     job.read_until("up", 2)
     done = horarun.run("cache", "clean", "-H", "node1:1,node3:1").expect(0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """On a terminal: Ctrl-C, Ctrl-Z and fg, Ctrl-\\, a window that closes."""
 
+import contextlib
 import os
 import pty
 import signal
@@ -8,8 +9,9 @@ import subprocess
 import termios
 import time
 
-import jobs
 import pytest
+
+import jobs
 
 
 class Terminal:
@@ -73,10 +75,8 @@ def terminal(horarun, shared):
     )
     opened.mark = mark
     yield opened
-    try:
+    with contextlib.suppress(OSError):
         opened.close()
-    except OSError:
-        pass
     for process in jobs.processes_of(mark):
         os.kill(process.pid, signal.SIGKILL)
 

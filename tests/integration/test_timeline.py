@@ -80,7 +80,6 @@ def test_every_rank_writes_and_merge_makes_one(run, horarun, tmp_path):
     for event in events:
         if event.get("name") == "SHM_BCAST":
             begins[event["pid"]] = event["ts"]
-            row = event["tid"]
     for event in events:
         if event["ph"] == "E" and event["pid"] in begins and event["ts"] >= begins[event["pid"]]:
             ends.setdefault(event["pid"], event["ts"])

@@ -4,6 +4,7 @@
 import sys
 
 import torch
+
 import horovod.torch as hvd
 
 hvd.init()

@@ -95,10 +95,8 @@ def main():
             made = run(["cmake", "--build", build, "--target", *targets_of(tests.split())])
             if made.returncode:
                 broken.append(name)
-                print(
-                    f"??       {name}: does not build: {[l for l in made.stdout.splitlines() if 'error' in l][:2]}",
-                    flush=True,
-                )
+                errors = [line for line in made.stdout.splitlines() if "error" in line]
+                print(f"??       {name}: does not build: {errors[:2]}", flush=True)
                 continue
             noticed = None
             for test in tests.split():
@@ -116,7 +114,8 @@ def main():
             with open(place, "w") as file:
                 file.write(text)
     print(
-        f"{len(wanted)} bugs in {time.monotonic() - seconds:.0f} s: {len(survivors)} survived {survivors}, {len(broken)} could not be put {broken}"
+        f"{len(wanted)} bugs in {time.monotonic() - seconds:.0f} s: {len(survivors)} survived {survivors}, "
+        f"{len(broken)} could not be put {broken}"
     )
     sys.exit(1 if survivors or broken else 0)
 

@@ -12,7 +12,7 @@ from support import job
 
 sys.path.insert(0, str(job.PACKAGES))
 
-from hora import _native, dtypes, exceptions  # noqa: E402
+from hora import _native, dtypes, exceptions
 
 FIELDS = [
     "struct_size",

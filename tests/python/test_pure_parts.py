@@ -12,18 +12,18 @@ from support import job
 
 sys.path.insert(0, str(job.PACKAGES))
 
-import horovod.common.basics  # noqa: E402
-import horovod.common.elastic  # noqa: E402
-import horovod.common.exceptions  # noqa: E402
-import horovod.common.util  # noqa: E402
-from hora import elastic, exceptions, grouping, operations  # noqa: E402
-from hora.exceptions import (  # noqa: E402
+import horovod.common.basics
+import horovod.common.elastic
+import horovod.common.exceptions
+import horovod.common.util
+from hora import elastic, exceptions, grouping, operations
+from hora.exceptions import (
     HorovodInternalError,
     HostsUpdatedInterrupt,
     TensorMismatchError,
 )
-from horovod.common.util import check_num_rank_power_of_2, split_list  # noqa: E402
-from horovod.data import AsyncDataLoaderMixin, BaseDataLoader  # noqa: E402
+from horovod.common.util import check_num_rank_power_of_2, split_list
+from horovod.data import AsyncDataLoaderMixin, BaseDataLoader
 
 
 def test_split_list():
@@ -144,7 +144,7 @@ def test_errors_within_the_text_of_a_framework():
 
 @pytest.mark.parametrize("module", ["spark", "spark.torch", "ray"])
 def test_what_is_not_here_names_what_is(module):
-    with pytest.raises(ImportError, match="horovod.run"):
+    with pytest.raises(ImportError, match=r"horovod\.run"):
         importlib.import_module(f"horovod.{module}")
 
 

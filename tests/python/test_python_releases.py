@@ -47,7 +47,7 @@ def interpreters():
 def test_release(release):
     python = interpreters()[release]
     finished = job.run_command(
-        job.horarun(2) + [python, "-c", PROGRAM],
+        [*job.horarun(2), python, "-c", PROGRAM],
         timeout=60,
         # What is installed for one release is not for another.
         PYTHONPATH=job.PACKAGES,

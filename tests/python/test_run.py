@@ -19,8 +19,8 @@ from support import job
 pytest.importorskip("cloudpickle")
 sys.path.insert(0, str(job.PACKAGES))
 
-import hora  # noqa: E402
-from hora import channel, launch  # noqa: E402
+import hora
+from hora import channel, launch
 
 
 @pytest.fixture(autouse=True)
@@ -83,9 +83,9 @@ def test_what_cannot_be_sent():
 
 
 def test_the_launchers_reason_is_in_the_error():
-    with pytest.raises(RuntimeError, match="(?s)exit code 127.*rank.*/nowhere/python: No such file"):
+    with pytest.raises(RuntimeError, match=r"(?s)exit code 127.*rank.*/nowhere/python: No such file"):
         hora.run(print, np=1, options=options(), executable="/nowhere/python")
-    with pytest.raises(RuntimeError, match="(?s)exit code 9.*localhost exited with code 9"):
+    with pytest.raises(RuntimeError, match=r"(?s)exit code 9.*localhost exited with code 9"):
         hora.run(os._exit, args=(9,), np=1, options=options())
 
 
@@ -319,9 +319,10 @@ def test_strangers_get_nothing():
     desk = launch._ResultServer(b"payload", everywhere=False)
     try:
         for key in (b"", b"x" * 32):
-            with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
-                with pytest.raises((channel.ChannelError, OSError)):
-                    channel.Channel(connection, key, is_server=False, timeout=10)
+            with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection, pytest.raises(
+                (channel.ChannelError, OSError)
+            ):
+                channel.Channel(connection, key, is_server=False, timeout=10)
         with socket.create_connection(("127.0.0.1", desk.port), timeout=10) as connection:
             # A long message: refused as soon as it is announced, and not waited for (30 s).
             connection.sendall(bytes(32) + (1 << 20).to_bytes(8, "little"))

@@ -18,8 +18,8 @@ strangers SECONDS [LEASE_MS]
 import hashlib
 import os
 import re
-import signal
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,16 +48,16 @@ def loops(horarun, np, runs):
         horarun.started.clear()
     times.sort()
     print(
-        f"loops: {runs} x horarun -np {np} /bin/true: {len(failures)} hung or failed; median {times[len(times) // 2] * 1000:.1f} ms, "
-        f"longest {times[-1] * 1000:.0f} ms"
+        f"loops: {runs} x horarun -np {np} /bin/true: {len(failures)} hung or failed; "
+        f"median {times[len(times) // 2] * 1000:.1f} ms, longest {times[-1] * 1000:.0f} ms"
     )
     return not failures
 
 
 # The same bytes for the same rank, faster than a script could make them; lines of 61 to 3000 bytes.
 STREAM = (
-    "head -c {bytes} /dev/zero | openssl enc -aes-128-ctr -K $(printf %032d {rank}) -iv 00000000000000000000000000000000 | "
-    "base64 -w $((61 + {rank} * 977 % 2940))"
+    "head -c {bytes} /dev/zero | openssl enc -aes-128-ctr -K $(printf %032d {rank}) "
+    "-iv 00000000000000000000000000000000 | base64 -w $((61 + {rank} * 977 % 2940))"
 )
 
 
@@ -90,7 +90,8 @@ def output(horarun, ranks, megabytes):
     ]
     total = sum(lengths)
     print(
-        f"output: {ranks} ranks x {megabytes} MB, {total / 1e6:.0f} MB in {seconds:.0f} s ({total / 1e6 / seconds:.0f} MB/s): exit {code}, "
+        f"output: {ranks} ranks x {megabytes} MB, {total / 1e6:.0f} MB in {seconds:.0f} s "
+        f"({total / 1e6 / seconds:.0f} MB/s): exit {code},"
         f"{len(different)} ranks differ {different}, {wrong} lines without a tag"
     )
     return code == 0 and not different and not wrong
@@ -113,14 +114,16 @@ def reader(horarun, ranks, seconds):
     job.send_signal(signal.SIGTERM)
     job.finish()
     print(
-        f"reader: {ranks} ranks for {seconds} s, {read / 1e6:.1f} MB read: launcher at most {launcher / 1024:.1f} MiB, agent {agents / 1024:.1f} MiB"
+        f"reader: {ranks} ranks for {seconds} s, {read / 1e6:.1f} MB read: "
+        f"launcher at most {launcher / 1024:.1f} MiB, agent {agents / 1024:.1f} MiB"
     )
     return running and launcher < 64 * 1024 and agents < 64 * 1024
 
 
 MEET = """import http.client, os, sys
 rank, size, word = int(os.environ['HOROVOD_RANK']), int(os.environ['HOROVOD_SIZE']), sys.argv[1]
-link = http.client.HTTPConnection(os.environ['HOROVOD_GLOO_RENDEZVOUS_ADDR'], int(os.environ['HOROVOD_GLOO_RENDEZVOUS_PORT']), timeout=60)
+where = os.environ['HOROVOD_GLOO_RENDEZVOUS_ADDR'], int(os.environ['HOROVOD_GLOO_RENDEZVOUS_PORT'])
+link = http.client.HTTPConnection(*where, timeout=60)
 head = {'Authorization': 'Bearer ' + os.environ['HORA_RENDEZVOUS_TOKEN']}
 def ask(method, path, body=None):
     link.request(method, path, body, head)
@@ -172,8 +175,8 @@ def pair(horarun, runs):
     finally:
         hosts.down()
     print(
-        f"pair: {runs} pairs of jobs, begun at most {max(apart) * 1000:.0f} ms apart, 4 ranks each on the same 2 hosts: "
-        f"{len(wrong)} with something of the other or failed {wrong[:9]}"
+        f"pair: {runs} pairs of jobs, begun at most {max(apart) * 1000:.0f} ms apart, 4 ranks each on the same 2 "
+        f"hosts: {len(wrong)} with something of the other or failed {wrong[:9]}"
     )
     return not wrong
 
@@ -308,7 +311,8 @@ def strangers(horarun, seconds, lease_ms=LEASE_MS):
         print(messages.read().decode(errors="replace"), flush=True)
     met = sorted(float(time_s) for time_s in re.findall(rb"met in ([\d.]+)", text))
     print(
-        f"strangers: {beats_in(passed, lease_ms)} in {passed:.0f} s: {'alive' if alive else 'ENDED'}; {len(met)} meetings, median {met[len(met) // 2]:.3f} s, "
+        f"strangers: {beats_in(passed, lease_ms)} in {passed:.0f} s: {'alive' if alive else 'ENDED'}; "
+        f"{len(met)} meetings, median {met[len(met) // 2]:.3f} s, "
         f"longest {met[-1]:.2f} s, {text.count(b'again')} cut off; launcher at most {peak - first[0][0]} KiB more; "
         f"KiB and descriptors of launcher, shim, agent {first} -> {last}",
         flush=True,

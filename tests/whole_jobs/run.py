@@ -11,16 +11,16 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "integration"), os.path.join(HERE, "..", "faults")]
+import strike  # noqa: E402
+
 import conftest  # noqa: E402
 import jobs  # noqa: E402
-import strike  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 VALGRIND = sys.argv[1:] == ["valgrind"]
@@ -100,8 +100,13 @@ def struck(horarun, codes, strike_it, *arguments, ready=2):
 
 def make_jobs(folder):
     two = ["-np", 2, "--lease", "30s" if VALGRIND else "10s", "--grace", "1s"]
-    kill = lambda which: lambda job: os.kill(agents_of(job)[which], signal.SIGKILL)
-    send = lambda *numbers: lambda job: [(job.send_signal(n), time.sleep(0.1)) for n in numbers]
+
+    def kill(which):
+        return lambda job: os.kill(agents_of(job)[which], signal.SIGKILL)
+
+    def send(*numbers):
+        return lambda job: [(job.send_signal(n), time.sleep(0.1)) for n in numbers]
+
     made = {
         "echo": lambda h: ended(h, 0, *two, "echo", "x"),
         "output and report": lambda h: ended(

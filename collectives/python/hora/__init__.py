@@ -8,8 +8,9 @@ which is the same runtime under the names that they know.
 
 import sys
 
-if sys.version_info < (3, 7):
-    raise ImportError("Hora needs Python 3.7 or later; this is %d.%d" % sys.version_info[:2])
+# Written so that older releases can read it and say what is wrong.
+if sys.version_info < (3, 7):  # noqa: UP036
+    raise ImportError("Hora needs Python 3.7 or later; this is %d.%d" % sys.version_info[:2])  # noqa: UP031
 
 from hora._version import __version__
 from hora.basics import (

@@ -66,21 +66,21 @@ class Request:
     that an operation does not use keep their defaults."""
 
     __slots__ = (
-        "operation",
-        "name",
         "address",
-        "shape",
-        "dtype",
         "device",
+        "dtype",
+        "name",
+        "operation",
         "output",
+        "postscale",
+        "prescale",
+        "priority",
         "process_set",
         "reduce_op",
         "root",
-        "prescale",
-        "postscale",
+        "shape",
         "splits",
         "stream",
-        "priority",
     )
 
     def __init__(
@@ -215,7 +215,7 @@ def check_initialized(caller):
 class _Scratch:
     """Memory at a fixed address that requests, shapes, splits and names are packed into."""
 
-    __slots__ = ("buffer", "address", "capacity", "_pin")
+    __slots__ = ("_pin", "address", "buffer", "capacity")
 
     def __init__(self, capacity):
         self.capacity = capacity
@@ -496,7 +496,7 @@ def interruptible(call):
     def body():
         try:
             outcome.append((call(), None))
-        except BaseException as error:  # noqa: B902 - carried to the calling thread
+        except BaseException as error:
             outcome.append((None, error))
 
     thread = threading.Thread(target=body, name="hora-call", daemon=True)

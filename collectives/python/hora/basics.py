@@ -7,7 +7,8 @@ import json
 import os
 
 from hora import _native, exceptions, operations
-from hora.process_sets import ProcessSet, _setup as _setup_process_sets
+from hora.process_sets import ProcessSet
+from hora.process_sets import _setup as _setup_process_sets
 
 Average = _native.AVERAGE
 Sum = _native.SUM
@@ -256,7 +257,7 @@ def nccl_built():
         if backend.get("id") == "nccl":
             parts = str(backend.get("version", "")).split(".")
             if len(parts) >= 2 and all(part.isdigit() for part in parts[:3]):
-                major, minor, patch = (int(part) for part in (parts + ["0"])[:3])
+                major, minor, patch = (int(part) for part in ([*parts, "0"])[:3])
                 return major * 10000 + minor * 100 + patch
     return 0
 

@@ -53,10 +53,7 @@ class Batch:
     def wait(self, seconds):
         """Waits so long at most; whether all is done."""
         deadline = time.monotonic() + seconds
-        for handle in self._handles:
-            if not operations.wait_for(handle, max(0.0, deadline - time.monotonic())):
-                return False
-        return True
+        return all(operations.wait_for(handle, max(0.0, deadline - time.monotonic())) for handle in self._handles)
 
     def drop(self):
         """Nobody will ask for the results."""

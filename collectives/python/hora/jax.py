@@ -25,12 +25,14 @@ from hora import (  # noqa: F401
     add_process_set,
     allgather_object,
     barrier,
+    batches,
     broadcast_object,
     cross_rank,
     cross_size,
     global_process_set,
     gloo_built,
     gloo_enabled,
+    grouping,
     init,
     is_homogeneous,
     is_initialized,
@@ -49,7 +51,6 @@ from hora import (  # noqa: F401
     start_timeline,
     stop_timeline,
 )
-from hora import batches, grouping
 from hora.aligned_arrays import ops
 from hora.jax_operations import SELECTING, allreduce_units, as_jax, compress, differentiable, is_traced, run, spec
 from hora.jax_wire import packed
@@ -465,7 +466,7 @@ def DistributedOptimizer(
     if passes == 1:
         return _replaced(optimizer, optimizer.init, update)
 
-    def init(params):
+    def start(params):
         return AccumulationState(
             optimizer.init(params), jax.tree_util.tree_map(jnp.zeros_like, params), jnp.zeros((), jnp.int32)
         )
@@ -487,7 +488,7 @@ def DistributedOptimizer(
         changes, inner, sums_left = jax.lax.cond(count % passes == 0, step, wait, None)
         return changes, AccumulationState(inner, sums_left, count)
 
-    return _replaced(optimizer, init, accumulate)
+    return _replaced(optimizer, start, accumulate)
 
 
 class GradientTransformation(NamedTuple):
@@ -497,8 +498,8 @@ class GradientTransformation(NamedTuple):
     update: Any
 
 
-def _replaced(optimizer, init, update):
+def _replaced(optimizer, start, update):
     """An optimizer of the same type with other functions."""
     if hasattr(optimizer, "_replace"):
-        return optimizer._replace(init=init, update=update)
-    return GradientTransformation(init, update)
+        return optimizer._replace(init=start, update=update)
+    return GradientTransformation(start, update)

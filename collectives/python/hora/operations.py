@@ -36,7 +36,7 @@ class Pending:
     """One submitted operation or group. It owns the native handles, and keeps the tensors alive
     that the library reads and writes until those are done."""
 
-    __slots__ = ("natives", "kept", "outputs", "fetch", "grouped", "after", "aborted")
+    __slots__ = ("aborted", "after", "fetch", "grouped", "kept", "natives", "outputs")
 
     def __init__(self, natives, kept, outputs, fetch, grouped, after):
         self.natives = natives  # native handles, in the order of the tensors

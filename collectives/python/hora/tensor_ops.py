@@ -334,7 +334,7 @@ class TensorOps:
                     if rows > shape[0]
                     else f"alltoall({tensor_name}): negative split in {list(splits)}"
                 )
-            shape = (rows,) + tuple(shape[1:])  # rows after the last split stay here
+            shape = (rows, *shape[1:])  # rows after the last split stay here
         request = _native.Request(
             _native.ALLTOALL,
             tensor_name,

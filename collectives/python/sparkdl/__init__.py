@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """The name that notebooks import HorovodRunner by; see hora.runner."""
 
-from hora.runner import HorovodRunner, log_to_driver  # noqa: F401
+from hora.runner import HorovodRunner, log_to_driver

@@ -7,8 +7,8 @@
   hosts    on test hosts with one rank each, whose links are shaped to --rate Mbit/s
 
 Peers take turns, round by round; a figure is the median over the rounds of the slowest rank's median.
-A ratio says how many times as long the peer takes: above 1 we are faster. torch.distributed reduces in place, and is held
-against ours that does.
+A ratio says how many times as long the peer takes: above 1 we are faster. torch.distributed reduces in place,
+and is held against ours that does.
 """
 
 import argparse
@@ -264,7 +264,10 @@ def hosts(peers, options, record):
         print("no test hosts here: they need root", file=sys.stderr)
         return
     for count in options.hosts:
-        bound = lambda size, us: 2 * (count - 1) / count * size * 8 / (options.rate * FRAME_PAYLOAD) / us
+
+        def bound(size, us):
+            return 2 * (count - 1) / count * size * 8 / (options.rate * FRAME_PAYLOAD) / us
+
         subprocess.run([HOSTS, "up", str(count), "--rate", str(options.rate)], check=True, stdout=subprocess.DEVNULL)
         try:
             found = measure_sizes(peers, Place(count, count), options.rounds, record)
@@ -272,7 +275,8 @@ def hosts(peers, options, record):
             subprocess.run([HOSTS, "down"], check=True, stdout=subprocess.DEVNULL)
         print(
             f"\nallreduce of float32 on {count} hosts, one rank each, links of {options.rate} Mbit/s: microseconds;\n"
-            "x: how many times as long as hora (torch: as hora in place); wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n"
+            "x: how many times as long as hora (torch: as hora in place); "
+            "wire: the least time that 2 (H - 1) / H of the bytes take, over ours\n"
         )
         size_of = {name_of(size): size for size in SIZES}
         print_table(
@@ -286,7 +290,10 @@ def hosts(peers, options, record):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = {"sizes": sizes, "sets": sets, "hosts": hosts}
-    numbers = lambda text: [int(part) for part in text.split(",")]
+
+    def numbers(text):
+        return [int(part) for part in text.split(",")]
+
     parser.add_argument("parts", nargs="*", default=["sizes"], metavar="PART", help="sizes (default), sets, hosts")
     parser.add_argument("--build", required=True)
     parser.add_argument("--np", type=numbers, default=[2, 4], help="numbers of ranks here (default 2,4)")

@@ -43,7 +43,7 @@ def once(command):
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        raise Hang(f"no end within {LIMIT_S:g} s: {' '.join(command)}")
+        raise Hang(f"no end within {LIMIT_S:g} s: {' '.join(command)}") from None
     seconds = time.perf_counter() - began
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit {process.returncode}\n{errors.decode(errors='replace')}")
@@ -53,7 +53,7 @@ def once(command):
 def compare(contestants, rounds, before=lambda name: None):
     """name -> times. One untimed round first. A contestant that hangs is out, with its count of hangs."""
     times = {name: [] for name in contestants}
-    hangs = {name: 0 for name in contestants}
+    hangs = dict.fromkeys(contestants, 0)
     order = random.Random(1)
     for turn in range(rounds + 1):
         names = list(contestants)
@@ -120,7 +120,8 @@ def local(options):
     for label, response in responses.items():
         print(
             f"  {label}: {response['ours_ms']:.1f} ms, bar {response['bar_ms']:.1f} ms: "
-            f"{'ok' if response['within_bar'] else 'MISSED'}; Hydra: {'ok' if response['no_slower_than_hydra'] else 'MISSED'}"
+            f"{'ok' if response['within_bar'] else 'MISSED'}; "
+            f"Hydra: {'ok' if response['no_slower_than_hydra'] else 'MISSED'}"
         )
     return {"rows": dict(rows), "responses": responses}
 
@@ -174,7 +175,10 @@ def hosts(options):
 def status_of(pid):
     with open(f"/proc/{pid}/status") as file:
         text = file.read()
-    value = lambda key: int(re.search(rf"^{key}:\s+(\d+)", text, re.M)[1])
+
+    def value(key):
+        return int(re.search(rf"^{key}:\s+(\d+)", text, re.M)[1])
+
     with open(f"/proc/{pid}/smaps_rollup") as file:
         pss = int(re.search(r"^Pss:\s+(\d+)", file.read(), re.M)[1])
     return {
@@ -219,7 +223,8 @@ def memory(options):
     print("| | resident | peak | proportional | threads | descriptors |\n|---|---|---|---|---|---|")
     for name, row in result.items():
         print(
-            f"| {name} | {row['rss_mib']} MiB | {row['peak_rss_mib']} MiB | {row['pss_mib']} MiB | {row['threads']} | {row['descriptors']} |"
+            f"| {name} | {row['rss_mib']} MiB | {row['peak_rss_mib']} MiB | {row['pss_mib']} MiB "
+            f"| {row['threads']} | {row['descriptors']} |"
         )
     return result
 
@@ -253,7 +258,10 @@ def main():
     parser.add_argument("--horarun", required=True)
     parser.add_argument("--spawn-loop", required=True)
     parser.add_argument("--json", metavar="FILE")
-    numbers = lambda text: [int(part) for part in text.split(",")]
+
+    def numbers(text):
+        return [int(part) for part in text.split(",")]
+
     parser.add_argument("--np", type=numbers, default=[1, 4, 16, 64, 128])
     parser.add_argument("--hosts", type=numbers, default=[1, 16])
     parser.add_argument("--ranks", type=numbers, default=[1, 4])

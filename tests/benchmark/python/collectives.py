@@ -16,7 +16,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
-from support import job  # noqa: E402
+from support import job
 
 RANK = pathlib.Path(__file__).with_name("collectives_rank.py")
 BARS = {(2, "allreduce 4 B"): 8, (2, "allreduce 64 MiB"): 4, (2, "ResNet-50 gradients"): 5}

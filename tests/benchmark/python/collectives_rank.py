@@ -13,12 +13,11 @@ import time
 
 import torch
 import torch.distributed as dist
+from resnet50 import shapes
 from torch.nn.parallel import DistributedDataParallel
 
 import hora.numpy as hvn
 import horovod.torch as hvd
-
-from resnet50 import shapes
 
 TURNS = 9
 

@@ -22,4 +22,4 @@ def shapes():
             if block == 0:
                 found += [(4 * width, channels, 1, 1), (4 * width,), (4 * width,)]
             channels = 4 * width
-    return found + [(1000, channels), (1000,)]
+    return [*found, (1000, channels), (1000,)]

@@ -48,10 +48,10 @@ class Server:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return
-            except OSError:
+            except OSError as error:
                 if time.monotonic() > deadline or self.process.poll() is not None:
                     self.close()
-                    raise RuntimeError(f"{name} does not listen on port {self.port}")
+                    raise RuntimeError(f"{name} does not listen on port {self.port}") from error
                 time.sleep(0.02)
 
     def close(self):
@@ -222,7 +222,10 @@ def main():
     parser.add_argument("parts", nargs="*", help="serve, wire-up; both when none is named")
     parser.add_argument("--build", required=True)
     parser.add_argument("--json", metavar="FILE")
-    numbers = lambda text: [int(part) for part in text.split(",")]
+
+    def numbers(text):
+        return [int(part) for part in text.split(",")]
+
     parser.add_argument("--connections", type=numbers, default=[1, 64, 1024])
     parser.add_argument("--nginx-workers", type=lambda text: text.split(","), default=["1", "auto"])
     parser.add_argument("--rounds", type=int, default=5)

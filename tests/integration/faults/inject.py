@@ -10,8 +10,8 @@ import time
 import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-import jobs  # noqa: E402
-from extra_sshd import ExtraSshd  # noqa: E402
+import jobs
+from extra_sshd import ExtraSshd
 
 BAD = 3
 PASSWD = "/etc/passwd"
@@ -81,8 +81,8 @@ class Injector:
     def speaker(self, words, port=2240):
         """Something that says this to everybody who connects, and closes."""
         code = (
-            "import socket\nserver = socket.create_server(('', %d))\nwhile True:\n    peer, _ = server.accept()\n"
-            "    peer.sendall(%r)\n    peer.close()\n" % (port, (words + "\r\n").encode())
+            f"import socket\nserver = socket.create_server(('', {port}))\nwhile True:\n    peer, _ = server.accept()\n"
+            f"    peer.sendall({(words + chr(13) + chr(10)).encode()!r})\n    peer.close()\n"
         )
         self.hosts.execute(
             BAD,
@@ -132,7 +132,8 @@ class Injector:
             "mkdir -p /run/dev; mount -t tmpfs tmpfs /run/dev; "
             "cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/kmsg /run/dev; "
             "for name in pts shm; do mkdir /run/dev/$name; mount --rbind /dev/$name /run/dev/$name; done; "
-            "ln -s pts/ptmx /run/dev/ptmx; ln -s /proc/self/fd /run/dev/fd; : >/run/dev/nvidia0; mount --move /run/dev /dev",
+            "ln -s pts/ptmx /run/dev/ptmx; ln -s /proc/self/fd /run/dev/fd; : >/run/dev/nvidia0; "
+            "mount --move /run/dev /dev",
         )
         self.undo.append(lambda: self.on(BAD, "umount -l /dev", check=False))
 
@@ -175,7 +176,7 @@ class Injector:
 
     def nft(self, rule):
         self.hosts.execute(
-            BAD, "nft", "table inet fault { chain in { type filter hook input priority 0; %s; }; }" % rule
+            BAD, "nft", f"table inet fault {{ chain in {{ type filter hook input priority 0; {rule}; }}; }}"
         )
         self.undo.append(lambda: self.hosts.execute(BAD, "nft", "delete table inet fault"))
 
@@ -193,7 +194,8 @@ class Injector:
         """A library of which the end is missing: whoever loads it dies of SIGBUS."""
         self.on(
             BAD,
-            f"head -c 20000 $(readlink -f {library}) >/run/cut-short; mount --bind /run/cut-short $(readlink -f {library})",
+            f"head -c 20000 $(readlink -f {library}) >/run/cut-short; "
+            f"mount --bind /run/cut-short $(readlink -f {library})",
         )
         self.undo.append(lambda: self.on(BAD, f"umount -l $(readlink -f {library})", check=False))
 

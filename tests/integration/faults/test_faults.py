@@ -8,8 +8,8 @@ import sys
 import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
-import inject  # noqa: E402
-import table  # noqa: E402
+import inject
+import table
 
 REPOSITORY = os.path.join(os.path.dirname(__file__), "..", "..", "..")
 

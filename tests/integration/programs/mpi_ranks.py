@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 
+import numpy
+
 import hora
 import hora.numpy as hvd
-import numpy
 
 hvd.init()
 

@@ -23,7 +23,6 @@ Needs no package, no privilege, and as many descriptors as connections: it raise
 
 import contextlib
 import json
-import os
 import resource
 import select
 import socket
@@ -116,7 +115,7 @@ def flood(where, connections, seconds, kinds):
     if "tls" in kinds:
         KINDS["tls"].words = first_message()
     done = {"opened": 0, "closed": 0, "received_bytes": 0, "sent_bytes": 0, "no_port": 0}
-    links, asked, waiting = {}, {}, []
+    links, asked = {}, {}
     poll = select.epoll()
     turn, until, looked = 0, time.monotonic() + seconds, 0.0
 

@@ -6,6 +6,7 @@
 Only the way to VICTIM lies; to every other host it passes all through unchanged.
 """
 
+import contextlib
 import os
 import random
 import struct
@@ -324,10 +325,8 @@ def main():
         os.execvp("sh", ["sh", "-c", line])
     agent = subprocess.Popen(["sh", "-c", line], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     threading.Thread(target=feed, args=(agent,), daemon=True).start()
-    try:
+    with contextlib.suppress(EOFError, BrokenPipeError):
         relay(agent, Liar(lie), sys.stdout.buffer)
-    except (EOFError, BrokenPipeError):
-        pass
     agent.wait()
 
 

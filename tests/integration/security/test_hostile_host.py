@@ -4,8 +4,9 @@ and no lie counts as a success or as a message of another host."""
 
 import os
 
-import jobs
 import pytest
+
+import jobs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "/usr/bin/python3"
@@ -107,7 +108,7 @@ def test_a_lying_host(horarun, tmp_path, lie):
 def test_what_a_host_logs_steers_no_terminal(horarun, tmp_path):
     done, _ = run_with_a_liar(horarun, tmp_path, "escapes", "echo ok")
     assert done.code == 0 and "liar: ?]0;owned? ?2J ?2J horarun: forged" in done.messages, done
-    assert not any(byte < 32 and byte != 10 or byte == 127 for byte in done.err), done.err
+    assert not any((byte < 32 and byte != 10) or byte == 127 for byte in done.err), done.err
 
 
 def test_a_lie_is_told_to_programs(horarun, tmp_path):

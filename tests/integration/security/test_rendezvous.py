@@ -11,8 +11,9 @@ import threading
 import time
 import uuid
 
-import jobs
 import pytest
+
+import jobs
 
 PYTHON = "/usr/bin/python3"
 FLOOD = os.path.join(os.path.dirname(__file__), "flood.py")
@@ -221,7 +222,7 @@ class Flood:
             with open(FLOOD) as script:  # they may have no way to where it lies
                 self.programs.append(
                     subprocess.Popen(
-                        [PYTHON, "-", "%s:%d" % where, str(connections), str(seconds), *kinds],
+                        [PYTHON, "-", "{}:{}".format(*where), str(connections), str(seconds), *kinds],
                         stdin=script,
                         stdout=subprocess.PIPE,
                         cwd="/",

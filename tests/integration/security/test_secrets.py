@@ -4,11 +4,11 @@
 import os
 import signal
 import subprocess
-import time
 import uuid
 
-import jobs
 import pytest
+
+import jobs
 
 PYTHON = "/usr/bin/python3"
 # Tells its token by a file that only the test reads; stays until it is told to go on.
@@ -45,7 +45,7 @@ def run_and_look(horarun, shared, arguments, code, look=lambda token, job: None)
     job = horarun.start(*arguments, PYTHON, "-S", "-c", RANK, place, code)
     jobs.wait_until(lambda: os.path.exists(place), "rank 0's token", 60)
     with open(place) as file:
-        token, pid = file.read().split()
+        token, _pid = file.read().split()
     assert len(token) >= 32
     seen = [line for line in command_lines() if token in line]
     assert not seen, f"the token is in a command line: {seen}"
@@ -123,7 +123,8 @@ def test_stack_traces_of_another_user_are_not_taken(horarun):
     with open("/proc/net/unix") as sockets:
         assert f"@{name}\n" in sockets.read()
     connect = (
-        "import socket, sys; link = socket.socket(socket.AF_UNIX); link.connect('\\0' + sys.argv[1]); link.settimeout(20)\n"
+        "import socket, sys; link = socket.socket(socket.AF_UNIX); link.connect('\\0' + sys.argv[1])\n"
+        "link.settimeout(20)\n"
         "try: print(link.recv(1) == b'')\nexcept ConnectionResetError: print(True)"
     )
     stranger = subprocess.run(
@@ -156,7 +157,7 @@ def test_a_job_within_a_job_does_not_get_the_outer_token(horarun, runtime):
         "--runtime",
         runtime,
         "env",
-        env={name: "stolen" for name in ("HORA_RENDEZVOUS_TOKEN", "HORA_ANY_SECRET", "_HOROVOD_SECRET_KEY")},
+        env=dict.fromkeys(("HORA_RENDEZVOUS_TOKEN", "HORA_ANY_SECRET", "_HOROVOD_SECRET_KEY"), "stolen"),
     )
     assert "stolen" not in done.expect(0).text and "HOROVOD_RANK=0" in done.text, done
 

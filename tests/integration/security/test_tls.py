@@ -13,8 +13,9 @@ import threading
 import time
 import uuid
 
-import jobs
 import pytest
+
+import jobs
 
 PYTHON = "/usr/bin/python3"
 # Rank 0 tells what it knows of the rendezvous, by a file that only the test reads; all then stay until told.

@@ -6,6 +6,7 @@ import pytest
 
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..")]
 import probe as probe_module  # noqa: E402
+
 from extra_sshd import ExtraSshd  # noqa: E402
 
 BUILD = os.environ.get("HORA_BUILD") or os.path.join(os.path.dirname(__file__), "..", "..", "..", "build", "release")

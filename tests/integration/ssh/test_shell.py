@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Login shells of the remote user: which ones work, and what they may print and do."""
 
-import os
 import shutil
 
 import pytest

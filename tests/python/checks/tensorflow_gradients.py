@@ -129,7 +129,7 @@ def check_alltoall():
     size, rank = hvd.size(), hvd.rank()
     splits = [to + 1 for to in range(size)]
     tensors = inputs((sum(splits) + 1, 2))  # the last row is not sent
-    starts = np.cumsum([0] + splits)
+    starts = np.cumsum([0, *splits])
 
     def exchange(xs):
         return [tf.concat([x[starts[to] : starts[to + 1]] for x in xs], 0) for to in range(size)]

@@ -8,7 +8,7 @@ import horovod.tensorflow as hvd
 from support.expect import close, raises
 
 REDUCED = ("uint8", "int8", "int32", "int64", "float16", "float32", "float64", "bfloat16")
-MOVED = REDUCED + ("uint16", "int16", "bool")
+MOVED = (*REDUCED, "uint16", "int16", "bool")
 
 
 def modes(function):

@@ -354,7 +354,7 @@ def check_alltoall():
 
 def check_reducescatter():
     size, rank = hvd.size(), hvd.rank()
-    for dtype in FLOATS + [torch.int32, torch.int64]:
+    for dtype in [*FLOATS, torch.int32, torch.int64]:
         for rows in (size, 2 * size + 1, 3 * size - 1):
             total = sum(t.double() for t in all_of((rows, 3), dtype))
             counts = [rows // size + (1 if each < rows % size else 0) for each in range(size)]

@@ -106,7 +106,7 @@ def horarun(np, *options):
 
 def run_python(np, script, *arguments, timeout=120, python=None, options=(), cwd=None, **variables):
     """Runs a Python script on np ranks."""
-    command = horarun(np, *options) + [python or sys.executable, str(script), *map(str, arguments)]
+    command = [*horarun(np, *options), python or sys.executable, str(script), *map(str, arguments)]
     return run_command(command, timeout, cwd, **variables)
 
 

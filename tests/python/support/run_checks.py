@@ -34,9 +34,9 @@ def main():
     rank = modules[0].hvd.rank()
     with open(os.path.join(folder, f"rank{rank}.jsonl"), "w", buffering=1) as lines:
         for module, name, check in [
-            (module, f"{module.__name__}.{name}", check)
-            for module in modules
-            for name, check in vars(module).items()
+            (each, f"{each.__name__}.{name}", check)
+            for each in modules
+            for name, check in vars(each).items()
             if name.startswith("check_")
         ]:
             lines.write(json.dumps({"check": name, "state": "started"}) + "\n")

@@ -8,7 +8,6 @@ import numpy as np
 
 from hora import basics, objects
 from hora import numpy as arrays
-
 from horovod._keras.optimizer import check_loss_scaling
 from horovod._keras.variables import broadcast_variables, model_variables, optimizer_variables, to_array
 

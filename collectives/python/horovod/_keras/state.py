@@ -5,7 +5,6 @@ import numpy as np
 
 from hora import basics, objects
 from hora.elastic import HandledState, Handler
-
 from horovod._keras.variables import broadcast_variables, model_variables, optimizer_variables, to_array
 
 

@@ -4,7 +4,6 @@
 import torch
 
 from hora import batches
-
 from horovod._keras.array_gradients import ArrayReducer
 from horovod.torch.compression import Compression
 from horovod.torch.tensors import ops

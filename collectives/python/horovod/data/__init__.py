@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading batches."""
 
-from horovod.data.data_loader_base import AsyncDataLoaderMixin, BaseDataLoader  # noqa: F401
+from horovod.data.data_loader_base import AsyncDataLoaderMixin, BaseDataLoader

@@ -65,7 +65,7 @@ class AsyncDataLoaderMixin:
                 if not put(batch):
                     return
             put(_END)
-        except BaseException as error:  # noqa: B902 - raised again where the batch is awaited
+        except BaseException as error:
             put(_Failure(error))
 
     def __iter__(self):

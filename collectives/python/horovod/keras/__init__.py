@@ -6,12 +6,7 @@ With the TensorFlow backend, Compression.none and the others of horovod.tensorfl
 
 import keras
 
-from horovod.common.exceptions import (  # noqa: F401
-    HorovodInternalError,
-    HorovodVersionMismatchError,
-    HostsUpdatedInterrupt,
-)
-from hora.basics import (  # noqa: F401
+from hora.basics import (
     Adasum,
     Average,
     Max,
@@ -41,21 +36,25 @@ from hora.basics import (  # noqa: F401
     start_timeline,
     stop_timeline,
 )
-from hora.objects import allgather_object, broadcast_object  # noqa: F401
-from hora.process_sets import (  # noqa: F401
+from hora.objects import allgather_object, broadcast_object
+from hora.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
-
 from horovod._keras import models as _models
-from horovod._keras.backends import Compression  # noqa: F401
-from horovod._keras.optimizer import PartialDistributedOptimizer  # noqa: F401
+from horovod._keras.backends import Compression
+from horovod._keras.optimizer import PartialDistributedOptimizer
 from horovod._keras.optimizer import distribute as _distribute
-from horovod._keras.values import allgather, allreduce, broadcast, reducescatter  # noqa: F401
-from horovod._keras.variables import broadcast_variables  # noqa: F401
-from horovod.keras import callbacks, elastic  # noqa: F401
+from horovod._keras.values import allgather, allreduce, broadcast, reducescatter
+from horovod._keras.variables import broadcast_variables
+from horovod.common.exceptions import (
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
+)
+from horovod.keras import callbacks, elastic
 
 
 def DistributedOptimizer(

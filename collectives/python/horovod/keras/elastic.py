@@ -4,7 +4,6 @@
 import keras
 
 from hora.elastic import run  # noqa: F401
-
 from horovod._keras import callbacks as _what
 from horovod._keras.state import KerasState  # noqa: F401
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """MXNet's face of the runtime: `import horovod.mxnet as hvd`."""
 
-from horovod.common.exceptions import (  # noqa: F401
+from horovod.common.exceptions import (
     HorovodInternalError,
     HorovodVersionMismatchError,
 )
-from horovod.common.util import check_extension  # noqa: F401
-from horovod.mxnet.compression import Compression  # noqa: F401
-from horovod.mxnet.functions import allgather_object, broadcast_object  # noqa: F401
-from horovod.mxnet.mpi_ops import (  # noqa: F401
+from horovod.common.util import check_extension
+from horovod.mxnet.compression import Compression
+from horovod.mxnet.functions import allgather_object, broadcast_object
+from horovod.mxnet.mpi_ops import (
     Adasum,
     Average,
     Max,
@@ -53,7 +53,7 @@ from horovod.mxnet.mpi_ops import (  # noqa: F401
     start_timeline,
     stop_timeline,
 )
-from horovod.mxnet.training import (  # noqa: F401
+from horovod.mxnet.training import (
     DistributedOptimizer,
     DistributedTrainer,
     broadcast_parameters,

@@ -43,7 +43,6 @@ from hora.process_sets import (  # noqa: F401
     global_process_set,
     remove_process_set,
 )
-
 from horovod.mxnet.tensors import ops
 
 

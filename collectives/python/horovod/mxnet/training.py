@@ -6,7 +6,6 @@ import mxnet as mx
 from hora import batches, grouping
 from hora.process_sets import global_process_set
 from hora.reducer import is_needed
-
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.mpi_ops import Average, broadcast_many_
 from horovod.mxnet.tensors import ops
@@ -116,7 +115,8 @@ class DistributedTrainer(mx.gluon.Trainer):
 
             warnings.warn(
                 "DistributedTrainer reduces the gradients itself; it takes the "
-                "optimizer within the DistributedOptimizer"
+                "optimizer within the DistributedOptimizer",
+                stacklevel=2,
             )
             optimizer = optimizer._optimizer
         if isinstance(params, dict):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorFlow's face of the runtime: `import horovod.tensorflow as hvd`."""
 
-from horovod.common.exceptions import (  # noqa: F401
+from horovod.common.exceptions import (
     HorovodInternalError,
     HorovodVersionMismatchError,
     HostsUpdatedInterrupt,
 )
-from horovod.common.util import check_extension  # noqa: F401
-from horovod.tensorflow.compression import Compression  # noqa: F401
-from horovod.tensorflow.functions import (  # noqa: F401
+from horovod.common.util import check_extension
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.functions import (
     BroadcastGlobalVariablesHook,
     allgather_object,
     broadcast_,
@@ -17,7 +17,7 @@ from horovod.tensorflow.functions import (  # noqa: F401
     broadcast_object_fn,
     broadcast_variables,
 )
-from horovod.tensorflow.mpi_ops import (  # noqa: F401
+from horovod.tensorflow.mpi_ops import (
     Adasum,
     Average,
     Max,
@@ -62,14 +62,14 @@ from horovod.tensorflow.mpi_ops import (  # noqa: F401
     start_timeline,
     stop_timeline,
 )
-from horovod.tensorflow.optimizer import DistributedOptimizer  # noqa: F401
-from horovod.tensorflow.reductions import (  # noqa: F401
+from horovod.tensorflow.optimizer import DistributedOptimizer
+from horovod.tensorflow.reductions import (
     allreduce,
     grouped_allreduce,
     grouped_reducescatter,
     reducescatter,
 )
-from horovod.tensorflow.tape import (  # noqa: F401
+from horovod.tensorflow.tape import (
     DistributedGradientTape,
     PartialDistributedGradientTape,
 )

@@ -7,9 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from hora import basics, objects
-from hora.elastic import Handler, HandledState, HostUpdateResult, reset_job, run_fn  # noqa: F401
+from hora.elastic import HandledState, Handler, HostUpdateResult, reset_job, run_fn  # noqa: F401
 from hora.exceptions import from_text
-
 from horovod._keras.state import KerasState
 from horovod.tensorflow.functions import broadcast_object, broadcast_variables  # noqa: F401
 

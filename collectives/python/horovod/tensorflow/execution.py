@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from hora import batches
-
 from horovod.tensorflow.tensors import as_array, as_output
 
 # One wait inside the library; a lost job is noticed after it.

@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from hora import objects
 from hora.process_sets import global_process_set
-
 from horovod.tensorflow import mpi_ops
 
 

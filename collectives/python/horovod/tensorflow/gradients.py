@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from hora import grouping, reducer
 from hora.aligned_arrays import ops
-
 from horovod.tensorflow import execution
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.mpi_ops import Average, Sum, place_now

@@ -51,7 +51,6 @@ from hora.process_sets import (  # noqa: F401
     is_process_set_included,
     remove_process_set,
 )
-
 from horovod.tensorflow import execution
 
 try:

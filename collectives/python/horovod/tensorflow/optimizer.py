@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from hora import grouping
 from hora.process_sets import global_process_set
-
 from horovod.tensorflow.aggregation import GradientAccumulator
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradients import GradientReducer

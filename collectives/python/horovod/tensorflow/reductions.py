@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from hora.operations import choose_op
 from hora.process_sets import global_process_set
-
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.mpi_ops import Average, Sum

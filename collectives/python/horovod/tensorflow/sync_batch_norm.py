@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from hora.process_sets import global_process_set
 from hora.reducer import is_needed
-
 from horovod._keras.backends import is_keras2
 from horovod.tensorflow.mpi_ops import Sum, allreduce_dense
 

@@ -4,7 +4,6 @@
 import tensorflow as tf
 
 from hora.process_sets import global_process_set
-
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradients import GradientReducer
 from horovod.tensorflow.mpi_ops import Adasum, Average

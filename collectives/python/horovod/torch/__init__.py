@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's face of the runtime: `import horovod.torch as hvd`."""
 
-from horovod.common.exceptions import (  # noqa: F401
+from horovod.common.exceptions import (
     HorovodInternalError,
     HorovodVersionMismatchError,
     HostsUpdatedInterrupt,
 )
-from horovod.common.util import check_extension  # noqa: F401
-from horovod.torch.compression import Compression  # noqa: F401
-from horovod.torch.functions import (  # noqa: F401
+from horovod.common.util import check_extension
+from horovod.torch import elastic
+from horovod.torch.compression import Compression
+from horovod.torch.functions import (
     allgather_object,
     broadcast_object,
     broadcast_object_fn,
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from horovod.torch.mpi_ops import (  # noqa: F401
+from horovod.torch.mpi_ops import (
     Adasum,
     Average,
     Max,
@@ -75,8 +76,6 @@ from horovod.torch.mpi_ops import (  # noqa: F401
     stop_timeline,
     synchronize,
 )
-from horovod.torch.optimizer import DistributedOptimizer  # noqa: F401
-from horovod.torch.sparse import sparse_allreduce_async  # noqa: F401
-from horovod.torch.sync_batch_norm import SyncBatchNorm  # noqa: F401
-
-from horovod.torch import elastic  # noqa: F401,E402
+from horovod.torch.optimizer import DistributedOptimizer
+from horovod.torch.sparse import sparse_allreduce_async
+from horovod.torch.sync_batch_norm import SyncBatchNorm

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making the ranks agree on models, optimizers and objects."""
 
-from hora import objects
-from hora.process_sets import global_process_set
 import torch
 
+from hora import objects
+from hora.process_sets import global_process_set
 from horovod.torch.mpi_ops import broadcast_async_, synchronize
 
 

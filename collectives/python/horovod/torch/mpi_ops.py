@@ -46,7 +46,6 @@ from hora.process_sets import (  # noqa: F401
     global_process_set,
     remove_process_set,
 )
-
 from horovod.torch.compression import Compression
 from horovod.torch.tensors import ops as _ops
 

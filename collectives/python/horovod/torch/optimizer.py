@@ -13,7 +13,6 @@ import torch
 
 from hora import _native, grouping, objects
 from hora.process_sets import global_process_set
-
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import Adasum, Average, Max, Min, Product, Sum, allreduce_async_, size, synchronize
 from horovod.torch.reduction import Reduction, default_name, finish_all
@@ -44,7 +43,8 @@ class _Distributed:
             if reduction.synchronized:
                 warnings.warn(
                     "step() reduces the gradients again that synchronize() reduced; "
-                    "call step() within optimizer.skip_synchronize()"
+                    "call step() within optimizer.skip_synchronize()",
+                    stacklevel=2,
                 )
             reduction.synchronize(self.param_groups)
         if closure is not None:
@@ -97,7 +97,7 @@ class _AdasumDelta:
             "skip_synchronize() has no meaning with op=Adasum: gradients are "
             "not reduced, the changes of the parameters are"
         )
-        yield  # noqa: unreachable; makes this a context manager
+        yield  # never reached; makes this a context manager
 
     def step(self, closure=None):
         parameters = [

@@ -4,7 +4,6 @@
 import torch
 
 from hora.process_sets import global_process_set
-
 from horovod.torch.mpi_ops import Average, Sum, allgather_async, synchronize
 
 # What is put together here is right as it stands. Newer releases warn when they are not told

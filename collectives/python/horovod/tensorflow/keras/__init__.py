@@ -3,7 +3,11 @@
 
 import tensorflow as tf
 
-from horovod.tensorflow import (  # noqa: F401
+from horovod._keras import models as _models
+from horovod._keras.optimizer import PartialDistributedOptimizer
+from horovod._keras.optimizer import distribute as _distribute
+from horovod._keras.values import allgather, allreduce, broadcast, reducescatter
+from horovod.tensorflow import (
     Average,
     Compression,
     HorovodInternalError,
@@ -41,12 +45,7 @@ from horovod.tensorflow import (  # noqa: F401
     start_timeline,
     stop_timeline,
 )
-
-from horovod._keras import models as _models
-from horovod._keras.optimizer import PartialDistributedOptimizer  # noqa: F401
-from horovod._keras.optimizer import distribute as _distribute
-from horovod._keras.values import allgather, allreduce, broadcast, reducescatter  # noqa: F401
-from horovod.tensorflow.keras import callbacks, elastic  # noqa: F401
+from horovod.tensorflow.keras import callbacks, elastic
 
 
 def DistributedOptimizer(

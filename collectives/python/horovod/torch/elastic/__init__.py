@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training that survives a change of the ranks."""
 
-from hora.elastic import HostUpdateResult, ObjectState, State, run  # noqa: F401
-
-from horovod.torch.elastic.sampler import ElasticSampler  # noqa: F401
-from horovod.torch.elastic.state import TorchState  # noqa: F401
+from hora.elastic import HostUpdateResult, ObjectState, State, run
+from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.torch.elastic.state import TorchState

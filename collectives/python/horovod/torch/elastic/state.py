@@ -6,7 +6,6 @@ import copy
 import torch
 
 from hora.elastic import HandledState, Handler
-
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from horovod.torch.mpi_ops import rank
