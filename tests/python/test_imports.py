@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports: our packages load no more than they need, and work if nothing else is installed."""
 
+import ast
+import pathlib
 import subprocess
 import sys
 
@@ -105,3 +107,33 @@ def test_version():
         "import hora, horovod; from hora import _native\nprint(hora.__version__, _native.library().version().decode())"
     )
     assert len(set(text.split())) == 1
+
+
+def our_modules():
+    """Path by module name."""
+    modules = {}
+    for path in job.PACKAGES.rglob("*.py"):
+        parts = path.relative_to(job.PACKAGES).with_suffix("").parts
+        modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return modules
+
+
+def imports_of(path: pathlib.Path, modules):
+    """Every import of ours in the file, those inside functions included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules else node.module for name in whole if node.module in modules)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    modules = our_modules()
+    graph = {name: set(imports_of(path, modules)) - {name} for name, path in modules.items()}
+    # Remove what imports nothing that is left; a circle remains.
+    while free := [name for name, used in graph.items() if not used & graph.keys()]:
+        for name in free:
+            del graph[name]
+    assert not graph, {name: used & graph.keys() for name, used in graph.items()}

@@ -2,7 +2,7 @@
 """Reducing the gradients of backends that have dense gradients only (JAX, PyTorch)."""
 
 from hora.reducer import GradientReducer
-from horovod._keras.backends import compression_name
+from horovod._keras.compression import compression_name
 
 
 class ArrayReducer(GradientReducer):

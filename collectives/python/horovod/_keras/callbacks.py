@@ -8,6 +8,7 @@ import numpy as np
 
 from hora import basics, objects
 from hora import numpy as arrays
+from horovod._keras.backends import backend_name
 from horovod._keras.optimizer import check_loss_scaling
 from horovod._keras.variables import broadcast_variables, model_variables, optimizer_variables, to_array
 
@@ -21,8 +22,6 @@ def _leave_compiled_state(model):
 
 def _without_xla(model):
     """XLA cannot call out of a graph on TensorFlow, which a reduction must."""
-    from horovod._keras.backends import backend_name
-
     if getattr(model, "jit_compile", False) and backend_name(model) == "tensorflow":
         model.jit_compile = False
         model.make_train_function(force=True)

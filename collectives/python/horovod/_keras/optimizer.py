@@ -8,7 +8,8 @@ this package.
 
 from hora.basics import Average, Sum
 from hora.process_sets import global_process_set
-from horovod._keras.backends import backend_name, make_reducer
+from horovod._keras.backends import backend_name
+from horovod._keras.reducers import make_reducer
 
 _REDUCER_ATTRIBUTE = "_hora_reducer"
 

@@ -6,7 +6,7 @@ import numpy as np
 from hora import numpy as arrays
 from hora.basics import Average
 from hora.operations import choose_op
-from horovod._keras.backends import compression_name
+from horovod._keras.compression import compression_name
 from horovod._keras.variables import to_array
 
 

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What travels instead of a gradient, for every backend of Keras."""
+
+from hora.compression import CastCompressor, NoneCompressor
+
+
+class _Cast(CastCompressor):
+    """By Keras's own operations, so that no framework is imported for it."""
+
+    @staticmethod
+    def is_floating(dtype):
+        return "float" in str(dtype)
+
+    @staticmethod
+    def cast(tensor, dtype):
+        import keras
+
+        return keras.ops.cast(tensor, keras.backend.standardize_dtype(dtype))
+
+
+class FP16Compressor(_Cast):
+    wire_dtype = "float16"
+
+
+class BF16Compressor(_Cast):
+    wire_dtype = "bfloat16"
+
+
+class Compression:
+    """The choices for compression=."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor
+
+
+def compression_name(compression):
+    """ "none", "fp16" or "bf16": the choice of any framework's Compression."""
+    if compression is None:
+        return "none"
+    if isinstance(compression, str):
+        return compression
+    name = getattr(compression, "__name__", type(compression).__name__).lower()
+    for known in ("none", "fp16", "bf16"):
+        if name.startswith(known):
+            return known
+    raise ValueError(
+        f"compression={compression!r}: a Compressor of one's own works with the "
+        "TensorFlow backend; here use Compression.none, fp16 or bf16"
+    )

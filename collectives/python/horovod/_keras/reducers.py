@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which reducer serves a backend. Each needs its framework, so it is imported only for its own backend."""
+
+from horovod._keras.compression import Compression, compression_name
+
+
+def make_reducer(backend, prefix, options):
+    """The object with reduce(gradients, variables), register_local and densify for a backend."""
+    if backend == "tensorflow":
+        from horovod.tensorflow.compression import Compression as TensorFlowCompression
+        from horovod.tensorflow.gradients import GradientReducer
+
+        return GradientReducer(prefix, **_with_compression(options, TensorFlowCompression))
+    if backend == "torch":
+        from horovod._keras.torch_gradients import TorchReducer
+
+        return TorchReducer(prefix, **options)
+    if backend == "jax":
+        from horovod._keras.jax_gradients import JaxReducer
+
+        return JaxReducer(prefix, **options)
+    raise ValueError(f"gradients of Keras's backend {backend} cannot be reduced; use tensorflow, jax or torch")
+
+
+def _with_compression(options, choices):
+    compression = options.get("compression")
+    if compression is None or isinstance(compression, str) or compression in vars(Compression).values():
+        options = dict(options, compression=getattr(choices, compression_name(compression)))
+    return options
