@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hora: distributed training without the install.
 
-`import hora` brings what no framework is needed for: init, rank, process sets, objects. The
-collectives on arrays are in hora.numpy and hora.jax; scripts written for Horovod import horovod,
-which is the same runtime under the names that they know.
+`import hora` provides what needs no framework: init, rank, process sets, objects. The
+collectives on arrays are in hora.numpy and hora.jax. Scripts written for Horovod import horovod,
+which is the same runtime under Horovod's names.
+
+Threads: after init(), any thread may call any function. A call that waits releases the GIL, and
+Ctrl-C interrupts it.
 """
 
 import sys
@@ -57,14 +60,17 @@ from hora.process_sets import ProcessSet, add_process_set, global_process_set, r
 
 
 def barrier(process_set=global_process_set):
-    """Returns once every rank of the set has called it."""
+    """Blocks until every rank of the set has called it.
+
+    Raises HorovodInternalError if a rank is lost, and NotInitializedError before init().
+    """
     from hora import operations
 
     operations.barrier(process_set)
 
 
 def join():
-    """Takes part in the reductions of the others with zeros until every rank has joined; answers
+    """Takes part in the reductions of the others with zeros until every rank has joined; returns
     the rank that joined last."""
     from hora import operations
 
@@ -72,7 +78,7 @@ def join():
 
 
 def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, **launch_options):
-    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; answers the results by
+    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; returns the results by
     rank. See hora.launch.run for the other arguments."""
     from hora.launch import run as launch
 

@@ -3,7 +3,7 @@
 
 Requests are packed into a scratch buffer with one struct.pack_into each, which costs a fraction of
 filling ctypes fields. Calls that never wait keep the GIL (PyDLL); calls that wait give it back
-(CDLL) and wait in slices, so that Ctrl-C is heard.
+(CDLL) and wait in slices, so that Ctrl-C interrupts them.
 """
 
 import ctypes
@@ -362,12 +362,12 @@ def submit_one(
 
 
 def submit(requests, kept):
-    """Hands the requests to the library, all or none; answers their native handles. More than
+    """Hands the requests to the library, all or none; returns their native handles. More than
     one make a group, which runs together. `kept` is what must outlive them."""
     count = len(requests)
     names = [request.name.encode() if request.name is not None else b"" for request in requests]
     if any(b"\0" in name for name in names):
-        raise ValueError(f"a name has no zero byte in it: {[each.name for each in requests]}")
+        raise ValueError(f"a tensor name must not contain a zero byte: {[each.name for each in requests]}")
     needed = count * (_REQUEST_SIZE + 8)
     for request, name in zip(requests, names):
         splits = request.splits
@@ -475,7 +475,7 @@ def submit(requests, kept):
 
 
 def wait(handle):
-    """Waits for one operation; answers its status, never IN_PROGRESS. Signals are heard."""
+    """Waits for one operation; returns its status, never IN_PROGRESS. Signal handlers run meanwhile."""
     native = _library
     status = native.wait(handle, _WAIT_SLICE_MS)
     while status == TIMED_OUT:
@@ -487,8 +487,8 @@ def wait(handle):
 
 
 def interruptible(call):
-    """Runs a call that may block for long (meeting the other ranks). On the main thread it runs
-    beside it, so that Ctrl-C is heard at once; what the call does then is left to itself."""
+    """Runs a call that may block for long (connecting to the other ranks). If the caller is the main
+    thread, the call runs on another one, so that Ctrl-C interrupts it at once; the call itself continues."""
     if threading.current_thread() is not threading.main_thread():
         return call()
     outcome = []

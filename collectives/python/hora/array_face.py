@@ -9,9 +9,14 @@ _AVERAGE = _native.AVERAGE
 
 
 class ArrayFace:
-    """The functions, as methods. A trailing underscore works in place, _async gives a handle for
-    poll() and synchronize(). `name` is how the ranks match their arrays: give one, or call in the
-    same order on every rank."""
+    """The functions, as methods. A trailing underscore means in place; _async returns a handle for
+    poll() and synchronize(). The ranks match their arrays by `name`: pass one, or call in the
+    same order on every rank.
+
+    Reductions need the same shape and dtype on all ranks; dtypes are uint8 int8 int16 uint16 int32
+    int64 float16 bfloat16 float32 float64 bool, as far as the framework has them. Any thread may call.
+    Raises TensorMismatchError if the ranks disagree, UnsupportedError if no backend can run the
+    operation, and HorovodInternalError if a rank is lost."""
 
     def __init__(self, ops):
         self._ops = ops
@@ -106,7 +111,7 @@ class ArrayFace:
         process_set=global_process_set,
         priority=0,
     ):
-        """Reduces into the array itself, and answers it."""
+        """Reduces into the array itself, and returns it."""
         if not priority:
             return self._ops.allreduce_now(
                 tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
@@ -235,7 +240,8 @@ class ArrayFace:
         return wait_now(self._ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
     def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set, priority=0):
-        """Starts to send splits[i] rows to the rank i of the set (equal parts without splits)."""
+        """Starts to send splits[i] rows to rank i of the set (equal parts without splits). The sum of
+        splits is at most the first dimension."""
         return new_handle(self._ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority))
 
     def alltoall(self, tensor, splits=None, name=None, process_set=global_process_set, priority=0):
@@ -253,7 +259,7 @@ class ArrayFace:
         postscale_factor=1.0,
         priority=0,
     ):
-        """Starts a reduction of which every rank gets its part of the rows."""
+        """Starts a reduction that gives every rank its part of the rows."""
         return new_handle(
             self._ops.reducescatter(
                 (tensor,), name, op, prescale_factor, postscale_factor, process_set, priority=priority
@@ -314,21 +320,21 @@ class ArrayFace:
 
     @staticmethod
     def poll(handle):
-        """Whether the operation is done: then synchronize() does not wait."""
+        """True if the operation is done, so that synchronize() does not wait."""
         return operations.poll(handle)
 
     @staticmethod
     def synchronize(handle):
-        """Waits for an operation and answers its result; None for a handle not in flight."""
+        """Waits for an operation and returns its result; None for a handle not in flight."""
         return operations.synchronize(handle)
 
     @staticmethod
     def barrier(process_set=global_process_set):
-        """Returns once every rank of the set has called it."""
+        """Blocks until every rank of the set has called it."""
         operations.barrier(process_set)
 
     @staticmethod
     def join():
-        """Takes part in the others' reductions with zeros until every rank has joined; answers
+        """Takes part in the others' reductions with zeros until every rank has joined; returns
         the rank that joined last."""
         return operations.join(global_process_set)

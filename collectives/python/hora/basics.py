@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joining and leaving the job, and what a rank may ask about it."""
+"""Joining and leaving the job, and queries about it."""
 
 import atexit
 import ctypes
@@ -21,8 +21,8 @@ _exit_registered = False
 
 
 def _check_communicator(comm):
-    """`comm` chose a subset of an MPI world in Horovod. Here the launcher says who takes part, so
-    only what names all ranks is accepted; answers the size that it names, or None."""
+    """In Horovod, `comm` chooses a subset of an MPI world. Here the launcher decides which processes
+    take part, so only values that name all ranks are accepted; returns the size that it names, or None."""
     if comm is None:
         return None
     if hasattr(comm, "Get_size"):  # mpi4py
@@ -30,7 +30,7 @@ def _check_communicator(comm):
     ranks = list(comm)
     if sorted(ranks) != list(range(len(ranks))):
         raise ValueError(
-            f"init(comm={ranks}): a part of the ranks cannot be chosen by comm; start that many "
+            f"init(comm={ranks}): comm cannot select some of the ranks; start that many "
             "ranks, or pass process_sets=[...] and use them"
         )
     return len(ranks) or None
@@ -85,7 +85,7 @@ def init(comm=None, process_sets=None):
         return _native.failure(status, native.last_error().decode(errors="replace"))
 
     error = _native.interruptible(join_job)
-    # Who was to be met may have been lost meanwhile: then the launcher has another place for us.
+    # A rank may have been lost while the ranks connected; then the launcher has another place for this process.
     while isinstance(error, exceptions.HorovodInternalError) and in_elastic_job():
         error = _native.interruptible(join_job)
     if error is not None:
@@ -109,7 +109,7 @@ def init(comm=None, process_sets=None):
 
 
 def _tell_environment():
-    """The place in this epoch, for code that reads the variables."""
+    """Sets the variables of this epoch, for code that reads os.environ."""
     place = {
         "RANK": rank(),
         "SIZE": size(),
@@ -130,7 +130,8 @@ def _tell_environment():
 
 
 class InitError(exceptions.HorovodInternalError, ValueError):
-    """The ranks did not meet; the text says who was missing. A ValueError, as Horovod's is."""
+    """The ranks could not connect to each other; the text names the missing ranks or the cause. A
+    ValueError, as in Horovod."""
 
 
 def in_elastic_job():
@@ -139,7 +140,8 @@ def in_elastic_job():
 
 
 def shutdown():
-    """Leaves the job. What is in flight fails with HorovodInternalError, here and elsewhere."""
+    """Leaves the job. Operations in flight fail with HorovodInternalError on all ranks. Does nothing
+    before init()."""
     if _native._library is None:
         return
     native = _native.library()
@@ -153,7 +155,7 @@ def shutdown():
 
 
 def is_initialized():
-    """Whether init() was called, and shutdown() was not."""
+    """Whether this process has joined a job and not left it."""
     return _native._library is not None and bool(_native._library.is_initialized())
 
 
@@ -189,13 +191,13 @@ def is_homogeneous():
 
 
 def start_timeline(file_path, mark_cycles=False):
-    """Starts to record what happens to every tensor, in Chrome's trace format."""
+    """Starts a timeline: a Chrome trace of every tensor (docs/reference/timeline.md)."""
     _native.check_initialized("start_timeline")
     _check_timeline(_native.library().timeline_start(os.fsencode(file_path), int(bool(mark_cycles))))
 
 
 def stop_timeline():
-    """Ends the recording and writes what is left of it."""
+    """Ends the timeline. The file is complete when this returns."""
     _native.check_initialized("stop_timeline")
     _check_timeline(_native.library().timeline_stop())
 
@@ -208,8 +210,8 @@ def _check_timeline(status):
 
 
 def describe():
-    """What the library says about itself and this process, as a dict: version, backends (built,
-    usable, why not), the selection table, settings."""
+    """The library's description of itself and this process, as a dict: version, backends (built,
+    usable, or why not), the selection table, settings."""
     return json.loads(_native.library().describe().decode())
 
 
@@ -250,7 +252,7 @@ def gloo_enabled():
 
 
 def nccl_built():
-    """NCCL's version as one integer (22809 is 2.28.9), 0 where NCCL was not built or is not here."""
+    """NCCL's version as one integer (22809 is 2.28.9); 0 if NCCL was not built or is not installed here."""
     if not _built(b"nccl"):
         return 0
     for backend in describe().get("backends", []):

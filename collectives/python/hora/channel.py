@@ -52,11 +52,11 @@ class Channel:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         limit = _MAX_MESSAGE if self._received else 64  # until the key was proven
         if length > limit:
-            raise ChannelError(f"a message of {length} bytes was announced; at most {limit} are expected")
+            raise ChannelError(f"the peer announced a message of {length} bytes; the limit is {limit}")
         code = self._read(_DIGEST)
         body = self._read(length)
         if not hmac.compare_digest(code, self._code(self._theirs, self._received, body)):
-            raise ChannelError("a message does not carry the job's code")
+            raise ChannelError("a message has no valid authentication code")
         self._received += 1
         return body
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """State that survives a change of the job's ranks, and the loop that carries it over.
 
-A training function that takes a State runs under run_fn: when a peer is lost it starts again from
-the last commit, when hosts came or left it goes on from where it is, in both cases after the
-ranks that are there now have met.
+run_fn runs a training function that takes a State. After a lost peer, the function restarts from
+the last commit; after hosts were added or removed, it continues from its current state. In both cases
+the current ranks connect first.
 """
 
 import copy
@@ -19,7 +19,7 @@ from hora.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 
 class HostUpdateResult:
-    """What a change of the hosts was, as bits."""
+    """How the hosts changed, as bits."""
 
     no_update = 0
     removed = 1
@@ -28,7 +28,7 @@ class HostUpdateResult:
 
 
 class State:
-    """What the ranks must agree on. Subclasses say how to save, restore and sync it.
+    """State that the ranks agree on. Subclasses say how to save, restore and sync it.
 
     bcast_object(obj) gives rank 0's object to all; get_rank() is this process's rank.
     """
@@ -48,13 +48,14 @@ class State:
         self._reset_callbacks.extend(callbacks)
 
     def begin_meeting(self):
-        """The ranks are about to meet again: what was heard until now is of the past then, what
-        comes from now on is not."""
+        """Called before the ranks reconnect: host updates received until now belong to the old epoch,
+        later ones to the new one."""
         self._host_messages = queue.Queue()
         self._bootstrap = True
 
     def on_reset(self):
-        """The ranks met again: forgets the news from before, then reset() and the callbacks."""
+        """Called after the ranks reconnected: drops host updates of the old epoch, then calls reset() and
+        the callbacks."""
         if not self._bootstrap:
             self._host_messages = queue.Queue()
         self._bootstrap = False
@@ -63,16 +64,16 @@ class State:
             callback()
 
     def on_hosts_updated(self, timestamp, update_res):
-        """News from the launcher, from any thread; check_host_updates() acts on it."""
+        """Records a host update from the launcher; check_host_updates() acts on it. Any thread."""
         self._host_messages.put((timestamp, update_res))
 
     def commit(self):
-        """Saves, then looks for news. Call it as often as losing the work since is tolerable."""
+        """Saves, then calls check_host_updates(). A lost peer costs the work since the last commit."""
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self):
-        """Raises HostsUpdatedInterrupt, on every rank alike, when rank 0 had news."""
+        """Raises HostsUpdatedInterrupt on all ranks if rank 0 has received a host update. Collective."""
         timestamp, result = self._last_updated_timestamp, HostUpdateResult.no_update
         while not self._host_messages.empty():
             message_time, message_result = self._host_messages.get()
@@ -122,7 +123,7 @@ class ObjectState(State):
 
 class HandledState(ObjectState):
     """An ObjectState in which some values (a model, an optimizer) have a handler that knows how to
-    save, restore and sync them in place. handler_for(value) answers one or None."""
+    save, restore and sync them in place. handler_for(value) returns one or None."""
 
     def __init__(self, bcast_object, get_rank, handler_for, **kwargs):
         self._handlers = {}
@@ -188,8 +189,8 @@ class Handler:
 
 
 class _News:
-    """A thread that hears from the launcher when hosts have come or gone, and tells the state that
-    trains at the moment. Only rank 0 asks: State.check_host_updates() takes its word for all."""
+    """A thread that receives host updates from the launcher and passes them to the current state.
+    Runs on rank 0 only, which informs the other ranks in State.check_host_updates()."""
 
     def __init__(self):
         self._state = None
@@ -233,8 +234,8 @@ def _all_skip(skip_sync):
 
 
 def run_fn(func, reset, translate=None):
-    """func(state, ...) as a function that survives changes of the ranks. `reset` makes the ranks
-    meet again. `translate` may turn a framework's own error into one of ours, or answer None."""
+    """func(state, ...) as a function that survives changes of the ranks. `reset` reconnects the
+    ranks. `translate` may turn a framework's own error into one of ours, or return None."""
 
     @functools.wraps(func)
     def wrapper(state, *args, **kwargs):

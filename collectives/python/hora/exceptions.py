@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The errors that Hora raises.
 
-HorovodInternalError is the one that scripts written for Horovod catch: the collective did not
-happen. Its subclasses say why, so that an elastic job restarts after a lost peer and does not
-restart for ever after a mistake in the script (a tensor of another shape on one rank).
+HorovodInternalError is the one that scripts written for Horovod catch: a collective failed.
+Its subclasses say why, so that an elastic job restarts after a lost peer, but does not
+restart forever after a mistake in the script (a tensor of another shape on one rank).
 """
 
 
 class HorovodInternalError(RuntimeError):
-    """A collective failed. Where no subclass says more, a peer was lost or shut down."""
+    """A collective failed. Unless it is a subclass, a peer was lost or has shut down."""
 
-    #: Whether an elastic job may recover by meeting again (a lost peer) or not (a mistake).
+    #: True if an elastic job can recover in a new epoch (a lost peer); False for a mistake in the script.
     recoverable = True
 
 
 class TensorMismatchError(HorovodInternalError, ValueError):
-    """The ranks submitted different things under one name; every rank gets the same text."""
+    """The ranks submitted different operations under one name. Every rank gets the same text, which
+    names the tensor, two ranks and both values."""
 
     recoverable = False
 
@@ -37,8 +38,8 @@ class CollectiveTimeoutError(HorovodInternalError):
 
 
 class RemovedFromJob(SystemExit):
-    """An elastic job goes on without this process, which has nothing left to do: left alone, the
-    exception ends it with code 0."""
+    """An elastic job no longer needs this process. If nothing catches the exception, the process exits
+    with code 0."""
 
     def __init__(self, text=""):
         super().__init__(0)

@@ -264,7 +264,7 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
 
 def _reducescatter(values, name, op, prescale, postscale, process_set, grouped):
     if op not in (Average, Sum):
-        raise ValueError("reducescatter reduces with Average and Sum only")
+        raise ValueError("reducescatter supports only op=Average and op=Sum")
     members = process_set.size()
 
     def rows(value):
@@ -390,7 +390,7 @@ def allreduce_gradients(
     prescale, postscale = grouping.check_predivide(gradient_predivide_factor, op, Average)
     groups = grouping.check_groups(groups, 0)
     if groups is not None and not isinstance(groups, int):
-        raise ValueError("groups= is a number of groups here: a tree has no variables to name")
+        raise ValueError("groups= must be a number of groups here: a tree has no named variables")
     if not is_needed(process_set):
         return gradients
     leaves, structure = jax.tree_util.tree_flatten(gradients)

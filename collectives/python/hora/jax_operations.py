@@ -33,7 +33,7 @@ def spec(value, rows=None):
 
 
 def run(begin, values, specs):
-    """begin(*arrays) yields operations (hora.operations.Pending) on the values' arrays; answers
+    """begin(*arrays) yields operations (hora.operations.Pending) on the values' arrays; returns
     all of their results. `specs` tells what they look like: needed for traced values."""
     if not any(map(is_traced, values)):
         return [as_jax(result) for result in batches.run(begin, *map(np.asarray, values))]

@@ -250,7 +250,7 @@ def run(
     stderr=None,
     results=None,
 ):
-    """Calls func(*args, **kwargs) on `np` ranks of a new job; answers the results by rank.
+    """Calls func(*args, **kwargs) on `np` ranks of a new job; returns the results by rank.
 
     hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. options are further
     words for horarun's command line. executable is the Python that runs the ranks (default: this
@@ -292,7 +292,7 @@ def run(
 
 def _check_call(func, args, kwargs, np):
     if not callable(func):
-        raise TypeError(f"run() calls a function on every rank; {func!r} is none")
+        raise TypeError(f"run() calls a function on every rank; {func!r} is not callable")
     if isinstance(args, (str, bytes)) or not hasattr(args, "__iter__"):
         raise TypeError(f"args={args!r}: expected a tuple or a list of arguments")
     if not isinstance(kwargs or {}, dict):
@@ -309,9 +309,9 @@ def _results(outcomes, np, code, reason):
     if code != 0:
         raise RuntimeError(
             f"the job failed with exit code {code}"
-            + (f"; no result came from rank(s) {missing}" if missing else "")
+            + (f"; no result from ranks {missing}" if missing else "")
             + (f"\n{reason}" if reason else "")
         )
     if missing:
-        raise RuntimeError(f"the job ended, but no result came from rank(s) {missing}")
+        raise RuntimeError(f"the job ended, but no result from ranks {missing}")
     return [outcomes[rank][1] for rank in range(np)]

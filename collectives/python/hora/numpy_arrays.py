@@ -22,7 +22,7 @@ def _learn_dtype(dtype):
     """The code of a dtype seen for the first time: an extension's bfloat16, or a TypeError."""
     code = dtypes.code_of(dtype.name)
     if not dtype.isnative:
-        raise TypeError(f"arrays of dtype {dtype} cannot be communicated: their bytes are in the other order")
+        raise TypeError(f"arrays of dtype {dtype} cannot be communicated: their byte order is not native")
     _CODE_OF[dtype] = code
     _DTYPE_OF.setdefault(code, dtype)
     return code
@@ -47,7 +47,7 @@ class NumpyFramework(Framework):
         if not isinstance(tensor, np.ndarray):
             raise TypeError(f"an in-place operation needs a numpy.ndarray, not {type(tensor).__name__}")
         if not tensor.flags.writeable:
-            raise ValueError("an in-place operation needs an array that may be written to; this one is read-only")
+            raise ValueError("an in-place operation needs a writable array; this one is read-only")
         return self.dense(tensor)
 
     def view(self, tensor):

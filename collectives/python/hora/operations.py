@@ -52,7 +52,7 @@ class Pending:
         return self.aborted is not None or all(poll(native) != _native.IN_PROGRESS for native in self.natives)
 
     def result(self):
-        """Waits, frees the native handles, and answers the result or raises. When a signal's
+        """Waits, frees the native handles, and returns the result or raises. When a signal's
         handler raises, the operation is still in flight and this can be called again."""
         if self.aborted is not None:
             raise exceptions.HorovodInternalError(self.aborted)
@@ -163,7 +163,7 @@ def poll(handle):
 
 
 def synchronize(handle):
-    """Waits for an operation and answers its result; None for a handle that is not known or was
+    """Waits for an operation and returns its result; None for a handle that is not known or was
     synchronized before. Raises HorovodInternalError when the operation failed."""
     pending = _in_flight.pop(handle, None)
     if pending is None:
@@ -255,7 +255,7 @@ def barrier(process_set):
 
 def join(process_set):
     """Tells the others that this rank has no more data: it takes part in their reductions with
-    zeros until all have joined. Answers the rank that joined last."""
+    zeros until all have joined. Returns the rank that joined last."""
     pending = start_control(_native.JOIN, "join", process_set)
     pending.fetch = _native.library().last_joined
     return wait_now(pending)

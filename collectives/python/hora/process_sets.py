@@ -32,7 +32,7 @@ class ProcessSet:
             return None
         value = _native.library().process_set_size(self.process_set_id)
         if value < 0:
-            raise exceptions.NotInitializedError(f"{self} is not known: call init() first")
+            raise exceptions.NotInitializedError(f"{self} is not registered: call init() first")
         return value
 
     def rank(self):
@@ -120,13 +120,13 @@ def add_process_set(process_set):
     if process_set.ranks is None:
         raise ValueError("a process set made of an MPI communicator cannot be added: give the list of its ranks")
     if process_set.process_set_id is not None:
-        raise ValueError(f"{process_set} is registered already")
+        raise ValueError(f"{process_set} is already registered")
     native = _native.library()
     if not native.is_initialized():
         raise exceptions.NotInitializedError("add_process_set() was called before init()")
     for set_id, ranks in _known_ranks().items():
         if ranks == process_set.ranks:
-            raise ValueError(f"a process set with the ranks {ranks} exists already: its id is {set_id}")
+            raise ValueError(f"a process set with the ranks {ranks} already exists: its id is {set_id}")
     ranks = (ctypes.c_int32 * len(process_set.ranks))(*process_set.ranks)
     new_id = ctypes.c_int32(-1)
 

@@ -17,7 +17,7 @@ class HorovodRunner:
         self.driver_log_verbosity = driver_log_verbosity
 
     def run(self, main, **kwargs):
-        """Calls main(**kwargs) on every rank; answers what rank 0 returned."""
+        """Calls main(**kwargs) on every rank; returns what rank 0 returned."""
         from hora.launch import run
 
         count = abs(self.num_processor)

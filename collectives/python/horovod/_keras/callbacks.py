@@ -122,7 +122,7 @@ class LearningRateSchedule:
     ):
         super().__init__()
         if initial_lr is None:
-            raise ValueError("initial_lr is needed: the learning rate that is multiplied")
+            raise ValueError("initial_lr is required: the learning rate to multiply")
         self.initial_lr = initial_lr
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
@@ -140,7 +140,7 @@ class LearningRateSchedule:
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
-                raise ValueError("the number of steps of an epoch is not known here: pass steps_per_epoch")
+                raise ValueError("the number of steps per epoch is unknown: pass steps_per_epoch")
 
     def on_epoch_begin(self, epoch, logs=None):
         self.current_epoch = epoch

@@ -45,6 +45,6 @@ def compression_name(compression):
         if name.startswith(known):
             return known
     raise ValueError(
-        f"compression={compression!r}: a Compressor of one's own works with the "
-        "TensorFlow backend; here use Compression.none, fp16 or bf16"
+        f"compression={compression!r}: a custom Compressor works only with the "
+        "TensorFlow backend; use Compression.none, fp16 or bf16"
     )

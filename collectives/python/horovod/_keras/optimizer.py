@@ -138,7 +138,8 @@ def check_loss_scaling(optimizer):
     rank would decide alone, on gradients that are not reduced yet, whether to take the step."""
     if _delegates(optimizer) and not is_distributed(optimizer) and is_distributed(optimizer.inner_optimizer):
         raise ValueError(
-            "loss scaling belongs inside: hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))"
+            "wrap the loss-scaling optimizer, not the other way round: "
+            "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))"
         )
 
 
@@ -164,15 +165,15 @@ def distribute(
     """The optimizer with its gradients reduced over the ranks of process_set."""
     if not hasattr(optimizer, "get_config"):
         raise TypeError(
-            f"DistributedOptimizer takes a Keras optimizer, not {optimizer!r}; where you "
-            "have its name, make it first: keras.optimizers.get(name)"
+            f"DistributedOptimizer takes a Keras optimizer, not {optimizer!r}; if you "
+            "have its name, create it first: keras.optimizers.get(name)"
         )
     if op not in (Average, Sum):
-        raise ValueError("a distributed Keras optimizer reduces with op=Average or op=Sum")
+        raise ValueError("a Keras DistributedOptimizer supports only op=Average and op=Sum")
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a positive integer")
     if is_distributed(optimizer):
-        raise ValueError("this optimizer is distributed already")
+        raise ValueError("this optimizer is already a DistributedOptimizer")
     base = type(optimizer)
     keras3 = hasattr(base, "apply") and not hasattr(base, "get_gradients")
     reducer = make_reducer(
@@ -245,7 +246,7 @@ def _accumulate(wrapped, reducer, keras3, passes):
     if wrapped.gradient_accumulation_steps:
         raise ValueError(
             "backward_passes_per_step and the optimizer's own "
-            "gradient_accumulation_steps add up the same thing; use one of them"
+            "gradient_accumulation_steps both accumulate gradients; use one of them"
         )
     if _delegates(wrapped):
         raise ValueError(

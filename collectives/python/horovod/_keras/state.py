@@ -9,7 +9,7 @@ from horovod._keras.variables import broadcast_variables, model_variables, optim
 
 
 class VariablesHandler(Handler):
-    """Variables that stay the same objects; variables_of() answers them as they are now."""
+    """Variables that stay the same objects; variables_of() returns them as they are now."""
 
     def __init__(self, value, variables_of, name):
         super().__init__(value)

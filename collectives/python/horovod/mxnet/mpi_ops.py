@@ -49,7 +49,7 @@ from horovod.mxnet.tensors import ops
 def _checked(op, average):
     op = choose_op(op, average)
     if op == _native.ADASUM:
-        raise AssertionError("op=Adasum is not for MXNet")
+        raise AssertionError("op=Adasum is not supported for MXNet")
     return op
 
 
@@ -96,7 +96,7 @@ def allreduce_(
     process_set=global_process_set,
     op=None,
 ):
-    """Reduces into the array itself, and answers it."""
+    """Reduces into the array itself, and returns it."""
     return _allreduce(
         [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, True, False
     )[0]
@@ -184,7 +184,7 @@ def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_proc
 
 def _scatter_op(op):
     if op not in (Average, Sum):
-        raise ValueError("reducescatter reduces with Average and Sum only")
+        raise ValueError("reducescatter supports only op=Average and op=Sum")
     return op
 
 

@@ -33,7 +33,7 @@ def run(
     min_np=None,
     max_np=None,
 ):
-    """Calls func(*args, **kwargs) on num_proc ranks; answers the results by rank.
+    """Calls func(*args, **kwargs) on num_proc ranks; returns the results by rank.
 
     hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. min_num_proc or
     host_discovery_script make the job elastic. RuntimeError carries the traceback of the rank

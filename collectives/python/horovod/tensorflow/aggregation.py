@@ -50,7 +50,7 @@ class GradientAccumulator:
         return [self._counter] + [each for each in self._sums if each is not None]
 
     def add(self, gradients):
-        """Adds the gradients; answers whether they are due now, as a tensor."""
+        """Adds the gradients; returns whether they are due now, as a tensor."""
         for gradient in gradients:
             if isinstance(gradient, tf.IndexedSlices):
                 raise ValueError(

@@ -21,7 +21,7 @@ _SLICE_SECONDS = 0.5
 
 
 def run(begin, tensors, dtypes, shapes):
-    """begin(*arrays) yields operations (hora.operations.Pending) on the tensors' arrays; answers
+    """begin(*arrays) yields operations (hora.operations.Pending) on the tensors' arrays; returns
     all of their results as tensors, of these dtypes and (partly known) shapes."""
     if tf.executing_eagerly():
         results = batches.run(begin, *map(as_array, tensors))

@@ -18,7 +18,7 @@ def _read(variable):
 
 
 def _assign(variable, value):
-    """Gives the variable a value; answers the operation where there is one to run later."""
+    """Gives the variable a value; returns the operation where there is one to run later."""
     if hasattr(variable, "assign"):
         return variable.assign(value)
     return tf.compat.v1.assign(variable, value)
@@ -42,7 +42,7 @@ def broadcast_variables(variables, root_rank, process_set=global_process_set, in
 
 @tf.autograph.experimental.do_not_convert
 def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
-    """Writes the root's values into the variables of all ranks; answers the variables."""
+    """Writes the root's values into the variables of all ranks; returns the variables."""
     variables = list(variables)
     name = mpi_ops._graph_name("BroadcastInplace", name or "broadcast_inplace", None)
     values = mpi_ops.broadcast_many(map(_read, variables), root_rank, name, process_set)

@@ -65,7 +65,7 @@ _plain = tf.autograph.experimental.do_not_convert
 
 
 def _differentiable(function, tensors):
-    """Calls function(*tensors), which answers (results, gradient function), so that gradients
+    """Calls function(*tensors), which returns (results, gradient function), so that gradients
     flow; without the cost of that where nobody asks for them."""
     if tf.executing_eagerly() and not _recorded(tensors):
         return function(*tensors)[0]
@@ -353,7 +353,7 @@ def _reducescatter_tensors(tensors, name, op, prescale, postscale, process_set, 
 
 def _scatter_op(op):
     if op not in (Average, Sum):
-        raise ValueError("reducescatter reduces with Average and Sum only")
+        raise ValueError("reducescatter supports only op=Average and op=Sum")
     return op
 
 
@@ -402,8 +402,8 @@ def _query(function, name):
 
 
 def join():
-    """Tells that this rank has no more batches: it adds zeros to the reductions of the others
-    until all ranks have joined. Answers the rank that joined last."""
+    """Declares that this rank has no more batches: it contributes zeros to the reductions of the others
+    until all ranks have joined. Returns the rank that joined last."""
     return _query(lambda: operations.join(global_process_set), "HorovodJoin")
 
 

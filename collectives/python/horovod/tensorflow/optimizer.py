@@ -38,7 +38,7 @@ class _Wrapped(_LegacyOptimizer):
 
 
 class _DistributedOptimizer(_Wrapped):
-    """Reduces the gradients that compute_gradients() answers. With backward_passes_per_step the
+    """Reduces the gradients that compute_gradients() returns. With backward_passes_per_step the
     gradients are added up, and reduced and applied together every so many steps."""
 
     def __init__(self, optimizer, name, use_locking, reducer, passes, average):
@@ -192,7 +192,7 @@ def DistributedOptimizer(
                 optimizer, name, use_locking, compression, backward_passes_per_step, process_set
             )
         if op not in (Average, Sum):
-            raise ValueError("DistributedOptimizer reduces with Average, Sum or Adasum")
+            raise ValueError("DistributedOptimizer supports op=Average, op=Sum and op=Adasum")
         reducer = GradientReducer(
             name or f"Distributed{type(optimizer).__name__}",
             op,
@@ -210,7 +210,8 @@ def DistributedOptimizer(
     if is_keras_optimizer(optimizer):
         if op == Adasum:
             raise ValueError(
-                "op=Adasum is for optimizers of tf.compat.v1.train; Keras's are reduced with Average or Sum"
+                "op=Adasum supports only optimizers of tf.compat.v1.train; "
+                "use op=Average or op=Sum for Keras optimizers"
             )
         from horovod._keras.optimizer import distribute
 

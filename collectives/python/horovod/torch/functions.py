@@ -82,7 +82,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     rate. An optimizer that has no state yet on the other ranks gets it; none takes a step for it.
     `model` is accepted for scripts that pass it."""
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("the state of LBFGS cannot be broadcast: it holds the history of one rank's closure")
+        raise ValueError("the state of LBFGS cannot be broadcast: it contains the history of one rank's closure")
     if not hasattr(optimizer, "load_state_dict"):
         raise TypeError(f"broadcast_optimizer_state: expected an optimizer, not {optimizer!r}")
     from hora import basics

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collectives on PyTorch tensors.
 
-A trailing underscore works in place; _async gives a handle for poll() and synchronize(). The
-others wait, and take part in autograd. `name` is how the ranks match their tensors: give one, or
-call in the same order on every rank.
+A trailing underscore means in place; _async returns a handle for poll() and synchronize(). The
+other functions wait, and take part in autograd. The ranks match their tensors by `name`: pass one,
+or call in the same order on every rank.
+
+Reductions need the same shape and dtype on all ranks; dtypes are uint8 int8 int16 int32 int64
+float16 bfloat16 float32 float64 bool. CPU tensors may be strided; CUDA tensors are ordered on the
+current stream. Any thread may call. Raises TensorMismatchError if the ranks disagree,
+UnsupportedError if no backend can run the operation, and HorovodInternalError if a rank is lost.
 """
 
 import torch
@@ -67,12 +72,12 @@ def handle_average_backwards_compatibility(op, average):
 
 
 def poll(handle):
-    """Whether the operation is done: then synchronize() does not wait."""
+    """True if the operation is done, so that synchronize() does not wait."""
     return operations.poll(handle)
 
 
 def synchronize(handle):
-    """Waits for an operation and answers its result. None for a handle that is not in flight;
+    """Waits for an operation and returns its result. None for a handle that is not in flight;
     HorovodInternalError when the operation failed."""
     return operations.synchronize(handle)
 
@@ -128,7 +133,7 @@ def allreduce(
 def allreduce_(
     tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
 ):
-    """Reduces into the tensor itself, and answers it."""
+    """Reduces into the tensor itself, and returns it."""
     return _ops.allreduce_now(
         tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
     )
@@ -382,7 +387,7 @@ class _Broadcast(torch.autograd.Function):
 
 
 def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
-    """Starts to send splits[i] rows to the rank i of the set (equal parts without splits)."""
+    """Starts to send splits[i] rows to rank i of the set (equal parts without splits)."""
     return new_handle(_ops.alltoall(tensor, numeric_splits(splits), name, process_set))
 
 
@@ -518,11 +523,11 @@ class _Reducescatter(torch.autograd.Function):
 
 
 def join(device=-1):
-    """Tells that this rank has no more batches: it adds zeros to the reductions of the others
-    until all ranks have joined. Answers the rank that joined last."""
+    """Declares that this rank has no more batches: it contributes zeros to the reductions of the others
+    until all ranks have joined. Returns the rank that joined last."""
     return operations.join(global_process_set)
 
 
 def barrier(process_set=global_process_set):
-    """Returns once every rank of the set has called it."""
+    """Blocks until every rank of the set has called it."""
     operations.barrier(process_set)

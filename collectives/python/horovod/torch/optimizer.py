@@ -110,7 +110,7 @@ class _AdasumDelta:
         return result
 
     def _start_combining(self, parameter, start):
-        """Sends how the parameter has changed since `start`; answers the function that waits and
+        """Sends how the parameter has changed since `start`; returns the function that waits and
         gives it the combined change."""
         reduction = self._reduction
         wire, context = reduction.compression.compress(parameter - start)

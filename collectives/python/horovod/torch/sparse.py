@@ -19,7 +19,7 @@ def empty_sparse(like, sparse_dims):
 
 
 def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
-    """Starts the sum or average of sparse tensors; answers a function that waits for the result,
+    """Starts the sum or average of sparse tensors; returns a function that waits for the result,
     a sparse tensor."""
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can be reduced with Average and Sum only")
