@@ -12,6 +12,7 @@
 
 #include "launcher/agent/host_facts.h"
 #include "launcher/protocol/agent_limits.h"
+#include "rendezvous/os/out_of_resources.h"
 
 namespace hora::launcher {
 
@@ -401,7 +402,10 @@ bool HostJob::only_ranks_are_left() const {
 }
 
 std::vector<ProcessEntry> HostJob::strays() const {
-  std::vector<ProcessEntry> found = find_strays(scope_);
+  auto listed = find_strays(scope_);
+  // The shim has descriptors and memory of its own. It ends the job when this process ends so.
+  if (!listed) os::exit_without_resources("the list of processes cannot be read");
+  std::vector<ProcessEntry> found = *std::move(listed);
   const auto is_rank = [this](const ProcessEntry& process) {
     return std::any_of(ranks_.begin(), ranks_.end(), [&process](const Rank& rank) {
       return rank.alive && rank.pid == process.pid;

@@ -51,11 +51,15 @@ std::string proc_path(pid_t pid, const std::string& file) {
   return "/proc/" + std::to_string(pid) + "/" + file;
 }
 
-// The names in a directory of /proc that are numbers.
-std::vector<pid_t> numbers_in(const std::string& path) {
+// The names in a directory of /proc that are numbers. A directory that is gone has none; one that
+// cannot be opened for want of descriptors or memory may have any.
+std::optional<std::vector<pid_t>> numbers_in(const std::string& path) {
   std::vector<pid_t> numbers;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
-  if (!directory) return numbers;
+  if (!directory) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) return std::nullopt;
+    return numbers;
+  }
   while (const dirent* item = ::readdir(directory.get())) {
     const std::string_view name(item->d_name);
     pid_t number = 0;
@@ -123,7 +127,12 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
 std::optional<ProcessEntry> read_process(pid_t pid) {
   auto entry = read_stat(proc_path(pid, "stat"));
   if (!entry || !entry->is_zombie() || entry->threads <= 1) return entry;
-  for (const pid_t thread : list_threads(pid)) {
+  const auto threads = list_threads(pid);
+  if (!threads) {
+    entry->state = '?';  // unknown, so it is not taken for dead
+    return entry;
+  }
+  for (const pid_t thread : *threads) {
     const auto other = read_stat(proc_path(pid, "task/" + std::to_string(thread) + "/stat"));
     if (!other || other->is_zombie()) continue;
     entry->state = other->state;
@@ -132,20 +141,25 @@ std::optional<ProcessEntry> read_process(pid_t pid) {
   return entry;
 }
 
-std::vector<ProcessEntry> list_processes() {
+std::optional<std::vector<ProcessEntry>> list_processes() {
+  const auto pids = numbers_in("/proc");
+  if (!pids) return std::nullopt;
   std::vector<ProcessEntry> all;
-  for (const pid_t pid : numbers_in("/proc")) {
+  for (const pid_t pid : *pids) {
     if (auto entry = read_process(pid)) all.push_back(*entry);
   }
   return all;
 }
 
-std::vector<pid_t> list_threads(pid_t pid) { return numbers_in(proc_path(pid, "task")); }
+std::optional<std::vector<pid_t>> list_threads(pid_t pid) {
+  return numbers_in(proc_path(pid, "task"));
+}
 
 std::optional<std::vector<pid_t>> list_children(pid_t pid) {
   std::vector<pid_t> children;
   bool listed = false;
-  for (const pid_t thread : list_threads(pid)) {  // each thread has those that it has made
+  // Each thread has those that it has made.
+  for (const pid_t thread : list_threads(pid).value_or(std::vector<pid_t>())) {
     const auto text = os::read_file(proc_path(pid, "task/" + std::to_string(thread) + "/children"));
     if (!text) continue;
     listed = true;
@@ -184,7 +198,7 @@ bool environment_has(pid_t pid, std::string_view mark) {
   const Found found = find_entry(proc_path(pid, "environ"), mark);
   if (found != Found::kNothingToRead) return found == Found::kYes;
   // A main thread that has ended has no memory any more; the others have the process's.
-  for (const pid_t thread : list_threads(pid)) {
+  for (const pid_t thread : list_threads(pid).value_or(std::vector<pid_t>())) {
     const Found there =
         find_entry(proc_path(pid, "task/" + std::to_string(thread) + "/environ"), mark);
     if (there != Found::kNothingToRead) return there == Found::kYes;
@@ -198,12 +212,14 @@ bool signal_process(const ProcessEntry& process, int signal) {
     return now && now->started_ticks == process.started_ticks;
   };
   os::Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  if (!pidfd.valid()) {
-    if (errno != ENOSYS) return false;
-    return is_still_it() && ::kill(process.pid, signal) == 0;  // Linux < 5.3
+  // The pidfd pins the process: its number cannot change hands between the look and the signal.
+  if (pidfd.valid() && is_still_it()) {
+    return ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
   }
-  // The pidfd pins the process; now its number cannot change hands between look and kill.
-  return is_still_it() && ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
+  // Linux < 5.3 has no pidfds, and a process that has one descriptor left cannot hold a pidfd and
+  // look at the same time.
+  pidfd.reset();
+  return is_still_it() && ::kill(process.pid, signal) == 0;
 }
 
 }  // namespace hora::launcher

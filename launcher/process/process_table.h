@@ -28,10 +28,13 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text);
 // A process whose main thread has ended lives on in its other threads, though its stat says Z: the
 // state is then that of one of those.
 std::optional<ProcessEntry> read_process(pid_t pid);
-std::vector<ProcessEntry> list_processes();
 
-// In /proc/PID/task; none when the process is gone.
-std::vector<pid_t> list_threads(pid_t pid);
+// Nothing when the table cannot be read, since descriptors or memory have run out: processes may
+// live all the same.
+std::optional<std::vector<ProcessEntry>> list_processes();
+
+// In /proc/PID/task. Empty when the process is gone, nothing as with list_processes().
+std::optional<std::vector<pid_t>> list_threads(pid_t pid);
 
 // As the kernel lists them, without a look at every process. Those that have ended and were not
 // reaped are among them. Nothing on a kernel that has no such list (CONFIG_PROC_CHILDREN).

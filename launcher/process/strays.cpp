@@ -38,7 +38,7 @@ std::vector<pid_t> children_of(const ProcessEntry& of) {
   auto children = list_children(of.pid);
   if (!children) {
     children.emplace();
-    for (const ProcessEntry& entry : list_processes()) {
+    for (const ProcessEntry& entry : list_processes().value_or(std::vector<ProcessEntry>())) {
       if (entry.parent == of.pid) children->push_back(entry.pid);
     }
   }
@@ -72,13 +72,14 @@ void visit_descendants(const StrayScope& scope, const Visit& visit) {
 
 }  // namespace
 
-std::vector<ProcessEntry> find_strays(const StrayScope& scope) {
-  const std::vector<ProcessEntry> all = list_processes();
-  std::vector<ProcessEntry> found = descendants_of(scope.root.pid, all);
+std::optional<std::vector<ProcessEntry>> find_strays(const StrayScope& scope) {
+  const auto all = list_processes();
+  if (!all) return std::nullopt;
+  std::vector<ProcessEntry> found = descendants_of(scope.root.pid, *all);
   std::set<pid_t> known{scope.root.pid};
   for (const ProcessEntry& entry : found) known.insert(entry.pid);
   if (!scope.mark.empty()) {
-    for (const ProcessEntry& entry : all) {
+    for (const ProcessEntry& entry : *all) {
       // Nothing of the job is older than its agent.
       if (entry.started_ticks < scope.root.started_ticks || known.count(entry.pid) > 0) continue;
       if (environment_has(entry.pid, scope.mark)) found.push_back(entry);
@@ -121,12 +122,13 @@ StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, millise
     const bool childless = reap_all_children();
     const bool late = Clock::now() >= deadline;
     if (chase.caught_up || late) {  // the look at the whole machine is slow: not during a chase
-      std::vector<ProcessEntry> strays = find_strays(scope);
-      if (strays.empty() && childless) return {};
-      if (late) return {false, std::move(strays)};
+      std::optional<std::vector<ProcessEntry>> strays = find_strays(scope);
+      if (strays && strays->empty() && childless) return {};
+      if (!strays) strays.emplace();  // unknown: try again until the time is up
+      if (late) return {false, *std::move(strays)};
       // Stopped first, so that none forks while the others are being killed.
-      for (const ProcessEntry& stray : strays) signal_process(stray, SIGSTOP);
-      for (const ProcessEntry& stray : strays) signal_process(stray, SIGKILL);
+      for (const ProcessEntry& stray : *strays) signal_process(stray, SIGSTOP);
+      for (const ProcessEntry& stray : *strays) signal_process(stray, SIGKILL);
       wait_for_a_child();
     }
   }

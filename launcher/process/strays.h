@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@ struct StrayScope {
 };
 
 // Who lives on. Read process by process: one that forks and ends meanwhile may be missed, and its
-// child, too.
-std::vector<ProcessEntry> find_strays(const StrayScope& scope);
+// child, too. Nothing when the table of processes cannot be read (list_processes()).
+std::optional<std::vector<ProcessEntry>> find_strays(const StrayScope& scope);
 
 // Reaps every child that has ended. True when no child is left, not even a living one: then there
 // is no descendant either. For a process that keeps no other account of its children.

@@ -1,6 +1,7 @@
 // This machine: an agent like any other host's, at the other end of a socketpair. Nothing is
 // shipped; the agent uses the bundle where it lies.
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,7 +43,12 @@ std::vector<std::string> agent_arguments(const AgentImage& image) {
 class LocalTransport : public Transport {
  public:
   explicit LocalTransport(StageObserver observer) : observer_(std::move(observer)) {}
-  ~LocalTransport() override { reap_agents(kReapPatience); }
+  // The streams are closed by now. An agent that was stopped before it could ask the kernel to
+  // continue it (launcher/agent/shim.cpp) would not see that.
+  ~LocalTransport() override {
+    for (const pid_t pid : agents_) ::kill(pid, SIGCONT);  // not reaped yet, so still our child
+    reap_agents(kReapPatience);
+  }
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point) override {

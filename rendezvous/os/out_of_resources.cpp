@@ -20,15 +20,9 @@ void say(const char* text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
-[[noreturn]] void end(const char* why) {
-  say(program);
-  say(": error: ");
-  say(why);
-  say("\n");
-  ::_exit(last_code);
+[[noreturn]] void on_no_memory() {
+  exit_without_resources("no memory is left (the machine's, or that of ulimit -v)");
 }
-
-[[noreturn]] void on_no_memory() { end("no memory is left (the machine's, or that of ulimit -v)"); }
 
 // Among uncaught exceptions, a system_error of std::thread is not a bug of the program: it means
 // that there is no thread left.
@@ -37,7 +31,8 @@ void say(const char* text) {
     try {
       std::rethrow_exception(problem);
     } catch (const std::system_error&) {
-      end("no thread can be started (the machine's limit, or that of ulimit -u)");
+      exit_without_resources(
+          "no thread can be started (the machine's limit, or that of ulimit -u)");
     } catch (...) {
       std::abort();
     }
@@ -54,6 +49,14 @@ void exit_when_out_of_resources(const char* name, int exit_code) {
   // operator new calls the first handler; std::thread throws, and ends up in the second.
   std::set_new_handler(on_no_memory);
   std::set_terminate(on_terminate);
+}
+
+void exit_without_resources(const char* why) {
+  say(program);
+  say(": error: ");
+  say(why);
+  say("\n");
+  ::_exit(last_code);
 }
 
 }  // namespace hora::os

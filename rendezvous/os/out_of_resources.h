@@ -9,4 +9,7 @@ namespace hora::os {
 // other threads start.
 void exit_when_out_of_resources(const char* name, int exit_code);
 
+// The same end, for a caller that cannot go on: `why` says which resource is missing.
+[[noreturn]] void exit_without_resources(const char* why);
+
 }  // namespace hora::os

@@ -415,6 +415,8 @@ class Run:
             wrong(f"{victim} is not named")
         elif code == 126 and "E_NO_PROCESS" in text and s.fault in ("agent memory", "agent files"):
             pass
+        elif code == 124 and "E_START_TIMEOUT" in text and s.fault.endswith((" stop", "freeze")):
+            pass  # an agent that is stopped before it has greeted has no lease yet
         elif code in (127, 139) and s.fault == "agent memory":
             pass  # ranks inherit the limit: the kernel ends a program that it can execute but not load
         elif code != 125 and not (code in (1, 137, 134) and s.program == "collectives"):

@@ -34,7 +34,7 @@ std::string shown_by(const ProcessEntry& process, const std::string& file) {
   const std::string folder = "/proc/" + std::to_string(process.pid) + "/";
   std::string text = text_of(folder + file);
   if (!text.empty() || process.threads <= 1) return text;
-  for (const pid_t thread : list_threads(process.pid)) {
+  for (const pid_t thread : list_threads(process.pid).value_or(std::vector<pid_t>())) {
     text += text_of(folder + "task/" + std::to_string(thread) + "/" + file);
   }
   return text;
@@ -42,7 +42,8 @@ std::string shown_by(const ProcessEntry& process, const std::string& file) {
 
 std::vector<pid_t> processes_where(const char* file, const std::string& text) {
   std::vector<pid_t> found;
-  for (const ProcessEntry& entry : list_processes()) {
+  const auto all = list_processes().value();
+  for (const ProcessEntry& entry : all) {
     if (entry.is_zombie() || entry.pid == ::getpid()) continue;
     if (shown_by(entry, file).find(text) != std::string::npos) found.push_back(entry.pid);
   }
@@ -118,7 +119,8 @@ bool AgentDriver::kill_both() {
 }
 
 pid_t AgentDriver::agent() {
-  for (const ProcessEntry& entry : list_processes()) {
+  const auto all = list_processes().value();
+  for (const ProcessEntry& entry : all) {
     if (entry.parent == shim_) return entry.pid;
   }
   throw std::runtime_error("the shim has no child");

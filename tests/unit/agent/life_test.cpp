@@ -114,6 +114,24 @@ TEST_CASE("the agent is killed") {
   }
 }
 
+TEST_CASE("the agent has run out of descriptors") {
+  for (const auto& features : kWickedness) {
+    for (const rlim_t spare : {0, 1, 2}) {
+      INFO(name_of(features) << ", " << spare << " spare descriptors");
+      Scene scene(features);
+      const pid_t pid = scene.agent.agent();
+      const std::filesystem::directory_iterator open("/proc/" + std::to_string(pid) + "/fd");
+      const auto used = static_cast<rlim_t>(std::distance(begin(open), end(open)));
+      const rlimit limit{used + spare, used + spare};
+      REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &limit, nullptr) == 0);
+      scene.agent.send_number(FrameType::kTerminate, 300);
+      CHECK(scene.agent.wait_for_end());
+      CHECK(scene.clean_now());
+      CHECK(scene.agent.reap_shim());
+    }
+  }
+}
+
 TEST_CASE("the shim is killed") {
   for (const auto& features : kWickedness) {
     INFO(name_of(features));
@@ -549,7 +567,8 @@ TEST_CASE("the job's cgroup goes with it") {
   if (name == std::string::npos) return;
   const std::string cgroup = text.substr(name, text.find('\n', name) - name);
   std::vector<pid_t> members;
-  for (const ProcessEntry& process : list_processes()) {
+  const auto all = list_processes().value();
+  for (const ProcessEntry& process : all) {
     const std::string own = content_of("/proc/" + std::to_string(process.pid) + "/cgroup");
     if (own.find(cgroup) != std::string::npos) members.push_back(process.pid);
   }

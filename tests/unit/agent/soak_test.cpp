@@ -23,7 +23,8 @@ namespace {
 
 // The shim's child, if it has one already.
 pid_t agent_of(pid_t shim) {
-  for (const ProcessEntry& entry : list_processes()) {
+  const auto all = list_processes().value();
+  for (const ProcessEntry& entry : all) {
     if (entry.parent == shim) return entry.pid;
   }
   return 0;

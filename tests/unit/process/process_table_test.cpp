@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,10 +97,48 @@ TEST_CASE("this process is in the table") {
   REQUIRE(self.has_value());
   CHECK(self->parent == ::getppid());
   CHECK(self->group == ::getpgrp());
-  const auto all = list_processes();
+  const auto all = list_processes().value();
   CHECK(std::any_of(all.begin(), all.end(), [&](const ProcessEntry& entry) {
     return entry.pid == self->pid && entry.started_ticks == self->started_ticks;
   }));
+}
+
+TEST_CASE("without descriptors the table is unknown, not empty") {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const bool unknown = !list_processes() && !list_threads(::getpid()) && !find_strays({});
+    ::_exit(unknown ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
+
+TEST_CASE("one descriptor is enough to signal a process") {
+  const pid_t victim = ::fork();
+  REQUIRE(victim >= 0);
+  if (victim == 0) {
+    while (true) ::pause();
+  }
+  const auto entry = read_process(victim);
+  REQUIRE(entry.has_value());
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const int lowest = ::dup(0);  // the only number that is free below the limit
+    ::close(lowest);
+    const rlimit one{static_cast<rlim_t>(lowest) + 1, static_cast<rlim_t>(lowest) + 1};
+    ::setrlimit(RLIMIT_NOFILE, &one);
+    ::_exit(signal_process(*entry, SIGKILL) ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  ::kill(victim, SIGKILL);
+  REQUIRE(::waitpid(victim, &status, 0) == victim);
 }
 
 TEST_CASE("who is at work, stopped and gone") {
@@ -193,12 +232,12 @@ TEST_CASE("a process whose main thread has ended lives on in its others") {
   REQUIRE(entry.has_value());
   CHECK(entry->threads == 3);
   CHECK_FALSE(entry->is_zombie());
-  CHECK(list_threads(child).size() == 3);
+  CHECK(list_threads(child).value().size() == 3);
   CHECK(environment_has(child, mark));
 
   StrayScope scope;
   scope.root = *read_process(::getpid());
-  const auto strays = find_strays(scope);
+  const auto strays = find_strays(scope).value();
   REQUIRE(strays.size() == 1);
   CHECK(strays.front().pid == child);
   CHECK(kill_strays(scope, "", std::chrono::seconds(20)).none);
