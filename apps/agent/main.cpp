@@ -158,6 +158,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "hora-agent: standard input or output is closed\n");
     return kNoStream;
   }
+  // Early, since nothing continues a shim that is stopped before this line.
+  hora::launcher::be_continued_by(STDIN_FILENO);
   auto image = hora::launcher::verify_own_image();
   if (!image) {
     std::fprintf(stderr, "hora-agent: %s\n", image.error().message.c_str());

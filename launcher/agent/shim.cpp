@@ -137,19 +137,17 @@ class Shim {
   std::optional<Clock::time_point> give_up_;
 };
 
-// A stopped process sees nothing. From now on the kernel continues this one whenever something
-// comes through `fd`, or its other end is closed. Where the kernel cannot, it stays stopped.
-void be_continued_by(int fd) {
-  if (::fcntl(fd, F_SETOWN, ::getpid()) != 0 || ::fcntl(fd, F_SETSIG, SIGCONT) != 0) return;
-  (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_ASYNC);
-}
-
 int fail(const char* what) {
   std::fprintf(stderr, "hora-agent: %s: %s\n", what, std::strerror(errno));
   return 125;
 }
 
 }  // namespace
+
+void be_continued_by(int fd) {
+  if (::fcntl(fd, F_SETOWN, ::getpid()) != 0 || ::fcntl(fd, F_SETSIG, SIGCONT) != 0) return;
+  (void)::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_ASYNC);
+}
 
 bool set_shared_text(char (&text)[PATH_MAX], const std::string& value) {
   if (value.size() >= PATH_MAX) {
@@ -175,9 +173,6 @@ int run_with_shim(const std::function<int(ShimState&, os::Fd)>& agent_main) {
   os::Fd shims_end(ends[0]);
   os::Fd agents_end(ends[1]);
   be_continued_by(shims_end.get());
-  // By the launcher's frames and by the end of the stream, too: the shim alone, which does
-  // nothing then that a stopped agent's launcher would not expect.
-  be_continued_by(STDIN_FILENO);
   // What the agent's ranks leave behind comes to the agent, and what the agent leaves, to us.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return fail("becoming a subreaper");
 

@@ -30,6 +30,12 @@ struct ShimState {
 // Copies into one of the texts above; false (and an empty text) when it is too long.
 bool set_shared_text(char (&text)[PATH_MAX], const std::string& value);
 
+// A stopped process sees nothing. From now on the kernel continues this one whenever something
+// comes through `fd`, or its other end is closed. Where the kernel cannot, it stays stopped. The
+// program calls this for its standard input, the stream, as early as it can; an agent that the shim
+// forks stays stopped until the shim continues it, as its launcher expects.
+void be_continued_by(int fd);
+
 // Never returns to its caller in the shim; `agent_main` is called in the agent, whose exit status
 // its result becomes. `shim_alive` reads as closed once the shim is gone.
 // The result is the exit code of this process.

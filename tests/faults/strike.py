@@ -47,6 +47,16 @@ def send(pid, number):
         return False
 
 
+def wait_for_continuation(pid):
+    """Until the kernel continues this shim when its stream moves (O_ASYNC). Nothing continues one that was stopped before."""
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline:
+        flags = re.search(rb"flags:\s+(\d+)", read(f"/proc/{pid}/fdinfo/0"))
+        if flags and int(flags[1], 8) & 0o20000:
+            return
+        time.sleep(0.001)
+
+
 class Striker:
     """Puts one fault, and takes it back with heal(). `job` is the running horarun."""
 
@@ -109,6 +119,8 @@ class Striker:
                 self.struck = all([send(pid, signal.SIGSTOP) for pid in self.agents()])
         elif subject in ("launcher", "agent", "shim", "session", "rank", "child"):
             pid = self.find(subject)
+            if pid and name == "shim stop":
+                wait_for_continuation(pid)
             if pid:
                 self.hit(pid, action)
         else:
