@@ -47,6 +47,7 @@ from hora.basics import (
     start_timeline,
     stop_timeline,
 )
+from hora.control import barrier, join, run
 from hora.exceptions import (
     CollectiveTimeoutError,
     HorovodInternalError,

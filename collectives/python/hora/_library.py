@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finding and loading libhora, and its functions with their types (hora.h)."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import site
@@ -34,7 +36,7 @@ class Options(ctypes.Structure):
     ]
 
 
-def site_base():
+def site_base() -> str:
     """Where `pip install --user` and `--target` put what is not a package: above the packages'
     folder; "" when this package lies elsewhere."""
     packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -43,7 +45,7 @@ def site_base():
     return site.getuserbase() if site.ENABLE_USER_SITE else ""
 
 
-def library_candidates():
+def library_candidates() -> list[str]:
     """Where libhora is looked for, best first. Only the last one asks the system's loader."""
     chosen = os.environ.get("HORA_LIBRARY")
     if chosen:
@@ -61,7 +63,7 @@ def library_candidates():
 class Library:
     """The loaded library: its functions, typed."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         self._waiting = ctypes.CDLL(path)
         self._quick = ctypes.PyDLL(path, handle=self._waiting._handle)
@@ -109,7 +111,7 @@ class Library:
         return function
 
 
-def load():
+def load() -> Library:
     """The library; ImportError says where it was looked for."""
     tried = []
     for candidate in library_candidates():

@@ -6,6 +6,8 @@ filling ctypes fields. Calls that never wait keep the GIL (PyDLL); calls that wa
 (CDLL) and wait in slices, so that Ctrl-C interrupts them.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import struct
@@ -13,6 +15,11 @@ import threading
 
 from hora import exceptions
 from hora._library import ABI_VERSION, Options, Tensor, load, site_base  # noqa: F401
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 OK = 0
 IN_PROGRESS = 1
@@ -85,22 +92,22 @@ class Request:
 
     def __init__(
         self,
-        operation,
-        name,
-        address=0,
-        shape=(),
-        dtype=0,
-        device=CPU_DEVICE,
-        output=0,
-        process_set=GLOBAL_PROCESS_SET,
-        reduce_op=SUM,
-        root=0,
-        prescale=1.0,
-        postscale=1.0,
-        splits=None,
-        stream=0,
-        priority=0,
-    ):
+        operation: int,
+        name: str | None,
+        address: int = 0,
+        shape: Sequence[int] = (),
+        dtype: int = 0,
+        device: int = CPU_DEVICE,
+        output: int | None = 0,
+        process_set: int = GLOBAL_PROCESS_SET,
+        reduce_op: int = SUM,
+        root: int = 0,
+        prescale: float = 1.0,
+        postscale: float = 1.0,
+        splits: Sequence[int] | None = None,
+        stream: int = 0,
+        priority: int = 0,
+    ) -> None:
         self.operation = operation
         self.name = name
         self.address = address
@@ -118,11 +125,11 @@ class Request:
         self.priority = priority
 
 
-_library = None
+_library: Any = None  # a Library, or in a forked child a _ForkedLibrary
 _load_lock = threading.Lock()
 
 
-def library():
+def library() -> Any:
     """The loaded library; loads it on the first call. ImportError says where it was looked for."""
     global _library
     if _library is None:
@@ -176,7 +183,7 @@ class _ForkedLibrary:
         )
 
 
-def failure(status, text, during_init=False):
+def failure(status: int, text: str, during_init: bool = False) -> BaseException:
     """The exception for a status that is not OK."""
     text = text or library().status_name(status).decode()
     if status == INVALID_ARGUMENT:
@@ -197,13 +204,13 @@ def failure(status, text, during_init=False):
     return exceptions.HorovodInternalError(text)
 
 
-def check(status):
+def check(status: int) -> None:
     """Raises the calling thread's last error unless the status is OK."""
     if status != OK:
         raise failure(status, library().last_error().decode(errors="replace"))
 
 
-def check_initialized(caller):
+def check_initialized(caller: str) -> None:
     """Raises unless the job was joined."""
     if not library().is_initialized():
         raise exceptions.NotInitializedError(f"{caller}() was called before init()")
@@ -226,7 +233,7 @@ class _Scratch:
 
 # (native handles, what they need) of operations that were submitted while a signal's handler raised:
 # their caller will never know of them.
-interrupted = []
+interrupted: list[tuple[Sequence[int], Any]] = []
 
 
 # Spare scratch buffers. A list, not a thread-local: append and pop are atomic, and a signal
@@ -253,22 +260,22 @@ def _not_numbers(name, process_set, reduce_op, root, priority, prescale, postsca
 
 
 def submit_one(
-    operation,
-    name,
-    address,
-    shape,
-    dtype,
-    device,
-    output,
-    process_set,
-    reduce_op,
-    root,
-    prescale,
-    postscale,
-    stream,
-    priority,
-    kept,
-):
+    operation: int,
+    name: str,
+    address: int,
+    shape: Sequence[int],
+    dtype: Any,
+    device: int,
+    output: int | None,
+    process_set: int,
+    reduce_op: int,
+    root: int,
+    prescale: float,
+    postscale: float,
+    stream: int,
+    priority: int,
+    kept: Any,
+) -> int:
     """submit() for the most frequent case, without splits: answers one native handle."""
     ndim = len(shape)
     encoded = name.encode()

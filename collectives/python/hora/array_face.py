@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collectives as functions on the arrays of one framework: what NumPy and the others share."""
 
+from __future__ import annotations
+
 from hora import _native, operations
 from hora.operations import choose_op, new_handle, numeric_splits, wait_now
 from hora.process_sets import global_process_set
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 _AVERAGE = _native.AVERAGE
 
@@ -18,22 +27,22 @@ class ArrayFace:
     Raises TensorMismatchError if the ranks disagree, UnsupportedError if no backend can run the
     operation, and HorovodInternalError if a rank is lost."""
 
-    def __init__(self, ops):
+    def __init__(self, ops: Any) -> None:
         self._ops = ops
 
     # --- allreduce -----------------------------------------------------------------------------
 
     def allreduce_async(
         self,
-        tensor,
-        name=None,
-        op=None,
-        average=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        priority=0,
-    ):
+        tensor: Any,
+        name: str | None = None,
+        op: int | None = None,
+        average: bool | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> int:
         """Starts a reduction over the ranks; the result is a new array."""
         return new_handle(
             self._ops.allreduce(
@@ -49,15 +58,15 @@ class ArrayFace:
 
     def allreduce_async_(
         self,
-        tensor,
-        name=None,
-        op=None,
-        average=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        priority=0,
-    ):
+        tensor: Any,
+        name: str | None = None,
+        op: int | None = None,
+        average: bool | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> int:
         """Starts a reduction over the ranks into the array itself."""
         return new_handle(
             self._ops.allreduce(
@@ -74,15 +83,15 @@ class ArrayFace:
 
     def allreduce(
         self,
-        tensor,
-        name=None,
-        op=None,
-        average=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        priority=0,
-    ):
+        tensor: Any,
+        name: str | None = None,
+        op: int | None = None,
+        average: bool | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> Any:
         """The reduction of all ranks' arrays: Average, Sum, Min, Max, Product or Adasum."""
         if not priority:
             return self._ops.allreduce_now(
@@ -131,15 +140,15 @@ class ArrayFace:
 
     def grouped_allreduce_async(
         self,
-        tensors,
-        name=None,
-        op=None,
-        average=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        priority=0,
-    ):
+        tensors: Sequence[Any],
+        name: str | None = None,
+        op: int | None = None,
+        average: bool | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> int:
         """Starts reductions that run together or not at all; the result is a list."""
         return new_handle(
             self._ops.allreduce(
@@ -156,15 +165,15 @@ class ArrayFace:
 
     def grouped_allreduce(
         self,
-        tensors,
-        name=None,
-        op=None,
-        average=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        priority=0,
-    ):
+        tensors: Sequence[Any],
+        name: str | None = None,
+        op: int | None = None,
+        average: bool | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> list[Any]:
         """The reductions of several arrays, which run together; a list."""
         return wait_now(
             self._ops.allreduce(
@@ -181,15 +190,15 @@ class ArrayFace:
 
     def grouped_allreduce_(
         self,
-        tensors,
-        name=None,
-        op=None,
-        average=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        priority=0,
-    ):
+        tensors: Sequence[Any],
+        name: str | None = None,
+        op: int | None = None,
+        average: bool | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> list[Any]:
         """Reduces several arrays in place; they run together."""
         return wait_now(
             self._ops.allreduce(
@@ -207,35 +216,79 @@ class ArrayFace:
 
     # --- allgather, broadcast, alltoall, reducescatter -------------------------------------------
 
-    def allgather_async(self, tensor, name=None, process_set=global_process_set, priority=0):
+    def allgather_async(
+        self, tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set, priority: int = 0
+    ) -> int:
         """Starts the concatenation of all ranks' arrays along their first dimension."""
         return new_handle(self._ops.allgather((tensor,), name, process_set, priority=priority))
 
-    def allgather(self, tensor, name=None, process_set=global_process_set, priority=0):
+    def allgather(
+        self, tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set, priority: int = 0
+    ) -> Any:
         """All ranks' arrays, concatenated along the first dimension, which may differ."""
         return wait_now(self._ops.allgather((tensor,), name, process_set, priority=priority))
 
-    def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set, priority=0):
+    def grouped_allgather_async(
+        self,
+        tensors: Sequence[Any],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> int:
         return new_handle(self._ops.allgather(tensors, name, process_set, grouped=True, priority=priority))
 
-    def grouped_allgather(self, tensors, name=None, process_set=global_process_set, priority=0):
+    def grouped_allgather(
+        self,
+        tensors: Sequence[Any],
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> list[Any]:
         """The concatenations of several arrays, which run together; a list."""
         return wait_now(self._ops.allgather(tensors, name, process_set, grouped=True, priority=priority))
 
-    def broadcast_async(self, tensor, root_rank, name=None, process_set=global_process_set, priority=0):
+    def broadcast_async(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> int:
         """Starts a copy of the array of root_rank (a rank of the whole job)."""
         return new_handle(self._ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))
 
-    def broadcast_async_(self, tensor, root_rank, name=None, process_set=global_process_set, priority=0):
+    def broadcast_async_(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> int:
         return new_handle(
             self._ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority)
         )
 
-    def broadcast(self, tensor, root_rank, name=None, process_set=global_process_set, priority=0):
+    def broadcast(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> Any:
         """The array of root_rank (a rank of the whole job), on every rank of the set."""
         return wait_now(self._ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))
 
-    def broadcast_(self, tensor, root_rank, name=None, process_set=global_process_set, priority=0):
+    def broadcast_(
+        self,
+        tensor: Any,
+        root_rank: int,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> Any:
         """Writes the array of root_rank into the arrays of all ranks."""
         return wait_now(self._ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
@@ -244,7 +297,14 @@ class ArrayFace:
         splits is at most the first dimension."""
         return new_handle(self._ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority))
 
-    def alltoall(self, tensor, splits=None, name=None, process_set=global_process_set, priority=0):
+    def alltoall(
+        self,
+        tensor: Any,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> Any:
         """The rows that the other ranks sent to this one; with splits, a pair of that and the
         number of rows received from each."""
         return wait_now(self._ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority))
@@ -268,14 +328,14 @@ class ArrayFace:
 
     def reducescatter(
         self,
-        tensor,
-        name=None,
-        op=_AVERAGE,
-        process_set=global_process_set,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        priority=0,
-    ):
+        tensor: Any,
+        name: str | None = None,
+        op: int = _AVERAGE,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        priority: int = 0,
+    ) -> Any:
         """This rank's rows of the reduction."""
         return wait_now(
             self._ops.reducescatter(
@@ -285,14 +345,14 @@ class ArrayFace:
 
     def grouped_reducescatter_async(
         self,
-        tensors,
-        name=None,
-        op=_AVERAGE,
-        process_set=global_process_set,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        priority=0,
-    ):
+        tensors: Sequence[Any],
+        name: str | None = None,
+        op: int = _AVERAGE,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        priority: int = 0,
+    ) -> int:
         return new_handle(
             self._ops.reducescatter(
                 tensors, name, op, prescale_factor, postscale_factor, process_set, grouped=True, priority=priority
@@ -301,14 +361,14 @@ class ArrayFace:
 
     def grouped_reducescatter(
         self,
-        tensors,
-        name=None,
-        op=_AVERAGE,
-        process_set=global_process_set,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        priority=0,
-    ):
+        tensors: Sequence[Any],
+        name: str | None = None,
+        op: int = _AVERAGE,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        priority: int = 0,
+    ) -> list[Any]:
         """reducescatter of several arrays, which run together; a list."""
         return wait_now(
             self._ops.reducescatter(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joining and leaving the job, and queries about it."""
 
+from __future__ import annotations
+
 import atexit
 import ctypes
 import json
@@ -9,6 +11,11 @@ import os
 from hora import _native, exceptions, operations
 from hora.process_sets import ProcessSet
 from hora.process_sets import _setup as _setup_process_sets
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 Average = _native.AVERAGE
 Sum = _native.SUM
@@ -61,7 +68,7 @@ def _static_sets(process_sets):
     return sets
 
 
-def init(comm=None, process_sets=None):
+def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
     """Joins the job that the launcher described in the environment; without a launcher the
     process is a world of one. A second call changes nothing."""
     global _exit_registered
@@ -134,7 +141,7 @@ class InitError(exceptions.HorovodInternalError, ValueError):
     ValueError, as in Horovod."""
 
 
-def in_elastic_job():
+def in_elastic_job() -> bool:
     """Whether horarun started this process as one of an elastic job."""
     return os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0") and "HORA_WORKER" in os.environ
 
@@ -184,7 +191,7 @@ cross_size = _topology("cross_size")
 cross_size.__doc__ = "The number of hosts that have a process of this local rank."
 
 
-def is_homogeneous():
+def is_homogeneous() -> bool:
     """Whether every host has the same number of ranks."""
     _native.check_initialized("is_homogeneous")
     return bool(_native.library().is_homogeneous())
@@ -226,15 +233,15 @@ def _enabled(backend):
     return bool(_native.library().backend_enabled(backend))
 
 
-def mpi_built():
+def mpi_built() -> bool:
     return _built(b"mpi")
 
 
-def mpi_enabled():
+def mpi_enabled() -> bool:
     return is_initialized() and _enabled(b"mpi")
 
 
-def mpi_threads_supported():
+def mpi_threads_supported() -> bool:
     """Whether threads of the program may use MPI beside the runtime (HOROVOD_MPI_THREADS_DISABLE
     was not set); ValueError when MPI is not in use."""
     _native.check_initialized("mpi_threads_supported")
@@ -243,11 +250,11 @@ def mpi_threads_supported():
     return os.environ.get("HOROVOD_MPI_THREADS_DISABLE", "") in ("", "0")
 
 
-def gloo_built():
+def gloo_built() -> bool:
     return _built(b"gloo")
 
 
-def gloo_enabled():
+def gloo_enabled() -> bool:
     return is_initialized() and _enabled(b"gloo")
 
 
@@ -264,22 +271,22 @@ def nccl_built():
     return 0
 
 
-def cuda_built():
+def cuda_built() -> bool:
     return _built(b"nccl")
 
 
-def rocm_built():
+def rocm_built() -> bool:
     return False
 
 
-def ddl_built():
+def ddl_built() -> bool:
     return False
 
 
-def ccl_built():
+def ccl_built() -> bool:
     return False
 
 
-def check_num_rank_power_of_2(num_rank):
+def check_num_rank_power_of_2(num_rank: int) -> bool:
     """Whether num_rank is a power of two, which some Adasum layouts of Horovod need."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0

@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several operations that are started together and waited for together, whatever happens."""
 
+from __future__ import annotations
+
 import time
 
 from hora import operations
 from hora.operations import new_handle
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from hora.operations import Pending
 
 
 class Batch:
     """The handles of operations that belong together. start() once, finish() once; a batch that
     is dropped leaves its operations to end by themselves, with their memory."""
 
-    def __init__(self):
-        self._handles = []
+    def __init__(self) -> None:
+        self._handles: list[int] = []
 
-    def start(self, begin, *arguments):
+    def start(self, begin: Callable[..., Iterable[Pending]], *arguments: Any) -> None:
         """begin(*arguments) yields one Pending after the other. When it fails half-way, what was
         started is let go."""
         try:
@@ -24,10 +33,11 @@ class Batch:
             self.drop()
             raise
 
-    def finish(self):
+    def finish(self) -> list[Any]:
         """The results, flattened, in order. All operations are waited for even when one fails,
         so that none is left behind; the first failure is raised."""
-        results, failure = [], None
+        results: list[Any] = []
+        failure = None
         handles, self._handles = self._handles, []
         for position, handle in enumerate(handles):
             try:
@@ -47,22 +57,22 @@ class Batch:
             raise failure
         return results
 
-    def done(self):
+    def done(self) -> bool:
         return all(operations.poll(handle) for handle in self._handles)
 
-    def wait(self, seconds):
+    def wait(self, seconds: float) -> bool:
         """Waits so long at most; whether all is done."""
         deadline = time.monotonic() + seconds
         return all(operations.wait_for(handle, max(0.0, deadline - time.monotonic())) for handle in self._handles)
 
-    def drop(self):
+    def drop(self) -> None:
         """Nobody will ask for the results."""
         for handle in self._handles:
             operations.forget(handle)
         self._handles = []
 
 
-def finish_all(batches):
+def finish_all(batches: Iterable[Batch]) -> list[Any]:
     """The results of several batches, flattened; all are waited for before a failure is raised."""
     results, failure = [], None
     for batch in batches:
@@ -75,7 +85,7 @@ def finish_all(batches):
     return results
 
 
-def run(begin, *arguments):
+def run(begin: Callable[..., Iterable[Pending]], *arguments: Any) -> list[Any]:
     """Starts and finishes a batch: the results, flattened."""
     batch = Batch()
     batch.start(begin, *arguments)

@@ -2,10 +2,16 @@
 """Messages between two processes that share a key: each proves that it has the key, and every
 message carries a code that only the key's holders can make. Nothing is encrypted."""
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 import secrets
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
 
 _LENGTH = struct.Struct("<Q")
 _DIGEST = hashlib.sha256().digest_size
@@ -20,7 +26,7 @@ class ChannelError(ConnectionError):
 class Channel:
     """Ordered messages over a connected socket."""
 
-    def __init__(self, connection, key, is_server, timeout=30):
+    def __init__(self, connection: socket.socket, key: bytes, is_server: bool, timeout: float = 30) -> None:
         self._socket = connection
         connection.settimeout(timeout)
         ours, theirs = (b"server", b"worker") if is_server else (b"worker", b"server")
@@ -43,12 +49,12 @@ class Channel:
         head = side + _LENGTH.pack(number) + _LENGTH.pack(len(body))
         return hmac.new(self._key, head + body, hashlib.sha256).digest()
 
-    def send(self, body):
+    def send(self, body: bytes) -> None:
         self._socket.sendall(_LENGTH.pack(len(body)) + self._code(self._ours, self._sent, body))
         self._socket.sendall(body)
         self._sent += 1
 
-    def receive(self):
+    def receive(self) -> bytes:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         limit = _MAX_MESSAGE if self._received else 64  # until the key was proven
         if length > limit:

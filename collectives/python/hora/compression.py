@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What travels instead of a tensor: the part that is the same for every framework."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class Compressor:
     """compress() gives what is sent and what decompress() needs to undo it."""
 
     @staticmethod
-    def compress(tensor):
+    def compress(tensor: Any) -> Any:
         raise NotImplementedError
 
     @staticmethod
-    def decompress(tensor, ctx):
+    def decompress(tensor: Any, ctx: Any) -> Any:
         raise NotImplementedError
 
 
@@ -18,11 +24,11 @@ class NoneCompressor(Compressor):
     """The tensor itself."""
 
     @staticmethod
-    def compress(tensor):
+    def compress(tensor: Any) -> Any:
         return tensor, None
 
     @staticmethod
-    def decompress(tensor, ctx):
+    def decompress(tensor: Any, ctx: Any) -> Any:
         return tensor
 
 
@@ -30,23 +36,23 @@ class CastCompressor(Compressor):
     """Floating tensors travel as a shorter type; others as they are. A framework's subclass says
     which dtypes are floating, and how to cast."""
 
-    wire_dtype = None
+    wire_dtype: Any = None
 
     @staticmethod
-    def is_floating(dtype):
+    def is_floating(dtype: Any) -> Any:
         raise NotImplementedError
 
     @staticmethod
-    def cast(tensor, dtype):
+    def cast(tensor: Any, dtype: Any) -> Any:
         raise NotImplementedError
 
     @classmethod
-    def compress(cls, tensor):
+    def compress(cls, tensor: Any) -> Any:
         dtype = tensor.dtype
         if not cls.is_floating(dtype) or dtype == cls.wire_dtype:
             return tensor, None
         return cls.cast(tensor, cls.wire_dtype), dtype
 
     @classmethod
-    def decompress(cls, tensor, ctx):
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:
         return tensor if ctx is None else cls.cast(tensor, ctx)

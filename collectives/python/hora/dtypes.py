@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Element types of libhora, by code and by the name that NumPy, PyTorch and TensorFlow share."""
 
+from __future__ import annotations
+
 UINT8 = 0
 INT8 = 1
 UINT16 = 2
@@ -33,7 +35,7 @@ SIZE_OF_CODE = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2)
 FLOATING = frozenset((FLOAT16, FLOAT32, FLOAT64, BFLOAT16))
 
 
-def code_of(name):
+def code_of(name: str) -> int:
     """The code of a dtype name ("float32"); TypeError for one that libhora does not carry."""
     try:
         return CODE_OF_NAME[name]

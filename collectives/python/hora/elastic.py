@@ -6,6 +6,8 @@ the last commit; after hosts were added or removed, it continues from its curren
 the current ranks connect first.
 """
 
+from __future__ import annotations
+
 import copy
 import ctypes
 import functools
@@ -16,6 +18,11 @@ import time
 
 from hora import _native, basics, objects
 from hora.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
 
 class HostUpdateResult:
@@ -35,14 +42,14 @@ class State:
 
     _bootstrap = False  # of the ranks, by run_fn()
 
-    def __init__(self, bcast_object, get_rank):
+    def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
-        self._host_messages = queue.Queue()
-        self._last_updated_timestamp = 0
-        self._reset_callbacks = []
+        self._host_messages: queue.Queue[tuple[float, Any]] = queue.Queue()
+        self._last_updated_timestamp = 0.0
+        self._reset_callbacks: list[Callable[[], Any]] = []
 
-    def register_reset_callbacks(self, callbacks):
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Functions without arguments, called after the ranks changed: to scale the learning
         rate, say."""
         self._reset_callbacks.extend(callbacks)
@@ -84,16 +91,16 @@ class State:
         if result != HostUpdateResult.no_update:
             raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
 
-    def save(self):
+    def save(self) -> None:
         raise NotImplementedError
 
-    def restore(self):
+    def restore(self) -> None:
         raise NotImplementedError
 
-    def sync(self):
+    def sync(self) -> None:
         raise NotImplementedError
 
-    def reset(self):
+    def reset(self) -> None:
         pass
 
 
@@ -101,21 +108,21 @@ class ObjectState(State):
     """Objects as attributes: ObjectState(bcast, rank, epoch=0, batch=0). save() copies them
     deeply, so that restore() brings back what they were then, even those that change in place."""
 
-    def __init__(self, bcast_object, get_rank, **kwargs):
+    def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         self._saved_state = dict(kwargs)
         super().__init__(bcast_object, get_rank)
         for name, value in kwargs.items():
             setattr(self, name, value)
         self.save()
 
-    def save(self):
+    def save(self) -> None:
         self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
 
-    def restore(self):
+    def restore(self) -> None:
         for name, value in self._saved_state.items():
             setattr(self, name, copy.deepcopy(value))
 
-    def sync(self):
+    def sync(self) -> None:
         if self._saved_state:
             self._saved_state = self._bcast_object(self._saved_state)
             self.restore()
@@ -125,7 +132,13 @@ class HandledState(ObjectState):
     """An ObjectState in which some values (a model, an optimizer) have a handler that knows how to
     save, restore and sync them in place. handler_for(value) returns one or None."""
 
-    def __init__(self, bcast_object, get_rank, handler_for, **kwargs):
+    def __init__(
+        self,
+        bcast_object: Callable[[Any], Any],
+        get_rank: Callable[[], int],
+        handler_for: Callable[[Any], Handler | None],
+        **kwargs: Any,
+    ) -> None:
         self._handlers = {}
         self._handler_for = handler_for
         plain = {}
@@ -138,22 +151,22 @@ class HandledState(ObjectState):
                 object.__setattr__(self, name, value)
         super().__init__(bcast_object, get_rank, **plain)
 
-    def save(self):
+    def save(self) -> None:
         for handler in self._handlers.values():
             handler.save()
         super().save()
 
-    def restore(self):
+    def restore(self) -> None:
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
 
-    def sync(self):
+    def sync(self) -> None:
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
 
-    def reset(self):
+    def reset(self) -> None:
         for handler in self._handlers.values():
             handler.reset()
         super().reset()
@@ -168,22 +181,22 @@ class HandledState(ObjectState):
 class Handler:
     """Saves, restores and syncs one value of a HandledState in place."""
 
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         self.value = value
 
-    def save(self):
+    def save(self) -> None:
         raise NotImplementedError
 
-    def restore(self):
+    def restore(self) -> None:
         raise NotImplementedError
 
-    def sync(self):
+    def sync(self) -> None:
         raise NotImplementedError
 
-    def reset(self):
+    def reset(self) -> None:
         """The ranks changed."""
 
-    def set_value(self, value):
+    def set_value(self, value: Any) -> None:
         self.value = value
         self.save()
 
@@ -219,7 +232,7 @@ class _News:
 _news = _News()
 
 
-def reset_job():
+def reset_job() -> None:
     """Leaves the job and joins it as it is now."""
     basics.shutdown()
     basics.init()
@@ -265,7 +278,7 @@ def run_fn(func, reset, translate=None):
     return wrapper
 
 
-def run(func):
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: func(state, ...) restarts from the state when the ranks change."""
     return run_fn(func, reset_job)
 
@@ -273,5 +286,5 @@ def run(func):
 class SimpleState(ObjectState):
     """An ObjectState for this job, without a framework."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(objects.broadcast_object, basics.rank, **kwargs)

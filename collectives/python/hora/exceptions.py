@@ -6,6 +6,8 @@ Its subclasses say why, so that an elastic job restarts after a lost peer, but d
 restart forever after a mistake in the script (a tensor of another shape on one rank).
 """
 
+from __future__ import annotations
+
 
 class HorovodInternalError(RuntimeError):
     """A collective failed. Unless it is a subclass, a peer was lost or has shut down."""
@@ -41,7 +43,7 @@ class RemovedFromJob(SystemExit):
     """An elastic job no longer needs this process. If nothing catches the exception, the process exits
     with code 0."""
 
-    def __init__(self, text=""):
+    def __init__(self, text: str = "") -> None:
         super().__init__(0)
         self.text = text
 
@@ -52,7 +54,7 @@ class HostsUpdatedInterrupt(RuntimeError):
     skip_sync is True when hosts only left, so that every remaining rank already agrees.
     """
 
-    def __init__(self, skip_sync=False):
+    def __init__(self, skip_sync: bool = False) -> None:
         super().__init__("the hosts of this job changed")
         self.skip_sync = skip_sync
 
@@ -61,18 +63,18 @@ class HorovodVersionMismatchError(ImportError):
     """A framework extension was built against another version. Kept for scripts that catch it:
     Hora compiles nothing against a framework, and so never raises it."""
 
-    def __init__(self, name="", version="", installed_version=""):
+    def __init__(self, name: str = "", version: str = "", installed_version: str = "") -> None:
         super().__init__(f"{name} {installed_version} is installed, but version {version} was expected")
         self.name = name
         self.version = version
         self.installed_version = installed_version
 
 
-def get_version_mismatch_message(name, version, installed_version):
+def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
     return f"{name} {installed_version} is installed, but version {version} was expected; Hora needs no particular one"
 
 
-def from_text(text):
+def from_text(text: str) -> HorovodInternalError | None:
     """Our own error, where the text of a framework's error holds one ("TensorMismatchError: ...":
     a node of a graph or a compiled program failed); else None."""
     for kind in (

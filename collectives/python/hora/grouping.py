@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How gradients are put into groups; pure."""
 
+from __future__ import annotations
 
-def split_list(items, parts):
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+
+def split_list(items: Iterable[Any], parts: int) -> list[list[Any]]:
     """At most `parts` consecutive lists of nearly equal length, the longer ones first."""
     items = list(items)
     parts = max(1, min(parts, len(items)))
@@ -16,7 +23,7 @@ def split_list(items, parts):
     return lists
 
 
-def check_groups(groups, num_groups):
+def check_groups(groups: Any, num_groups: Any) -> int | list[list[Any]] | None:
     """The `groups=` argument, with the older `num_groups=` folded in: None, a positive integer,
     or a list of lists. ValueError says what is wrong."""
     if num_groups:
@@ -39,7 +46,7 @@ def check_groups(groups, num_groups):
     raise ValueError(f"groups= must be a positive integer or a list of lists of tensors, not {type(groups).__name__}")
 
 
-def check_predivide(factor, op, average):
+def check_predivide(factor: float, op: int, average: int) -> tuple[float, float]:
     """The scales before and after the reduction for gradient_predivide_factor."""
     if factor == 1.0:
         return 1.0, 1.0

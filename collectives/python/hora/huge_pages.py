@@ -2,6 +2,8 @@
 """New memory in huge pages: the kernel makes each page when it is first written to, and for a large
 result that takes longer than the reduction. NumPy asks for huge pages itself."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 
@@ -12,7 +14,7 @@ _MADV_HUGEPAGE = 14
 _madvise = None
 
 
-def advise(address, size):
+def advise(address: int, size: int) -> None:
     """Asks for huge pages where nothing has been written yet. Advice: what comes of it is the
     kernel's business."""
     global _madvise

@@ -6,6 +6,8 @@ are compiled in, so that allgather and alltoall need the same shape on all ranks
 jax.checkpoint cannot look through them. Arrays on a GPU travel through the CPU.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax
@@ -56,6 +58,10 @@ from hora.jax_operations import SELECTING, allreduce_units, as_jax, compress, di
 from hora.jax_wire import packed
 from hora.operations import choose_op, numeric_splits
 from hora.reducer import is_needed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Compression:
@@ -109,15 +115,15 @@ def _selecting_gradient(ct, source, output, op, prescale, postscale, name, proce
 
 
 def allreduce(
-    tensor,
-    name=None,
-    op=None,
-    average=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    compression=Compression.none,
-):
+    tensor: Any,
+    name: str | None = None,
+    op: int | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: Any = Compression.none,
+) -> Any:
     """The reduction of all ranks' arrays: Average, Sum, Min, Max, Product or Adasum."""
     value = jnp.asarray(tensor)
     (reduced,) = _allreduce(
@@ -133,15 +139,15 @@ def allreduce(
 
 
 def grouped_allreduce(
-    tensors,
-    name=None,
-    op=None,
-    average=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    compression=Compression.none,
-):
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    compression: Any = Compression.none,
+) -> list[Any]:
     """The reductions of several arrays, which run together; a list."""
     values = [jnp.asarray(tensor) for tensor in tensors]
     reduced = _allreduce(
@@ -191,7 +197,7 @@ def _allgather(values, name, process_set, grouped):
     return differentiable(forward, backward)(*values)
 
 
-def allgather(tensor, name=None, process_set=global_process_set):
+def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """All ranks' arrays, concatenated along the first dimension, which may differ outside of
     jit."""
     value = jnp.asarray(tensor)
@@ -199,7 +205,9 @@ def allgather(tensor, name=None, process_set=global_process_set):
     return _allgather([value], name, process_set, False)[0]
 
 
-def grouped_allgather(tensors, name=None, process_set=global_process_set):
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """The concatenations of several arrays, which run together; a list."""
     values = [jnp.asarray(tensor) for tensor in tensors]
     for value in values:
@@ -207,7 +215,9 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
     return list(_allgather(values, name, process_set, True))
 
 
-def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
     """The array of root_rank (a rank of the whole job), on every rank of the set."""
 
     def forward(value):
@@ -223,7 +233,9 @@ def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     return differentiable(forward, backward)(jnp.asarray(tensor))[0]
 
 
-def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
+def alltoall(
+    tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
     """The rows that the other ranks sent to this one; with splits (not inside jit), a pair of
     that and the number of rows received from each."""
     value = jnp.asarray(tensor)
@@ -289,8 +301,13 @@ def _reducescatter(values, name, op, prescale, postscale, process_set, grouped):
 
 
 def reducescatter(
-    tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
+    tensor: Any,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
     """This rank's rows of the reduction."""
     value = jnp.asarray(tensor)
     _needs_rows(value, "reducescatter")
@@ -298,8 +315,13 @@ def reducescatter(
 
 
 def grouped_reducescatter(
-    tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
     """reducescatter of several arrays, which run together; a list."""
     values = [jnp.asarray(tensor) for tensor in tensors]
     for value in values:
@@ -316,8 +338,14 @@ def _handle(pending):
 
 
 def allreduce_async(
-    tensor, name=None, op=None, average=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+    tensor: Any,
+    name: str | None = None,
+    op: int | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Starts a reduction of arrays; a handle for poll() and synchronize()."""
     return _handle(
         ops.allreduce(
@@ -331,11 +359,13 @@ def allreduce_async(
     )
 
 
-def allgather_async(tensor, name=None, process_set=global_process_set):
+def allgather_async(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     return _handle(ops.allgather((np.asarray(jnp.asarray(tensor)),), name, process_set))
 
 
-def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_async(
+    tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     return _handle(ops.broadcast((np.asarray(jnp.asarray(tensor)),), root_rank, name, process_set))
 
 
@@ -346,7 +376,9 @@ synchronize = operations.synchronize
 # --- trees -------------------------------------------------------------------------------------------
 
 
-def broadcast_parameters(params, root_rank=0, name="parameters", process_set=global_process_set):
+def broadcast_parameters(
+    params: Any, root_rank: int = 0, name: str = "parameters", process_set: ProcessSet = global_process_set
+) -> Any:
     """The root's tree of arrays (parameters, an optimizer's state) on every rank; the trees have
     the same structure everywhere. Leaves that are no arrays travel as objects."""
     leaves, structure = jax.tree_util.tree_flatten(params)
@@ -377,14 +409,14 @@ def _is_array(leaf):
 
 
 def allreduce_gradients(
-    gradients,
-    op=Average,
-    compression=Compression.none,
-    gradient_predivide_factor=1.0,
-    groups=None,
-    name="gradients",
-    process_set=global_process_set,
-):
+    gradients: Any,
+    op: int = Average,
+    compression: Any = Compression.none,
+    gradient_predivide_factor: float = 1.0,
+    groups: Any = None,
+    name: str = "gradients",
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The reduced tree of gradients, all in flight at once. groups: a number of groups that are
     reduced together."""
     prescale, postscale = grouping.check_predivide(gradient_predivide_factor, op, Average)
@@ -411,7 +443,7 @@ def allreduce_gradients(
     return jax.tree_util.tree_unflatten(structure, leaves)
 
 
-def metric_average(value, name=None, process_set=global_process_set):
+def metric_average(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """A number, an array or a tree of them, averaged over the ranks."""
     if not is_needed(process_set):
         return value
@@ -440,16 +472,16 @@ class AccumulationState(NamedTuple):
 
 
 def DistributedOptimizer(
-    optimizer,
-    op=Average,
-    compression=Compression.none,
-    backward_passes_per_step=1,
-    average_aggregated_gradients=False,
-    gradient_predivide_factor=1.0,
-    groups=None,
-    name="gradients",
-    process_set=global_process_set,
-):
+    optimizer: Any,
+    op: int = Average,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    groups: Any = None,
+    name: str = "gradients",
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """A gradient transformation (a pair of functions init and update, as optax has them) whose
     gradients are reduced over the ranks first. backward_passes_per_step adds up the gradients of
     so many updates; those in between answer zeros."""

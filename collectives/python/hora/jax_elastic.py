@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees of arrays as state that survives a change of the ranks."""
 
+from __future__ import annotations
+
 import jax
 
 from hora import basics, elastic, objects
 from hora.exceptions import from_text
 from hora.jax import broadcast_parameters
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 def _translate(error):
@@ -13,7 +20,7 @@ def _translate(error):
     return from_text(str(error)) if isinstance(error, jax.errors.JaxRuntimeError) else None
 
 
-def run(func):
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: func(state, ...) restarts from the state when the ranks change."""
     return elastic.run_fn(func, elastic.reset_job, _translate)
 
@@ -22,17 +29,17 @@ class JaxState(elastic.ObjectState):
     """JaxState(params=..., opt_state=..., epoch=0): every value is a tree of arrays and objects.
     Arrays do not change, so that saving keeps references."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(objects.broadcast_object, basics.rank, **kwargs)
 
-    def save(self):
+    def save(self) -> None:
         self._saved_state = {name: jax.tree_util.tree_map(_own_copy, getattr(self, name)) for name in self._saved_state}
 
-    def restore(self):
+    def restore(self) -> None:
         for name, value in self._saved_state.items():
             setattr(self, name, jax.tree_util.tree_map(_own_copy, value))
 
-    def sync(self):
+    def sync(self) -> None:
         for name in sorted(self._saved_state):
             setattr(self, name, broadcast_parameters(getattr(self, name), 0, f"elastic.{name}"))
         self.save()

@@ -6,6 +6,8 @@ Callbacks of one program run in the order of the script, on every rank the same 
 nothing is copied on the way in, and results are taken over where they lie.
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,19 +16,27 @@ from jax.experimental import io_callback
 from hora import _native, batches
 from hora.aligned_arrays import ops
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from hora.operations import Pending
+    from hora.process_sets import ProcessSet
+
 _WIRE = {"none": None, "fp16": jnp.float16, "bf16": jnp.bfloat16}
 
 
-def is_traced(value):
+def is_traced(value: Any) -> bool:
     return isinstance(value, jax.core.Tracer)
 
 
-def as_jax(array):
+def as_jax(array: Any) -> Any:
     """The JAX array that takes over an aligned array's memory."""
     return jnp.asarray(array)
 
 
-def spec(value, rows=None):
+def spec(value: Any, rows: int | None = None) -> Any:
     """What a result looks like: the value itself, or with another number of rows."""
     shape = value.shape if rows is None else (rows, *value.shape[1:])
     return jax.ShapeDtypeStruct(shape, value.dtype)
@@ -55,7 +65,7 @@ def run(begin, values, specs):
     return list(io_callback(call, list(specs), *values, ordered=True))
 
 
-def differentiable(forward, backward):
+def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
     """forward(*values) -> list, with backward(values, outputs, cotangents) -> list as its
     gradient."""
 
@@ -71,7 +81,7 @@ def differentiable(forward, backward):
     return function
 
 
-def compress(value, compression):
+def compress(value: Any, compression: Any) -> Any:
     """The value as it travels."""
     wire = _WIRE[compression]
     if wire is None or not jnp.issubdtype(value.dtype, jnp.floating):
@@ -79,7 +89,15 @@ def compress(value, compression):
     return value.astype(wire)
 
 
-def allreduce_units(units, names, op, prescale, postscale, process_set, compression="none"):
+def allreduce_units(
+    units: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    compression: Any = "none",
+) -> list[list[Any]]:
     """Reduced lists of arrays for lists of arrays, all in flight at once. The members of one
     list run together and have the list's name. Not differentiable: for gradients."""
     counts = [len(unit) for unit in units]

@@ -6,6 +6,8 @@ The function travels as a cloudpickle. A rank proves that it belongs to the job 
 reaches it through its environment, and nothing is unpickled before that.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -19,6 +21,11 @@ import time
 
 from hora import _native, channel, serialization
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
 WORKER_MODULE = "hora.launch_worker"
 
 # How long an interrupted launcher gets to end its job.
@@ -29,7 +36,7 @@ _END_SECONDS = 30
 _MOST_STRANGERS = 256
 
 
-def find_horarun():
+def find_horarun() -> str:
     """The launcher's path: HORARUN, the environment or installation that this
     package is part of, PATH."""
     chosen = os.environ.get("HORARUN")
@@ -137,7 +144,7 @@ def _hang_up(connection):
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def encode_outcome(kind, rank, body):
+def encode_outcome(kind: bytes, rank: int, body: bytes) -> bytes:
     """What a rank sends in the end: kind is b"R" (a pickled result) or b"E" (a traceback)."""
     return kind + rank.to_bytes(8, "little") + body
 

@@ -2,13 +2,15 @@
 """What horarun starts on every rank for hora.run(): fetches the function, calls it, sends back
 what it returned or how it failed."""
 
+from __future__ import annotations
+
 import os
 import socket
 import sys
 import traceback
 
 
-def main():
+def main() -> None:
     from hora import channel, serialization
     from hora.exceptions import RemovedFromJob
     from hora.launch import encode_outcome
@@ -20,7 +22,7 @@ def main():
         link = channel.Channel(connection, key, is_server=False)
         payload = link.receive()
         connection.settimeout(None)
-        code = 0
+        code: str | int = 0
         try:
             func, args, kwargs = _unpack(payload, serialization)
             kind, body = (

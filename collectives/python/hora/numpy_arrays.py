@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy's arrays, as the runtime sees them."""
 
+from __future__ import annotations
+
 import ctypes
 
 import numpy as np
 
 from hora import _native, dtypes
 from hora.tensor_ops import Framework, byte_count
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 _CODE_OF = {}
 _DTYPE_OF = {}
@@ -28,7 +35,7 @@ def _learn_dtype(dtype):
     return code
 
 
-def copy_of_memory(address, shape, dtype):
+def copy_of_memory(address: int, shape: Sequence[int], dtype: Any) -> Any:
     """A new array with a copy of the memory at address; dtype is a code."""
     out = np.empty(shape, dtype=_DTYPE_OF[dtype])
     size = byte_count(shape, dtype)
@@ -40,34 +47,34 @@ def copy_of_memory(address, shape, dtype):
 class NumpyFramework(Framework):
     name = "numpy"
 
-    def dense(self, tensor):
+    def dense(self, tensor: Any) -> Any:
         return np.asarray(tensor, order="C")
 
-    def dense_in_place(self, tensor):
+    def dense_in_place(self, tensor: Any) -> Any:
         if not isinstance(tensor, np.ndarray):
             raise TypeError(f"an in-place operation needs a numpy.ndarray, not {type(tensor).__name__}")
         if not tensor.flags.writeable:
             raise ValueError("an in-place operation needs a writable array; this one is read-only")
         return self.dense(tensor)
 
-    def view(self, tensor):
+    def view(self, tensor: Any) -> Any:
         dtype = tensor.dtype
         code = _CODE_OF.get(dtype)
         if code is None:
             code = _learn_dtype(dtype)
         return (tensor.__array_interface__["data"][0], tensor.shape, code, _native.CPU_DEVICE, 0)
 
-    def address(self, tensor):
+    def address(self, tensor: Any) -> int:
         return tensor.__array_interface__["data"][0]
 
-    def empty_like(self, tensor):
+    def empty_like(self, tensor: Any) -> Any:
         return np.empty(tensor.shape, tensor.dtype)
 
-    def from_native(self, address, shape, dtype, device, like):
+    def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
         return copy_of_memory(address, shape, dtype)
 
-    def from_integers(self, values, like):
+    def from_integers(self, values: Sequence[Any], like: Any) -> Any:
         return np.array(values, dtype=np.int32)
 
-    def assign(self, tensor, source):
+    def assign(self, tensor: Any, source: Any) -> None:
         tensor[...] = source

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python objects among the ranks: no framework is needed."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import struct
@@ -9,6 +11,12 @@ from hora import _native, dtypes, exceptions, serialization
 from hora.operations import wait_now
 from hora.process_sets import global_process_set
 from hora.tensor_ops import Framework, TensorOps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 # The first message of a broadcast carries the length and as much of the object as fits, so that
 # small objects take one operation.
@@ -50,7 +58,9 @@ def _unsent(name, rank):
     return _Unsent(f"{name}: rank {rank} could not pickle its object; its own error says why")
 
 
-def broadcast_bytes(data, root_rank, name, process_set=global_process_set):
+def broadcast_bytes(
+    data: bytes | None, root_rank: int, name: str, process_set: ProcessSet = global_process_set
+) -> bytes:
     """The root's bytes on every rank; the others pass None. Where the root has none to send and passes
     None, too, that is an error of the others."""
     first = bytearray(_FIRST_MESSAGE)
@@ -66,12 +76,14 @@ def broadcast_bytes(data, root_rank, name, process_set=global_process_set):
         raise _unsent(name, root_rank)
     if length <= room:
         return bytes(first[_LENGTH.size : _LENGTH.size + length])
-    rest = bytearray(data[room:]) if is_root else bytearray(length - room)
+    rest = bytearray(length - room) if data is None else bytearray(data[room:])
     wait_now(_ops.broadcast([rest], root_rank, f"{name}.t", process_set, in_place=True))
-    return bytes(data) if is_root else bytes(first[_LENGTH.size :]) + bytes(rest)
+    return bytes(first[_LENGTH.size :]) + bytes(rest) if data is None else bytes(data)
 
 
-def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
     """The root's object on every rank of the set (the root gets its own object back)."""
     name = name or "broadcast_object"
     _native.check_initialized("broadcast_object")
@@ -89,7 +101,7 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set
     )
 
 
-def allgather_object(obj, name=None, process_set=global_process_set):
+def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """Every rank's object, as a list in the order of the ranks of the set."""
     name = name or "allgather_object"
     _native.check_initialized("allgather_object")

@@ -2,19 +2,28 @@
 """Operations in flight: names, waiting, and the table of handles; and the arguments that every
 framework shares."""
 
+from __future__ import annotations
+
 import itertools
 
 from hora import _native, exceptions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 # --- names -------------------------------------------------------------------------------------
 
 # Ranks match operations by name, so a name made up here must be the same on every rank of the
 # process set: one counter for each kind of operation and set, which operations of other sets do
 # not move.
-_name_counters = {}
+_name_counters: dict[tuple[str, int], Iterator[int]] = {}
 
 
-def operation_name(kind, name, process_set_id):
+def operation_name(kind: str, name: str | None, process_set_id: int) -> str:
     if name is not None:
         return f"{kind}.{name}"
     counter = _name_counters.get((kind, process_set_id))
@@ -23,7 +32,7 @@ def operation_name(kind, name, process_set_id):
     return f"{kind}.noname.{next(counter)}"
 
 
-def forget_names(process_set_id):
+def forget_names(process_set_id: int) -> None:
     """Made-up names of this set start over: its members may be others now."""
     for key in [key for key in _name_counters if key[1] == process_set_id]:
         del _name_counters[key]
@@ -38,16 +47,24 @@ class Pending:
 
     __slots__ = ("aborted", "after", "fetch", "grouped", "kept", "natives", "outputs")
 
-    def __init__(self, natives, kept, outputs, fetch, grouped, after):
+    def __init__(
+        self,
+        natives: Sequence[int],
+        kept: Any,
+        outputs: list[Any] | None,
+        fetch: Callable[[int], Any] | None,
+        grouped: bool,
+        after: Callable[[Any], Any] | None,
+    ) -> None:
         self.natives = natives  # native handles, in the order of the tensors
         self.kept = kept  # whatever must outlive the operation
         self.outputs = outputs  # the results, where this side allocated them
         self.fetch = fetch  # native handle -> result, where the library allocated it
         self.grouped = grouped
         self.after = after  # results -> results, once, when all are done
-        self.aborted = None  # text, once the job was left with this in flight
+        self.aborted: str | None = None  # text, once the job was left with this in flight
 
-    def done(self):
+    def done(self) -> bool:
         poll = _native.library().poll
         return self.aborted is not None or all(poll(native) != _native.IN_PROGRESS for native in self.natives)
 
@@ -68,7 +85,7 @@ class Pending:
                 text = library.error(failed_native).decode(errors="replace")
                 raise _native.failure(failed, text)
             fetch = self.fetch
-            results = self.outputs if fetch is None else [fetch(each) for each in self.natives]
+            results: Any = self.outputs if fetch is None else [fetch(each) for each in self.natives]
         finally:
             for native in self.natives:
                 library.release(native)
@@ -82,7 +99,7 @@ class Pending:
         if self.natives and _orphans is not None:  # a signal's handler raised on its way
             _orphans.append(self)
 
-    def abandon(self, text):
+    def abandon(self, text: str) -> None:
         """The job was left: nothing touches the tensors any more."""
         library = _native.library()
         for native in self.natives:
@@ -111,11 +128,11 @@ class _Ready:
 
 
 _handles = itertools.count(1)
-_in_flight = {}  # handle that the caller has -> Pending
-_orphans = []  # Pendings that nobody will ask for (a wait was interrupted)
+_in_flight: dict[int, Any] = {}  # handle that the caller has -> Pending
+_orphans: list[Pending] = []  # Pendings that nobody will ask for (a wait was interrupted)
 
 
-def let_go(pending):
+def let_go(pending: Pending) -> None:
     """Nobody will ask for its result. It keeps its memory until it is done."""
     _orphans.append(pending)
 
@@ -127,7 +144,7 @@ def _adopt():
         let_go(Pending(natives, kept, None, None, True, None))
 
 
-def sweep():
+def sweep() -> None:
     """Frees what was let go and is done by now."""
     if _native.interrupted:
         _adopt()
@@ -139,14 +156,14 @@ def sweep():
             pending.abandon("")
 
 
-def new_handle(pending):
+def new_handle(pending: Pending) -> int:
     """The handle for poll() and synchronize()."""
     handle = next(_handles)
     _in_flight[handle] = pending
     return handle
 
 
-def wait_now(pending):
+def wait_now(pending: Pending) -> Any:
     """The result of an operation that nobody else has a handle for."""
     try:
         return pending.result()
@@ -156,7 +173,7 @@ def wait_now(pending):
         raise
 
 
-def poll(handle):
+def poll(handle: int) -> bool:
     """Whether the operation is done (then synchronize does not wait)."""
     pending = _in_flight.get(handle)
     return pending is None or pending.done()
@@ -176,17 +193,19 @@ def synchronize(handle):
         raise
 
 
-def forget(handle):
+def forget(handle: int) -> None:
     """Nobody will ask for this operation's result. It keeps its memory until it is done."""
     pending = _in_flight.pop(handle, None)
-    if pending is not None and getattr(pending, "natives", ()):
+    if pending is not None and getattr(pending, "natives", None):
         let_go(pending)
 
 
-def wait_for(handle, seconds):
+def wait_for(handle: int, seconds: float) -> bool:
     """Waits so long at most for the operation to be done; whether it is. Its result stays with
     the handle."""
     pending = _in_flight.get(handle)
+    if pending is None:
+        return True
     wait = _native.library().wait
     for native in getattr(pending, "natives", ()):
         if wait(native, int(seconds * 1000)) == _native.TIMED_OUT and not pending.done():
@@ -194,13 +213,13 @@ def wait_for(handle, seconds):
     return True
 
 
-def in_flight_count():
+def in_flight_count() -> int:
     """Operations that were started and not yet synchronized."""
     _adopt()
     return len(_in_flight) + len(_orphans)
 
 
-def settle():
+def settle() -> None:
     """Takes the results of what is done, so that leaving the job does not lose them."""
     for handle, pending in list(_in_flight.items()):
         if isinstance(pending, Pending) and pending.aborted is None and pending.done():
@@ -210,7 +229,7 @@ def settle():
                 pending.aborted = str(error) or type(error).__name__
 
 
-def abort_all(text):
+def abort_all(text: str) -> None:
     """After the job was left: what is still in flight fails with this text."""
     _adopt()
     for pending in list(_in_flight.values()) + _orphans:
@@ -219,7 +238,7 @@ def abort_all(text):
     _orphans.clear()
 
 
-def forget_all():
+def forget_all() -> None:
     """Before a job is joined: handles and made-up names start over."""
     abort_all("the job that this operation belonged to was left")
     _in_flight.clear()
@@ -229,7 +248,7 @@ def forget_all():
 # --- what is submitted ---------------------------------------------------------------------------
 
 
-def set_id_of(process_set):
+def set_id_of(process_set: ProcessSet) -> int:
     try:
         set_id = process_set.process_set_id
     except AttributeError:
@@ -241,19 +260,19 @@ def set_id_of(process_set):
     return set_id
 
 
-def start_control(operation, name, process_set):
+def start_control(operation: int, name: str, process_set: ProcessSet) -> Pending:
     """join or barrier: no tensor."""
     _native.check_initialized(name)
     natives = _native.submit([_native.Request(operation, None, process_set=set_id_of(process_set))], None)
     return Pending(natives, None, [None], None, False, None)
 
 
-def barrier(process_set):
+def barrier(process_set: ProcessSet) -> None:
     """Returns once every rank of the set has called it."""
     wait_now(start_control(_native.BARRIER, "barrier", process_set))
 
 
-def join(process_set):
+def join(process_set: ProcessSet) -> int:
     """Tells the others that this rank has no more data: it takes part in their reductions with
     zeros until all have joined. Returns the rank that joined last."""
     pending = start_control(_native.JOIN, "join", process_set)
@@ -264,7 +283,7 @@ def join(process_set):
 # --- arguments that every framework shares ---------------------------------------------------------
 
 
-def choose_op(op, average):
+def choose_op(op: int | None, average: bool | None) -> int:
     """The reduction that `op=` or the older `average=` asks for; Average when neither does."""
     if op is not None:
         if average is not None:
@@ -278,7 +297,7 @@ def choose_op(op, average):
     return _native.AVERAGE if average else _native.SUM
 
 
-def numeric_splits(splits):
+def numeric_splits(splits: Any) -> list[int] | None:
     """The splits argument of alltoall as a list of integers; None stays None."""
     if splits is None:
         return None

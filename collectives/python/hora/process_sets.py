@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups of ranks that communicate among themselves."""
 
+from __future__ import annotations
+
 import ctypes
 
 from hora import _native, exceptions, operations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 
 class ProcessSet:
     """Some of the ranks of the job. It can be used once it is registered: by init(process_sets=),
     or by add_process_set()."""
 
-    process_set_id = None
-    ranks = None
-    mpi_comm = None
+    process_set_id: int | None = None
+    ranks: list[int] | None = None
+    mpi_comm: Any = None
 
-    def __init__(self, ranks_or_comm=None):
+    def __init__(self, ranks_or_comm: Any = None) -> None:
         if hasattr(ranks_or_comm, "Get_size"):
             self.mpi_comm = ranks_or_comm
             return
@@ -26,7 +33,7 @@ class ProcessSet:
     def _registered(self):
         return self.process_set_id is not None and _native._library is not None
 
-    def size(self):
+    def size(self) -> Any:
         """The number of ranks in the set; None before it is registered."""
         if not self._registered():
             return None
@@ -35,7 +42,7 @@ class ProcessSet:
             raise exceptions.NotInitializedError(f"{self} is not registered: call init() first")
         return value
 
-    def rank(self):
+    def rank(self) -> Any:
         """This process's number within the set; None before it is registered; ValueError when
         the process is not a member."""
         if not self._registered():
@@ -45,7 +52,7 @@ class ProcessSet:
             raise ValueError(f"this process is not a member of {self}")
         return value
 
-    def included(self):
+    def included(self) -> bool | None:
         """Whether this process is a member; None while that is not known."""
         if not self._registered():
             return None
@@ -71,7 +78,7 @@ class _GlobalProcessSet(ProcessSet):
 
 
 global_process_set = _GlobalProcessSet()
-_registered_sets = {}
+_registered_sets: dict[int, ProcessSet] = {}
 
 
 def _setup(static_sets):
@@ -102,17 +109,17 @@ def _known_ranks():
     return known
 
 
-def get_process_set_ids_and_ranks():
+def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """Every registered set: {id: ranks}."""
     return _known_ranks()
 
 
-def is_process_set_included(process_set_id):
+def is_process_set_included(process_set_id: int) -> bool:
     """Whether this process is a member of the set with that id."""
     return _native.library().process_set_rank(process_set_id) >= 0
 
 
-def add_process_set(process_set):
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Registers a set (or a list of ranks) while the job runs. Every rank of the job must call
     it with the same ranks; returns once all have."""
     if not isinstance(process_set, ProcessSet):
@@ -143,7 +150,7 @@ def add_process_set(process_set):
     return process_set
 
 
-def remove_process_set(process_set):
+def remove_process_set(process_set: ProcessSet) -> bool:
     """Forgets a set; every rank of the job must call it. False when there is nothing to remove:
     the global set, or one that is not registered."""
     if not isinstance(process_set, ProcessSet):

@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a set of gradients is reduced: the part that is the same for every framework."""
 
+from __future__ import annotations
+
 import os
 
 from hora import grouping
 from hora.basics import Average
 from hora.process_sets import global_process_set
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
-def is_needed(process_set):
+    from hora.process_sets import ProcessSet
+
+
+def is_needed(process_set: ProcessSet) -> bool:
     """Whether there is anybody to reduce with: this process is a member, and not alone (in an
     elastic job others may come)."""
     if not process_set.included():
@@ -22,16 +31,16 @@ class GradientReducer:
 
     def __init__(
         self,
-        prefix,
-        op=Average,
-        compression=None,
-        sparse_as_dense=False,
-        gradient_predivide_factor=1.0,
-        num_groups=0,
-        groups=None,
-        process_set=global_process_set,
-        scale_local=True,
-    ):
+        prefix: str,
+        op: int = Average,
+        compression: Any = None,
+        sparse_as_dense: bool = False,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        groups: Any = None,
+        process_set: ProcessSet = global_process_set,
+        scale_local: bool = True,
+    ) -> None:
         self.prefix = prefix
         self.op = op
         self.compression = compression
@@ -40,32 +49,32 @@ class GradientReducer:
         self.groups = grouping.check_groups(groups, num_groups)
         self.process_set = process_set
         self.scale_local = scale_local
-        self._local = set()
+        self._local: set[Any] = set()
 
     @staticmethod
-    def reference(variable):
+    def reference(variable: Any) -> Any:
         """What two mentions of one variable have in common, as a key."""
         return id(variable)
 
-    def register_local(self, variable):
+    def register_local(self, variable: Any) -> None:
         """The gradient of this variable is not reduced."""
         self._local.add(self.reference(variable))
 
-    def is_local(self, variable):
+    def is_local(self, variable: Any) -> bool:
         return bool(self._local) and self.reference(variable) in self._local
 
-    def is_needed(self):
+    def is_needed(self) -> bool:
         return is_needed(self.process_set)
 
-    def densify(self, gradient):
+    def densify(self, gradient: Any) -> Any:
         """The gradient as it is added up: dense where sparse ones were not asked for."""
         return gradient
 
-    def scaled_local(self, gradient):
+    def scaled_local(self, gradient: Any) -> Any:
         """The gradient of a local variable, divided by the number of ranks."""
         return gradient / self.process_set.size()
 
-    def reduce(self, gradients, variables=None):
+    def reduce(self, gradients: Any, variables: Any = None) -> Any:
         """The reduced gradients, in order; None stays None."""
         results = [self.densify(gradient) for gradient in gradients]
         if not self.is_needed():
@@ -83,11 +92,11 @@ class GradientReducer:
             self.reduce_chosen(chosen, variables, results)
         return results
 
-    def reduce_chosen(self, chosen, variables, results):
+    def reduce_chosen(self, chosen: Sequence[int], variables: Any, results: list[Any]) -> Any:
         """Replaces the gradients at the chosen positions of `results` by reduced ones."""
         raise NotImplementedError
 
-    def units(self, chosen, variables):
+    def units(self, chosen: Sequence[int], variables: Any) -> Any:
         """Lists of positions that are reduced as one group; most are lists of one."""
         if self.groups is None:
             return [[index] for index in chosen]

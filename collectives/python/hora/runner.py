@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """HorovodRunner, as notebooks know it: a function on every rank of a new job."""
 
+from __future__ import annotations
+
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 class HorovodRunner:
     """HorovodRunner(np=-4).run(main, lr=0.1): np=-n starts n ranks on this machine; np=n starts n
     ranks on the hosts of the allocation (or here, where there is none)."""
 
-    def __init__(self, *, np, driver_log_verbosity="log_callback_only"):
+    def __init__(self, *, np: Any, driver_log_verbosity: str = "log_callback_only") -> None:
         if not isinstance(np, int) or isinstance(np, bool) or np == 0:
             raise ValueError(f"HorovodRunner(np={np}): expected a number of ranks, negative for ranks on this machine")
         if driver_log_verbosity not in ("all", "log_callback_only"):
@@ -25,7 +32,7 @@ class HorovodRunner:
         return run(main, kwargs=kwargs, np=count, hosts=hosts)[0]
 
 
-def log_to_driver(message):
+def log_to_driver(message: object) -> None:
     """Writes a line to the output of the job."""
     sys.stdout.write(str(message) + "\n")
     sys.stdout.flush()

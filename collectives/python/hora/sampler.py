@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which samples of a data set this rank takes, when ranks may come and go in mid-epoch."""
 
+from __future__ import annotations
+
 import random
 
 from hora import basics
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 
 class ElasticSampler:
@@ -15,7 +22,7 @@ class ElasticSampler:
     start of the rest, so that all ranks get equally many.
     """
 
-    def __init__(self, dataset, shuffle=True, seed=0):
+    def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0) -> None:
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed
@@ -23,39 +30,39 @@ class ElasticSampler:
         self.processed_num = 0
         self.rank = 0
         self.num_replicas = 1
-        self.remaining_indices = []
+        self.remaining_indices: list[int] = []
         self.num_samples = 0
         self.total_size = 0
         self.reset()
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """Starts an epoch. Call it at its end too, so that a restart begins with the next."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()
 
-    def record_batch(self, batch_idx, batch_size):
+    def record_batch(self, batch_idx: int, batch_size: int) -> None:
         """Counts one batch as processed, by every rank. batch_idx does not matter: after a reset a
         script may go on counting, or start again."""
         self.processed_num += batch_size * self.num_replicas
 
-    def record_indices(self, indices):
+    def record_indices(self, indices: Sequence[int]) -> None:
         self.processed_num += len(indices) * self.num_replicas
 
-    def get_indices(self, batch_idx, batch_size):
+    def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
         """The samples of this rank's batch number batch_idx since the last reset."""
         start = batch_idx * batch_size
         return self.indices[start : min(start + batch_size, len(self.indices))]
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
-    def reset(self):
+    def reset(self) -> None:
         """Shares the samples that are left among the ranks of the job as it is now."""
         initialized = basics.is_initialized()
         self.num_replicas = basics.size() if initialized else 1

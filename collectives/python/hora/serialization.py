@@ -5,9 +5,15 @@ cloudpickle carries functions and classes of the main script too. Where it is no
 copy that the bundle brings along is used, then plain pickle.
 """
 
+from __future__ import annotations
+
 import os
 import pickle
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _BUNDLED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bundled")
 
@@ -32,7 +38,7 @@ def _pickler():
     return pickle
 
 
-def dumps(obj, what="this object"):
+def dumps(obj: Any, what: str = "this object") -> bytes:
     """Bytes for loads(); TypeError names what cannot be sent, and why."""
     try:
         return _pickler().dumps(obj, protocol=min(4, pickle.HIGHEST_PROTOCOL))
@@ -40,7 +46,7 @@ def dumps(obj, what="this object"):
         raise TypeError(f"{what} cannot be sent to another process: {type(error).__name__}: {error}") from error
 
 
-def loads(data, what="an object"):
+def loads(data: bytes | memoryview, what: str = "an object") -> Any:
     """The object; ImportError tells which module the sender had and this process lacks."""
     _pickler()
     try:

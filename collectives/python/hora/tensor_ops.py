@@ -5,13 +5,22 @@ What differs between frameworks (where a tensor's memory is, how to make another
 Framework; TensorOps does with it what is the same for all.
 """
 
+from __future__ import annotations
+
 import ctypes
 
 from hora import _native, dtypes, operations
 from hora.operations import Pending, set_id_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
-def native_result(native):
+    from hora.process_sets import ProcessSet
+
+
+def native_result(native: int) -> Any:
     """(address, shape, dtype code, device) of a result that the library allocated; it lives as
     long as the native handle."""
     tensor = _native.Tensor()
@@ -20,7 +29,7 @@ def native_result(native):
     return tensor.data or 0, shape, tensor.dtype, tensor.device
 
 
-def native_received_splits(native):
+def native_received_splits(native: int) -> list[int]:
     values = ctypes.POINTER(ctypes.c_int64)()
     count = ctypes.c_int32()
     _native.check(_native.library().received_splits(native, ctypes.byref(values), ctypes.byref(count)))
@@ -32,35 +41,35 @@ class Framework:
 
     name = ""
 
-    def dense(self, tensor):
+    def dense(self, tensor: Any) -> Any:
         """A dense row-major tensor with the same values; the tensor itself where it is one."""
         raise NotImplementedError
 
-    def dense_in_place(self, tensor):
+    def dense_in_place(self, tensor: Any) -> Any:
         """Like dense(), of a tensor that the result is written into; an error where it cannot be."""
         return self.dense(tensor)
 
-    def view(self, tensor):
+    def view(self, tensor: Any) -> Any:
         """(address, shape, dtype code, device ordinal or -1, CUDA stream) of a dense tensor."""
         raise NotImplementedError
 
-    def address(self, tensor):
+    def address(self, tensor: Any) -> int:
         """Where the memory of a dense tensor begins."""
         return self.view(tensor)[0]
 
-    def empty_like(self, tensor):
+    def empty_like(self, tensor: Any) -> Any:
         """A dense tensor of the same shape, dtype and device, with any values."""
         raise NotImplementedError
 
-    def from_native(self, address, shape, dtype, device, like):
+    def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
         """A new tensor with a copy of the memory at address; `like` shows the kind of tensor."""
         raise NotImplementedError
 
-    def from_integers(self, values, like):
+    def from_integers(self, values: Sequence[Any], like: Any) -> Any:
         """A tensor of 32-bit integers (the received splits of alltoall)."""
         raise NotImplementedError
 
-    def assign(self, tensor, source):
+    def assign(self, tensor: Any, source: Any) -> None:
         """Writes the values of source into tensor."""
         raise NotImplementedError
 
@@ -68,7 +77,7 @@ class Framework:
 class TensorOps:
     """The collectives on the tensors of one framework, as Pendings."""
 
-    def __init__(self, framework):
+    def __init__(self, framework: Any) -> None:
         self.framework = framework
 
     def _names(self, kind, name, set_id, count, grouped):
@@ -87,7 +96,18 @@ class TensorOps:
             raise ValueError("a group needs at least one tensor")
         return tensors
 
-    def allreduce(self, tensors, name, op, prescale, postscale, process_set, in_place=False, grouped=False, priority=0):
+    def allreduce(
+        self,
+        tensors: Sequence[Any],
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        in_place: bool = False,
+        grouped: bool = False,
+        priority: int = 0,
+    ) -> Any:
         """Starts allreduces; tensors is a sequence, of one tensor unless grouped."""
         tensors = self._as_sequence(tensors, grouped)
         return self._caller_allocates(
@@ -105,7 +125,16 @@ class TensorOps:
             postscale,
         )
 
-    def allreduce_now(self, tensor, name, op, prescale, postscale, process_set, in_place=False):
+    def allreduce_now(
+        self,
+        tensor: Any,
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        in_place: bool = False,
+    ) -> Any:
         """allreduce() of one tensor, and its result: the shortest way through this file."""
         native, source, output = self._submit_single(
             _native.ALLREDUCE, "allreduce", tensor, name, process_set, in_place, 0, op, 0, prescale, postscale
@@ -165,7 +194,16 @@ class TensorOps:
             output,
         )
 
-    def broadcast(self, tensors, root_rank, name, process_set, in_place=False, grouped=False, priority=0):
+    def broadcast(
+        self,
+        tensors: Sequence[Any],
+        root_rank: int,
+        name: str | None,
+        process_set: ProcessSet,
+        in_place: bool = False,
+        grouped: bool = False,
+        priority: int = 0,
+    ) -> Any:
         tensors = self._as_sequence(tensors, grouped)
         return self._caller_allocates(
             _native.BROADCAST,
@@ -240,11 +278,28 @@ class TensorOps:
             )
         return self._start(requests, kept, outputs, None, True, copies)
 
-    def allgather(self, tensors, name, process_set, grouped=False, priority=0):
+    def allgather(
+        self,
+        tensors: Sequence[Any],
+        name: str | None,
+        process_set: ProcessSet,
+        grouped: bool = False,
+        priority: int = 0,
+    ) -> Any:
         tensors = self._as_sequence(tensors, grouped)
         return self._library_allocates(_native.ALLGATHER, "allgather", tensors, name, process_set, grouped, priority)
 
-    def reducescatter(self, tensors, name, op, prescale, postscale, process_set, grouped=False, priority=0):
+    def reducescatter(
+        self,
+        tensors: Sequence[Any],
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        grouped: bool = False,
+        priority: int = 0,
+    ) -> Any:
         tensors = self._as_sequence(tensors, grouped)
         return self._library_allocates(
             _native.REDUCESCATTER,
@@ -313,7 +368,7 @@ class TensorOps:
 
         return self._start(requests, kept, None, fetch, grouped, None)
 
-    def alltoall(self, tensor, splits, name, process_set, priority=0):
+    def alltoall(self, tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, priority: int = 0) -> Any:
         """splits: a list of integers, or None for equal parts. The result is (tensor, received
         splits) when splits are given."""
         framework = self.framework
@@ -380,7 +435,7 @@ class TensorOps:
         return after
 
 
-def byte_count(shape, dtype):
+def byte_count(shape: Sequence[int], dtype: Any) -> Any:
     count = dtypes.SIZE_OF_CODE[dtype]
     for extent in shape:
         count *= extent

@@ -6,6 +6,7 @@ programming model and the functions of Horovod's public interface on Hora's runt
 is compiled, and no framework is imported but the one that is asked for.
 """
 
+import hora  # says so where Python is too old for the modules below
 from horovod.runner import run
 
 # The release of Horovod's interface that these modules follow; hora.__version__ is our own.

@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reducing the gradients of backends that have dense gradients only (JAX, PyTorch)."""
 
+from __future__ import annotations
+
 from hora.reducer import GradientReducer
 from horovod._keras.compression import compression_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 
 class ArrayReducer(GradientReducer):
     """How gradients are reduced; subclasses say how a list of lists of them is."""
 
-    def __init__(self, prefix, compression=None, **options):
+    def __init__(self, prefix: str, compression: Any = None, **options: Any) -> None:
         super().__init__(prefix, compression=compression_name(compression), **options)
 
-    def reduce_chosen(self, chosen, variables, results):
+    def reduce_chosen(self, chosen: Sequence[int], variables: Any, results: list[Any]) -> None:
         units = self.units(chosen, variables)
         reduced = self.reduce_units(
             [[results[index] for index in unit] for unit in units], [f"{self.prefix}.{unit[0]}" for unit in units]
@@ -20,7 +27,7 @@ class ArrayReducer(GradientReducer):
             for index, value in zip(unit, values):
                 results[index] = value
 
-    def reduce_units(self, units, names):
+    def reduce_units(self, units: Sequence[Sequence[Any]], names: Sequence[str]) -> Any:
         """Lists of reduced gradients for lists of gradients; the members of each list run
         together, and have the list's name."""
         raise NotImplementedError

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which backend and which generation of Keras is in use."""
 
+from __future__ import annotations
+
 import sys
 
 
-def backend_name(optimizer_or_model=None):
+
+def backend_name(optimizer_or_model: Any = None) -> str:
     """ "tensorflow", "jax" or "torch": the backend of the Keras in use. Keras 2 has TensorFlow."""
     keras = sys.modules.get("keras")
     if optimizer_or_model is not None:
@@ -17,6 +20,6 @@ def backend_name(optimizer_or_model=None):
     return "tensorflow"
 
 
-def is_keras2(keras):
+def is_keras2(keras: Any) -> bool:
     """Whether a keras module (tf.keras, tf_keras) is of the second generation."""
     return ".engine." in keras.layers.Layer.__module__

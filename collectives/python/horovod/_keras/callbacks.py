@@ -2,6 +2,8 @@
 """The callbacks for training on several ranks, less the Callback class of the Keras that they are
 for: horovod.keras.callbacks and horovod.tensorflow.keras.callbacks add that."""
 
+from __future__ import annotations
+
 import os
 
 import numpy as np
@@ -11,6 +13,10 @@ from hora import numpy as arrays
 from horovod._keras.backends import backend_name
 from horovod._keras.optimizer import check_loss_scaling
 from horovod._keras.variables import broadcast_variables, model_variables, optimizer_variables, to_array
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _leave_compiled_state(model):
@@ -31,14 +37,16 @@ class BroadcastGlobalVariables:
     """All ranks start from the root's weights and optimizer state: at the start where both exist
     already on all ranks, else after the first batch, when they do."""
 
-    def __init__(self, root_rank, device="", local_variables=None):
+    model: Any  # of Keras's Callback
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self.root_rank = root_rank
         self.device = device
         self._local = {id(variable) for variable in local_variables or ()}
         self.broadcast_done = False
 
-    def register_local_var(self, var):
+    def register_local_var(self, var: Any) -> None:
         """This variable stays each rank's own."""
         self._local.add(id(var))
 
@@ -49,7 +57,7 @@ class BroadcastGlobalVariables:
             if id(variable) not in self._local
         ]
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         _without_xla(self.model)
         check_loss_scaling(getattr(self.model, "optimizer", None))
         if self.broadcast_done:
@@ -60,7 +68,7 @@ class BroadcastGlobalVariables:
         if built and shapes and all(each == everywhere[0] for each in everywhere):
             self._broadcast()
 
-    def on_batch_end(self, batch, logs=None):
+    def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if not self.broadcast_done:
             self._broadcast()
 
@@ -88,11 +96,11 @@ def _is_number(array):
 class MetricAverage:
     """Averages the metrics of an epoch over the ranks, for the callbacks that come after it."""
 
-    def __init__(self, device=""):
+    def __init__(self, device: str = "") -> None:
         super().__init__()
         self.device = device
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if not logs or basics.size() == 1:
             return
         names = sorted(name for name, value in logs.items() if _is_number(to_array(value)))
@@ -110,16 +118,18 @@ class LearningRateSchedule:
     """Multiplies the initial learning rate by multiplier(epoch), from start_epoch until before
     end_epoch. A constant multiplier m means m ** (epoch - start_epoch)."""
 
+    params: Any  # of Keras's Callback
+
     def __init__(
         self,
-        initial_lr,
-        multiplier,
-        start_epoch=0,
-        end_epoch=None,
-        staircase=True,
-        momentum_correction=True,
-        steps_per_epoch=None,
-    ):
+        initial_lr: Any,
+        multiplier: Any,
+        start_epoch: int = 0,
+        end_epoch: Any = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: Any = None,
+    ) -> None:
         super().__init__()
         if initial_lr is None:
             raise ValueError("initial_lr is required: the learning rate to multiply")
@@ -128,7 +138,7 @@ class LearningRateSchedule:
         self.end_epoch = end_epoch
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
-        self.current_epoch = None
+        self.current_epoch: int | None = None
         if callable(multiplier):
             self.staircase = staircase
             self.multiplier = multiplier
@@ -136,22 +146,22 @@ class LearningRateSchedule:
             self.staircase = True
             self.multiplier = lambda epoch: multiplier ** (epoch - start_epoch)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
                 raise ValueError("the number of steps per epoch is unknown: pass steps_per_epoch")
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.current_epoch = epoch
         if self.staircase:
             self._adjust(epoch)
 
-    def on_batch_begin(self, batch, logs=None):
+    def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if not self.staircase:
             self._adjust(self.current_epoch + float(batch) / self.steps_per_epoch)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:
             logs["lr"] = self._learning_rate()
 
@@ -191,7 +201,14 @@ class LearningRateWarmup(LearningRateSchedule):
     """Raises the learning rate from initial_lr / size() to initial_lr over the first epochs, as
     large batches need it."""
 
-    def __init__(self, initial_lr, warmup_epochs=5, momentum_correction=True, steps_per_epoch=None, verbose=0):
+    def __init__(
+        self,
+        initial_lr: Any,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: Any = None,
+        verbose: int = 0,
+    ) -> None:
         def multiplier(epoch):
             # The rate at the end of a batch counts, so that the last one ends the warm-up.
             epoch += 1.0 / self.steps_per_epoch
@@ -202,7 +219,7 @@ class LearningRateWarmup(LearningRateSchedule):
         super().__init__(initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch)
         self.verbose = verbose
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         super().on_epoch_end(epoch, logs)
         if self.end_epoch and epoch == self.end_epoch - 1 and self.verbose > 0:
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._learning_rate():g}.")
@@ -224,12 +241,12 @@ class BestModelCheckpoint:
         )
         self.filepath = filepath
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         if not self.filepath:
             raise ValueError(
                 "BestModelCheckpoint: set filepath to the file to write (callback.filepath = 'best.keras')"
             )
-        super().on_train_begin(logs)
+        super().on_train_begin(logs)  # type: ignore[misc]
 
     def _save_model(self, *args, **kwargs):
         if not basics.is_initialized() or basics.rank() == 0:
@@ -242,22 +259,22 @@ class BestModelCheckpoint:
 class CommitState:
     """Commits the state every so many batches, and at the end of an epoch."""
 
-    def __init__(self, state, batches_per_commit=1):
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
         super().__init__()
         self.state = state
         self.batches_per_commit = batches_per_commit
         self.batches_remaining = batches_per_commit
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.batches_remaining = self.batches_per_commit
 
-    def on_batch_end(self, batch, logs=None):
+    def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self._commit()
             self.batches_remaining = self.batches_per_commit
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._commit()
 
     def _commit(self):
@@ -269,44 +286,46 @@ class UpdateBatchState:
     """Keeps state.batch at the batch that comes next; after a reset an epoch is finished, not
     started over."""
 
-    def __init__(self, state):
+    params: Any  # of Keras's Callback
+
+    def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
         self.steps_per_epoch = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.steps_per_epoch = None
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if (self.params or {}).get("steps"):
             if self.steps_per_epoch is None:
                 self.steps_per_epoch = self.params["steps"]
             self.params["steps"] = self.steps_per_epoch - self.state.batch
 
-    def on_batch_end(self, batch, logs=None):
+    def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self.state.batch = batch
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.state.batch = 0
 
 
 class UpdateEpochState:
     """Keeps state.epoch at the epoch that is trained, counted over resets."""
 
-    def __init__(self, state):
+    def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
+        self._before: int | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._before = None
 
-    def on_train_begin(self, logs=None):
-        self._before = None
-
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self._before is None:  # epochs that were trained before this fit(), and not counted
             self._before = self.state.epoch - epoch
 
-    def on_epoch_end(self, epoch, logs=None):
-        self.state.epoch = self._before + epoch + 1
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.state.epoch = (self._before or 0) + epoch + 1
 
 
 # --- as classes of one Keras -----------------------------------------------------------------------
@@ -320,9 +339,9 @@ def _made(behaviours, base, module):
     ]
 
 
-def training_callbacks(base, module):
+def training_callbacks(base: Any, module: Any) -> Any:
     return _made((BroadcastGlobalVariables, MetricAverage, LearningRateSchedule, LearningRateWarmup), base, module)
 
 
-def elastic_callbacks(base, module):
+def elastic_callbacks(base: Any, module: Any) -> Any:
     return _made((CommitState, UpdateBatchState, UpdateEpochState), base, module)

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading saved models with their optimizers distributed."""
 
+from __future__ import annotations
+
 from horovod._keras.optimizer import distribute, is_distributed
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def loader(keras):
+
+def loader(keras: Any) -> Any:
     """load_model() for one Keras."""
 
     def load_model(filepath, custom_optimizers=None, custom_objects=None, compression=None, legacy_opts=False):

@@ -6,10 +6,18 @@ Its class has the name and the module of the wrapped class, so that a saved mode
 this package.
 """
 
+from __future__ import annotations
+
 from hora.basics import Average, Sum
 from hora.process_sets import global_process_set
 from horovod._keras.backends import backend_name
 from horovod._keras.reducers import make_reducer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 _REDUCER_ATTRIBUTE = "_hora_reducer"
 
@@ -133,7 +141,7 @@ def _wrapped_class(base, methods):
     return type(base.__name__, (base,), members)
 
 
-def check_loss_scaling(optimizer):
+def check_loss_scaling(optimizer: Any) -> None:
     """compile() puts loss scaling around the optimizer under the policy mixed_float16. Then every
     rank would decide alone, on gradients that are not reduced yet, whether to take the step."""
     if _delegates(optimizer) and not is_distributed(optimizer) and is_distributed(optimizer.inner_optimizer):
@@ -143,25 +151,25 @@ def check_loss_scaling(optimizer):
         )
 
 
-def is_distributed(optimizer):
+def is_distributed(optimizer: Any) -> bool:
     return _REDUCER_ATTRIBUTE in getattr(optimizer, "__dict__", {})
 
 
 def distribute(
-    optimizer,
-    name=None,
-    compression=None,
-    sparse_as_dense=False,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-    local_layers=None,
-):
+    optimizer: Any,
+    name: str | None = None,
+    compression: Any = None,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+    local_layers: Any = None,
+) -> Any:
     """The optimizer with its gradients reduced over the ranks of process_set."""
     if not hasattr(optimizer, "get_config"):
         raise TypeError(
@@ -205,21 +213,21 @@ def distribute(
 
 
 def PartialDistributedOptimizer(
-    optimizer,
-    name=None,
-    device_dense="",
-    device_sparse="",
-    compression=None,
-    sparse_as_dense=False,
-    gradient_predivide_factor=1.0,
-    op=Average,
-    backward_passes_per_step=1,
-    average_aggregated_gradients=False,
-    groups=None,
-    process_set=global_process_set,
-    local_layers=None,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = None,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
     """A DistributedOptimizer that leaves the gradients of local_layers to each rank."""
     return distribute(
         optimizer,

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keras models and optimizers as state that survives a change of the ranks."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from hora import basics, objects
 from hora.elastic import HandledState, Handler
 from horovod._keras.variables import broadcast_variables, model_variables, optimizer_variables, to_array
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class VariablesHandler(Handler):
     """Variables that stay the same objects; variables_of() returns them as they are now."""
 
-    def __init__(self, value, variables_of, name):
+    def __init__(self, value: Any, variables_of: Any, name: str) -> None:
         super().__init__(value)
         self._variables_of = variables_of
         self._name = name
@@ -20,17 +26,17 @@ class VariablesHandler(Handler):
     def _variables(self):
         return self._variables_of(self.value)
 
-    def save(self):
+    def save(self) -> None:
         self._saved = [np.array(to_array(variable)) for variable in self._variables()]
 
-    def restore(self):
+    def restore(self) -> None:
         variables = self._variables()
         if len(self._saved) != len(variables):
             return  # made since: nothing was saved of them
         for variable, value in zip(variables, self._saved):
             variable.assign(value)
 
-    def sync(self):
+    def sync(self) -> None:
         broadcast_variables(self._common(), 0, self._name)
         self.save()
 
@@ -47,7 +53,7 @@ class VariablesHandler(Handler):
         )
 
 
-def build_optimizer(model, optimizer):
+def build_optimizer(model: Any, optimizer: Any) -> None:
     """Makes a Keras 3 optimizer's state, so that all ranks have it before the first step."""
     if (
         optimizer is not None
@@ -62,7 +68,7 @@ class KerasState(HandledState):
     """KerasState(model, optimizer=None, epoch=0, batch=0): the model and its optimizer are saved,
     restored and synced in place; anything else is an object."""
 
-    def __init__(self, model, optimizer=None, **kwargs):
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
         build_optimizer(model, optimizer)
         self.__dict__["model"] = model

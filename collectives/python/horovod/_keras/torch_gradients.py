@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of Keras's PyTorch backend."""
 
+from __future__ import annotations
+
 import torch
 
 from hora import batches
@@ -8,9 +10,14 @@ from horovod._keras.array_gradients import ArrayReducer
 from horovod.torch.compression import Compression
 from horovod.torch.tensors import ops
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 
 class TorchReducer(ArrayReducer):
-    def reduce_units(self, units, names):
+    def reduce_units(self, units: Sequence[Sequence[Any]], names: Sequence[str]) -> Any:
         compression = getattr(Compression, self.compression)
         compressed = [[compression.compress(gradient.detach()) for gradient in unit] for unit in units]
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collectives on single values: numbers, arrays, tensors of the backend."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from hora import numpy as arrays
@@ -8,6 +10,10 @@ from hora.basics import Average
 from hora.operations import choose_op
 from horovod._keras.compression import compression_name
 from horovod._keras.variables import to_array
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _like(result, value):
@@ -39,7 +45,15 @@ def _wire(array, compression):
     return array.astype(np.float16)
 
 
-def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_factor=1.0, op=None, compression=None):
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: int | None = None,
+    compression: Any = None,
+) -> Any:
     """The reduction of all ranks' values (numbers, arrays, tensors); Average if nothing is said."""
     array = to_array(value)
     op = choose_op(op, average)
@@ -51,16 +65,16 @@ def allreduce(value, name=None, average=None, prescale_factor=1.0, postscale_fac
     return _like(reduced.astype(array.dtype, copy=False), value)
 
 
-def allgather(value, name=None):
+def allgather(value: Any, name: str | None = None) -> Any:
     """All ranks' values, concatenated along the first dimension."""
     return _like(arrays.allgather(to_array(value), name=name), value)
 
 
-def broadcast(value, root_rank, name=None):
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """The root's value on every rank."""
     return _like(arrays.broadcast(to_array(value), root_rank, name=name), value)
 
 
-def reducescatter(value, name=None, op=Average):
+def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
     """This rank's rows of the reduction."""
     return _like(arrays.reducescatter(to_array(value), name=name, op=op), value)

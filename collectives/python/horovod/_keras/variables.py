@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading, writing and broadcasting Keras's variables as NumPy arrays: the same for every backend."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from hora import batches
 from hora.aligned_arrays import ops
 from hora.process_sets import global_process_set
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def to_array(value):
+    from hora.process_sets import ProcessSet
+
+
+def to_array(value: Any) -> Any:
     """A value of any framework as a NumPy array."""
     if isinstance(value, np.ndarray):
         return value
@@ -22,7 +30,9 @@ def to_array(value):
     return np.asarray(value)
 
 
-def broadcast_variables(variables, root_rank, name="keras_variables", process_set=global_process_set):
+def broadcast_variables(
+    variables: Any, root_rank: int, name: str = "keras_variables", process_set: ProcessSet = global_process_set
+) -> None:
     """Writes the root's values into the variables of all ranks."""
     variables = list(variables)
     arrays = [np.ascontiguousarray(to_array(variable)).reshape(tuple(variable.shape)) for variable in variables]
@@ -35,12 +45,12 @@ def broadcast_variables(variables, root_rank, name="keras_variables", process_se
         variable.assign(value)
 
 
-def model_variables(model):
+def model_variables(model: Any) -> list[Any]:
     """What a model's ranks must agree on; not its random states, which may differ."""
     return list(model.weights)
 
 
-def optimizer_variables(optimizer):
+def optimizer_variables(optimizer: Any) -> list[Any]:
     """The variables of an optimizer of any generation; [] when there is none."""
     if optimizer is None:
         return []

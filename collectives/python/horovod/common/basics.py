@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime's queries as one object, as integrations hold it; see hora.basics."""
 
+from __future__ import annotations
+
 import hora.basics as _basics
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class HorovodBasics:
@@ -15,7 +21,7 @@ class HorovodBasics:
     Max = _basics.Max
     Product = _basics.Product
 
-    def __init__(self, pkg_path=None, *args):
+    def __init__(self, pkg_path: str | None = None, *args: Any) -> None:
         pass
 
 

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A base for data loaders, and a mix-in that loads ahead in a thread."""
 
+from __future__ import annotations
+
 import queue
 import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class BaseDataLoader:
@@ -35,14 +41,16 @@ class AsyncDataLoaderMixin:
     """class Loader(AsyncDataLoaderMixin, MyLoader): batches are made ahead, at most
     async_loader_queue_size of them, by a thread that ends with the iteration. 0 switches it off."""
 
-    def __init__(self, async_loader_queue_size=64, debug_data_loader=False, *args, **kwargs):
+    def __init__(
+        self, async_loader_queue_size: int = 64, debug_data_loader: bool = False, *args: Any, **kwargs: Any
+    ) -> None:
         self.async_loader_queue_size = async_loader_queue_size
         self.debug_data_loader = debug_data_loader
         self._stop = None
         self._thread = None
         super().__init__(*args, **kwargs)
 
-    def close_async_loader(self):
+    def close_async_loader(self) -> None:
         """Ends the loading thread; iterating again starts another."""
         if self._thread is None:
             return

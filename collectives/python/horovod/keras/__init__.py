@@ -4,6 +4,8 @@
 With the TensorFlow backend, Compression.none and the others of horovod.tensorflow work as well.
 """
 
+from __future__ import annotations
+
 import keras
 
 from hora.basics import (
@@ -56,23 +58,27 @@ from horovod.common.exceptions import (
 )
 from horovod.keras import callbacks, elastic
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def DistributedOptimizer(
-    optimizer,
-    name=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    gradient_predivide_factor=1.0,
-    op=Average,
-    num_groups=0,
-    groups=None,
-    backward_passes_per_step=1,
-    average_aggregated_gradients=False,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    num_groups: int = 0,
+    groups: Any = None,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
     """The Keras optimizer with its gradients reduced over the ranks of process_set before each
     step. groups: a number of groups, or lists of variables, that are reduced together. The device
     arguments are accepted: gradients are reduced where they are."""
@@ -92,7 +98,7 @@ def DistributedOptimizer(
     )
 
 
-def broadcast_global_variables(root_rank):
+def broadcast_global_variables(root_rank: int) -> Any:
     """Horovod's name for what a graph of a Session needs; there is none here."""
     raise RuntimeError(
         "broadcast_global_variables() belongs to graphs that a Session runs. Use "

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks for training on several ranks."""
 
+from __future__ import annotations
+
 import keras
 
 from horovod._keras import callbacks as _what
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 (BroadcastGlobalVariablesCallback, MetricAverageCallback, LearningRateScheduleCallback, LearningRateWarmupCallback) = (
     _what.training_callbacks(keras.callbacks.Callback, __name__)
@@ -14,6 +20,12 @@ class BestModelCheckpoint(_what.BestModelCheckpoint, keras.callbacks.ModelCheckp
     __doc__ = _what.BestModelCheckpoint.__doc__
 
     def __init__(
-        self, monitor="val_loss", verbose=0, mode="auto", save_freq="epoch", filepath=None, save_weights_only=False
-    ):
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        mode: str = "auto",
+        save_freq: str = "epoch",
+        filepath: Any = None,
+        save_weights_only: bool = False,
+    ) -> None:
         self._start(filepath, monitor, verbose, save_weights_only, mode, save_freq)

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What travels instead of a gradient."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from hora.compression import CastCompressor, Compressor, NoneCompressor  # noqa: F401
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class FP16Compressor(CastCompressor):
     wire_dtype = np.float16
 
     @staticmethod
-    def is_floating(dtype):
+    def is_floating(dtype: Any) -> bool:
         return np.dtype(dtype).kind == "f"
 
     @staticmethod
-    def cast(tensor, dtype):
+    def cast(tensor: Any, dtype: Any) -> Any:
         return tensor.astype(dtype)
 
 

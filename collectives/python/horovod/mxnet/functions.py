@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python objects among the ranks."""
 
+from __future__ import annotations
+
 from hora import objects
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def broadcast_object(obj, root_rank=0, name=None):
+
+def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
     """The root's object on every rank."""
     return objects.broadcast_object(obj, root_rank, name)
 
 
-def allgather_object(obj, name=None):
+def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """The objects of all ranks, as a list."""
     return objects.allgather_object(obj, name)

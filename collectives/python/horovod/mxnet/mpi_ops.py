@@ -5,6 +5,8 @@ They wait for their results. A trailing underscore works in place. `name` is how
 their arrays: give one, or call in the same order on every rank.
 """
 
+from __future__ import annotations
+
 from hora import _native
 from hora.basics import (  # noqa: F401
     Adasum,
@@ -45,6 +47,11 @@ from hora.process_sets import (  # noqa: F401
 )
 from horovod.mxnet.tensors import ops
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 
 def _checked(op, average):
     op = choose_op(op, average)
@@ -71,15 +78,15 @@ def _allreduce(tensors, name, op, priority, pre, post, process_set, in_place, gr
 
 
 def allreduce(
-    tensor,
-    average=None,
-    name=None,
-    priority=0,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    op=None,
-):
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Any:
     """The reduction of all ranks' arrays: Average, Sum, Min, Max or Product."""
     return _allreduce(
         [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, False, False
@@ -103,15 +110,15 @@ def allreduce_(
 
 
 def grouped_allreduce(
-    tensors,
-    average=None,
-    name=None,
-    priority=0,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    op=None,
-):
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> list[Any]:
     """The reductions of several arrays, which run together; a list."""
     if not tensors:
         return []
@@ -121,15 +128,15 @@ def grouped_allreduce(
 
 
 def grouped_allreduce_(
-    tensors,
-    average=None,
-    name=None,
-    priority=0,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    op=None,
-):
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> list[Any]:
     """Reduces several arrays in place; they run together."""
     if not tensors:
         return []
@@ -138,29 +145,47 @@ def grouped_allreduce_(
     )
 
 
-def allgather(tensor, name=None, priority=0, process_set=global_process_set):
+def allgather(
+    tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> Any:
     """All ranks' arrays, concatenated along the first dimension, which may differ."""
     return _back([wait_now(ops.allgather((tensor,), name, process_set, priority=priority))], [tensor])[0]
 
 
-def grouped_allgather(tensors, name=None, priority=0, process_set=global_process_set):
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """The concatenations of several arrays, which run together; a list."""
     if not tensors:
         return []
     return _back(wait_now(ops.allgather(tensors, name, process_set, grouped=True, priority=priority)), tensors)
 
 
-def broadcast(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The array of root_rank (a rank of the whole job), on every rank of the set."""
     return _back([wait_now(ops.broadcast((tensor,), root_rank, name, process_set, priority=priority))], [tensor])[0]
 
 
-def broadcast_(tensor, root_rank, name=None, priority=0, process_set=global_process_set):
+def broadcast_(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """Writes the array of root_rank into the arrays of all ranks."""
     return wait_now(ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
 
-def broadcast_many_(tensors, root_rank, names, process_set=global_process_set):
+def broadcast_many_(
+    tensors: Sequence[Any], root_rank: int, names: Sequence[str], process_set: ProcessSet = global_process_set
+) -> None:
     """broadcast_() of several arrays, all in flight at once."""
     from hora import batches
 
@@ -171,7 +196,13 @@ def broadcast_many_(tensors, root_rank, names, process_set=global_process_set):
     batches.run(begin)
 
 
-def alltoall(tensor, splits=None, name=None, priority=0, process_set=global_process_set):
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The rows that the other ranks sent to this one; with splits, a pair of that and the number
     of rows received from each."""
     if splits is not None and hasattr(splits, "asnumpy"):
@@ -189,8 +220,14 @@ def _scatter_op(op):
 
 
 def reducescatter(
-    tensor, op=Average, name=None, priority=0, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
+    tensor: Any,
+    op: int = Average,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
     """This rank's rows of the reduction."""
     return _back(
         [
@@ -205,14 +242,14 @@ def reducescatter(
 
 
 def grouped_reducescatter(
-    tensors,
-    op=Average,
-    name=None,
-    priority=0,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensors: Sequence[Any],
+    op: int = Average,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
     """reducescatter of several arrays, which run together; a list."""
     if not tensors:
         return []

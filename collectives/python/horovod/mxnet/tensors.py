@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """MXNet's NDArrays, as the runtime sees them."""
 
+from __future__ import annotations
+
 import ctypes
 
 import mxnet as mx
@@ -10,12 +12,17 @@ from mxnet.base import _LIB, check_call
 from hora import _native, dtypes
 from hora.tensor_ops import Framework, TensorOps, byte_count
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 _SUPPORTED = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool")
 _CODE_OF = {np.dtype(name).type: dtypes.CODE_OF_NAME[name] for name in _SUPPORTED}
 _DTYPE_OF = {code: dtype for dtype, code in _CODE_OF.items()}
 
 
-def is_ndarray(value):
+def is_ndarray(value: Any) -> bool:
     return isinstance(value, mx.nd.NDArray)
 
 
@@ -25,7 +32,7 @@ class MxnetFramework(Framework):
 
     name = "mxnet"
 
-    def dense(self, tensor):
+    def dense(self, tensor: Any) -> Any:
         if not is_ndarray(tensor):
             raise TypeError(f"expected an mxnet.nd.NDArray, not {type(tensor).__name__}")
         if tensor.stype != "default":
@@ -36,33 +43,33 @@ class MxnetFramework(Framework):
             return tensor.as_in_context(mx.cpu())
         return tensor
 
-    def view(self, tensor):
+    def view(self, tensor: Any) -> Any:
         code = _CODE_OF.get(np.dtype(tensor.dtype).type)
         if code is None:
             raise ValueError(f"arrays of dtype {tensor.dtype} cannot be communicated")
         return self.address(tensor), tensor.shape, code, _native.CPU_DEVICE, 0
 
-    def address(self, tensor):
+    def address(self, tensor: Any) -> int:
         tensor.wait_to_read()
         check_call(_LIB.MXNDArrayWaitToWrite(tensor.handle))
         pointer = ctypes.c_void_p()
         check_call(_LIB.MXNDArrayGetData(tensor.handle, ctypes.byref(pointer)))
         return pointer.value or 0
 
-    def empty_like(self, tensor):
+    def empty_like(self, tensor: Any) -> Any:
         return mx.nd.empty(tensor.shape, ctx=tensor.context, dtype=tensor.dtype)
 
-    def from_native(self, address, shape, dtype, device, like):
+    def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: Any) -> Any:
         if 0 in shape:
             raise ValueError("MXNet has no empty arrays: this rank would receive no rows")
         out = mx.nd.empty(shape, ctx=mx.cpu(), dtype=_DTYPE_OF[dtype])
         ctypes.memmove(self.address(out), address, byte_count(shape, dtype))
         return out
 
-    def from_integers(self, values, like):
+    def from_integers(self, values: Sequence[Any], like: Any) -> Any:
         return mx.nd.array(values, ctx=mx.cpu(), dtype=np.int32)
 
-    def assign(self, tensor, source):
+    def assign(self, tensor: Any, source: Any) -> None:
         source.copyto(tensor)
 
 

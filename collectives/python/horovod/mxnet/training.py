@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers and trainers whose gradients are reduced, and parameters that the ranks share."""
 
+from __future__ import annotations
+
 import mxnet as mx
 
 from hora import batches, grouping
@@ -9,6 +11,12 @@ from hora.reducer import is_needed
 from horovod.mxnet.compression import Compression
 from horovod.mxnet.mpi_ops import Average, broadcast_many_
 from horovod.mxnet.tensors import ops
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 
 def _reduce_in_place(units, names, scales, compression, process_set):
@@ -46,7 +54,13 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
     """An MXNet optimizer around another one: update() averages the gradients over the ranks
     first. num_groups: in how many groups those of one update() are reduced together."""
 
-    def __init__(self, optimizer, gradient_predivide_factor=1.0, num_groups=0, process_set=global_process_set):
+    def __init__(
+        self,
+        optimizer: Any,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
         self._optimizer = optimizer
         self._scales = grouping.check_predivide(gradient_predivide_factor, Average, Average)
         self._num_groups = num_groups
@@ -57,27 +71,27 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
             raise AttributeError(item)
         return getattr(self._optimizer, item)
 
-    def create_state(self, index, weight):
+    def create_state(self, index: Any, weight: Any) -> Any:
         return self._optimizer.create_state(index, weight)
 
-    def create_state_multi_precision(self, index, weight):
+    def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
         return self._optimizer.create_state_multi_precision(index, weight)
 
-    def update(self, index, weight, grad, state):
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         self._reduce(index, grad)
         self._optimizer.update(index, weight, grad, state)
 
-    def update_multi_precision(self, index, weight, grad, state):
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         self._reduce(index, grad)
         self._optimizer.update_multi_precision(index, weight, grad, state)
 
-    def set_learning_rate(self, lr):
+    def set_learning_rate(self, lr: float) -> None:
         self._optimizer.set_learning_rate(lr)
 
-    def set_lr_mult(self, args_lr_mult):
+    def set_lr_mult(self, args_lr_mult: Any) -> None:
         self._optimizer.set_lr_mult(args_lr_mult)
 
-    def set_wd_mult(self, args_wd_mult):
+    def set_wd_mult(self, args_wd_mult: Any) -> None:
         self._optimizer.set_wd_mult(args_wd_mult)
 
     def _reduce(self, index, grad):
@@ -101,15 +115,15 @@ class DistributedTrainer(mx.gluon.Trainer):
 
     def __init__(
         self,
-        params,
-        optimizer,
-        optimizer_params=None,
-        compression=Compression.none,
-        gradient_predivide_factor=1.0,
-        prefix=None,
-        num_groups=0,
-        process_set=global_process_set,
-    ):
+        params: Any,
+        optimizer: Any,
+        optimizer_params: Any = None,
+        compression: Any = Compression.none,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
         if isinstance(optimizer, DistributedOptimizer):
             import warnings
 
@@ -147,7 +161,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         )
 
 
-def broadcast_parameters(params, root_rank=0, prefix=None):
+def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = None) -> None:
     """Writes the root's values into the parameters of all ranks: a dict of NDArrays
     (Module.get_params()), or the parameters of a gluon block. A parameter whose shape is not
     known yet is broadcast when it is initialised."""

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """horovod.run: a function on every rank of a new job."""
 
+from __future__ import annotations
+
 import warnings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 
 def run(

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher's command line, for `python -m horovod.runner.launch ...`."""
 
+from __future__ import annotations
+
 import os
 import sys
 
 
-def run_commandline():
+def run_commandline() -> None:
     """Becomes horarun with this process's arguments."""
     from hora.launch import find_horarun
 

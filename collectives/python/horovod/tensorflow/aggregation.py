@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adding up the gradients of several steps before they are reduced (backward_passes_per_step)."""
 
+from __future__ import annotations
+
 import tensorflow as tf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class GradientAccumulator:
     """Sums gradients in variables of its own; every `passes` calls they are due."""
 
-    def __init__(self, passes, average):
+    def __init__(self, passes: int, average: bool | None) -> None:
         self.passes = passes
         self.average = average  # divide the sum by `passes`
-        self._sums = None
-        self._counter = None
+        self._sums: Any = None
+        self._counter: Any = None
 
     def _variable(self, value, name):
         if tf.executing_eagerly() or _in_function():
@@ -44,7 +50,7 @@ class GradientAccumulator:
                     zeros = tf.zeros(gradient.shape, gradient.dtype)
                 self._sums.append(self._variable(zeros, name))
 
-    def variables(self):
+    def variables(self) -> Any:
         if self._sums is None:
             return []
         return [self._counter] + [each for each in self._sums if each is not None]
@@ -64,7 +70,7 @@ class GradientAccumulator:
             count = self._counter.assign_add(1, read_value=True)
             return tf.equal(tf.convert_to_tensor(count) % self.passes, 0)
 
-    def take(self):
+    def take(self) -> Any:
         """The sums (or averages), which start at zero again."""
         values = [None if total is None else total.read_value() for total in self._sums]
         read = [value for value in values if value is not None]

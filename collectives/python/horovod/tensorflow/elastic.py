@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training that survives a change of the ranks."""
 
+from __future__ import annotations
+
 import functools
 
 import numpy as np
@@ -12,13 +14,18 @@ from hora.exceptions import from_text
 from horovod._keras.state import KerasState
 from horovod.tensorflow.functions import broadcast_object, broadcast_variables  # noqa: F401
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 
 def _translate(error):
     """Our own error, where one of our nodes in a graph failed: TensorFlow keeps the text only."""
     return from_text(error.message) if isinstance(error, tf.errors.OpError) else None
 
 
-def run(func):
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: func(state, ...) restarts from the state when the ranks change."""
     return functools.wraps(func)(run_fn(func, reset_job, _translate))
 
@@ -77,7 +84,7 @@ class TensorFlowState(HandledState):
     """TensorFlowState(variables, epoch=0): variables are saved, restored and synced in place;
     anything else is an object. Without variables, a Session's graph gives its global ones."""
 
-    def __init__(self, variables=None, session=None, **kwargs):
+    def __init__(self, variables: Any = None, session: Any = None, **kwargs: Any) -> None:
         if variables is None:
             if tf.executing_eagerly():
                 raise ValueError("TensorFlowState needs variables=[...] in eager mode")
@@ -94,5 +101,5 @@ class TensorFlowKerasState(KerasState):
     """TensorFlowKerasState(model, optimizer=None, epoch=0): a Keras model and its optimizer as
     elastic state. `backend` is accepted: it named Keras's backend in older releases."""
 
-    def __init__(self, model, optimizer=None, backend=None, **kwargs):
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
         super().__init__(model, optimizer, **kwargs)

@@ -8,6 +8,8 @@ of one graph overlap that way, and no node holds up a start that another rank ne
 passed without a copy on the CPU.
 """
 
+from __future__ import annotations
+
 import weakref
 
 import numpy as np
@@ -15,6 +17,13 @@ import tensorflow as tf
 
 from hora import batches
 from horovod.tensorflow.tensors import as_array, as_output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from hora.operations import Pending
 
 # One wait inside the library; a lost job is noticed after it.
 _SLICE_SECONDS = 0.5
@@ -30,7 +39,7 @@ def run(begin, tensors, dtypes, shapes):
     return _add_nodes([(begin, tensors)], dtypes, shapes)
 
 
-def run_parts(parts, dtypes, shapes):
+def run_parts(parts: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]) -> Any:
     """run() for several (begin, tensors) whose results are wanted together. In a graph each part
     starts as soon as its own tensors are there."""
     if tf.executing_eagerly():
@@ -100,10 +109,10 @@ def _wait_elsewhere(site, started):
     return tf.data.Dataset.get_single_element(waited.with_options(options))
 
 
-_prefixes = weakref.WeakKeyDictionary()  # graph -> {prefix: how often it has been asked for}
+_prefixes: Any = weakref.WeakKeyDictionary()  # graph -> {prefix: how often it has been asked for}
 
 
-def numbered_prefix(prefix):
+def numbered_prefix(prefix: str) -> str:
     """The prefix for the names of gradients that are reduced together; with a number behind it where the
     graph under construction has some of that prefix before: of another tape, another optimizer."""
     if tf.executing_eagerly():
@@ -113,7 +122,7 @@ def numbered_prefix(prefix):
     return prefix if counts[prefix] == 1 else f"{prefix}_{counts[prefix]}"
 
 
-def unique_name(name):
+def unique_name(name: str) -> str:
     """A name that no other operation of the graph under construction has; the same one on every
     rank that builds the same graph. Made-up eager names are left to the runtime."""
     if tf.executing_eagerly():

@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making the ranks agree on variables and objects."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from hora import objects
 from hora.process_sets import global_process_set
 from horovod.tensorflow import mpi_ops
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 
 def _read(variable):
@@ -25,7 +34,9 @@ def _assign(variable, value):
 
 
 @tf.autograph.experimental.do_not_convert
-def broadcast_variables(variables, root_rank, process_set=global_process_set, inplace=False):
+def broadcast_variables(
+    variables: Any, root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
+) -> Any:
     """Writes the root's values into the variables of all ranks, which are in the same order
     everywhere. `inplace` is accepted: the values are assigned either way. In a Session's graph,
     answers the operation to run."""
@@ -51,7 +62,7 @@ def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
     return variables
 
 
-def broadcast_global_variables(root_rank):
+def broadcast_global_variables(root_rank: int) -> Any:
     """An operation that writes the root's values into all global variables of the graph."""
     if tf.executing_eagerly():
         raise RuntimeError(
@@ -65,32 +76,42 @@ def broadcast_global_variables(root_rank):
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
     """For MonitoredTrainingSession and estimators: all ranks start from the root's variables."""
 
-    def __init__(self, root_rank, device=""):
+    def __init__(self, root_rank: int, device: str = "") -> None:
         super().__init__()
         self.root_rank = root_rank
         self.bcast_op = None
         self.device = device
 
-    def begin(self):
+    def begin(self) -> None:
         graph = tf.compat.v1.get_default_graph()
         if self.bcast_op is None or self.bcast_op.graph is not graph:
             with tf.device(self.device or None):
                 self.bcast_op = broadcast_global_variables(self.root_rank)
 
-    def after_create_session(self, session, coord):
+    def after_create_session(self, session: Any, coord: Any) -> None:
         session.run(self.bcast_op)
 
 
-def broadcast_object(obj, root_rank=0, session=None, name=None, process_set=global_process_set):
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    session: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The root's object on every rank. No session is needed."""
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
-def broadcast_object_fn(root_rank=0, session=None, name=None, process_set=global_process_set):
+def broadcast_object_fn(
+    root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Callable[[Any], Any]:
     """A function of one object that broadcasts it."""
     return lambda obj: objects.broadcast_object(obj, root_rank, name, process_set)
 
 
-def allgather_object(obj, session=None, name=None, process_set=global_process_set):
+def allgather_object(
+    obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """The objects of all ranks, as a list."""
     return objects.allgather_object(obj, name, process_set)

@@ -6,6 +6,8 @@ names still agree. In a graph they start in a few parts, the last layers' first:
 while the rest of the backward pass still runs.
 """
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from hora import grouping, reducer
@@ -14,11 +16,16 @@ from horovod.tensorflow import execution
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.mpi_ops import Average, Sum, place_now
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 # In how many parts the gradients of a graph start.
 _PARTS = 4
 
 
-def reference(variable):
+def reference(variable: Any) -> Any:
     """What two mentions of one variable have in common, as a key."""
     inner = getattr(variable, "value", None)
     if isinstance(inner, tf.Variable):  # Keras 3 wraps a tf.Variable
@@ -29,17 +36,17 @@ def reference(variable):
 class GradientReducer(reducer.GradientReducer):
     """How TensorFlow's gradients are reduced, dense ones and IndexedSlices."""
 
-    def __init__(self, prefix, op=Average, compression=Compression.none, **options):
+    def __init__(self, prefix: str, op: int = Average, compression: Any = Compression.none, **options: Any) -> None:
         super().__init__(prefix, op, compression, **options)
 
     reference = staticmethod(reference)
 
-    def densify(self, gradient):
+    def densify(self, gradient: Any) -> Any:
         if self.sparse_as_dense and isinstance(gradient, tf.IndexedSlices):
             return tf.convert_to_tensor(gradient)
         return gradient
 
-    def scaled_local(self, gradient):
+    def scaled_local(self, gradient: Any) -> Any:
         members = place_now(self.process_set.size)
         if isinstance(gradient, tf.IndexedSlices):
             return tf.IndexedSlices(
@@ -48,12 +55,12 @@ class GradientReducer(reducer.GradientReducer):
         return gradient / tf.cast(members, gradient.dtype)
 
     @tf.autograph.experimental.do_not_convert
-    def reduce(self, gradients, variables=None):
+    def reduce(self, gradients: Any, variables: Any = None) -> Any:
         return super().reduce(gradients, variables)
 
     # --- the work ------------------------------------------------------------------------------
 
-    def reduce_chosen(self, chosen, variables, results):
+    def reduce_chosen(self, chosen: Sequence[int], variables: Any, results: list[Any]) -> None:
         gradients = list(results)
         sparse = [index for index in chosen if isinstance(gradients[index], tf.IndexedSlices)]
         if sparse and self.op not in (Average, Sum):
@@ -61,7 +68,7 @@ class GradientReducer(reducer.GradientReducer):
                 "sparse gradients (IndexedSlices) can be reduced with Average and Sum only; pass sparse_as_dense=True"
             )
         prefix = execution.numbered_prefix(self.prefix)
-        units = [_Sparse(self, f"{prefix}.{index}", index, gradients[index]) for index in sparse]
+        units: list[Any] = [_Sparse(self, f"{prefix}.{index}", index, gradients[index]) for index in sparse]
         units += [
             _Dense(self, f"{prefix}.{unit[0]}", unit, [gradients[index] for index in unit])
             for unit in self.units([i for i in chosen if i not in set(sparse)], variables)

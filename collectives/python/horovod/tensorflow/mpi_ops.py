@@ -5,6 +5,8 @@
 a graph a name is made of the tensor's own.
 """
 
+from __future__ import annotations
+
 import os
 import re
 
@@ -53,6 +55,11 @@ from hora.process_sets import (  # noqa: F401
 )
 from horovod.tensorflow import execution
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 try:
     from tensorflow.python.eager.record import should_record_backprop as _recorded
 except ImportError:  # another place in another release: then every call is prepared for it
@@ -94,7 +101,7 @@ def _sub_name(name, suffix):
     return None if name is None else f"{name}_{suffix}"
 
 
-def place_now(function):
+def place_now(function: Any) -> Any:
     """What size(), rank() or the like of a set answers: in a graph of an elastic job an operation that asks
     when the graph runs, since the graph outlives the ranks that it was made with."""
     if tf.executing_eagerly() or os.environ.get("HOROVOD_ELASTIC") != "1":
@@ -163,14 +170,14 @@ def _selecting_gradient(dy, source, output, op, prescale, postscale, name, proce
 
 @_plain
 def allreduce_dense(
-    tensor,
-    name=None,
-    op=Average,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    ignore_name_scope=False,
-    process_set=global_process_set,
-):
+    tensor: Any,
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The reduction of all ranks' dense tensors."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Allreduce", name, tensor, ignore_name_scope)
@@ -179,14 +186,14 @@ def allreduce_dense(
 
 @_plain
 def grouped_allreduce_dense(
-    tensors,
-    name=None,
-    op=Average,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    ignore_name_scope=False,
-    process_set=global_process_set,
-):
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
     """The reductions of several dense tensors, which run together."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
@@ -226,7 +233,9 @@ def _allgather_tensors(tensors, name, process_set, grouped):
 
 
 @_plain
-def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_process_set):
+def allgather(
+    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+) -> Any:
     """All ranks' tensors, concatenated along the first dimension, which may differ."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Allgather", name, tensor, ignore_name_scope)
@@ -234,7 +243,12 @@ def allgather(tensor, name=None, ignore_name_scope=False, process_set=global_pro
 
 
 @_plain
-def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=global_process_set):
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
     """The concatenations of several tensors, which run together; a list."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
@@ -247,7 +261,13 @@ def grouped_allgather(tensors, name=None, ignore_name_scope=False, process_set=g
 
 
 @_plain
-def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set=global_process_set):
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The tensor of root_rank (a rank of the whole job), on every rank of the set."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Broadcast", name, tensor, ignore_name_scope)
@@ -269,7 +289,9 @@ def broadcast(tensor, root_rank, name=None, ignore_name_scope=False, process_set
 
 
 @_plain
-def broadcast_many(tensors, root_rank, name, process_set=global_process_set):
+def broadcast_many(
+    tensors: Sequence[Any], root_rank: int, name: str, process_set: ProcessSet = global_process_set
+) -> Any:
     """The root's tensors, started together; not differentiable. Named name.0, name.1, ..."""
     tensors = list(tensors)
     if not tensors:
@@ -310,7 +332,13 @@ def _alltoall(tensor, splits, name, process_set):
 
 
 @_plain
-def alltoall(tensor, splits=None, name=None, ignore_name_scope=False, process_set=global_process_set):
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The rows that the other ranks sent to this one; with splits, a pair of that and the number
     of rows received from each."""
     tensor = tf.convert_to_tensor(tensor)
@@ -359,14 +387,14 @@ def _scatter_op(op):
 
 @_plain
 def reducescatter_dense(
-    tensor,
-    name=None,
-    op=Average,
-    ignore_name_scope=False,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensor: Any,
+    name: str | None = None,
+    op: int = Average,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
     """This rank's rows of the reduction."""
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Reducescatter", name, tensor, ignore_name_scope)
@@ -377,8 +405,13 @@ def reducescatter_dense(
 
 @_plain
 def grouped_reducescatter_dense(
-    tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
+    tensors: Sequence[Any],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if not tensors:
         return []
@@ -407,7 +440,7 @@ def join():
     return _query(lambda: operations.join(global_process_set), "HorovodJoin")
 
 
-def size_op(process_set_id=0, name=None):
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """The number of ranks of the process set, at run time."""
 
     def members():
@@ -419,21 +452,21 @@ def size_op(process_set_id=0, name=None):
     return _query(members, name or "HorovodSize")
 
 
-def process_set_included_op(process_set_id=0, name=None):
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """1 where this process is a member of the set, else 0; at run time."""
     return _query(lambda: int(is_process_set_included(process_set_id)), name or "HorovodProcessSetIncluded")
 
 
-def local_size_op(name=None):
+def local_size_op(name: str | None = None) -> Any:
     """The number of ranks on this host, at run time."""
     return _query(local_size, name or "HorovodLocalSize")
 
 
-def rank_op(name=None):
+def rank_op(name: str | None = None) -> Any:
     """This process's rank, at run time."""
     return _query(rank, name or "HorovodRank")
 
 
-def local_rank_op(name=None):
+def local_rank_op(name: str | None = None) -> Any:
     """This process's rank on its host, at run time."""
     return _query(local_rank, name or "HorovodLocalRank")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer: for TensorFlow 1's optimizers here, for Keras's in horovod._keras."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from hora import grouping
@@ -11,7 +13,13 @@ from horovod.tensorflow.gradients import GradientReducer
 from horovod.tensorflow.mpi_ops import Adasum, Average, Sum, size
 from horovod.tensorflow.reductions import allreduce
 
-_LegacyOptimizer = tf.compat.v1.train.Optimizer
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
+
+_LegacyOptimizer: Any = tf.compat.v1.train.Optimizer
 
 
 class _Wrapped(_LegacyOptimizer):
@@ -144,7 +152,7 @@ class _DistributedAdasumOptimizer(_Wrapped):
             ).op
 
 
-def is_keras_optimizer(optimizer):
+def is_keras_optimizer(optimizer: Any) -> bool:
     """Whether it is one of Keras, of any generation, without importing Keras for that."""
     return any(
         cls.__module__.split(".", 1)[0] in ("keras", "tf_keras") or ".keras." in f".{cls.__module__}."
@@ -153,22 +161,22 @@ def is_keras_optimizer(optimizer):
 
 
 def DistributedOptimizer(
-    optimizer,
-    name=None,
-    use_locking=False,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
     """The optimizer with its gradients reduced over the ranks of process_set before each step.
 
     Takes optimizers of tf.compat.v1.train and of Keras. backward_passes_per_step adds up the

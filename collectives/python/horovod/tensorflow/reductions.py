@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reductions as scripts call them: with compression, and for sparse tensors."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from hora.operations import choose_op
@@ -8,6 +10,13 @@ from hora.process_sets import global_process_set
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.mpi_ops import Average, Sum
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 
 def _sparse_allreduce(slices, op, name, process_set, prescale, postscale):
@@ -26,18 +35,18 @@ def _sparse_allreduce(slices, op, name, process_set, prescale, postscale):
 
 
 def allreduce(
-    tensor,
-    average=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    name=None,
-    process_set=global_process_set,
-    ignore_name_scope=False,
-):
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
     """The reduction of all ranks' tensors: Average, Sum, Min, Max, Product or Adasum. Of
     tf.IndexedSlices (Average and Sum), those of all ranks."""
     op = choose_op(op, average)
@@ -53,18 +62,18 @@ def allreduce(
 
 
 def grouped_allreduce(
-    tensors,
-    average=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    ignore_name_scope=False,
-    name=None,
-):
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
     """The reductions of several tensors, which run together; a list. IndexedSlices among them
     are gathered one by one."""
     op = choose_op(op, average)
@@ -97,16 +106,16 @@ def grouped_allreduce(
 
 
 def reducescatter(
-    tensor,
-    device_dense="",
-    compression=Compression.none,
-    op=Average,
-    name=None,
-    process_set=global_process_set,
-    ignore_name_scope=False,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensor: Any,
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
     """This rank's rows of the reduction: the first ranks get one more where the number of rows
     is no multiple of the set's size."""
     if isinstance(tensor, tf.IndexedSlices):
@@ -120,15 +129,15 @@ def reducescatter(
 
 
 def grouped_reducescatter(
-    tensors,
-    device_dense="",
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    name=None,
-):
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[Any]:
     """reducescatter of several tensors, which run together; a list."""
     tensors = list(tensors)
     if any(isinstance(tensor, tf.IndexedSlices) for tensor in tensors):

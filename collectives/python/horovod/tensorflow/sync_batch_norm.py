@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch normalisation over the batches of all ranks."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from hora.process_sets import global_process_set
 from hora.reducer import is_needed
 from horovod._keras.backends import is_keras2
 from horovod.tensorflow.mpi_ops import Sum, allreduce_dense
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _global_moments(inputs, axes):
@@ -26,7 +32,7 @@ def _global_moments(inputs, axes):
     return mean, variance
 
 
-def make_class(keras):
+def make_class(keras: Any) -> Any:
     """SyncBatchNormalization for the Keras that TensorFlow has."""
     keras2 = is_keras2(keras)
 

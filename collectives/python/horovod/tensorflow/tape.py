@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """GradientTapes whose gradients are reduced over the ranks."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from hora.process_sets import global_process_set
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradients import GradientReducer
 from horovod.tensorflow.mpi_ops import Adasum, Average
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 
 class _DistributedTape:
@@ -44,18 +52,18 @@ class _DistributedTape:
 
 
 def DistributedGradientTape(
-    gradtape,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
     """The tape, with gradient() reduced over the ranks of process_set. It shares what the given
     tape has recorded. groups: a number of groups, or lists of variables, that are reduced
     together. The device arguments are accepted: tensors are reduced where they are."""
@@ -66,7 +74,7 @@ def DistributedGradientTape(
         (gradtape.__class__,),
         {name: value for name, value in vars(_DistributedTape).items() if name not in ("__dict__", "__weakref__")},
     )
-    tape = object.__new__(cls)
+    tape: Any = object.__new__(cls)
     tape.__dict__ = gradtape.__dict__
     tape._hora_reducer = GradientReducer(
         "DistributedGradientTape" + (".adasum" if op == Adasum else ""),
@@ -82,7 +90,7 @@ def DistributedGradientTape(
     return tape
 
 
-def local_weights(local_layers):
+def local_weights(local_layers: Any) -> list[Any]:
     """The trainable weights of a layer or of several."""
     if local_layers is None:
         return []
@@ -95,19 +103,19 @@ def local_weights(local_layers):
 
 
 def PartialDistributedGradientTape(
-    gradtape,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    local_layers=None,
-    scale_local_gradients=True,
-):
+    gradtape: Any,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
     """A DistributedGradientTape that leaves the gradients of local_layers to each rank."""
     tape = DistributedGradientTape(
         gradtape,

@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making the ranks agree on models, optimizers and objects."""
 
+from __future__ import annotations
+
 import torch
 
 from hora import objects
 from hora.process_sets import global_process_set
 from horovod.torch.mpi_ops import broadcast_async_, synchronize
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 
 def _named_tensors(params):
@@ -19,7 +28,7 @@ def _named_tensors(params):
     )
 
 
-def broadcast_parameters(params, root_rank, process_set=global_process_set):
+def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Writes the root's values into the tensors of all ranks: model.state_dict(), a list of
     (name, tensor), or a list of tensors in the same order everywhere."""
     handles = []
@@ -77,7 +86,9 @@ def _places(value):
             yield from _places(each)
 
 
-def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None, process_set: ProcessSet = global_process_set
+) -> None:
     """Gives every rank the root's optimizer state and options: momenta, step counts, learning
     rate. An optimizer that has no state yet on the other ranks gets it; none takes a step for it.
     `model` is accepted for scripts that pass it."""
@@ -88,7 +99,7 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     from hora import basics
 
     is_root = basics.rank() == root_rank
-    tensors = []
+    tensors: list[torch.Tensor] = []
     skeleton = _take_tensors_out(optimizer.state_dict(), tensors) if is_root else None
     skeleton = objects.broadcast_object(skeleton, root_rank, "optimizer_state", process_set)
     if not is_root:
@@ -113,16 +124,20 @@ def _own_device(place):
     return torch.device(place.device)
 
 
-def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
     """The root's object on every rank."""
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
-def broadcast_object_fn(root_rank=0, name=None, process_set=global_process_set):
+def broadcast_object_fn(
+    root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Callable[[Any], Any]:
     """A function of one object that broadcasts it."""
     return lambda obj: broadcast_object(obj, root_rank, name, process_set)
 
 
-def allgather_object(obj, name=None, process_set=global_process_set):
+def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """The objects of all ranks, as a list."""
     return objects.allgather_object(obj, name, process_set)

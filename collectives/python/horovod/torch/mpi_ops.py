@@ -11,6 +11,8 @@ current stream. Any thread may call. Raises TensorMismatchError if the ranks dis
 UnsupportedError if no backend can run the operation, and HorovodInternalError if a rank is lost.
 """
 
+from __future__ import annotations
+
 import torch
 
 from hora import operations
@@ -54,6 +56,11 @@ from hora.process_sets import (  # noqa: F401
 from horovod.torch.compression import Compression
 from horovod.torch.tensors import ops as _ops
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 
 def _differentiates(tensor):
     return getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
@@ -63,7 +70,7 @@ def _any_differentiates(tensors):
     return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
 
 
-def handle_average_backwards_compatibility(op, average):
+def handle_average_backwards_compatibility(op: int, average: bool | None) -> int:
     """The reduction that op= or the older average= asks for."""
     return choose_op(op, average)
 
@@ -86,8 +93,14 @@ def synchronize(handle):
 
 
 def allreduce_async(
-    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Starts a reduction over the ranks; the result is a new tensor."""
     return new_handle(
         _ops.allreduce((tensor,), name, choose_op(op, average), prescale_factor, postscale_factor, process_set)
@@ -95,8 +108,14 @@ def allreduce_async(
 
 
 def allreduce_async_(
-    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Starts a reduction over the ranks into the tensor itself."""
     return new_handle(
         _ops.allreduce(
@@ -112,15 +131,15 @@ def _allreduce(tensor, name, op, prescale, postscale, process_set):
 
 
 def allreduce(
-    tensor,
-    average=None,
-    name=None,
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
     """The reduction of all ranks' tensors: Average, Sum, Min, Max, Product or Adasum."""
     op = choose_op(op, average)
     if compression is Compression.none:
@@ -140,8 +159,14 @@ def allreduce_(
 
 
 def grouped_allreduce_async(
-    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     """Starts reductions that run together or not at all; the result is a list."""
     return new_handle(
         _ops.allreduce(
@@ -151,8 +176,14 @@ def grouped_allreduce_async(
 
 
 def grouped_allreduce_async_(
-    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> int:
     return new_handle(
         _ops.allreduce(
             tensors,
@@ -168,15 +199,15 @@ def grouped_allreduce_async_(
 
 
 def grouped_allreduce(
-    tensors,
-    average=None,
-    name=None,
-    compression=Compression.none,
-    op=None,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-):
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
     """The reductions of several tensors as one; a list."""
     op = choose_op(op, average)
     compressed = [compression.compress(tensor) for tensor in tensors]
@@ -191,8 +222,14 @@ def grouped_allreduce(
 
 
 def grouped_allreduce_(
-    tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[torch.Tensor]:
     return wait_now(
         _ops.allreduce(
             tensors,
@@ -283,24 +320,30 @@ def _selecting_gradient(gradient, source, output, op, prescale, postscale, name,
 # --- allgather -------------------------------------------------------------------------------------
 
 
-def allgather_async(tensor, name=None, process_set=global_process_set):
+def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """Starts the concatenation of all ranks' tensors along their first dimension, which may
     differ."""
     return new_handle(_ops.allgather((tensor,), name, process_set))
 
 
-def allgather(tensor, name=None, process_set=global_process_set):
+def allgather(
+    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """All ranks' tensors, concatenated along the first dimension in the order of the ranks."""
     if _differentiates(tensor):
         return _Allgather.apply(name, process_set, tensor)[0]
     return wait_now(_ops.allgather((tensor,), name, process_set))
 
 
-def grouped_allgather_async(tensors, name=None, process_set=global_process_set):
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     return new_handle(_ops.allgather(tensors, name, process_set, grouped=True))
 
 
-def grouped_allgather(tensors, name=None, process_set=global_process_set):
+def grouped_allgather(
+    tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[torch.Tensor]:
     """The concatenations of several tensors, which run together; a list."""
     tensors = list(tensors)
     if _any_differentiates(tensors):
@@ -347,23 +390,31 @@ class _GroupedAllgather(_Allgather):
 # --- broadcast -------------------------------------------------------------------------------------
 
 
-def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_async(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     """Starts a copy of the tensor of root_rank (a rank of the whole job) into a new tensor."""
     return new_handle(_ops.broadcast((tensor,), root_rank, name, process_set))
 
 
-def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_async_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     return new_handle(_ops.broadcast((tensor,), root_rank, name, process_set, in_place=True))
 
 
-def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     """The tensor of root_rank (a rank of the whole job), on every rank of the set."""
     if _differentiates(tensor):
         return _Broadcast.apply(tensor, root_rank, name, process_set)
     return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set))
 
 
-def broadcast_(tensor, root_rank, name=None, process_set=global_process_set):
+def broadcast_(
+    tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor:
     return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set, in_place=True))
 
 
@@ -391,7 +442,9 @@ def alltoall_async(tensor, splits=None, name=None, process_set=global_process_se
     return new_handle(_ops.alltoall(tensor, numeric_splits(splits), name, process_set))
 
 
-def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
+def alltoall(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """The rows that the other ranks sent to this one, in the order of the ranks; with splits, a
     pair of that and the number of rows received from each."""
     if _differentiates(tensor):
@@ -433,8 +486,13 @@ class _Alltoall(torch.autograd.Function):
 
 
 def reducescatter_async(
-    tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
     """Starts a reduction of which every rank gets its part of the rows."""
     return new_handle(
         _ops.reducescatter((tensor,), name, _scatter_op(op), prescale_factor, postscale_factor, process_set)
@@ -442,14 +500,14 @@ def reducescatter_async(
 
 
 def reducescatter(
-    tensor,
-    name=None,
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensor: torch.Tensor,
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> torch.Tensor:
     """This rank's rows of the reduction: the first ranks get one more where the number of rows
     is no multiple of the set's size."""
     wire, context = compression.compress(tensor)
@@ -463,22 +521,27 @@ def reducescatter(
 
 
 def grouped_reducescatter_async(
-    tensors, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0
-):
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> int:
     return new_handle(
         _ops.reducescatter(tensors, name, _scatter_op(op), prescale_factor, postscale_factor, process_set, grouped=True)
     )
 
 
 def grouped_reducescatter(
-    tensors,
-    name=None,
-    compression=Compression.none,
-    op=Average,
-    process_set=global_process_set,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-):
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    compression: Any = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[torch.Tensor]:
     """reducescatter of several tensors, which run together; a list."""
     compressed = [compression.compress(tensor) for tensor in tensors]
     wires = [wire for wire, _ in compressed]

@@ -5,6 +5,8 @@ Communication runs beside the rest of the backward pass (see reduction.py); step
 it first.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import warnings
@@ -16,6 +18,12 @@ from hora.process_sets import global_process_set
 from horovod.torch.compression import Compression
 from horovod.torch.mpi_ops import Adasum, Average, Max, Min, Product, Sum, allreduce_async_, size, synchronize
 from horovod.torch.reduction import Reduction, default_name, finish_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 
 class _Distributed:
@@ -82,7 +90,7 @@ class _Distributed:
 
 # PyTorch wraps the step() of an optimizer's class once, for its hooks and its profiler: that of the class
 # which is called in the end is wrapped already.
-_Distributed.step.hooked = True
+_Distributed.step.hooked = True  # type: ignore[attr-defined]
 
 
 class _AdasumDelta:
@@ -129,7 +137,7 @@ class _AdasumDelta:
         self._reduction.passes = passes
 
 
-_AdasumDelta.step.hooked = True
+_AdasumDelta.step.hooked = True  # type: ignore[attr-defined]
 
 
 def _check_arguments(optimizer, op, compression):
@@ -207,17 +215,17 @@ def _make_groups(parameters, names, groups, process_set, member):
 
 
 def DistributedOptimizer(
-    optimizer,
-    named_parameters=None,
-    compression=Compression.none,
-    backward_passes_per_step=1,
-    op=Average,
-    gradient_predivide_factor=1.0,
-    num_groups=0,
-    groups=None,
-    sparse_as_dense=False,
-    process_set=global_process_set,
-):
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Any = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The optimizer with its gradients reduced over the ranks of process_set before each step.
 
     named_parameters gives the names by which ranks match gradients (default: positions).
@@ -253,7 +261,7 @@ def DistributedOptimizer(
         group_lists if active else [],
         sparse_as_dense,
         process_set,
-        active,
+        bool(active),
         dict.fromkeys(parameters, 1) if takes_sparse_only else {},
     )
     reduction.attach(optimizer.param_groups)
@@ -262,7 +270,7 @@ def DistributedOptimizer(
     for unwanted in ("__dict__", "__weakref__", "__doc__"):
         methods.pop(unwanted, None)
     methods["__module__"] = base.__module__
-    wrapped = object.__new__(type(base.__name__, (base,), methods))
+    wrapped: Any = object.__new__(type(base.__name__, (base,), methods))
     # The wrapped optimizer's options and state are shared, not copied: it was configured already.
     # A scheduler may have put its own `step` on the instance, which would hide ours.
     wrapped.__dict__.update((name, value) for name, value in optimizer.__dict__.items() if name != "step")

@@ -2,13 +2,22 @@
 """How the gradients of one PyTorch optimizer are reduced: a hook on each parameter submits its
 gradient as soon as backward() has accumulated it; synchronize() waits for all of them."""
 
+from __future__ import annotations
+
 import torch
 
 from horovod.torch.mpi_ops import allreduce_async_, grouped_allreduce_async_, synchronize
 from horovod.torch.sparse import empty_sparse, sparse_allreduce_async
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
-def default_name(group, index):
+    from hora.process_sets import ProcessSet
+
+
+def default_name(group: int, index: int) -> str:
     """The name of a parameter that was given none."""
     return f"allreduce.noname.{group}.{index}"
 
@@ -18,18 +27,18 @@ class Reduction:
 
     def __init__(
         self,
-        names,
-        compression,
-        passes,
-        op,
-        prescale,
-        postscale,
-        groups,
-        sparse_as_dense,
-        process_set,
-        active,
-        sparse_dims,
-    ):
+        names: dict[torch.Tensor, str],
+        compression: Any,
+        passes: int,
+        op: int,
+        prescale: float,
+        postscale: float,
+        groups: list[list[torch.Tensor]],
+        sparse_as_dense: Any,
+        process_set: ProcessSet,
+        active: bool,
+        sparse_dims: dict[torch.Tensor, int],
+    ) -> None:
         self.names = names  # parameter -> name
         self.compression = compression
         self.passes = passes  # backward passes that are added up before a reduction
@@ -38,19 +47,19 @@ class Reduction:
         self.postscale = postscale
         self.groups = groups  # lists of parameters that are reduced together
         self.group_of = {p: index for index, group in enumerate(groups) for p in group}
-        self.ready_in_group = [set() for _ in groups]
+        self.ready_in_group: list[set[torch.Tensor]] = [set() for _ in groups]
         self.sparse_as_dense = sparse_as_dense
         self.process_set = process_set
         self.active = active  # whether there is anybody to reduce with
         self.sparse_dims = sparse_dims  # parameter -> in how many dimensions its gradient is sparse
-        self.passes_left = {}  # parameter -> backward passes until it is submitted
-        self.in_flight = {}  # parameter or group index -> function that waits
-        self.hooks = []
-        self.hooked = {}  # id -> parameter that has a hook, in order
+        self.passes_left: dict[torch.Tensor, int] = {}  # parameter -> backward passes until it is submitted
+        self.in_flight: dict[Any, Callable[[], Any]] = {}  # parameter or group index -> function that waits
+        self.hooks: list[Any] = []
+        self.hooked: dict[int, torch.Tensor] = {}  # id -> parameter that has a hook, in order
         self.synchronized = False
         self.synchronize_in_step = True
 
-    def reset(self):
+    def reset(self) -> None:
         self.in_flight.clear()
         self.synchronized = False
         for ready in self.ready_in_group:
@@ -60,7 +69,7 @@ class Reduction:
 
     # --- hooks ---------------------------------------------------------------------------------
 
-    def attach(self, param_groups):
+    def attach(self, param_groups: Iterable[dict[str, Any]]) -> None:
         """Hooks for the parameters that need gradients and have none yet: all at first, later those
         that were added or unfrozen since."""
         if not self.active:
@@ -179,7 +188,7 @@ class Reduction:
 
     # --- waiting -----------------------------------------------------------------------------------
 
-    def synchronize(self, param_groups):
+    def synchronize(self, param_groups: Iterable[dict[str, Any]]) -> None:
         """Submits what backward() did not reach (as zeros, since other ranks may have reached
         it), waits for all, and makes ready for the next step. Parameters that were frozen since
         are left alone."""
@@ -196,7 +205,7 @@ class Reduction:
         self.synchronized = True
 
 
-def finish_all(waits):
+def finish_all(waits: Iterable[Callable[[], Any]]) -> None:
     """Calls all of them, so that no operation is left behind when one fails; the first failure is
     raised."""
     failure = None

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sparse tensors: the rows of all ranks one after the other, which coalescing adds up."""
 
+from __future__ import annotations
+
 import torch
 
 from hora.process_sets import global_process_set
 from horovod.torch.mpi_ops import Average, Sum, allgather_async, synchronize
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
 
 # What is put together here is right as it stands. Newer releases warn when they are not told
 # whether to look.
 _UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
 
 
-def empty_sparse(like, sparse_dims):
+def empty_sparse(like: torch.Tensor, sparse_dims: Any) -> Any:
     """Zeros as a sparse tensor of the shape of `like`, sparse in its first dimensions."""
     indices = torch.zeros((sparse_dims, 0), dtype=torch.int64, device=like.device)
     values = torch.zeros((0, *like.shape[sparse_dims:]), dtype=like.dtype, device=like.device)

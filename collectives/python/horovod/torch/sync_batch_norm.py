@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch normalisation over the batches of all ranks."""
 
+from __future__ import annotations
+
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from horovod.torch.mpi_ops import Sum, allgather_async, allreduce_async, size, synchronize
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -16,7 +22,7 @@ class SyncBatchNorm(_BatchNorm):
         if input.dim() < 2:
             raise ValueError(f"SyncBatchNorm expects at least 2 dimensions, not {input.dim()}")
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Any:
         self._check_input_dim(input)
         use_batch = self.training or not self.track_running_stats
         if not use_batch or size() == 1:

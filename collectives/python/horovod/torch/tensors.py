@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's tensors, as the runtime sees them."""
 
+from __future__ import annotations
+
 import ctypes
 
 import torch
 
 from hora import _native, dtypes, huge_pages
 from hora.tensor_ops import Framework, TensorOps, byte_count
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 _CODE_OF = {
     getattr(torch, name): code
@@ -35,7 +42,7 @@ class _CudaMemory:
 class TorchFramework(Framework):
     name = "torch"
 
-    def dense(self, tensor):
+    def dense(self, tensor: torch.Tensor) -> Any:
         try:
             dense = tensor.layout is _STRIDED
         except AttributeError:
@@ -51,7 +58,7 @@ class TorchFramework(Framework):
 
     dense_in_place = dense  # torch itself refuses to write where it must not
 
-    def view(self, tensor):
+    def view(self, tensor: torch.Tensor) -> Any:
         try:
             code = _CODE_OF[tensor.dtype]
         except KeyError:
@@ -66,17 +73,17 @@ class TorchFramework(Framework):
         stream = torch.cuda.current_stream(device).cuda_stream
         return tensor.data_ptr(), tensor.shape, code, device.index, stream
 
-    def address(self, tensor):
+    def address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
 
-    def empty_like(self, tensor):
+    def empty_like(self, tensor: torch.Tensor) -> Any:
         out = torch.empty_like(tensor)
         size = out.numel() * out.element_size()
         if size >= huge_pages.LEAST_BYTES and out.device == _CPU_DEVICE:
             huge_pages.advise(out.data_ptr(), size)
         return out
 
-    def from_native(self, address, shape, dtype, device, like):
+    def from_native(self, address: int, shape: Sequence[int], dtype: Any, device: int, like: torch.Tensor) -> Any:
         size = byte_count(shape, dtype)
         if device == _CPU:
             out = torch.empty(shape, dtype=_DTYPE_OF[dtype])
@@ -92,10 +99,10 @@ class TorchFramework(Framework):
             stream.synchronize()  # the library's memory dies with the handle
         return out
 
-    def from_integers(self, values, like):
+    def from_integers(self, values: Sequence[Any], like: torch.Tensor) -> Any:
         return torch.tensor(values, dtype=torch.int32, device=like.device)
 
-    def assign(self, tensor, source):
+    def assign(self, tensor: torch.Tensor, source: Any) -> None:
         with torch.no_grad():
             tensor.copy_(source)
 

@@ -6,7 +6,13 @@ still run; using it is a clear error. TensorFlow's own tf.data.experimental.serv
 work: start its servers, and give each rank's dataset to distribute().
 """
 
+from __future__ import annotations
+
 from hora.exceptions import UnsupportedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _missing(name):
@@ -19,21 +25,21 @@ def _missing(name):
 class TfDataServiceConfig:
     """Where the service is reached; there is none."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise _missing("TfDataServiceConfig")
 
     @staticmethod
-    def read(*args, **kwargs):
+    def read(*args: Any, **kwargs: Any) -> Any:
         raise _missing("TfDataServiceConfig.read")
 
 
-def tf_data_service(*args, **kwargs):
+def tf_data_service(*args: Any, **kwargs: Any) -> Any:
     raise _missing("tf_data_service")
 
 
-def send_to_data_service(*args, **kwargs):
+def send_to_data_service(*args: Any, **kwargs: Any) -> Any:
     raise _missing("send_to_data_service")
 
 
-def compute_worker_fn(*args, **kwargs):
+def compute_worker_fn(*args: Any, **kwargs: Any) -> Any:
     raise _missing("compute_worker_fn")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """tf.keras's face of the runtime: `import horovod.tensorflow.keras as hvd`."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from horovod._keras import models as _models
@@ -47,23 +49,27 @@ from horovod.tensorflow import (
 )
 from horovod.tensorflow.keras import callbacks, elastic
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def DistributedOptimizer(
-    optimizer,
-    name=None,
-    device_dense="",
-    device_sparse="",
-    compression=Compression.none,
-    sparse_as_dense=False,
-    gradient_predivide_factor=1.0,
-    op=Average,
-    backward_passes_per_step=1,
-    average_aggregated_gradients=False,
-    num_groups=0,
-    groups=None,
-    process_set=global_process_set,
-    scale_local_gradients=True,
-):
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
     """The Keras optimizer with its gradients reduced over the ranks of process_set before each
     step. backward_passes_per_step adds up the gradients of so many steps first. groups: a number
     of groups, or lists of variables, that are reduced together. The device arguments are

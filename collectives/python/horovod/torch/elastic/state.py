@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models, optimizers and samplers as state that survives a change of the ranks."""
 
+from __future__ import annotations
+
 import copy
 
 import torch
@@ -9,6 +11,10 @@ from hora.elastic import HandledState, Handler
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from horovod.torch.mpi_ops import rank
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class StateHandler(Handler):
@@ -30,24 +36,24 @@ class _StateDictHandler(StateHandler):
 
 
 class ModelStateHandler(_StateDictHandler):
-    def sync(self):
+    def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
         self.save()
 
 
 class OptimizerStateHandler(_StateDictHandler):
-    def sync(self):
+    def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
         self.save()
 
 
 class SamplerStateHandler(_StateDictHandler):
-    def sync(self):
+    def sync(self) -> None:
         state = broadcast_object(self.value.state_dict(), 0, "sampler_state")
         self.value.load_state_dict(state)
         self.save()
 
-    def reset(self):
+    def reset(self) -> None:
         self.value.reset()
 
 
@@ -58,12 +64,12 @@ _handler_types = [
 ]
 
 
-def get_handler_registry():
+def get_handler_registry() -> Any:
     """The (type, handler) pairs, first match wins."""
     return list(_handler_types)
 
 
-def set_handler_registry(registry):
+def set_handler_registry(registry: Any) -> None:
     _handler_types[:] = registry
 
 
@@ -78,7 +84,7 @@ class TorchState(HandledState):
     """TorchState(model=..., optimizer=..., sampler=..., epoch=0): modules, optimizers and elastic
     samplers are saved, restored and synced in place; anything else is an object."""
 
-    def __init__(self, model=None, optimizer=None, **kwargs):
+    def __init__(self, model: Any = None, optimizer: torch.optim.Optimizer = None, **kwargs: Any) -> None:
         for name, value in (("model", model), ("optimizer", optimizer)):
             if value is not None:
                 kwargs[name] = value

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `import hora` offers besides the collectives: waiting for one another, leaving the collectives, a new job."""
+
+from __future__ import annotations
+
+from hora import operations
+from hora.process_sets import global_process_set
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from hora.process_sets import ProcessSet
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns once every rank of the set has called it."""
+    operations.barrier(process_set)
+
+
+def join() -> int:
+    """Takes part in the reductions of the others with zeros until every rank has joined; answers
+    the rank that joined last."""
+    return operations.join(global_process_set)
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    np: int = 1,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    **launch_options: Any,
+) -> list[Any]:
+    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; answers the results by
+    rank. See hora.launch.run for the other arguments."""
+    from hora.launch import run as launch
+
+    return launch(func, args, kwargs, np, hosts, hostfile, **launch_options)
