@@ -48,7 +48,7 @@ def send(pid, number):
 
 
 def wait_for_continuation(pid):
-    """Until the kernel continues this shim when its stream moves (O_ASYNC). Nothing continues one that was stopped before."""
+    """Waits until the kernel continues this shim when its stream moves (O_ASYNC); one stopped before stays stopped."""
     deadline = time.monotonic() + 2
     while time.monotonic() < deadline:
         flags = re.search(rb"flags:\s+(\d+)", read(f"/proc/{pid}/fdinfo/0"))

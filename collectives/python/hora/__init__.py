@@ -58,29 +58,3 @@ from hora.exceptions import (
 )
 from hora.objects import allgather_object, broadcast_object
 from hora.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-
-
-def barrier(process_set=global_process_set):
-    """Blocks until every rank of the set has called it.
-
-    Raises HorovodInternalError if a rank is lost, and NotInitializedError before init().
-    """
-    from hora import operations
-
-    operations.barrier(process_set)
-
-
-def join():
-    """Takes part in the reductions of the others with zeros until every rank has joined; returns
-    the rank that joined last."""
-    from hora import operations
-
-    return operations.join(global_process_set)
-
-
-def run(func, args=(), kwargs=None, np=1, hosts=None, hostfile=None, **launch_options):
-    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; returns the results by
-    rank. See hora.launch.run for the other arguments."""
-    from hora.launch import run as launch
-
-    return launch(func, args, kwargs, np, hosts, hostfile, **launch_options)

@@ -368,7 +368,7 @@ def submit_one(
     raise failure(status, text)
 
 
-def submit(requests, kept):
+def submit(requests: Sequence[Request], kept: Any) -> Sequence[int]:
     """Hands the requests to the library, all or none; returns their native handles. More than
     one make a group, which runs together. `kept` is what must outlive them."""
     count = len(requests)
@@ -481,7 +481,7 @@ def submit(requests, kept):
 # --- waiting -----------------------------------------------------------------------------------
 
 
-def wait(handle):
+def wait(handle: int) -> int:
     """Waits for one operation; returns its status, never IN_PROGRESS. Signal handlers run meanwhile."""
     native = _library
     status = native.wait(handle, _WAIT_SLICE_MS)
@@ -493,7 +493,7 @@ def wait(handle):
     return status
 
 
-def interruptible(call):
+def interruptible(call: Callable[[], Any]) -> Any:
     """Runs a call that may block for long (connecting to the other ranks). If the caller is the main
     thread, the call runs on another one, so that Ctrl-C interrupts it at once; the call itself continues."""
     if threading.current_thread() is not threading.main_thread():

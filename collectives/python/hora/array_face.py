@@ -111,15 +111,15 @@ class ArrayFace:
 
     def allreduce_(
         self,
-        tensor,
-        name=None,
-        op=None,
-        average=None,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        process_set=global_process_set,
-        priority=0,
-    ):
+        tensor: Any,
+        name: str | None = None,
+        op: int | None = None,
+        average: bool | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> Any:
         """Reduces into the array itself, and returns it."""
         if not priority:
             return self._ops.allreduce_now(
@@ -292,7 +292,14 @@ class ArrayFace:
         """Writes the array of root_rank into the arrays of all ranks."""
         return wait_now(self._ops.broadcast((tensor,), root_rank, name, process_set, in_place=True, priority=priority))
 
-    def alltoall_async(self, tensor, splits=None, name=None, process_set=global_process_set, priority=0):
+    def alltoall_async(
+        self,
+        tensor: Any,
+        splits: Any = None,
+        name: str | None = None,
+        process_set: ProcessSet = global_process_set,
+        priority: int = 0,
+    ) -> int:
         """Starts to send splits[i] rows to rank i of the set (equal parts without splits). The sum of
         splits is at most the first dimension."""
         return new_handle(self._ops.alltoall(tensor, numeric_splits(splits), name, process_set, priority))
@@ -311,14 +318,14 @@ class ArrayFace:
 
     def reducescatter_async(
         self,
-        tensor,
-        name=None,
-        op=_AVERAGE,
-        process_set=global_process_set,
-        prescale_factor=1.0,
-        postscale_factor=1.0,
-        priority=0,
-    ):
+        tensor: Any,
+        name: str | None = None,
+        op: int = _AVERAGE,
+        process_set: ProcessSet = global_process_set,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        priority: int = 0,
+    ) -> int:
         """Starts a reduction that gives every rank its part of the rows."""
         return new_handle(
             self._ops.reducescatter(
@@ -379,22 +386,22 @@ class ArrayFace:
     # --- handles, join, barrier --------------------------------------------------------------------
 
     @staticmethod
-    def poll(handle):
+    def poll(handle: int) -> bool:
         """True if the operation is done, so that synchronize() does not wait."""
         return operations.poll(handle)
 
     @staticmethod
-    def synchronize(handle):
+    def synchronize(handle: int) -> Any:
         """Waits for an operation and returns its result; None for a handle not in flight."""
         return operations.synchronize(handle)
 
     @staticmethod
-    def barrier(process_set=global_process_set):
+    def barrier(process_set: ProcessSet = global_process_set) -> None:
         """Blocks until every rank of the set has called it."""
         operations.barrier(process_set)
 
     @staticmethod
-    def join():
+    def join() -> int:
         """Takes part in the others' reductions with zeros until every rank has joined; returns
         the rank that joined last."""
         return operations.join(global_process_set)

@@ -146,7 +146,7 @@ def in_elastic_job() -> bool:
     return os.environ.get("HOROVOD_ELASTIC", "0") not in ("", "0") and "HORA_WORKER" in os.environ
 
 
-def shutdown():
+def shutdown() -> None:
     """Leaves the job. Operations in flight fail with HorovodInternalError on all ranks. Does nothing
     before init()."""
     if _native._library is None:
@@ -161,7 +161,7 @@ def shutdown():
     _native.check(status)
 
 
-def is_initialized():
+def is_initialized() -> bool:
     """Whether this process has joined a job and not left it."""
     return _native._library is not None and bool(_native._library.is_initialized())
 
@@ -197,13 +197,13 @@ def is_homogeneous() -> bool:
     return bool(_native.library().is_homogeneous())
 
 
-def start_timeline(file_path, mark_cycles=False):
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
     """Starts a timeline: a Chrome trace of every tensor (docs/reference/timeline.md)."""
     _native.check_initialized("start_timeline")
     _check_timeline(_native.library().timeline_start(os.fsencode(file_path), int(bool(mark_cycles))))
 
 
-def stop_timeline():
+def stop_timeline() -> None:
     """Ends the timeline. The file is complete when this returns."""
     _native.check_initialized("stop_timeline")
     _check_timeline(_native.library().timeline_stop())
@@ -216,7 +216,7 @@ def _check_timeline(status):
         raise ValueError(_native.library().last_error().decode(errors="replace"))
 
 
-def describe():
+def describe() -> dict[str, Any]:
     """The library's description of itself and this process, as a dict: version, backends (built,
     usable, or why not), the selection table, settings."""
     return json.loads(_native.library().describe().decode())
@@ -258,7 +258,7 @@ def gloo_enabled() -> bool:
     return is_initialized() and _enabled(b"gloo")
 
 
-def nccl_built():
+def nccl_built() -> int:
     """NCCL's version as one integer (22809 is 2.28.9); 0 if NCCL was not built or is not installed here."""
     if not _built(b"nccl"):
         return 0

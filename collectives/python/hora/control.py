@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns once every rank of the set has called it."""
+    """Blocks until every rank of the set has called it.
+
+    Raises HorovodInternalError if a rank is lost, and NotInitializedError before init().
+    """
     operations.barrier(process_set)
 
 
 def join() -> int:
-    """Takes part in the reductions of the others with zeros until every rank has joined; answers
+    """Takes part in the reductions of the others with zeros until every rank has joined; returns
     the rank that joined last."""
     return operations.join(global_process_set)
 
@@ -34,7 +37,7 @@ def run(
     hostfile: str | None = None,
     **launch_options: Any,
 ) -> list[Any]:
-    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; answers the results by
+    """Calls func(*args, **kwargs) on every rank of a new job of np ranks; returns the results by
     rank. See hora.launch.run for the other arguments."""
     from hora.launch import run as launch
 

@@ -54,13 +54,13 @@ class State:
         rate, say."""
         self._reset_callbacks.extend(callbacks)
 
-    def begin_meeting(self):
+    def begin_meeting(self) -> None:
         """Called before the ranks reconnect: host updates received until now belong to the old epoch,
         later ones to the new one."""
         self._host_messages = queue.Queue()
         self._bootstrap = True
 
-    def on_reset(self):
+    def on_reset(self) -> None:
         """Called after the ranks reconnected: drops host updates of the old epoch, then calls reset() and
         the callbacks."""
         if not self._bootstrap:
@@ -70,16 +70,16 @@ class State:
         for callback in self._reset_callbacks:
             callback()
 
-    def on_hosts_updated(self, timestamp, update_res):
+    def on_hosts_updated(self, timestamp: float, update_res: Any) -> None:
         """Records a host update from the launcher; check_host_updates() acts on it. Any thread."""
         self._host_messages.put((timestamp, update_res))
 
-    def commit(self):
+    def commit(self) -> None:
         """Saves, then calls check_host_updates(). A lost peer costs the work since the last commit."""
         self.save()
         self.check_host_updates()
 
-    def check_host_updates(self):
+    def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks if rank 0 has received a host update. Collective."""
         timestamp, result = self._last_updated_timestamp, HostUpdateResult.no_update
         while not self._host_messages.empty():
@@ -246,7 +246,11 @@ def _all_skip(skip_sync):
     return all(objects.allgather_object(skip_sync, "elastic_skip_sync"))
 
 
-def run_fn(func, reset, translate=None):
+def run_fn(
+    func: Callable[..., Any],
+    reset: Callable[[], Any],
+    translate: Callable[[BaseException], BaseException | None] | None = None,
+) -> Callable[..., Any]:
     """func(state, ...) as a function that survives changes of the ranks. `reset` reconnects the
     ranks. `translate` may turn a framework's own error into one of ours, or return None."""
 

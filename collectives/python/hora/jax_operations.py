@@ -42,7 +42,7 @@ def spec(value: Any, rows: int | None = None) -> Any:
     return jax.ShapeDtypeStruct(shape, value.dtype)
 
 
-def run(begin, values, specs):
+def run(begin: Callable[..., Iterable[Pending]], values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
     """begin(*arrays) yields operations (hora.operations.Pending) on the values' arrays; returns
     all of their results. `specs` tells what they look like: needed for traced values."""
     if not any(map(is_traced, values)):

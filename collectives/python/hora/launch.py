@@ -244,19 +244,19 @@ def _call(command, **options):
 
 
 def run(
-    func,
-    args=(),
-    kwargs=None,
-    np=1,
-    hosts=None,
-    hostfile=None,
-    options=(),
-    executable=None,
-    env=None,
-    stdout=None,
-    stderr=None,
-    results=None,
-):
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    np: int = 1,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    options: Sequence[str] = (),
+    executable: str | None = None,
+    env: dict[str, str] | None = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    results: int | None = None,
+) -> list[Any]:
     """Calls func(*args, **kwargs) on `np` ranks of a new job; returns the results by rank.
 
     hosts ("a:2,b:2") or hostfile say where; without them the ranks run here. options are further

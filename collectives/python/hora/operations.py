@@ -68,7 +68,7 @@ class Pending:
         poll = _native.library().poll
         return self.aborted is not None or all(poll(native) != _native.IN_PROGRESS for native in self.natives)
 
-    def result(self):
+    def result(self) -> Any:
         """Waits, frees the native handles, and returns the result or raises. When a signal's
         handler raises, the operation is still in flight and this can be called again."""
         if self.aborted is not None:
@@ -179,7 +179,7 @@ def poll(handle: int) -> bool:
     return pending is None or pending.done()
 
 
-def synchronize(handle):
+def synchronize(handle: int) -> Any:
     """Waits for an operation and returns its result; None for a handle that is not known or was
     synchronized before. Raises HorovodInternalError when the operation failed."""
     pending = _in_flight.pop(handle, None)

@@ -23,7 +23,7 @@ class HorovodRunner:
         self.num_processor = np
         self.driver_log_verbosity = driver_log_verbosity
 
-    def run(self, main, **kwargs):
+    def run(self, main: Callable[..., Any], **kwargs: Any) -> Any:
         """Calls main(**kwargs) on every rank; returns what rank 0 returned."""
         from hora.launch import run
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def backend_name(optimizer_or_model: Any = None) -> str:

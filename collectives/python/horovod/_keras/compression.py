@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What travels instead of a gradient, for every backend of Keras."""
 
+from __future__ import annotations
+
 from hora.compression import CastCompressor, NoneCompressor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class _Cast(CastCompressor):
@@ -34,7 +40,7 @@ class Compression:
     bf16 = BF16Compressor
 
 
-def compression_name(compression):
+def compression_name(compression: Any) -> str:
     """ "none", "fp16" or "bf16": the choice of any framework's Compression."""
     if compression is None:
         return "none"

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which reducer serves a backend. Each needs its framework, so it is imported only for its own backend."""
 
+from __future__ import annotations
+
 from horovod._keras.compression import Compression, compression_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def make_reducer(backend, prefix, options):
+
+def make_reducer(backend: Any, prefix: str, options: dict[str, Any]) -> Any:
     """The object with reduce(gradients, variables), register_local and densify for a backend."""
     if backend == "tensorflow":
         from horovod.tensorflow.compression import Compression as TensorFlowCompression

@@ -46,8 +46,8 @@ from hora.process_sets import (
     remove_process_set,
 )
 from horovod._keras import models as _models
-from horovod._keras.compression import Compression  # noqa: F401
-from horovod._keras.optimizer import PartialDistributedOptimizer  # noqa: F401
+from horovod._keras.compression import Compression
+from horovod._keras.optimizer import PartialDistributedOptimizer
 from horovod._keras.optimizer import distribute as _distribute
 from horovod._keras.values import allgather, allreduce, broadcast, reducescatter
 from horovod._keras.variables import broadcast_variables

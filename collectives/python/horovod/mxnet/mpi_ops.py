@@ -94,15 +94,15 @@ def allreduce(
 
 
 def allreduce_(
-    tensor,
-    average=None,
-    name=None,
-    priority=0,
-    prescale_factor=1.0,
-    postscale_factor=1.0,
-    process_set=global_process_set,
-    op=None,
-):
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Any:
     """Reduces into the array itself, and returns it."""
     return _allreduce(
         [tensor], name, _checked(op, average), priority, prescale_factor, postscale_factor, process_set, True, False

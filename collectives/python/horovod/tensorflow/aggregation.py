@@ -55,7 +55,7 @@ class GradientAccumulator:
             return []
         return [self._counter] + [each for each in self._sums if each is not None]
 
-    def add(self, gradients):
+    def add(self, gradients: Any) -> Any:
         """Adds the gradients; returns whether they are due now, as a tensor."""
         for gradient in gradients:
             if isinstance(gradient, tf.IndexedSlices):

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _SLICE_SECONDS = 0.5
 
 
-def run(begin, tensors, dtypes, shapes):
+def run(
+    begin: Callable[..., Iterable[Pending]], tensors: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]
+) -> Any:
     """begin(*arrays) yields operations (hora.operations.Pending) on the tensors' arrays; returns
     all of their results as tensors, of these dtypes and (partly known) shapes."""
     if tf.executing_eagerly():

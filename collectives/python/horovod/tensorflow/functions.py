@@ -52,7 +52,9 @@ def broadcast_variables(
 
 
 @tf.autograph.experimental.do_not_convert
-def broadcast_(variables, root_rank, name=None, process_set=global_process_set):
+def broadcast_(
+    variables: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
     """Writes the root's values into the variables of all ranks; returns the variables."""
     variables = list(variables)
     name = mpi_ops._graph_name("BroadcastInplace", name or "broadcast_inplace", None)

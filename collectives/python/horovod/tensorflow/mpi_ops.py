@@ -434,7 +434,7 @@ def _query(function, name):
     return result
 
 
-def join():
+def join() -> int:
     """Declares that this rank has no more batches: it contributes zeros to the reductions of the others
     until all ranks have joined. Returns the rank that joined last."""
     return _query(lambda: operations.join(global_process_set), "HorovodJoin")

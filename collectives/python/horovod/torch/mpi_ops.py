@@ -78,12 +78,12 @@ def handle_average_backwards_compatibility(op: int, average: bool | None) -> int
 # --- handles -------------------------------------------------------------------------------------
 
 
-def poll(handle):
+def poll(handle: int) -> bool:
     """True if the operation is done, so that synchronize() does not wait."""
     return operations.poll(handle)
 
 
-def synchronize(handle):
+def synchronize(handle: int) -> Any:
     """Waits for an operation and returns its result. None for a handle that is not in flight;
     HorovodInternalError when the operation failed."""
     return operations.synchronize(handle)
@@ -150,8 +150,14 @@ def allreduce(
 
 
 def allreduce_(
-    tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set
-):
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> torch.Tensor:
     """Reduces into the tensor itself, and returns it."""
     return _ops.allreduce_now(
         tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set, in_place=True
@@ -437,7 +443,9 @@ class _Broadcast(torch.autograd.Function):
 # --- alltoall --------------------------------------------------------------------------------------
 
 
-def alltoall_async(tensor, splits=None, name=None, process_set=global_process_set):
+def alltoall_async(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> int:
     """Starts to send splits[i] rows to rank i of the set (equal parts without splits)."""
     return new_handle(_ops.alltoall(tensor, numeric_splits(splits), name, process_set))
 
@@ -585,12 +593,12 @@ class _Reducescatter(torch.autograd.Function):
 # --- join, barrier -------------------------------------------------------------------------------------
 
 
-def join(device=-1):
+def join(device: int = -1) -> int:
     """Declares that this rank has no more batches: it contributes zeros to the reductions of the others
     until all ranks have joined. Returns the rank that joined last."""
     return operations.join(global_process_set)
 
 
-def barrier(process_set=global_process_set):
+def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Blocks until every rank of the set has called it."""
     operations.barrier(process_set)

@@ -27,7 +27,9 @@ def empty_sparse(like: torch.Tensor, sparse_dims: Any) -> Any:
     return torch.sparse_coo_tensor(indices, values, like.shape, **_UNCHECKED)
 
 
-def sparse_allreduce_async(tensor, name, op, process_set=global_process_set):
+def sparse_allreduce_async(
+    tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
+) -> Callable[[], torch.Tensor]:
     """Starts the sum or average of sparse tensors; returns a function that waits for the result,
     a sparse tensor."""
     if op not in (Average, Sum):
