@@ -7,8 +7,8 @@
     mask     optional: REGEX<tab>REPLACEMENT lines, applied to what was printed before comparing
     other files are there for the case: it runs in a copy of its folder
 
-HORARUN names the program. GOLDEN_ACCEPT=1 writes what was printed as what is expected; the diff is
-then read like code.
+HORARUN names the program. HORA_ACCEPT=1 writes what was printed as what is expected (scripts/accept
+sets it); the diff is then read like code.
 """
 
 import os
@@ -52,7 +52,7 @@ def run(case, folder):
 def test_case(name, tmp_path):
     case = HERE / name
     printed = run(case, tmp_path)
-    if os.environ.get("GOLDEN_ACCEPT"):
+    if os.environ.get("HORA_ACCEPT"):
         for part, text in printed.items():
             (case / part).write_text(text)
     for part, text in printed.items():

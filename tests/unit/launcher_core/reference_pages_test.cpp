@@ -1,5 +1,5 @@
-// The pages that are made from tables in the code are what the code would make. HORA_ACCEPT=1
-// writes them anew.
+// The pages that are made from tables in the code are what the code would make. scripts/accept
+// writes them.
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -38,15 +38,15 @@ std::string with_generated(const std::string& page, const std::string& text) {
   return old.substr(0, begin) + ": begin -->\n" + text + old.substr(end);
 }
 
-TEST_CASE("The manual page is that of the option table") {
+TEST_CASE("The manual page is that of the option table", "[accept]") {
   expect_page("man/horarun.1", manual_page(HORA_VERSION));
 }
 
-TEST_CASE("The reference of the command line is that of the option table") {
+TEST_CASE("The reference of the command line is that of the option table", "[accept]") {
   expect_page("reference/cli.md", with_generated("reference/cli.md", option_reference()));
 }
 
-TEST_CASE("The reference of exit codes is that of the table of failures") {
+TEST_CASE("The reference of exit codes is that of the table of failures", "[accept]") {
   expect_page("reference/exit-codes.md",
               with_generated("reference/exit-codes.md", exit_code_reference()));
 }

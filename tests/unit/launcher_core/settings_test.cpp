@@ -250,7 +250,7 @@ TEST_CASE("Completions know every option, and help stays short") {
   CHECK(std::count(help.begin(), help.end(), '\n') <= 65);
 }
 
-TEST_CASE("The reference of the configuration file is that of the table of keys") {
+TEST_CASE("The reference of the configuration file is that of the table of keys", "[accept]") {
   const std::string path = std::string(HORA_SOURCE_DIR) + "/docs/reference/configuration.md";
   std::ifstream file(path, std::ios::binary);
   const std::string old((std::istreambuf_iterator<char>(file)), {});
@@ -260,8 +260,11 @@ TEST_CASE("The reference of the configuration file is that of the table of keys"
   REQUIRE(end != std::string::npos);
   const std::string page =
       old.substr(0, begin) + ": begin -->\n" + config_reference() + old.substr(end);
-  if (std::getenv("HORA_ACCEPT") != nullptr) std::ofstream(path, std::ios::binary) << page;
-  CHECK(old == page);
+  if (std::getenv("HORA_ACCEPT") != nullptr) {
+    std::ofstream(path, std::ios::binary) << page;
+  } else {
+    CHECK(old == page);
+  }
 }
 
 }  // namespace
