@@ -1,4 +1,4 @@
-// Where the processes of a job leave values for each other.
+// Where the processes of a job leave values for each other.  [interface]
 //
 // A key is a path: "place/name", or just "name". One call can read all keys with the same place. A
 // value is any bytes; the last write wins. Every call has a deadline; when it passes, the error is

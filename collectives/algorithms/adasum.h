@@ -5,7 +5,7 @@
 // All ranks get the same bits.
 #pragma once
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/kernels/kernels.h"
 
 namespace hora::collectives {

@@ -1,7 +1,7 @@
 // Reports an activity of a step to the timeline for as long as the object lives.
 #pragma once
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

@@ -5,7 +5,7 @@
 #include <exception>
 #include <new>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

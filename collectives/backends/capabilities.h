@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/backends/activity.h"
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

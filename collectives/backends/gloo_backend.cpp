@@ -25,7 +25,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/broken_pipe.h"
 #include "collectives/backends/capabilities.h"

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "collectives/algorithms/point_to_point.h"
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/hierarchy.h"
 
 namespace hora::collectives {

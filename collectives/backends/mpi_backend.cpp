@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/backends/activity.h"
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/capabilities.h"
 #include "collectives/backends/fusion_buffer.h"

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "collectives/backends/activity.h"
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/nccl/communicator.h"
 #include "collectives/backends/nccl/datatypes.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/algorithms/point_to_point.h"
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

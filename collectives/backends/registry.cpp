@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/backends/mpi/launched.h"
+#include "collectives/backends/mpi_launch/launched.h"
 
 namespace hora::collectives {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "collectives/backends/backend.h"
-#include "collectives/backends/launcher_bootstrap.h"
+#include "collectives/backend.h"
+#include "collectives/launcher_bootstrap.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::collectives {

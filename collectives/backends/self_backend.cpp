@@ -1,5 +1,5 @@
 // A set of one rank: every collective is a copy. The smallest backend, and the first to read.
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/capabilities.h"
 #include "collectives/backends/fusion_buffer.h"

@@ -8,7 +8,7 @@
 #include <exception>
 #include <memory>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/capabilities.h"
 #include "collectives/backends/shm/movements.h"

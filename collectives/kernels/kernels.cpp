@@ -2,9 +2,10 @@
 // runs on every processor.
 #include "collectives/kernels/kernels.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <limits>
+
+#include "collectives/kernels/simd_setting.h"
 
 namespace hora::collectives {
 
@@ -40,7 +41,7 @@ Usable find_usable() {
   // Memory, not arithmetic, is the limit: AVX-512 is no faster than AVX2 here and can lower the
   // clock, so it runs on request only.
   usable.best = usable.tables[count > 1 ? 1 : 0];
-  const char* wanted = std::getenv("HORA_SIMD");
+  const char* wanted = simd_setting();
   // A name that this processor cannot run changes nothing.
   for (int i = 0; wanted != nullptr && i < count; ++i) {
     if (std::strcmp(wanted, usable.tables[i]->instruction_set) == 0) usable.best = usable.tables[i];

@@ -4,6 +4,7 @@
 #include "collectives/runtime/elastic_world.h"
 #include "collectives/runtime/launched_world.h"
 #include "collectives/runtime/own_address.h"
+#include "collectives/runtime/process_environment.h"
 #include "rendezvous/contract/elastic_place.h"
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/contract/worker_env.h"

@@ -5,6 +5,7 @@
 #include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
 #include "collectives/control/tcp_control.h"
+#include "collectives/runtime/machine_identity.h"
 #include "collectives/runtime/request_check.h"
 #include "collectives/runtime/tracing.h"
 #include "collectives/trace/stack_writer.h"

@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 
+#include "collectives/runtime/process_environment.h"
 #include "collectives/runtime/settings.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/elastic_place.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/autotune/parameters.h"
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/negotiation/request.h"
 #include "collectives/runtime/operation.h"
 #include "collectives/runtime/process_set.h"

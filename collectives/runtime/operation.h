@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/negotiation/request.h"
 #include "rendezvous/base/time.h"
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/runtime/machine_identity.h"
 #include "collectives/runtime/pmi_client.h"
 #include "collectives/runtime/rank_info.h"
 #include "rendezvous/base/hex.h"

@@ -1,7 +1,7 @@
 // The processes of MPICH's launchers learn of each other by PMI-1, without any MPI library.
 #pragma once
 
-#include "collectives/backends/launcher_bootstrap.h"
+#include "collectives/launcher_bootstrap.h"
 
 namespace hora::collectives {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/negotiation/response_cache.h"
 #include "collectives/runtime/operation.h"
 #include "collectives/selection/select.h"

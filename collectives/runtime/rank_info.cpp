@@ -1,9 +1,6 @@
 #include "collectives/runtime/rank_info.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <fstream>
 #include <map>
 
 #include "collectives/negotiation/wire.h"
@@ -108,15 +105,6 @@ std::string check_process_sets(const std::vector<RankInfo>& all) {
     }
   }
   return {};
-}
-
-std::string machine_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat shared_memory {};
-  stat("/dev/shm", &shared_memory);
-  return boot + "/" + std::to_string(shared_memory.st_dev) + "/" +
-         std::to_string(shared_memory.st_ino);
 }
 
 }  // namespace hora::collectives

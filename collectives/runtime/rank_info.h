@@ -43,7 +43,4 @@ std::vector<std::int32_t> number_hosts(const std::vector<RankInfo>& all);
 // Why the static process sets cannot be made; empty when they can. The same text on every rank.
 std::string check_process_sets(const std::vector<RankInfo>& all);
 
-// What tells machines apart (more exactly, shared memories).
-std::string machine_identity();
-
 }  // namespace hora::collectives

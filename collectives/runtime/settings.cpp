@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 
 #include "rendezvous/contract/worker_env.h"
 
@@ -186,12 +185,6 @@ Result<Settings> parse_settings(const Variables& variables) {
   }
   if (reader.error()) return *reader.error();
   return settings;
-}
-
-std::optional<std::string> process_variable(std::string_view name) {
-  const char* value = std::getenv(std::string(name).c_str());
-  if (value == nullptr) return std::nullopt;
-  return std::string(value);
 }
 
 }  // namespace hora::collectives

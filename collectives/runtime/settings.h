@@ -69,7 +69,4 @@ using Variables = std::function<std::optional<std::string>(std::string_view)>;
 // kUsage names the variable, what was found and what was expected.
 Result<Settings> parse_settings(const Variables& variables);
 
-// The environment of this process.
-std::optional<std::string> process_variable(std::string_view name);
-
 }  // namespace hora::collectives

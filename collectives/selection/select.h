@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

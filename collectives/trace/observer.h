@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/negotiation/request.h"
 #include "rendezvous/base/time.h"
 

@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/negotiation/request.h"
 #include "collectives/trace/chrome_format.h"
 #include "collectives/trace/record_ring.h"

@@ -1,5 +1,5 @@
 // What the user asked for, as one value: command line, environment and files are read into it
-// once, and nothing looks at argv or getenv afterwards.
+// once, and nothing looks at argv or getenv afterwards.  [pure]
 #pragma once
 
 #include <chrono>

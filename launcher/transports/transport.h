@@ -1,4 +1,4 @@
-// A transport turns "this host" into one byte stream to an agent that runs there.
+// A transport turns "this host" into one byte stream to an agent that runs there.  [interface]
 //
 // start() returns at once with one end of a socketpair; all the rest (connecting, authenticating,
 // shipping the agent, pumping bytes) happens behind it. The reader of the stream sees

@@ -24,6 +24,10 @@ endmacro()
 
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
+find_library(HORA_ZLIB_STATIC NAMES libz.a)
+if(NOT HORA_ZLIB_STATIC)
+  set(HORA_ZLIB_STATIC ZLIB::ZLIB)
+endif()
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Boost REQUIRED)  # Beast and its headers only

@@ -25,11 +25,34 @@ endif()
 target_compile_definitions(hora_settings INTERFACE
   HORA_VERSION="${PROJECT_VERSION}" HORA_WITH_SSH=$<BOOL:${HORA_HAVE_SSH}>)
 
-# hora_add_library(name SOURCES a.cpp ... LINK target ...): a static library of ours.
-function(hora_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
-  target_link_libraries(${name} PUBLIC hora_settings ${ARG_LINK})
+# hora_add_component([OBJECT] SOURCES a.cpp ... DEPENDS folder ... [LINK target ...]): the folder of this CMakeLists.txt as a
+# static library, or an object library; its target is hora_<folder>, with _ for /. DEPENDS names the folders whose
+# headers it includes, each once and no other: scripts/check-layers reads these calls. LINK: libraries that are not
+# ours.
+function(hora_add_component)
+  cmake_parse_arguments(ARG "OBJECT" "" "SOURCES;DEPENDS;LINK" ${ARGN})
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REPLACE "/" "_" name ${folder})
+  set(kind STATIC)
+  set(scope PUBLIC)
+  if(ARG_OBJECT)
+    set(kind OBJECT)
+  elseif(NOT ARG_SOURCES)
+    set(kind INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(hora_${name} ${kind} ${ARG_SOURCES})
+  hora_link_components(hora_${name} ${scope} DEPENDS ${ARG_DEPENDS})
+  target_link_libraries(hora_${name} ${scope} ${ARG_LINK})
+endfunction()
+
+# hora_link_components(target PUBLIC|PRIVATE|INTERFACE DEPENDS folder ...): the same for a target of another kind, such as a
+# program.
+function(hora_link_components target scope)
+  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  list(TRANSFORM ARG_DEPENDS REPLACE "/" "_")
+  list(TRANSFORM ARG_DEPENDS PREPEND hora_)
+  target_link_libraries(${target} ${scope} hora_settings ${ARG_DEPENDS})
 endfunction()
 
 # hora_add_unit_test(name SOURCES a_test.cpp ... LINK target ... [LABELS unit] [ENVIRONMENT A=b]): a

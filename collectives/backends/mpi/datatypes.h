@@ -4,7 +4,7 @@
 
 #include <mpi.h>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives::mpi {
 

@@ -1,7 +1,7 @@
 // Lets the processes of an MPI job find each other without a rendezvous.
 #pragma once
 
-#include "collectives/backends/launcher_bootstrap.h"
+#include "collectives/launcher_bootstrap.h"
 
 namespace hora::collectives::mpi {
 

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <thread>
 
-#include "collectives/backends/mpi/launched.h"
+#include "collectives/backends/mpi_launch/launched.h"
 
 namespace hora::collectives::mpi {
 

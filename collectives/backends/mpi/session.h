@@ -7,7 +7,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives::mpi {
 

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/nccl/libraries.h"
 
 namespace hora::collectives::nccl {

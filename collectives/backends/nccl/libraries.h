@@ -5,7 +5,7 @@
 #include <cuda.h>
 #include <nccl.h>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives::nccl {
 

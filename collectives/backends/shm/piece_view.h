@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

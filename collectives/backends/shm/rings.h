@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/shm/board.h"
 #include "collectives/backends/shm/layout.h"
 #include "collectives/memory/segment.h"

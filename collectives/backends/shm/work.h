@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 #include "collectives/backends/shm/piece_view.h"
 #include "collectives/kernels/kernels.h"
 #include "collectives/memory/stream_copy.h"

@@ -1,4 +1,4 @@
-// The border between the runtime and what moves tensors.
+// The border between the runtime and what moves tensors.  [interface]
 //
 // A backend is either linked into libhora or a module that is loaded on demand (it brings a
 // vendor's library and that library's own C++ runtime). So nothing of the standard library crosses

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives {
 

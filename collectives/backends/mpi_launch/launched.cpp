@@ -1,4 +1,4 @@
-#include "collectives/backends/mpi/launched.h"
+#include "collectives/backends/mpi_launch/launched.h"
 
 #include <link.h>
 

@@ -2,7 +2,7 @@
 // jobs that do not need it, since a site's installation may be slow to load, or crash.
 #pragma once
 
-#include "collectives/backends/backend.h"
+#include "collectives/backend.h"
 
 namespace hora::collectives::mpi {
 
