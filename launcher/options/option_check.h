@@ -1,5 +1,4 @@
 // Typed options become checked values: kinds, ranges, choices, which exclude each other.  [pure]
-// The one user of the command line library.
 #pragma once
 
 #include <map>
