@@ -44,15 +44,15 @@ Error explain(Store& store, std::string_view place, int size, Error error) {
   auto present = store.gather(place, 0, Clock::now() + kPostMortem);
   if (!present) return error;
   const auto values = by_rank(std::move(*present), size);
-  return make_error(ErrorCode::kTimedOut,
-                    name_missing(values) + " of " + std::to_string(size) + " did not come in time");
+  return make_error(ErrorCode::kTimedOut, "timed out waiting for " + name_missing(values) + " of " +
+                                              std::to_string(size));
 }
 
 }  // namespace
 
 Result<std::vector<std::string>> exchange(Store& store, std::string_view place, int rank, int size,
                                           std::string_view value, Deadline deadline) {
-  const std::string what = "meeting in " + quote(place);
+  const std::string what = "exchanging values in " + quote(place);
   // A wrong rank would overwrite another rank's value, or wait for ever.
   if (size < 1 || rank < 0 || rank >= size) {
     return make_error(ErrorCode::kUsage,
@@ -71,7 +71,7 @@ Result<std::vector<std::string>> exchange(Store& store, std::string_view place, 
   values.reserve(static_cast<std::size_t>(size));
   for (auto& present : by_rank(std::move(*entries), size)) {
     if (!present) {
-      return make_error(ErrorCode::kFailed, what + ": the place holds keys that are no ranks");
+      return make_error(ErrorCode::kFailed, what + ": the scope contains keys that are not ranks");
     }
     values.push_back(std::move(*present));
   }

@@ -1,3 +1,5 @@
+// A rendezvous inside a worker, for jobs that another launcher started: a loop on a thread of its
+// own, because the process's own threads belong to the user's program.
 #include "rendezvous/hosted_rendezvous.h"
 
 #include "rendezvous/os/service_thread.h"
@@ -29,6 +31,7 @@ Result<std::unique_ptr<HostedRendezvous>> HostedRendezvous::start(
 
 HostedRendezvous::~HostedRendezvous() {
   if (!thread_.joinable()) return;
+  // stop() is for the loop's own thread.
   loop_->post([loop = loop_.get()] { loop->stop(); });
   thread_.join();
 }

@@ -1,3 +1,6 @@
+// kOpen -> kParked while a request waits in the service -> kOpen. From kOpen, a reply without
+// keep-alive leads to kClosing and, if the peer has sent more than was read, to kDraining: closing
+// a socket over unread bytes makes the kernel send a reset, which can destroy the reply on its way.
 #include "rendezvous/kv_connection.h"
 
 #include <sys/epoll.h>
@@ -12,11 +15,11 @@ namespace hora::rendezvous {
 namespace {
 
 constexpr std::string_view kServerName = "hora/" HORA_VERSION;
-// A peer that was refused may send so much more before the connection is cut; a stranger is not
-// worth the time.
+// How much a refused peer may send before the connection is cut. An unauthenticated client gets
+// less.
 constexpr std::uint64_t kMaxDrained = 16u << 20;
-constexpr std::uint64_t kMaxDrainedOfStranger = 256u << 10;
-// Then other connections have their turn.
+constexpr std::uint64_t kMaxDrainedUnauthenticated = 256u << 10;
+// After this many, other connections get their turn.
 constexpr int kRequestsPerTurn = 16;
 
 }  // namespace
@@ -31,6 +34,7 @@ KvConnection::KvConnection(std::unique_ptr<net::Stream> stream, const IpAddress&
       known_(context.service.knows(peer)),
       last_active_(context.now) {}
 
+// Gives back what the shared budget and the service hold for this connection, whatever its state.
 KvConnection::~KvConnection() {
   set_charge(0);
   if (state_ == State::kParked) context_.service.forget(id_);
@@ -40,21 +44,23 @@ bool KvConnection::idle() const {
   return state_ == State::kOpen && !begun() && !has_output() && !has_more_;
 }
 
-// A stranger takes each answer before the next is made.
+// An unauthenticated client must take each reply before the next one is made, so that it costs one
+// reply of memory at most. Others may have some megabytes in flight.
 bool KvConnection::blocked() const {
   if (state_ == State::kParked) return true;
   return unauthenticated() ? has_output() : output_.pending() > context_.options.write_buffer_bytes;
 }
 
 std::uint32_t KvConnection::wanted_events() const {
-  // The end of the input is seen by reading; only a parked connection, which is not read from, has
-  // to be told. Asking for it elsewhere would report it over and over.
+  // Reading shows the end of the input. Only a parked connection is not read from and needs
+  // EPOLLRDHUP; elsewhere epoll would report it over and over.
   std::uint32_t events = 0;
   if (state_ == State::kParked) events = input_pending_ ? EPOLLRDHUP : EPOLLRDHUP | EPOLLIN;
   const bool reads =
       (state_ == State::kOpen && !blocked() && !has_more_) || state_ == State::kDraining;
   if (reads && !input_ended_) events |= EPOLLIN;
-  // Room to answer in is there at once, behind all others that are ready: the next turn.
+  // The socket is writable at once, so this connection gets its next turn behind all others that
+  // are ready.
   if (has_output() || has_more_) events |= EPOLLOUT;
   return events;
 }
@@ -63,7 +69,7 @@ KvConnection::Fate KvConnection::on_events(std::uint32_t epoll_events) {
   if ((epoll_events & (EPOLLERR | EPOLLHUP)) != 0) return Fate::kClose;
   if (state_ == State::kParked) {
     if ((epoll_events & EPOLLRDHUP) != 0) return Fate::kClose;  // nobody waits any more
-    // A request behind the one that waits: it stays in the kernel until its turn.
+    // A request behind the one that waits stays in the kernel until its turn.
     if ((epoll_events & EPOLLIN) != 0) input_pending_ = true;
   }
   if ((epoll_events & EPOLLOUT) != 0) {
@@ -84,13 +90,16 @@ KvConnection::Fate KvConnection::read() {
   std::copy(unread_.begin(), unread_.end(), scratch.begin());
   const std::size_t kept = unread_.size();
   const bool had_begun = begun();
+  // One receive per turn. Under TLS this may also complete a handshake, which costs a signature.
   const ssize_t got = stream_->receive(scratch.data() + kept, room_beside(kept));
   if (got < 0) {
     const bool later = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    // Some bytes of a handshake: the clock of a slow client starts here.
     if (later && !had_begun && begun()) message_start_ = context_.now;
     return later ? Fate::kKeep : Fate::kClose;
   }
   if (got == 0) {
+    // A client may close its sending side after the request and still read the reply.
     input_ended_ = true;
     return has_output() ? Fate::kKeep : Fate::kClose;
   }
@@ -109,24 +118,27 @@ KvConnection::Fate KvConnection::drain() {
     return later ? Fate::kKeep : Fate::kClose;
   }
   drained_bytes_ += static_cast<std::uint64_t>(got);
-  const std::uint64_t most = unauthenticated() ? kMaxDrainedOfStranger : kMaxDrained;
+  const std::uint64_t most = unauthenticated() ? kMaxDrainedUnauthenticated : kMaxDrained;
   return drained_bytes_ > most ? Fate::kClose : Fate::kKeep;
 }
 
 KvConnection::Fate KvConnection::process(std::string_view bytes) {
   has_more_ = false;
+  // `bytes` points into the shared scratch buffer, so what is not used is copied before another
+  // connection reads.
   const Taken taken = handle_requests(bytes);
   unread_.assign(bytes);
   if (flush() == Fate::kClose) return Fate::kClose;
-  // Replies that had to leave first may have left.
+  // Replies that blocked further requests may have been sent.
   has_more_ = taken != Taken::kAll && state_ == State::kOpen && !blocked() && !unread_.empty();
   return Fate::kKeep;
 }
 
-// Takes whole requests off `bytes`, no more than are one turn's.
+// Handles complete requests from `bytes`, at most those of one turn.
 KvConnection::Taken KvConnection::handle_requests(std::string_view& bytes) {
   for (int requests = 0; state_ == State::kOpen && !blocked();) {
     const bool was_started = reader_.started();
+    // Never in the middle of a request: its deadline would count time in which nobody read.
     if (!was_started && requests == kRequestsPerTurn) return Taken::kTurn;
     const http::ReadStep step = reader_.read(bytes);
     if (!was_started && reader_.started()) message_start_ = context_.now;
@@ -149,14 +161,14 @@ KvConnection::Taken KvConnection::handle_requests(std::string_view& bytes) {
   return Taken::kHeld;
 }
 
-// How much is read at a time, behind so much that is kept. Of a stranger a request's head is all
-// that is looked at.
+// Of an unauthenticated client, a head at a time is read: whatever it pipelines stays in the
+// kernel, where its own window limits it.
 std::size_t KvConnection::room_beside(std::size_t kept) const {
   const std::size_t room = context_.scratch.size() - kept;
   return unauthenticated() ? std::min(room, net::Stream::kLeastRoom) : room;
 }
 
-// A chunked body's length is known only as it comes.
+// The length of a chunked body is known only while it arrives.
 void KvConnection::charge_chunked_body() {
   if (!reader_.head_done() || !reader_.head().chunked) return;
   set_charge(reader_.body_size());
@@ -170,10 +182,11 @@ void KvConnection::on_head() {
   minor_version_ = head.minor_version;
   const bool has_body = head.chunked || head.content_length.value_or(0) > 0;
   const auto admission = context_.service.admit(head, peer_, context_.receiving_bytes);
+  // Stays true: a monitor may send health checks without the token on an authenticated connection.
   known_ = known_ || admission.known;
   if (admission.refusal) {
-    // The body is not read: what follows on this connection could not be told from it. A stranger
-    // has had an answer.
+    // The body is not read, so what follows on this connection could not be told from it. An
+    // unauthenticated client has had its reply.
     reply_to(*admission.refusal, keep_alive_ && !has_body && known_);
     if (!has_body) reader_.reset();
     return;
@@ -191,7 +204,7 @@ void KvConnection::on_request(bool last_of_its_bytes) {
   set_charge(0);
   reader_.reset();
   if (reply) {
-    // A stranger who asks whether we live may ask again, but not before the answer.
+    // An unauthenticated client may repeat its health check, but not before it has the reply.
     reply_to(*reply, keep_alive_ && (known_ || last_of_its_bytes));
   } else {
     state_ = State::kParked;
@@ -199,6 +212,7 @@ void KvConnection::on_request(bool last_of_its_bytes) {
 }
 
 void KvConnection::refuse(int status) {
+  // Refusals of this layer are counted here, those of the service there.
   context_.service.count_reply(status);
   head_only_ = false;
   reply_to({.status = status}, false);
@@ -215,6 +229,7 @@ void KvConnection::reply_to(const KvReply& reply, bool keep_alive) {
                                               .content_type = reply.content_type,
                                               .extra = reply.fields});
   output_.note_appended();
+  // Shared, not copied.
   if (!head_only_) output_.append_value(reply.body);
   if (keep_alive) return;
   state_ = State::kClosing;
@@ -228,6 +243,7 @@ KvConnection::Fate KvConnection::flush() {
   context_.service.connections().sent_bytes += sent;
   if (outcome == http::OutputQueue::Flush::kFailed) return Fate::kClose;
   if (outcome == http::OutputQueue::Flush::kBlocked) return Fate::kKeep;
+  // The stream itself may hold encrypted bytes back.
   if (!stream_->push()) return Fate::kClose;
   if (stream_->must_push()) return Fate::kKeep;
   if (state_ == State::kClosing) return close_after_reply();
@@ -235,9 +251,10 @@ KvConnection::Fate KvConnection::flush() {
 }
 
 KvConnection::Fate KvConnection::close_after_reply() {
-  // All that came was used, and nothing of a message is missing: a plain close tells all.
+  // Everything that arrived was used and no message is incomplete, so a plain close loses nothing.
   const bool clean = !reader_.started() && unread_.empty();
   if (clean || input_ended_) return Fate::kClose;
+  // The peer sees the end of the reply and closes; until then its bytes are read and dropped.
   if (!stream_->shut_down_sending()) return Fate::kClose;
   state_ = State::kDraining;
   std::string().swap(unread_);  // clear() would keep the room
@@ -263,6 +280,8 @@ KvConnection::Fate KvConnection::give_way() {
 
 Clock::time_point KvConnection::request_deadline() const {
   const KvServerOptions& options = context_.options;
+  // Two clocks: the whole request must keep up the least rate, and some byte must arrive every so
+  // often.
   auto deadline = message_start_ + options.request_timeout;
   if (!reader_.head_done()) return deadline;
   const std::uint64_t length =
@@ -279,10 +298,11 @@ KvConnection::Fate KvConnection::on_sweep() {
     return yes ? Fate::kClose : Fate::kKeep;
   };
   if (state_ == State::kDraining) return timed_out(now >= message_start_ + options.drain_timeout);
+  // The peer does not read. last_active_ moves with every byte that it takes.
   if (has_output()) return timed_out(now >= last_active_ + options.write_timeout);
   if (state_ == State::kParked) return Fate::kKeep;  // the service ends the wait
   if (!begun()) {
-    // No time-out: an idle connection is closed in peace.
+    // Not counted as a time-out: closing an idle connection is normal.
     return now >= last_active_ + options.idle_timeout ? Fate::kClose : Fate::kKeep;
   }
   if (now < request_deadline()) return Fate::kKeep;
@@ -293,6 +313,7 @@ KvConnection::Fate KvConnection::on_sweep() {
 }
 
 void KvConnection::set_charge(std::uint64_t bytes) {
+  // A running sum over all connections, so that admission needs no loop.
   context_.receiving_bytes = context_.receiving_bytes - charge_ + bytes;
   charge_ = bytes;
 }

@@ -62,7 +62,7 @@ class KvConnection {
   KvService::ClientId id() const { return id_; }
   const IpAddress& peer() const { return peer_; }
 
-  // The server's own notes: what epoll was told, and whether this is one of its strangers.
+  // The server's own notes: what epoll was told, and whether this is counted as unauthenticated.
   bool watched = false;
   std::uint32_t watched_events = 0;
   bool among_unauthenticated = false;

@@ -1,5 +1,4 @@
-// A part of KvService in a file of its own: the figures are members, their format is not its
-// matter.
+// The part of KvService that formats its counters.
 #include "rendezvous/kv_service.h"
 
 // The text of /metrics, in the Prometheus exposition format.

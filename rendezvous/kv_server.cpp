@@ -1,3 +1,6 @@
+// Connections are background watches of the loop: they run after everything else that is ready, a
+// bounded number per turn (docs/decisions/0020). Each handler does one connection's turn;
+// kv_connection.cpp bounds its work.
 #include "rendezvous/kv_server.h"
 
 #include <sys/epoll.h>
@@ -19,14 +22,14 @@ namespace {
 using Fate = KvConnection::Fate;
 
 constexpr std::size_t kReadBytes = 128 * 1024;
-// Connections taken in one go, and the time for it, before others get their turn: under TLS each
+// How many connections are accepted, and for how long, before others get their turn: under TLS each
 // may cost a signature.
 constexpr int kAcceptBatch = 64;
 constexpr std::chrono::milliseconds kAcceptTime{2};
-// How long accepting rests when there is no descriptor left, unless a connection ends before.
+// How long accepting pauses when no descriptor is left, unless a connection ends earlier.
 constexpr std::chrono::milliseconds kAcceptRest{100};
-// Connections that are ended at once when room is needed, and how long an idle one must have idled,
-// or one have been at its request's head: one that has just come is about to send it.
+// How many connections are closed at once to make room, and how long one must have been idle, or
+// sending its request's head, before it may be closed: a new connection is about to send it.
 constexpr std::size_t kEvictBatch = 64;
 constexpr std::chrono::seconds kEvictAge{1};
 constexpr std::size_t kMostConnections = 16'384;
@@ -37,12 +40,13 @@ std::size_t connection_limit() {
     return kMostConnections;
   }
   const auto files = static_cast<std::size_t>(limit.rlim_cur);
+  // Half of a small limit, 256 of a large one, stays for the rest of the process.
   const std::size_t others = std::min<std::size_t>(files / 2, 256);  // the owner's own files
   return std::clamp<std::size_t>(files - others, 1, kMostConnections);
 }
 
-// Free ports for several addresses have to be the same one; one that is free here may be taken
-// there, so try a few.
+// All addresses must get the same port; a port that is free on one may be taken on another, so try
+// a few.
 Result<std::vector<os::Fd>> listen_on_all(std::vector<Endpoint>& addresses) {
   constexpr int kTries = 16;
   for (int attempt = 1;; ++attempt) {
@@ -82,13 +86,14 @@ class KvServer::Impl {
         context_{service, options_} {
     context_.scratch.resize(kReadBytes);
     if (options_.max_connections == 0) options_.max_connections = connection_limit();
-    // At least as many are for those who are known.
+    // At least half of the places are for authenticated clients.
     options_.max_unauthenticated =
         std::clamp<std::size_t>(options_.max_connections / 2, 1, options_.max_unauthenticated);
   }
 
   ~Impl() {
     for (const os::Fd& listener : listeners_) loop_.unwatch(listener.get());
+    // The handlers refer to this object.
     loop_.cancel(sweep_timer_);
     loop_.cancel(wait_timer_);
     loop_.cancel(accept_timer_);
@@ -111,6 +116,7 @@ class KvServer::Impl {
     auto listener = net::listen_tcp(wanted);
     if (!listener) return std::move(listener).error().with_context("rendezvous");
     const int fd = listener->get();
+    // While accepting rests, a new listener rests as well; resume_accepting() wakes all of them.
     HORA_TRY(watch_listener(fd, resting_ ? 0U : std::uint32_t{EPOLLIN}));
     listeners_.push_back(std::move(*listener));
     options_.addresses.push_back(wanted);
@@ -126,8 +132,8 @@ class KvServer::Impl {
   }
 
  private:
-  // Newcomers have a turn of their own, a short one, each time that some of those who are there
-  // have had theirs: a rank is not to wait for its place until a whole crowd was served.
+  // New connections get a short turn of their own after each batch of existing ones: a rank must
+  // not wait for its connection until a whole crowd was served.
   Status watch_listener(int fd, std::uint32_t events) {
     return loop_.watch(fd, events, [this, fd](std::uint32_t) { on_listener(fd); });
   }
@@ -141,9 +147,12 @@ class KvServer::Impl {
     context_.date = http::format_date(second);
   }
   void end_event() {
+    // A reply that is delivered may let the same client send its next request, which may complete
+    // further waits.
     while (service_.has_ready()) {
       for (const KvService::Ready& ready : service_.take_ready()) {
         const auto found = connections_.find(ready.client);
+        // Closed meanwhile.
         if (found == connections_.end()) continue;
         settle(*found->second, found->second->on_ready(ready.reply));
       }
@@ -172,6 +181,7 @@ class KvServer::Impl {
         }
         continue;
       }
+      // The backlog is empty.
       if (!*accepted) break;
       add_connection(std::move(**accepted));
     }
@@ -179,6 +189,7 @@ class KvServer::Impl {
   }
 
   void add_connection(net::Accepted accepted) {
+    // Ids are never reused, so a late reply cannot reach another client.
     const KvService::ClientId id = next_id_++;
     auto stream = options_.make_stream ? options_.make_stream(std::move(accepted.fd))
                                        : std::make_unique<net::Stream>(std::move(accepted.fd));
@@ -189,7 +200,7 @@ class KvServer::Impl {
     ConnectionFigures& figures = service_.connections();
     ++figures.accepted;
     figures.open = connections_.size();
-    // The request is often there already: one that also closes needs no watch at all.
+    // The request has often arrived already; a connection that also closes needs no watch at all.
     settle(added, added.on_events(EPOLLIN));
     evict_unauthenticated();
   }
@@ -201,7 +212,7 @@ class KvServer::Impl {
     end_event();
   }
 
-  // Destroys the connection, or has it watched for what it wants now.
+  // Destroys the connection, or updates its watch.
   void settle(KvConnection& connection, Fate fate) {
     if (fate == Fate::kKeep && watch(connection)) {
       note_unauthenticated(connection, connection.unauthenticated());
@@ -223,12 +234,12 @@ class KvServer::Impl {
     }
   }
 
-  // Each costs some 18 KB at most, and 50 KB with a session: without this, anybody could have as
-  // many as there may be connections.
+  // Each costs at most 18 KB, or 50 KB with a TLS session. Without this limit, anybody could take
+  // all connections.
   void evict_unauthenticated() {
-    while (unauthenticated_.size() > options_.max_unauthenticated) send_stranger_away();
+    while (unauthenticated_.size() > options_.max_unauthenticated) evict_one_unauthenticated();
   }
-  void send_stranger_away() {
+  void evict_one_unauthenticated() {
     settle(*connections_.at(*unauthenticated_.first_to_go()), Fate::kClose);
     ++service_.connections().evicted;
   }
@@ -236,10 +247,11 @@ class KvServer::Impl {
   bool watch(KvConnection& connection) {
     const std::uint32_t events = connection.wanted_events();
     if (connection.watched && connection.watched_events == events) return true;
+    // The system call is made only on a change: most requests need none.
     connection.watched_events = events;
     if (connection.watched) return loop_.change(connection.fd(), events).has_value();
     KvConnection* const raw = &connection;
-    // Whoever likes may write there: whatever else the loop has to do comes first.
+    // Anybody can send bytes there, so everything else that the loop has to do comes first.
     const Status status = loop_.watch(
         connection.fd(), events, [this, raw](std::uint32_t now) { on_connection(*raw, now); },
         os::EventLoop::Priority::kBackground);
@@ -247,15 +259,15 @@ class KvServer::Impl {
     return connection.watched;
   }
 
-  // UnauthenticatedPeers go first: one of a crowd, or those that have been silent longest. Then who
-  // has idled longest, who takes longest to say what he wants, and who has waited longest for a
-  // key: the newcomer may be the one who brings it. False when nobody can go.
+  // Unauthenticated clients go first: one of a crowd, or those that have been silent longest. Then
+  // the connections that have idled longest, those that take longest to send their request, and
+  // those that have waited longest for a key (the newcomer may bring it). False when none can go.
   bool make_room() {
     if (unauthenticated_.size() >= options_.max_unauthenticated) {
-      send_stranger_away();
+      evict_one_unauthenticated();
       return true;
     }
-    const auto strange = [this](const KvConnection& connection) {
+    const auto silent = [this](const KvConnection& connection) {
       return connection.unauthenticated() && context_.now >= connection.last_active() + kEvictAge;
     };
     const auto idle = [this](const KvConnection& connection) {
@@ -265,7 +277,7 @@ class KvServer::Impl {
       return connection.in_head() && context_.now >= connection.message_start() + kEvictAge;
     };
     const auto parked = [](const KvConnection& connection) { return connection.parked(); };
-    std::vector<KvConnection*> leaving = oldest(strange);
+    std::vector<KvConnection*> leaving = oldest(silent);
     if (leaving.empty()) leaving = oldest(idle);
     if (leaving.empty()) leaving = oldest(slow);
     if (leaving.empty()) leaving = oldest(parked);
@@ -280,6 +292,8 @@ class KvServer::Impl {
     for (const auto& [id, connection] : connections_) {
       if (choice(*connection)) chosen.push_back(connection.get());
     }
+    // An eighth at a time, at most a batch: sorting all connections for each newcomer would be an
+    // attack in itself.
     const std::size_t count = std::min(kEvictBatch, (chosen.size() + 7) / 8);
     std::partial_sort(chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(count),
                       chosen.end(), [](const KvConnection* a, const KvConnection* b) {
@@ -307,6 +321,7 @@ class KvServer::Impl {
 
   void arm_wait_timer() {
     const auto deadline = service_.next_deadline();
+    // An earlier timer may stay: it finds nothing due and sets the next one.
     if (!deadline || (wait_timer_ != 0 && wait_timer_at_ <= *deadline)) return;
     loop_.cancel(wait_timer_);
     wait_timer_at_ = *deadline;
@@ -319,6 +334,8 @@ class KvServer::Impl {
   }
 
   void arm_sweep_timer() {
+    // One coarse timer for all connections instead of one each; without connections the loop
+    // sleeps.
     if (sweep_timer_ != 0 || connections_.empty()) return;
     sweep_timer_ = loop_.call_after(options_.sweep_interval, [this] {
       sweep_timer_ = 0;
@@ -331,6 +348,7 @@ class KvServer::Impl {
   void sweep() {
     std::vector<KvConnection*> all;
     all.reserve(connections_.size());
+    // A copy, because settle() removes connections.
     for (const auto& [id, connection] : connections_) all.push_back(connection.get());
     for (KvConnection* connection : all) settle(*connection, connection->on_sweep());
   }

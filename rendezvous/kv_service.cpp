@@ -1,3 +1,7 @@
+// A parked request is in three places: parked_ (by client), deadlines_ (by time) and one of its
+// scope's waiting lists (by key or by count). Whoever ends a wait removes it from all three:
+// finish_wait() and its caller when the value is there, forget() when the client is gone or the
+// time is up.
 #include "rendezvous/kv_service.h"
 
 #include <algorithm>
@@ -22,6 +26,7 @@ KvReply text_reply(std::string text, std::string_view type) {
           .content_type = type};
 }
 
+// A deadline like any other, so that held requests need no case of their own.
 constexpr std::chrono::hours kForEver{24 * 365 * 10};
 
 constexpr std::string_view kPlainText = "text/plain; charset=utf-8";
@@ -40,6 +45,7 @@ void KvService::begin_round(const std::vector<ScopeSize>& scopes) {
   for (const ScopeSize& known : scopes) {
     if (known.size > 0) scope_named(known.scope).expected = known.size;
   }
+  // Scopes with waiting requests stay: workers of the new round may have asked before it began.
   std::erase_if(scopes_, [](const auto& entry) {
     const Scope& scope = entry.second;
     return scope.expected == 0 && scope.waiting_for_key.empty() && scope.waiting_for_count.empty();
@@ -55,7 +61,8 @@ KvService::Admission KvService::admit(const http::RequestHead& head, const IpAdd
     return Admission{.refusal = std::move(reply), .known = known};
   };
   const KvTarget target = parse_kv_target(head.target);
-  // Only "is it alive?" is answered to a stranger.
+  // Refused by the head alone, before a byte of the body is kept. Only the health check needs no
+  // authentication.
   if (target.route != Route::kHealth && !known) {
     return refuse(access_.token.empty() ? status_only(403) : unauthorized());
   }
@@ -64,12 +71,16 @@ KvService::Admission KvService::admit(const http::RequestHead& head, const IpAdd
   if (head.method == Method::kOther) return refuse(not_implemented());
   const bool writes = target.route == Route::kValue || target.route == Route::kBatch;
   if (head.method != Method::kPut || !writes) {
+    // 413: the client learns that a body does not belong there before it sends all of it.
     return refuse(status_only(head.method == Method::kPut ? 400 : 413));
   }
+  // Bodies that are being received count as stored: many clients that send at the same time must
+  // not exceed the limit together.
   const std::uint64_t used = stored_bytes_ + receiving_bytes;
   const std::uint64_t room = limits_.total_bytes > used ? limits_.total_bytes - used : 0;
   const std::uint64_t length = head.content_length.value_or(0);
   if (length > limits_.value_bytes) return refuse(status_only(413));
+  // A chunked body has no length yet: its limit is enforced while it arrives.
   if (length > room) return refuse(status_only(507));
   return {.body_limit = std::min<std::uint64_t>(limits_.value_bytes, room), .known = known};
 }
@@ -105,6 +116,7 @@ std::optional<KvReply> KvService::answer(ClientId client, const http::RequestHea
     return batch ? read_batch(client, target, may_wait, now)
                  : read_value(client, target, may_wait, now);
   }
+  // Parameters of a read: on a write they are a mistake.
   if (target.wait || target.count > 0) return status_only(400);
   if (head.method == Method::kDelete) return batch ? status_only(400) : remove(target);
   if (!head.content_length && !head.chunked) return status_only(411);
@@ -138,6 +150,8 @@ std::optional<KvReply> KvService::read_batch(ClientId client, const KvTarget& ta
 
 std::optional<KvReply> KvService::park(ClientId client, const KvTarget& target,
                                        Clock::time_point now) {
+  // One wait per connection: pipelined requests behind it are not read, so a second one is a bug of
+  // the caller.
   if (parked_.size() >= limits_.parked_waits || parked_.contains(client)) return status_only(503);
   ++waits_;
   Scope& scope = scope_named(target.scope);
@@ -153,6 +167,7 @@ std::optional<KvReply> KvService::park(ClientId client, const KvTarget& target,
   const auto wait = holds ? kForEver : std::min(*target.wait, limits_.longest_wait);
   parked.deadline = deadlines_.emplace(now + wait, client);
   parked_.emplace(client, std::move(parked));
+  // Last: the launcher may act on a request that is completely parked.
   if (watch != nullptr && watch->on_wait) watch->on_wait(target.key);
   return std::nullopt;
 }
@@ -165,6 +180,8 @@ const KvService::ScopeWatch* KvService::watch_of(std::string_view scope) const {
 void KvService::answer(std::string_view scope, std::string_view key, std::string value) {
   const auto found = scopes_.find(scope);
   if (found == scopes_.end()) return;
+  // To the waiting requests only. The value is not stored, so a later request asks the launcher
+  // again.
   wake_waiters_of_key(found->second, key, std::make_shared<const std::string>(std::move(value)));
   drop_if_unused(scope);
 }
@@ -173,6 +190,7 @@ KvReply KvService::write_value(const KvTarget& target, std::string value) {
   if (value.size() > limits_.value_bytes) return status_only(413);
   if (!has_room(find_scope(target.scope), target.key, value.size())) return status_only(507);
   const ScopeWatch* watch = watch_of(target.scope);
+  // Before the value is moved into the table.
   if (watch != nullptr && watch->on_write) watch->on_write(target.key, value);
   Scope& scope = scope_named(target.scope);
   store(scope, target.key, std::move(value));
@@ -183,7 +201,7 @@ KvReply KvService::write_value(const KvTarget& target, std::string value) {
 KvReply KvService::write_batch(const KvTarget& target, std::string_view body) {
   auto entries = decode_batch(body);
   if (!entries) return status_only(400);
-  // All or nothing: whatever could be refused is looked at first.
+  // All or nothing: everything that can be refused is checked first.
   std::size_t bytes = 0;
   for (const auto& [key, value] : *entries) {
     if (key.empty()) return status_only(400);
@@ -218,11 +236,13 @@ KvReply KvService::remove(const KvTarget& target) {
 void KvService::forget(ClientId client) {
   const auto found = parked_.find(client);
   if (found == parked_.end()) return;
+  // A copy, because erasing the entry would take its key along.
   const Parked parked = std::move(found->second);
   parked_.erase(found);
   deadlines_.erase(parked.deadline);
   const auto erase_client = [&](auto& waiting, const auto& what) {
     auto [entry, end] = waiting.equal_range(what);
+    // Several clients may wait for the same key.
     while (entry != end && entry->second != client) ++entry;
     if (entry != end) waiting.erase(entry);
   };
@@ -239,6 +259,7 @@ void KvService::expire(Clock::time_point now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const ClientId client = deadlines_.begin()->second;
     forget(client);
+    // 404, as for a key that does not exist: the client decides whether to ask again.
     ++waits_expired_;
     count_reply(404);
     ready_.push_back({client, status_only(404)});
@@ -296,6 +317,8 @@ bool KvService::has_room(const Scope* scope, std::string_view key, std::size_t v
 }
 
 void KvService::store(Scope& scope, std::string_view key, std::string value) {
+  // Shared with every reply that sends it: a value of many megabytes is copied for no reader, and
+  // survives its replacement until all have it.
   auto shared = std::make_shared<const std::string>(std::move(value));
   const auto found = scope.values.find(key);
   if (found == scope.values.end()) {
@@ -321,6 +344,7 @@ void KvService::wake_waiters_of_key(Scope& scope, std::string_view key, const Va
 }
 
 void KvService::wake_waiters_of_count(Scope& scope) {
+  // Sorted by count, so the requests that are complete are at the front.
   const auto last = scope.waiting_for_count.upper_bound(scope.values.size());
   if (last == scope.waiting_for_count.begin()) return;
   const Value body = batch_of(scope);  // one body for all of them
@@ -351,6 +375,7 @@ void KvService::clear_values(Scope& scope) {
   for (const auto& [key, value] : scope.values) stored_bytes_ -= key.size() + value->size();
   key_count_ -= scope.values.size();
   scope.values.clear();
+  // The scope can be used for another round of the same processes.
   scope.done.clear();
   scope.batch.reset();
 }

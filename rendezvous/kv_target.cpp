@@ -1,5 +1,5 @@
-// Scopes and keys stay as sent, undecoded: two clients that encode a name in the same way meet, and
-// the server never has to interpret a name.
+// Scopes and keys stay as sent, undecoded: clients that encode a name in the same way share a key,
+// and the server never has to interpret a name.
 #include "rendezvous/kv_target.h"
 
 #include <charconv>

@@ -1,3 +1,5 @@
+// The program behind `horarun rendezvous` and the starter of hora.run: one loop, ended by SIGINT,
+// SIGTERM or the end of a given process.
 #include "rendezvous/serve.h"
 
 #include <signal.h>
@@ -66,6 +68,7 @@ Status serve_rendezvous(ServeOptions options) {
   if (options.access.token.empty() && options.access.allow.empty()) {
     options.access = this_machine();
   }
+  // Each worker keeps a connection open while it waits.
   os::raise_file_limit();
   EndSignals signals;
   if (signals.fd() < 0) return errno_error(errno, "rendezvous: making a signalfd");
@@ -102,6 +105,7 @@ Result<std::string> read_token_file(const std::string& path) {
   if (token.empty()) {
     return make_error(ErrorCode::kUsage, "the token file " + quote(path) + " is empty");
   }
+  // It travels in a header, where a blank would end it.
   if (token.find_first_of(" \t") != std::string::npos) {
     return make_error(ErrorCode::kUsage,
                       "the token file " + quote(path) + " holds a blank inside the token");

@@ -19,6 +19,8 @@ std::optional<UnauthenticatedPeers::Id> UnauthenticatedPeers::first_to_go() cons
   const auto crowd =
       std::max_element(by_address_.begin(), by_address_.end(), [](const auto& a, const auto& b) {
         if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();
+        // Of equal crowds the one with the oldest connection, so that the choice does not depend on
+        // addresses.
         return *a.second.begin() > *b.second.begin();
       });
   if (crowd == by_address_.end()) return std::nullopt;

@@ -247,7 +247,8 @@ std::string parse_options(const std::vector<std::string>& arguments, Options& op
   }
   // A barrier has no size.
   if (options.operation == HORA_BARRIER) options.sizes = {0};
-  if (options.dtype == HORA_BOOL && options.op == HORA_AVERAGE) return "bools have no average";
+  if (options.dtype == HORA_BOOL && options.op == HORA_AVERAGE)
+    return "bool tensors have no average";
   return {};
 }
 

@@ -24,23 +24,29 @@ namespace {
 using namespace hora::collectives;
 
 std::mutex life_mutex;  // one of init, shutdown, reset at a time
+// Every call takes this shared; init and shutdown take it exclusively, for the exchange of one
+// pointer only. joining and leaving, which may take long, happen under life_mutex alone.
 std::shared_mutex current_mutex;
 std::shared_ptr<Communicator> current_communicator;
+// Counts the worlds of this process. It is part of the key under which rank 0 publishes its
+// address, so that a second init never finds the first one's.
 int generation = 0;
 
-// This process was forked from one that had joined a job. The runtime's threads are not here, and
-// its connections and shared memory are the parent's: none of it is touched, not even at the end.
-// What rank the parent is may be asked (a data loader's workers do).
+// True in a process that was forked from a rank. The runtime's threads do not exist here, and its
+// connections and shared memory belong to the parent, so nothing touches them, not even at exit.
+// The child may query its parent's rank, as workers of data loaders do.
 std::atomic<bool> forked_from_a_rank{false};
 std::shared_ptr<Communicator>& of_the_parent() {
   static auto* const parent = new std::shared_ptr<Communicator>;  // never destroyed
   return *parent;
 }
 
+// Per thread, like errno: the pointers that hora_last_error() and hora_describe() return stay valid
+// until the same thread calls again.
 thread_local std::string last_error;
 thread_local std::string described;
 
-// Whoever holds it keeps the communicator alive through a shutdown by another thread.
+// The caller's reference keeps the communicator alive if another thread shuts down.
 std::shared_ptr<Communicator> current() {
   const std::shared_lock<std::shared_mutex> lock(current_mutex);
   return current_communicator;
@@ -65,7 +71,7 @@ hora_status not_initialized() {
   return fail(HORA_NOT_INITIALIZED, "hora_init has not been called, or hora_shutdown has");
 }
 
-// A time that no clock can tell is as good as none.
+// A deadline beyond the range of the clock means none.
 hora::Deadline deadline_after(std::int64_t timeout_ms) {
   const auto now = hora::Clock::now();
   const auto most = std::chrono::floor<std::chrono::milliseconds>(hora::Deadline::max() - now);
@@ -73,13 +79,13 @@ hora::Deadline deadline_after(std::int64_t timeout_ms) {
   return for_ever ? hora::Deadline::max() : now + std::chrono::milliseconds(timeout_ms);
 }
 
-// `text` is copied only where there is something to tell.
+// Copies `text` only on failure.
 hora_status report(hora_status status, const std::string& text) {
   return status == HORA_OK ? HORA_OK : fail(status, text);
 }
 hora_status report(const Outcome& outcome) { return report(outcome.status, outcome.text); }
 
-// An exception knows what was refused, but not for what.
+// An exception says what failed, but not in which call.
 template <typename Function>
 hora_status guarded(const char* call, Function&& function) {
   try {
@@ -96,7 +102,7 @@ int ask(Function&& function) {
   return communicator == nullptr ? -1 : function(*communicator);
 }
 
-// For what does not change as long as there is a world.
+// For values that do not change during the life of a world.
 template <typename Function>
 int ask_place(Function&& function) {
   if (forked_from_a_rank) return function(*of_the_parent());
@@ -108,14 +114,16 @@ hora_status start(const hora_options* options) {
   const std::int32_t* ranks = options == nullptr ? nullptr : options->process_set_ranks;
   for (std::int32_t i = 0; options != nullptr && i < options->process_set_count; ++i) {
     const std::int32_t size = options->process_set_sizes[i];
-    if (size < 0) return fail(HORA_INVALID_ARGUMENT, "a process set of negative size");
+    if (size < 0) return fail(HORA_INVALID_ARGUMENT, "a process set has a negative size");
     sets.emplace_back(ranks, ranks + size);
     ranks += size;
   }
+  // Settings are read again at each init: an elastic worker gets a new place, and tests change the
+  // environment.
   auto from_environment = start_from_environment(std::move(sets), generation);
   if (from_environment && from_environment->removed) {
     return fail(HORA_REMOVED,
-                "this process is no longer needed: the elastic job goes on without it");
+                "this process is no longer needed: the elastic job continues without it");
   }
   if (from_environment) {
     const auto level = hora::os::parse_log_level(from_environment->settings.log_level);
@@ -124,6 +132,7 @@ hora_status start(const hora_options* options) {
   hora::Result<std::unique_ptr<Communicator>> joined =
       from_environment ? Communicator::join(std::move(*from_environment))
                        : hora::Result<std::unique_ptr<Communicator>>(from_environment.error());
+  // Also after a failure: the other ranks have counted this attempt, too.
   ++generation;
   if (joined) {
     replace_current(std::move(*joined));
@@ -142,31 +151,37 @@ hora_status start(const hora_options* options) {
 }
 
 void stop() {
+  // New calls fail as of now; those under way keep the communicator alive until they return.
   if (const auto before = replace_current(nullptr)) before->leave();
 }
 
-// A program that ends without hora_shutdown still says goodbye to the others.
+// A program that exits without hora_shutdown() still leaves the job in order.
 void stop_at_exit() {
   try {
     if (forked_from_a_rank) return;
     const std::lock_guard<std::mutex> lock(life_mutex);
     stop();
   } catch (const std::exception&) {
-    // The process is ending: there is nobody to tell.
+    // The process is exiting: nothing can be reported any more.
   }
 }
 
+// Held across fork(), so that the child copies the pointer in a consistent state.
 void before_fork() { current_mutex.lock(); }
 void after_fork_in_parent() { current_mutex.unlock(); }
 void after_fork_in_child() {
-  // Its owner was a thread of another number.
+  // The thread that holds it does not exist in the child.
   new (&current_mutex) std::shared_mutex;
   if (current_communicator == nullptr) return;
   forked_from_a_rank = true;
+  // Moved, not destroyed: destroying it would join threads that do not exist in the child and send
+  // messages on the parent's connections.
   std::swap(of_the_parent(), current_communicator);
 }
 
 void register_handlers() {
+  // Registered at the first init, not when the library is loaded: a process that never joins a job
+  // keeps its exit and fork free of this library.
   static const int at_exit = std::atexit(stop_at_exit);
   static const int at_fork = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   static_cast<void>(at_exit);
@@ -209,10 +224,11 @@ hora_status hora_wait_host_update(int64_t timeout_ms, int32_t* changes) {
   return guarded(__func__, [&] {
     if (changes == nullptr || timeout_ms < 0) {
       return fail(HORA_INVALID_ARGUMENT,
-                  "hora_wait_host_update needs a time and a place for its answer");
+                  "hora_wait_host_update needs timeout_ms >= 0 and changes != NULL");
     }
     *changes = 0;
-    if (!in_elastic_job()) return fail(HORA_UNSUPPORTED, "this is no worker of an elastic job");
+    if (!in_elastic_job())
+      return fail(HORA_UNSUPPORTED, "this process is not a worker of an elastic job");
     const auto news = wait_host_update(std::chrono::milliseconds(timeout_ms));
     if (!news) return fail(HORA_ABORTED, news.error().message);
     *changes = *news;
@@ -283,6 +299,8 @@ hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle
       return fail(HORA_INVALID_ARGUMENT, "hora_submit needs at least one request");
     }
     // Callers of another version may have a smaller or larger hora_request.
+    // hora_request grows at its end, and struct_size says how much the caller knows. Missing fields
+    // are zero, which is their default.
     const std::uint32_t stride = requests->struct_size;
     if (stride == sizeof(hora_request)) {
       return report(communicator->submit({requests, static_cast<std::size_t>(count)}, handles));
@@ -298,6 +316,7 @@ hora_status hora_submit(const hora_request* requests, int32_t count, hora_handle
 }
 
 hora_status hora_poll(hora_handle handle) {
+  // A poll is a wait that does not wait, with a status of its own for "not yet".
   const hora_status status = hora_wait(handle, 0);
   return status == HORA_TIMED_OUT ? fail(HORA_IN_PROGRESS, "") : status;
 }
@@ -308,6 +327,7 @@ hora_status hora_wait(hora_handle handle, int64_t timeout_ms) {
     if (communicator == nullptr) return not_initialized();
     const OperationPtr operation = communicator->find(handle);
     if (operation == nullptr) return fail(HORA_INVALID_ARGUMENT, "unknown handle");
+    // Completed operations need no driver: this is the common path of a poll loop.
     if (!operation->done()) {
       if (!communicator->wait(*operation, deadline_after(timeout_ms))) {
         return fail(HORA_TIMED_OUT, "waited " + std::to_string(timeout_ms) + " ms for '" +
@@ -336,6 +356,7 @@ hora_status hora_result(hora_handle handle, hora_tensor* result) {
     if (!operation->done() || operation->status != HORA_OK || operation->result.data() == nullptr) {
       return fail(HORA_INVALID_ARGUMENT, "the operation has no result");
     }
+    // Owned by the handle: valid until hora_release().
     result->data = operation->result.data();
     result->shape = operation->result_shape.data();
     result->ndim = static_cast<std::int32_t>(operation->result_shape.size());
@@ -353,7 +374,7 @@ hora_status hora_received_splits(hora_handle handle, const int64_t** splits, int
     const OperationPtr operation = communicator->find(handle);
     if (operation == nullptr || !operation->done() || operation->status != HORA_OK ||
         operation->request.action != Action::kAlltoall) {
-      return fail(HORA_INVALID_ARGUMENT, "not a finished alltoall");
+      return fail(HORA_INVALID_ARGUMENT, "the handle is not a finished alltoall");
     }
     *splits = operation->received_splits.data();
     *count = static_cast<std::int32_t>(operation->received_splits.size());
@@ -414,6 +435,7 @@ int hora_process_set_rank(int32_t id) {
 int hora_process_set_ids(int32_t* ids, int32_t capacity) {
   return ask([&](Communicator& communicator) {
     const std::vector<std::int32_t> all = communicator.engine().sets().ids();
+    // The count is returned even if `capacity` is too small, so that a caller can ask twice.
     for (std::size_t i = 0; ids != nullptr && i < all.size(); ++i) {
       if (static_cast<std::int32_t>(i) < capacity) ids[i] = all[i];
     }

@@ -1,3 +1,5 @@
+// Datagrams between the watchdogs: rank 0 asks, the others answer. Each contains rank 0's secret,
+// so that a forged one counts for nothing; losses do not matter, because the next question follows.
 #include "collectives/control/heartbeat.h"
 
 #include <errno.h>
@@ -13,9 +15,9 @@ namespace hora::collectives {
 
 namespace {
 
-// The first question is on its way when it is waited for.
+// How long a worker waits for the first question, which is usually on its way.
 constexpr std::chrono::milliseconds kFirstQuestion{500};
-// After so many questions the answers are taken: more of them may not find room.
+// After this many questions the answers are read, before the socket's buffer overflows.
 constexpr std::size_t kAskedAtOnce = 64;
 
 }  // namespace
@@ -30,10 +32,12 @@ Result<Heartbeat> Heartbeat::open(const std::string& address, int rank) {
   made.socket_ = os::Fd(::socket(where.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.socket_.valid() ||
       ::bind(made.socket_.get(), reinterpret_cast<const sockaddr*>(&where), length) != 0) {
-    return errno_error(errno, "a socket for signs of life on " + address);
+    return errno_error(errno, "opening a heartbeat socket on " + address);
   }
   auto endpoint = net::local_endpoint(made.socket_.get());
   if (!endpoint) return std::move(endpoint).error();
+  // Every rank makes a secret, and all use that of rank 0: the cards are exchanged before anybody
+  // knows more.
   made.card_ = os::random_bytes(sizeof(Secret)) + format_endpoint(*endpoint);
   return made;
 }
@@ -43,6 +47,7 @@ Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait) {
   heard_.resize(cards.size());
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     const std::string& card = cards[rank];
+    // A rank without heartbeats (its socket could not be opened).
     if (card.size() < sizeof(Secret)) continue;
     auto endpoint = parse_endpoint(card.substr(sizeof(Secret)));
     if (!endpoint) return std::move(endpoint).error();
@@ -61,11 +66,12 @@ Status Heartbeat::bootstrap(const std::vector<std::string>& cards, bool wait) {
 
 void Heartbeat::send(const Endpoint& to, const Wait& own) const {
   const auto since = std::min<std::int64_t>(own.since.count(), INT32_MAX);
+  // A plain struct: all ranks run the same version (handshake).
   Sign sign{secret_, rank_, own.set, own.in_step ? 1 : 0, static_cast<std::int32_t>(since), {}};
   own.what.copy(sign.what.data(), sign.what.size() - 1);
   sockaddr_storage where{};
   const unsigned length = net::to_sockaddr(to, where);
-  // One that gets lost is followed by another one.
+  // A lost datagram does not matter: the next one follows.
   static_cast<void>(::sendto(socket_.get(), &sign, sizeof sign, MSG_DONTWAIT | MSG_NOSIGNAL,
                              reinterpret_cast<const sockaddr*>(&where), length));
 }
@@ -78,7 +84,7 @@ void Heartbeat::ask() {
   }
 }
 
-// Whoever sends it, the answer goes where rank 0 has said that it is.
+// The answer goes to the address that rank 0 has announced, whoever sent the datagram.
 void Heartbeat::hear(Clock::time_point now, const Wait& own) {
   while (true) {
     Sign sign{};
@@ -90,6 +96,7 @@ void Heartbeat::hear(Clock::time_point now, const Wait& own) {
       continue;
     }
     const auto from = static_cast<std::size_t>(sign.rank);
+    // Workers hear only rank 0, and rank 0 only workers: an echo of the own datagram is not a sign.
     if (sign.rank < 0 || from >= heard_.size() || (sign.rank == 0) == (rank_ == 0)) continue;
     sign.what.back() = '\0';
     heard_[from] = Heard{
@@ -117,6 +124,7 @@ std::vector<Wait> Heartbeat::waits(Clock::time_point then) const {
 
 void Heartbeat::begin_anew(Clock::time_point now) {
   for (auto& each : heard_) {
+    // A rank that has never answered stays that way.
     if (each) each->when = now;
   }
 }

@@ -132,7 +132,7 @@ Result<std::vector<std::string>> OobAllgather::exchange(std::int32_t scope,
       tell_of_late_(missing());
     }
     if (now >= deadline) {
-      return make_error(ErrorCode::kTimedOut, "waited for the other ranks to set up");
+      return make_error(ErrorCode::kTimedOut, "timed out waiting for the other ranks to set up");
     }
     // The result wins over the news of the end that came with it: this rank may act on what it has
     // got, and meets the news afterwards.

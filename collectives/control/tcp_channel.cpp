@@ -59,7 +59,7 @@ TcpChannel::TcpChannel()
 }
 
 Status TcpChannel::add_peer(int rank, os::Fd socket, FrameBuffer early) {
-  if (!epoll_.valid() || !wake_up_.valid()) return errno_error(errno, "making an epoll set");
+  if (!epoll_.valid() || !wake_up_.valid()) return errno_error(errno, "creating an epoll instance");
   watch_for_silence(socket.get());
   Peer peer;
   peer.rank = rank;

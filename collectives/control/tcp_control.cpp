@@ -1,3 +1,6 @@
+// How the control connections come about. Rank 0 listens; anybody may connect. Each side proves
+// that it knows the token before the other believes anything, and the token itself is never sent.
+// Rank 0 reads from all candidates in one poll() loop, so a client that stalls delays nobody.
 #include "collectives/control/tcp_control.h"
 
 #include <errno.h>
@@ -24,14 +27,16 @@ namespace {
 enum MessageKind : std::uint8_t { kHello = 1, kChallenge, kProof, kWelcome, kRefused };
 
 constexpr std::uint64_t kProtocolVersion = 1;
+// A port scanner or an HTTP client fails here, before any memory is spent on it.
 constexpr std::string_view kMagic = "hora control";
 constexpr std::size_t kNonceBytes = 16;
 constexpr std::uint32_t kLargestHello = 4096;  // from whoever connects
 constexpr std::uint32_t kLargestProof = 1 << 20;
-// Connections that may be on their way beside those of the ranks: strangers can take no more of our
-// memory and descriptors.
+// The limit of unauthenticated connections in addition to those of the ranks; it bounds the memory
+// and descriptors that outsiders can take.
 constexpr std::size_t kMaxUnauthenticated = 256;
-// Then those that are in have their turn, and time is looked at: more may come than can be taken.
+// After this many, the accepted connections and the clock get their turn: connections may arrive
+// faster than they can be accepted.
 constexpr int kAcceptsPerTurn = 64;
 
 std::string refusal(std::string_view text) {
@@ -76,6 +81,7 @@ class Gathering {
 
  private:
   Result<ControlWorld> gather(Deadline deadline) {
+    // Indexed by rank; ranks arrive in any order.
     world_.rank_infos.assign(static_cast<std::size_t>(self_.size), {});
     world_.rank_infos[0] = self_.rank_info;
     auto channel = std::make_unique<TcpChannel>();
@@ -97,6 +103,7 @@ class Gathering {
       HORA_TRY(channel->add_peer(rank, std::move(candidate.socket), std::move(candidate.in)));
       channel->send(rank, bytes);
     }
+    // Every rank must have its welcome before rank 0 goes on to the first exchange.
     HORA_TRY(channel->flush(-1, deadline));
     world_.channel = std::move(channel);
     return std::move(world_);
@@ -107,6 +114,7 @@ class Gathering {
     int listed = 0;
     for (int rank = 1; rank < self_.size; ++rank) {
       if (joined_[static_cast<std::size_t>(rank)].socket.valid()) continue;
+      // A message for people; a large job may miss thousands.
       if (++listed > 16) {
         missing += ", ...";
         break;
@@ -114,8 +122,8 @@ class Gathering {
       missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
     }
     return make_error(ErrorCode::kTimedOut,
-                      "waited for all ranks to start; these have not come: " + missing +
-                          " (HOROVOD_GLOO_TIMEOUT_SECONDS is the patience)");
+                      "timed out waiting for ranks " + missing +
+                          " to start (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit)");
   }
 
   Status wait(Deadline deadline) {
@@ -129,8 +137,7 @@ class Gathering {
     if (is_void_ && now >= next_void_look_) {
       next_void_look_ = now + kVoidPause;
       if (is_void_()) {
-        return make_error(ErrorCode::kUnavailable,
-                          "some of the ranks were lost before all had met");
+        return make_error(ErrorCode::kUnavailable, "some ranks were lost before all had connected");
       }
     }
     auto until = is_void_ ? std::min(deadline, next_void_look_) : deadline;
@@ -148,7 +155,7 @@ class Gathering {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
       auto accepted = net::accept_tcp(listener_.get());
       if (!accepted) {
-        // No descriptor or no memory is left: whoever has not proved itself makes room.
+        // No descriptor or memory is left: an unauthenticated connection has to make room.
         if (turn_one_away()) continue;
         return std::move(accepted).error().with_context("accepting a rank");
       }
@@ -162,8 +169,8 @@ class Gathering {
     return Ok{};
   }
 
-  // The one that has waited longest, of those that have said nothing, else of all. A rank says who
-  // it is as soon as it is connected.
+  // Closes the connection that has waited longest, preferably one that has sent nothing: a rank
+  // identifies itself as soon as it is connected.
   bool turn_one_away() {
     if (candidates_.empty()) return false;
     auto leaves = candidates_.begin();
@@ -221,6 +228,7 @@ class Gathering {
 
   void take_messages(Candidate& candidate) {
     while (!candidate.over) {
+      // Before the hello anybody may be speaking, so very little is accepted.
       const std::uint32_t largest = candidate.rank < 0 ? kLargestHello : kLargestProof;
       std::optional<std::string> message = candidate.in.next(largest);
       if (!message) break;
@@ -251,16 +259,19 @@ class Gathering {
                                    std::to_string(version) + " on this rank, " +
                                    std::to_string(kProtocolVersion) + " on rank 0");
     }
-    if (job != self_.job) return refuse(candidate, "this is another job's coordinator");
+    // Ports are reused: a worker may have read the address of a job that has ended.
+    if (job != self_.job) return refuse(candidate, "rank 0 at this address belongs to another job");
     if (size != self_.size || rank < 1 || rank >= size) {
       return refuse(candidate, "this rank is " + std::to_string(rank) + " of " +
-                                   std::to_string(size) + ", but rank 0 is of " +
+                                   std::to_string(size) + ", but rank 0 is in a world of " +
                                    std::to_string(self_.size));
     }
     if (joined_[static_cast<std::size_t>(rank)].socket.valid()) {
       return refuse(candidate, "another process is rank " + std::to_string(rank) + " already");
     }
     candidate.rank = static_cast<int>(rank);
+    // A fresh number from each side, both in both proofs: neither proof can be replayed or
+    // reflected (the role is part of it).
     candidate.own_nonce = os::random_bytes(kNonceBytes);
     WireWriter out;
     out.u8(kChallenge);
@@ -277,6 +288,7 @@ class Gathering {
     std::string rank_info = in.text();
     const std::string expected = handshake_proof(self_.token, "worker", candidate.worker_nonce,
                                                  candidate.own_nonce, candidate.rank);
+    // The time of the comparison must not tell how much of a guess was right.
     if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {
       return refuse(candidate, "the job token is wrong");
     }
@@ -285,6 +297,7 @@ class Gathering {
       return refuse(candidate, "another process is rank " + std::to_string(at) + " already");
     }
     world_.rank_infos[at] = std::move(rank_info);
+    // Its buffered input moves along: the rank may have sent its first message already.
     joined_[at] = std::move(candidate);
     candidate.over = true;
     ++count_;
@@ -300,7 +313,7 @@ class Gathering {
   ControlWorld world_;
 };
 
-// Blocking reads and writes of one worker that has nothing else to do.
+// The worker's side: blocking reads and writes, because it has nothing else to do.
 class Conversation {
  public:
   Conversation(os::Fd socket, Deadline deadline)
@@ -319,7 +332,7 @@ class Conversation {
       char buffer[16384];
       auto count = net::receive_some(socket_.get(), buffer, sizeof buffer, deadline_);
       if (!count) return std::move(count).error();
-      if (*count == 0) return make_error(ErrorCode::kFailed, "rank 0 has hung up");
+      if (*count == 0) return make_error(ErrorCode::kFailed, "rank 0 closed the connection");
       in_.append({buffer, *count});
     }
   }
@@ -338,7 +351,7 @@ Result<WireReader> expect(std::string_view bytes, MessageKind kind) {
   WireReader in(bytes);
   const std::uint8_t found = in.u8();
   if (found == kRefused) {
-    return make_error(ErrorCode::kDenied, "rank 0 refuses this rank: " + in.text());
+    return make_error(ErrorCode::kDenied, "rank 0 refused this rank: " + in.text());
   }
   if (found != kind) return make_error(ErrorCode::kFailed, "rank 0 sent an unexpected message");
   return in;
@@ -366,7 +379,7 @@ Result<ControlWorld> converse(Conversation& talk, const ControlIdentity& self) {
       !equals_in_constant_time(
           their_proof, handshake_proof(self.token, "coordinator", nonce, their_nonce, self.rank))) {
     return make_error(ErrorCode::kDenied,
-                      "what answers at rank 0's address does not know the job token");
+                      "the process at rank 0's address does not know the job token");
   }
   WireWriter proof;
   proof.u8(kProof);
@@ -397,9 +410,10 @@ Result<ControlWorld> gather_workers(os::Fd listener, const ControlIdentity& self
 
 Result<ControlWorld> join_coordinator(const Endpoint& coordinator, const ControlIdentity& self,
                                       Deadline deadline) {
-  const std::string where = "meeting rank 0 at " + format_endpoint(coordinator);
+  const std::string where = "connecting to rank 0 at " + format_endpoint(coordinator);
   auto socket = net::connect_tcp(coordinator, deadline);
   if (!socket) return std::move(socket).error().with_context(where);
+  // From the start: rank 0's host may vanish during the handshake.
   watch_for_silence(socket->get());
   Conversation talk(std::move(*socket), deadline);
   auto world = converse(talk, self);

@@ -1,3 +1,7 @@
+// Creates backends so that all ranks end with the same set of them. Creation is collective and may
+// fail on any rank at any point; after each attempt all ranks of the world exchange what became of
+// it, and a backend that failed anywhere is dropped everywhere. Whatever cannot be created is
+// replaced by the next best, so a job runs as long as any backend works.
 #include "collectives/runtime/backend_pool.h"
 
 #include <algorithm>
@@ -13,11 +17,11 @@ namespace hora::collectives {
 
 namespace {
 
-// What a rank brings to a round of the creation of a backend.
+// What a rank contributes to one round of the creation of a backend.
 enum class Brings : char { kData = 'd', kSuccess = 's', kObjection = 'o' };
 
-// Others may wait within a library for a rank that has failed, and give up after as long as any
-// rank waits here.
+// Other ranks may wait inside a library for a rank that has failed; they give up after the same
+// time as the ranks that wait here. This is added to it.
 constexpr std::chrono::seconds kLibraryPatience{5};
 
 // exchange() for a backend that is being created for one set.
@@ -33,14 +37,16 @@ class SetServices final : public Services {
 
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // The last round; `mine` says why this rank failed, or nothing. The first objection, the same on
-  // all ranks of the set; empty: all well. An error when the ranks cannot talk.
+  // The last round; `mine` says why this rank failed, or is empty. Returns the first objection, the
+  // same on all ranks of the set; empty on success. An error if the ranks cannot exchange anything.
   Result<std::string> conclude(const std::string& mine) {
     if (objection_.empty() && !broken_) {
+      // The others may still be inside a library call that waits for this rank.
       const Brings what = mine.empty() ? Brings::kSuccess : Brings::kObjection;
       patience_ += kLibraryPatience;
       static_cast<void>(allgather(what, {std::string(1, static_cast<char>(what)) + mine}));
     }
+    // Not an objection: the ranks cannot exchange anything, so the world has to end.
     if (broken_) return *broken_;
     return objection_;
   }
@@ -69,6 +75,7 @@ class SetServices final : public Services {
            const std::size_t** lengths, ErrorText& error) {
     const auto* start = static_cast<const char*>(data);
     std::vector<std::string> parts;
+    // The first byte of each part says what it is (Brings); the rest is the backend's.
     for (std::size_t i = 0; i < (bytes_to_each ? set_.ranks.size() : 1); ++i) {
       parts.emplace_back(1, static_cast<char>(Brings::kData)).append(start + i * bytes, bytes);
     }
@@ -86,8 +93,9 @@ class SetServices final : public Services {
     return true;
   }
 
-  // One round, to which this rank brings `what`. False: the creation has ended.
+  // One round, to which this rank contributes `what`. False: the creation has ended.
   bool allgather(Brings what, std::vector<std::string> parts) {
+    // A world of one exchanges with itself.
     if (oob_ == nullptr) {
       parts_ = std::move(parts);
     } else {
@@ -106,7 +114,7 @@ class SetServices final : public Services {
       const auto brought = parts_[i].empty() ? Brings{} : static_cast<Brings>(parts_[i].front());
       const std::string rank = "rank " + std::to_string(set_.ranks[i]) + ": ";
       if (brought == Brings::kObjection) return rank + parts_[i].substr(1);
-      if (brought != expected) out_of_step = rank + "it is not where the others are";
+      if (brought != expected) out_of_step = rank + "it is out of step with the other ranks";
     }
     return out_of_step;
   }
@@ -122,19 +130,20 @@ class SetServices final : public Services {
   std::vector<std::size_t> lengths_;
 };
 
-// More than a links alone, less than a library that knows the hosts by itself.
+// Higher than links alone, lower than a library that knows the hosts itself.
 constexpr std::int32_t kHierarchicalScore = 120;
 
 Scope scope_of(const BackendDescriptor& descriptor) {
   const std::span<const Capability> rows(descriptor.rows,
                                          static_cast<std::size_t>(descriptor.row_count));
   const auto all = [&](auto what) { return std::all_of(rows.begin(), rows.end(), what); };
+  // Derived from the rows, so that a descriptor cannot contradict itself.
   if (all([](const Capability& row) { return row.alone != 0; })) return Scope::kRank;
   if (all([](const Capability& row) { return row.across_hosts == 0; })) return Scope::kHost;
   return Scope::kHosts;
 }
 
-// A set of one rank needs them, whatever the user chooses for the others.
+// A set of one rank needs them, whatever backends the user chooses.
 std::vector<std::string> indispensable_backends() {
   std::vector<std::string> ids;
   for (const BackendRow& row : backend_rows()) {
@@ -147,11 +156,13 @@ std::string reason_of(const ErrorText& error) {
   return *error.text == '\0' ? "failed" : error.text;
 }
 
-// What this rank tells the others of an attempt: why it failed, or nothing, and `backend` is made.
-// An error when the ranks cannot talk.
+// What this rank reports about an attempt: why it failed, or nothing, and then `backend` is set. An
+// error if the ranks cannot exchange anything.
 Result<std::string> objection_to(Result<BackendPtr> created, BackendPtr& backend) {
   if (created) backend = std::move(*created);
   if (created) return std::string();
+  // Only a failed attempt is put to the vote. Everything else means that the vote itself cannot
+  // take place.
   if (created.error().code == ErrorCode::kUnavailable) return created.error().message;
   return std::move(created).error();
 }
@@ -165,6 +176,7 @@ std::vector<std::string> usable_backends(const Settings& settings) {
   context.local_size = settings.local_size;
   for (const BackendRow& row : backend_rows()) {
     ErrorText why_not;
+    // Before the module is loaded: MPI libraries change the process when they are loaded.
     if (!is_called_for(row, why_not)) continue;
     const auto descriptor = load_backend(row);
     if (!descriptor) continue;
@@ -177,6 +189,7 @@ BackendPool::BackendPool(const World& world, OobAllgather* oob) : world_(world),
   std::vector<std::vector<std::string>> usable;
   for (const RankInfo& each : world.rank_infos) usable.push_back(each.backends);
   for (const std::string& id :
+       // Computed by every rank from the same rank infos: no exchange.
        agree_on_backends(usable, world.settings.backends, indispensable_backends())) {
     const BackendRow* row = find_backend_row(id);
     if (row == nullptr) continue;
@@ -202,7 +215,7 @@ void BackendPool::rebuild_table() {
   }
 }
 
-// Only what the set can use is made: no mesh of connections for a set of one rank, or of one host
+// Creates only what the set can use: no mesh of connections for a set of one rank, or of one host
 // that has something better.
 bool BackendPool::wanted_for(const Entry& entry, const ProcessSet& set) const {
   for (int i = 0; i < entry.descriptor->row_count; ++i) {
@@ -223,8 +236,8 @@ bool BackendPool::wanted_for(const Entry& entry, const ProcessSet& set) const {
   return false;
 }
 
-// All ranks of the world say what they know of the attempt of some: its first objection, which
-// names its rank. Empty: all well.
+// All ranks of the world exchange what they know about an attempt of some of them. Returns the
+// first objection, which names its rank; empty on success.
 Result<std::string> BackendPool::first_objection(const std::string& mine) {
   if (oob_ == nullptr) return mine;
   std::vector<std::int32_t> all;
@@ -239,12 +252,13 @@ Result<std::string> BackendPool::first_objection(const std::string& mine) {
 
 Status BackendPool::create_backends(ProcessSet& set) {
   Status created = make_backends(set);
-  // The set goes with its error, and what it has is not to be aborted.
+  // The set is discarded with the error, and abort_all() must not reach what it had.
   if (!created) destroy_backends(set);
   return created;
 }
 
 Status BackendPool::make_backends(ProcessSet& set) {
+  // Repeats until nothing new fails: a dropped backend can make another one the best for some size.
   bool changed = true;
   set.table.clear();
   std::vector<const Entry*> made;  // for this set; ranks that are not in it count, too
@@ -257,6 +271,8 @@ Status BackendPool::make_backends(ProcessSet& set) {
       }
       Result<std::string> mine{std::string()};
       BackendPtr backend;
+      // Links connect the whole world, so ranks outside of the set take part, too; otherwise they
+      // only vote.
       if (set.index >= 0 || entry.descriptor->connect != nullptr) {
         mine = objection_to(create(entry, set), backend);
         if (!mine) return std::move(mine).error();
@@ -287,7 +303,9 @@ void BackendPool::keep(ProcessSet& set, SetBackend backend) {
   if (std::find(enabled_.begin(), enabled_.end(), backend.id) == enabled_.end()) {
     enabled_.push_back(backend.id);
   }
+  // Never becomes true again: callers may have been told that they must not drive.
   any_thread_ = any_thread_ && backend.has(kAnyThread);
+  // The world may have ended on the watchdog's thread while this backend was being created.
   if (aborted_) backend.instance->abort();
   set.backends.push_back(std::move(backend));
 }
@@ -302,15 +320,20 @@ Status BackendPool::compose(ProcessSet& set) {
     if (!entry.dropped && entry.scope == Scope::kHost) within = &entry;
     if (!entry.dropped && entry.links != nullptr) between = &entry;
   }
+  // A rank outside of the set computes somebody's plan, to know whether there is anything to
+  // create; it then only votes.
   const Hierarchy plan = plan_hierarchy(set.ranks, hosts, std::max(set.index, 0));
   const bool allreduce = agreed.hierarchical_allreduce != Choice::kOff;
   const bool allgather = agreed.hierarchical_allgather != Choice::kOff && plan.in_blocks;
+  // All ranks come to the same answer: the plan follows from hosts and settings that all of them
+  // have.
   if (within == nullptr || between == nullptr || !is_worth_hierarchy(hosts) ||
       !(allreduce || allgather)) {
     return Ok{};
   }
   std::map<std::int32_t, std::vector<std::int32_t>> members;
   for (std::size_t i = 0; i < hosts.size(); ++i) members[hosts[i]].push_back(set.ranks[i]);
+  // The ranks of each host exchange what shared memory needs, all hosts at the same time.
   for (const auto& [host, ranks] : members) {
     oob_->define_scope(scope_within(set.id, host), ranks);
   }
@@ -329,6 +352,7 @@ Status BackendPool::compose(ProcessSet& set) {
     return Ok{};
   }
   if (backend == nullptr) return Ok{};
+  // The composed backend may do only what both of its parts may.
   const std::uint32_t of_both = within->descriptor->traits & between->descriptor->traits;
   const std::uint32_t traits = (of_both & kAnyThread) | (within->descriptor->traits & kHeedsSizes);
   keep(set, {kHierarchical, Scope::kHosts, Algorithm::kComposed, traits, std::move(backend)});
@@ -344,6 +368,7 @@ Status BackendPool::compose(ProcessSet& set) {
 
 Result<BackendPtr> BackendPool::create_composed(Entry& within, PeerLinks& between,
                                                 const ProcessSet& set, const Hierarchy& plan) {
+  // A host with one rank of the set needs nothing within the host.
   Backend* local = nullptr;
   if (plan.local.size() > 1) {
     ProcessSet on_host;
@@ -392,15 +417,18 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   if (!is_transport) {
     BackendPtr backend(entry.descriptor->create(context, error));
     HORA_TRY(conclude(backend != nullptr));
+    // hora_describe() shows the notes of the world; those of later sets would repeat them.
     if (is_of_world(set.id)) {
       const std::lock_guard<std::mutex> lock(mutex_);
       for (const std::string& note : services.notes()) notes_.emplace_back(entry.id, note);
     }
     return backend;
   }
+  // Connected once, for the first set that wants it, and shared by all later ones.
   if (entry.links == nullptr) {
     PeerLinks* const links = entry.descriptor->connect(context, error);
     if (Status all_well = conclude(links != nullptr); !all_well) {
+      // Another rank failed: what was created here has no peers.
       if (links != nullptr) links->destroy();
       return std::move(all_well).error();
     }
@@ -456,6 +484,7 @@ bool BackendPool::any_thread() const {
 void BackendPool::abort_all() {
   const std::lock_guard<std::mutex> lock(mutex_);
   aborted_ = true;
+  // Under the mutex, so that no backend is destroyed meanwhile.
   for (Backend* backend : live_) backend->abort();
   for (PeerLinks* links : links_) links->abort();
 }

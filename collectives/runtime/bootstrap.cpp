@@ -19,8 +19,9 @@ namespace {
 Result<std::string> address_by_route(const Settings& settings) {
   auto rendezvous = net::resolve_host(settings.rendezvous_address,
                                       static_cast<std::uint16_t>(settings.rendezvous_port));
-  if (!rendezvous) return std::move(rendezvous).error().with_context("finding the rendezvous");
+  if (!rendezvous) return std::move(rendezvous).error().with_context("resolving the rendezvous");
   Error last = make_error(ErrorCode::kNotFound, "the rendezvous has no address");
+  // A name may have addresses of families that this host has no route for.
   for (const Endpoint& each : *rendezvous) {
     auto own = own_address_towards(each);
     if (own) return own;
@@ -29,8 +30,9 @@ Result<std::string> address_by_route(const Settings& settings) {
   return last;
 }
 
-// Under mpirun and its kind the place in the world and the rendezvous are found on the way.
+// Under another launcher such as mpirun, this also finds rank, size and rendezvous.
 Result<std::string> find_own_address(Settings& settings) {
+  // HOROVOD_SIZE without a rendezvous is an error of the environment, not another launcher.
   if (settings.rendezvous_address.empty() && !process_variable(rendezvous::env::kSize)) {
     const std::string launcher = find_other_launcher(process_variable);
     if (!launcher.empty()) return bootstrap_by_launcher(settings, launcher);
@@ -40,7 +42,7 @@ Result<std::string> find_own_address(Settings& settings) {
                                     : address_of_interface(settings.interface);
 }
 
-// Asked for by name, MPI must not be replaced silently.
+// If the user asks for MPI by name, nothing may replace it silently.
 Status check_cpu_operations(const Settings& settings) {
   if (settings.cpu_operations != "mpi" || settings.size == 1) return Ok{};
   const Result<const BackendDescriptor*> mpi = load_backend(*find_backend_row("mpi"));
@@ -59,6 +61,8 @@ Status check_cpu_operations(const Settings& settings) {
 Result<Communicator::Start> start_from_environment(
     std::vector<std::vector<std::int32_t>> process_sets, int generation) {
   Communicator::Start start;
+  // The first world of an elastic worker is in its environment. Later ones come from the launcher,
+  // which holds the request until the next epoch begins.
   if (generation > 0 && in_elastic_job()) {
     const auto stays = take_next_place();
     if (!stays) return stays.error();
@@ -85,6 +89,7 @@ Result<Communicator::Start> start_from_environment(
                      rendezvous::void_key(start.settings.round);
   }
   start.meeting_key =
+      // A new key for each world: a worker must never find the address of a rank 0 that has ended.
       "hora_control/" + (start.settings.round.empty() ? "start-" + std::to_string(generation)
                                                       : "round-" + start.settings.round);
   return start;

@@ -10,11 +10,12 @@ namespace hora::collectives {
 
 namespace {
 
-// On several hosts messages stay with the connections; beside them the leaders of the hosts get
-// links of their own, for what is small.
+// On several hosts, messages stay on the TCP connections; in addition, the leaders of the hosts get
+// links of their own for small operations.
 Status connect_hosts(const World& world, OobAllgather& oob,
                      std::unique_ptr<ControlChannel>& channel, std::string& why_no_fast_path) {
   const Settings& settings = world.settings;
+  // A world of one, or a channel of a test.
   if (channel->sockets() == nullptr) return Ok{};
   HostsParts parts;
   parts.plan = plan_leaders(world.hosts, settings.rank);
@@ -39,6 +40,8 @@ Status connect_hosts(const World& world, OobAllgather& oob,
   for (int host = 0; host < plan.hosts(); ++host) oob.forget_scope(scope(host));
   if (!met) {
     why_no_fast_path = met.error().message;
+    // All ranks have agreed on this: without the fast path, everything goes through rank 0. Any
+    // other error means that they could not agree.
     if (met.error().code == ErrorCode::kUnavailable) return Ok{};
     return met;
   }
@@ -48,8 +51,8 @@ Status connect_hosts(const World& world, OobAllgather& oob,
 
 }  // namespace
 
-// Where all ranks are on one host, messages go through memory that they share. Where that cannot be
-// had, they keep to their connections.
+// If all ranks are on one host, messages go through shared memory; if memory cannot be shared, they
+// stay on the TCP connections.
 Status extend_channel(const World& world, OobAllgather& oob,
                       std::unique_ptr<ControlChannel>& channel, std::string& why_no_fast_path) {
   const Settings& settings = world.settings;

@@ -1,3 +1,6 @@
+// One rank of a job, from join() to leave(). The order of joining is fixed: the flight recorder
+// first, so that a rank that hangs can be seen; then the control connections, over which everything
+// else is agreed; then backends; then the thread that drives the engine.
 #include "collectives/runtime/communicator.h"
 
 #include <algorithm>
@@ -19,19 +22,22 @@ namespace hora::collectives {
 
 namespace {
 
-// The ranks leave together within seconds; one that cannot is left behind.
+// The ranks normally leave together within seconds; after this time a rank leaves alone.
 constexpr std::chrono::seconds kLeavePatience{15};
+// For one look at the key that declares an epoch void: gather_workers() must not wait for it longer
+// than the ranks wait for their handshakes.
 constexpr std::chrono::seconds kAskPatience{2};
 
 StallInspector stalls_of(const Settings& settings) {
   return StallInspector({settings.stall_check, settings.stall_warning, settings.stall_shutdown});
 }
 
-// Whatever this rank's own settings: rank 0's hold.
+// Opened whatever this rank's own settings are, because those of rank 0 apply.
 std::optional<Heartbeat> open_life_signs(const Communicator::Start& start) {
   if (start.settings.size == 1) return std::nullopt;
   auto signs = Heartbeat::open(start.address, start.settings.rank);
   if (signs) return *std::move(signs);
+  // The job runs without heartbeats, too; only stopped ranks are then not detected.
   if (start.settings.stall_check) os::log_warn("stall", signs.error().message);
   return std::nullopt;
 }
@@ -62,7 +68,10 @@ Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
   if (!listener) return std::move(listener).error();
   auto endpoint = net::local_endpoint(listener->get());
   if (!endpoint) return std::move(endpoint).error();
+  // Published only now that the listener is bound: a worker that reads the key can connect at once.
   HORA_TRY(start.store->set(start.meeting_key, format_endpoint(*endpoint), deadline));
+  // Only elastic jobs have a key that declares the epoch void. Rank 0 alone reads it, and refuses
+  // the workers that are already connected.
   if (start.void_key.empty()) return gather_workers(std::move(*listener), self, deadline);
   return gather_workers(std::move(*listener), self, deadline, [&] {
     const auto told = start.store->get(start.void_key, Clock::now() + kAskPatience);
@@ -76,8 +85,10 @@ Result<ControlWorld> meet_as_worker(const Communicator::Start& start, const Cont
   if (!published) {
     return std::move(published).error().with_context("waiting for rank 0 to start");
   }
+  // The launcher overwrites rank 0's address with this when it gives the epoch up: nobody joins a
+  // world that is already incomplete.
   if (*published == rendezvous::kVoidEpoch) {
-    return make_error(ErrorCode::kUnavailable, "some of the ranks were lost before all had met");
+    return make_error(ErrorCode::kUnavailable, "some ranks were lost before all had connected");
   }
   auto coordinator = parse_endpoint(*published);
   if (!coordinator) return std::move(coordinator).error();
@@ -97,6 +108,8 @@ Result<ControlWorld> bootstrap_world(const Communicator::Start& start, const Ran
 }
 
 Outcome from_error(const Error& error) {
+  // check_request() fails only for a wrong argument; everything else that can go wrong has a status
+  // of its own.
   return {error.code == ErrorCode::kTimedOut ? HORA_TIMED_OUT : HORA_INVALID_ARGUMENT,
           error.message};
 }
@@ -105,13 +118,15 @@ Outcome from_error(const Error& error) {
 
 Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   std::unique_ptr<Communicator> self(new Communicator);
-  // Before all that can hang: who is missing at the meeting is to be seen.
+  // Before anything that can hang: a hang report then shows which ranks have not connected.
   const Settings& settings = start.settings;
   self->recorder_.flight().open(settings.flight_recorder, settings.local_rank,
                                 settings.worker < 0 ? settings.rank : settings.worker);
   offer_stacks(settings.flight_recorder, settings.local_rank);
   std::optional<Heartbeat> signs = open_life_signs(start);
   RankInfo rank_info = own_rank_info(start);
+  // The address of the heartbeat socket travels with the rank info, so it needs no exchange of its
+  // own.
   if (signs) rank_info.heartbeat_card = signs->card();
   auto control = bootstrap_world(start, rank_info);
   if (!control) return std::move(control).error();
@@ -125,22 +140,21 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
     world.rank_infos.push_back(std::move(*each));
   }
   world.hosts = number_hosts(world.rank_infos);
+  // Every rank checks the same list, so all of them fail here, or none.
   if (std::string problem = check_process_sets(world.rank_infos); !problem.empty()) {
     return make_error(ErrorCode::kUsage, std::move(problem));
   }
   self->engine_ = std::make_unique<Engine>(world, std::move(control->channel), self->recorder_,
                                            std::move(signs));
   HORA_TRY(self->engine_->set_up());
+  // From here on the other ranks count on this one: a failure has to end the world for all.
   if (const Status records = self->start_records(); !records) {
     return self->engine_->fail_to_join(records.error());
   }
   self->recorder_.flight().joined(self->own_process_sets());
   self->driver_ = std::make_unique<Driver>(*self->engine_);
-  auto thread = os::start_service_thread("hora-runtime", [communicator = self.get()] {
-    communicator->driver_->run();
-    communicator->ended_.store(true, std::memory_order_release);
-    communicator->ended_.notify_all();
-  });
+  auto thread = os::start_service_thread(
+      "hora-runtime", [communicator = self.get()] { communicator->driver_->run(); });
   if (!thread) return self->engine_->fail_to_join(thread.error());
   self->thread_ = std::move(*thread);
   return self;
@@ -154,13 +168,16 @@ Status Communicator::start_records() {
   if (settings.timeline.empty() || settings.timeline == "DYNAMIC") return Ok{};
   const Outcome started = start_timeline(settings.timeline, settings.timeline_mark_cycles);
   if (started.status != HORA_OK) {
-    os::log_error("timeline", started.text + "; the job goes on without it");
-    recorder_.flight().lost_record("its timeline: it could not be begun");
+    // A timeline is a record, not the job: without it the job continues, and the launcher reports
+    // the loss in the exit code.
+    os::log_error("timeline", started.text + "; the job continues without it");
+    recorder_.flight().lost_record("its timeline: it could not be started");
   }
   return Ok{};
 }
 
 Outcome Communicator::start_timeline(const std::string& path, bool mark_cycles) {
+  // Nothing: another rank writes this file.
   const auto own = own_timeline_path(path, world_->settings.rank);
   if (!own) return {};
   const Status started =
@@ -171,12 +188,13 @@ Outcome Communicator::start_timeline(const std::string& path, bool mark_cycles) 
 Communicator::~Communicator() { leave(); }
 
 void Communicator::leave() {
+  // Never joined, or already left.
   if (!thread_.joinable()) return;
   const OperationPtr request = make_operation();
   request->request.action = Action::kShutdown;
   request->request.name = "hora.shutdown";
-  // Refused when the world has ended already: then the thread is ending too. Otherwise finished
-  // when this rank begins to leave, or the world breaks, and then the thread ends by itself.
+  // Refused if the world has already ended; then the thread is ending, too. Otherwise the request
+  // completes when this rank begins to leave or the world breaks, and the thread ends by itself.
   const bool asked = enqueue({&request, 1}).status == HORA_OK;
   if (asked && !request->wait(Clock::now() + kLeavePatience)) {
     engine_->stop_now("rank " + std::to_string(world_->settings.rank) + " has shut down");
@@ -194,8 +212,11 @@ bool Communicator::is_homogeneous() const {
 
 void Communicator::name_unnamed(Operation& operation) {
   if (operation.request.action == Action::kJoin) {
+    // At most one join of a rank is in flight per process set, so all share a name.
     operation.request.name = "hora.join";
   } else if (operation.request.action == Action::kBarrier) {
+    // The n-th barrier of a set on one rank belongs to the n-th on every other: the count is the
+    // name. The fast path uses the count itself.
     std::uint64_t& barriers = barriers_[operation.request.process_set];
     operation.request.name = "hora.barrier." + std::to_string(barriers);
     operation.barrier = ++barriers;
@@ -221,8 +242,10 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
   for (const OperationPtr& operation : operations) {
     if (operation->request.process_set != first.process_set || operation->request.name.empty()) {
       return {HORA_INVALID_ARGUMENT,
-              "the operations of a group must be of one process set, and neither barrier nor join"};
+              "the operations of a group must belong to one process set, and be neither barrier "
+              "nor join"};
     }
+    // The name of the first member identifies the group: names in flight are unique within a set.
     operation->request.group = first.name;
     operation->request.group_size = static_cast<std::int32_t>(operations.size());
   }
@@ -231,6 +254,7 @@ Outcome Communicator::submit(std::span<const hora_request> requests, hora_handle
 
 Result<OperationPtr> Communicator::operation_for(const hora_request& request) const {
   const SetTable& sets = engine_->sets();
+  // The common case needs no look into the table of sets, which takes a lock.
   if (request.process_set == HORA_GLOBAL_PROCESS_SET) return check_request(request, sets.world());
   const auto ranks = sets.ranks(request.process_set);
   if (ranks == nullptr) {
@@ -249,6 +273,8 @@ Outcome Communicator::hand_over(std::span<const OperationPtr> operations, hora_h
   {
     const std::lock_guard<std::mutex> lock(handles_mutex_);
     for (const OperationPtr& operation : operations) {
+      // Under the lock, so that two threads never give two barriers the same count. The handle
+      // exists before the operation is queued, since it may be done before enqueue() returns.
       name_unnamed(*operation);
       operation->handle = handles_.add(operation);
     }
@@ -265,6 +291,7 @@ Outcome Communicator::enqueue(std::span<const OperationPtr> operations) {
   const auto now = Clock::now();
   for (const OperationPtr& operation : operations) {
     operation->submitted = now;
+    // Computed on the caller's thread, and used by every table from here on.
     operation->name_hash = name_hash(operation->request.process_set, operation->request.name);
   }
   std::string detail;
@@ -280,8 +307,8 @@ Outcome Communicator::enqueue(std::span<const OperationPtr> operations) {
       return {};
     case RequestQueue::Push::kDuplicate:
       return {HORA_INVALID_ARGUMENT,
-              "an operation of the name '" + detail +
-                  "' is in flight already; wait for it, or use another name"};
+              "an operation named '" + detail +
+                  "' is already in flight; wait for it, or use another name"};
     case RequestQueue::Push::kClosed:
       return {HORA_ABORTED, detail};
   }
@@ -310,20 +337,23 @@ Outcome Communicator::run_world_action(Action action, std::vector<std::int64_t> 
   operation->request.shape = std::move(numbers);
   {
     const std::lock_guard<std::mutex> lock(handles_mutex_);
+    // Every rank of the world calls these in the same order, so equal counts belong together.
     operation->request.name = "hora.world." + std::to_string(world_actions_++);
   }
   if (Outcome outcome = enqueue({&operation, 1}); outcome.status != HORA_OK) return outcome;
+  // No deadline: the end of the world finishes the operation as well.
   driver_->wait_for(*operation, Deadline::max());
   *done = operation;
   return {operation->status, operation->error};
 }
 
 Outcome Communicator::add_process_set(std::vector<std::int32_t> ranks, std::int32_t* id) {
+  // The order in which a caller lists the ranks has no meaning; sorted, all ranks compare equal.
   std::sort(ranks.begin(), ranks.end());
   const std::vector<std::int64_t> numbers(ranks.begin(), ranks.end());
   if (ranks.empty() || ranks.front() < 0 || ranks.back() >= world_->settings.size ||
       std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
-    return {HORA_INVALID_ARGUMENT, "a process set is some different ranks of 0.." +
+    return {HORA_INVALID_ARGUMENT, "a process set needs distinct ranks from 0.." +
                                        std::to_string(world_->settings.size - 1) + ", not " +
                                        format_shape(numbers)};
   }
@@ -337,7 +367,7 @@ Outcome Communicator::add_process_set(std::vector<std::int32_t> ranks, std::int3
 Outcome Communicator::remove_process_set(std::int32_t id) {
   if (id == HORA_GLOBAL_PROCESS_SET || !engine_->sets().ranks(id)) {
     return {HORA_INVALID_ARGUMENT, "process set " + std::to_string(id) + " cannot be removed: " +
-                                       (id == 0 ? "it is the world" : "there is none")};
+                                       (id == 0 ? "it is the whole job" : "it does not exist")};
   }
   OperationPtr done;
   Outcome outcome = run_world_action(Action::kRemoveProcessSet, {id}, &done);
@@ -351,6 +381,7 @@ std::uint64_t Communicator::own_process_sets() const {
     const auto ranks = engine_->sets().ranks(id);
     const bool member =
         ranks && std::find(ranks->begin(), ranks->end(), world_->settings.rank) != ranks->end();
+    // The flight record has one word for this: sets beyond the 64th are not shown in a hang report.
     if (member && id < 64) sets |= UINT64_C(1) << id;
   }
   return sets;

@@ -86,7 +86,6 @@ class Communicator {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Driver> driver_;
   std::thread thread_;
-  std::atomic<bool> ended_{false};  // run() has returned
 
   mutable std::mutex handles_mutex_;
   HandleTable handles_;

@@ -1,3 +1,5 @@
+// The JSON of hora_describe(). Written by hand: the library carries no JSON library, and the
+// document is flat.
 #include "collectives/runtime/describe.h"
 
 #include <algorithm>
@@ -42,6 +44,8 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
   bool usable = false;
   ErrorText no_use;
   std::vector<std::string> notes;
+  // Inside a job, a module that nobody needs is not loaded just to describe it. Without a job this
+  // is --check-build, which wants to know.
   if (communicator != nullptr && !is_called_for(row, no_use)) {
     why = no_use.text;
   } else if (auto descriptor = load_backend(row)) {
@@ -54,6 +58,7 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
     ErrorText reason;
     usable = (*descriptor)->probe(context, reason);
     why = reason.text;
+    // In a job the backend's own notes say more.
     if (communicator == nullptr && (*descriptor)->host_note != nullptr) {
       (*descriptor)->host_note(reason);
       notes.emplace_back(reason.text);
@@ -78,7 +83,7 @@ std::string describe_backend(const BackendRow& row, const Communicator* communic
          ",\"notes\":" + list(notes) + "}";
 }
 
-// Whether small operations need no word from rank 0, or why not; on several hosts, who leads each.
+// Whether small operations can bypass rank 0, or why not; on several hosts, the leader of each.
 std::string describe_lane(const Engine& engine, int rank) {
   const FastPath* const fast_path = engine.fast_path();
   std::string text = ",\"fast_path\":" + boolean(fast_path != nullptr) +

@@ -1,3 +1,8 @@
+// Who drives, and who sleeps. At most one thread holds driving_. The hard part is that nothing that
+// is submitted may be left in the queue while everybody sleeps. The two sides meet like Dekker's
+// algorithm: a submitter pushes, then reads whether somebody looks; a thread that goes to sleep
+// says so, then reads the queue. Both use sequentially consistent order between their store and
+// their load, so at least one of them sees the other.
 #include "collectives/runtime/driver.h"
 
 #include <algorithm>
@@ -7,17 +12,18 @@ namespace hora::collectives {
 
 namespace {
 
-// How often the thread looks for what nobody waits for, after others did, and how old that is at
-// least when it takes it.
+// How often the thread looks for submissions that no caller waits for, and their minimum age when
+// it takes them.
 constexpr std::chrono::milliseconds kLookForSubmissions{1};
-// The ends of connections wake whoever sleeps; this bounds what a lost wake-up could cost.
+// The end of a connection wakes the sleeper; this bounds the cost of a lost wake-up.
 constexpr std::chrono::seconds kLookAtLinks{1};
-// After so many looks at which there was nothing the thread sleeps until it is woken.
+// After this many looks without work, the thread sleeps until it is woken.
 constexpr int kIdleLooks = 50;
 
 }  // namespace
 
 void Driver::run() {
+  // A backend that is created later may need this thread alone; then run_in_turns() returns.
   if (engine_.waiters() != nullptr) run_in_turns();
   while (!engine_.ended()) {
     const std::lock_guard<std::mutex> lock(driving_);
@@ -32,6 +38,7 @@ void Driver::run_in_turns() {
   int idle_looks = 0;
   Deadline next_look = Clock::now() + kLookAtLinks;
   while (Waiters* waiters = engine_.waiters()) {
+    // Before the work: a ring between the last look and sleep() then ends the sleep at once.
     const std::uint32_t ticket = waiters->ticket_of(Waiter::kThread);
     Deadline due = Deadline::max();
     if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
@@ -43,21 +50,26 @@ void Driver::run_in_turns() {
         worked = true;
       }
       if (engine_.ended()) return;
+      // Still under the lock: from here on whatever arrives rings this thread.
       if (!waiters->park(Waiter::kThread)) continue;
       due = engine_.fast_path_due();
     }
     const bool looking = callers_wait_.load(std::memory_order_seq_cst);
     if (looking && idle_looks >= kIdleLooks) {
       thread_dozes_.store(true, std::memory_order_seq_cst);
-      // Either it is seen here, or its submitter sees that the thread dozes.
+      // Either this thread sees the submission here, or the submitter sees that the thread dozes.
       if (engine_.queue().oldest()) idle_looks = 0;
     }
     const auto now = Clock::now();
+    // While callers alternate between submitting and waiting, nobody wakes this thread: it looks
+    // for submissions that no caller waits for. After some looks in vain it sleeps for long, and
+    // submitters wake it.
     const bool looks_soon = looking && idle_looks < kIdleLooks;
     waiters->sleep(Waiter::kThread, ticket,
                    std::min(due, looks_soon ? now + kLookForSubmissions : next_look));
     thread_dozes_.store(false, std::memory_order_seq_cst);
     const std::uint32_t before = std::exchange(drives, drives_.load(std::memory_order_relaxed));
+    // Idle only if no caller has driven meanwhile and nothing is queued.
     idle_looks = before == drives && !engine_.queue().oldest() ? idle_looks + 1 : 0;
     if (now >= next_look) {
       next_look = now + kLookAtLinks;
@@ -66,7 +78,7 @@ void Driver::run_in_turns() {
   }
 }
 
-// The thread: whether it is to take what is in the queue.
+// For the thread: whether it takes what is in the queue.
 bool Driver::may_take() {
   if (!callers_wait_.load(std::memory_order_seq_cst) ||
       waiting_.load(std::memory_order_seq_cst) > 0) {
@@ -84,7 +96,8 @@ void Driver::submitted(bool first, bool alone) {
     if (first) engine_.wake();
     return;
   }
-  // Either who drives or dozes sees what is in the queue, or it is seen here that he does.
+  // Either the driving or dozing thread sees the queue, or this thread sees that it drives or
+  // dozes.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (caller_drives_.load(std::memory_order_relaxed)
           ? !alone
@@ -97,17 +110,20 @@ bool Driver::wait_for(Operation& operation, Deadline deadline) {
   if (operation.done()) return true;
   Waiters* const waiters = engine_.waiters();
   if (waiters == nullptr) return operation.wait(deadline);
+  // hora_poll(): the caller has something else to do, so nobody but the thread can make progress.
   if (deadline != Deadline::max() && Clock::now() >= deadline) {
-    // It only looks, and does not wait: the thread has to work.
+    // The caller only polls, so the thread has to do the work.
     if (callers_wait_.exchange(false, std::memory_order_seq_cst)) engine_.wake();
     return operation.done();
   }
+  // Lets the thread take from the queue what this caller waits for, if another caller drives.
   waiting_.fetch_add(1, std::memory_order_seq_cst);
   if (std::unique_lock<std::mutex> lock(driving_, std::try_to_lock); lock) {
     drive(operation, *waiters, deadline);
   } else {
     engine_.wake();  // who drives may have left in the queue what this caller waits for
   }
+  // Whoever drives from now on finishes the operation and wakes this caller through its futex.
   const bool done = operation.wait(deadline);
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
   return done;
@@ -118,11 +134,12 @@ void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) no
   waiters.unpark();
   waiters.set_driver(Waiter::kCaller);
   drives_.fetch_add(1, std::memory_order_relaxed);
-  // The thread sleeps for long; from now on it is to look.
+  // The thread may be in a long sleep; from now on it has to look regularly.
   if (!callers_wait_.exchange(true, std::memory_order_seq_cst)) waiters.ring(Waiter::kThread);
   engine_.progress_inline(operation);
   while (!operation.done() && !engine_.ended()) {
     const std::uint32_t ticket = waiters.ticket_of(Waiter::kCaller);
+    // watch() polls for some microseconds: a small operation usually ends within them.
     if (engine_.step(kNoWait) || operation.done() || waiters.watch()) continue;
     const Deadline next_look = Clock::now() + kLookAtLinks;
     if (waiters.park(Waiter::kCaller)) {
@@ -134,14 +151,14 @@ void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) no
     if (now >= deadline) break;
     if (now >= next_look) engine_.wake();
   }
-  // Leaves nothing undone, since nobody else is awake.
+  // Finish everything that has arrived, because no other thread is awake.
   caller_drives_.store(false, std::memory_order_seq_cst);
   waiters.set_driver(Waiter::kThread);
   while (!engine_.ended() && (engine_.unfinished() || !waiters.park(Waiter::kThread))) {
     engine_.step(kNoWait);
   }
-  // What came into the queue meanwhile may have woken nobody but this caller; and what another one
-  // has in the fast path falls due.
+  // A submission in the meantime may have woken only this caller; and another caller's fast-path
+  // operation may become due.
   if (engine_.ended() || engine_.queue().something_waits() ||
       engine_.fast_path_due() != Deadline::max()) {
     waiters.ring(Waiter::kThread);

@@ -1,3 +1,6 @@
+// The place of an elastic worker. Its environment describes the epoch in which the process started;
+// later epochs are kept here and take precedence. The environment itself is not changed: setenv()
+// is not safe beside other threads.
 #include "collectives/runtime/elastic_world.h"
 
 #include <map>
@@ -17,7 +20,7 @@ namespace {
 
 namespace env = rendezvous::env;
 
-// Never destroyed: a thread that waits for news may outlive the end of main().
+// Never destroyed: a thread that waits for a host update may outlive main().
 struct Present {
   std::mutex mutex;
   std::map<std::string, std::string, std::less<>> variables;  // that differ from the environment's
@@ -49,6 +52,7 @@ void move_to(const rendezvous::ElasticPlace& place) {
   const std::lock_guard<std::mutex> lock(present().mutex);
   auto& variables = present().variables;
   for (auto& [name, value] : rendezvous::rank_environment(place.rank)) {
+    // The launcher sends neither: the host of a process never changes.
     if (name != env::kHostname && name != env::kTorchGroupRank) variables[name] = value;
   }
   variables[std::string(env::kRound)] = std::to_string(place.epoch);
@@ -78,7 +82,7 @@ Result<bool> take_next_place() {
   question.epoch = number_of(env::kRound);
   question.knows_state = process_variable(env::kKnowsState) == std::optional<std::string>("1");
   auto store = rendezvous_store();
-  // The launcher decides how long this may take; without it this process ends with its agent.
+  // The launcher limits this time; if the launcher is gone, the agent ends this process.
   constexpr std::chrono::hours kAsLongAsItTakes{24 * 365};
   auto text = store.wait(key_of(rendezvous::place_key(question)), Clock::now() + kAsLongAsItTakes);
   if (!text) return std::move(text).error().with_context("waiting for the next epoch");
@@ -94,13 +98,15 @@ Result<int> wait_host_update(std::chrono::milliseconds patience) {
   int number = 0;
   {
     const std::lock_guard<std::mutex> lock(present().mutex);
+    // Updates are numbered within an epoch, so none is lost between two calls.
     number = present().host_updates + 1;
   }
   auto store = rendezvous_store();
   auto text =
       store.wait(key_of(rendezvous::host_update_key(epoch, number)), Clock::now() + patience);
+  // Nothing has happened.
   if (!text && text.error().code == ErrorCode::kTimedOut) return 0;
-  if (!text) return std::move(text).error().with_context("waiting for news of hosts");
+  if (!text) return std::move(text).error().with_context("waiting for a host update");
   if (epoch != number_of(env::kRound)) return 0;  // of an epoch that is over
   const std::lock_guard<std::mutex> lock(present().mutex);
   present().host_updates = number;

@@ -1,3 +1,7 @@
+// The loop of the runtime. One round of step(): take what callers submitted, advance the fast path,
+// let rank 0 hand out what has become ready, look at running steps, wait, then handle the messages
+// that arrived. All state belongs to the thread that drives (driver.h); only the queue, the set
+// table, wake() and stop_now() are for other threads.
 #include "collectives/runtime/engine.h"
 
 #include <algorithm>
@@ -25,6 +29,7 @@ Engine::Engine(const World& world, std::unique_ptr<ControlChannel> channel, Obse
       fast_path_({world, mailbox_, sets_, queue_, observer, tuner_, negotiator_, steps_, stalls_,
                   shutdown_}) {}
 
+// The watchdog goes first: its thread calls abort() on backends that are about to be destroyed.
 Engine::~Engine() {
   stalls_.stop();
   for (const auto& [id, set] : sets_) pool_.destroy_backends(*set);
@@ -36,7 +41,8 @@ Status Engine::set_up() {
   return fail_to_join(created.error());
 }
 
-// The others learn why they wait in vain; and it may be that this rank did.
+// The other ranks learn why they wait in vain. The text is that of the shutdown, not of `error`: if
+// another rank failed first, all ranks report that one.
 Error Engine::fail_to_join(const Error& error) {
   shutdown_.data_plane_failed(error);
   linger();
@@ -44,6 +50,9 @@ Error Engine::fail_to_join(const Error& error) {
 }
 
 Status Engine::create_backends() {
+  // The order matters. The channel comes first, because everything after it uses the channel; then
+  // the watchdog, so that a rank which stops during the rest is detected; then the backends, which
+  // may block in a library.
   mailbox_.oob().define_scope(0, world_.ranks());
   HORA_TRY(mailbox_.extend([this](std::unique_ptr<ControlChannel>& channel) {
     return extend_channel(world_, mailbox_.oob(), channel, why_no_fast_path_);
@@ -52,16 +61,18 @@ Status Engine::create_backends() {
   HORA_TRY(make_set(0, world_.ranks()));
   for (const auto& ranks : world_.agreed().process_sets) {
     std::vector<std::int32_t> sorted = ranks;
+    // The index of a rank in its set follows from this order, so it must be the same on all ranks.
     std::sort(sorted.begin(), sorted.end());
     if (Coordinator* const coordinator = negotiator_.coordinator()) coordinator->add_set(sorted);
     HORA_TRY(make_set(static_cast<std::int32_t>(sets_.size()), std::move(sorted)));
   }
+  // After the backends of the world: what can be tuned depends on them.
   tuner_.start(world_, sets_.world());
   log_backends();
   return Ok{};
 }
 
-// What the job uses, and how, for who wants to know why it is not faster.
+// Logs which backends the job uses and why it does not use the others.
 void Engine::log_backends() const {
   if (!os::log_enabled(os::LogLevel::kDebug)) return;
   std::string used;
@@ -81,6 +92,7 @@ Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
   set->cache = ResponseCache(static_cast<std::size_t>(world_.agreed().cache_capacity));
   set->ranks = std::move(ranks);
   const auto mine = std::find(set->ranks.begin(), set->ranks.end(), world_.settings.rank);
+  // A rank that is not a member keeps index -1 and takes part in the creation only.
   if (mine != set->ranks.end()) set->index = static_cast<int>(mine - set->ranks.begin());
   const auto host = [&](std::int32_t rank) { return world_.hosts[static_cast<std::size_t>(rank)]; };
   set->one_host = std::all_of(set->ranks.begin(), set->ranks.end(), [&](std::int32_t rank) {
@@ -88,10 +100,13 @@ Status Engine::make_set(std::int32_t id, std::vector<std::int32_t> ranks) {
   });
   mailbox_.oob().define_scope(id, set->ranks);
   HORA_TRY(pool_.create_backends(*set));
+  // A set keeps the order of additions if every backend that may run its reductions does.
   set->keeps_order = std::all_of(set->backends.begin(), set->backends.end(),
                                  [](const SetBackend& each) { return each.has(kFixedOrder); });
   if (id == 0) fast_path_.set_up(*set);
   sets_.add(std::move(set));
+  // A backend that depends on the calling thread takes the waiters away for good: from then on only
+  // the runtime's thread drives. Pairs with the acquire load in waiters().
   waiters_.store(pool_.any_thread() ? mailbox_.channel().waiters() : nullptr,
                  std::memory_order_release);
   return Ok{};
@@ -108,7 +123,10 @@ bool Engine::step(Deadline deadline, bool take) {
   fast_path_.call_if_late();
   if (coordinate()) worked = true;
   if (!ended() && steps_.look()) worked = true;
+  // Checked again, because each of the calls above may end the world.
   if (ended()) return true;
+  // How long to sleep: not at all while something can be done without a message; otherwise until
+  // the earliest moment at which this rank has to act by itself.
   if (steps_.something_under_way()) {  // its end comes without a message
     deadline = kNoWait;
     worked = true;
@@ -123,15 +141,16 @@ bool Engine::step(Deadline deadline, bool take) {
   }
   update_watchdog();
   mailbox_.wait(deadline);
-  // What the others had posted before they sent a message comes before it.
+  // Posts that precede a message must be handled before it.
   if (fast_path_.poll() || !mailbox_.empty()) worked = true;
-  // Whoever submitted this meanwhile has woken nobody but the poll above.
+  // A submission in the meantime has woken only the poll above.
   if (take && queue_.something_waits()) worked = true;
   unfinished_ = !mailbox_.empty();
-  // One at a time: an operation that is begun by a message may fail, and then the reason may be
-  // among the messages behind it.
+  // One at a time: an operation that a message starts may fail, and a later message may contain the
+  // reason.
   while (!ended() && !mailbox_.empty()) handle(mailbox_.take());
   stalls_.look(negotiator_.coordinator());
+  // Last, so that a failure notice among the messages decides the reason if there is one.
   if (const auto reason = shutdown_.interruption().stop_reason(); reason && !ended()) {
     shutdown_.give_up(*reason);
   }
@@ -140,6 +159,8 @@ bool Engine::step(Deadline deadline, bool take) {
 }
 
 void Engine::progress_inline(const Operation& operation) {
+  // A caller that waits for a small operation often finds it complete by the time it has polled
+  // once: then it never parks.
   const auto on_fast_path = [&] { return fast_path_.operation() == &operation; };
   if (ended() || !take_submissions() || !on_fast_path()) return;
   fast_path_.poll();
@@ -152,13 +173,14 @@ bool Engine::take_submissions() {
   if (taken_.empty()) return false;
   if (taken_.size() == 1 && fast_path_.take(taken_.front())) return true;
   for (const OperationPtr& operation : taken_) {
+    // The request for the end carries how many fast-path turns this rank has seen decided.
     if (operation->request.action == Action::kShutdown) fast_path_.note_turn(operation->request);
   }
   negotiator_.ask(taken_, false);
   return true;
 }
 
-// Rank 0. Answers whether there was something to do.
+// Rank 0. Returns whether there was anything to do.
 bool Engine::coordinate() {
   if (!world_.coordinates()) return false;
   const std::vector<AgreedOp> list = negotiator_.take_ready();
@@ -167,12 +189,12 @@ bool Engine::coordinate() {
   return true;
 }
 
-// The watchdog is to miss the others as long as this rank waits for them, wherever whoever drives
-// sleeps.
+// Tells the watchdog for which process set this rank waits, wherever the driving thread sleeps.
 void Engine::update_watchdog() {
   if (!stalls_.watches()) return;
   if (steps_.something_under_way()) return steps_.update_watchdog();
   if (fast_path_.operation() != nullptr) return stalls_.waits_in(0);
+  // Operations of several sets may be in flight; the first set found stands for all.
   const auto waits = [](const auto& set) {
     return set.second->pending.size() > 0 || set.second->joining != nullptr;
   };
@@ -186,6 +208,8 @@ void Engine::update_watchdog() {
 }
 
 void Engine::handle(Incoming incoming) {
+  // Exchanges between setups (adding a process set) share the channel with everything else, so the
+  // out-of-band part looks at each message first.
   if (incoming.gone) return shutdown_.handle_failure_notice(incoming);
   if (mailbox_.oob().handle(incoming)) return;
   const std::string_view payload = std::string_view(incoming.bytes).substr(1);
@@ -206,6 +230,7 @@ void Engine::handle(Incoming incoming) {
     case ControlMessage::kCall:
       well_formed = fast_path_.handle_call(payload);
       break;
+    // All three are about the end of the world; Shutdown weighs them against each other.
     case ControlMessage::kBroken:
     case ControlMessage::kFailed:
     case ControlMessage::kAbort:
@@ -213,6 +238,8 @@ void Engine::handle(Incoming incoming) {
     case ControlMessage::kFinished:
       return shutdown_.note_finished(incoming.rank);
     default:
+      // Peers are authenticated and of the same version (handshake), so this is a bug or memory
+      // corruption, never an attack. The world ends instead of guessing.
       return shutdown_.give_up(world_.name_rank(incoming.rank) +
                                " sent an unexpected control message");
   }
@@ -224,15 +251,17 @@ void Engine::carry_out(const std::vector<AgreedOp>& list) {
   std::vector<const Response*> responses;
   responses.reserve(list.size());
   for (const AgreedOp& each : list) responses.push_back(each.response);
+  // Before anything runs: the timeline shows the agreement even if the step then blocks.
   observer_.agreed(responses, Clock::now());
   const auto threshold_of = [this](std::int32_t id) {
-    // What shares a step depends on when the operations came; where that could change the order in
-    // which numbers are added, it must not happen.
+    // Which operations share a step depends on their timing. In deterministic mode, that must not
+    // change the order of additions.
     const ProcessSet* const set = sets_.find(id);
     const bool may_fuse = !world_.agreed().deterministic || (set != nullptr && set->keeps_order);
     return may_fuse ? tuner_.parameters().fusion_threshold_bytes : 0;
   };
   std::vector<const AgreedOp*> chosen;
+  // Every rank computes the same plan from the same list, so fused steps agree without a message.
   for (const auto& step : plan_fusion(responses, threshold_of)) {
     if (ended()) return;
     chosen.clear();
@@ -246,6 +275,7 @@ void Engine::run_step(const std::vector<const AgreedOp*>& step) {
   const bool alone = first.agreed.action == Action::kShutdown ||
                      first.agreed.action == Action::kAddProcessSet ||
                      first.agreed.action == Action::kRemoveProcessSet;
+  // These change what running steps refer to: the sets, the backends, the connections.
   if (alone && !steps_.wait_for_steps(1)) return;
   if (first.agreed.action == Action::kShutdown) return leave(first);
   ProcessSet* const found = sets_.find(first.agreed.process_set);
@@ -261,6 +291,7 @@ void Engine::run_step(const std::vector<const AgreedOp*>& step) {
         if (!tuner_.change(first, Clock::now()))
           shutdown_.give_up("rank 0 sent malformed parameters");
         return;
+      // Completes below like an error: it has a number and no step.
       case Action::kJoin:
         break;
       default:
@@ -273,7 +304,7 @@ void Engine::run_step(const std::vector<const AgreedOp*>& step) {
   queue_.finish(operation, first.status, first.error);
 }
 
-// A rank has asked for the end: all leave together.
+// A rank has requested the end: all ranks leave together.
 void Engine::leave(const Response& response) {
   fast_path_.catch_up(response.agreed);
   if (ended()) return;
@@ -284,10 +315,11 @@ void Engine::leave(const Response& response) {
 void Engine::add_set(const Response& response, const OperationPtr& operation) {
   const auto id = static_cast<std::int32_t>(response.numbers.at(0));
   const std::vector<std::int32_t> ranks(response.agreed.shape.begin(), response.agreed.shape.end());
-  // Making it takes messages, which nobody but this waits for.
+  // Creating backends takes messages, and only this thread waits for them.
   if (FastPath* fast_path = mailbox_.channel().fast_path()) fast_path->set_attentive(false);
   const Status made = make_set(id, ranks);
   if (FastPath* fast_path = mailbox_.channel().fast_path()) fast_path->set_attentive(true);
+  // The other ranks of the world are in the same exchange and would wait for this one.
   if (!made) shutdown_.data_plane_failed(made.error().with_context("adding a process set"));
   if (operation == nullptr) return;
   if (!made) return queue_.finish(operation, HORA_ABORTED, shutdown_.text());
@@ -298,6 +330,7 @@ void Engine::add_set(const Response& response, const OperationPtr& operation) {
 void Engine::remove_set(const Response& response, const OperationPtr& operation) {
   const auto id = static_cast<std::int32_t>(response.agreed.shape.at(0));
   if (const std::unique_ptr<ProcessSet> set = sets_.take(id)) {
+    // Callers may have submitted to the set before they learned of its removal.
     queue_.finish(set->pending.take_all(), HORA_ABORTED, "the process set was removed");
     if (set->joining) queue_.finish(set->joining, HORA_ABORTED, "the process set was removed");
     pool_.destroy_backends(*set);
@@ -306,9 +339,10 @@ void Engine::remove_set(const Response& response, const OperationPtr& operation)
   if (operation != nullptr) queue_.finish(operation, HORA_OK, {});
 }
 
-// The world has ended, for this reason.
+// Fails all operations: the world has ended for this reason.
 void Engine::fail_operations(const std::string& text) {
   steps_.abandon();
+  // The queue is closed first: nothing is submitted after the last operation has been failed.
   std::vector<OperationPtr> open = queue_.close(text);
   if (OperationPtr operation = fast_path_.take_back()) open.push_back(std::move(operation));
   for (const auto& [id, set] : sets_) {

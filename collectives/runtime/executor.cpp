@@ -1,3 +1,6 @@
+// Turns the responses of one fused step into a Step for a backend, and follows that step to its
+// end. The layout (pieces, counts, result sizes) depends only on the responses and on the own
+// operations, so all ranks lay out matching steps.
 #include "collectives/runtime/executor.h"
 
 #include <algorithm>
@@ -23,7 +26,9 @@ std::vector<std::int64_t> with_rows(const std::vector<std::int64_t>& shape, std:
   return result;
 }
 
-// Memory for `bytes` where the tensor lies. Null: none left, or no backend knows the device.
+// Memory for `bytes` on the device of the tensor. False: no memory is left, or no backend knows the
+// device. GPU memory comes from the backend that uses the device: libhora itself links no GPU
+// library.
 bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, const void* content) {
   for (const BackendRow& row : backend_rows()) {
     if (device == HORA_CPU_DEVICE) break;
@@ -38,6 +43,7 @@ bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, con
 
 bool add_elementwise(PreparedStep& prepared, const Response& response, const Operation* operation) {
   Piece piece;
+  // Without an operation this rank has joined: the response says how large its share would be.
   piece.count = operation != nullptr ? operation->count : element_count(response.agreed.shape);
   const auto bytes = piece.count * static_cast<std::int64_t>(dtype_bytes(response.agreed.dtype));
   prepared.bytes += bytes;
@@ -48,6 +54,7 @@ bool add_elementwise(PreparedStep& prepared, const Response& response, const Ope
   } else {
     ResultBuffer stand_in;
     if (!stand_in.allocate(bytes)) return false;
+    // The neutral element of the reduction, so that a joined rank does not change the result.
     fill_identity(stand_in.data(), piece.count, response.agreed.dtype, response.agreed.reduce_op);
     if (response.agreed.device != HORA_CPU_DEVICE) {
       const ResultBuffer content = std::move(stand_in);
@@ -55,17 +62,20 @@ bool add_elementwise(PreparedStep& prepared, const Response& response, const Ope
     }
     piece.input = stand_in.data();
     piece.output = stand_in.data();
+    // The step refers to this memory until it ends.
     prepared.stand_ins.push_back(std::move(stand_in));
   }
   prepared.pieces.push_back(piece);
   return true;
 }
 
-// Operations whose result the library allocates: `rows` of it on this rank.
+// For operations whose result the library allocates: `rows` rows on this rank.
 bool add_with_result(PreparedStep& prepared, Operation& operation, std::int64_t rows) {
   const std::int64_t row = row_elements(operation.request.shape);
   const auto width = static_cast<std::int64_t>(dtype_bytes(operation.request.dtype));
   std::int64_t bytes = 0;
+  // Row counts come from other ranks, and each alone passed its own check: only the sum can
+  // overflow.
   if (__builtin_mul_overflow(rows * row, width, &bytes) ||
       !allocate(operation.result, operation.request.device, bytes, nullptr)) {
     return false;
@@ -81,6 +91,7 @@ void scale_counts(std::vector<std::int64_t>& rows, std::int64_t row) {
 }
 
 bool prepare_gather(PreparedStep& prepared, const Response& response, Operation& operation) {
+  // The response has rows; backends count elements.
   prepared.receive_counts = response.numbers;
   const std::int64_t rows = sum(prepared.receive_counts);
   const std::int64_t row = row_elements(operation.request.shape);
@@ -117,6 +128,7 @@ bool prepare(PreparedStep& prepared, const ProcessSet& set,
   Step& step = prepared.step;
   step.operation = static_cast<std::int32_t>(agreed.action);
   step.dtype = agreed.dtype;
+  // Backends know no average: they add, and divide at the end in one place (kernels).
   step.reduce_op = agreed.reduce_op == HORA_AVERAGE ? HORA_SUM : agreed.reduce_op;
   step.divisor = agreed.reduce_op == HORA_AVERAGE ? set.size() : 1;
   prepared.by_adasum = agreed.reduce_op == HORA_ADASUM && set.size() > 1;
@@ -143,9 +155,12 @@ bool prepare(PreparedStep& prepared, const ProcessSet& set,
       break;
   }
   if (agreed.action == Action::kBroadcast) {
+    // The request names the root by its rank in the world, backends by its index in the set.
     const auto root = std::find(set.ranks.begin(), set.ranks.end(), agreed.root);
     step.root = static_cast<std::int32_t>(root - set.ranks.begin());
   }
+  // Ranks may hold the same tensor on devices with different numbers. A joined rank has no tensor
+  // at all and uses the device that it has used before.
   if (agreed.device != HORA_CPU_DEVICE) step.device = kOwnDevice;
   if (operations.front() != nullptr) {
     step.device = operations.front()->request.device;
@@ -157,11 +172,11 @@ bool prepare(PreparedStep& prepared, const ProcessSet& set,
   return good;
 }
 
-// Its id; nothing when there is none.
+// Returns its id; nothing if no backend fits.
 std::optional<std::string> choose_backend(const ProcessSet& set, const PreparedStep& prepared,
                                           const Parameters& parameters, std::string& why_not) {
   SelectionQuery query;
-  // Adasum is made of alltoalls and allgathers.
+  // Adasum is composed of alltoalls and allgathers.
   query.operation =
       prepared.by_adasum ? HORA_ALLTOALL : static_cast<hora_operation>(prepared.step.operation);
   query.dtype = static_cast<hora_dtype>(prepared.step.dtype);
@@ -169,16 +184,17 @@ std::optional<std::string> choose_backend(const ProcessSet& set, const PreparedS
   query.gpu = prepared.step.device != HORA_CPU_DEVICE;
   query.one_host = set.one_host;
   query.set_size = set.size();
+  // Tuning switches only the hierarchical allreduce on and off.
   query.hierarchical = query.operation != HORA_ALLREDUCE || parameters.hierarchical_allreduce;
   auto id = select_backend(set.table, query);
   if (id) return id;
   why_not = "no backend in use can run " + std::string(operation_name(query.operation)) + " of " +
             std::string(dtype_name(query.dtype)) + (query.gpu ? " on a GPU" : " in host memory") +
-            "; hora_describe() and horarun --check-build --verbose tell what is missing";
+            "; hora_describe() and horarun --check-build --verbose list what is missing";
   return std::nullopt;
 }
 
-// Its copies of the tensors may be too large.
+// May run out of memory for its copies of the tensors.
 Progress run_adasum(Backend& backend, const ProcessSet& set, const Step& step, ErrorText& error) {
   try {
     const bool good = adasum(backend, set.index, set.size(), step, error);
@@ -215,6 +231,8 @@ std::string activity_name(std::string_view backend, hora_operation operation, bo
 RunningStep::RunningStep(ProcessSet& set, const std::vector<const Response*>& responses,
                          const std::vector<Operation*>& operations, const Parameters& parameters)
     : agreed_(&responses.front()->agreed), set_(&set) {
+  // An allocation failure must not leave this constructor: the others would wait for this rank. It
+  // becomes a failed step, which all ranks learn of.
   bool enough_memory = false;
   try {
     enough_memory = prepare(prepared_, set, responses, operations);
@@ -237,6 +255,7 @@ RunningStep::RunningStep(ProcessSet& set, const std::vector<const Response*>& re
   prepared_.step.part_bytes = parameters.shm_part_bytes;
 }
 
+// Adasum uses its backend for several operations in a row, so nothing may run beside it.
 int RunningStep::most_under_way() const {
   return backend_ == nullptr || prepared_.by_adasum ? 1 : backend_->most_under_way();
 }
@@ -267,6 +286,7 @@ RunningStep::State RunningStep::look() {
 }
 
 RunningStep::State RunningStep::follow(Progress progress, const ErrorText& error) {
+  // From now on the response may be gone (the cache reuses it), so the title is kept as text.
   if (progress == Progress::kPending) {
     if (state_ == State::kReady) what_ = what();
     agreed_ = nullptr;
@@ -274,6 +294,8 @@ RunningStep::State RunningStep::follow(Progress progress, const ErrorText& error
   }
   if (prepared_.step.activities != nullptr) prepared_.step.activities->end();
   if (progress == Progress::kDone) return state_ = State::kDone;
+  // Tells a failure that began here from one that another rank caused, for the search for the root
+  // cause.
   own_failure_ = error.own;
   return end(State::kBroken, what() + ": " + error.text);
 }

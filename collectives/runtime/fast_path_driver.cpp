@@ -1,3 +1,7 @@
+// When to use the fast path, and how to leave it. A turn of the fast path is decided only when
+// every rank has posted, so no rank may wait for a post that does not come: a rank with work at
+// rank 0 posts "nothing", and one that is idle is called upon after kFastPathPatience. Whatever a
+// turn does not complete goes to rank 0 as if there were no fast path.
 #include "collectives/runtime/fast_path_driver.h"
 
 #include <algorithm>
@@ -13,19 +17,23 @@ namespace hora::collectives {
 
 namespace {
 
-// After so long the others are called upon to post, so that rank 0 learns who is missing.
+// After this time the other ranks are called upon to post, so that rank 0 learns who is missing.
 constexpr std::chrono::milliseconds kFastPathPatience{100};
-// All that is waited for has been sent already.
+// For turns that the rank that ends the job has seen decided: their messages have been sent
+// already.
 constexpr std::chrono::seconds kComingPatience{5};
-// How many operations go by rank 0, at most, after one that went to the fast path in vain. It
-// doubles with each such, and begins anew when one comes through.
+// How many operations go through rank 0, at most, after one that went to the fast path in vain. The
+// number doubles with each failure and starts again at 1 after a success: two programs that
+// alternate between operations must not pay for a failed turn each time.
 constexpr int kLongestPause = 64;
-// Who is stopped is named by the watchdog, unless the network lets no signs of life pass.
+// The watchdog names a stopped rank earlier, unless the network blocks heartbeats. This much later
+// the fast path ends the world by itself.
 constexpr std::chrono::seconds kGuardFirst{3};
-// Barriers are known by their count, everything else by its number in the response cache.
+// A barrier is identified by its count, everything else by its number in the response cache; the
+// top bit keeps the two apart.
 constexpr std::uint64_t kBarriers = std::uint64_t{1} << 63;
 
-// For the result of an allgather.
+// Allocates the result of an allgather, whose size follows from the cached response.
 bool make_room(Operation& operation, const std::vector<std::int64_t>& rows) {
   const Request& request = operation.request;
   operation.result_shape = request.shape;
@@ -51,7 +59,9 @@ void FastPathDriver::set_up(const ProcessSet& set) {
 bool FastPathDriver::take(OperationPtr& operation) {
   ProcessSet& world = links_.sets.world();
   FastPath* const fast_path = this->fast_path();
-  // Tuning goes by what rank 0 is asked for, and is told along with its answers.
+  // Not while rank 0 searches for parameters: it measures what goes through it, and announces
+  // changes with its responses. Not beside other operations of this rank either: the order between
+  // the two paths would differ between ranks.
   if (fast_path == nullptr || links_.tuner.searching() || operation->request.process_set != 0 ||
       fast_path->posted() || !world.pending.empty() || world.joining) {
     return false;
@@ -61,6 +71,7 @@ bool FastPathDriver::take(OperationPtr& operation) {
       barrier ? kBarriers | operation->barrier
               : world.cache.find(operation->request, operation->record->number);
   if (!barrier) operation->record->number = number;
+  // Never agreed before, so the other ranks cannot know its shape.
   if (number == 0) return false;
   const bool gathers = operation->request.action == Action::kAllgather;
   const std::vector<std::int64_t> none;
@@ -70,11 +81,13 @@ bool FastPathDriver::take(OperationPtr& operation) {
     --pause_;
     return false;
   }
+  // Before the post: after it the other ranks count on this one.
   if (gathers && !make_room(*operation, rows)) return false;
   gathered_ = rows;
   operation->asked_as = barrier ? 0 : number;
   links_.observer.taken(operation->request, operation->submitted);
   if (coordinates()) links_.observer.arrived(0, operation->request);
+  // The tensor first, then the number: post() publishes both.
   pack_fast_path(*fast_path, *operation, links_.world.settings.rank);
   fast_path->post(number);
   call_at_ = operation->submitted + kFastPathPatience;
@@ -86,12 +99,16 @@ bool FastPathDriver::take(OperationPtr& operation) {
 bool FastPathDriver::poll() {
   FastPath* const fast_path = this->fast_path();
   if (fast_path == nullptr || !links_.shutdown.running()) return false;
+  // Only from the first step of the loop on: during setup nobody would answer a call.
   if (!open_) fast_path->set_attentive(open_ = true);
   LeaderFastPath* const leaders = fast_path->between_hosts();
   ProcessSet& world = links_.sets.world();
   for (bool worked = false;; worked = true) {
+    // Repeated in each round, because each round may add pending operations or finish them.
     fast_path->listen(!world.pending.empty() || world.joining);
     if (!fast_path->posted()) {
+      // Nobody waits for this rank. Posting "nothing" unasked would end turns that can still
+      // succeed.
       if (!fast_path->called_upon()) return worked;
       fast_path->post(FastPath::kNothing);
     }
@@ -102,6 +119,7 @@ bool FastPathDriver::poll() {
     if (fast_path->common() != FastPath::kNothing) {
       run(*fast_path, world, *operation);
       fast_path->next();
+      // A success: the program repeats its operations, so the path pays.
       next_pause_ = 1;
       runs_.fetch_add(1, std::memory_order_relaxed);
       links_.queue.finish(operation, HORA_OK, {});
@@ -110,13 +128,16 @@ bool FastPathDriver::poll() {
     fast_path->next();
     pause_ = next_pause_;
     next_pause_ = std::min(2 * next_pause_, kLongestPause);
+    // In vain: the operation is negotiated through rank 0 like any other.
     if (operation != nullptr) links_.negotiator.ask({&operation, 1}, true);
   }
 }
 
-// False: the world has ended.
+// Returns false if the world has ended.
 bool FastPathDriver::go_on_between_hosts(LeaderFastPath& fast_path) {
   if (fast_path.failure().empty() && fast_path.can_go_on()) {
+    // All ranks of this host have posted the same number: from here on the leader exchanges data.
+    // Otherwise it sends empty messages, which end the turn for all hosts.
     if (fast_path.posted_here() != FastPath::kNothing && !load_) {
       load_.emplace(fast_path, *operation_, gathered_);
     }
@@ -124,8 +145,9 @@ bool FastPathDriver::go_on_between_hosts(LeaderFastPath& fast_path) {
       fast_path.fail("the leader of another host sent a malformed message");
     }
   }
-  // Rank 0 knows that others wait, and is to know who does not keep them.
+  // Rank 0 knows that ranks wait, and has to know which ranks are not the cause.
   if (fast_path.called() && told_ < fast_path.turn()) tell_posted(fast_path);
+  // A leader's connection is part of the data plane: rank 0 finds out which rank was lost.
   if (fast_path.failure().empty()) return true;
   links_.shutdown.data_plane_failed(fast_path.failure());
   return false;
@@ -136,6 +158,7 @@ void FastPathDriver::call_if_late() {
   const auto now = Clock::now();
   if (now < call_at_) return;
   FastPath& fast_path = *this->fast_path();
+  // Again later: the answer may be lost with the rank that should have sent it.
   call_at_ = now + kFastPathPatience;
   if (LeaderFastPath* leaders = fast_path.between_hosts()) {
     if (told_ < leaders->turn()) tell_posted(*leaders);
@@ -145,7 +168,7 @@ void FastPathDriver::call_if_late() {
   if (coordinates()) look_for_stopped_ranks(fast_path, now);
 }
 
-// On several hosts rank 0 does the calling. This rank has posted.
+// This rank has posted. On several hosts, rank 0 calls upon the others.
 void FastPathDriver::tell_posted(LeaderFastPath& fast_path) {
   told_ = fast_path.turn();
   if (coordinates()) return call_for(fast_path, 0, told_);
@@ -161,14 +184,16 @@ bool FastPathDriver::handle_posted(int rank, std::string_view bytes) {
   return true;
 }
 
-// Rank 0: that rank has posted in that turn, and waits for the others.
+// Rank 0: that rank has posted in that turn and waits for the others.
 void FastPathDriver::call_for(LeaderFastPath& fast_path, int rank, std::uint64_t turn) {
   fast_path.note_posted(rank, turn);
+  // Several ranks report the same turn; one call is enough.
   if (turn <= called_) return;
   called_ = turn;
   fast_path.call(turn);
   const std::string call = turn_message(ControlMessage::kCall, turn);
   for (int other = 1; other < links_.world.settings.size; ++other) {
+    // Over the control connections, which reach ranks of all hosts.
     if (other != rank) links_.mailbox.channel().send(other, call);
   }
 }
@@ -185,6 +210,7 @@ bool FastPathDriver::handle_call(std::string_view bytes) {
 void FastPathDriver::note_turn(Request& shutdown) const {
   const LeaderFastPath* const leaders = links_.mailbox.leaders();
   if (leaders == nullptr) return;
+  // The turns before the current one are decided. The shape of a shutdown request has no other use.
   shutdown.shape = {static_cast<std::int64_t>(leaders->turn()) - 1};
 }
 
@@ -195,6 +221,7 @@ void FastPathDriver::catch_up(const Request& shutdown) {
   const Deadline deadline = Clock::now() + kComingPatience;
   while (poll(), call_if_late(),
          leaders->turn() <= last && !links_.shutdown.ended() && Clock::now() < deadline) {
+    // A failure would keep the turn from ever being decided.
     const auto& waiting = links_.mailbox.waiting();
     if (std::any_of(waiting.begin(), waiting.end(), is_failure_notice) ||
         links_.shutdown.interruption().stop_reason()) {
@@ -204,8 +231,8 @@ void FastPathDriver::catch_up(const Request& shutdown) {
   }
 }
 
-// Rank 0: a rank that can do anything answers when it is called upon, and then what is missing
-// shows in the coordinator's table. One that cannot, since it was stopped, shows here only.
+// Rank 0: a rank that runs answers the call, and then the coordinator's table shows what is
+// missing. A rank that is stopped shows only here.
 void FastPathDriver::look_for_stopped_ranks(const FastPath& fast_path, Clock::time_point now) {
   const Settings& settings = links_.world.settings;
   const Operation& operation = *operation_;
@@ -213,6 +240,7 @@ void FastPathDriver::look_for_stopped_ranks(const FastPath& fast_path, Clock::ti
   const bool fatal =
       links_.world.stall_limit().count() > 0 && waited >= links_.world.stall_limit() + kGuardFirst;
   const bool due = !warned_ && waited >= settings.stall_warning;
+  // The warning comes once per operation, at the time that the user has set for stalls.
   if (!settings.stall_check || (!fatal && !due)) return;
   const std::string seconds = std::to_string(waited.count()) + " s";
   std::string text;
@@ -237,6 +265,8 @@ void FastPathDriver::look_for_stopped_ranks(const FastPath& fast_path, Clock::ti
 
 void FastPathDriver::run(FastPath& fast_path, const ProcessSet& world, Operation& operation) {
   const Request& request = operation.request;
+  // Rank 0 has heard nothing of this operation. Its table and the timeline are updated as if all
+  // ranks had requested it, so that stall reports and traces do not depend on the path.
   if (Coordinator* const coordinator = links_.negotiator.coordinator()) {
     for (int rank = 1; rank < fast_path.size(); ++rank) links_.observer.arrived(rank, request);
     coordinator->asked_by_all(request, operation.submitted);
@@ -247,6 +277,7 @@ void FastPathDriver::run(FastPath& fast_path, const ProcessSet& world, Operation
     made.emplace().agreed = request;
     response = &*made;
   }
+  // Observers see the same events as for a step of a backend.
   const Response* const step[] = {response};
   const auto now = Clock::now();
   links_.observer.agreed(step, now);

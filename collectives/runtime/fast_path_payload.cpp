@@ -1,3 +1,6 @@
+// How the tensors of a fast-path operation lie in its memory. Results must have the same bits as
+// those of the backend that would run the operation otherwise: reductions are done in the order of
+// the ranks on one host, and pairwise between hosts, the lower host first, by the same kernels.
 #include "collectives/runtime/fast_path_payload.h"
 
 #include <algorithm>
@@ -16,7 +19,7 @@ std::size_t bytes_of(const Operation& operation) {
   return static_cast<std::size_t>(operation.count) * width_of(operation);
 }
 
-// Where each rank's rows begin in the result of an allgather, in bytes, and where they end.
+// The byte offsets at which each rank's rows begin in the result of an allgather, and the end.
 std::vector<std::size_t> starts_of(const Operation& operation,
                                    const std::vector<std::int64_t>& rows) {
   const auto row =
@@ -53,6 +56,8 @@ FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32
                              std::size_t room)
     : room_(room) {
   std::vector<std::int32_t> sorted = hosts;
+  // Whether each host has one rank: then links run an allreduce between hosts, otherwise the
+  // hierarchical backend does, and each adds in its own order.
   std::sort(sorted.begin(), sorted.end());
   const bool alone = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
   const Scope own = set.size() == 1 ? Scope::kRank : Scope::kHost;
@@ -66,6 +71,8 @@ FastPathTable::FastPathTable(const ProcessSet& set, const std::vector<std::int32
     for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
       query.dtype = static_cast<hora_dtype>(dtype);
       bool allowed = true;
+      // Both ends of the size range must select the same kind of backend; a table that changes the
+      // backend in between could give other bits.
       for (const std::size_t bytes : {std::size_t{1}, room}) {
         query.bytes = static_cast<std::int64_t>(bytes);
         const SetBackend* const by =
@@ -88,11 +95,13 @@ const std::string& FastPathTable::backend(const Request& request) const {
 bool FastPathTable::fits(const Operation& operation, const std::vector<std::int64_t>& rows) const {
   const Request& request = operation.request;
   const int row = row_of(request.action);
+  // Members of a group complete together, which the fast path cannot promise.
   if (row < 0 || request.device != HORA_CPU_DEVICE || !request.group.empty() ||
       !allowed_[row][request.dtype]) {
     return false;
   }
   if (request.action == Action::kAllgather) return starts_of(operation, rows).back() <= room_;
+  // Adasum is an algorithm of several exchanges, not an element-wise reduction.
   return request.reduce_op != HORA_ADASUM && bytes_of(operation) <= room_;
 }
 
@@ -100,6 +109,7 @@ void pack_fast_path(FastPath& fast_path, const Operation& operation, int rank) {
   const Request& request = operation.request;
   const std::size_t bytes = bytes_of(operation);
   if (bytes == 0 || (request.action == Action::kBroadcast && request.root != rank)) return;
+  // Scaling happens on the way into shared memory, so it costs no pass of its own.
   char* const place = fast_path.own_place(bytes);
   if (request.action != Action::kAllreduce || request.prescale == 1.0) {
     std::memcpy(place, operation.input, bytes);
@@ -128,12 +138,14 @@ void unpack_fast_path(FastPath& fast_path, Operation& operation,
   } else if (bytes == 0) {
     return;
   } else if (request.action == Action::kBroadcast) {
+    // In place on the root: the result is there already.
     if (request.root == rank && operation.input == operation.output) return;
     std::memcpy(operation.output, leaders != nullptr ? leaders->result() : source(request.root),
                 bytes);
   } else if (leaders != nullptr) {
     std::memcpy(operation.output, leaders->result(), bytes);
   } else {
+    // Every rank reduces everything by itself: no second synchronisation is needed.
     reduce_ranks(operation.output, source, fast_path.size(), operation.count, request.dtype,
                  kernel_op(request), request.postscale, divisor_of(request, fast_path.size()));
   }
@@ -164,6 +176,8 @@ void FastPathPayload::bring() {
     }
   } else if (request.action == Action::kBroadcast) {
     const auto root = std::find(here.begin(), here.end(), request.root);
+    // Only the host of the root has data at first. The others forward it once they have received
+    // it.
     have_ = root != here.end();
     if (!have_ || bytes_ == 0) return;
     std::memcpy(result_, fast_path_.place_of(static_cast<int>(root - here.begin()), bytes_),
@@ -209,6 +223,7 @@ bool FastPathPayload::take(const LeaderStep& step, std::string_view bytes) {
     }
     return bytes.empty();
   }
+  // That leader has not received the tensor yet.
   if (request.action == Action::kBroadcast && bytes.empty()) return true;
   if (bytes.size() != bytes_) return false;
   if (bytes_ == 0) return true;
@@ -217,6 +232,7 @@ bool FastPathPayload::take(const LeaderStep& step, std::string_view bytes) {
     have_ = true;
     return true;
   }
+  // The operand of the lower host comes first, so that both sides compute the same bits.
   const bool left = fast_path_.plan().host < step.peer;
   reduce_function(request.dtype, kernel_op(request))(
       result_, left ? result_ : bytes.data(), left ? bytes.data() : result_, operation_.count);

@@ -1,3 +1,7 @@
+// Joining a job that another launcher started (mpirun, srun, mpiexec). There is no rendezvous, so
+// rank 0 opens one and tells the others its addresses through what the launcher offers: MPI or PMI.
+// All steps are collective, so a rank that fails takes part in the next exchange with its error
+// instead of leaving the others waiting.
 #include "collectives/runtime/launched_world.h"
 
 #include <algorithm>
@@ -22,7 +26,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What one process tells all others, as text. The same size from each.
+// The text that one process sends to all others. A fixed size, as allgather requires.
 struct Note {
   char text[4096] = {};
 };
@@ -34,7 +38,7 @@ int number_of(const Variables& variables, std::string_view name) {
   return value;
 }
 
-// Where the processes of a launcher meet, seen from one of them.
+// The bootstrap of one process through its launcher.
 class BootstrapOverLauncher {
  public:
   BootstrapOverLauncher(const LauncherBootstrap& point, Settings& settings)
@@ -46,7 +50,7 @@ class BootstrapOverLauncher {
     HORA_TRY(learn_rendezvous());
     std::string reached;
     auto own = reach(reached);
-    // Every rank tells how it went before any gives up: the others would wait for it.
+    // Every rank reports its result before any gives up; otherwise the others would wait for it.
     auto notes = exchange(own ? "ok " + reached : "error " + own.error().message);
     if (!notes) return std::move(notes).error();
     for (std::size_t rank = 0; rank < notes->size(); ++rank) {
@@ -92,8 +96,10 @@ class BootstrapOverLauncher {
 
   bool on_one_host() const { return settings_.local_size == settings_.size; }
 
-  // Where rank 0 can be found: the chosen interface, or every one that may lead to another host.
+  // The addresses of rank 0: of the chosen interface, or of every one that may lead to another
+  // host.
   Result<std::vector<IpAddress>> own_addresses() const {
+    // Loopback cannot be filtered, and nobody outside of this host can reach it.
     if (on_one_host() && settings_.interface.empty())
       return std::vector{*parse_ip_address("127.0.0.1")};
     if (!settings_.interface.empty()) {
@@ -104,6 +110,7 @@ class BootstrapOverLauncher {
     auto interfaces = net::list_interfaces();
     if (!interfaces) return std::move(interfaces).error();
     std::vector<IpAddress> addresses;
+    // Bridges of containers and virtual machines last: they are up on many hosts and lead nowhere.
     for (const bool bridges : {false, true}) {
       for (const net::Interface& each : *interfaces) {
         if (!each.up || each.loopback || each.address.is_link_local()) continue;
@@ -111,13 +118,14 @@ class BootstrapOverLauncher {
       }
     }
     if (addresses.empty()) {
-      return make_error(ErrorCode::kNotFound, "no network interface that leads to other hosts");
+      return make_error(ErrorCode::kNotFound,
+                        "this host has no network interface that leads to other hosts");
     }
     return addresses;
   }
 
   Result<std::string> open_rendezvous() {
-    // Ends with the process, or when the ranks meet again: others may still be reading.
+    // Lives until the process ends or the next bootstrap: other ranks may still be reading.
     static std::unique_ptr<rendezvous::HostedRendezvous> hosted;
     hosted.reset();
     auto addresses = own_addresses();
@@ -126,6 +134,8 @@ class BootstrapOverLauncher {
     auto started = rendezvous::HostedRendezvous::start(*addresses, token);
     if (!started) return std::move(started).error();
     hosted = std::move(*started);
+    // The job id, the token and the addresses. They go through the launcher's own channel, which
+    // has the user's rights.
     std::string text = "ok " + os::random_token() + " " + token;
     for (const Endpoint& each : hosted->endpoints()) text += " " + format_endpoint(each);
     return text;
@@ -135,6 +145,7 @@ class BootstrapOverLauncher {
     std::string mine;
     if (settings_.rank == 0) {
       auto opened = open_rendezvous();
+      // The other ranks wait in the same exchange, so an error has to be sent as well.
       mine = opened ? *opened : "error " + opened.error().message;
     }
     auto notes = exchange(mine);
@@ -157,8 +168,10 @@ class BootstrapOverLauncher {
     settings_.rendezvous_port = endpoint.port;
   }
 
-  // The first of rank 0's addresses that answers from here, and this host's own towards it.
+  // Finds the first of rank 0's addresses that answers, and this host's own address towards it.
   Result<std::string> reach(std::string& reached) {
+    // Per address: an address of a network that this host is not on may swallow the attempt
+    // silently.
     const milliseconds patience = std::min(settings_.start_timeout, milliseconds(5'000));
     Error last = make_error(ErrorCode::kNotFound, "it has no address");
     for (const Endpoint& each : endpoints_) {
@@ -175,10 +188,11 @@ class BootstrapOverLauncher {
     return last;
   }
 
-  // Rank 0's own: the one that most ranks have reached it by.
+  // For rank 0 itself: the address by which most ranks have reached it.
   std::string address_that_serves(const std::vector<std::string>& notes) const {
     std::map<std::string, int> votes;
     for (std::size_t rank = 1; rank < notes.size(); ++rank) {
+      // Rank 0 has reached itself over any address; the others know which one works.
       ++votes[notes[rank].substr(std::strlen("ok "))];
     }
     const auto most =
@@ -196,8 +210,10 @@ class BootstrapOverLauncher {
 
 std::string find_other_launcher(const Variables& variables) {
   for (const std::string name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    // A world of one needs no launcher.
     if (number_of(variables, name) > 1) return name;
   }
+  // PMIx itself does not say how many processes there are; Slurm does.
   if (variables("PMIX_NAMESPACE") && number_of(variables, "SLURM_STEP_NUM_TASKS") > 1) {
     return "PMIX_NAMESPACE";
   }
@@ -210,7 +226,7 @@ Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string&
   const auto mpi = load_launcher_bootstrap(*find_backend_row("mpi"));
   ErrorText why_not;
   if (mpi && (*mpi)->is_launched(why_not)) return BootstrapOverLauncher(**mpi, settings).run();
-  // MPICH's launchers can be spoken to without any MPI library.
+  // MPICH's launchers speak PMI-1, which needs no MPI library.
   ErrorText no_pmi;
   const LauncherBootstrap& pmi = pmi_launcher_bootstrap();
   if (pmi.is_launched(no_pmi)) return BootstrapOverLauncher(pmi, settings).run();

@@ -6,6 +6,8 @@
 
 namespace hora::collectives {
 
+// The boot id distinguishes machines; /dev/shm distinguishes containers on one machine, which do
+// not share memory unless they share that mount.
 std::string machine_identity() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;

@@ -1,3 +1,7 @@
+// Requests travel to rank 0 and responses back, each either in full or as a number of the response
+// cache. Every rank of a set learns the same responses in the same order, so all caches hold the
+// same numbers without an exchange of their own; rank 0 alone may forget a number early, and then
+// asks for the request in full (kInFull).
 #include "collectives/runtime/negotiator.h"
 
 #include <algorithm>
@@ -10,6 +14,7 @@ namespace hora::collectives {
 
 namespace {
 
+// How often a flush that blocks looks whether the watchdog has found somebody silent.
 constexpr std::chrono::milliseconds kLookOften{250};
 
 }  // namespace
@@ -24,6 +29,7 @@ AgreedOp Negotiator::agreed_op(const Response* known, std::unique_ptr<Response> 
   const Request& agreed = response->agreed;
   const std::uint64_t hash = name_hash(agreed.process_set, agreed.name);
   const ProcessSet* const set = links_.sets.find(agreed.process_set);
+  // Looked up once, here: fusion, execution and the cache all ask for it.
   const Operation* const mine = set == nullptr ? nullptr : set->find_pending(hash, agreed.name);
   return {response, std::move(made), number, hash, mine};
 }
@@ -34,6 +40,7 @@ void Negotiator::ask(std::span<OperationPtr> operations, bool taken_before) {
   ProcessSet* last = nullptr;
   for (OperationPtr& operation : operations) {
     const Request& request = operation->request;
+    // Operations come in long runs of one set; this saves the look-up for all but the first.
     if (last == nullptr || last->id != request.process_set) {
       last = links_.sets.find(request.process_set);
       if (last == nullptr) {  // removed while the operation was on its way
@@ -43,8 +50,11 @@ void Negotiator::ask(std::span<OperationPtr> operations, bool taken_before) {
     }
     ProcessSet& set = *last;
     if (!taken_before) links_.observer.taken(request, operation->submitted);
+    // The record of the name remembers the last number, so a repeated tensor is found without
+    // comparing shapes first.
     operation->asked_as = set.cache.find(request, operation->record->number);
     operation->record->number = operation->asked_as;
+    // Rank 0 asks itself without a message.
     if (coordinator_) {
       if (!taken_before) links_.observer.arrived(0, request);
       if (operation->asked_as == 0 ||
@@ -57,6 +67,8 @@ void Negotiator::ask(std::span<OperationPtr> operations, bool taken_before) {
     } else {
       encode_request(wishes.in_full(), request);
     }
+    // A join waits beside the others: it completes only when all ranks have joined, and must not be
+    // found by name.
     if (request.action == Action::kJoin) {
       set.joining = std::move(operation);
     } else {
@@ -71,7 +83,7 @@ void Negotiator::ask(std::span<OperationPtr> operations, bool taken_before) {
 // Rank 0.
 void Negotiator::add_in_full(int rank, const ProcessSet& set, Request request,
                              Clock::time_point now) {
-  // Others may have asked for the same by its number.
+  // Other ranks may have requested the same operation by its number.
   if (const CacheId number = set.cache.number_of(request.name); number != 0) {
     coordinator_->spell_out(set.id, number);
   }
@@ -93,6 +105,8 @@ bool Negotiator::handle_requests(int rank, std::string_view bytes) {
     if (!decode_request(in.in(), request)) break;
     links_.observer.arrived(rank, request);
     const ProcessSet* const set = links_.sets.find(request.process_set);
+    // An unknown set was removed while the request travelled; the removal fails the operation
+    // there.
     if (set != nullptr) add_in_full(rank, *set, std::move(request), now);
   }
   return false;
@@ -106,19 +120,22 @@ void Negotiator::add_by_number(int rank, const Reference& reference, Clock::time
     links_.observer.arrived(rank, known->agreed);
     if (coordinator_->add_known(rank, reference.id, *known, now)) return;
   }
+  // The number was dropped to make room while this request was on its way. The rank still has the
+  // operation and repeats it in full.
   WireWriter out;
   out.varint(static_cast<std::uint64_t>(reference.process_set));
   out.varint(reference.id);
   links_.mailbox.channel().send(rank, control_message(ControlMessage::kInFull, out.take()));
 }
 
-// Rank 0 has forgotten a number in the meantime.
+// Rank 0 has dropped a number in the meantime and asks for the request in full.
 bool Negotiator::handle_in_full(std::string_view bytes) {
   WireReader in(bytes);
   ProcessSet* const set = links_.sets.find(static_cast<std::int32_t>(in.varint()));
   const CacheId id = in.varint();
   if (!in.ok()) return false;
   if (set == nullptr) return true;
+  // None: the operation ended meanwhile, with an error for its group, say.
   Operation* asked = nullptr;
   set->pending.each([&](const OperationPtr& operation) {
     if (operation->asked_as == id) asked = operation.get();
@@ -131,7 +148,7 @@ bool Negotiator::handle_in_full(std::string_view bytes) {
   return true;
 }
 
-// What is ready is to share a step with what comes soon.
+// True if ready operations wait to share a step with others that will be ready soon.
 bool Negotiator::wait_for_more() {
   gathering_until_.reset();
   const Parameters& parameters = links_.tuner.parameters();
@@ -148,20 +165,22 @@ std::vector<AgreedOp> Negotiator::take_ready() {
   std::vector<Coordinator::Ready> ready = coordinator_->take_ready();
   if (ready.empty()) return list;
   for (const auto& [id, set] : links_.sets) set->cache.let_go();
+  // One more for a change of parameters.
   list.reserve(ready.size() + 1);
-  // What is told next runs with the parameters that are told with it.
+  // First in the list, so that all ranks change between the same two operations.
   if (auto change = links_.tuner.take_change()) {
     list.push_back(agreed_op(nullptr, std::move(change), 0));
   }
   for (Coordinator::Ready& each : ready) {
     list.push_back(agreed_op(each.known, std::move(each.made), each.number));
   }
+  // All others get their responses before this rank starts to execute, which may block.
   announce(list);
   for (AgreedOp& each : list) take_own_column(each);
   return list;
 }
 
-// What an alltoall's response says to the coordinator itself.
+// Adds the coordinator's own column to the response of an alltoall.
 void Negotiator::take_own_column(AgreedOp& each) {
   if (each.response->all_splits.empty()) return;
   const ProcessSet* const set = links_.sets.find(each.response->agreed.process_set);
@@ -177,14 +196,16 @@ void Negotiator::take_own_column(AgreedOp& each) {
   }
 }
 
-// Every other rank gets the responses of its sets. They must be with the kernel before this rank
-// runs them: the others could not take part otherwise.
+// Sends every other rank the responses of its sets. The kernel must have them before this rank
+// executes them, or the others could not take part.
 void Negotiator::announce(std::vector<AgreedOp>& list) {
   if (links_.world.settings.size == 1) return;
   bool same_for_all = true;
   for (AgreedOp& each : list) {
     ProcessSet* const set = links_.sets.find(each.response->agreed.process_set);
     if (set != nullptr) learn(*set, each);
+    // An alltoall in full has a different column for each rank; sets other than the world have
+    // fewer ranks. In all other cases one encoding serves every rank.
     same_for_all = same_for_all && each.response->agreed.process_set == 0 &&
                    (each.number != 0 || each.response->all_splits.empty());
   }
@@ -194,25 +215,27 @@ void Negotiator::announce(std::vector<AgreedOp>& list) {
     if (bytes.empty()) continue;
     links_.mailbox.channel().send(rank, control_message(ControlMessage::kResponses, bytes));
   }
-  // A rank that does not read is slow, not lost; unless the watchdog misses it.
+  // A rank that does not read is slow, not lost, unless the watchdog reports it.
   while (!links_.mailbox.channel().flush(-1, Clock::now() + kLookOften) &&
          links_.interruption.silent_ranks().empty() && !links_.interruption.stop_reason()) {
   }
 }
 
-// Rank 0: by which number it is told, if it has one.
+// Rank 0: decides by which number the response is sent, if it has one.
 void Negotiator::learn(ProcessSet& set, AgreedOp& each) {
-  // A number can be forgotten for the sake of what is told before it.
+  // Learning an earlier response of this list may have dropped the number.
   if (set.cache.response_of(each.number) == nullptr) each.number = set.cache.find(*each.response);
   const Request* const mine = newly_asked(each);
   if (each.number != 0) {
+    // Keeps the number from being the next to be dropped; every rank does the same on receipt.
     set.cache.learn_again(each.number, mine);
   } else {
+    // Learning may drop an old number; ranks that were counted for it are entered in full first.
     set.cache.learn(*each.response, mine, [&](CacheId id) { coordinator_->spell_out(set.id, id); });
   }
 }
 
-// What this rank had asked for. Null when it takes no part, or has asked by the same number.
+// This rank's own request. Null if it takes no part or requested by the same number.
 const Request* Negotiator::newly_asked(const AgreedOp& each) {
   if (each.mine == nullptr || (each.number != 0 && each.mine->asked_as == each.number)) {
     return nullptr;
@@ -252,6 +275,7 @@ std::optional<std::vector<AgreedOp>> Negotiator::handle_responses(std::string_vi
       ResponseCache& cache = found->cache;
       const CacheId number = in.reference().id;
       const Response* known = cache.response_of(number);
+      // Rank 0 answers only with numbers that this rank has learned: anything else is malformed.
       if (known == nullptr) break;
       list.push_back(agreed_op(known, nullptr, number));
       cache.learn_again(number, newly_asked(list.back()));
@@ -262,6 +286,7 @@ std::optional<std::vector<AgreedOp>> Negotiator::handle_responses(std::string_vi
     list.push_back(agreed_op(nullptr, std::move(response), 0));
     const AgreedOp& each = list.back();
     ProcessSet* const found = links_.sets.find(each.response->agreed.process_set);
+    // Coordinated for a set of which this rank is not a member (adding one).
     if (found == nullptr) continue;
     found->cache.learn(*each.response, newly_asked(each));
   }

@@ -1,3 +1,5 @@
+// Operations are reused with the memory of their strings and vectors: a training step submits the
+// same names again, so it allocates nothing.
 #include "collectives/runtime/operation.h"
 
 #include <climits>
@@ -7,8 +9,8 @@
 
 namespace hora::collectives {
 
-// Operations that wait to be used again: for all threads and worlds of the process, which they may
-// outlive.
+// Idle operations for reuse, shared by all threads and worlds of the process; handles may outlive a
+// world.
 class OperationPool {
  public:
   static OperationPool& instance() {
@@ -57,6 +59,7 @@ OperationPtr make_operation() {
 void OperationPtr::recycle(Operation* operation) { OperationPool::instance().give(operation); }
 
 void Operation::reset() {
+  // Moved out and back, so that the assignment of a fresh request does not free their memory.
   std::string name = std::move(request.name);
   std::vector<std::int64_t> shape = std::move(request.shape);
   name.clear();
@@ -85,6 +88,8 @@ void Operation::reset() {
 void Operation::finish(hora_status outcome, std::string_view text) {
   status = outcome;
   error = text;
+  // Publishes status, error and result to a caller that sees kDone. The system call is made only if
+  // a caller sleeps: kInFlight -> kWaitedFor -> kDone, or kInFlight -> kDone.
   if (state_.exchange(kDone, std::memory_order_acq_rel) == kWaitedFor) {
     futex(state_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr);
   }
@@ -103,6 +108,7 @@ bool Operation::wait(Deadline deadline) {
       relative.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
       relative.tv_nsec = static_cast<long>(ns % 1'000'000'000);
     }
+    // The kernel compares the word again: a finish() in between makes this return at once.
     futex(state_, FUTEX_WAIT_PRIVATE, kWaitedFor,
           deadline == Deadline::max() ? nullptr : &relative);
   }

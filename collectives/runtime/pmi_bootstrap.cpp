@@ -1,3 +1,5 @@
+// An allgather over PMI-1: each process puts its value under keys with its rank, a barrier makes
+// all values visible, then each reads those of the others.
 #include "collectives/runtime/pmi_bootstrap.h"
 
 #include <algorithm>
@@ -17,8 +19,8 @@ namespace hora::collectives {
 
 namespace {
 
-// PMI-1 takes values of 1024 bytes and no blanks: hexadecimal digits, in parts. '+' begins a part
-// that another one follows, '.' the last.
+// PMI-1 limits values to 1024 bytes without blanks, so values travel as hexadecimal digits in
+// parts. '+' begins a part that another one follows, '.' the last one.
 constexpr std::size_t kPart = 900;
 
 int number(const char* name) {
@@ -26,7 +28,7 @@ int number(const char* name) {
   return value == nullptr ? -1 : std::atoi(value);
 }
 
-// Begun once; says goodbye when the process ends in order.
+// Starts once per process and finalises when the process exits normally.
 class Pmi {
  public:
   Pmi(int fd, int rank, int size) : client_(fd), rank_(rank), size_(size) {}
@@ -40,8 +42,11 @@ class Pmi {
   int size() const { return size_; }
 
   Result<std::vector<std::string>> allgather(std::string_view mine, Deadline deadline) {
+    // Not in the constructor: a process that only asks is_launched() must leave the descriptor to
+    // the program.
     if (!begun_) HORA_TRY(client_.begin(deadline));
     begun_ = true;
+    // PMI-1 keys cannot be overwritten.
     const std::string round = "hora-" + std::to_string(rounds_++) + "-";
     const std::string digits = to_hex(mine);
     for (std::size_t part = 0; part == 0 || part * kPart < digits.size(); ++part) {
@@ -56,6 +61,7 @@ class Pmi {
       for (std::size_t part = 0;; ++part) {
         auto value = client_.get(key(round, rank, part), deadline);
         if (!value) return std::move(value).error();
+        // Every part has at least its first character.
         if (value->empty())
           return make_error(ErrorCode::kFailed, "the launcher (PMI) lost a value");
         text += value->substr(1);
@@ -94,6 +100,7 @@ bool allgather(const void* data, std::size_t bytes, void* received, std::int64_t
                ErrorText& error) noexcept {
   try {
     std::string_view mine(static_cast<const char*>(data), bytes);
+    // Notes are zero-terminated text in a fixed size; the padding would double the number of parts.
     while (!mine.empty() && mine.back() == '\0') mine.remove_suffix(1);
     const auto all = pmi().allgather(mine, Clock::now() + std::chrono::milliseconds(timeout_ms));
     if (!all) return error.set("%s", all.error().message.c_str());
@@ -111,6 +118,7 @@ bool allgather(const void* data, std::size_t bytes, void* received, std::int64_t
 
 bool find_place(LauncherPlace* place, ErrorText& error) noexcept {
   try {
+    // Processes of one job may start far apart on a busy cluster, and this is their first exchange.
     constexpr std::chrono::seconds kPatience{60};
     const auto machines = pmi().allgather(machine_identity(), Clock::now() + kPatience);
     if (!machines) return error.set("%s", machines.error().message.c_str());
@@ -118,6 +126,8 @@ bool find_place(LauncherPlace* place, ErrorText& error) noexcept {
     std::vector<std::int32_t> local_ranks;
     for (std::size_t rank = 0; rank < machines->size(); ++rank) {
       std::size_t first = 0;
+      // A host is represented by its first rank. PMI-1 has no portable way to ask for the local
+      // ranks.
       while ((*machines)[first] != (*machines)[rank]) ++first;
       first_of_host.push_back(static_cast<std::int32_t>(first));
       local_ranks.push_back(static_cast<std::int32_t>(

@@ -1,3 +1,5 @@
+// The client side of PMI-1, a line protocol: "cmd=NAME key=value ...\n", one answer for each
+// request.
 #include "collectives/runtime/pmi_client.h"
 
 #include <poll.h>
@@ -45,16 +47,18 @@ Result<std::string> PmiClient::read_line(Deadline deadline) {
     const int ready = ::poll(&item, 1, milliseconds_until(deadline));
     if (ready < 0 && errno != EINTR) return errno_error(errno, "waiting for the launcher (PMI)");
     if (ready <= 0) {
+      // poll() was capped or interrupted.
       if (Clock::now() < deadline) continue;
       return make_error(ErrorCode::kTimedOut,
-                        "the launcher (PMI) does not answer: not all "
-                        "processes have come");
+                        "timed out waiting for the launcher (PMI): not all "
+                        "processes have started");
     }
     char chunk[4096];
     const ssize_t count = ::read(fd_, chunk, sizeof chunk);
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (count < 0) return errno_error(errno, "reading from the launcher (PMI)");
-    if (count == 0) return make_error(ErrorCode::kFailed, "the launcher (PMI) has gone");
+    if (count == 0)
+      return make_error(ErrorCode::kFailed, "the launcher (PMI) closed the connection");
     unread_.append(chunk, static_cast<std::size_t>(count));
   }
 }
@@ -73,6 +77,7 @@ Result<std::map<std::string, std::string>> PmiClient::ask(const std::string& lin
   auto reply = read_line(deadline);
   if (!reply) return std::move(reply).error();
   auto fields = parse_pmi_line(*reply);
+  // A missing rc means success: not every answer has one.
   if (fields["cmd"] != answer || (fields.count("rc") != 0 && fields["rc"] != "0")) {
     return make_error(ErrorCode::kFailed, "the launcher (PMI) answers '" + *reply + "' to '" +
                                               line.substr(0, 100) + "'");
@@ -106,7 +111,7 @@ Result<std::string> PmiClient::get(const std::string& key, Deadline deadline) {
 }
 
 void PmiClient::finish() {
-  // The launcher may have gone already.
+  // The launcher may already have exited.
   static_cast<void>(ask("cmd=finalize", "finalize_ack", Clock::now() + kFarewellPatience));
 }
 

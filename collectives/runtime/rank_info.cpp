@@ -1,3 +1,5 @@
+// What each rank tells all others when it joins. Both sides run the same version (handshake), so
+// the encoding has no optional fields.
 #include "collectives/runtime/rank_info.h"
 
 #include <algorithm>
@@ -60,6 +62,7 @@ std::vector<std::int32_t> number_hosts(const std::vector<RankInfo>& all) {
   std::map<std::string, std::int32_t> numbers;
   std::vector<std::int32_t> hosts;
   for (const RankInfo& each : all) {
+    // Numbered in the order of the ranks, so that all ranks give a host the same number.
     const auto next = static_cast<std::int32_t>(numbers.size());
     hosts.push_back(numbers.try_emplace(each.machine, next).first->second);
   }
@@ -99,6 +102,7 @@ std::string check_process_sets(const std::vector<RankInfo>& all) {
              std::to_string(all.size() - 1);
     }
     for (std::size_t j = 0; j < i; ++j) {
+      // Two sets of the same ranks would compete for one name in every table.
       std::vector<std::int32_t> other = first[j];
       std::sort(other.begin(), other.end());
       if (other == ranks) return "the process set " + text + " is given to init twice";

@@ -1,3 +1,6 @@
+// Everything about a request that one rank can check alone is checked here, on the caller's thread,
+// before the request is queued: a mistake is an error of the call, and no other rank hears of it.
+// What only the ranks together can tell (different shapes, say) is a mismatch, which rank 0 finds.
 #include "collectives/runtime/request_check.h"
 
 #include <algorithm>
@@ -14,6 +17,7 @@ class Check {
       : given_(request), ranks_(ranks), operation_(make_operation()) {}
 
   Result<OperationPtr> run() {
+    // The first version of hora_request ended before `stream`; anything shorter is uninitialised.
     if (given_.struct_size < offsetof(hora_request, stream)) {
       return wrong("hora_request.struct_size is " + std::to_string(given_.struct_size) +
                    ", too small: set it to sizeof(hora_request)");
@@ -25,6 +29,7 @@ class Check {
     request().process_set = given_.process_set;
     request().priority = given_.priority;
     operation_->stream = given_.struct_size >= sizeof(hora_request) ? given_.stream : nullptr;
+    // They have no tensor, and get their name from the communicator.
     if (given_.operation == HORA_JOIN || given_.operation == HORA_BARRIER) {
       return std::move(operation_);
     }
@@ -71,13 +76,16 @@ class Check {
   Status take_tensor() {
     const hora_tensor& input = given_.input;
     if (!is_dtype(input.dtype)) return wrong("unknown dtype " + std::to_string(input.dtype));
+    // 64 bounds what a corrupt struct can make us copy; no framework has more.
     if (input.ndim < 0 || input.ndim > 64 || (input.ndim > 0 && input.shape == nullptr)) {
-      return wrong("the number of dimensions is " + std::to_string(input.ndim));
+      return wrong("expected 0 to 64 dimensions and a shape, but ndim is " +
+                   std::to_string(input.ndim));
     }
     request().dtype = static_cast<hora_dtype>(input.dtype);
     request().device = input.device;
     if (input.ndim > 0) request().shape.assign(input.shape, input.shape + input.ndim);
     operation_->count = element_count(request().shape);
+    // Bytes must fit as well as elements: backends compute offsets in bytes.
     std::int64_t bytes = 0;
     if (operation_->count < 0 ||
         __builtin_mul_overflow(operation_->count,
@@ -87,6 +95,7 @@ class Check {
     if (input.device < HORA_CPU_DEVICE) {
       return wrong("unknown device " + std::to_string(input.device));
     }
+    // These operations split or concatenate along the first dimension.
     if (result_is_ours() && input.ndim < 1) {
       return wrong("the tensor needs at least one dimension; a scalar has none");
     }
@@ -97,6 +106,7 @@ class Check {
     operation_->input = given_.input.data;
     operation_->output = given_.output.data;
     if (result_is_ours()) {
+      // The library allocates the result, because its size depends on the other ranks.
       if (given_.output.data != nullptr) return wrong("output.data must be NULL");
     } else {
       const hora_tensor& output = given_.output;
@@ -108,7 +118,7 @@ class Check {
         return wrong("the output must have the input's shape and dtype");
       }
       if (output.device != given_.input.device) {
-        return wrong("input and output lie on different devices");
+        return wrong("input and output are on different devices");
       }
       if (operation_->count > 0 && operation_->output == nullptr) {
         return wrong("output.data is NULL");
@@ -133,20 +143,21 @@ class Check {
         return wrong("a bool tensor cannot be scaled");
       }
       if (given_.reduce_op == HORA_AVERAGE) {
-        return wrong("bools have no average; use sum (or), min or product (and)");
+        return wrong("bool tensors have no average; use sum (or), min or product (and)");
       }
     }
     if (given_.reduce_op == HORA_ADASUM &&
         (given_.operation != HORA_ALLREDUCE || !is_floating(request().dtype))) {
       return wrong("adasum is for an allreduce of floating-point tensors");
     }
+    // The algorithm combines pairs, then pairs of pairs.
     if (given_.reduce_op == HORA_ADASUM && (ranks_.size() & (ranks_.size() - 1)) != 0) {
       return wrong("adasum needs a power of two of ranks (1, 2, 4, 8, ...), not " +
                    std::to_string(ranks_.size()));
     }
     if (given_.reduce_op == HORA_ADASUM && ranks_.size() > 1 &&
         given_.input.device != HORA_CPU_DEVICE) {
-      return wrong("adasum of a CUDA tensor is not in this version; copy it to host memory first");
+      return wrong("adasum does not support CUDA tensors; copy the tensor to host memory first");
     }
     return Ok{};
   }
@@ -168,6 +179,7 @@ class Check {
         return wrong("without splits, the first dimension (" + std::to_string(rows) +
                      ") must be a multiple of the number of ranks (" + std::to_string(size) + ")");
       }
+      // Explicit from here on: rank 0 compares splits, never their absence.
       request().splits.assign(ranks_.size(), rows / size);
       return Ok{};
     }
@@ -178,10 +190,12 @@ class Check {
     std::int64_t total = 0;
     for (std::int32_t i = 0; i < given_.split_count; ++i) {
       if (given_.splits[i] < 0) return wrong("a split is negative");
+      // Saturates: an overflow must not wrap to a valid sum.
       if (__builtin_add_overflow(total, given_.splits[i], &total)) total = INT64_MAX;
     }
+    // Fewer rows are allowed; the rest is not sent.
     if (total > rows) {
-      return wrong("the splits ask for " + std::to_string(total) + " rows of " +
+      return wrong("the splits add up to " + std::to_string(total) + " rows, but the tensor has " +
                    std::to_string(rows));
     }
     request().splits.assign(given_.splits, given_.splits + size);

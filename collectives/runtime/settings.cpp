@@ -1,3 +1,5 @@
+// Settings from the environment. The first error is kept and reported after everything was read: a
+// wrong value never falls back to its default silently.
 #include "collectives/runtime/settings.h"
 
 #include <charconv>
@@ -57,6 +59,7 @@ class Reader {
     out = value > 0;
   }
 
+  // Only the first one: later errors may follow from it.
   void fail(std::string message) {
     if (!error_) error_ = make_error(ErrorCode::kUsage, std::move(message));
   }
@@ -74,6 +77,7 @@ void read_timeline(Reader& reader, Settings& settings) {
 }
 
 void read_choice(Reader& reader, std::string_view name, Choice& out) {
+  // kAuto is negative, so an unset variable leaves it unchanged.
   std::int64_t value = static_cast<std::int64_t>(out);
   reader.integer(name, value, 0, INT64_MAX);
   if (value >= 0) out = value > 0 ? Choice::kOn : Choice::kOff;
@@ -91,7 +95,7 @@ void read_stall_check(Reader& reader, Settings& settings) {
   settings.stall_shutdown = std::chrono::seconds(seconds);
 }
 
-// What the user gives is not searched for.
+// Autotuning does not change a parameter that the user has set.
 void read_parameters(Reader& reader, const Variables& variables, Settings& settings) {
   Parameters& parameters = settings.parameters;
   Freedom& tunable = settings.tunable;
@@ -99,11 +103,13 @@ void read_parameters(Reader& reader, const Variables& variables, Settings& setti
   reader.integer("HOROVOD_FUSION_THRESHOLD", parameters.fusion_threshold_bytes, 0, INT64_MAX);
   double cycle_ms = 0;
   reader.number("HOROVOD_CYCLE_TIME", cycle_ms, 0, 1e6);
+  // Horovod's unit is a millisecond with a fraction.
   parameters.cycle_time_us = std::lround(cycle_ms * 1000);
   reader.integer("HORA_SHM_SMALL_BYTES", parameters.shm_small_bytes, 0, INT32_MAX);
   reader.integer("HORA_SHM_PART_BYTES", parameters.shm_part_bytes, 0, INT32_MAX);
   tunable.fusion = !given("HOROVOD_FUSION_THRESHOLD");
   tunable.cycle_time = !given("HOROVOD_CYCLE_TIME");
+  // One switch for both sizes: they are searched together.
   tunable.shm = !given("HORA_SHM_SMALL_BYTES") && !given("HORA_SHM_PART_BYTES");
   tunable.hierarchical = settings.hierarchical_allreduce == Choice::kAuto;
 }
@@ -126,8 +132,8 @@ void check_place(Reader& reader, std::string_view what, int rank, int size) {
               " is not below HOROVOD_" + std::string(what) + "SIZE=" + std::to_string(size));
 }
 
-// MPI moves nothing when Gloo is asked for, and horarun always asks for it: the two differ in who
-// started the job. HORA_BACKENDS is more exact, and wins.
+// With gloo, MPI moves no tensors; horarun sets gloo by default. HORA_BACKENDS is more specific and
+// takes precedence.
 void read_cpu_operations(Reader& reader, Settings& settings) {
   reader.text(env::kCpuOperations, settings.cpu_operations);
   for (char& c : settings.cpu_operations) {
@@ -137,6 +143,7 @@ void read_cpu_operations(Reader& reader, Settings& settings) {
   if (settings.cpu_operations != "mpi" && settings.cpu_operations != "gloo") {
     reader.fail("HOROVOD_CPU_OPERATIONS=" + settings.cpu_operations + ": expected mpi or gloo");
   } else if (settings.backends.empty()) {
+    // nccl stays: the variable is about tensors in host memory.
     settings.backends = settings.cpu_operations == "mpi" ? "mpi,nccl" : "-mpi";
   }
 }
@@ -179,9 +186,10 @@ Result<Settings> parse_settings(const Variables& variables) {
   read_choice(reader, "HOROVOD_HIERARCHICAL_ALLGATHER", settings.hierarchical_allgather);
   read_parameters(reader, variables, settings);
   read_autotune(reader, settings);
+  // The usual mistake: variables copied from a job into a shell.
   if (settings.size > 1 && settings.rendezvous_address.empty()) {
     reader.fail("HOROVOD_SIZE=" + std::to_string(settings.size) +
-                " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program by horarun");
+                " but HOROVOD_GLOO_RENDEZVOUS_ADDR is not set: start the program with horarun");
   }
   if (reader.error()) return *reader.error();
   return settings;

@@ -1,3 +1,8 @@
+// kRunning -> kLeaving -> (gone) when a rank asks for the end and all agree; kRunning -> kEnded
+// when something broke. Rank 0 decides the reason of a broken world. A worker that notices a
+// failure first waits for rank 0's word, then complains and waits for the answer, and blames what
+// it saw itself only if neither arrives. All waits are bounded, and a
+// worker waits longer for the answer than rank 0 waits for evidence.
 #include "collectives/runtime/shutdown.h"
 
 #include <algorithm>
@@ -14,12 +19,12 @@ using std::chrono::seconds;
 
 // How long the ranks wait for each other at the end.
 constexpr seconds kLeavingPatience{10};
-// How long a rank whose data plane failed waits to be told why before it complains, and then for
-// the answer, which rank 0 gives as soon as it has waited kEvidencePatience itself.
+// How long a rank whose data plane failed waits for the reason before it complains, and then for
+// the answer, which rank 0 gives after kEvidencePatience.
 constexpr milliseconds kHostUpdatePatience{1000};
 constexpr seconds kAnswerPatience{10};
 constexpr milliseconds kEvidencePatience{1000};
-// How long connections are kept for what the kernel has not delivered yet.
+// How long connections stay open for data that the kernel has not delivered yet.
 constexpr seconds kLingerPatience{2};
 
 }  // namespace
@@ -31,21 +36,26 @@ Shutdown::Shutdown(const World& world, Mailbox& mailbox, BackendPool& pool, Obse
       pool_(pool),
       observer_(observer),
       fail_operations_(std::move(fail_operations)) {
+  // A setup exchange has no deadline short enough for a stopped rank; the watchdog's verdict ends
+  // it.
   mailbox_.oob().break_off_when([this] { return !silent_ranks().empty(); });
   look_for_late_ranks();
   if (!coordinates()) return;
   finished_.assign(static_cast<std::size_t>(world_.settings.size), 0);
+  // Rank 0 counts the others; it leaves only after its own operations have run.
   finished_[0] = 1;
 }
 
-// Connections stay open until everything agreed before has been run everywhere.
+// Connections stay open until every rank has executed everything that was agreed before.
 void Shutdown::leave(int who) {
+  // From here the end of a connection is expected and no longer a failure.
   state_ = State::kLeaving;
   leave_fast_path();
   fail_everything(world_.name_rank(who) + " has shut down");
   const Deadline deadline = Clock::now() + kLeavingPatience;
   if (!coordinates()) {
     mailbox_.channel().send(0, control_message(ControlMessage::kFinished));
+    // If rank 0 is gone, the loop below sees the end of its connection.
     static_cast<void>(mailbox_.channel().flush(0, deadline));
   }
   bool closed = false;
@@ -59,6 +69,7 @@ void Shutdown::leave(int who) {
       if (coordinates()) {
         leave_without(each);
       } else if (each.gone || kind_of(each.bytes) == ControlMessage::kClose) {
+        // Rank 0 has closed, so every rank has finished: no peer needs this one any more.
         closed = true;
       }
     }
@@ -66,6 +77,8 @@ void Shutdown::leave(int who) {
   }
   if (coordinates()) {
     for (int rank = 1; rank < world_.settings.size; ++rank) {
+      // Rank 0 closes first, and only now: a worker that closed early would look lost to the
+      // others.
       mailbox_.channel().send(rank, control_message(ControlMessage::kClose));
     }
     static_cast<void>(mailbox_.channel().flush(-1, Clock::now() + seconds(1)));
@@ -77,10 +90,11 @@ void Shutdown::note_finished(int rank) {
   if (coordinates()) finished_[static_cast<std::size_t>(rank)] = 1;
 }
 
-// Rank 0, leaving: a rank has finished. One that fails at what was agreed before, or is lost, holds
-// up those that do it with it: they are to know.
+// Rank 0, leaving: handles a rank that has finished. If a rank fails in an agreed operation or is
+// lost, the ranks that wait for it have to learn that.
 void Shutdown::leave_without(const Incoming& incoming) {
   char& finished = finished_[static_cast<std::size_t>(incoming.rank)];
+  // A connection that ends after its rank has finished is the normal end.
   if (is_failure_notice(incoming) && !finished) {
     note_evidence(incoming);
     look_for_evidence(Clock::now() + kEvidencePatience);
@@ -90,11 +104,12 @@ void Shutdown::leave_without(const Incoming& incoming) {
   }
 }
 
-// What this rank learns about the end from others. Rank 0's word is final, and so is the end of its
-// connection. Rank 0 itself weighs what it sees and hears.
+// A notice from another rank. For a worker, the message of rank 0 is final, and so is the end of
+// its connection. Rank 0 itself weighs all evidence.
 void Shutdown::handle_failure_notice(const Incoming& incoming) {
   leave_fast_path();
   if (!coordinates()) {
+    // The first byte is the kind of the message, the rest the text.
     if (!incoming.gone) return end_world(incoming.bytes.substr(1));
     return end_world(world_.name_rank(incoming.rank) + " is gone: " + incoming.bytes);
   }
@@ -104,14 +119,17 @@ void Shutdown::handle_failure_notice(const Incoming& incoming) {
 
 void Shutdown::note_evidence(const Incoming& incoming) {
   if (incoming.gone) return root_cause_.lost(incoming.rank, incoming.bytes);
+  // kFailed: it began there. kBroken: that rank only noticed, and may be a victim.
   const bool own = kind_of(incoming.bytes) == ControlMessage::kFailed;
   root_cause_.complained(incoming.rank, incoming.bytes.substr(1),
                          own ? Origin::kHere : Origin::kUnknown);
 }
 
-// Rank 0: somebody cannot go on. Ends the world, when it is certain which rank was lost, or else at
-// the deadline.
+// Rank 0: a rank cannot continue. Ends the world as soon as it is certain which rank was lost, or
+// at the deadline.
 void Shutdown::look_for_evidence(Deadline deadline) {
+  // A lost connection is certain evidence. Complaints arrive earlier, because data connections
+  // break before keep-alive notices; so rank 0 gives the control plane time to speak.
   while (!root_cause_.certain() && Clock::now() < deadline && !stop_asked()) {
     if (mailbox_.empty()) mailbox_.wait(deadline);
     while (!mailbox_.empty()) {
@@ -119,12 +137,13 @@ void Shutdown::look_for_evidence(Deadline deadline) {
       if (is_failure_notice(each)) note_evidence(each);
     }
   }
-  // A leader's second connection to this rank may have ended seconds before its first does.
+  // A leader's second connection to this rank may end seconds before the first one.
   if (const LeaderFastPath* const leaders = mailbox_.leaders();
       !root_cause_.certain() && leaders != nullptr && leaders->lost()) {
     root_cause_.lost(leaders->lost()->rank, leaders->lost()->how);
   }
   const auto cause = root_cause_.cause();
+  // Nothing to report: the interruption by stop_now() ends the world with its own reason.
   if (!cause) return;
   end_world(world_.name_rank(cause->rank) + (cause->lost ? " is gone: " : ": ") + cause->text);
 }
@@ -133,10 +152,12 @@ void Shutdown::data_plane_failed(const std::string& text, Origin origin) {
   if (state_ != State::kRunning) return;
   leave_fast_path();
   if (coordinates()) {
+    // Rank 0 weighs its own observation like anybody's.
     root_cause_.complained(0, text, origin);
     return look_for_evidence(Clock::now() + kHostUpdatePatience + kEvidencePatience);
   }
   const bool own = origin == Origin::kHere;
+  // A failure that began here needs no other explanation.
   if (!own) wait_for_failure_notice(Clock::now() + kHostUpdatePatience);
   if (state_ != State::kRunning) return;
   const ControlMessage kind = own ? ControlMessage::kFailed : ControlMessage::kBroken;
@@ -152,14 +173,16 @@ void Shutdown::data_plane_failed(const Error& error) {
     return end_for_silence("setting up", who);
   }
   if (error.code == ErrorCode::kTimedOut && state_ == State::kRunning) {
-    // Who knows who is missing is rank 0. It gives up first, so another one misses rank 0 itself.
+    // Rank 0 knows which ranks are missing, and gives up first; so a worker that gets here misses
+    // rank 0.
     leave_fast_path();
+    // Its text lists the missing ranks; this rank could only say that it waited.
     if (!coordinates()) wait_for_failure_notice(Clock::now() + kHostUpdatePatience);
     if (state_ != State::kRunning) return;
     const auto limit = std::chrono::duration_cast<seconds>(world_.settings.start_timeout);
     const std::string text =
         error.message + " for " + std::to_string(limit.count()) +
-        " s, the limit (HOROVOD_GLOO_TIMEOUT_SECONDS):" +
+        " s (the limit is HOROVOD_GLOO_TIMEOUT_SECONDS):" +
         list_missing(coordinates() ? mailbox_.oob().missing() : std::vector<int>{0});
     if (!coordinates()) tell_rank_0(ControlMessage::kBroken, text);
     return end_world(text);
@@ -171,12 +194,12 @@ void Shutdown::data_plane_failed(const Error& error) {
 std::string Shutdown::list_missing(const std::vector<int>& missing) const {
   std::string text;
   for (const int rank : missing) {
-    text += "\n  " + world_.name_rank(rank) + " does not come; its process is stopped or hangs";
+    text += "\n  " + world_.name_rank(rank) + " does not answer; its process is stopped or hangs";
   }
   return text;
 }
 
-// While the ranks set something up together nobody looks for stalls but whoever waits.
+// During a common setup, no stall inspector runs, so the waiting rank itself reports late ranks.
 void Shutdown::look_for_late_ranks() {
   const Settings& settings = world_.settings;
   if (!settings.stall_check) return;
@@ -184,16 +207,16 @@ void Shutdown::look_for_late_ranks() {
   const auto after = std::min<Clock::duration>(settings.stall_warning, half);
   mailbox_.oob().tell_of_late(after, [this, after](const std::vector<int>& missing) {
     const auto waited = std::chrono::duration_cast<seconds>(after).count();
-    os::log_warn("stall",
-                 "some ranks have waited for " + std::to_string(waited) +
-                     " s for others, to set up something together:" + list_missing(missing));
+    // On the waiting thread, which does nothing else.
+    os::log_warn("stall", "some ranks have waited for " + std::to_string(waited) +
+                              " s for others to set up:" + list_missing(missing));
   });
 }
 
-// A worker: until rank 0 has told what is the matter, or is gone itself.
+// A worker: waits until rank 0 has sent the reason, or is gone itself.
 void Shutdown::wait_for_failure_notice(Deadline deadline) {
   while (state_ == State::kRunning && Clock::now() < deadline && !stop_asked()) {
-    // Others may have given rank 0 up a little earlier, and this rank has lost them.
+    // Other ranks may have given rank 0 up a little earlier, so this rank lost them.
     if (const auto who = silent_ranks(); !who.empty()) return end_for_silence("waiting", who);
     if (mailbox_.empty()) mailbox_.wait(deadline);
     while (state_ == State::kRunning && !mailbox_.empty()) {
@@ -214,6 +237,8 @@ void Shutdown::give_up(const std::string& text) {
 }
 
 void Shutdown::interrupt(const std::vector<int>& silent) {
+  // The order of these three matters: the thread that abort() sets free must find the reason, and
+  // the wake-up is for a thread that sleeps outside of a backend.
   interruption_.miss(silent);
   pool_.abort_all();
   mailbox_.channel().wake();
@@ -225,13 +250,13 @@ void Shutdown::stop_now(std::string reason) {
   mailbox_.channel().wake();
 }
 
-// No need to ask anybody: the watchdog has.
+// No other rank has to be asked: the watchdog has done that.
 void Shutdown::end_for_silence(const std::string& during, const std::vector<int>& silent) {
   std::string text = "stalled " + during + ", the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=" +
                      std::to_string(world_.stall_limit().count()) + ":";
   for (const int rank : silent) {
-    text += "\n  " + world_.name_rank(rank) +
-            " does not answer; its process is stopped, or its host is";
+    text +=
+        "\n  " + world_.name_rank(rank) + " does not answer; its process or its host is stopped";
   }
   os::log_error("stall", text);
   end_world(text);
@@ -242,13 +267,15 @@ void Shutdown::end_world(const std::string& text) {
   for (int rank = 1; coordinates() && rank < world_.settings.size; ++rank) {
     mailbox_.channel().send(rank, control_message(ControlMessage::kAbort, text));
   }
+  // Bounded: a rank that does not read must not keep the others from ending.
   if (coordinates()) static_cast<void>(mailbox_.channel().flush(-1, Clock::now() + seconds(1)));
   fail_everything(text);
-  // Whoever is blocked in a collective sees the end of the stream at once.
+  // Ranks that are blocked in a collective see the end of the stream at once.
   mailbox_.channel().hang_up();
 }
 
 void Shutdown::fail_everything(const std::string& text) {
+  // The first reason stays: later failures are consequences.
   if (text_.empty()) text_ = text;
   if (state_ == State::kRunning) {
     state_ = State::kEnded;
@@ -259,18 +286,19 @@ void Shutdown::fail_everything(const std::string& text) {
   fail_operations_(text);
 }
 
-// The world ends one way or the other: what the fast path brings wakes nobody any more.
+// The world is ending: posts on the fast path must not wake this rank any more.
 void Shutdown::leave_fast_path() {
   if (FastPath* fast_path = mailbox_.channel().fast_path()) fast_path->set_attentive(false);
 }
 
-// After a world that broke, rank 0 reads until the others have hung up: a connection that is closed
-// over unread messages takes back what it has sent, and the others would blame rank 0.
+// After a world broke, rank 0 reads until the others have closed their connections: closing a
+// socket with unread data discards what was sent, and the others would blame rank 0.
 void Shutdown::linger() {
   if (state_ != State::kEnded || !coordinates()) return;
   const Deadline deadline = Clock::now() + kLingerPatience;
   while (mailbox_.gone_count() < world_.settings.size - 1 && Clock::now() < deadline) {
     mailbox_.wait(deadline);
+    // Content no longer matters; reading keeps the kernel from resetting the connection.
     mailbox_.clear();
   }
 }

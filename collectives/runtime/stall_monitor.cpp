@@ -1,3 +1,6 @@
+// Two detectors, one limit. The stall inspector (rank 0) sees operations that some ranks have not
+// submitted. The watchdog sees ranks that do not answer while others wait for them. Where both
+// apply, the silent rank is named, because ranks may be missing only since it holds them up.
 #include "collectives/runtime/stall_monitor.h"
 
 #include <algorithm>
@@ -16,6 +19,7 @@ StallMonitor::StallMonitor(const World& world, Mailbox& mailbox, Shutdown& shutd
       inspector_({world.settings.stall_check, world.settings.stall_warning,
                   world.settings.stall_shutdown}),
       heartbeat_(std::move(heartbeat)) {
+  // The settings of rank 0 apply to all; the others would repeat its complaint.
   if (!world_.coordinates()) return;
   if (const std::string text = inspector_.complaint(); !text.empty()) os::log_warn("stall", text);
 }
@@ -27,6 +31,8 @@ Status StallMonitor::start(const SetTable& sets) {
   if (heartbeat_ && (warning.count() > 0 || world_.stall_limit().count() > 0)) {
     std::vector<std::string> cards;
     for (const RankInfo& each : world_.rank_infos) cards.push_back(each.heartbeat_card);
+    // With a limit, every rank answers once before the first operation: a rank that has never
+    // answered is not judged.
     HORA_TRY(heartbeat_->bootstrap(cards, world_.stall_limit().count() > 0));
     watch = {std::move(*heartbeat_),
              world_.stall_limit(),
@@ -57,7 +63,7 @@ void StallMonitor::report_silence(const std::vector<Watchdog::Silence>& silent) 
     text += "\n  " + world_.name_rank(rank) + " is missing";
     if (wait.in_step) text += " in the middle of " + wait.what;
     if (wait.set != 0) text += " of process set " + std::to_string(wait.set);
-    text += " for " + whole_seconds(wait) + "; its process is stopped, or its host is";
+    text += " for " + whole_seconds(wait) + "; its process or its host is stopped";
   }
   os::log_warn("stall", text);
 }
@@ -81,7 +87,7 @@ void StallMonitor::look_for_stalls(const Coordinator* coordinator) {
   const StallInspector::Report report = inspector_.check(*coordinator, Clock::now());
   if (!report.warning.empty()) os::log_warn("stall", report.warning);
   if (report.fatal.empty()) return;
-  // Of those that are missing some may only be held up by another one.
+  // Some of the missing ranks may only be held up by another one.
   std::vector<int> stopped = watchdog_->silent();
   std::erase_if(stopped, [&](int rank) {
     return std::count(report.missing.begin(), report.missing.end(), rank) == 0;

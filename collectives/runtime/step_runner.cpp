@@ -1,3 +1,5 @@
+// Steps begin in the agreed order and end in any. A step waits until fewer steps run than its own
+// backend allows; a backend that allows one runs alone.
 #include "collectives/runtime/step_runner.h"
 
 #include <algorithm>
@@ -17,11 +19,12 @@ void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) 
     responses.push_back(&response);
     owned.push_back(take_pending(set, *each));
     operations.push_back(owned.back().get());
+    // A rank that has joined takes part with a stand-in.
     const bool joined = std::count(response.joined.begin(), response.joined.end(), set.index) > 0;
     if (operations.back() == nullptr && !joined) {
       give_back(set, owned);
-      return links_.shutdown.give_up("it never asked for '" + response.agreed.name +
-                                     "', which it is told to run");
+      return links_.shutdown.give_up("it was told to run '" + response.agreed.name +
+                                     "' but never requested it");
     }
   }
   UnderWay fresh{++begun_,
@@ -32,6 +35,7 @@ void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) 
   if (!wait_for_steps(fresh.run.most_under_way())) {
     return links_.queue.finish(fresh.operations, HORA_ABORTED, links_.shutdown.text());
   }
+  // Names are copied only while somebody measures.
   if (links_.tuner.searching()) fresh.reductions = Tuner::reductions_of(set, responses);
   const int place = free_place();
   links_.observer.step_begins(place, responses, Clock::now());
@@ -46,7 +50,7 @@ void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) 
   if (under_way_.size() <= at) under_way_.resize(at + 1);
   under_way_[at] = std::make_unique<UnderWay>(std::move(fresh));
   ++under_way_count_;
-  // Where none can be beside it, nobody is to wait for its end longer than necessary.
+  // If no other step can run beside it, wait for its end here: that notices it soonest.
   if (under_way_[at]->run.most_under_way() == 1) wait_for_steps(1);
 }
 
@@ -86,7 +90,7 @@ bool StepRunner::look() {
   return some;
 }
 
-// The world ends, and with it these.
+// Returns the operations to their set: the end of the world fails them there.
 void StepRunner::give_back(ProcessSet& set, std::vector<OperationPtr>& operations) {
   for (OperationPtr& operation : operations) {
     if (operation != nullptr) set.add_pending(std::move(operation));
@@ -95,14 +99,17 @@ void StepRunner::give_back(ProcessSet& set, std::vector<OperationPtr>& operation
 
 void StepRunner::end(int place, UnderWay& step) {
   const RunningStep::State state = step.run.state();
+  // The operations are finished last: a caller may submit the next one before this returns.
   const bool good = state == RunningStep::State::kDone;
   links_.observer.step_ends(place, good, Clock::now());
   links_.stalls.goes_on();
   if (state == RunningStep::State::kBroken) {
     give_back(*step.set, step.operations);
+    // The watchdog has interrupted the backend; its error is a consequence.
     if (const auto who = links_.shutdown.silent_ranks(); !who.empty()) {
       return links_.shutdown.end_for_silence("in " + step.run.what(), who);
     }
+    // Aborted: this rank was interrupted, so the failure began elsewhere.
     const Origin origin = step.run.own_failure()  ? Origin::kHere
                           : links_.pool.aborted() ? Origin::kElsewhere
                                                   : Origin::kUnknown;
@@ -111,17 +118,20 @@ void StepRunner::end(int place, UnderWay& step) {
   if (good && links_.tuner.searching()) links_.tuner.ran(step.reductions, Clock::now());
   if (good) return links_.queue.finish(step.operations, HORA_OK, {});
   std::string text = step.run.text();
+  // No backend can run it; which ones were dropped, and why, usually explains that.
   for (const auto& [id, why] : links_.pool.left_out()) {
     text += "\n  " + id + " was left out: " + why;
   }
   links_.queue.finish(step.operations, HORA_UNSUPPORTED, text);
 }
 
-// What ends now has results that are nobody's.
+// Waits for running steps; their results are discarded.
 void StepRunner::abandon() {
   for (std::size_t place = 0; place < under_way_.size(); ++place) {
     if (under_way_[place] == nullptr) continue;
     UnderWay& step = *under_way_[place];
+    // The backends are aborted, so this ends soon. Memory of callers must not be released while a
+    // library may still write to it.
     while (step.run.look() == RunningStep::State::kUnderWay) {
     }
     links_.observer.step_ends(static_cast<int>(place), false, Clock::now());

@@ -27,10 +27,12 @@ std::optional<std::string> own_timeline_path(const std::string& path, int rank) 
   return own.replace(mark, kRankMark.size(), std::to_string(rank));
 }
 
-// In each round everybody tells when it spoke, and when it heard the round before.
+// In each round, every rank sends the time at which it sends and the time at which it received the
+// previous round.
 Result<ClockOffset> measure_clock_offset(OobAllgather& oob, const World& world) {
   ClockOffset clock;
   const auto& hosts = world.hosts;
+  // One machine, one monotonic clock.
   if (std::all_of(hosts.begin(), hosts.end(), [&](auto host) { return host == hosts[0]; })) {
     return clock;
   }
@@ -40,6 +42,8 @@ Result<ClockOffset> measure_clock_offset(OobAllgather& oob, const World& world) 
   std::int64_t heard_before = 0;
   std::int64_t sent_before = 0;
   for (int round = 0; round < kClockRounds; ++round) {
+    // Each message bounds the offset from one side. Several rounds make it likely that some message
+    // in each direction was not delayed.
     const std::int64_t sent = now_ns();
     WireWriter mine;
     mine.integer(sent);
@@ -55,7 +59,7 @@ Result<ClockOffset> measure_clock_offset(OobAllgather& oob, const World& world) 
     heard_before = heard;
     sent_before = sent;
   }
-  // Rank 0 is the clock; a host that it shares has the same one.
+  // Rank 0 is the reference clock; ranks on its host share it.
   const auto own = hosts[static_cast<std::size_t>(world.settings.rank)];
   return own == hosts[0] ? ClockOffset() : clock;
 }

@@ -11,7 +11,7 @@ void Tuner::start(const World& world, const ProcessSet& set) {
   const RankInfo& agreed = world.agreed();
   parameters_ = agreed.parameters;
   if (!world.coordinates() || !settings.autotune || settings.size == 1) return;
-  // The order in which numbers are added must not depend on what was measured.
+  // In deterministic mode, the order of additions must not depend on measurements.
   const bool order_may_change = !agreed.deterministic || set.keeps_order;
   const auto any = [&](auto what) {
     return std::any_of(set.backends.begin(), set.backends.end(), what);
@@ -24,7 +24,7 @@ void Tuner::start(const World& world, const ProcessSet& set) {
   freedom.hierarchical = freedom.hierarchical && composed && order_may_change;
   freedom.shm = freedom.shm && any([](const SetBackend& each) { return each.has(kHeedsSizes); });
   if (!freedom.any()) {
-    return os::log_warn("autotune", "every parameter is given: there is nothing to search for");
+    return os::log_warn("autotune", "every parameter is set explicitly: there is nothing to tune");
   }
   tuning_.emplace(parameters_, freedom, settings.autotune_options);
   tuning_->open_log(settings.autotune_log,
@@ -36,6 +36,7 @@ std::vector<Tuner::Reduced> Tuner::reductions_of(const ProcessSet& set,
                                                  const std::vector<const Response*>& responses) {
   std::vector<Reduced> reductions;
   const Request& first = responses.front()->agreed;
+  // Scores compare bytes per time of one kind of work: that of gradients.
   if (set.id != 0 || first.action != Action::kAllreduce || first.reduce_op == HORA_ADASUM) {
     return reductions;
   }
@@ -56,6 +57,7 @@ std::unique_ptr<Response> Tuner::take_change() {
   if (!tuning_) return nullptr;
   const auto change = tuning_->take_change();
   if (!change) {
+    // The last change has been announced; from here on nothing is measured.
     if (tuning_->finished()) tuning_.reset();
     return nullptr;
   }

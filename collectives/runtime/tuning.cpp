@@ -9,7 +9,7 @@ namespace hora::collectives {
 
 namespace {
 
-// The columns of Horovod's file, and ours behind them.
+// The columns of Horovod's file, followed by Hora's own.
 constexpr const char* kHeader =
     "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,"
     "tensor_fusion_threshold,score,shm_small_bytes,shm_part_bytes\n";
@@ -21,9 +21,10 @@ void Tuning::open_log(const std::string& path, TuningInputs inputs) {
   inputs_ = inputs;
   if (path.empty()) return;
   file_.open(path, std::ios::trunc);
+  // A log that cannot be written is no reason to end a training job.
   if (!file_) {
     return os::log_error("autotune", "HOROVOD_AUTOTUNE_LOG=" + path + ": " + std::strerror(errno) +
-                                         "; the search goes on without");
+                                         "; autotuning continues without a log");
   }
   file_ << kHeader << std::flush;
 }

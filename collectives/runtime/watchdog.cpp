@@ -1,3 +1,6 @@
+// One thread in poll(): the ends of the control connections, the heartbeat socket, and an eventfd
+// to stop it. It holds the mutex only for short copies and calls back at most once about a break,
+// so it cannot be blocked by the runtime that it watches.
 #include "collectives/runtime/watchdog.h"
 
 #include <errno.h>
@@ -16,12 +19,12 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookEvery{250};
-// Where nobody is in a hurry: all ranks of a large job ask and answer for as long as it lasts.
+// Without a short limit: the ranks of a large job exchange heartbeats for as long as it runs.
 constexpr milliseconds kLookSeldom{2000};
 constexpr int kLooksPerWarning = 8;
-// A watchdog has nothing else to do than to answer; so much is for a machine that has.
+// A watchdog answers at once; this allows for a busy machine.
 constexpr milliseconds kAnswerPatience{1250};
-// A watchdog that looks so late was stopped itself, or its whole job was.
+// A watchdog that is this late was itself stopped, or its whole job was.
 constexpr milliseconds kOverslept{1000};
 
 milliseconds time_between_looks(const std::optional<Watchdog::Watch>& watch) {
@@ -55,6 +58,7 @@ Result<std::unique_ptr<Watchdog>> Watchdog::post(std::vector<int> fds, OnBreak o
 }
 
 void Watchdog::stop() {
+  // An eventfd, not a flag: the thread may be in poll() for as long as the job lives.
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t ignored = ::write(stop_.get(), &one, sizeof one);
@@ -62,17 +66,21 @@ void Watchdog::stop() {
 }
 
 void Watchdog::in_step(std::uint64_t number, std::int32_t set, std::string_view what) {
+  // The text is for warnings only; without a watch nobody reads it, and small steps save the lock.
   step_ = number;
   if (!watch_) return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     what_ = what;
   }
+  // Set and kind are packed in one word, so the watchdog reads both from the same moment. Relaxed:
+  // nothing is ordered by it.
   waits_.store(pack(set, true), std::memory_order_relaxed);
 }
 
 void Watchdog::run() {
   std::vector<pollfd> fds{{stop_.get(), POLLIN, 0}, {watch_ ? watch_->signs.fd() : -1, POLLIN, 0}};
+  // Only the end of the stream, not data: the runtime's thread reads the messages.
   for (int fd : fds_) fds.push_back({fd, POLLRDHUP, 0});
   while (true) {
     const auto left = std::chrono::ceil<milliseconds>(next_look_ - Clock::now());
@@ -83,11 +91,13 @@ void Watchdog::run() {
     }
     if (fds[0].revents != 0) return;
     for (std::size_t i = 2; i < fds.size(); ++i) {
+      // Level-triggered: there is nothing left to watch once it has fired.
       if (fds[i].revents != 0) return on_break_({});
     }
     if (!watch_) continue;
     const auto now = Clock::now();
     watch_->signs.hear(now, own_wait(now));
+    // Heartbeats are answered at once; who is silent is decided at intervals.
     if (now < next_look_) continue;
     if (const std::vector<int> silent = look(now); !silent.empty()) return on_break_(silent);
     next_look_ = now + look_every_;
@@ -96,13 +106,16 @@ void Watchdog::run() {
 
 std::vector<int> Watchdog::look(Clock::time_point now) {
   Heartbeat& signs = watch_->signs;
+  // The whole machine or job was stopped: the silence of the others in that time proves nothing.
   if (now - next_look_ > kOverslept) {
     signs.begin_anew(now);
     stuck_since_ = now;
   }
+  // A no-op on all ranks but 0, which alone asks.
   signs.ask();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    // For the stall inspector, which has a limit of its own and asks only who answers now.
     silent_ = signs.silent_since(now - answer_patience_);
   }
   warn(now);
@@ -115,6 +128,8 @@ std::vector<int> Watchdog::look(Clock::time_point now) {
 Wait Watchdog::own_wait(Clock::time_point now) {
   const std::int64_t waits = waits_.load(std::memory_order_relaxed);
   const std::uint64_t ended = ended_.load(std::memory_order_relaxed);
+  // Either another wait, or the same wait for something new: steps that follow each other in one
+  // set look alike but for the count.
   if (waits != seen_waits_ || ended != seen_ended_) stuck_since_ = now;
   seen_waits_ = waits;
   seen_ended_ = ended;
@@ -134,7 +149,8 @@ bool Watchdog::has(std::int32_t set, int rank) const {
   return ranks != nullptr && std::count(ranks->begin(), ranks->end(), rank) > 0;
 }
 
-// Rank 0 knows in which sets all others wait; those miss rank 0, whatever they wait for.
+// Rank 0 knows in which sets all other ranks wait. The others miss only rank 0, whatever they wait
+// for.
 bool Watchdog::is_waited_for(int rank, Clock::time_point now) const {
   const auto own = static_cast<std::int32_t>(waits_.load(std::memory_order_relaxed) >> 1);
   if (watch_->rank != 0) return own != Wait::kNowhere;
@@ -156,11 +172,14 @@ void Watchdog::warn(Clock::time_point now) {
   }
 }
 
-// Whom rank 0 does not see missing anyway.
+// Silent ranks that the stall inspector on rank 0 does not report.
 std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, const Wait& own) const {
   std::vector<Wait> waits;
   if (watch_->rank == 0) waits = watch_->signs.waits(now - answer_patience_);
+  // Operations that somebody has not submitted are in rank 0's table, which the stall inspector
+  // reads.
   std::erase_if(waits, [](const Wait& wait) { return !wait.in_step; });
+  // The others cannot see rank 0's table, so any wait of theirs counts.
   if (own.in_step || watch_->rank != 0) waits.insert(waits.begin(), own);
   std::erase_if(waits, [&](const Wait& wait) {
     return wait.set == Wait::kNowhere || wait.since < watch_->warning;
@@ -169,7 +188,7 @@ std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, cons
   if (waits.empty()) return silent;
   for (const int rank :
        watch_->signs.silent_since(now - std::max(watch_->warning, answer_patience_))) {
-    // All need rank 0, to agree on what comes next.
+    // Every rank needs rank 0 to agree on the next operation.
     const auto wait = std::find_if(waits.begin(), waits.end(), [&](const Wait& each) {
       return rank == 0 || has(each.set, rank);
     });
@@ -178,8 +197,8 @@ std::vector<Watchdog::Silence> Watchdog::find_silent(Clock::time_point now, cons
   return silent;
 }
 
-// The others do not hear of each other. While rank 0 is silent they tell of it in turn, so that one
-// of them does each time, unless it is stopped as well.
+// The workers do not hear from each other. While rank 0 is silent they report it in turn, so each
+// time one of them does, unless it is stopped as well.
 bool Watchdog::has_turn(const Wait& own, std::size_t turn) const {
   if (watch_->rank == 0) return true;
   const SetTable::Ranks ranks = watch_->sets->ranks(own.set);

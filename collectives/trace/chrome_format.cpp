@@ -1,3 +1,7 @@
+// Turns trace records into Chrome trace events. Each tensor is a process of the picture, with the
+// phases idle -> negotiating -> agreed -> running. Records may be missing (the ring was full, or
+// the recording began in the middle), so every transition checks the phase: an end without a begin
+// would break the nesting that viewers need.
 #include "collectives/trace/chrome_format.h"
 
 #include <algorithm>
@@ -11,7 +15,9 @@ namespace hora::collectives {
 
 namespace {
 
+// Names come from user code and may have any length; a file of millions of events must not.
 constexpr std::size_t kMostNameBytes = 512;
+// Shorter waits are not drawn: they would double the events of every tensor.
 constexpr std::int64_t kShortestWaitNs = 1000;
 
 constexpr std::string_view kLabels[] = {"ALLREDUCE", "ALLGATHER",     "BROADCAST",
@@ -35,6 +41,7 @@ std::size_t sequence_length(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   std::size_t length = 0;
   if (lead < 0x80) return 1;
+  // C0 and C1 could only begin overlong forms; F5 and above are beyond U+10FFFF.
   if (lead >= 0xC2 && lead < 0xE0) length = 2;
   if (lead >= 0xE0 && lead < 0xF0) length = 3;
   if (lead >= 0xF0 && lead < 0xF5) length = 4;
@@ -58,6 +65,7 @@ std::string json_escaped(std::string_view text, std::size_t most_bytes) {
     const std::size_t length = sequence_length(text);
     std::string piece;
     if (length == 0) {
+      // U+FFFD for each byte that is not UTF-8: JSON allows no raw bytes.
       piece = "\xEF\xBF\xBD";
     } else if (text[0] == '"' || text[0] == '\\') {
       piece = {'\\', text[0]};
@@ -68,6 +76,7 @@ std::string json_escaped(std::string_view text, std::size_t most_bytes) {
     } else {
       piece = text.substr(0, length);
     }
+    // Cut between characters, never within one.
     if (out.size() + piece.size() > most_bytes) break;
     out += piece;
     text.remove_prefix(std::max<std::size_t>(length, 1));
@@ -95,10 +104,13 @@ void ChromeFormat::begin() {
 }
 
 void ChromeFormat::open(char phase, std::int64_t time_ns) {
+  // A request may have been submitted before the recording began.
   const std::int64_t ns = std::max<std::int64_t>(time_ns - identity_.start_ns, 0);
   line_ = R"({"ph":")";
   line_ += phase;
   line_ += R"(","ts":)";
+  // The format counts microseconds; digits after the point keep nanoseconds. Written by hand: this
+  // runs for every event.
   append_number(line_, ns / 1000);
   const auto rest = static_cast<int>(ns % 1000);
   if (rest == 0) return;
@@ -168,6 +180,7 @@ void ChromeFormat::set_shape(Tensor& tensor, std::uint32_t dtype, std::string_vi
 
 void ChromeFormat::start_negotiation(std::uint32_t number, TraceLabel label, std::int64_t time_ns) {
   Tensor& state = tensor(number);
+  // The first request begins the negotiation, whichever rank it comes from.
   if (state.phase == Phase::kNegotiating || state.phase == Phase::kRunning) return;
   state.phase = Phase::kNegotiating;
   state.label = label;
@@ -199,11 +212,13 @@ void ChromeFormat::start_step(Step& step, std::string_view numbers, std::int64_t
   for (std::size_t at = 0; at + sizeof(std::uint32_t) <= numbers.size();
        at += sizeof(std::uint32_t)) {
     std::uint32_t number = 0;
+    // The payload is a byte string without alignment.
     std::memcpy(&number, numbers.data() + at, sizeof number);
     Tensor& state = tensor(number);
     if (state.phase != Phase::kAgreed) continue;
     state.phase = Phase::kRunning;
     step.tensors.push_back(number);
+    // Dated back to the agreement, so that the wait for earlier steps is inside.
     emit('B', label_text(state.label), number, state.agreed_ns);
     if (time_ns - state.agreed_ns < kShortestWaitNs) continue;
     emit('B', "WAIT_FOR_OTHER_TENSOR_DATA", number, state.agreed_ns);
@@ -213,6 +228,7 @@ void ChromeFormat::start_step(Step& step, std::string_view numbers, std::int64_t
 
 void ChromeFormat::end_step(Step& step, bool good, std::int64_t time_ns) {
   for (const std::uint32_t number : step.tensors) {
+    // A step that failed may leave activities open.
     for (int i = 0; i < step.open_activities; ++i) emit_end(number, time_ns);
     Tensor& state = tensor(number);
     const bool has_output = good && state.label != TraceLabel::kBarrier;

@@ -1,3 +1,6 @@
+// A page of shared memory per rank, owned by the agent, which reads it after the rank has died or
+// while it hangs. The rank only stores: no lock, no system call, no allocation, so recording is
+// cheap enough to be always on.
 #include "collectives/trace/flight_recorder.h"
 
 #include <fcntl.h>
@@ -24,8 +27,8 @@ std::int64_t nanoseconds(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-// The reader comes after this process's death: the order of the stores is all that matters, and
-// only the compiler could change it.
+// The reader looks after this process has died, so only the program order of the stores matters,
+// and only the compiler could change that.
 void in_order() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
 template <std::size_t kSize>
@@ -37,6 +40,8 @@ void copy_text(char (&to)[kSize], std::string_view from) {
 
 void write_note(FlightNote& note, std::uint64_t stamp, std::int64_t began_ns, std::size_t tensors,
                 const Request& first) {
+  // Odd while the note is being written: a reader skips it, and a rank that was killed here leaves
+  // it so.
   note.stamp = stamp | 1;
   in_order();
   note.began_ns = began_ns;
@@ -61,7 +66,8 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
   const os::Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   const auto offset = static_cast<off_t>(page) * static_cast<off_t>(kFlightPageBytes);
   struct stat found {};
-  // Another process may have the number of an agent that is gone: its file is not touched.
+  // The path contains the pid of the agent. If the agent is gone, another process may have that
+  // pid; its file must not be touched.
   if (!fd.valid() || ::fstat(fd.get(), &found) != 0 || !S_ISREG(found.st_mode) ||
       found.st_size % static_cast<off_t>(kFlightPageBytes) != 0 ||
       found.st_size < offset + static_cast<off_t>(kFlightPageBytes)) {
@@ -71,12 +77,13 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
       ::mmap(nullptr, kFlightPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), offset);
   if (memory == MAP_FAILED) return;
   auto* mapped = static_cast<rendezvous::FlightPage*>(memory);
+  // A regular file of the right size may still be somebody else's.
   if (mapped->magic != rendezvous::kFlightMagic) {
     ::munmap(memory, kFlightPageBytes);
     return;
   }
   page_ = mapped;
-  // A rank that joins anew begins anew.
+  // A rank that joins again starts with empty notes.
   for (FlightNote& note : page_->asked) note.stamp = 0;
   for (FlightNote& note : page_->steps) note.stamp = 0;
   page_->rank = rank;
@@ -85,6 +92,7 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
 
 void FlightRecorder::enter(FlightState state) {
   if (page_ == nullptr) return;
+  // The time first: a reader never sees the new state with the time of the old one.
   page_->since_ns = nanoseconds(Clock::now());
   in_order();
   page_->state = state;
@@ -114,7 +122,7 @@ void FlightRecorder::agreed(std::span<const Response* const> responses, Clock::t
   if (page_ == nullptr) return;
   for (FlightNote& note : page_->asked) {
     if (note.stamp == 0 || note.ended_ns != 0) continue;
-    // What was asked for last is mostly agreed on last, too.
+    // Searched from the end: the last request is usually the last response, too.
     for (std::size_t left = responses.size(); left > 0; --left) {
       if (!is_named(note, responses[left - 1]->agreed.name)) continue;
       note.ended_ns = nanoseconds(now);
@@ -126,6 +134,7 @@ void FlightRecorder::agreed(std::span<const Response* const> responses, Clock::t
 void FlightRecorder::step_begins(int place, std::span<const Response* const> step,
                                  Clock::time_point now) {
   if (page_ == nullptr || step.empty()) return;
+  // Several steps may run at once; each place remembers the note of its own.
   begun_[static_cast<std::size_t>(place) % begun_.size()] = steps_;
   write_note(page_->steps[steps_++ % kFlightSteps], stamp_ += 2, nanoseconds(now), step.size(),
              step.front()->agreed);
@@ -134,7 +143,7 @@ void FlightRecorder::step_begins(int place, std::span<const Response* const> ste
 void FlightRecorder::step_ends(int place, Clock::time_point now) {
   if (page_ == nullptr || steps_ == 0) return;
   const std::size_t step = begun_[static_cast<std::size_t>(place) % begun_.size()];
-  // Its note may have been taken by a newer one.
+  // A newer note may have taken its slot.
   if (steps_ - step <= kFlightSteps) page_->steps[step % kFlightSteps].ended_ns = nanoseconds(now);
   ++page_->collectives;
 }

@@ -1,3 +1,8 @@
+// Hands the events of the engine to the flight recorder and to the timeline, if there is one. A
+// caller may stop the timeline at any moment; the engine must not take a lock for each event, so
+// the two sides use a hazard flag: the engine sets in_use_, then reads the pointer; the caller
+// clears the pointer, then reads in_use_. With sequentially consistent order at least one of the
+// two sees the other.
 #include "collectives/trace/recorder.h"
 
 #include <exception>
@@ -6,7 +11,7 @@
 
 namespace hora::collectives {
 
-// Nothing of the timeline may disturb the engine: out of memory, it goes without.
+// The timeline must not disturb the engine: if memory runs out, the recording stops.
 template <typename Function>
 void Recorder::tell_timeline(const Function& function) noexcept {
   if (timeline_.load(std::memory_order_relaxed) == nullptr) return;
@@ -23,6 +28,8 @@ void Recorder::tell_timeline(const Function& function) noexcept {
 
 Status Recorder::start_timeline(Timeline::Options options) {
   stop_timeline();
+  // On the writer's thread. The flight record tells the launcher, which then fails the job's exit
+  // code.
   options.on_lost = [this](const std::string& why) { flight_.lost_record("its timeline: " + why); };
   auto opened = Timeline::open(std::move(options));
   if (!opened) return std::move(opened).error();
@@ -35,7 +42,7 @@ Status Recorder::start_timeline(Timeline::Options options) {
 void Recorder::stop_timeline() {
   const std::lock_guard<std::mutex> lock(switching_);
   timeline_.store(nullptr, std::memory_order_seq_cst);
-  // The engine's thread is in the timeline for less than a microsecond at a time.
+  // Short: the engine's thread spends less than a microsecond at a time in the timeline.
   while (in_use_.load(std::memory_order_seq_cst)) std::this_thread::yield();
   owned_.reset();
 }

@@ -1,3 +1,6 @@
+// The thread that drives the runtime writes records into a ring, without locks or system calls, and
+// a writer thread formats them. If the writer cannot keep up, whole operations are left out and
+// counted: the runtime never waits for a disk.
 #include "collectives/trace/timeline.h"
 
 #include <poll.h>
@@ -45,7 +48,7 @@ TraceLabel label_of(const Request& request) {
   }
 }
 
-// The runtime's own business is not shown.
+// Internal operations of the runtime are not shown.
 bool is_shown(const Request& request) { return request.action < Action::kAddProcessSet; }
 
 // One row of the picture for all barriers, for all joins, and for each tensor of each process set.
@@ -59,7 +62,7 @@ std::string row_name(const Request& request) {
   return name;
 }
 
-// Gives the lines of the formatter to the file.
+// Passes the lines of the formatter to the file.
 class FileSink final : public EventSink {
  public:
   explicit FileSink(TraceFile& file) : file_(file) {}
@@ -97,6 +100,7 @@ Timeline::Timeline(TraceFile file, Options options)
 
 Timeline::~Timeline() {
   if (!thread_.joinable()) return;
+  // Pairs with the acquire load in write_until_told(): the last drain sees every record.
   stopping_.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t ignored = ::write(wake_.get(), &one, sizeof one);
@@ -109,9 +113,12 @@ void Timeline::write_until_told() {
   format.begin();
   bool closed = false;
   for (bool last = false; !last;) {
+    // Before the drain, not after it: what was recorded before stop() is still written.
     last = stopping_.load(std::memory_order_acquire);
+    // Also before the drain, so that a ring that fills up again wakes the writer again.
     nudged_.store(false, std::memory_order_relaxed);
     ring_.drain([&](const char* record) {
+      // The ring is drained all the same, or its producer would count losses.
       if (closed) return;
       format.consume(record);
       if (!file_.nearly_full()) return;
@@ -121,11 +128,13 @@ void Timeline::write_until_told() {
                                    "nothing more is recorded in it");
       closed = true;
     });
+    // Flushed as a closed array each time: a process that is killed leaves a readable file.
     if (!file_.flush() && !closed) {
       tell_lost();
       closed = true;
     }
     if (last) {
+      // Closing can fail on its own (quota, NFS); a failure is reported once.
       const bool told = !file_.failure().empty();
       if (!file_.close() && !told) tell_lost();
       return;
@@ -144,6 +153,7 @@ void Timeline::tell_lost() {
 }
 
 Timeline::Known& Timeline::known(const Request& request) {
+  // The common case looks up by the tensor's own name, without building a string.
   const bool plain = request.process_set == 0 && request.action != Action::kBarrier &&
                      request.action != Action::kJoin;
   const auto found = tensors_.find(plain ? request.name : scratch_ = row_name(request));
@@ -155,12 +165,13 @@ Timeline::Known& Timeline::known(const Request& request) {
   return fresh;
 }
 
-// An eighth of the ring is kept for what goes on with operations that are in it already.
+// Reserves an eighth of the ring for events of operations that are already in it.
 bool Timeline::room_for_more() {
   if (ring_.used() > ring_.capacity() / 8 * 7) {
     ++lost_;
     return false;
   }
+  // Marks the gap at the place where it ends.
   if (lost_ > 0)
     put({.kind = TraceKind::kLost, .value = std::exchange(lost_, 0), .time_ns = now_ns()});
   return true;
@@ -180,6 +191,8 @@ void Timeline::put(TraceRecord record, std::string_view payload) {
 
 void Timeline::publish() {
   ring_.commit();
+  // Half full: one wake-up instead of waiting for the writer's pause. One write to the eventfd at
+  // most per drain.
   if (ring_.used() < ring_.capacity() / 2 || nudged_.exchange(true, std::memory_order_relaxed)) {
     return;
   }
@@ -221,6 +234,7 @@ void Timeline::arrived(int rank, const Request& request) {
 void Timeline::agreed(const Response& response, Clock::time_point now) {
   if (!is_shown(response.agreed)) return;
   Known& tensor = known(response.agreed);
+  // Its begin was left out, so its end is, too.
   if (!std::exchange(tensor.recording, false)) return;
   const TraceLabel label =
       response.status == HORA_OK ? label_of(response.agreed) : TraceLabel::kError;

@@ -1,3 +1,6 @@
+// The file is a closed JSON array after every flush: the closing bracket is written behind the last
+// event and overwritten by the next one. Only the last page is held in memory, and pages are padded
+// with blanks, so no event crosses a page that has been written.
 #include "collectives/trace/trace_file.h"
 
 #include <errno.h>
@@ -30,6 +33,7 @@ TraceFile::TraceFile(os::Fd fd, std::uint64_t most_bytes)
 void TraceFile::append(std::string_view event) {
   if (full()) return;
   const std::string_view separator = first_ ? "" : ",\n";
+  // The closing bracket must fit as well.
   if (page_.size() + separator.size() + event.size() + kClosing.size() > kPageBytes) next_page();
   if (full()) return;
   page_ += separator;
@@ -53,6 +57,7 @@ bool TraceFile::flush() {
   const std::size_t end = page_.size();
   page_ += kClosing;
   write_page(page_.size());
+  // The bracket is in the file, not in the page: the next event takes its place.
   page_.resize(end);
   written_ = end;
   closed_ = true;

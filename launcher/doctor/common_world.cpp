@@ -13,9 +13,10 @@ namespace hora::launcher::doctor {
 
 namespace {
 
-// Reads from libhora's error which ranks have not arrived.
+// Reads from libhora's error which ranks are missing. The C interface of libhora has no other way
+// to say it.
 std::vector<std::size_t> missing_ranks(const std::string& error) {
-  constexpr std::string_view kWords = "have not come: ";
+  constexpr std::string_view kWords = "waiting for ranks ";
   const std::size_t at = error.find(kWords);
   std::vector<std::size_t> ranks;
   if (at == std::string::npos) return ranks;

@@ -1,3 +1,6 @@
+// One state machine for all hosts: connecting, clocks, examining, probing (in rounds), one job of
+// all hosts, finishing. proceed() runs after every event and starts the next phase when each host
+// that is still there has done its part; on_deadline() starts it without the hosts that have not.
 #include "launcher/doctor/doctor.h"
 
 #include <algorithm>
@@ -99,6 +102,7 @@ void Doctor::connect() {
   connector_ = std::make_unique<HostConnector>(
       spec_, installation_, false, [this](int host, Stage stage, std::string_view detail) {
         loop_->post(
+            // The connector reports from threads of its own.
             [this, host, stage, text = std::string(detail)] { display_.reach(host, stage, text); });
       });
   const auto deadline = start_ + spec_.start_timeout - std::chrono::milliseconds(250);
@@ -168,6 +172,7 @@ void Doctor::on(int host, Hello hello) {
   examination_.hosts[host].hello = std::move(hello);
   HostLink& link = *patients_[host].link;
   if (!examination_.hosts[host].hello->have_bundle && !installation_.bundle_hash.empty()) {
+    // Framed once, for the first host that lacks the runtime, and shared by all of them.
     if (!bundle_frames_) {
       auto frames = bundle_frames(installation_);
       if (!frames) return give_up(host, {std::string(failure::kShip), frames.error().message, ""});
@@ -195,6 +200,7 @@ HostOrder Doctor::order_for(int host) const {
   order.prepend_paths = {{"PATH", "@bundle@/bin"}};
   order.ranks.push_back({0, 0, {}, StdinSource::kStream});
   order.grace_ms = 500;
+  // Longer than a job's: self-tests and probes may keep a small host busy.
   order.lease_ms = 30'000;
   return order;
 }
@@ -211,6 +217,7 @@ void Doctor::on(int host, const RankOutput& output) {
     line.erase(0, end + 1);
     if (value.is_object()) on_line(host, value);
   }
+  // An answer has no business being this long; what follows the next line feed is read again.
   if (line.size() > kLongestLine) line.clear();
 }
 
@@ -238,6 +245,7 @@ void Doctor::on_line(int host, const Json& line) {
   } else if (line.contains("probe") && line["probe"].is_string()) {
     const int peer = std::atoi(line["probe"].get<std::string>().c_str());
     if (peer >= 0 && peer < static_cast<int>(patients_.size())) {
+      // A link may be measured twice (look_again()).
       seen.peers[peer] = better_of(seen.peers[peer], line);
     }
     patient.waits_for_answer = false;

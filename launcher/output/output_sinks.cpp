@@ -1,3 +1,7 @@
+// Where the bytes of each rank's streams go: tagged lines to the console, and the same text to the
+// files of --output-filename. The console shows whole lines. Only a line longer than the tagger's
+// limit is shown in segments; when another stream needs the console in between, the cut and the
+// continuation are marked.
 #include "launcher/output/output_sinks.h"
 
 #include <fcntl.h>
@@ -30,6 +34,7 @@ Status make_directories(const std::string& path) {
   for (std::size_t at = 1; at <= path.size(); ++at) {
     if (at != path.size() && path[at] != '/') continue;
     const std::string prefix = path.substr(0, at);
+    // The umask decides, as for any file that the user creates.
     if (::mkdir(prefix.c_str(), 0777) != 0 && errno != EEXIST) {
       return errno_error(errno, "--output-filename: creating " + prefix);
     }
@@ -42,6 +47,7 @@ Status make_directories(const std::string& path) {
 Result<int> flag_against_links(int folder, const std::string& path) {
   struct stat info {};
   if (::fstat(folder, &info) != 0) return errno_error(errno, "--output-filename: " + path);
+  // root can replace anything anyway, so a folder of root counts as safe.
   const bool is_ours = info.st_uid == ::geteuid() || info.st_uid == 0;
   return is_ours && (info.st_mode & S_IWOTH) == 0 ? 0 : O_NOFOLLOW;
 }
@@ -179,12 +185,14 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   entry.ended = true;
   std::string text;
   if (last_on(stream) != &entry) entry.tagger.interrupt();
+  // The tagger may hold a last line without a line feed.
   const bool unterminated = entry.tagger.finish(timestamp(), text);
   // On the console another rank's line must not run on behind this one.
   emit(entry, std::move(text), unterminated, 0);
 }
 
 void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::size_t credit) {
+  // The same text twice: its credit is returned once, with the console's copy.
   if (stream.file.valid() && !text.empty()) writer_.write(stream.file.get(), text, stream.host, 0);
   if (!text.empty()) take_console(stream, text);
   if (end_line) text += '\n';

@@ -1,3 +1,6 @@
+// Writes on a thread of its own: a reader that pauses blocks this thread and never the launcher's
+// loop. The amount that can wait here is bounded by the output credit of the hosts, which is
+// returned only when bytes have been written.
 #include "launcher/output/output_writer.h"
 
 #include <fcntl.h>
@@ -91,12 +94,14 @@ void OutputWriter::run() {
       std::unique_lock lock(mutex_);
       ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
       if (stopping_) break;
+      // The lock is held for the swap only, so queue() never waits for a write.
       batch.swap(queue_);
     }
     for (Item& item : batch) {
       write_item(item);
       if (item.to_close.valid() || item.settles) close_item(item);
       if (item.credit > 0 || item.done) {
+        // Handlers run on the loop's thread, in the order of the items.
         loop_.post([this, host = item.host, credit = item.credit, done = std::move(item.done)] {
           if (credit > 0) handlers_.on_written(host, credit);
           if (done) done();
@@ -139,8 +144,11 @@ void OutputWriter::write_item(const Item& item) {
 }
 
 void OutputWriter::close_item(Item& item) {
+  // A duplicate is closed instead of the console itself: close() reports what a file system (NFS, a
+  // quota) refuses late, and the descriptor stays usable.
   if (item.settles) item.to_close = os::Fd(::fcntl(item.fd, F_DUPFD_CLOEXEC, 0));
   const int error = item.to_close.close();
+  // One report per descriptor.
   const bool is_known = std::find(broken_.begin(), broken_.end(), item.fd) != broken_.end();
   if (error != 0 && !is_known) tell_broken(item.fd, error);
 }

@@ -45,6 +45,7 @@ std::size_t printable_length(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
   const std::uint8_t second = byte(1);
+  // In order: C1 controls, overlong forms, surrogates, overlong forms, beyond U+10FFFF.
   if (first == 0xc2 && second < 0xa0) return 0;
   if (first == 0xe0 && second < 0xa0) return 0;
   if (first == 0xed && second >= 0xa0) return 0;
@@ -122,6 +123,7 @@ std::string visible_line(std::string_view text) {
 std::string shortened(std::string_view text, std::size_t most) {
   if (text.size() <= most) return std::string(text);
   constexpr std::size_t kNote = 48;  // the longest
+  // Cut at a character, never within one.
   std::size_t kept = most - kNote;
   while (kept > 0 && is_continuation(text[kept])) --kept;
   return std::string(text.substr(0, kept)) + " ... (" + std::to_string(text.size() - kept) +

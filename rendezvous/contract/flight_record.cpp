@@ -1,3 +1,6 @@
+// Reads a page that another process writes, or wrote until it was killed. Nothing in it can be
+// trusted: every text may lack its end, every number may be anything, and a note may be half
+// written (odd stamp).
 #include "rendezvous/contract/flight_record.h"
 
 #include <algorithm>
@@ -45,6 +48,7 @@ std::string time_since(std::int64_t then_ns, std::int64_t now_ns) {
 std::optional<FlightPage> read_page(std::string_view bytes) {
   FlightPage page;
   if (bytes.size() < sizeof page) return std::nullopt;
+  // A copy: the writer may still change the page.
   std::memcpy(&page, bytes.data(), sizeof page);
   if (page.magic != kFlightMagic) return std::nullopt;
   return page;
@@ -98,6 +102,7 @@ std::optional<FlightStanding> read_flight(std::string_view bytes, std::int64_t n
   std::vector<const FlightNote*> open;
   const auto look_at = [&](const FlightNote& note, bool is_step) {
     if (!is_whole(note)) return;
+    // Stamps only grow: a rank whose largest stamp stays the same makes no progress.
     standing.activity = std::max(standing.activity, note.stamp);
     if (note.ended_ns == 0) {
       open.push_back(&note);
@@ -106,6 +111,7 @@ std::optional<FlightStanding> read_flight(std::string_view bytes, std::int64_t n
     }
   };
   for (const FlightNote& note : page->steps) look_at(note, true);
+  // Those before this index run; those after it wait for other ranks.
   const auto first_asked = static_cast<std::ptrdiff_t>(open.size());
   for (const FlightNote& note : page->asked) look_at(note, false);
   for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(open.size()); ++i) {
@@ -125,7 +131,7 @@ std::optional<FlightStanding> read_flight(std::string_view bytes, std::int64_t n
 std::string describe_flight(std::string_view bytes, std::int64_t now_ns) {
   const auto page = read_page(bytes);
   if (page && page->state == FlightState::kJoining) {
-    return "was meeting the other ranks for " + time_since(page->since_ns, now_ns);
+    return "was connecting to the other ranks for " + time_since(page->since_ns, now_ns);
   }
   if (!page || page->state != FlightState::kRunning) return {};
   const FlightNote* step = current_step(*page);

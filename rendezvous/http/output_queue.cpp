@@ -1,3 +1,6 @@
+// Replies waiting to be sent: heads and small values in one flat buffer, large values as shared
+// pieces that are never copied. What has been sent is given back even while more is pending, or a
+// slow reader could make this queue keep everything it has ever taken.
 #include "rendezvous/http/output_queue.h"
 
 #include <sys/uio.h>
@@ -10,10 +13,10 @@ namespace hora::http {
 
 namespace {
 
-// Below this a copy is cheaper than a piece of its own.
+// Below this size a copy is cheaper than a separate piece.
 constexpr std::size_t kShared = 4 * 1024;
 constexpr std::size_t kPiecesPerCall = 64;
-// An idle connection keeps at most so much.
+// The most that an idle connection keeps.
 constexpr std::size_t kKeptCapacity = 16 * 1024;
 constexpr std::size_t kSentPieces = 64;
 
@@ -22,6 +25,8 @@ constexpr std::size_t kSentPieces = 64;
 void OutputQueue::note_appended() {
   if (flat_.size() == noted_) return;
   pending_ += flat_.size() - noted_;
+  // Adjacent flat bytes are one piece: a pipelining client's small replies leave in one system
+  // call.
   const bool extends = first_ < pieces_.size() && !pieces_.back().value;
   if (extends) {
     pieces_.back().end = flat_.size();
@@ -58,6 +63,8 @@ OutputQueue::Flush OutputQueue::flush(net::Stream& stream, std::uint64_t& sent) 
     const ssize_t taken = stream.send(parts.data(), count);
     if (taken < 0) {
       if (errno == EINTR) continue;
+      // ENOBUFS: the kernel is short of memory at this moment. The bytes stay, and the next turn
+      // tries again.
       if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return Flush::kBlocked;
       return Flush::kFailed;
     }
@@ -90,8 +97,8 @@ void OutputQueue::consume(std::size_t count) {
   forget_sent();
 }
 
-// A peer that always leaves a little behind must not make us keep all that it has taken. Half of it
-// at a time: what is moved to the front is no more than what was sent.
+// A peer that always leaves a few bytes unread must not make this queue keep everything that was
+// sent. Half at a time: what is moved to the front is never more than what was sent.
 void OutputQueue::forget_sent() {
   if (first_ > kSentPieces && first_ > pieces_.size() / 2) {
     pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(first_));

@@ -1,3 +1,4 @@
+// All sockets are non-blocking; the functions that block do so in poll(), with a deadline.
 #include "rendezvous/net/socket.h"
 
 #include <netinet/in.h>
@@ -99,6 +100,7 @@ std::optional<Endpoint> from_sockaddr(const sockaddr_storage& address) {
   const auto& in6 = reinterpret_cast<const sockaddr_in6&>(address);
   endpoint.address.v6 = true;
   std::memcpy(endpoint.address.bytes.data(), &in6.sin6_addr, 16);
+  // So that an IPv4 peer has one form, whichever kind of listener accepted it.
   endpoint.address = endpoint.address.unmapped();
   endpoint.port = ntohs(in6.sin6_port);
   return endpoint;
@@ -109,6 +111,8 @@ Result<os::Fd> listen_tcp(const Endpoint& where, int backlog) {
   auto fd = make_socket(where);
   if (!fd) return std::move(fd).error().with_context(what);
   HORA_TRY(set_option(fd->get(), SOL_SOCKET, SO_REUSEADDR, 1, what));
+  // The unspecified IPv6 address accepts IPv4 as well. A concrete one must not, or its port could
+  // not be shared with an IPv4 listener.
   if (where.address.v6) {
     const int only = where.address.is_unspecified() ? 0 : 1;
     HORA_TRY(set_option(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, only, what));
@@ -132,6 +136,7 @@ Result<std::optional<Accepted>> accept_tcp(int listener) {
                         SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd.valid()) {
       auto peer = from_sockaddr(address);
+      // Not an IP address; nothing that this process could answer to.
       if (!peer) continue;
       return std::optional<Accepted>(Accepted{std::move(fd), *peer});
     }
@@ -153,6 +158,7 @@ Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline) {
     if (errno != EAGAIN || Clock::now() >= deadline) return errno_error(errno, what);
     std::this_thread::sleep_for(kConnectAgain);
   }
+  // After EINTR, too, the connection is under way: calling connect() again would be an error.
   HORA_TRY(wait_for(fd->get(), POLLOUT, deadline, what));
   int error = 0;
   socklen_t size = sizeof error;

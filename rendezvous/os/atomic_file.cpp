@@ -1,3 +1,6 @@
+// Readers see the old file or the whole new one: the content goes to a file beside it, which takes
+// the name in one rename. Devices and pipes (/dev/stdout, a FIFO) have no name to take and are
+// written directly.
 #include "rendezvous/os/atomic_file.h"
 
 #include <fcntl.h>
@@ -56,6 +59,7 @@ Result<AtomicFile> AtomicFile::make(const std::string& path, mode_t mode,
     if (!made.file_.valid()) return errno_error(errno, "opening " + path);
     return made;
   }
+  // A link that the user made stays one: its target is replaced.
   made.path_ = behind_links(path);
   const std::string beside = made.path_ + "." + random_token().substr(0, 16);
   made.file_ =
@@ -73,6 +77,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
       file_(std::move(other.file_)) {}
 
 AtomicFile::~AtomicFile() {
+  // Not finished: nobody must find a file that is cut off.
   if (!beside_.empty()) ::unlink(beside_.c_str());
 }
 
@@ -90,7 +95,7 @@ Status AtomicFile::write(std::string_view bytes) {
   return Ok{};
 }
 
-// A reader that has stopped reading must not keep us from ending.
+// A reader that has stopped reading must not keep this program from ending.
 Status AtomicFile::wait_for_reader() const {
   pollfd reader{file_.get(), POLLOUT, 0};
   const int ready = ::poll(&reader, 1, patience_ ? static_cast<int>(patience_->count()) : -1);
@@ -100,8 +105,8 @@ Status AtomicFile::wait_for_reader() const {
 }
 
 Status AtomicFile::finish() {
-  // What a disk, a quota or a server refuses may be told as late as this, and a name is not given
-  // to what is not there. Not everything can be asked: a pipe, some file systems.
+  // A disk, a quota or a file server may report a failed write as late as this, and an incomplete
+  // file must not get the name. Pipes and some file systems do not support fsync().
   while (!beside_.empty() && ::fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS) {
     if (errno != EINTR) return errno_error(errno, "writing " + name_);
   }

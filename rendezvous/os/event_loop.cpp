@@ -1,3 +1,6 @@
+// One turn: poll, then all normal handlers, due timers, and a batch of background handlers. The
+// background has an epoll instance of its own that also watches the normal one, so a quiet loop
+// needs one system call per turn.
 #include "rendezvous/os/event_loop.h"
 
 #include <sys/epoll.h>
@@ -17,7 +20,7 @@ namespace {
 constexpr std::uint64_t kWakeUp = 0;
 constexpr std::uint64_t kNormal = 1;  // in the background's epoll: something in the other is ready
 
-// Background handlers that are called before all else is looked at again.
+// How many background handlers run before everything else is looked at again.
 constexpr std::size_t kBackgroundBatch = 64;
 
 // The kernel gives back both the fd and the generation of its watch, so that an event for an fd
@@ -71,6 +74,7 @@ Status EventLoop::watch(int fd, std::uint32_t events, IoHandler handler, Priorit
   if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
     return errno_error(errno, "watching a file descriptor");
   }
+  // Shared, so that a handler can unwatch itself while it runs.
   watches_[fd] = {generation, std::make_shared<IoHandler>(std::move(handler)), epoll};
   if (!background) ++normal_watches_;
   return Ok{};
@@ -130,11 +134,14 @@ int EventLoop::next_timeout_ms() const {
   const auto left = timers_.begin()->first - Clock::now();
   if (left <= Clock::duration::zero()) return 0;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  // Capped: an int of milliseconds overflows after 24 days.
   return static_cast<int>(std::min<long long>(ms, 60'000));
 }
 
 void EventLoop::run_due_timers() {
   while (!stopped_ && !timers_.empty() && timers_.begin()->first <= polled_at_) {
+    // Removed before it runs: the handler may set or cancel timers. Timers that become due
+    // meanwhile wait for the next turn (polled_at_), so that they cannot starve descriptors.
     TimerHandler handler = std::move(timers_.begin()->second.second);
     timers_.erase(timers_.begin());
     handler();
@@ -145,6 +152,7 @@ void EventLoop::run_posted() {
   std::vector<std::function<void()>> tasks;
   {
     std::lock_guard lock(posted_mutex_);
+    // Run outside of the lock: a task may post another one, which then runs in the next turn.
     tasks.swap(posted_);
   }
   for (auto& task : tasks) task();
@@ -163,10 +171,11 @@ void EventLoop::dispatch(const epoll_event& event) {
   (*handler)(event.events);
 }
 
-// Fills `normal` with all that is ready and is not background, and `background` with some of what
-// is. False: a signal came between.
+// Fills `normal` with all ready normal events and `background` with one batch of background events.
+// False if a signal interrupted it.
 Result<bool> EventLoop::poll(std::vector<epoll_event>& normal,
                              std::vector<epoll_event>& background) {
+  // Room for everything that can be ready, and the wake-up: no normal event waits for a later turn.
   normal.resize(normal_watches_ + 1);
   background.resize(background_.valid() ? kBackgroundBatch : 0);
   int timeout = next_timeout_ms();
@@ -176,10 +185,11 @@ Result<bool> EventLoop::poll(std::vector<epoll_event>& normal,
                                    static_cast<int>(background.size()), timeout);
     if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for events");
     if (count < 0) return false;
-    // Of a whole batch it is not known what is behind it.
+    // A full batch may hide a normal event behind it.
     look = static_cast<std::size_t>(count) == background.size();
     background.resize(static_cast<std::size_t>(count));
     for (const epoll_event& event : background) look |= event.data.u64 == kNormal;
+    // The first wait was the wait.
     timeout = 0;
   }
   int count = 0;

@@ -1,3 +1,5 @@
+// A pidfd becomes readable when its process ends. Without one, the process is looked at several
+// times a second.
 #include "rendezvous/os/process_end.h"
 
 #include <signal.h>
@@ -53,6 +55,7 @@ void ProcessEnd::look() {
 void ProcessEnd::tell() {
   if (pidfd_.valid()) loop_.unwatch(pidfd_.get());
   pidfd_.reset();
+  // Once: the callback may destroy this object, so nothing follows.
   std::exchange(ended_, nullptr)();
 }
 

@@ -1,3 +1,5 @@
+// Threads of a library inside somebody's program: they must not take the program's signals, and a
+// machine that has no room for a thread at this moment (EAGAIN) is no reason to fail at once.
 #include "rendezvous/os/service_thread.h"
 
 #include <pthread.h>
@@ -18,7 +20,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLongestPause{100};
 
-// What the thread that is made meanwhile is to inherit.
+// A new thread inherits the mask of its creator. All signals stay blocked in it, except the one by
+// which the agent asks for stacks.
 class QuietMask {
  public:
   QuietMask() {
@@ -60,6 +63,7 @@ Result<std::thread> start_service_thread(const char* name, std::function<void()>
     refused = try_start(thread, function);
   }
   if (refused != 0) return errno_error(refused, std::string("starting the thread ") + name);
+  // Shown by ps, gdb and the hang report; the kernel keeps 15 characters.
   ::pthread_setname_np(thread.native_handle(), name);
   return thread;
 }

@@ -1,3 +1,6 @@
+// A stream over a TLS session of the module, which knows bytes and no sockets. Invariant: after
+// each call, what the session wants to send is in outgoing_, and as much of it as the kernel takes
+// has been sent.
 #include "rendezvous/tls/tls_stream.h"
 
 #include <dlfcn.h>
@@ -79,6 +82,7 @@ Result<const hora_tls_module*> load_module() {
 }
 
 Result<const hora_tls_module*> module() {
+  // Once per process; OpenSSL cannot be unloaded.
   static const Result<const hora_tls_module*> loaded = load_module();
   return loaded;
 }
@@ -247,6 +251,7 @@ ssize_t TlsStream::receive(char* buffer, std::size_t size) {
     return -1;
   }
   const ssize_t raw = Stream::receive(buffer, std::min(size - kLargestRecord, kWritten));
+  // Plain errno values pass through: the caller handles EAGAIN and EINTR as on a socket.
   if (raw <= 0) return raw;
   const std::string_view bytes(buffer, static_cast<std::size_t>(raw));
   if (!session_) {
@@ -295,6 +300,7 @@ ssize_t TlsStream::send(const iovec* parts, std::size_t count) {
     errno = EPIPE;
     return -1;
   }
+  // Taken means encrypted, not sent: must_push() says whether some of it is still here.
   if (taken > 0) return static_cast<ssize_t>(taken);
   errno = EAGAIN;
   return -1;

@@ -121,7 +121,7 @@ TEST_CASE("wrong arguments are this rank's own error, and nothing is sent") {
     request = reduce_request("x", tensor, tensor);
     request.process_set = 7;
     refuse(request, "no process set 7");
-    refuse(reduce_request("x", flags, flags, HORA_AVERAGE), "bools have no average");
+    refuse(reduce_request("x", flags, flags, HORA_AVERAGE), "bool tensors have no average");
     refuse(broadcast_request("x", tensor, tensor, 2), "root rank 2 is not in the process set");
     refuse(result_request(HORA_ALLGATHER, "x", scalar), "at least one dimension");
     request = result_request(HORA_ALLTOALL, "x", other);
@@ -129,7 +129,7 @@ TEST_CASE("wrong arguments are this rank's own error, and nothing is sent") {
     const std::int64_t splits[] = {3, 3};
     request.splits = splits;
     request.split_count = 2;
-    refuse(request, "ask for 6 rows of 5");
+    refuse(request, "add up to 6 rows, but the tensor has 5");
     request.split_count = 1;
     refuse(request, "1 splits for 2 ranks");
     request = reduce_request("x", tensor, tensor);
@@ -154,10 +154,10 @@ TEST_CASE("a name in flight cannot be used again; afterwards it can; groups are 
     if (rank_of(communicator) == 0) {
       first = std::make_unique<Call>(communicator, reduce_request("x", a, a));
       Call again(communicator, reduce_request("x", b, b));
-      expect(again, HORA_INVALID_ARGUMENT, {"'x' is in flight already"});
+      expect(again, HORA_INVALID_ARGUMENT, {"'x' is already in flight"});
       Call group(communicator,
                  std::vector<hora_request>{reduce_request("y", b, b), reduce_request("x", b, b)});
-      expect(group, HORA_INVALID_ARGUMENT, {"'x' is in flight already"});
+      expect(group, HORA_INVALID_ARGUMENT, {"'x' is already in flight"});
       ++refused.value();
     } else {
       // Until then x is in flight on rank 0.
@@ -458,7 +458,7 @@ TEST_CASE("init: ranks that do not come are named") {
   const auto joined = Communicator::join(std::move(start));
   REQUIRE_FALSE(joined);
   CHECK(joined.error().code == ErrorCode::kTimedOut);
-  CHECK(has(joined.error().message, "these have not come: 1"));
+  CHECK(has(joined.error().message, "timed out waiting for ranks 1 to start"));
 }
 
 TEST_CASE("init: a process without the job token is refused, and holds up nobody") {

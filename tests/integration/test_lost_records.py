@@ -196,7 +196,7 @@ hvd.shutdown()
 
 
 @pytest.mark.parametrize(
-    "name,why", [("full.json", "No space left on device"), ("nowhere/trace.json", "it could not be begun")]
+    "name,why", [("full.json", "No space left on device"), ("nowhere/trace.json", "it could not be started")]
 )
 def test_a_timeline(horarun, tmp_path, name, why):
     pytest.importorskip("numpy", reason="the program uses hora.numpy")

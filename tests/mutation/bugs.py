@@ -107,7 +107,7 @@ BUGS = [
     ("a link is followed to start", BOOT, '[ -L \\"$_d\\" ] || { _p && exec', '{ _p && exec', "transports_bootstrap_test"),
     ("rank 0 lets in who has no token", DOOR, "if (!proof || !in.ok() || !equals_in_constant_time(given, expected)) {", "if (!proof || !in.ok()) {", "collectives_test"),
     ("a rank talks to who has no token", DOOR, """return make_error(ErrorCode::kDenied,
-                      "what answers at rank 0's address does not know the job token");""", "", "collectives_test"),
+                      "the process at rank 0's address does not know the job token");""", "", "collectives_test"),
     ("the proof is the same every time", DOOR, "candidate.own_nonce = os::random_bytes(kNonceBytes);", "candidate.own_nonce = std::string(kNonceBytes, 'n');", "collectives_test"),
     ("strangers may take the last descriptor", DOOR, "if (turn_one_away()) continue;", "", "collectives_test"),
     ("any token opens the store", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "if (!token.empty()) return true;", "rendezvous_server_test"),

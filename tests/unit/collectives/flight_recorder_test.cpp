@@ -70,7 +70,7 @@ TEST_CASE("flight recorder: tells in which state the rank was") {
   };
   CHECK(rendezvous::flight_rank(pages.read(1)) == 7);
   CHECK_FALSE(rendezvous::flight_rank(pages.read(0)));
-  CHECK(contains(told(3'000'000'000), "was meeting the other ranks for 3.0 s"));
+  CHECK(contains(told(3'000'000'000), "was connecting to the other ranks for 3.0 s"));
   recorder.joined(0b101);
   CHECK(told() == "had joined the job and run no collective yet");
 

@@ -103,8 +103,8 @@ TEST_CASE("shutdown: a wait of the ranks for each other that is too long names w
   worker.shutdown.data_plane_failed(make_error(ErrorCode::kTimedOut, "waited"));
   REQUIRE(worker.failed.size() == 1);
   CHECK(worker.failed.front() ==
-        "waited for 3 s, the limit (HOROVOD_GLOO_TIMEOUT_SECONDS):\n"
-        "  rank 0 (host0) does not come; its process is stopped or hangs");
+        "waited for 3 s (the limit is HOROVOD_GLOO_TIMEOUT_SECONDS):\n"
+        "  rank 0 (host0) does not answer; its process is stopped or hangs");
 }
 
 TEST_CASE("shutdown: rank 0 reads on until the others have hung up") {
@@ -126,7 +126,7 @@ TEST_CASE("stall_monitor: ranks that show no sign of life end the world") {
   REQUIRE(rank0.failed.size() == 1);
   CHECK(rank0.failed.front() ==
         "stalled waiting, the limit is HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=5:\n"
-        "  rank 1 (host1) does not answer; its process is stopped, or its host is");
+        "  rank 1 (host1) does not answer; its process or its host is stopped");
 }
 
 TEST_CASE("stall_monitor: has to be asked only while somebody waits") {

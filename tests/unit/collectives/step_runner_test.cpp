@@ -183,8 +183,7 @@ TEST_CASE("step_runner: a rank that is told to run what it never asked for gives
   const OperationPtr never = make_operation();
   never->request = allreduce("y");
   runner.run({x, never});
-  CHECK(runner.shutdown.text() ==
-        "rank 1 (host1): it never asked for 'y', which it is told to run");
+  CHECK(runner.shutdown.text() == "rank 1 (host1): it was told to run 'y' but never requested it");
   CHECK(runner.sets.world().find_pending(x->name_hash, "x") == x.get());
 }
 

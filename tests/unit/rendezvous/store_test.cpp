@@ -207,9 +207,10 @@ TEST_CASE("an exchange that fails names those who did not come") {
   auto values = exchange(store, "meet", 1, 5, "x", Clock::now() + 60ms);
   REQUIRE_FALSE(values);
   CHECK(values.error().code == ErrorCode::kTimedOut);
-  CHECK(values.error().message == "meeting in 'meet': ranks 0, 2, 4 of 5 did not come in time");
+  CHECK(values.error().message ==
+        "exchanging values in 'meet': timed out waiting for ranks 0, 2, 4 of 5");
   auto one = exchange(store, "pair", 1, 2, "x", Clock::now() + 60ms);
-  CHECK(one.error().message == "meeting in 'pair': rank 0 of 2 did not come in time");
+  CHECK(one.error().message == "exchanging values in 'pair': timed out waiting for rank 0 of 2");
   auto many = exchange(store, "many", 0, 100, "x", Clock::now() + 60ms);
   CHECK(many.error().message.find("15, 16 and 83 more of 100") != std::string::npos);
   auto wrong = exchange(store, "meet", 5, 5, "x", soon());
