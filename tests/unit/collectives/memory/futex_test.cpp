@@ -1,0 +1,87 @@
+// How long a rank looks out for the others before it sleeps.
+#include "collectives/memory/futex.h"
+
+#include "tests/support/catch.h"
+
+using namespace hora::collectives;
+using hora::Clock;
+
+namespace {
+
+// How often it looks when nothing comes.
+int looks_in_vain(Spinner& spinner) {
+  int looks = 0;
+  REQUIRE_FALSE(spinner.until([&] {
+    ++looks;
+    return false;
+  }));
+  return looks;
+}
+
+bool comes_at_look(Spinner& spinner, int number) {
+  int looks = 0;
+  return spinner.until([&] { return ++looks == number; });
+}
+
+void fail_until_it_looks_once(Spinner& spinner) {
+  while (looks_in_vain(spinner) > 1) {
+  }
+}
+
+}  // namespace
+
+TEST_CASE("spinner: what has come is seen at once") {
+  for (const bool cores : {false, true}) {
+    Spinner spinner;
+    spinner.enable(cores);
+    REQUIRE(comes_at_look(spinner, 1));
+  }
+}
+
+TEST_CASE("spinner: gives its core away a few times, and not at all while that is in vain") {
+  Spinner spinner;
+  spinner.enable(false);
+  REQUIRE(comes_at_look(spinner, 9));
+  REQUIRE(looks_in_vain(spinner) == 9);
+  fail_until_it_looks_once(spinner);
+  REQUIRE_FALSE(comes_at_look(spinner, 2));
+}
+
+TEST_CASE("spinner: gives its core away again now and then, more seldom each time it is in vain") {
+  Spinner spinner;
+  spinner.enable(false);
+  const auto waits_until_trial = [&] {
+    fail_until_it_looks_once(spinner);
+    int waits = 1;
+    while (looks_in_vain(spinner) == 1) ++waits;
+    return waits;
+  };
+  int last = 0;
+  for (int trial = 0; trial < 5; ++trial) {
+    const int waits = waits_until_trial();
+    REQUIRE(waits > last);
+    last = waits;
+  }
+}
+
+TEST_CASE("spinner: what helps once is kept") {
+  Spinner spinner;
+  spinner.enable(false);
+  fail_until_it_looks_once(spinner);
+  int waits = 0;
+  while (!comes_at_look(spinner, 2) && waits < 1000) ++waits;
+  for (int i = 0; i < 100; ++i) REQUIRE(comes_at_look(spinner, 2));
+}
+
+// Ranks that wake each other take so long that a short look never sees anything.
+TEST_CASE("spinner: finds back to looking out for long enough") {
+  Spinner spinner;
+  spinner.enable(true);
+  for (int i = 0; i < 10; ++i) looks_in_vain(spinner);
+  bool came = false;
+  for (int i = 0; i < 100'000 && !came; ++i) {
+    const auto there = Clock::now() + std::chrono::microseconds(13);
+    came = spinner.until([&] { return Clock::now() >= there; });
+  }
+  REQUIRE(came);
+}

@@ -1,0 +1,194 @@
+// What one rank puts into a fast path whose other ranks are played by the test.
+#include "collectives/runtime/fast_path_driver.h"
+
+#include <array>
+#include <cstring>
+
+#include "tests/support/catch.h"
+#include "tests/unit/collectives/runtime/engine_parts.h"
+
+using namespace hora;
+using namespace hora::collectives;
+using test::allreduce;
+
+namespace {
+
+// Of two ranks; the other one posts what the test says.
+class PlayedFastPath final : public FastPath {
+ public:
+  std::uint64_t mine = kNothing;
+  std::uint64_t theirs = kNothing;
+  bool others_posted = false;
+  bool waited_for = false;
+  bool attentive = false;
+  bool listening = false;
+  int turns = 0;
+  std::array<std::array<char, 64>, 2> places{};
+
+  int size() const override { return 2; }
+  std::size_t room() const override { return 64; }
+  char* own_place(std::size_t) override { return places[1].data(); }
+  const char* place_of(int place, std::size_t) const override {
+    return places[static_cast<std::size_t>(place)].data();
+  }
+  void post(std::uint64_t number) override {
+    mine = number;
+    posted_ = true;
+  }
+  bool posted() const override { return posted_; }
+  bool decided() override { return posted_ && others_posted; }
+  bool has_posted(int rank) const override { return rank == 1 ? posted_ : others_posted; }
+  std::uint64_t common() const override { return mine == theirs ? mine : kNothing; }
+  void next() override {
+    posted_ = others_posted = waited_for = false;
+    ++turns;
+  }
+  void listen(bool value) override { listening = value; }
+  bool called_upon() override { return waited_for; }
+  bool has_work() override { return false; }
+  void set_attentive(bool value) override { attentive = value; }
+
+ private:
+  bool posted_ = false;
+};
+
+struct Idle final : Backend {
+  Progress execute(const Step&, std::uint64_t*, ErrorText&) noexcept override {
+    return Progress::kDone;
+  }
+  Progress poll(std::uint64_t, ErrorText&) noexcept override { return Progress::kDone; }
+  void abort() noexcept override {}
+  void destroy() noexcept override {}
+};
+
+// Rank 1 of two that share a host; `x`, an allreduce of one float, was agreed on before.
+struct Rank : test::BaseWithEnd {
+  Idle backend;
+  PlayedFastPath fast_path;
+  Negotiator negotiator{{world, mailbox, sets, queue, observer, tuner, shutdown.interruption()}};
+  StepRunner steps{{pool, queue, observer, tuner, stalls, shutdown}};
+  FastPathDriver driver{
+      {world, mailbox, sets, queue, observer, tuner, negotiator, steps, stalls, shutdown}};
+  std::uint64_t number = 0;
+
+  Rank() : BaseWithEnd(1, 2) {
+    ProcessSet& set = sets.world();
+    set.one_host = true;
+    set.backends.push_back(
+        {"within", Scope::kHost, Algorithm::kBackend, kAnyThread, BackendPtr(&backend)});
+    Capability row;
+    row.across_hosts = 0;
+    set.table.push_back({"within", row});
+    channel->put(fast_path);
+    driver.set_up(set);
+    Response agreed;
+    agreed.agreed = allreduce("x");
+    set.cache.learn(agreed, &agreed.agreed);
+    number = set.cache.find(agreed.agreed);
+  }
+
+  // Whether it is in the fast path.
+  bool take(const OperationPtr& operation) {
+    OperationPtr given = operation;
+    return driver.take(given);
+  }
+  void others_post(std::uint64_t what) {
+    fast_path.theirs = what;
+    fast_path.others_posted = true;
+    const float theirs = 41;
+    std::memcpy(fast_path.places[0].data(), &theirs, sizeof theirs);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("fast_path_driver: what all have agreed on before goes without rank 0") {
+  Rank rank;
+  const OperationPtr x = rank.submit(allreduce("x"));
+  REQUIRE(rank.take(x));
+  CHECK(rank.driver.operation() == x.get());
+  CHECK(rank.fast_path.mine == rank.number);
+  CHECK(rank.driver.due() < Deadline::max());
+  CHECK_FALSE(rank.driver.poll());
+  CHECK_FALSE(x->done());
+  rank.others_post(rank.number);
+  CHECK(rank.driver.poll());
+  REQUIRE(x->done());
+  CHECK(x->status == HORA_OK);
+  CHECK(rank.value == 42);
+  CHECK(rank.is_free("x"));
+  CHECK(rank.driver.runs() == 1);
+  CHECK(rank.driver.due() == Deadline::max());
+  CHECK(rank.channel->sent_to(0).empty());
+}
+
+TEST_CASE("fast_path_driver: what does not belong there is left alone") {
+  Rank rank;
+  CHECK_FALSE(rank.take(rank.submit(allreduce("never agreed on"))));
+  Request large = allreduce("x");
+  large.shape = {1000};
+  CHECK_FALSE(rank.take(rank.submit(large)));
+  CHECK(rank.fast_path.turns == 0);
+  CHECK(rank.driver.operation() == nullptr);
+}
+
+TEST_CASE("fast_path_driver: ranks that post different things take theirs to rank 0") {
+  Rank rank;
+  const OperationPtr x = rank.submit(allreduce("x"));
+  REQUIRE(rank.take(x));
+  rank.others_post(rank.number + 1);
+  rank.driver.poll();
+  CHECK_FALSE(x->done());
+  CHECK(rank.driver.operation() == nullptr);
+  CHECK(rank.driver.runs() == 0);
+  REQUIRE(rank.channel->sent_to(0).size() == 1);
+  CHECK(kind_of(rank.channel->sent_to(0).front()) == ControlMessage::kRequests);
+  CHECK(rank.sets.world().find_pending(x->name_hash, "x") == x.get());
+  rank.driver.poll();
+  CHECK(rank.fast_path.listening);  // the others are not to wait for this rank
+}
+
+TEST_CASE("fast_path_driver: after one that went in vain some do not try") {
+  Rank rank;
+  REQUIRE(rank.take(rank.submit(allreduce("x"))));
+  rank.others_post(rank.number + 1);
+  rank.driver.poll();
+  for (const OperationPtr& each : rank.sets.world().pending.take_all()) {
+    rank.queue.finish(each, HORA_OK, {});
+  }
+  const OperationPtr again = rank.submit(allreduce("x"));
+  CHECK_FALSE(rank.take(again));
+  CHECK(rank.take(again));
+}
+
+TEST_CASE("fast_path_driver: a rank that has nothing posts so when others wait") {
+  Rank rank;
+  CHECK_FALSE(rank.driver.poll());
+  CHECK(rank.fast_path.attentive);
+  rank.fast_path.waited_for = true;
+  rank.others_post(7);
+  CHECK(rank.driver.poll());
+  CHECK(rank.fast_path.mine == FastPath::kNothing);
+  CHECK(rank.fast_path.turns == 1);
+  CHECK(rank.channel->sent_to(0).empty());
+}
+
+TEST_CASE("fast_path_driver: messages of leaders make no sense within a host") {
+  Rank rank;
+  CHECK_FALSE(rank.driver.handle_posted(0, "\x01"));
+  CHECK_FALSE(rank.driver.handle_call("\x01"));
+  Request shutdown;
+  rank.driver.note_turn(shutdown);
+  CHECK(shutdown.shape.empty());
+}
+
+TEST_CASE("fast_path_driver: nothing moves once the world has ended") {
+  Rank rank;
+  REQUIRE(rank.take(rank.submit(allreduce("x"))));
+  rank.shutdown.end_world("over");
+  rank.others_post(rank.number);
+  CHECK_FALSE(rank.driver.poll());
+  CHECK_FALSE(rank.fast_path.attentive);
+  CHECK(rank.driver.take_back() != nullptr);
+  CHECK(rank.driver.operation() == nullptr);
+}

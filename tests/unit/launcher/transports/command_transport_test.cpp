@@ -1,0 +1,169 @@
+// The command transport with real shells and the agent's double on this machine.
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "launcher/failures/failure_code.h"
+#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
+#include "launcher/transports/transport.h"
+#include "tests/support/catch.h"
+#include "tests/unit/launcher/transports/shell_run.h"
+
+namespace hora::launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::seconds;
+
+AgentImage image(std::vector<std::string> arguments) {
+  AgentImage made;
+  made.path = HORA_DOUBLE_AGENT;
+  const auto sum = test::run_program({"sha256sum", made.path}).out;
+  made.sha256 = sum.substr(0, sum.find(' '));
+  made.arguments = std::move(arguments);
+  return made;
+}
+
+// Frames as a supervisor reads them.
+class Reader {
+ public:
+  explicit Reader(os::Fd fd) : fd_(std::move(fd)) {}
+  std::optional<Frame> next() {
+    while (true) {
+      if (started_) {
+        auto frame = reader_.next();
+        REQUIRE(frame);
+        if (*frame) return *std::move(*frame);
+      }
+      pollfd ready{fd_.get(), POLLIN, 0};
+      REQUIRE(::poll(&ready, 1, 30'000) == 1);
+      char buffer[65536];
+      const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, 0);
+      if (got <= 0) return std::nullopt;
+      std::string_view bytes(buffer, static_cast<std::size_t>(got));
+      if (!started_) {
+        REQUIRE(bytes.substr(0, kAgentMagic.size()) == kAgentMagic);
+        bytes.remove_prefix(kAgentMagic.size());
+        started_ = true;
+      }
+      reader_.feed(bytes);
+    }
+  }
+  int fd() const { return fd_.get(); }
+
+ private:
+  os::Fd fd_;
+  FrameReader reader_;
+  bool started_ = false;
+};
+
+std::vector<std::string> shell_with_home(const std::string& home) {
+  return {"env", "HOME=" + home, "XDG_CACHE_HOME=" + home, "sh", "-c", "{command}"};
+}
+
+TEST_CASE("an agent is shipped through a command, then found in the cache") {
+  const test::TemporaryDirectory home;
+  std::vector<std::pair<int, Stage>> stages;
+  std::mutex mutex;
+  auto transport = make_command_transport(shell_with_home(home.path()),
+                                          [&](int host, Stage stage, std::string_view) {
+                                            std::lock_guard lock(mutex);
+                                            stages.emplace_back(host, stage);
+                                          });
+  for (int round = 0; round < 2; ++round) {
+    auto fd = transport->start({"x", "", {}}, round, image({"--echo"}), Clock::now() + seconds(30));
+    REQUIRE(fd);
+    Reader reader(*std::move(fd));
+    auto hello = reader.next();
+    REQUIRE(hello);
+    CHECK(hello->type == FrameType::kHello);
+    const std::string frame = encode_frame(FrameType::kData, std::string(100'000, 'd'));
+    REQUIRE(::send(reader.fd(), frame.data(), frame.size(), 0) ==
+            static_cast<ssize_t>(frame.size()));
+    auto echoed = reader.next();
+    REQUIRE(echoed);
+    CHECK(echoed->payload == std::string(100'000, 'd'));
+  }
+  transport.reset();
+  const auto ship = [&](int host) {
+    return std::count(stages.begin(), stages.end(), std::make_pair(host, Stage::kShip));
+  };
+  CHECK(ship(0) == 1);
+  CHECK(ship(1) == 0);
+}
+
+TEST_CASE("many hosts through one command at the same time") {
+  const test::TemporaryDirectory home;
+  auto transport = make_command_transport(shell_with_home(home.path()), nullptr);
+  std::vector<Reader> readers;
+  const auto agent = image({});
+  for (int i = 0; i < 24; ++i) {
+    auto fd = transport->start({"x", "", {}}, i, agent, Clock::now() + seconds(60));
+    REQUIRE(fd);
+    readers.emplace_back(*std::move(fd));
+  }
+  for (auto& reader : readers) {
+    auto hello = reader.next();
+    REQUIRE(hello);
+    CHECK(hello->type == FrameType::kHello);
+  }
+}
+
+Failure failure_of(std::vector<std::string> command, Clock::duration limit = seconds(30)) {
+  auto transport = make_command_transport(std::move(command), nullptr);
+  auto fd = transport->start({"x", "", {}}, 0, image({}), Clock::now() + limit);
+  REQUIRE(fd);
+  Reader reader(*std::move(fd));
+  auto frame = reader.next();
+  REQUIRE(frame);
+  REQUIRE(frame->type == FrameType::kFailure);
+  auto failure = decode_failure(frame->payload);
+  REQUIRE(failure);
+  CHECK_FALSE(reader.next());
+  return *failure;
+}
+
+TEST_CASE("a command that cannot be started, or fails, says so") {
+  CHECK(failure_of({"/no/such/program"}).code == failure::kRsh);
+  const auto words = failure_of({"sh", "-c", "echo some words >&2; exit 255", "{host}"});
+  CHECK(words.code == failure::kRsh);
+  CHECK(words.message.find("some words") != std::string::npos);
+  const auto silent = failure_of({"sleep", "1000", "{host}"}, std::chrono::milliseconds(300));
+  CHECK(silent.code == failure::kRsh);
+}
+
+TEST_CASE("a command whose output somebody else keeps open is over when it is over") {
+  const auto failure = failure_of({"sh", "-c", "sleep 1000 & echo $! >&2; exit 255", "{host}"});
+  CHECK(failure.code == failure::kRsh);
+  const auto at = failure.message.find("it said: '");
+  REQUIRE(at != std::string::npos);
+  ::kill(std::stoi(failure.message.substr(at + 10)), SIGKILL);
+}
+
+TEST_CASE("a transport that ends takes its children with it") {
+  const test::TemporaryDirectory home;
+  auto transport =
+      make_command_transport({"sh", "-c", "trap '' TERM; sleep 1000", "{host}"}, nullptr);
+  auto fd = transport->start({"x", "", {}}, 0, image({}), Clock::now() + seconds(30));
+  REQUIRE(fd);
+  const auto began = Clock::now();
+  transport.reset();
+  CHECK(Clock::now() - began < seconds(10));
+  char byte;
+  pollfd ready{fd->get(), POLLIN, 0};
+  REQUIRE(::poll(&ready, 1, 10'000) == 1);
+  CHECK(::recv(fd->get(), &byte, 1, 0) == 0);
+}
+
+TEST_CASE("no command at all is refused at once") {
+  auto transport = make_command_transport({}, nullptr);
+  CHECK_FALSE(transport->start({"x", "", {}}, 0, image({}), Clock::now() + seconds(5)));
+}
+
+}  // namespace
+}  // namespace hora::launcher

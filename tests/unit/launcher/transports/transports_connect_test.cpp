@@ -1,0 +1,322 @@
+// Connecting by name, bounded fan-out, known_hosts, payloads: each against the real thing.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <future>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "launcher/failures/failure_code.h"
+#include "launcher/transports/agent_payload.h"
+#include "launcher/transports/fan_out.h"
+#include "launcher/transports/io_threads.h"
+#include "launcher/transports/name_resolver.h"
+#include "tests/support/catch.h"
+#include "tests/unit/launcher/transports/shell_run.h"
+#if HORA_WITH_SSH
+#include "launcher/transports/ssh_client.h"
+#include "launcher/transports/ssh_target.h"
+#include "launcher/transports/tcp_connector.h"
+#endif
+
+namespace hora::launcher {
+namespace {
+
+using std::chrono::seconds;
+
+TEST_CASE("payloads come to everyone who waits, and are made once") {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/agent";
+  std::string agent;
+  for (int i = 0; i < 200'000; ++i) agent += static_cast<char>(i * 7 % 251);
+  std::ofstream(path) << agent;
+  AgentPayload payload(path);
+  CHECK(payload.size_bytes() == agent.size());
+  std::vector<std::promise<AgentPayload::Bytes>> answers(8);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    payload.get(i % 2 == 0, [&answers, i](Result<AgentPayload::Bytes> bytes) {
+      answers[i].set_value(bytes ? *bytes : nullptr);
+    });
+  }
+  std::set<const std::string*> distinct;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    auto future = answers[i].get_future();
+    REQUIRE(future.wait_for(seconds(20)) == std::future_status::ready);
+    const auto bytes = future.get();
+    REQUIRE(bytes);
+    distinct.insert(bytes.get());
+    if (i % 2 == 1) CHECK(*bytes == agent);
+    if (i == 0) CHECK(test::run_program({"gzip", "-dc"}, *bytes).out == agent);
+  }
+  CHECK(distinct.size() == 2);
+}
+
+TEST_CASE("an agent that is not there is an error, not an empty file") {
+  AgentPayload payload("/no/such/agent");
+  std::promise<bool> failed;
+  payload.get(false, [&](Result<AgentPayload::Bytes> bytes) { failed.set_value(!bytes); });
+  auto future = failed.get_future();
+  REQUIRE(future.wait_for(seconds(20)) == std::future_status::ready);
+  CHECK(future.get());
+  CHECK(payload.size_bytes() == 0);
+}
+
+TEST_CASE("no more than the limit are let in, and all in the end") {
+  FanOut fan_out(3);
+  int inside = 0, most = 0, total = 0;
+  for (int i = 0; i < 10; ++i) {
+    fan_out.acquire([&] {
+      most = std::max(most, ++inside);
+      ++total;
+    });
+  }
+  CHECK(total == 3);
+  while (inside > 0) {
+    --inside;
+    fan_out.release();
+  }
+  CHECK(total == 10);
+  CHECK(most == 3);
+}
+
+TEST_CASE("threads of loops start and stop") {
+  auto threads = IoThreads::start(3);
+  REQUIRE(threads);
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 300; ++i) (*threads)->loop(i % 3).post([&] { ++ran; });
+  (*threads)->stop();
+  CHECK(ran == 300);
+}
+
+TEST_CASE("a resolver that is closed while it works answers no more") {
+  std::atomic<bool> alive{true};
+  std::atomic<int> answers{0}, late{0};
+  struct AtEnd {
+    std::atomic<bool>& flag;
+    ~AtEnd() { flag = false; }
+  };
+  for (int i = 0; i < 50; ++i) {
+    alive = true;
+    const AtEnd after_the_resolver{alive};
+    NameResolver resolver;
+    for (int j = 0; j < 20; ++j) {
+      resolver.resolve("localhost", 1, [&](auto) { alive ? ++answers : ++late; });
+    }
+    if (i == 0) {  // at least this one is waited for
+      const auto deadline = os::Clock::now() + seconds(20);
+      while (answers < 20 && os::Clock::now() < deadline) std::this_thread::yield();
+    }
+  }
+  CHECK(answers >= 20);
+  CHECK(late == 0);
+}
+
+TEST_CASE("a resolver may be asked while it is closed, and answers no more") {
+  for (int i = 0; i < 50; ++i) {
+    std::atomic<bool> closed{false}, done{false};
+    std::atomic<int> late{0};
+    NameResolver resolver;
+    std::thread asker([&] {
+      while (!done) resolver.resolve("localhost", 1, [&](auto) { late += closed; });
+    });
+    std::this_thread::yield();
+    resolver.close();
+    closed = true;
+    resolver.resolve("localhost", 1, [&](auto) { ++late; });
+    done = true;
+    asker.join();
+    CHECK(late == 0);
+  }
+}
+
+#if HORA_WITH_SSH
+
+struct Listener {
+  os::Fd fd;
+  int port = 0;
+  explicit Listener(const char* address = "127.0.0.1") {
+    fd = os::Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    ::inet_pton(AF_INET, address, &where.sin_addr);
+    REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) == 0);
+    REQUIRE(::listen(fd.get(), 16) == 0);
+    socklen_t length = sizeof where;
+    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&where), &length);
+    port = ntohs(where.sin_port);
+  }
+  sockaddr_in accepted_from() const {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    const os::Fd taken(
+        ::accept4(fd.get(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_CLOEXEC));
+    REQUIRE(taken.valid());
+    return peer;
+  }
+};
+
+// What a connector comes to on a loop of its own.
+struct Connected {
+  bool ok = false;
+  std::string endpoint;
+  std::string failed_class;
+  std::string problem;
+  std::string first;
+};
+
+Connected connect(const std::string& host, int port, const std::string& family = "",
+                  const TcpSource& source = {}) {
+  auto loop = std::move(os::EventLoop::create()).value();
+  NameResolver resolver;
+  TcpConnector connector(*loop, resolver);
+  Connected result;
+  connector.start(
+      host, port, family, source, [&](const std::string& first) { result.first = first; },
+      [&](TcpConnector::Outcome outcome) {
+        result.ok = outcome.fd.valid();
+        result.endpoint = result.ok ? format_endpoint(outcome.endpoint) : "";
+        result.failed_class = outcome.failed_class;
+        result.problem = outcome.problem;
+        loop->stop();
+      });
+  loop->call_after(seconds(20), [&] { loop->stop(); });
+  REQUIRE(loop->run());
+  return result;
+}
+
+TEST_CASE("a connection by address and by name") {
+  const Listener listener;
+  const auto numeric = connect("127.0.0.1", listener.port);
+  CHECK(numeric.ok);
+  CHECK(numeric.endpoint == "127.0.0.1:" + std::to_string(listener.port));
+  // localhost may be ::1 first, where nobody listens: the next address is tried.
+  CHECK(connect("localhost", listener.port).ok);
+  CHECK(connect("localhost", listener.port, "inet").ok);
+}
+
+TEST_CASE("a connection comes from where it is told to") {
+  const Listener listener;
+  CHECK(connect("127.0.0.1", listener.port, "", {"127.0.0.9", ""}).ok);
+  const sockaddr_in peer = listener.accepted_from();
+  CHECK(ntohl(peer.sin_addr.s_addr) == 0x7F000009);
+  CHECK(connect("127.0.0.1", listener.port, "", {"", "lo"}).ok);
+  for (const TcpSource& source : {TcpSource{"192.0.2.1", ""}, TcpSource{"::1", ""},
+                                  TcpSource{"name", ""}, TcpSource{"", "no-such-nic"}}) {
+    const auto failed = connect("127.0.0.1", listener.port, "", source);
+    INFO(source.address << source.interface);
+    CHECK_FALSE(failed.ok);
+    CHECK(failed.failed_class == failure::kConnect);
+    CHECK(failed.problem.find(source.interface + source.address) != std::string::npos);
+  }
+}
+
+TEST_CASE("known_hosts: which file trusts an authority for a host") {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/known_hosts";
+  std::ofstream(path) << "other ssh-x AAAA\n@revoked * ssh-x BBBB\n@cert-authority "
+                         "*.cluster,[gw]:2222 ssh-x CCCC\n";
+  CHECK(file_with_authority({"/no/such/file", path}, "n1.cluster", 22) == path);
+  CHECK(file_with_authority({path}, "gw", 2222) == path);
+  CHECK(file_with_authority({path}, "gw", 22).empty());
+  CHECK(file_with_authority({path}, "other", 22).empty());
+}
+
+TEST_CASE("refused and unknown are told apart") {
+  int port = 0;
+  {
+    const Listener gone;
+    port = gone.port;
+  }
+  const auto refused = connect("127.0.0.1", port);
+  CHECK_FALSE(refused.ok);
+  CHECK(refused.failed_class == failure::kRefused);
+  CHECK(refused.problem == "127.0.0.1:" + std::to_string(port) + ": Connection refused");
+  const auto unknown = connect("no-such-host.invalid", 22);
+  CHECK(unknown.failed_class == failure::kResolve);
+  const auto family = connect("127.0.0.1", port, "inet6");
+  CHECK(family.failed_class == failure::kResolve);
+}
+
+TEST_CASE("known_hosts: many writers at once, each line whole and once") {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/new/known_hosts";
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 8; ++i) {
+    writers.emplace_back([&path, i] {
+      for (int j = 0; j < 20; ++j) {
+        // Each host by two writers.
+        const auto added =
+            add_known_host(path, "host" + std::to_string(i / 2 * 100 + j) + " ssh-x AAAA");
+        if (!added) std::abort();
+      }
+    });
+  }
+  for (auto& writer : writers) writer.join();
+  std::ifstream file(path);
+  std::set<std::string> lines;
+  int count = 0;
+  for (std::string line; std::getline(file, line); ++count) lines.insert(line);
+  CHECK(count == 80);
+  CHECK(lines.size() == 80);
+}
+
+TEST_CASE("known_hosts: a last line without its end is not joined") {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/known_hosts";
+  std::ofstream(path) << "old ssh-x BBBB";
+  REQUIRE(add_known_host(path, "new ssh-x AAAA"));
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  CHECK(text.str() == "old ssh-x BBBB\nnew ssh-x AAAA\n");
+  CHECK_FALSE(add_known_host("/proc/no/known_hosts", "x"));
+}
+
+TEST_CASE("options come before the config, the config before the defaults") {
+  const test::TemporaryDirectory folder;
+  const std::string config = folder.path() + "/config";
+  const std::string key = folder.path() + "/key";
+  std::ofstream(key) << "k";
+  std::ofstream(config) << "Host b\n HostName %h.example\n Port 2222\n User carl\n IdentityFile "
+                        << key << "\n IdentityFile /missing/%h\n ProxyJump one,dan@two:7\n"
+                        << " UserKnownHostsFile /x/k\n ConnectTimeout 3\n";
+  SshOptions options;
+  options.config_file = config;
+  auto target = SshTargets(options).target_of({"b", "", {}});
+  REQUIRE(target);
+  CHECK(target->address == "b.example");
+  CHECK(target->known_as == "b.example");
+  CHECK(target->port == 2222);
+  CHECK(target->user == "carl");
+  CHECK(target->identity_files == std::vector<std::string>{key});
+  CHECK(target->missing_identities == std::vector<std::string>{"/missing/b.example"});
+  CHECK(target->proxy == std::vector<std::string>{"ssh", "-o", "BatchMode=yes", "-F",
+                                                  options.config_file, "-J", "one", "-p", "7", "-W",
+                                                  "b.example:2222", "--", "dan@two"});
+  CHECK(target->known_hosts_files.front() == "/x/k");
+  CHECK(target->connect_timeout == seconds(3));
+  CHECK(target->checking == HostKeyChecking::kYes);
+
+  options.port = 99;
+  options.accept_new_host_keys = true;
+  auto other = SshTargets(options).target_of({"b", "eve", {}});
+  REQUIRE(other);
+  CHECK(other->port == 99);
+  CHECK(other->user == "eve");
+  CHECK(other->checking == HostKeyChecking::kAcceptNew);
+
+  options.identity_file = "/no/such/key";
+  CHECK_FALSE(SshTargets(options).target_of({"b", "", {}}));
+  options.identity_file = "";
+  options.config_file = "/no/such/config";
+  CHECK_FALSE(SshTargets(options).target_of({"b", "", {}}));
+}
+
+#endif
+
+}  // namespace
+}  // namespace hora::launcher
