@@ -234,7 +234,7 @@ bool reduce_piece(Group& group, void* data, std::int64_t count, hora_dtype dtype
     case HORA_BFLOAT16:
       return reduce_half(group, data, count, bfloat_to_float, float_to_bfloat);
     default:
-      return error.set("adasum is for floating-point tensors");
+      return error.set("adasum supports only floating-point tensors");
   }
 }
 

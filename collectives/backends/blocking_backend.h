@@ -35,7 +35,7 @@ bool run_operation(Handler& handler, const Step& step, ErrorText& error) {
     case HORA_JOIN:
       break;
   }
-  return error.set("this backend has no such operation");
+  return error.set("this backend does not support this operation");
 }
 
 // `Derived` is the final class; it has run(step, error), which may throw when memory runs out.

@@ -76,7 +76,7 @@ class Mesh : public gloo::Context {
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       AddressRecord record;
-      if (lengths[peer] != sizeof record) return error.set("rank %d gave no Gloo address", peer);
+      if (lengths[peer] != sizeof record) return error.set("rank %d sent no Gloo address", peer);
       std::memcpy(&record, theirs[peer], sizeof record);
       if (record.length > sizeof record.bytes) return error.set("malformed address of a rank");
       transportContext_->getPair(peer)->connect(
@@ -231,7 +231,7 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
     if (!mesh->connect(std::move(device), group, error)) return nullptr;
     return new GlooLinks(std::move(mesh));
   } catch (const std::exception& failure) {
-    error.set("connecting the ranks by Gloo over %s: %s", group.address, failure.what());
+    error.set("connecting the ranks with Gloo over %s: %s", group.address, failure.what());
     return nullptr;
   }
 }

@@ -35,7 +35,7 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
     try {
       return step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
              : step.operation == HORA_ALLGATHER ? allgather(step, error)
-                                                : error.set("no such operation");
+                                                : error.set("this backend does not support this operation");
     } catch (...) {
       // The exception has skipped the waits: end the transfers before their memory goes.
       if (between_) between_->give_up();

@@ -94,7 +94,7 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
   }
 
   bool reducescatter(const Step& step, ErrorText& error) {
-    if (kind_.op == MPI_OP_NULL) return error.set("MPI has no such reduction");
+    if (kind_.op == MPI_OP_NULL) return error.set("MPI does not support this reduction");
     const Piece& piece = step.pieces[0];
     if (piece.count == 0) return true;
     // The input must stay as it is: scale or align a copy of it.
@@ -129,7 +129,7 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
   // Reduces from the input to the output when the input needs no change before, otherwise in place
   // in the output.
   bool reduce(const Piece& piece, const Step& step, ErrorText& error) {
-    if (kind_.op == MPI_OP_NULL) return error.set("MPI has no such reduction");
+    if (kind_.op == MPI_OP_NULL) return error.set("MPI does not support this reduction");
     const void* input = piece.input;
     if (input != piece.output && step.prescale != 1.0) {
       copy_unless_same(piece.output, input, piece.count * kind_.width);
@@ -187,7 +187,7 @@ bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorTex
   if (!group.services->exchange(&mine, sizeof mine, false, &theirs, &lengths, error)) return false;
   ranks.resize(static_cast<std::size_t>(group.size));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (lengths[i] != sizeof mine) return error.set("a rank told no place in MPI's world");
+    if (lengths[i] != sizeof mine) return error.set("a rank did not report its rank in MPI's world");
     std::memcpy(&ranks[i], theirs[i], sizeof mine);
   }
   return true;

@@ -157,8 +157,8 @@ class NcclBackend final : public Backend {
     if (gpu_ != nullptr) {
       return device == kOwnDevice || device == gpu_->device() ||
              error.set(
-                 "a tensor on device %d, where this process has used device %d before: a "
-                 "rank has one GPU",
+                 "the tensor is on device %d, but this process has used device %d: a rank "
+                 "uses one GPU",
                  device, gpu_->device());
     }
     // A rank that has joined without any tensor before has to guess its device.
@@ -189,7 +189,7 @@ class NcclBackend final : public Backend {
 
   // The table has no row for it: a barrier involves no GPU.
   static bool barrier(const Step&, ErrorText& error) {
-    return error.set("this backend has no such operation");
+    return error.set("this backend does not support this operation");
   }
 
   // The stream of the operation that is starting.

@@ -67,7 +67,7 @@ struct Own {
 };
 
 Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& own, Card& card) {
-  if (!own.doorbell.open(O_NONBLOCK)) return errno_error(errno, "making a pipe");
+  if (!own.doorbell.open(O_NONBLOCK)) return errno_error(errno, "creating a pipe");
   card.pid = getpid();
   card.fd = own.doorbell.write_end.get();
   card.pipe = pipe_number(own.doorbell.write_end.get());

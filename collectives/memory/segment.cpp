@@ -40,7 +40,7 @@ std::string reason() { return std::strerror(errno); }
 Result<os::Fd> make_anonymous(std::size_t bytes) {
   os::Fd fd(memfd_create("hora", MFD_CLOEXEC));
   if (!fd.valid() || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
-    return make_error(ErrorCode::kUnavailable, "making shared memory: " + reason());
+    return make_error(ErrorCode::kUnavailable, "creating shared memory: " + reason());
   }
   return fd;
 }
@@ -48,7 +48,7 @@ Result<os::Fd> make_anonymous(std::size_t bytes) {
 Result<os::Fd> make_named(std::size_t bytes, const char* path) {
   os::Fd fd(::open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.valid()) {
-    return make_error(ErrorCode::kUnavailable, "making " + std::string(path) + ": " + reason());
+    return make_error(ErrorCode::kUnavailable, "creating " + std::string(path) + ": " + reason());
   }
   // Allocate now: a page that /dev/shm cannot provide later would raise SIGBUS.
   const int failure = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes));
@@ -200,7 +200,7 @@ Result<Segment> Segment::open(std::span<const std::int32_t> ranks, int index, st
 Result<Segment> Segment::open_private(std::size_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    return make_error(ErrorCode::kUnavailable, "getting memory: " + reason());
+    return make_error(ErrorCode::kUnavailable, "allocating memory: " + reason());
   }
   return Segment(data, bytes, false);
 }

@@ -232,7 +232,7 @@ std::string unsupported_with_joined(const Request& request) {
       if (scale_spares_identity(request)) return {};
       return title_of(request.action, request.name) + ": a " +
              std::string(reduce_op_name(request.reduce_op)) +
-             " of tensors with this prescale factor cannot be made while a rank has joined";
+             " of tensors with this prescale factor cannot run while a rank has joined";
     case Action::kBarrier:
       return {};
     default:
@@ -286,7 +286,7 @@ void Coordinator::conclude_world_action(Response& response) {
   if (set_in_use(ranks)) {
     response.status = HORA_INVALID_ARGUMENT;
     response.error =
-        "a process set of the ranks " + format_shape(response.agreed.shape) + " exists already";
+        "a process set of the ranks " + format_shape(response.agreed.shape) + " already exists";
     return;
   }
   response.numbers = {add_set(std::move(ranks))};

@@ -69,7 +69,7 @@ Error died(int status) {
 Result<std::string> run_isolated(const std::function<std::string()>& work,
                                  std::chrono::milliseconds limit) {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "making a pipe");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(errno, "creating a pipe");
   os::Fd in(ends[0]);
   os::Fd out(ends[1]);
   const pid_t child = ::fork();

@@ -231,7 +231,7 @@ TEST_CASE("process sets: static and dynamic, side by side") {
     if (rank != 2) reduce_in(id, {0, 1, 3}, "dynamic");
     std::int32_t again = 0;
     outcome = communicator.add_process_set({0, 1, 3}, &again);
-    check(outcome.status == HORA_INVALID_ARGUMENT && has(outcome.text, "exists already"),
+    check(outcome.status == HORA_INVALID_ARGUMENT && has(outcome.text, "already exists"),
           "the same set twice: " + outcome.text);
     outcome = communicator.add_process_set(
         rank == 0 ? std::vector<std::int32_t>{0, 1} : std::vector<std::int32_t>{0, 2}, &again);

@@ -11,7 +11,7 @@ namespace hora::collectives::mpi {
 // Creates what MPI lacks, once; call it after initialise(), from one thread at a time.
 bool make_datatypes(ErrorText& error);
 MPI_Datatype datatype_of(hora_dtype dtype);
-// Returns MPI_OP_NULL where MPI has no such reduction (ADASUM).
+// Returns MPI_OP_NULL where MPI does not support this reduction (ADASUM).
 MPI_Op operator_of(hora_dtype dtype, hora_reduce_op op);
 
 }  // namespace hora::collectives::mpi

@@ -54,7 +54,7 @@ bool is_on(const char* name) {
 bool initialise_once(ErrorText& error) {
   int flag = 0;
   if (!check(MPI_Finalized(&flag), "MPI_Finalized", error)) return false;
-  if (flag != 0) return error.set("this process has called MPI_Finalize already");
+  if (flag != 0) return error.set("this process has already called MPI_Finalize");
   if (!check(MPI_Initialized(&flag), "MPI_Initialized", error)) return false;
   if (flag != 0) {
     if (!check(MPI_Query_thread(&state.thread_level), "MPI_Query_thread", error)) return false;
@@ -164,8 +164,8 @@ bool initialise(ErrorText& error) {
   const std::lock_guard<std::mutex> lock(state.mutex);
   if (given_up) {
     return error.set(
-        "a job of this process was broken off in the middle of an MPI operation: MPI "
-        "cannot be used again, start the process anew");
+        "a job of this process ended in the middle of an MPI operation, so MPI cannot "
+        "be used again; restart the process");
   }
   return state.started || initialise_once(error);
 }
@@ -212,7 +212,7 @@ bool wait(MPI_Request& request, const std::atomic<bool>& aborted, Deadline deadl
     // Reading the clock costs as much as a look: only once in a while.
     if (round % 1024 == 1023 && std::chrono::steady_clock::now() > deadline) {
       given_up = true;
-      return error.set("%s: not all processes came in time", what);
+      return error.set("%s: timed out waiting for the other processes", what);
     }
     pause(round, may_spin);
   }

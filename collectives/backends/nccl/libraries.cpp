@@ -54,7 +54,7 @@ bool load_nccl(Nccl& table, ErrorText& why_not) {
 #undef HORA_FIND
   int version = 0;
   if (table.ncclGetVersion(&version) != ncclSuccess || version < kOldestNccl) {
-    return why_not.set("NCCL %d is too old: 2.14 is the first that can be used", version);
+    return why_not.set("NCCL %d is too old; 2.14 or newer is needed", version);
   }
   return true;
 }

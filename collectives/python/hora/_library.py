@@ -37,8 +37,8 @@ class Options(ctypes.Structure):
 
 
 def site_base() -> str:
-    """Where `pip install --user` and `--target` put what is not a package: above the packages'
-    folder; "" when this package lies elsewhere."""
+    """The directory in which `pip install --user` and `--target` install data files, above that of the
+    packages; "" if this package is installed elsewhere."""
     packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if os.path.isdir(os.path.join(packages, "share", "hora")):
         return packages
@@ -46,7 +46,7 @@ def site_base() -> str:
 
 
 def library_candidates() -> list[str]:
-    """Where libhora is looked for, best first. Only the last one asks the system's loader."""
+    """The paths at which libhora is searched, best first. The last one uses the system's loader."""
     chosen = os.environ.get("HORA_LIBRARY")
     if chosen:
         return [chosen]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The face of libhora (hora.h) in ctypes: nothing else in this package touches the library.
+"""The interface to libhora (hora.h) through ctypes. No other module of this package uses the library.
 
 Requests are packed into a scratch buffer with one struct.pack_into each, which costs a fraction of
 filling ctypes fields. Calls that never wait keep the GIL (PyDLL); calls that wait give it back
@@ -150,8 +150,8 @@ os.register_at_fork(after_in_child=_forked_child)
 
 
 class _ForkedLibrary:
-    """Stands in for the library in a forked child (a data loader's worker): it may ask which rank
-    its parent is; anything else is a clear error, freeing what the parent made is a no-op."""
+    """Stands in for the library in a forked child (a data loader's worker): it may query its parent's rank;
+    any other call is an error, and releasing the parent's objects does nothing."""
 
     path = None
     _OF_THE_PARENT = (

@@ -34,8 +34,8 @@ class Batch:
             raise
 
     def finish(self) -> list[Any]:
-        """The results, flattened, in order. All operations are waited for even when one fails,
-        so that none is left behind; the first failure is raised."""
+        """The results, flattened, in order. Waits for all operations even if one fails, so that none is left
+        in flight, and raises the first failure."""
         results: list[Any] = []
         failure = None
         handles, self._handles = self._handles, []
@@ -61,7 +61,7 @@ class Batch:
         return all(operations.poll(handle) for handle in self._handles)
 
     def wait(self, seconds: float) -> bool:
-        """Waits so long at most; whether all is done."""
+        """Waits at most this long; returns whether all operations are done."""
         deadline = time.monotonic() + seconds
         return all(operations.wait_for(handle, max(0.0, deadline - time.monotonic())) for handle in self._handles)
 

@@ -239,8 +239,8 @@ def reset_job() -> None:
 
 
 def _all_skip(skip_sync):
-    """Whether no rank needs the state of the others. A rank whose hosts only left does not, by itself;
-    but meanwhile another may have lost a peer, and gone back to its last commit, or have come."""
+    """Whether no rank needs the state of the others. If hosts only left, this rank does not need it; but
+    another rank may have lost a peer and gone back to its last commit, or may be new."""
     if not basics.is_initialized() or basics.size() == 1:
         return skip_sync
     return all(objects.allgather_object(skip_sync, "elastic_skip_sync"))

@@ -15,8 +15,7 @@ _madvise = None
 
 
 def advise(address: int, size: int) -> None:
-    """Asks for huge pages where nothing has been written yet. Advice: what comes of it is the
-    kernel's business."""
+    """Asks for huge pages in memory that has not been written yet. Advice only: the kernel may ignore it."""
     global _madvise
     if _madvise is None:
         _madvise = ctypes.CDLL(None).madvise

@@ -483,8 +483,8 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """A gradient transformation (a pair of functions init and update, as optax has them) whose
-    gradients are reduced over the ranks first. backward_passes_per_step adds up the gradients of
-    so many updates; those in between answer zeros."""
+    gradients are reduced over the ranks first. backward_passes_per_step accumulates the gradients of that
+    many updates; the updates in between return zeros."""
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a positive integer")
 

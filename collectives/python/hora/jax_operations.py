@@ -2,8 +2,8 @@
 """How an operation of the runtime becomes a part of JAX: at once on arrays, as an ordered callback
 on traced values.
 
-Callbacks of one program run in the order of the script, on every rank the same one. On the CPU
-nothing is copied on the way in, and results are taken over where they lie.
+Callbacks of one program run in the order of the script, on every rank the same one. On the CPU, inputs are
+not copied, and results are used in place.
 """
 
 from __future__ import annotations

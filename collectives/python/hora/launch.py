@@ -126,7 +126,7 @@ class _ResultServer:
         link.send(b"seen")
 
     def close(self):
-        """The job has ended: whoever is still connected has nothing more to say."""
+        """Closes all connections: the job has ended."""
         self._closing = True
         _hang_up(self._listener)  # wakes accept(), which close() does not
         self._accepting.join()

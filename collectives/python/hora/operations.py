@@ -33,7 +33,7 @@ def operation_name(kind: str, name: str | None, process_set_id: int) -> str:
 
 
 def forget_names(process_set_id: int) -> None:
-    """Made-up names of this set start over: its members may be others now."""
+    """Restarts the generated names of this set: its members may have changed."""
     for key in [key for key in _name_counters if key[1] == process_set_id]:
         del _name_counters[key]
 
@@ -201,8 +201,8 @@ def forget(handle: int) -> None:
 
 
 def wait_for(handle: int, seconds: float) -> bool:
-    """Waits so long at most for the operation to be done; whether it is. Its result stays with
-    the handle."""
+    """Waits at most this long for the operation; returns whether it is done. The result stays with the
+    handle."""
     pending = _in_flight.get(handle)
     if pending is None:
         return True
@@ -239,7 +239,7 @@ def abort_all(text: str) -> None:
 
 
 def forget_all() -> None:
-    """Before a job is joined: handles and made-up names start over."""
+    """Called before a job is joined: handles and generated names start over."""
     abort_all("the job that this operation belonged to was left")
     _in_flight.clear()
     _name_counters.clear()
@@ -273,8 +273,8 @@ def barrier(process_set: ProcessSet) -> None:
 
 
 def join(process_set: ProcessSet) -> int:
-    """Tells the others that this rank has no more data: it takes part in their reductions with
-    zeros until all have joined. Returns the rank that joined last."""
+    """Declares that this rank has no more data: it contributes zeros to the reductions of the others until
+    all have joined. Returns the rank that joined last."""
     pending = start_control(_native.JOIN, "join", process_set)
     pending.fetch = _native.library().last_joined
     return wait_now(pending)
@@ -284,7 +284,7 @@ def join(process_set: ProcessSet) -> int:
 
 
 def choose_op(op: int | None, average: bool | None) -> int:
-    """The reduction that `op=` or the older `average=` asks for; Average when neither does."""
+    """The reduction that `op=` or the older `average=` selects; Average by default."""
     if op is not None:
         if average is not None:
             raise ValueError("give op= or average=, not both (average= is the old way)")

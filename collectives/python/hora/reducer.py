@@ -67,7 +67,7 @@ class GradientReducer:
         return is_needed(self.process_set)
 
     def densify(self, gradient: Any) -> Any:
-        """The gradient as it is added up: dense where sparse ones were not asked for."""
+        """The gradient in the form in which it is reduced: dense unless sparse gradients were requested."""
         return gradient
 
     def scaled_local(self, gradient: Any) -> Any:

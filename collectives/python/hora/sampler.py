@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class ElasticSampler:
-    """Shares out the samples that were not processed yet in this epoch.
+    """Divides the samples of this epoch that were not processed yet among the ranks.
 
     The order of an epoch depends on seed and epoch alone, so that every rank finds the same one.
-    What was processed is a prefix of that order: record_batch() makes it longer, reset() shares
-    the rest among the ranks that are there now. The last round is filled by samples from the
-    start of the rest, so that all ranks get equally many.
+    The processed samples are a prefix of that order: record_batch() extends it, and reset() divides the rest
+    among the current ranks. The last round is filled with samples from the start of the rest, so that all
+    ranks get the same number.
     """
 
     def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0) -> None:
@@ -42,8 +42,8 @@ class ElasticSampler:
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Counts one batch as processed, by every rank. batch_idx does not matter: after a reset a
-        script may go on counting, or start again."""
+        """Counts one batch as processed, by every rank. batch_idx is ignored: after a reset a script may
+        continue to count, or start again."""
         self.processed_num += batch_size * self.num_replicas
 
     def record_indices(self, indices: Sequence[int]) -> None:

@@ -47,7 +47,7 @@ def dumps(obj: Any, what: str = "this object") -> bytes:
 
 
 def loads(data: bytes | memoryview, what: str = "an object") -> Any:
-    """The object; ImportError tells which module the sender had and this process lacks."""
+    """The object; ImportError names the module that this process lacks."""
     _pickler()
     try:
         return pickle.loads(data)

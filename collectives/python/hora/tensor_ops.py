@@ -37,7 +37,7 @@ def native_received_splits(native: int) -> list[int]:
 
 
 class Framework:
-    """What an array library has to tell about its tensors."""
+    """What the operations need to know about the tensors of an array library."""
 
     name = ""
 

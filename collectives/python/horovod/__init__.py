@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that scripts written for Horovod import, answered by Hora.
+"""The names that scripts written for Horovod import, implemented by Hora.
 
 `import horovod.torch as hvd` (or horovod.tensorflow, horovod.keras, horovod.mxnet) gives the
-programming model and the functions of Horovod's public interface on Hora's runtime. Nothing here
-is compiled, and no framework is imported but the one that is asked for.
+programming model and the functions of Horovod's public interface on Hora's runtime. Nothing here is compiled,
+and only the framework that the script uses is imported.
 """
 
 import hora  # says so where Python is too old for the modules below

@@ -257,7 +257,7 @@ class BestModelCheckpoint:
 
 
 class CommitState:
-    """Commits the state every so many batches, and at the end of an epoch."""
+    """Commits the state every `batches_per_commit` batches, and at the end of an epoch."""
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ def model_variables(model: Any) -> list[Any]:
 
 
 def optimizer_variables(optimizer: Any) -> list[Any]:
-    """The variables of an optimizer of any generation; [] when there is none."""
+    """The variables of an optimizer of Keras 2 or 3; [] without an optimizer."""
     if optimizer is None:
         return []
     variables = getattr(optimizer, "variables", None)

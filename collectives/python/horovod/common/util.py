@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:
-    """Whether the framework sees a GPU. Only a framework that is imported already is asked."""
+    """Whether the framework sees a GPU. Does not import a framework."""
     import sys
 
     framework = sys.modules.get(ext_base_name)

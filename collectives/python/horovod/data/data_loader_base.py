@@ -38,8 +38,8 @@ _END = object()
 
 
 class AsyncDataLoaderMixin:
-    """class Loader(AsyncDataLoaderMixin, MyLoader): batches are made ahead, at most
-    async_loader_queue_size of them, by a thread that ends with the iteration. 0 switches it off."""
+    """class Loader(AsyncDataLoaderMixin, MyLoader): a thread prepares batches ahead, at most
+    async_loader_queue_size of them, and ends with the iteration. 0 disables it."""
 
     def __init__(
         self, async_loader_queue_size: int = 64, debug_data_loader: bool = False, *args: Any, **kwargs: Any

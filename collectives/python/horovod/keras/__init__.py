@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keras's face of the runtime, for every backend of Keras: `import horovod.keras as hvd`.
+"""Horovod's interface for Keras, for every backend of Keras: `import horovod.keras as hvd`.
 
 With the TensorFlow backend, Compression.none and the others of horovod.tensorflow work as well.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MXNet's face of the runtime: `import horovod.mxnet as hvd`."""
+"""Horovod's interface for MXNet: `import horovod.mxnet as hvd`."""
 
 from horovod.common.exceptions import (
     HorovodInternalError,

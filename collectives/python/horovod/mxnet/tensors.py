@@ -27,8 +27,8 @@ def is_ndarray(value: Any) -> bool:
 
 
 class MxnetFramework(Framework):
-    """NDArrays on the CPU, read and written where they are. MXNet's engine works in the
-    background: whoever reads memory waits for what was asked of it before."""
+    """NDArrays on the CPU, read and written where they are. MXNet's engine works in the background, so
+    reading memory waits for pending operations first."""
 
     name = "mxnet"
 

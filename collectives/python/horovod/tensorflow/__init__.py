@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow's face of the runtime: `import horovod.tensorflow as hvd`."""
+"""Horovod's interface for TensorFlow: `import horovod.tensorflow as hvd`."""
 
 from horovod.common.exceptions import (
     HorovodInternalError,
@@ -76,7 +76,7 @@ from horovod.tensorflow.tape import (
 
 
 def __getattr__(name):
-    """What needs Keras is made when it is asked for: TensorFlow alone does not import it."""
+    """Creates names that need Keras on first use: TensorFlow alone does not import it."""
     if name == "SyncBatchNormalization":
         import tensorflow as tf
 

@@ -131,7 +131,7 @@ class _Dense:
 
 
 class _Sparse:
-    """IndexedSlices: the rows of all ranks one after the other; whoever applies them adds up."""
+    """IndexedSlices: the rows of all ranks, concatenated; applying them adds them up."""
 
     def __init__(self, reducer, name, position, gradient):
         self.reducer = reducer

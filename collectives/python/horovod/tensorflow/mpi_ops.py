@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collectives on dense TensorFlow tensors, differentiable, in eager mode and in graphs.
 
-`name` is how the ranks match their tensors: give one, or call in the same order on every rank. In
-a graph a name is made of the tensor's own.
+The ranks match their tensors by `name`: pass one, or call in the same order on every rank. In a graph the
+default is the tensor's own name. Reductions need the same shape and dtype on all ranks. Eager mode raises
+TensorMismatchError if the ranks disagree, UnsupportedError if no backend can run the operation, and
+HorovodInternalError if a rank is lost; a node in a graph fails with a TensorFlow error that contains the
+text. Any thread may call.
 """
 
 from __future__ import annotations
@@ -102,8 +105,9 @@ def _sub_name(name, suffix):
 
 
 def place_now(function: Any) -> Any:
-    """What size(), rank() or the like of a set answers: in a graph of an elastic job an operation that asks
-    when the graph runs, since the graph outlives the ranks that it was made with."""
+    """The value of size(), rank() and similar functions of a set. In a graph of an elastic job it is an
+    operation that reads the value when the graph runs, because the graph outlives the ranks with which it was
+    built."""
     if tf.executing_eagerly() or os.environ.get("HOROVOD_ELASTIC") != "1":
         return function()
     return _query(function, "HorovodPlace")
@@ -423,8 +427,8 @@ def grouped_reducescatter_dense(
 
 
 def _query(function, name):
-    """A scalar of 32-bit integers that is asked for when the graph runs, not when it is built:
-    an elastic job may have changed by then."""
+    """A scalar int32 that is read when the graph runs, not when it is built, because an elastic job may
+    change in between."""
     if tf.executing_eagerly():
         return tf.constant(function(), tf.int32)
     import numpy as np

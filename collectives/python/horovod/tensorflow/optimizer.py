@@ -46,8 +46,8 @@ class _Wrapped(_LegacyOptimizer):
 
 
 class _DistributedOptimizer(_Wrapped):
-    """Reduces the gradients that compute_gradients() returns. With backward_passes_per_step the
-    gradients are added up, and reduced and applied together every so many steps."""
+    """Reduces the gradients that compute_gradients() returns. With backward_passes_per_step the gradients are
+    accumulated, and reduced and applied once for that many steps."""
 
     def __init__(self, optimizer, name, use_locking, reducer, passes, average):
         super().__init__(optimizer, name, use_locking)
@@ -179,10 +179,10 @@ def DistributedOptimizer(
 ) -> Any:
     """The optimizer with its gradients reduced over the ranks of process_set before each step.
 
-    Takes optimizers of tf.compat.v1.train and of Keras. backward_passes_per_step adds up the
-    gradients of so many steps first, and divides by their number with
-    average_aggregated_gradients. groups: a number of groups, or lists of variables, that are
-    reduced together. op=Adasum (tf.compat.v1.train only) combines the changes of the variables.
+    Takes optimizers of tf.compat.v1.train and of Keras. backward_passes_per_step first accumulates the
+    gradients of that many steps, and divides by their number with average_aggregated_gradients.
+    groups: a number of groups, or lists of variables, that are reduced together. op=Adasum
+    (tf.compat.v1.train only) combines the changes of the variables.
     """
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step={backward_passes_per_step}: expected a positive integer")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _sparse_allreduce(slices, op, name, process_set, prescale, postscale):
-    """Rows are not added up but put one after the other: whoever applies them adds them up."""
+    """Rows are concatenated, not added up: applying them adds them up."""
     if op not in (Average, Sum):
         raise NotImplementedError(
             "sparse tensors (IndexedSlices) can be reduced with Average and Sum only; make them dense for others"

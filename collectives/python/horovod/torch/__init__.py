@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's face of the runtime: `import horovod.torch as hvd`."""
+"""Horovod's interface for PyTorch: `import horovod.torch as hvd`."""
 
 from horovod.common.exceptions import (
     HorovodInternalError,

@@ -71,7 +71,7 @@ def _any_differentiates(tensors):
 
 
 def handle_average_backwards_compatibility(op: int, average: bool | None) -> int:
-    """The reduction that op= or the older average= asks for."""
+    """The reduction that op= or the older average= selects."""
     return choose_op(op, average)
 
 

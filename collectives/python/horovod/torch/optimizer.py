@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DistributedOptimizer: a PyTorch optimizer whose gradients are reduced over the ranks.
 
-Communication runs beside the rest of the backward pass (see reduction.py); step() waits for all of
-it first.
+Communication overlaps with the rest of the backward pass (see reduction.py); step() waits for all of it
+first.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Distributed:
         return super(self.__class__, self).zero_grad(*args, **kwargs)
 
     def set_backward_passes_per_step(self, passes):
-        """Adds up so many backward passes before the gradients are reduced."""
+        """Accumulates that many backward passes before the gradients are reduced."""
         _check_passes(passes)
         self._reduction.passes = passes
         for parameter in self._reduction.passes_left:
@@ -191,7 +191,7 @@ def _in_elastic_job():
 
 
 def _make_groups(parameters, names, groups, process_set, member):
-    """Lists of parameters that are reduced together; an empty list when nothing was asked."""
+    """Lists of parameters that are reduced together; an empty list by default."""
     if groups is None:
         return []
     if isinstance(groups, int):
@@ -229,7 +229,7 @@ def DistributedOptimizer(
     """The optimizer with its gradients reduced over the ranks of process_set before each step.
 
     named_parameters gives the names by which ranks match gradients (default: positions).
-    backward_passes_per_step adds up so many backward passes first. gradient_predivide_factor
+    backward_passes_per_step first accumulates that many backward passes. gradient_predivide_factor
     moves a part of the average's division before the sum. groups: a number of groups, or lists of
     parameters, that are reduced together. op=Adasum combines the changes that the ranks' own
     steps make instead of their gradients.

@@ -189,9 +189,9 @@ class Reduction:
     # --- waiting -----------------------------------------------------------------------------------
 
     def synchronize(self, param_groups: Iterable[dict[str, Any]]) -> None:
-        """Submits what backward() did not reach (as zeros, since other ranks may have reached
-        it), waits for all, and makes ready for the next step. Parameters that were frozen since
-        are left alone."""
+        """Submits zeros for parameters that backward() did not reach, because other ranks may have reached
+        them, waits for all gradients, and prepares the next step. Parameters that were frozen meanwhile are
+        ignored."""
         self.attach(param_groups)
         for index, group in enumerate(self.groups):
             if index not in self.in_flight:
@@ -206,8 +206,7 @@ class Reduction:
 
 
 def finish_all(waits: Iterable[Callable[[], Any]]) -> None:
-    """Calls all of them, so that no operation is left behind when one fails; the first failure is
-    raised."""
+    """Calls all of them, so that no operation is left in flight if one fails, and raises the first failure."""
     failure = None
     for wait in waits:
         try:

@@ -23,7 +23,7 @@ def _missing(name):
 
 
 class TfDataServiceConfig:
-    """Where the service is reached; there is none."""
+    """The address of the service, which Hora does not have."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise _missing("TfDataServiceConfig")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tf.keras's face of the runtime: `import horovod.tensorflow.keras as hvd`."""
+"""Horovod's interface for tf.keras: `import horovod.tensorflow.keras as hvd`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def DistributedOptimizer(
     scale_local_gradients: bool = True,
 ) -> Any:
     """The Keras optimizer with its gradients reduced over the ranks of process_set before each
-    step. backward_passes_per_step adds up the gradients of so many steps first. groups: a number
+    step. backward_passes_per_step first accumulates the gradients of that many steps. groups: a number
     of groups, or lists of variables, that are reduced together. The device arguments are
     accepted: gradients are reduced where they are."""
     return _distribute(

@@ -7,4 +7,4 @@ from hora import sampler
 
 
 class ElasticSampler(sampler.ElasticSampler, torch.utils.data.Sampler):
-    """Shares out the samples that were not processed yet; see hora.sampler."""
+    """Divides the samples that were not processed yet among the ranks; see hora.sampler."""
