@@ -1,6 +1,7 @@
+// CLI11 checks values and exclusions; spelling and messages are our own.
 #include "launcher/options/option_check.h"
 
-#include <utility>
+#include <CLI/CLI.hpp>
 
 #include "rendezvous/base/text.h"
 
@@ -8,18 +9,101 @@ namespace hora::launcher {
 
 namespace {
 
-// Names both options as the user typed them.
-Status check_rivals(const Spelled& spelled) {
-  for (const SpelledOption& a : spelled.options) {
-    for (const SpelledOption& b : spelled.options) {
-      if (a.row != b.row && !a.row->excludes.empty() && a.row->excludes == b.row->excludes) {
-        return make_error(ErrorCode::kUsage, a.typed + " and " + b.typed +
-                                                 " exclude each other; expected one of them");
+// A CLI::App with only the options that were given, since creating all of them would take longer
+// than the rest of the start. The message of the first bad value is kept in our own words.
+class Checker {
+ public:
+  Checker(const Spelled& spelled, Verb verb) : spelled_(spelled), verb_(verb) {
+    app_.set_help_flag();
+    for (const SpelledOption& option : spelled.options) {
+      if (options_.count(option.row) == 0) add(*option.row);
+    }
+    exclude_rivals();
+  }
+
+  Result<OptionValues> run() {
+    // CLI11 expects the words in reverse order.
+    std::vector<std::string> words;
+    for (auto option = spelled_.options.rbegin(); option != spelled_.options.rend(); ++option) {
+      std::string word(long_name(*option->row));
+      // One word per option, so a value that begins with '-' cannot be mistaken for an option.
+      if (option->row->takes_value()) word += "=" + option->value.value_or("");
+      words.push_back(std::move(word));
+    }
+    try {
+      app_.parse(words);
+    } catch (const CLI::ExcludesError&) {
+      return make_error(ErrorCode::kUsage, rivals_text());
+    } catch (const CLI::Error& error) {
+      return make_error(ErrorCode::kUsage, problem_.empty() ? error.what() : problem_);
+    }
+    return values();
+  }
+
+ private:
+  void add(const OptionRow& row) {
+    const std::string name(long_name(row));
+    if (!row.takes_value()) {
+      options_[&row] = app_.add_flag(name);
+      return;
+    }
+    CLI::Option* option = app_.add_option(name, [](const CLI::results_t&) { return true; });
+    option->take_all();
+    option->check(CLI::Validator(
+        [this, &row](std::string& value) {
+          std::string problem = check_option_value(row, value);
+          // CLI11 wraps the validator's text, so the original is kept.
+          if (!problem.empty() && problem_.empty()) problem_ = typed_name(row) + ": " + problem;
+          return problem;
+        },
+        ""));
+    options_[&row] = option;
+  }
+
+  void exclude_rivals() {
+    for (const auto& [row, option] : options_) {
+      for (const auto& [rival, other] : options_) {
+        // Pointers give each pair an order, so it is registered once.
+        if (row < rival && !row->excludes.empty() && row->excludes == rival->excludes) {
+          option->excludes(other);
+        }
       }
     }
   }
-  return Ok{};
-}
+
+  // Names the options as the user typed them.
+  std::string rivals_text() const {
+    for (const SpelledOption& a : spelled_.options) {
+      for (const SpelledOption& b : spelled_.options) {
+        if (a.row != b.row && !a.row->excludes.empty() && a.row->excludes == b.row->excludes) {
+          return a.typed + " and " + b.typed + " exclude each other; expected one of them";
+        }
+      }
+    }
+    return "two options exclude each other";
+  }
+
+  std::string typed_name(const OptionRow& row) const {
+    for (const SpelledOption& option : spelled_.options) {
+      if (option.row == &row) return option.typed;
+    }
+    return std::string(shown_name(row));
+  }
+
+  OptionValues values() const {
+    OptionValues values(verb_);
+    for (const SpelledOption& option : spelled_.options) {
+      values.add(option.row, option.value.value_or(""));
+    }
+    return values;
+  }
+
+  const Spelled& spelled_;
+  Verb verb_;
+  CLI::App app_;
+  std::map<const OptionRow*, CLI::Option*> options_;
+  std::string problem_;
+};
 
 }  // namespace
 
@@ -42,18 +126,7 @@ std::optional<int> OptionValues::count(std::string_view name) const {
 }
 
 Result<OptionValues> check_options(const Spelled& spelled, Verb verb) {
-  OptionValues values(verb);
-  for (const SpelledOption& option : spelled.options) {
-    std::string value = option.value.value_or("");
-    if (option.row->takes_value()) {
-      if (const std::string problem = check_option_value(*option.row, value); !problem.empty()) {
-        return make_error(ErrorCode::kUsage, option.typed + ": " + problem);
-      }
-    }
-    values.add(option.row, std::move(value));
-  }
-  HORA_TRY(check_rivals(spelled));
-  return values;
+  return Checker(spelled, verb).run();
 }
 
 }  // namespace hora::launcher

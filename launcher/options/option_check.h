@@ -1,4 +1,5 @@
 // Typed options become checked values: kinds, ranges, choices, which exclude each other.  [pure]
+// The one user of the command line library.
 #pragma once
 
 #include <map>
