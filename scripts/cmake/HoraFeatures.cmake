@@ -29,6 +29,7 @@ if(NOT HORA_ZLIB_STATIC)
   set(HORA_ZLIB_STATIC ZLIB::ZLIB)
 endif()
 find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
 find_package(Boost REQUIRED)  # Beast and its headers only
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
