@@ -87,7 +87,7 @@ void Doctor::connect() {
   std::vector<Host> hosts = spec_.hosts;
   if (hosts.empty()) hosts.push_back({"localhost", "", std::max(spec_.num_proc, 1)});
   local_.assign(hosts.size(), false);
-  if (spec_.transport == TransportKind::kAuto) local_ = find_local_hosts(hosts);
+  if (spec_.local_directly) local_ = find_local_hosts(hosts);
   patients_.resize(hosts.size());
   std::vector<std::string> names;
   for (std::size_t i = 0; i < hosts.size(); ++i) {

@@ -1,5 +1,6 @@
 #include "launcher/job/host_connector.h"
 
+#include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -17,18 +18,6 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
   if (several_hosts) image.arguments.push_back("--probe");
   if (spec.cleans_cache) image.arguments.push_back("--cleans-cache");
   return image;
-}
-
-std::unique_ptr<Transport> make_remote_transport(const JobSpec& spec, StageObserver observer) {
-  if (spec.transport == TransportKind::kCommand) {
-    return make_command_transport(spec.rsh_command, std::move(observer));
-  }
-#if HORA_WITH_SSH
-  return make_ssh_transport({spec.ssh, spec.fan_out, 0}, std::move(observer));
-#else
-  // Built without libssh: the system's client does.
-  return make_command_transport({"ssh", "-q", "-o", "BatchMode=yes"}, std::move(observer));
-#endif
 }
 
 // What a remote shell has said, or a directory there is called, is shown on one short line.
@@ -50,8 +39,9 @@ HostConnector::HostConnector(const JobSpec& spec, const Installation& installati
 Transport& HostConnector::transport_for(bool same_machine) {
   std::unique_ptr<Transport>& transport = same_machine ? local_ : remote_;
   if (!transport) {
-    transport =
-        same_machine ? make_local_transport(observer_) : make_remote_transport(spec_, observer_);
+    const TransportDescriptor& descriptor =
+        same_machine ? local_transport() : *find_transport(spec_.transport);
+    transport = descriptor.create(spec_, observer_);
   }
   return *transport;
 }

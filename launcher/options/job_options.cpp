@@ -11,6 +11,7 @@
 #include "launcher/options/elastic_options.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -44,29 +45,32 @@ Status read_hosts(const OptionValues& values, const ProcessInputs& inputs, JobSp
 }
 
 Status read_transport(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
-  const std::string kind = values.text("--transport", "auto");
-  if (kind == "ssh") job.transport = TransportKind::kSsh;
-  if (kind == "command") job.transport = TransportKind::kCommand;
+  const std::string name = values.text("--transport", "auto");
+  const TransportDescriptor* chosen = find_transport(name);  // nullptr: auto
   const auto kubexec = inputs.variable(kKubexecVariable);
   if (values.has("--rsh")) {
-    // --rsh implies --transport command and contradicts --transport ssh.
-    if (job.transport == TransportKind::kSsh) {
-      return usage("--rsh is for --transport command, found --transport ssh");
+    // --rsh implies the transport that runs a command, and contradicts every other one.
+    const TransportDescriptor& taker = command_transport();
+    if (chosen != nullptr && !chosen->takes_command) {
+      return usage("--rsh is for --transport " + std::string(taker.name) + ", found --transport " +
+                   name);
     }
     auto words = split_shell_words(values.text("--rsh"));
     if (!words) return std::move(words).error().with_context("--rsh");
     if (words->empty())
       return usage("--rsh: expected a command such as 'ssh -q', found only blanks");
     job.rsh_command = std::move(*words);
-    job.transport = TransportKind::kCommand;
+    chosen = &taker;
+  } else if (kubexec && *kubexec == kKubexec && (chosen == nullptr || chosen->takes_command)) {
     // Jobs that the MPI Operator starts work without further options.
-  } else if (kubexec && *kubexec == kKubexec && job.transport != TransportKind::kSsh) {
     job.rsh_command = {std::string(kKubexec)};
-    job.transport = TransportKind::kCommand;
-  } else if (job.transport == TransportKind::kCommand) {
-    return usage("--transport command needs --rsh, such as --rsh 'kubectl exec -i'");
+    chosen = &command_transport();
   }
-  return Ok{};
+  // With "auto", the default of the JobSpec reaches what is not this machine.
+  job.local_directly = chosen == nullptr;
+  if (chosen == nullptr) chosen = find_transport(job.transport);
+  job.transport = chosen->name;
+  return chosen->configure != nullptr ? chosen->configure(job) : Ok{};
 }
 
 // As in horovodrun, 0 or no value means the default.
@@ -219,7 +223,6 @@ void read_output(const OptionValues& values, JobSpec& job) {
 // The options that every verb with hosts shares.
 Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   HORA_TRY(read_hosts(values, inputs, job));
-  HORA_TRY(read_transport(values, inputs, job));
   HORA_TRY(read_start_timeout(values, inputs, job));
   job.ssh.port = values.count("-p");
   job.ssh.identity_file = values.text("-i");
@@ -228,7 +231,7 @@ Status read_reach_options(const OptionValues& values, const ProcessInputs& input
   job.fan_out = values.count("--fan-out").value_or(job.fan_out);
   job.verbose = values.has("--verbose");
   job.json = values.has("--json");
-  return Ok{};
+  return read_transport(values, inputs, job);  // last: a transport may look at any of the above
 }
 
 Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {

@@ -20,6 +20,15 @@ constexpr std::string_view kLogging = "Runtime log and timeline";
 constexpr std::string_view kServe = "Rendezvous";
 constexpr std::string_view kLater = "Not available in this version";
 
+// "auto" and every transport that --transport can name.
+#define HORA_TRANSPORT(name) "|" #name
+#define HORA_INTERNAL_TRANSPORT(name)
+constexpr std::string_view kTransports = "auto"
+#include "hora_transports.inc"
+    ;
+#undef HORA_TRANSPORT
+#undef HORA_INTERNAL_TRANSPORT
+
 // The verbs that reach hosts.
 constexpr unsigned kAll = kVerbLaunch | kVerbCache | kVerbDoctor;
 
@@ -110,7 +119,7 @@ constexpr OptionRow kRows[] = {
     {.names = "--accept-new-host-keys", .group = kReach,
      .help = "trust unknown hosts; a changed key is still an error",
      .traits = kCommon | kOurs, .verbs = kAll},
-    {.names = "--transport", .kind = kChoice, .metavar = "auto|ssh|command", .group = kReach,
+    {.names = "--transport", .kind = kChoice, .metavar = kTransports, .group = kReach,
      .help = "auto: this host directly, others over SSH; command: with --rsh",
      .traits = kCommon | kOurs, .verbs = kAll},
     {.names = "--rsh", .kind = kText, .metavar = "COMMAND", .group = kReach,

@@ -84,9 +84,10 @@ std::string runtime_text(const JobSpec& spec) {
 // How the launcher would reach a host. Whether a name means this machine is known only after a
 // lookup, which a dry run does not make.
 std::string way_to(const JobSpec& spec, const Host& host) {
-  if (spec.transport == TransportKind::kCommand) return "command";
-  if (spec.transport == TransportKind::kSsh) return "ssh";
-  return host.name == "localhost" && host.user.empty() ? "local" : "ssh, or local if it is here";
+  if (!spec.local_directly) return spec.transport;
+  return host.name == "localhost" && host.user.empty()
+             ? "local"
+             : spec.transport + ", or local if it is here";
 }
 
 std::string column(std::string text, std::size_t width) {

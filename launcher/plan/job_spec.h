@@ -18,7 +18,6 @@ enum class RuntimeKind {
   kHost,  // ship the agent only; the ranks use what their host has (the real Horovod included)
 };
 
-enum class TransportKind { kAuto, kSsh, kCommand };  // kAuto: fork for this machine, ssh otherwise
 // What to do with a job whose ranks have written nothing for a long time.
 enum class StallPolicy { kIgnore, kWarn, kDump, kKill };
 enum class StdinPolicy { kNone, kRankZero, kAll };
@@ -64,9 +63,11 @@ struct JobSpec {
   std::string mpi_args;         // as typed, words of a shell
   std::string binding_args;     // likewise; empty: ours
 
-  TransportKind transport = TransportKind::kAuto;
+  std::string transport = "ssh";  // for hosts that are not this machine: transports/registry.h
+  bool local_directly = true;     // hosts that are this machine need no transport: --transport auto
   SshOptions ssh;
-  std::vector<std::string> rsh_command;         // --rsh, split into words
+  // The command that reaches a host, in words: from --rsh or from the transport; empty: ssh.
+  std::vector<std::string> rsh_command;
   int fan_out = 64;                             // hosts being connected at one time
   std::vector<std::string> network_interfaces;  // names or CIDRs; empty: choose
 

@@ -16,6 +16,7 @@
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
 
@@ -143,8 +144,10 @@ Words preparing_command(const JobSpec& spec, std::vector<Host> hosts) {
   option("-i", spec.ssh.identity_file);
   option("--ssh-config-file", spec.ssh.config_file);
   if (spec.ssh.accept_new_host_keys) argv.push_back("--accept-new-host-keys");
-  if (spec.transport == TransportKind::kSsh) option("--transport", "ssh");
-  if (!spec.rsh_command.empty()) option("--rsh", quote_shell_words(spec.rsh_command));
+  if (!spec.local_directly) option("--transport", spec.transport);
+  if (find_transport(spec.transport)->takes_command) {
+    option("--rsh", quote_shell_words(spec.rsh_command));
+  }
   option("--network-interfaces", join(spec.network_interfaces, ","));
   if (spec.verbose) argv.push_back("--verbose");
   const bool ours = spec.runtime == RuntimeKind::kHora;

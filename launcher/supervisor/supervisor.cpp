@@ -152,7 +152,7 @@ void Supervisor::connect_hosts() {
   std::vector<Host> named;
   for (const HostPlan& host : plan_.hosts) named.push_back(host.host);
   std::vector<bool> local(named.size(), false);
-  if (spec_.transport == TransportKind::kAuto) local = find_local_hosts(named);
+  if (spec_.local_directly) local = find_local_hosts(named);
 
   hosts_.resize(named.size());
   std::vector<std::string> names;

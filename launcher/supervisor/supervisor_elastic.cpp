@@ -170,7 +170,7 @@ void Supervisor::add_host(const Host& host) {
   const int index = static_cast<int>(hosts_.size());
   plan_.hosts.push_back({host, index, {}});
   hosts_.emplace_back();
-  const bool is_local = spec_.transport == TransportKind::kAuto && find_local_hosts({host}).front();
+  const bool is_local = spec_.local_directly && find_local_hosts({host}).front();
   hosts_.back().remote = !is_local;
   feed(HostAdded{});
   connect_host(index, os::Clock::now() + spec_.start_timeout);

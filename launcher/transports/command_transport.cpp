@@ -10,7 +10,7 @@
 #include "launcher/transports/command_host.h"
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/payload_store.h"
-#include "launcher/transports/transport.h"
+#include "launcher/transports/registry.h"
 
 namespace hora::launcher {
 
@@ -102,7 +102,26 @@ CommandTransport::~CommandTransport() {
   hosts_.clear();  // kills what is left
 }
 
+// Only --rsh (or the MPI Operator's variable) can say which command reaches a host.
+Status configure(JobSpec& job) {
+  if (!job.rsh_command.empty()) return Ok{};
+  return make_error(ErrorCode::kUsage,
+                    "--transport command needs --rsh, such as --rsh 'kubectl exec -i'");
+}
+
+constexpr TransportDescriptor kDescriptor{
+    .name = "command",
+    .how = "one child process per host; its stdin and stdout are the stream",
+    .options = "--rsh",
+    .takes_command = true,
+    .configure = configure,
+    .create = [](const JobSpec& job, StageObserver observer) {
+      return make_command_transport(job.rsh_command, std::move(observer));
+    }};
+
 }  // namespace
+
+const TransportDescriptor* command_transport_descriptor() { return &kDescriptor; }
 
 std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_command,
                                                   StageObserver observer) {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "launcher/process/spawn.h"
-#include "launcher/transports/transport.h"
+#include "launcher/transports/registry.h"
 
 namespace hora::launcher {
 
@@ -106,7 +106,17 @@ class LocalTransport : public Transport {
   std::vector<pid_t> agents_;
 };
 
+constexpr TransportDescriptor kDescriptor{.name = "local",
+                                          .how = "starts the agent; ships nothing",
+                                          .options = "",
+                                          .remote = false,
+                                          .create = [](const JobSpec&, StageObserver observer) {
+                                            return make_local_transport(std::move(observer));
+                                          }};
+
 }  // namespace
+
+const TransportDescriptor* local_transport_descriptor() { return &kDescriptor; }
 
 std::unique_ptr<Transport> make_local_transport(StageObserver observer) {
   return std::make_unique<LocalTransport>(std::move(observer));

@@ -43,7 +43,23 @@ class Transport {
                                std::chrono::steady_clock::time_point deadline) = 0;
 };
 
+// What the rest of the launcher knows of a transport: the last thing in the transport's file. One
+// line in CMakeLists.txt adds it to the registry (registry.h, docs/howto/add-transport.md).
+struct TransportDescriptor {
+  std::string_view name = {};  // --transport NAME; shown by --dry-run
+  std::string_view how = {};   // how it reaches a host: a sentence for docs/reference/transports.md
+  std::string_view options = {};  // those that it reads, for that page: "-p -i"
+  bool remote = true;             // false: it reaches this machine only
+  bool takes_command = false;     // --rsh COMMAND selects it
+  // Called once, when the options have been read: checks them, and sets job.rsh_command if a
+  // command reaches the hosts. nullptr: nothing to do. Errors: kUsage.
+  Status (*configure)(JobSpec& job) = nullptr;
+  // Called at most once per job, before its first host. `job` outlives the transport.
+  std::unique_ptr<Transport> (*create)(const JobSpec& job, StageObserver observer) = nullptr;
+};
+
 std::unique_ptr<Transport> make_local_transport(StageObserver observer);
+// `rsh_command` as rsh_argv() takes it.
 std::unique_ptr<Transport> make_command_transport(std::vector<std::string> rsh_command,
                                                   StageObserver observer);
 #if HORA_WITH_SSH

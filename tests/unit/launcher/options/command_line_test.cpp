@@ -454,8 +454,8 @@ TEST_CASE("What this version cannot do is refused by name") {
 TEST_CASE("The way to the hosts") {
   CHECK(job_of({"-np", "1", "--rsh", "kubectl exec -i 'my pod'", "x"}).rsh_command ==
         Words{"kubectl", "exec", "-i", "my pod"});
-  CHECK(job_of({"-np", "1", "--rsh", "ssh", "x"}).transport == TransportKind::kCommand);
-  CHECK(job_of({"-np", "1", "--transport", "ssh", "x"}).transport == TransportKind::kSsh);
+  CHECK(job_of({"-np", "1", "--rsh", "ssh", "x"}).transport == "command");
+  CHECK(job_of({"-np", "1", "--transport", "ssh", "x"}).transport == "ssh");
   CHECK(error_of({"-np", "1", "--transport", "command", "x"}).find("needs --rsh") !=
         std::string::npos);
   CHECK(error_of({"-np", "1", "--transport", "ssh", "--rsh", "r", "x"}).find("--rsh is for") == 0);
