@@ -16,8 +16,10 @@
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/agent_payload.h"
 #include "launcher/transports/bootstrap.h"
-#include "launcher/transports/byte_queue.h"
+#include "launcher/transports/frame_boundaries.h"
+#include "launcher/transports/outgoing_bytes.h"
 #include "launcher/transports/remote_end.h"
+#include "launcher/transports/supervisor_socket.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
@@ -92,10 +94,20 @@ class AgentLink {
     kClosed,
   };
 
-  void on_local_io(std::uint32_t events);
-  void read_local(std::size_t limit);
-  void write_local();
-  void watch_local();
+  // One run of the command line on the host.
+  struct Attempt {
+    explicit Attempt(bool fresh_copy);
+    std::string nonce;
+    BootstrapDialogue dialogue;
+    bool forced;    // the cached agent is not used
+    int needs = 0;  // how often the host has asked for the agent
+    std::string greeting;
+    std::string errors;  // the last of its stderr
+  };
+
+  void on_supervisor(std::uint32_t events);
+  void write_to_supervisor();
+  void watch_supervisor();
   void finish();
   void follow_dialogue(std::string_view bytes);
   void on_need(const BootstrapDialogue::Need& need);
@@ -111,37 +123,20 @@ class AgentLink {
   void deliver();
 
   os::EventLoop& loop_;
-  os::Fd local_;
+  SupervisorSocket supervisor_;
   AgentLinkOptions options_;
   Carrier& carrier_;
   State state_ = State::kBootstrap;
-  bool watching_ = false;
-  std::uint32_t watched_events_ = 0;
-  bool local_at_end_ = false;  // the supervisor will write nothing more
-  bool local_gone_ = false;    // nor read
 
-  std::string nonce_;
-  BootstrapDialogue dialogue_;
-  bool forced_ = false;
-  int needs_ = 0;
-  bool restarting_ = false;  // the carrier has not been told yet
-  std::string greeting_;
-  std::string errors_;
-
-  ByteQueue to_remote_;
-  AgentPayload::Bytes payload_;  // goes out behind to_remote_; none while running
-  std::size_t payload_position_ = 0;
-  ByteQueue to_local_;
-
-  // Where the passing frames end, so that a failure can be put behind a whole one.
-  std::string frame_header_;
-  std::size_t frame_left_ = 0;
-  std::uint8_t last_frame_type_ = 0;
+  Attempt attempt_;
+  bool restarting_ = false;  // the carrier does not know of the new attempt yet
+  OutgoingBytes to_remote_;  // without the agent while kRunning
+  FrameBoundaries frames_;   // of what passed to the supervisor
 
   bool notify_posted_ = false;
   bool finished_ = false;
   os::EventLoop::TimerId linger_timer_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // told false by the destructor
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // set to false by the destructor
 };
 
 }  // namespace hora::launcher

@@ -1,5 +1,7 @@
-// Reading and extending known_hosts. Several launchers (and ssh itself) may write the same file, so
+// Several launchers (and ssh itself) may write the same file, so
 // an addition takes a lock, looks again and appends with a single write.
+#include "launcher/transports/known_hosts.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -10,9 +12,9 @@
 #include <chrono>
 #include <string>
 
-#include "launcher/transports/ssh_client.h"
 #include "launcher/transports/ssh_config.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/fd.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -38,7 +40,28 @@ bool has_line(const std::string& text, const std::string& line) {
   return ("\n" + text + "\n").find("\n" + line + "\n") != std::string::npos;
 }
 
+std::string_view key_of(std::string_view entry) { return entry.substr(entry.rfind(' ') + 1); }
+
 }  // namespace
+
+// Compares the key in base64 alone: a key is revoked whatever host names the line gives.
+bool marks_as_revoked(std::string_view known_hosts, std::string_view entry) {
+  const std::string_view key = key_of(entry);
+  if (key.empty()) return false;
+  for (const std::string_view line : split(known_hosts, '\n')) {
+    if (line.starts_with("@revoked") && line.find(key) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+// A binary KRL ("SSHKRL") cannot be parsed, so it counts as unreadable. An entry without a key
+// counts as revoked: what was not compared is not cleared.
+Revocation look_up_revoked(std::string_view revoked_keys, std::string_view entry) {
+  if (revoked_keys.starts_with("SSHKRL")) return Revocation::kUnreadable;
+  const std::string_view key = key_of(entry);
+  const bool cleared = !key.empty() && revoked_keys.find(key) == std::string_view::npos;
+  return cleared ? Revocation::kNotRevoked : Revocation::kRevoked;
+}
 
 Status add_known_host(const std::string& file, const std::string& entry) {
   const std::size_t slash = file.rfind('/');

@@ -16,6 +16,7 @@
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/ssh_host.h"
+#include "launcher/transports/ssh_targets.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/os/log.h"
 
@@ -157,13 +158,13 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
     auto made = std::make_unique<SshHost>(
         loop, std::move(*theirs), std::move(options), std::move(target),
         // The fan-out and the resolver are shared, and both are thread-safe.
-        SshHost::Shared{&engine.resolver, &engine.fan_out}, deadline - kSpeakEarlier,
+        SshHost::Shared{&engine.resolver, &engine.fan_out},
         // A host asks for its removal from inside its own callback, so the removal takes a turn of
         // its own.
         [&loop, &hosts](SshHost* done) { loop.post([&hosts, done] { hosts.erase(done); }); });
     SshHost* started = made.get();
     hosts[started] = std::move(made);
-    started->begin();
+    started->begin(deadline - kSpeakEarlier);
   });
   return ours;
 }

@@ -6,18 +6,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <mutex>
 #include <utility>
 
 #include <libssh/callbacks.h>
 #include <libssh/libssh.h>
 
-#include "launcher/transports/ssh_agent_probe.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/read_file.h"
 
 // Only OpenSSL 3 has this function; the weak reference is null where libssh uses another library.
 // NOLINTNEXTLINE(readability-identifier-naming): OpenSSL's name
@@ -37,48 +33,6 @@ constexpr const char* kCiphers =
     "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,"
     "aes192-ctr,aes256-ctr";
 
-// libssh returns strings and keys that only its own functions may free.
-struct FreeText {
-  void operator()(char* text) const { ::ssh_string_free_char(text); }
-};
-using Text = std::unique_ptr<char, FreeText>;
-
-struct FreeKey {
-  void operator()(ssh_key key) const { ::ssh_key_free(key); }
-};
-using Key = std::unique_ptr<std::remove_pointer_t<ssh_key>, FreeKey>;
-
-// libssh skips known_hosts lines that start with a marker, so this file checks for @revoked itself.
-// It compares the last word of the entry, the key in base64: a key is revoked whatever host names
-// the line gives.
-bool is_revoked(const std::string& file, const std::string& entry) {
-  const std::string key = entry.substr(entry.rfind(' ') + 1);
-  if (key.empty()) return false;
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.rfind("@revoked", 0) == 0 && line.find(key) != std::string::npos) return true;
-  }
-  return false;
-}
-
-// Looks a key up in RevokedHostKeys, a list of public keys. As in ssh, a list that cannot be read
-// admits no host. libssh cannot parse a binary KRL ("SSHKRL"), so it counts as unreadable.
-enum class Revocation { kNot, kRevoked, kUnreadable };
-Revocation look_up_revoked(const std::string& file, const std::string& entry) {
-  const auto text = os::read_file(file);
-  if (!text || text->rfind("SSHKRL", 0) == 0) return Revocation::kUnreadable;
-  const std::string key = entry.substr(entry.rfind(' ') + 1);
-  return !key.empty() && text->find(key) == std::string::npos ? Revocation::kNot
-                                                              : Revocation::kRevoked;
-}
-
-// Private keys with a passphrase cannot be used, because horarun never prompts. The callback
-// records that libssh asked for one, so that the error can name the cause.
-int refuse_passphrase(const char*, char*, size_t, int, int, void* asked) {
-  *static_cast<bool*>(asked) = true;
-  return -1;
-}
-
 }  // namespace
 
 // The libssh types stay out of the header.
@@ -87,7 +41,6 @@ struct SshClient::Handles {
   ssh_channel channel = nullptr;
   ssh_channel_callbacks_struct callbacks{};
   ssh_counter_struct socket_bytes{};
-  Key key;            // of the attempt under way
   os::Fd for_libssh;  // until it connects, and owns it
 
   // Not ssh_disconnect(): it forgets a socket that was given to it without closing it.
@@ -136,6 +89,15 @@ Status SshClient::set_up() {
   if (duplicate > 0xffff) {  // libssh keeps only 16 bits of it
     return make_error(ErrorCode::kUnavailable, "too many open files for libssh");
   }
+  HORA_TRY(set_options());
+  ::ssh_set_blocking(session, 0);
+  ::ssh_set_counters(session, &handles_->socket_bytes, nullptr);
+  authentication_ = std::make_unique<SshAuthentication>(session, target_.keys);
+  return Ok{};
+}
+
+Status SshClient::set_options() {
+  ssh_session session = handles_->session;
   // libssh copies every option value.
   const auto set = [&](ssh_options_e option, const void* value) {
     return ::ssh_options_set(session, option, value) == SSH_OK;
@@ -147,16 +109,20 @@ Status SshClient::set_up() {
   };
   const int off = 0;
   // An IPv6 address goes in brackets, so that its colons do not read as a port.
-  const bool v6 = target_.known_as.find(':') != std::string::npos;
-  const std::string known_as = v6 ? "[" + target_.known_as + "]" : target_.known_as;
+  const bool v6 = target_.host_keys.known_as.find(':') != std::string::npos;
+  const std::string known_as =
+      v6 ? "[" + target_.host_keys.known_as + "]" : target_.host_keys.known_as;
   const auto port = static_cast<unsigned>(target_.port);
   // libssh takes one user file and one global file; host_key() goes through the others itself. The
   // names here only set which key types libssh prefers. /dev/null keeps it from its defaults.
-  const std::string first_file =
-      target_.known_hosts_files.empty() ? "/dev/null" : target_.known_hosts_files.front();
-  const bool has_global = target_.known_hosts_files.size() > target_.user_known_hosts_count;
+  const std::string first_file = target_.host_keys.known_hosts_files.empty()
+                                     ? "/dev/null"
+                                     : target_.host_keys.known_hosts_files.front();
+  const bool has_global =
+      target_.host_keys.known_hosts_files.size() > target_.host_keys.user_file_count;
   const std::string global_file =
-      has_global ? target_.known_hosts_files[target_.user_known_hosts_count] : "/dev/null";
+      has_global ? target_.host_keys.known_hosts_files[target_.host_keys.user_file_count]
+                 : "/dev/null";
   // Every file that libssh reads is named here. It still looks for a home directory, and exits
   // where the account has none (a container's uid without a name), so SSH_DIR is set as well.
   const bool good = set(SSH_OPTIONS_PROCESS_CONFIG, &off) && set(SSH_OPTIONS_SSH_DIR, "/") &&
@@ -164,23 +130,20 @@ Status SshClient::set_up() {
                     set(SSH_OPTIONS_USER, target_.user.c_str()) &&
                     set(SSH_OPTIONS_KNOWNHOSTS, first_file.c_str()) &&
                     set(SSH_OPTIONS_GLOBAL_KNOWNHOSTS, global_file.c_str()) &&
-                    list(SSH_OPTIONS_KEY_EXCHANGE, target_.kex_algorithms, kKexAlgorithms) &&
-                    list(SSH_OPTIONS_CIPHERS_C_S, target_.ciphers, kCiphers) &&
-                    list(SSH_OPTIONS_CIPHERS_S_C, target_.ciphers, kCiphers);
+                    list(SSH_OPTIONS_KEY_EXCHANGE, target_.algorithms.kex, kKexAlgorithms) &&
+                    list(SSH_OPTIONS_CIPHERS_C_S, target_.algorithms.ciphers, kCiphers) &&
+                    list(SSH_OPTIONS_CIPHERS_S_C, target_.algorithms.ciphers, kCiphers);
   if (!good) return make_error(ErrorCode::kFailed, "libssh: " + error());
   // The result is ignored: libssh's own defaults stay in force where it knows none of the names.
-  (void)list(SSH_OPTIONS_HMAC_C_S, target_.macs, nullptr);
-  (void)list(SSH_OPTIONS_HMAC_S_C, target_.macs, nullptr);
-  (void)list(SSH_OPTIONS_PUBLICKEY_ACCEPTED_TYPES, target_.pubkey_algorithms, nullptr);
-  (void)list(SSH_OPTIONS_HOSTKEYS, target_.host_key_algorithms, nullptr);
+  (void)list(SSH_OPTIONS_HMAC_C_S, target_.algorithms.macs, nullptr);
+  (void)list(SSH_OPTIONS_HMAC_S_C, target_.algorithms.macs, nullptr);
+  (void)list(SSH_OPTIONS_PUBLICKEY_ACCEPTED_TYPES, target_.algorithms.public_keys, nullptr);
+  (void)list(SSH_OPTIONS_HOSTKEYS, target_.algorithms.host_keys, nullptr);
 #if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 10, 0)
-  if (!target_.agent_socket.empty()) {
-    (void)set(SSH_OPTIONS_IDENTITY_AGENT, target_.agent_socket.c_str());
+  if (!target_.keys.agent_socket.empty()) {
+    (void)set(SSH_OPTIONS_IDENTITY_AGENT, target_.keys.agent_socket.c_str());
   }
-// An older libssh only reads SSH_AUTH_SOCK.
-#endif  // an older one asks the environment only
-  ::ssh_set_blocking(session, 0);
-  ::ssh_set_counters(session, &handles_->socket_bytes, nullptr);
+#endif  // an older libssh only reads SSH_AUTH_SOCK
   return Ok{};
 }
 
@@ -246,166 +209,9 @@ SshClient::Step SshClient::handshake() {
   return code == SSH_AGAIN ? Step::kAgain : Step::kFailed;
 }
 
-// Judges the server's key. Revocation wins over everything else; then the first file that knows
-// this very key settles it. A file that contradicts the key only decides when none confirms it.
-SshClient::HostKey SshClient::host_key() {
-  using Verdict = HostKey::Verdict;
-  ssh_session session = handles_->session;
-  HostKey result;
-  ssh_key raw = nullptr;
-  if (::ssh_get_server_publickey(session, &raw) != SSH_OK) return result;
-  const Key key(raw);
-  result.type = ::ssh_key_type_to_char(::ssh_key_type(raw));
-  unsigned char* hash = nullptr;
-  std::size_t length = 0;
-  if (::ssh_get_publickey_hash(raw, SSH_PUBLICKEY_HASH_SHA256, &hash, &length) == SSH_OK) {
-    const Text text(::ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
-    if (text) result.fingerprint = text.get();
-    ::ssh_clean_pubkey_hash(&hash);
-  }
-  char* entry = nullptr;
-  if (::ssh_session_export_known_hosts_entry(session, &entry) == SSH_OK) {
-    const Text text(entry);
-    result.entry = std::string(trim(text.get()));
-  }
-  result.verdict = Verdict::kUnknown;
-  // An explicit RevokedHostKeys counts before known_hosts, as in ssh.
-  if (const std::string& file = target_.revoked_keys_file; !file.empty()) {
-    const Revocation found = look_up_revoked(file, result.entry);
-    if (found != Revocation::kNot) {
-      result.verdict =
-          found == Revocation::kRevoked ? Verdict::kRevoked : Verdict::kRevocationUnreadable;
-      result.known_in = file;
-      return result;
-    }
-  }
-  for (const std::string& file : target_.known_hosts_files) {
-    if (!is_revoked(file, result.entry)) continue;
-    result.verdict = Verdict::kRevoked;
-    result.known_in = file;
-    return result;
-  }
-  // Each file is asked on its own, so that the error can name the file that decided.
-  (void)::ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null");
-  for (const std::string& file : target_.known_hosts_files) {
-    if (::ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, file.c_str()) != SSH_OK) continue;
-    const auto found = ::ssh_session_is_known_server(session);
-    if (found == SSH_KNOWN_HOSTS_OK) {
-      result.verdict = Verdict::kKnown;
-      result.known_in = file;
-      return result;
-    }
-    // A later file may still confirm the key, so the loop goes on.
-    if (found == SSH_KNOWN_HOSTS_CHANGED) {
-      result.verdict = Verdict::kChanged;
-      result.known_in = file;
-    } else if (found == SSH_KNOWN_HOSTS_OTHER && result.verdict == Verdict::kUnknown) {
-      result.verdict = Verdict::kOtherType;
-      result.known_in = file;
-    }
-  }
-  // A host that is only known through a certificate authority needs its own advice.
-  if (result.verdict == Verdict::kUnknown) {
-    result.authority_in =
-        file_with_authority(target_.known_hosts_files, target_.known_as, target_.port);
-  }
-  return result;
-}
+SshHostKey SshClient::host_key() const { return check_host_key(handles_->session, target_); }
 
-// --- authentication ------------------------------------------------------------------------------
-
-// Collects the identities that failed, for the error message.
-void SshClient::note_tried(const std::string& what, bool half_accepted) {
-  if (!auth_tried_.empty()) auth_tried_ += ", ";
-  auth_tried_ += what;
-  if (!half_accepted) return;
-  auth_tried_ += " (accepted, but the server asks for more than a key)";
-  half_authenticated_ = true;
-}
-
-// Names the methods that the server still accepts; it sends the list with each refusal.
-std::string SshClient::auth_methods() const {
-  const int methods = ::ssh_userauth_list(handles_->session, nullptr);
-  std::string names;
-  for (const auto& [method, name] : {std::pair{SSH_AUTH_METHOD_PUBLICKEY, "publickey"},
-                                     std::pair{SSH_AUTH_METHOD_PASSWORD, "password"},
-                                     std::pair{SSH_AUTH_METHOD_INTERACTIVE, "keyboard-interactive"},
-                                     std::pair{SSH_AUTH_METHOD_HOSTBASED, "hostbased"},
-                                     std::pair{SSH_AUTH_METHOD_GSSAPI_MIC, "gssapi-with-mic"}}) {
-    if ((static_cast<unsigned>(methods) & method) != 0) {
-      names += (names.empty() ? "" : ", ") + std::string(name);
-    }
-  }
-  return names;
-}
-
-// Tries one identity after another. libssh needs repeated calls for each, so the list of what is
-// left is a member and its first entry is the one under way.
-SshClient::Step SshClient::authenticate() {
-  if (!identities_listed_) {
-    identities_listed_ = true;
-    identities_ = target_.identity_files;
-    if (target_.use_agent) {
-      identities_.insert(target_.agent_first ? identities_.begin() : identities_.end(), "");
-    }
-    // ssh's order: an agent comes first, unless the configuration names the files explicitly.
-  }
-  while (!identities_.empty()) {
-    const std::string identity = identities_.front();
-    switch (identity.empty() ? try_agent() : try_file(identity)) {
-      case AuthResult::kAgain:
-        return Step::kAgain;
-      case AuthResult::kSuccess:
-        return Step::kDone;
-      case AuthResult::kBroken:
-        return Step::kFailed;
-      case AuthResult::kDenied:
-        break;
-    }
-    identities_.erase(identities_.begin());
-    handles_->key.reset();
-    // sshd disconnects after MaxAuthTries failures; further attempts would only blur the cause.
-    if (!connected()) return Step::kFailed;
-  }
-  return Step::kFailed;
-}
-
-// libssh goes through all keys of the agent in one call.
-SshClient::AuthResult SshClient::try_agent() {
-  if (!agent_answers(target_.agent_socket)) {
-    note_tried("ssh-agent (" + target_.agent_socket + ": it does not answer)");
-    return AuthResult::kDenied;
-  }
-  const int code = ::ssh_userauth_agent(handles_->session, nullptr);
-  if (code == SSH_AUTH_AGAIN) return AuthResult::kAgain;
-  if (code == SSH_AUTH_SUCCESS) return AuthResult::kSuccess;
-  note_tried("ssh-agent (" + target_.agent_socket + ")", code == SSH_AUTH_PARTIAL);
-  if (code == SSH_AUTH_ERROR && !connected()) return AuthResult::kBroken;
-  return AuthResult::kDenied;
-}
-
-// Sends the signature at once, without asking first whether the server would accept the key. This
-// saves one round trip per key.
-SshClient::AuthResult SshClient::try_file(const std::string& path) {
-  if (!handles_->key) {
-    ssh_key key = nullptr;
-    bool asked = false;
-    const int code =
-        ::ssh_pki_import_privkey_file(path.c_str(), nullptr, refuse_passphrase, &asked, &key);
-    if (code != SSH_OK) {
-      note_tried(path + (asked ? " (has a passphrase: use ssh-agent)" : " (cannot be read)"));
-      return AuthResult::kDenied;
-    }
-    handles_->key.reset(key);
-  }
-  // The key stays loaded between the calls for one attempt; authenticate() drops it afterwards.
-  const int code = ::ssh_userauth_publickey(handles_->session, nullptr, handles_->key.get());
-  if (code == SSH_AUTH_AGAIN) return AuthResult::kAgain;
-  if (code == SSH_AUTH_SUCCESS) return AuthResult::kSuccess;
-  note_tried(path, code == SSH_AUTH_PARTIAL);
-  if (code == SSH_AUTH_ERROR && !connected()) return AuthResult::kBroken;
-  return AuthResult::kDenied;
-}
+SshStep SshClient::authenticate() { return authentication_->proceed(); }
 
 // --- the command ---------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "launcher/transports/ssh_authentication.h"
+#include "launcher/transports/ssh_host_key.h"
 #include "launcher/transports/ssh_target.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
@@ -23,25 +24,7 @@ Status prepare_ssh_library();
 
 class SshClient {
  public:
-  enum class Step { kAgain, kDone, kFailed };
-
-  struct HostKey {
-    enum class Verdict {
-      kKnown,
-      kUnknown,
-      kChanged,
-      kOtherType,
-      kRevoked,
-      kRevocationUnreadable,  // RevokedHostKeys names what cannot be read
-      kUnreadable
-    };
-    Verdict verdict = Verdict::kUnreadable;
-    std::string type;          // "ssh-ed25519"
-    std::string fingerprint;   // "SHA256:..."
-    std::string entry;         // the line for known_hosts, without line feed
-    std::string known_in;      // the file that decided
-    std::string authority_in;  // of an unknown one: the file that trusts an authority for this host
-  };
+  using Step = SshStep;
 
   // `socket` is a connected stream, non-blocking; the client owns it.
   static Result<std::unique_ptr<SshClient>> create(const SshTarget& target, os::Fd socket);
@@ -57,12 +40,9 @@ class SshClient {
   Step handshake();                                      // banners and key exchange
   const std::string& banner() const { return banner_; }  // the first line the server sent, so far
   bool server_hung_up() const;                           // it closed the connection
-  HostKey host_key();                                    // after the handshake
+  SshHostKey host_key() const;                           // after the handshake
   Step authenticate();
-  const std::string& auth_tried() const { return auth_tried_; }  // for the error text
-  // The server accepted a key and asks for a second factor.
-  bool half_authenticated() const { return half_authenticated_; }
-  std::string auth_methods() const;  // what the server would take: "publickey, password"
+  const SshAuthentication& authentication() const { return *authentication_; }
   // Whether an authentication failed for good, or the connection with it.
   bool connected() const;
 
@@ -94,13 +74,9 @@ class SshClient {
   struct Handles;
   SshClient(const SshTarget& target, os::Fd socket);
   Status set_up();
+  Status set_options();
   void look_at_banner();
   void discard_channel();
-  // The result of an attempt with one identity.
-  enum class AuthResult { kAgain, kSuccess, kDenied, kBroken };
-  AuthResult try_agent();
-  AuthResult try_file(const std::string& path);
-  void note_tried(const std::string& what, bool half_accepted = false);
 
   const SshTarget target_;
   os::Fd socket_;  // ours; libssh has a duplicate, which it closes when it likes
@@ -108,23 +84,12 @@ class SshClient {
   std::string banner_;
   bool banner_settled_ = false;
 
-  std::vector<std::string> identities_;  // still to be tried, in order; "" is the ssh-agent
-  bool identities_listed_ = false;
-  std::string auth_tried_;
-  bool half_authenticated_ = false;
+  std::unique_ptr<SshAuthentication> authentication_;  // ends before the session does
 
   enum class ExecStage { kNone, kOpening, kRequesting, kRunning };
   ExecStage exec_stage_ = ExecStage::kNone;
   Sink sink_;
   Exit exit_;
 };
-
-// Adds `entry` to `file`, made when it is not there, unless the very line is in it by now. One
-// writer at a time, other processes included.
-Status add_known_host(const std::string& file, const std::string& entry);
-
-// The first of these files with an @cert-authority line for the host; empty: none.
-std::string file_with_authority(const std::vector<std::string>& files, const std::string& host,
-                                int port);
 
 }  // namespace hora::launcher

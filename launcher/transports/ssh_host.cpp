@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/transports/known_hosts.h"
 #include "launcher/transports/ssh_refusals.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
@@ -32,8 +33,6 @@ constexpr milliseconds kBannerLimit{10'000};  // from the connection to the end 
 constexpr milliseconds kAuthLimit{15'000};    // a server may be slow to look a user up
 constexpr milliseconds kExitPatience{3'000};  // between end of output and exit status
 constexpr milliseconds kCloseLimit{1'000};    // for the last bytes to leave
-constexpr milliseconds kFirstBackOff{100};
-constexpr milliseconds kLongestBackOff{2'000};
 
 // The kernel detects a dead peer as well (in 15 + 4 * 5 s), for an agent that sends no heartbeats.
 void keep_alive(int fd) {
@@ -44,7 +43,6 @@ void keep_alive(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-// The back-off of each host must differ even when many launchers start in the same second.
 unsigned seed() {
   const std::string bytes = os::random_bytes(4);
   unsigned value = 0;
@@ -55,27 +53,26 @@ unsigned seed() {
 }  // namespace
 
 SshHost::SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
-                 Shared shared, Clock::time_point deadline, Done done)
+                 Shared shared, Done done)
     : loop_(loop),
       link_(loop, std::move(local), std::move(options), *this),
       target_(std::move(target)),
       shared_(shared),
-      deadline_(deadline),
       done_(std::move(done)),
-      jitter_(seed()) {}
+      back_off_(seed()),
+      stage_limit_(loop) {}
 
 // The callbacks that are still posted to the loop look at *alive_ before they touch this object.
 SshHost::~SshHost() {
   *alive_ = false;
-  for (const auto timer : {deadline_timer_, stage_timer_, exit_timer_}) loop_.cancel(timer);
+  for (const auto timer : {deadline_timer_, exit_timer_}) loop_.cancel(timer);
   close_connection();
   give_place_back();
 }
 
-// The deadline covers the whole start, all retries and the time in the queue included.
-void SshHost::begin() {
+void SshHost::begin(Clock::time_point deadline) {
   if (!link_.open()) return finish();
-  deadline_timer_ = loop_.call_at(deadline_, [this] { on_deadline(); });
+  deadline_timer_ = loop_.call_at(deadline, [this] { on_deadline(); });
   queue();
 }
 
@@ -103,42 +100,41 @@ void SshHost::give_place_back() {
 // A proxy command does its own name resolution, so its connection skips the resolver.
 void SshHost::connect() {
   state_ = State::kConnecting;
-  ++attempts_;
-  if (!target_.proxy.empty()) return connect_by_proxy();
+  back_off_.count_attempt();
+  if (!target_.route.proxy.empty()) return connect_by_proxy();
   link_.report(Stage::kResolve, target_.address);
-  set_stage_limit(target_.connect_timeout);
+  set_stage_limit(target_.route.connect_timeout);
   connector_ = std::make_unique<TcpConnector>(loop_, *shared_.resolver);
   connector_->start(
-      target_.address, target_.port, target_.address_family,
-      {target_.bind_address, target_.bind_interface},
+      target_.address, target_.port, target_.route.address_family,
+      {target_.route.bind_address, target_.route.bind_interface},
       [this](const std::string& first) { link_.report(Stage::kConnect, first); },
       [this](TcpConnector::Outcome outcome) { on_connected(std::move(outcome)); });
 }
 
 // The command's stdin and stdout are one socketpair: libssh takes a single descriptor.
 void SshHost::connect_by_proxy() {
-  link_.report(Stage::kConnect, "by " + target_.proxy.front());
-  auto child = PipedChild::start(target_.proxy, true);
+  link_.report(Stage::kConnect, "by " + target_.route.proxy.front());
+  auto child = PipedChild::start(target_.route.proxy, true);
   if (!child) return fail(failure::kConnect, "the proxy command: " + child.error().message);
   proxy_ = *std::move(child);
-  endpoint_ = "by proxy";
   link_.set_host(
       target_.describe(target_.address + ":" + std::to_string(target_.port) + " by proxy"));
-  open_client(std::move(proxy_.stdin_fd));
+  open_client(std::move(proxy_.stdin_fd), "by proxy");
 }
 
 // Keeps the connector alive until the end of this function; it is the caller.
 void SshHost::on_connected(TcpConnector::Outcome outcome) {
   const std::unique_ptr<TcpConnector> connector = std::move(connector_);
   if (!outcome.fd.valid()) return fail(outcome.failed_class, outcome.problem);
-  endpoint_ = format_endpoint(outcome.endpoint);
-  link_.set_host(target_.describe(endpoint_));
+  const std::string endpoint = format_endpoint(outcome.endpoint);
+  link_.set_host(target_.describe(endpoint));
   keep_alive(outcome.fd.get());
-  open_client(std::move(outcome.fd));
+  open_client(std::move(outcome.fd), endpoint);
 }
 
 // The sink runs inside attend(), on this thread.
-void SshHost::open_client(os::Fd socket) {
+void SshHost::open_client(os::Fd socket, const std::string& endpoint) {
   auto client = SshClient::create(target_, std::move(socket));
   if (!client) return fail(failure::kInternal, client.error().message);
   client_ = *std::move(client);
@@ -150,7 +146,7 @@ void SshHost::open_client(os::Fd socket) {
     }
   });
   state_ = State::kHandshake;
-  link_.report(Stage::kBanner, endpoint_);
+  link_.report(Stage::kBanner, endpoint);
   set_stage_limit(kBannerLimit);
   step();
 }
@@ -214,10 +210,10 @@ bool SshHost::accept_host_key() {
     return false;
   }
   // UserKnownHostsFile none: there is no file to keep a new key in.
-  if (key.verdict == SshClient::HostKey::Verdict::kKnown || target_.user_known_hosts_count == 0) {
+  if (key.trust == SshHostKey::Trust::kKnown || target_.host_keys.user_file_count == 0) {
     return true;
   }
-  const std::string& file = target_.known_hosts_files.front();
+  const std::string& file = target_.host_keys.known_hosts_files.front();
   // Failing here is deliberate: a key that is not saved would be accepted blindly again next time.
   const auto added = add_known_host(file, key.entry);
   if (!added) {
@@ -230,9 +226,9 @@ bool SshHost::accept_host_key() {
 
 // Checked only now, so that a host which is down or has a changed key reports that problem first.
 bool SshHost::step_authenticate() {
-  if (!target_.keys_forbidden_by.empty()) {
+  if (!target_.keys.forbidden_by.empty()) {
     fail(failure::kSshAuth,
-         "'" + target_.keys_forbidden_by +
+         "'" + target_.keys.forbidden_by +
              "' in the ssh config disables public keys, and horarun supports no other login method",
          "enable public keys for this host there, or use the system's ssh: --transport command "
          "--rsh 'ssh -q'");
@@ -243,15 +239,15 @@ bool SshHost::step_authenticate() {
   // A server that disconnects in the middle cannot be asked for its methods any more.
   if (result == SshClient::Step::kFailed) {
     const bool connected = client_->connected();
+    const SshAuthentication& login = client_->authentication();
     fail(authentication_refusal(
-        {client_->auth_tried(), client_->half_authenticated(),
-         connected ? client_->auth_methods() : "", connected ? "" : client_->error()},
+        {login.tried(), login.half_authenticated(), connected ? login.methods() : "",
+         connected ? "" : client_->error()},
         target_));
     return false;
   }
   // From here on the deadline of the whole start applies: login scripts may take their time.
-  loop_.cancel(stage_timer_);
-  stage_timer_ = 0;
+  stage_limit_.cancel();
   auto line = link_.command_line();
   if (!line) {
     fail(failure::kInternal, line.error().message);
@@ -423,7 +419,8 @@ void SshHost::link_finished() {
 // The object may be destroyed soon after done_ returns; nothing may follow that call.
 void SshHost::finish() {
   state_ = State::kOver;
-  for (auto* timer : {&deadline_timer_, &stage_timer_, &exit_timer_}) {
+  stage_limit_.cancel();
+  for (auto* timer : {&deadline_timer_, &exit_timer_}) {
     loop_.cancel(std::exchange(*timer, 0));
   }
   close_connection();
@@ -448,7 +445,7 @@ void SshHost::fail(std::string_view failure_class, const std::string& what,
 // The link passes the failure on to the supervisor.
 void SshHost::fail(Failure failure) {
   state_ = State::kOver;
-  loop_.cancel(std::exchange(stage_timer_, 0));
+  stage_limit_.cancel();
   failure.message = link_.host() + ": " + failure.message;
   link_.fail(std::move(failure));
   close_connection();
@@ -464,40 +461,22 @@ std::string SshHost::proxy_words() {
   return busy_words_.empty() ? "" : quote(busy_words_, 600);
 }
 
-// Retries after a pause that grows with each attempt and differs from host to host, until the
-// deadline. The random part keeps a thousand hosts behind one gateway from coming back together.
+// Retries after a pause, until the deadline.
 void SshHost::retry_when_busy() {
   busy_words_ = client_->banner();
   close_connection();
   // A host that only waits must not hold a place that another one could use.
   give_place_back();
-  loop_.cancel(std::exchange(stage_timer_, 0));
-  const auto longest = std::min(kLongestBackOff, kFirstBackOff * (1 << std::min(attempts_ - 1, 5)));
-  const milliseconds pause =
-      longest / 2 + milliseconds(jitter_() % static_cast<unsigned>(longest.count()));
+  stage_limit_.cancel();
+  const milliseconds pause = back_off_.next_pause();
   state_ = State::kBackOff;
   link_.report(Stage::kBanner,
                "the server is busy; retrying in " + std::to_string(pause.count()) + " ms");
-  stage_timer_ = loop_.call_after(pause, [this] {
-    stage_timer_ = 0;
-    queue();
-  });
+  stage_limit_.set(pause, [this] { queue(); });
 }
 
-// Each stage replaces the limit of the one before.
 void SshHost::set_stage_limit(milliseconds limit) {
-  loop_.cancel(stage_timer_);
-  stage_began_ = Clock::now();
-  stage_timer_ = loop_.call_after(limit, [this] {
-    stage_timer_ = 0;
-    on_stage_limit();
-  });
-}
-
-std::string SshHost::waited() const {
-  const auto ms = std::chrono::duration_cast<milliseconds>(Clock::now() - stage_began_).count();
-  return ms < 10'000 ? std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 100) + " s"
-                     : std::to_string((ms + 500) / 1000) + " s";
+  stage_limit_.set(limit, [this] { on_stage_limit(); });
 }
 
 // The limit of one stage is over: name what was silent, since that is all the user can act on.
@@ -510,21 +489,24 @@ void SshHost::on_stage_limit() {
       } else {
         const std::string silent = connector_ ? connector_->addresses_tried() : "";
         connector_.reset();
-        return fail(failure::kConnectTimeout, "no answer from " + silent + " within " + waited(),
+        return fail(failure::kConnectTimeout,
+                    "no answer from " + silent + " within " + stage_limit_.waited(),
                     "check that the host is up and that no firewall drops the packets");
       }
     case State::kHandshake: {
       const bool silent = client_->banner().empty();
       return fail(
           failure::kConnectTimeout,
-          silent ? "it accepted the connection but sent no SSH banner within " + waited()
-                 : "the key exchange did not finish within " + waited(),
+          silent
+              ? "it accepted the connection but sent no SSH banner within " + stage_limit_.waited()
+              : "the key exchange did not finish within " + stage_limit_.waited(),
           silent
               ? "the host or its sshd hangs, or handles too many logins at once (load, MaxStartups)"
               : "");
     }
     case State::kAuthenticate:
-      return fail(failure::kConnectTimeout, "no answer to the authentication within " + waited());
+      return fail(failure::kConnectTimeout,
+                  "no answer to the authentication within " + stage_limit_.waited());
     case State::kClosing:
       return finish();
     default:
@@ -541,16 +523,17 @@ void SshHost::on_deadline() {
     case State::kQueued:
     // A proxy that keeps ending without a word looks like a busy server: both give an empty banner.
     case State::kBackOff:
-      if (attempts_ > 0 && !target_.proxy.empty() && busy_words_.empty()) {
+      if (back_off_.attempts() > 0 && !target_.route.proxy.empty() && busy_words_.empty()) {
         return fail(
             failure::kConnect,
-            "the proxy command ended " + std::to_string(attempts_) + " times without output",
+            "the proxy command ended " + std::to_string(back_off_.attempts()) +
+                " times without output",
             "check that the ProxyCommand (ProxyJump) works by hand; the sshd behind it may be too "
             "busy (MaxStartups)");
       }
-      if (attempts_ > 0) {
+      if (back_off_.attempts() > 0) {
         return fail(failure::kSshBusy,
-                    "the server was too busy " + std::to_string(attempts_) + " times" +
+                    "the server was too busy " + std::to_string(back_off_.attempts()) + " times" +
                         (busy_words_.empty() ? ": it closed the connection at once"
                                              : ": it said " + quote(busy_words_)),
                     "raise MaxStartups in its sshd_config, or lower --fan-out");

@@ -5,14 +5,15 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 
 #include "launcher/transports/agent_link.h"
+#include "launcher/transports/back_off.h"
 #include "launcher/transports/fan_out.h"
 #include "launcher/transports/piped_child.h"
 #include "launcher/transports/ssh_client.h"
 #include "launcher/transports/ssh_target.h"
+#include "launcher/transports/stage_limit.h"
 #include "launcher/transports/tcp_connector.h"
 
 namespace hora::launcher {
@@ -29,10 +30,11 @@ class SshHost : private AgentLink::Carrier {
 
   // `done` is called once, when nothing is left to do; it may not destroy the object at once.
   SshHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, SshTarget target,
-          Shared shared, std::chrono::steady_clock::time_point deadline, Done done);
+          Shared shared, Done done);
   ~SshHost() override;
 
-  void begin();
+  // `deadline` is that of the whole start, all retries and the time in the queue included.
+  void begin(std::chrono::steady_clock::time_point deadline);
 
  private:
   enum class State {
@@ -54,7 +56,7 @@ class SshHost : private AgentLink::Carrier {
   void connect();
   void connect_by_proxy();
   void on_connected(TcpConnector::Outcome outcome);
-  void open_client(os::Fd socket);
+  void open_client(os::Fd socket, const std::string& endpoint);
   void on_socket();
   void step();
   bool step_handshake();
@@ -72,7 +74,6 @@ class SshHost : private AgentLink::Carrier {
 
   void set_stage_limit(std::chrono::milliseconds limit);
   void on_stage_limit();
-  std::string waited() const;
   void on_deadline();
   void retry_when_busy();
   void queue();
@@ -86,26 +87,22 @@ class SshHost : private AgentLink::Carrier {
   AgentLink link_;
   SshTarget target_;
   Shared shared_;
-  std::chrono::steady_clock::time_point deadline_;
   Done done_;
 
   State state_ = State::kQueued;
   bool has_place_ = false;
-  int attempts_ = 0;
+  BackOff back_off_;
   std::string busy_words_;  // what a busy server last said
   std::unique_ptr<TcpConnector> connector_;
   PipedChild proxy_;
-  std::string endpoint_;
   std::unique_ptr<SshClient> client_;
   std::string command_;
   std::uint32_t watched_events_ = 0;  // 0: not watched
   bool again_posted_ = false;
   bool input_closed_ = false;
-  std::minstd_rand jitter_;
 
-  std::chrono::steady_clock::time_point stage_began_;
+  StageLimit stage_limit_;
   os::EventLoop::TimerId deadline_timer_ = 0;
-  os::EventLoop::TimerId stage_timer_ = 0;
   os::EventLoop::TimerId exit_timer_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -15,7 +15,7 @@ Failure refusal(std::string_view code, std::string message, std::string advice =
 
 // Unknown host keys need one of two kinds of advice: host certificates are not supported, so the
 // advice to trust on first use would mislead where known_hosts relies on an authority.
-Failure unknown_key(const SshClient::HostKey& key, const std::string& name, const SshTarget& target,
+Failure unknown_key(const SshHostKey& key, const std::string& name, const SshTarget& target,
                     const std::string& scan) {
   if (!key.authority_in.empty()) {
     return refusal(
@@ -26,8 +26,9 @@ Failure unknown_key(const SshClient::HostKey& key, const std::string& name, cons
         "use the system's ssh (--transport command --rsh 'ssh -q'), or add the key as well (" +
             scan + ")");
   }
-  const std::string where =
-      target.known_hosts_files.empty() ? "known_hosts" : target.known_hosts_files.front();
+  const std::string where = target.host_keys.known_hosts_files.empty()
+                                ? "known_hosts"
+                                : target.host_keys.known_hosts_files.front();
   return refusal(failure::kHostKeyUnknown, "its host key is unknown: " + name,
                  "compare the fingerprint, then add the key (" + scan + " >> " + where +
                      "), or trust it on first use with --accept-new-host-keys");
@@ -55,31 +56,31 @@ Failure handshake_refusal(const std::string& banner, const std::string& proxy,
                  "if your own ssh client can connect, use --rsh 'ssh -q'");
 }
 
-std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const SshTarget& target,
+std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& target,
                                         const std::string& error) {
-  using Verdict = SshClient::HostKey::Verdict;
+  using Trust = SshHostKey::Trust;
   const std::string name = key.type + " " + key.fingerprint;
   const std::string scan = "ssh-keyscan -p " + std::to_string(target.port) + " " + target.address;
-  switch (key.verdict) {
-    case Verdict::kKnown:
+  switch (key.trust) {
+    case Trust::kKnown:
       return std::nullopt;
-    case Verdict::kUnreadable:
+    case Trust::kUnreadable:
       return refusal(failure::kSshProtocol, "its host key cannot be read: " + error);
-    case Verdict::kChanged:
+    case Trust::kChanged:
       return refusal(failure::kHostKeyChanged,
                      "its host key is not the one in " + key.known_in + ": it shows " + name,
                      "if the host was reinstalled, remove the old key (ssh-keygen -R " +
-                         target.known_as + " -f " + key.known_in +
+                         target.host_keys.known_as + " -f " + key.known_in +
                          "); otherwise somebody else may be answering");
-    case Verdict::kOtherType:
+    case Trust::kOtherType:
       return refusal(failure::kHostKeyChanged,
                      key.known_in + " has keys of other types for it, it shows " + name,
                      "add its key of this type if it is genuine (" + scan + ")");
-    case Verdict::kRevoked:
+    case Trust::kRevoked:
       return refusal(failure::kHostKeyChanged,
                      "its host key is revoked in " + key.known_in + ": " + name,
                      "somebody else may be answering");
-    case Verdict::kRevocationUnreadable:
+    case Trust::kRevocationUnreadable:
       return refusal(failure::kHostKeyChanged,
                      "RevokedHostKeys " + key.known_in +
                          " cannot be read, or is a KRL, which horarun does not support: it cannot "
@@ -87,11 +88,11 @@ std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const Ssh
                          name + " is revoked",
                      "use a list of public keys there, or the system's ssh: --transport command "
                      "--rsh 'ssh -q'");
-    case Verdict::kUnknown:
+    case Trust::kUnknown:
       break;
   }
   // accept-new and "no" both add an unknown key; only an unknown key is ever accepted this way.
-  if (target.checking != HostKeyChecking::kYes) return std::nullopt;
+  if (target.host_keys.checking != HostKeyChecking::kYes) return std::nullopt;
   return unknown_key(key, name, target, scan);
 }
 
@@ -100,7 +101,7 @@ Failure authentication_refusal(const LoginAttempt& login, const SshTarget& targe
       login.tried.empty() ? "nothing: no key file and no ssh-agent was found" : login.tried;
   const bool half = login.half_authenticated;
   const std::string& methods = login.methods;
-  for (const auto& missing : target.missing_identities) tried += ", " + missing + " (missing)";
+  for (const auto& missing : target.keys.missing) tried += ", " + missing + " (missing)";
   std::string what = half ? "a key alone does not let user " + target.user + " in"
                           : "no key was accepted for user " + target.user;
   what += "; tried " + tried;

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "launcher/protocol/messages.h"
-#include "launcher/transports/ssh_client.h"
+#include "launcher/transports/ssh_host_key.h"
 
 namespace hora::launcher {
 
@@ -19,10 +19,10 @@ Failure handshake_refusal(const std::string& banner, const std::string& proxy,
                           const std::string& error);
 
 // Nothing for a key that is known, and for an unknown one that the target allows to be added.
-std::optional<Failure> host_key_refusal(const SshClient::HostKey& key, const SshTarget& target,
+std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& target,
                                         const std::string& error);
 
-// What the login led to: the names of SshClient's functions.
+// What the login led to: the names of SshAuthentication's functions.
 struct LoginAttempt {
   std::string tried;
   bool half_authenticated = false;

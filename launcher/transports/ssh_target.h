@@ -1,8 +1,9 @@
-// Where a host really is and how to get in: the options, ~/.ssh/config and the environment, read
-// into one value per host.
+// Where a host is and how ssh gets into it: what options, configuration files and environment come
+// to, one value per host.  [pure]
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,50 +14,69 @@
 
 namespace hora::launcher {
 
+// How the connection is made.
+struct SshRoute {
+  std::chrono::milliseconds connect_timeout{10'000};
+  std::vector<std::string> proxy;  // argv of a command that connects, instead of TCP; or empty
+  std::string address_family;      // "", inet, inet6
+  std::string bind_address, bind_interface;  // where the connection comes from; empty: anywhere
+};
+
+// What the user can log in with.
+struct SshKeys {
+  std::vector<std::string> files;    // that exist, in order of trial
+  std::vector<std::string> missing;  // named, but not there: for the error text
+  std::string agent_socket;          // empty: none
+  bool use_agent = true;
+  bool agent_first = true;   // ssh-agent before the files
+  std::string forbidden_by;  // "PubkeyAuthentication no"; empty: keys may be used
+};
+
+// Which host keys are trusted.
+struct SshHostKeyPolicy {
+  std::string known_as;  // the name in known_hosts: the address, or HostKeyAlias
+  HostKeyChecking checking = HostKeyChecking::kYes;
+  std::vector<std::string> known_hosts_files;  // the user's first: new keys go into its first one
+  std::size_t user_file_count = 0;
+  std::string revoked_keys_file;  // keys of hosts that are refused; empty: none
+};
+
+// As ssh_config writes them; empty: ours.
+struct SshAlgorithms {
+  std::string ciphers, kex, macs, host_keys, public_keys;
+};
+
 struct SshTarget {
   std::string name;     // as the user wrote it
   std::string address;  // what to resolve
   int port = 22;
   std::string user;
-  std::string known_as;                     // the name in known_hosts: the address, or HostKeyAlias
-  std::vector<std::string> identity_files;  // that exist, in order of trial
-  bool agent_first = true;                  // ssh-agent before the files
-  bool use_agent = true;
-  std::string agent_socket;                     // empty: none
-  std::vector<std::string> missing_identities;  // named, but not there: for the error text
-  HostKeyChecking checking = HostKeyChecking::kYes;
-  std::vector<std::string> known_hosts_files;  // the user's first: new keys go into its first one
-  std::size_t user_known_hosts_count = 0;
-  std::chrono::milliseconds connect_timeout{10'000};
-  std::vector<std::string> proxy;  // argv of a command that connects, instead of TCP; or empty
-  std::string address_family;      // "", inet, inet6
-  std::string ciphers, kex_algorithms, macs, host_key_algorithms, pubkey_algorithms;  // empty: ours
-  std::string bind_address, bind_interface;  // where the connection comes from; empty: anywhere
-  std::string revoked_keys_file;             // keys of hosts that are refused; empty: none
-  std::string keys_forbidden_by;             // "PubkeyAuthentication no"; empty: keys may be used
-  std::vector<std::string> not_followed;     // of the config: see unfollowed_keywords()
+  SshRoute route;
+  SshKeys keys;
+  SshHostKeyPolicy host_keys;
+  SshAlgorithms algorithms;
+  std::vector<std::string> not_followed;  // of the config: see unfollowed_keywords()
 
-  // "node3 (10.0.0.3:22)", with what is known of the address.
+  // "host node3 (10.0.0.3:22)", with what is known of the address.
   std::string describe(const std::string& endpoint) const;
 };
 
-// Reads the config files once and answers for every host. Thread-safe.
-class SshTargets {
- public:
-  explicit SshTargets(SshOptions options);
-
-  // Errors: an option that names a file that is not there.
-  Result<SshTarget> target_of(const Host& host) const;
-
- private:
-  std::vector<std::string> include(const std::string& pattern, bool of_user) const;
-
-  SshOptions options_;
-  std::string home_;
-  std::string local_user_;
-  std::string user_config_;
-  std::string system_config_;
-  Status given_config_ = Ok{};  // whether --ssh-config-file could be read
+// The machine as the resolution sees it.
+struct SshMachine {
+  enum class FileKind { kNone, kFile, kPipe, kDirectory };
+  std::string home;
+  std::string local_user;    // empty: the account has no name
+  std::string agent_socket;  // $SSH_AUTH_SOCK
+  unsigned uid = 0;
+  std::function<FileKind(const std::string& path)> kind_of;
 };
+
+// Follows OpenSSH's precedence: options, then `config`, then defaults. Errors: an option that names
+// a key that is not there; an account without a name and a host without a user.
+Result<SshTarget> resolve_ssh_target(const Host& host, const SshOptions& options,
+                                     const SshConfig& config, const SshMachine& machine);
+
+// "the identity file /x is not there"
+Error missing_file(const std::string& what, const std::string& path, SshMachine::FileKind kind);
 
 }  // namespace hora::launcher

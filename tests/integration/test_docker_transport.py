@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transport made from one file and one line (docs/howto/add-transport.md): tests/support/transports/docker."""
 import os
 

@@ -19,8 +19,8 @@
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 #if HORA_WITH_SSH
-#include "launcher/transports/ssh_client.h"
-#include "launcher/transports/ssh_target.h"
+#include "launcher/transports/known_hosts.h"
+#include "launcher/transports/ssh_targets.h"
 #include "launcher/transports/tcp_connector.h"
 #endif
 
@@ -289,17 +289,17 @@ TEST_CASE("options come before the config, the config before the defaults") {
   auto target = SshTargets(options).target_of({"b", "", {}});
   REQUIRE(target);
   CHECK(target->address == "b.example");
-  CHECK(target->known_as == "b.example");
+  CHECK(target->host_keys.known_as == "b.example");
   CHECK(target->port == 2222);
   CHECK(target->user == "carl");
-  CHECK(target->identity_files == std::vector<std::string>{key});
-  CHECK(target->missing_identities == std::vector<std::string>{"/missing/b.example"});
-  CHECK(target->proxy == std::vector<std::string>{"ssh", "-o", "BatchMode=yes", "-F",
-                                                  options.config_file, "-J", "one", "-p", "7", "-W",
-                                                  "b.example:2222", "--", "dan@two"});
-  CHECK(target->known_hosts_files.front() == "/x/k");
-  CHECK(target->connect_timeout == seconds(3));
-  CHECK(target->checking == HostKeyChecking::kYes);
+  CHECK(target->keys.files == std::vector<std::string>{key});
+  CHECK(target->keys.missing == std::vector<std::string>{"/missing/b.example"});
+  CHECK(target->route.proxy == std::vector<std::string>{"ssh", "-o", "BatchMode=yes", "-F",
+                                                        options.config_file, "-J", "one", "-p", "7",
+                                                        "-W", "b.example:2222", "--", "dan@two"});
+  CHECK(target->host_keys.known_hosts_files.front() == "/x/k");
+  CHECK(target->route.connect_timeout == seconds(3));
+  CHECK(target->host_keys.checking == HostKeyChecking::kYes);
 
   options.port = 99;
   options.accept_new_host_keys = true;
@@ -307,7 +307,7 @@ TEST_CASE("options come before the config, the config before the defaults") {
   REQUIRE(other);
   CHECK(other->port == 99);
   CHECK(other->user == "eve");
-  CHECK(other->checking == HostKeyChecking::kAcceptNew);
+  CHECK(other->host_keys.checking == HostKeyChecking::kAcceptNew);
 
   options.identity_file = "/no/such/key";
   CHECK_FALSE(SshTargets(options).target_of({"b", "", {}}));

@@ -1,0 +1,21 @@
+// Owners of what libssh hands out: strings and keys that only its own functions may free.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include <libssh/libssh.h>
+
+namespace hora::launcher {
+
+struct FreeSshText {
+  void operator()(char* text) const { ::ssh_string_free_char(text); }
+};
+using SshText = std::unique_ptr<char, FreeSshText>;
+
+struct FreeSshKey {
+  void operator()(ssh_key key) const { ::ssh_key_free(key); }
+};
+using SshKey = std::unique_ptr<std::remove_pointer_t<ssh_key>, FreeSshKey>;
+
+}  // namespace hora::launcher

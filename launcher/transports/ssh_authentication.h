@@ -1,0 +1,53 @@
+// Logs in to an ssh server with public keys, one identity after another.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/transports/ssh_target.h"
+
+struct ssh_session_struct;  // libssh's
+
+namespace hora::launcher {
+
+// The result of one step on a connection in non-blocking mode. kAgain: call again when the socket
+// is ready.
+enum class SshStep { kAgain, kDone, kFailed };
+
+// Identities in the order of trial: paths of key files, and "" for the ssh-agent.
+std::vector<std::string> identities_to_try(const SshKeys& keys);
+
+// Not thread-safe; one thread at a time. The session must outlive it.
+class SshAuthentication {
+ public:
+  SshAuthentication(ssh_session_struct* session, const SshKeys& keys);
+  ~SshAuthentication();
+  SshAuthentication(const SshAuthentication&) = delete;
+  SshAuthentication& operator=(const SshAuthentication&) = delete;
+
+  SshStep proceed();
+  // The identities that failed, and why: for the error text.
+  const std::string& tried() const { return tried_; }
+  // The server accepted a key and asks for a second factor.
+  bool half_authenticated() const { return half_authenticated_; }
+  // What the server accepts: "publickey, password".
+  std::string methods() const;
+
+ private:
+  enum class Attempt { kAgain, kSuccess, kDenied, kBroken };
+  Attempt try_agent();
+  Attempt try_file(const std::string& path);
+  Attempt outcome_of(int code, const std::string& identity);
+  void note_tried(const std::string& what);
+
+  struct LoadedKey;
+  ssh_session_struct* session_;
+  const std::string agent_socket_;
+  std::vector<std::string> left_;      // still to be tried; the first one is under way
+  std::unique_ptr<LoadedKey> loaded_;  // of the attempt under way
+  std::string tried_;
+  bool half_authenticated_ = false;
+};
+
+}  // namespace hora::launcher

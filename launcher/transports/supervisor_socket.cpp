@@ -1,0 +1,87 @@
+#include "launcher/transports/supervisor_socket.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "rendezvous/os/would_block.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kReadSize = 64 * 1024;
+
+}  // namespace
+
+Status SupervisorSocket::open(os::EventLoop::IoHandler handler) {
+  events_ = EPOLLRDHUP;
+  auto status = loop_.watch(fd_.get(), events_, std::move(handler));
+  watched_ = status.has_value();
+  return status;
+}
+
+void SupervisorSocket::close() {
+  if (std::exchange(watched_, false)) loop_.unwatch(fd_.get());
+  fd_.reset();
+}
+
+void SupervisorSocket::set_gone() {
+  gone_ = at_end_ = true;
+  waiting_.clear();
+}
+
+void SupervisorSocket::write() {
+  while (!waiting_.empty()) {
+    const auto bytes = waiting_.front();
+    const ssize_t wrote =
+        ::send(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (wrote > 0) {
+      waiting_.pop(static_cast<std::size_t>(wrote));
+    } else if (wrote < 0 && errno == EINTR) {
+      continue;
+    } else if (wrote < 0 && os::would_block(errno)) {
+      return;
+    } else {
+      set_gone();
+    }
+  }
+}
+
+void SupervisorSocket::read_into(OutgoingBytes& to, std::size_t limit) {
+  static thread_local char buffer[kReadSize];
+  while (!at_end_ && to.own_size() < limit) {
+    const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (got > 0) {
+      to.append({buffer, static_cast<std::size_t>(got)});
+    } else if (got < 0 && errno == EINTR) {
+      continue;
+    } else if (got < 0 && os::would_block(errno)) {
+      return;
+    } else {
+      at_end_ = true;
+    }
+  }
+}
+
+// epoll reports a hang-up whatever is asked for, again and again: a socket whose other end is
+// closed is not watched at all.
+void SupervisorSocket::update_watch(bool input, bool end) {
+  if (!watched_) return;
+  if (gone_) {
+    loop_.unwatch(fd_.get());
+    watched_ = false;
+    return;
+  }
+  std::uint32_t events = 0;
+  if (!at_end_ && input) events |= EPOLLIN;
+  if (!at_end_ && end) events |= EPOLLRDHUP;
+  if (!waiting_.empty()) events |= EPOLLOUT;
+  if (events == events_) return;
+  events_ = events;
+  (void)loop_.change(fd_.get(), events);
+}
+
+}  // namespace hora::launcher
