@@ -37,6 +37,7 @@ Result<CutOrder> cut_order(const HostNetwork& host, const HostNetwork& peer,
     const auto server = parse_int<int>(words[3]);
     if (client && server) cut.control_links.emplace_back(*client, *server);
   }
+  // Ranks lose each other, not the launcher's rendezvous.
   cut.rendezvous_port = rendezvous_port;
   return cut;
 }

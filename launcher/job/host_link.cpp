@@ -1,3 +1,9 @@
+// Output waits in two places: frames of our own gather in tail_, and move to out_ when it is their
+// turn or when shared bytes (the bundle, which all hosts get) have to follow them. The order of
+// sending is kept, and shared bytes are never copied.
+//
+// A handler may close or destroy the link. After each call of one, *alive tells whether this object
+// may still be touched; handlers_ is shared for the same reason.
 #include "launcher/job/host_link.h"
 
 #include <fcntl.h>
@@ -15,6 +21,7 @@ namespace hora::launcher {
 
 namespace {
 
+// Large, since an agent with much output fills it, and each read costs a system call.
 constexpr std::size_t kReadChunk = 256 * 1024;
 constexpr int kReadsPerTurn = 8;  // then the other hosts get their turn
 
@@ -47,6 +54,7 @@ void HostLink::close() {
 }
 
 void HostLink::send(FrameType type, std::string_view payload) {
+  // The conversation only accepts answers to what was sent.
   conversation_.sent(type, payload);
   queue(type, payload);
 }
@@ -104,6 +112,8 @@ bool HostLink::read_some() {
     if (errno != EAGAIN) end(errno_error(errno, "reading from the agent").message);
     return false;
   }
+  // An agent ends with a goodbye, and its handler closes the link: an end that is seen here is a
+  // loss.
   if (got == 0) {
     end(magic_seen_ ? "the connection closed without a goodbye" : "no agent answered");
     return false;
@@ -113,6 +123,7 @@ bool HostLink::read_some() {
   if (magic_seen_) {
     conversation_.feed(bytes);
   } else {
+    // Until the magic comes, it is a shell that prints: login scripts, banners, errors.
     std::string rest;
     if (!magic_.feed(bytes, rest)) {
       if (magic_.overflowed()) {
@@ -126,6 +137,7 @@ bool HostLink::read_some() {
   }
   const std::shared_ptr<bool> alive = alive_;
   dispatch();
+  // A short read has emptied the socket; another one would only return EAGAIN.
   return *alive && static_cast<std::size_t>(got) == chunk.size();
 }
 
@@ -134,6 +146,7 @@ void HostLink::dispatch() {
   const auto handlers = handlers_;
   while (*alive) {
     auto message = conversation_.next();
+    // After a violation nothing of the stream can be trusted, not even where the next frame begins.
     if (!message) {
       close();
       handlers->on_violation(std::move(message).error().message);
@@ -175,6 +188,7 @@ void HostLink::write_some() {
   update_watch();
 }
 
+// What a remote shell printed instead of starting an agent is usually the explanation.
 void HostLink::end(std::string detail) {
   if (!magic_seen_ && !magic_.noise().empty()) detail += shell_noise();
   const auto handlers = handlers_;

@@ -30,11 +30,13 @@ JobState::JobState(const Options& options, TimePoint now)
       hosts_(static_cast<std::size_t>(options.hosts), HostPhase::kConnecting),
       start_deadline_(now + options.start_timeout) {
   outcome_.elastic = options.elastic;
+  // An elastic job has no common start: its hosts come and go, and each epoch starts its own ranks.
   if (options.elastic) phase_ = Phase::kRunning;
 }
 
 std::vector<Action> JobState::step(const Event& event, TimePoint now) {
   std::vector<Action> actions;
+  // Events that were on their way when the job ended change nothing any more.
   if (phase_ == Phase::kDone) return actions;
   std::visit([&](const auto& e) { on(e, now, actions); }, event);
   return actions;
@@ -46,6 +48,7 @@ bool JobState::all_hosts_at_least(HostPhase phase) const {
 
 // Preparation waits for all hosts, because the network's choice needs what each of them says.
 void JobState::on(const HostGreeted& e, TimePoint, std::vector<Action>& actions) {
+  // max(): a greeting that comes late must not bring a host back that was dropped meanwhile.
   hosts_[e.host] = std::max(hosts_[e.host], HostPhase::kGreeted);
   if (phase_ == Phase::kConnecting && all_hosts_at_least(HostPhase::kGreeted)) {
     phase_ = Phase::kPreparing;
@@ -68,6 +71,7 @@ void JobState::on(const HostReady& e, TimePoint now, std::vector<Action>& action
     for (HostPhase& host : hosts_) {
       if (host == HostPhase::kReady) host = HostPhase::kRunning;
     }
+    // --timeout counts from here: a slow start has --start-timeout.
     if (options_.timeout) job_deadline_ = now + *options_.timeout;
     actions.push_back(StartAll{});
   }
@@ -80,6 +84,7 @@ void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& action
   failures_[e.exit.rank] = {
       // The agents' clocks differ; the offset translates to the launcher's clock.
       std::chrono::nanoseconds(e.exit.clock_ns) + std::chrono::nanoseconds(e.clock_offset), e.host};
+  // While the job ends, ranks fail because the others are gone; settle_cause() sorts them out.
   if (phase_ == Phase::kEnding || options_.elastic) return;
   Cause cause;
   cause.kind = Cause::Kind::kRank;
@@ -191,6 +196,7 @@ void JobState::on(const ElasticBegun&, TimePoint now, std::vector<Action>&) {
 
 void JobState::on(const ElasticOver& e, TimePoint now, std::vector<Action>& actions) {
   if (phase_ == Phase::kEnding) return;
+  // Unlike end(): an elastic job that has done its work ends without a cause.
   outcome_.cause = e.cause;
   cause_time_ = now;
   phase_ = Phase::kEnding;
@@ -218,15 +224,17 @@ void JobState::on(const UserSignal& e, TimePoint now, std::vector<Action>& actio
   }
 }
 
+// Whoever reads our output has gone (`horarun ... | head`), so nobody is interested in the job.
 void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actions) {
   if (phase_ == Phase::kEnding) return;
   Cause cause;
   cause.kind = Cause::Kind::kOutputClosed;
-  // The exit code that SIGPIPE would give.
+  // What a shell reports for a program that SIGPIPE ended.
   cause.exit_code = 128 + 13;
   end(std::move(cause), now, options_.grace, actions);
 }
 
+// Each phase has one deadline, see next_deadline(). An early tick does nothing.
 void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions) {
   const auto time_out = [&](std::string_view code, std::string message) {
     Cause cause;
@@ -241,8 +249,9 @@ void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions)
                                          " s (--start-timeout)");
   } else if (phase_ == Phase::kRunning && job_deadline_ && now >= *job_deadline_) {
     time_out(failure::kTimeout, "the job ran longer than --timeout allows");
-    // Hosts that did not confirm the end in time are given up.
   } else if (phase_ == Phase::kEnding && end_deadline_ && now >= *end_deadline_) {
+    // Give up the hosts that did not confirm the end in time. Their agents end the ranks when the
+    // lease runs out.
     for (int host = 0; host < static_cast<int>(hosts_.size()); ++host) {
       if (hosts_[host] >= HostPhase::kFinished) continue;
       hosts_[host] = HostPhase::kLost;
@@ -253,6 +262,8 @@ void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions)
   finish_if_over(actions);
 }
 
+// The one way from running to ending. The job stays in kEnding until every host has confirmed that
+// its ranks are gone, or end_deadline_ passes: an exit code must not come before the processes end.
 void JobState::end(Cause cause, TimePoint now, Milliseconds grace, std::vector<Action>& actions) {
   outcome_.cause = std::move(cause);
   cause_time_ = now;

@@ -28,6 +28,8 @@ bool is_own_address(const IpAddress& address, const std::vector<net::Interface>&
                      [&](const net::Interface& own) { return own.address == address; });
 }
 
+// One address of this machine suffices: a name in /etc/hosts often has a loopback address besides
+// its public one.
 bool resolves_here(const std::string& name, const std::vector<net::Interface>& interfaces) {
   const auto endpoints = net::resolve_host(name, 1);
   return endpoints && std::any_of(endpoints->begin(), endpoints->end(), [&](const Endpoint& e) {

@@ -12,6 +12,8 @@ StdinSource stdin_source(const JobSpec& spec, int rank) {
   return streams ? StdinSource::kStream : StdinSource::kNull;
 }
 
+// Each host gets the address that it can reach the rendezvous by (`own`), but all hosts get the
+// same address for rank 0 (`first`): torch and others take it as MASTER_ADDR.
 rendezvous::RendezvousAddress rendezvous_address(const JobSpec& spec, const HostRoute& own,
                                                  const HostRoute& first,
                                                  const JobIdentity& identity) {
@@ -35,6 +37,7 @@ rendezvous::RendezvousAddress rendezvous_address(const JobSpec& spec, const Host
   return place;
 }
 
+// A PMI server answers for all ranks, so every host needs the whole map.
 std::vector<PmiHost> pmi_hosts(const Plan& plan) {
   std::vector<PmiHost> hosts;
   for (const HostPlan& host : plan.hosts) {
@@ -79,6 +82,8 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
     order.lease_ms = spec.lease.count();
     order.bind = spec.bind;
     order.gpus_per_rank = spec.gpus_per_rank;
+    // Several ranks share a host: each library would otherwise start a thread per core for each
+    // rank.
     order.limit_threads = true;
     if (!spec.pmi.empty()) {
       order.pmi = spec.pmi;

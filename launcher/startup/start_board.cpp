@@ -16,6 +16,7 @@ using Milliseconds = std::chrono::duration<double, std::milli>;
 constexpr std::string_view kLetters = "rcbkashgopwxmf-";
 static_assert(kLetters.size() == kStages);
 constexpr std::size_t kBarWidth = 48;
+// A table of a thousand hosts would scroll the errors away.
 constexpr std::size_t kMostRows = 64;
 
 std::string seconds(std::chrono::steady_clock::duration time) {
@@ -48,6 +49,8 @@ void StartBoard::reach(int host, Stage stage, std::string_view detail, TimePoint
   if (stopped_ && stage <= Stage::kRanks) return;
   if (stopped_) end_ = std::max(end_, now);
   auto& steps = steps_[static_cast<std::size_t>(host)];
+  // A stage may be reported again with news (the next address that is tried, say): it keeps its
+  // beginning, so that "for 3.2 s" counts from the first report.
   if (steps.empty() || steps.back().stage != stage) {
     steps.push_back({stage, now, std::string(detail)});
   } else {
@@ -92,12 +95,14 @@ std::string StartBoard::meeting_line(TimePoint now, std::size_t width) const {
                      (names_.size() == 1 ? " host, " : " hosts, ") + seconds(now - start_);
   for (std::size_t i = 0; i < waiting.size(); ++i) {
     const std::string more = (i == 0 ? "; " : ", ") + waiting[i].second;
+    // Whole names only: half of a host's name looks like another host.
     if (text.size() + more.size() > width) break;
     text += more;
   }
   return text.substr(0, width);
 }
 
+// While hosts connect: how many are ready, and where the others stand.
 std::string StartBoard::line(TimePoint now, std::size_t width) const {
   if (meeting()) return meeting_line(now, width);
   std::size_t ready = 0;
@@ -125,6 +130,7 @@ std::string StartBoard::line(TimePoint now, std::size_t width) const {
   return text.substr(0, width);
 }
 
+// For a start that timed out.
 std::string StartBoard::table(TimePoint now) const {
   const std::size_t width = longest(names_, 4) + 2;
   std::string text =
@@ -150,8 +156,11 @@ std::string StartBoard::table(TimePoint now) const {
   return text;
 }
 
+// One bar per host on a common scale, in which the slowest host of each stage stands out. Only for
+// a start that is over, since the scale needs its end.
 std::string StartBoard::waterfall() const {
   if (!stopped_ || names_.empty()) return {};
+  // Never 0: it divides.
   const double whole = std::max(Milliseconds(end_ - start_).count(), 0.001);
   const std::size_t width = longest(names_, 4) + 2;
   std::string text;

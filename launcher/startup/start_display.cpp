@@ -1,3 +1,5 @@
+// Draws the board on the terminal's last line, several times a second, until the ranks work or
+// something else is printed.
 #include "launcher/startup/start_display.h"
 
 namespace hora::launcher {
@@ -21,6 +23,7 @@ void StartDisplay::reach(int host, Stage stage, std::string_view detail) {
   board_.reach(host, stage, detail, os::Clock::now());
 }
 
+// Unlike stop(), the line may come back: while the ranks find each other, it says who is missing.
 void StartDisplay::ranks_run() {
   board_.stop(os::Clock::now());
   line_.clear();
