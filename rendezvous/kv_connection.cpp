@@ -177,9 +177,9 @@ void KvConnection::charge_chunked_body() {
 
 void KvConnection::on_head() {
   const http::RequestHead& head = reader_.head();
-  head_only_ = head.method == http::Method::kHead;
-  keep_alive_ = head.keep_alive;
-  minor_version_ = head.minor_version;
+  form_ = {.head_only = head.method == http::Method::kHead,
+           .keep_alive = head.keep_alive,
+           .minor_version = head.minor_version};
   const bool has_body = head.chunked || head.content_length.value_or(0) > 0;
   const auto admission = context_.service.admit(head, peer_, context_.receiving_bytes);
   // Stays true: a monitor may send health checks without the token on an authenticated connection.
@@ -187,7 +187,7 @@ void KvConnection::on_head() {
   if (admission.refusal) {
     // The body is not read, so what follows on this connection could not be told from it. An
     // unauthenticated client has had its reply.
-    reply_to(*admission.refusal, keep_alive_ && !has_body && known_);
+    reply_to(*admission.refusal, form_.keep_alive && !has_body && known_);
     if (!has_body) reader_.reset();
     return;
   }
@@ -205,7 +205,7 @@ void KvConnection::on_request(bool last_of_its_bytes) {
   reader_.reset();
   if (reply) {
     // An unauthenticated client may repeat its health check, but not before it has the reply.
-    reply_to(*reply, keep_alive_ && (known_ || last_of_its_bytes));
+    reply_to(*reply, form_.keep_alive && (known_ || last_of_its_bytes));
   } else {
     state_ = State::kParked;
   }
@@ -214,7 +214,7 @@ void KvConnection::on_request(bool last_of_its_bytes) {
 void KvConnection::refuse(int status) {
   // Refusals of this layer are counted here, those of the service there.
   context_.service.count_reply(status);
-  head_only_ = false;
+  form_.head_only = false;
   reply_to({.status = status}, false);
 }
 
@@ -222,7 +222,7 @@ void KvConnection::reply_to(const KvReply& reply, bool keep_alive) {
   const std::uint64_t length = reply.body ? reply.body->size() : 0;
   http::append_response_head(output_.tail(), {.status = reply.status,
                                               .content_length = length,
-                                              .minor_version = minor_version_,
+                                              .minor_version = form_.minor_version,
                                               .keep_alive = keep_alive,
                                               .server = kServerName,
                                               .date = context_.date,
@@ -230,7 +230,7 @@ void KvConnection::reply_to(const KvReply& reply, bool keep_alive) {
                                               .extra = reply.fields});
   output_.note_appended();
   // Shared, not copied.
-  if (!head_only_) output_.append_value(reply.body);
+  if (!form_.head_only) output_.append_value(reply.body);
   if (keep_alive) return;
   state_ = State::kClosing;
   has_more_ = false;
@@ -266,7 +266,7 @@ KvConnection::Fate KvConnection::close_after_reply() {
 KvConnection::Fate KvConnection::on_ready(const KvReply& reply) {
   state_ = State::kOpen;
   input_pending_ = false;
-  reply_to(reply, keep_alive_);
+  reply_to(reply, form_.keep_alive);
   return process(std::exchange(unread_, {}));
 }
 

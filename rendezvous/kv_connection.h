@@ -62,10 +62,13 @@ class KvConnection {
   KvService::ClientId id() const { return id_; }
   const IpAddress& peer() const { return peer_; }
 
-  // The server's own notes: what epoll was told, and whether this is counted as unauthenticated.
-  bool watched = false;
-  std::uint32_t watched_events = 0;
-  bool among_unauthenticated = false;
+  // What the server notes of the connection.
+  struct ServerNotes {
+    bool watched = false;  // by the event loop
+    std::uint32_t watched_events = 0;
+    bool among_unauthenticated = false;  // it is counted as one of them
+  };
+  ServerNotes notes;
 
  private:
   enum class State {
@@ -109,12 +112,16 @@ class KvConnection {
   std::string unread_;     // received, not yet used
   bool has_more_ = false;  // of whole requests, perhaps, in there: they have their turn later
   State state_ = State::kOpen;
+  // The form of the reply that the request asks for.
+  struct ReplyForm {
+    bool head_only = false;
+    bool keep_alive = true;
+    int minor_version = 1;
+  };
+  ReplyForm form_;
   bool input_ended_ = false;
   bool input_pending_ = false;  // seen while parked: stop watching for it
-  bool head_only_ = false;      // of the request that is being answered
-  bool keep_alive_ = true;
   bool known_ = false;
-  int minor_version_ = 1;
   std::uint64_t charge_ = 0;  // this connection's part of receiving_bytes
   std::uint64_t drained_bytes_ = 0;
   Clock::time_point message_start_{};

@@ -1,7 +1,8 @@
-// The part of KvService that formats its counters.
-#include "rendezvous/kv_service.h"
+#include "rendezvous/kv_metrics.h"
 
-// The text of /metrics, in the Prometheus exposition format.
+#include <string_view>
+#include <utility>
+
 namespace hora::rendezvous {
 
 namespace {
@@ -30,7 +31,7 @@ class MetricsText {
 
 }  // namespace
 
-KvReply KvService::metrics() const {
+std::string KvMetrics::text(const Levels& levels) const {
   MetricsText text;
   text.family("requests_total", "counter", "Requests, by method.");
   // Also methods that have not occurred: a counter should exist from the start.
@@ -42,10 +43,10 @@ KvReply KvService::metrics() const {
   for (const auto& [status, count] : replies_) {
     text.sample("replies_total", count, "{status=\"" + std::to_string(status) + "\"}");
   }
-  text.single("keys", "gauge", "Keys in the store.", key_count_);
-  text.single("stored_bytes", "gauge", "Bytes of all keys and values.", stored_bytes_);
-  text.single("scopes", "gauge", "Scopes that are known or in use.", scopes_.size());
-  text.single("parked_waits", "gauge", "Requests that wait for a key.", parked_.size());
+  text.single("keys", "gauge", "Keys in the store.", levels.keys);
+  text.single("stored_bytes", "gauge", "Bytes of all keys and values.", levels.stored_bytes);
+  text.single("scopes", "gauge", "Scopes that are known or in use.", levels.scopes);
+  text.single("parked_waits", "gauge", "Requests that wait for a key.", levels.parked_waits);
   text.single("waits_total", "counter", "Requests that had to wait.", waits_);
   text.single("waits_expired_total", "counter", "Waits that ended without the key.",
               waits_expired_);
@@ -58,10 +59,7 @@ KvReply KvService::metrics() const {
               figures.timed_out);
   text.single("received_bytes_total", "counter", "Bytes received.", figures.received_bytes);
   text.single("sent_bytes_total", "counter", "Bytes sent.", figures.sent_bytes);
-  // The content type names the version of the format, which Prometheus asks for.
-  return {.status = 200,
-          .body = std::make_shared<const std::string>(text.take()),
-          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  return text.take();
 }
 
 }  // namespace hora::rendezvous

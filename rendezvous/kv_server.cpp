@@ -219,14 +219,14 @@ class KvServer::Impl {
       return;
     }
     note_unauthenticated(connection, false);
-    if (connection.watched) loop_.unwatch(connection.fd());
+    if (connection.notes.watched) loop_.unwatch(connection.fd());
     connections_.erase(connection.id());
     service_.connections().open = connections_.size();
     if (resting_) resume_accepting();
   }
 
   void note_unauthenticated(KvConnection& connection, bool is_one) {
-    if (std::exchange(connection.among_unauthenticated, is_one) == is_one) return;
+    if (std::exchange(connection.notes.among_unauthenticated, is_one) == is_one) return;
     if (is_one) {
       unauthenticated_.add(connection.id(), connection.peer());
     } else {
@@ -246,17 +246,17 @@ class KvServer::Impl {
 
   bool watch(KvConnection& connection) {
     const std::uint32_t events = connection.wanted_events();
-    if (connection.watched && connection.watched_events == events) return true;
+    if (connection.notes.watched && connection.notes.watched_events == events) return true;
     // The system call is made only on a change: most requests need none.
-    connection.watched_events = events;
-    if (connection.watched) return loop_.change(connection.fd(), events).has_value();
+    connection.notes.watched_events = events;
+    if (connection.notes.watched) return loop_.change(connection.fd(), events).has_value();
     KvConnection* const raw = &connection;
     // Anybody can send bytes there, so everything else that the loop has to do comes first.
     const Status status = loop_.watch(
         connection.fd(), events, [this, raw](std::uint32_t now) { on_connection(*raw, now); },
         os::EventLoop::Priority::kBackground);
-    connection.watched = status.has_value();
-    return connection.watched;
+    connection.notes.watched = status.has_value();
+    return connection.notes.watched;
   }
 
   // Unauthenticated clients go first: one of a crowd, or those that have been silent longest. Then

@@ -1,10 +1,8 @@
-// A parked request is in three places: parked_ (by client), deadlines_ (by time) and one of its
-// scope's waiting lists (by key or by count). Whoever ends a wait removes it from all three:
-// finish_wait() and its caller when the value is there, forget() when the client is gone or the
-// time is up.
 #include "rendezvous/kv_service.h"
 
 #include <algorithm>
+
+#include "rendezvous/kv_batch.h"
 
 namespace hora::rendezvous {
 
@@ -30,34 +28,23 @@ KvReply text_reply(std::string text, std::string_view type) {
 constexpr std::chrono::hours kForEver{24 * 365 * 10};
 
 constexpr std::string_view kPlainText = "text/plain; charset=utf-8";
+// Names the version of the format, which Prometheus asks for.
+constexpr std::string_view kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace
 
 KvService::KvService(AccessPolicy access, const KvLimits& limits)
-    : access_(std::move(access)), limits_(limits) {}
+    : access_(std::move(access)), limits_(limits), table_(limits) {}
 KvService::~KvService() = default;
 
-void KvService::begin_round(const std::vector<ScopeSize>& scopes) {
-  for (auto& [name, scope] : scopes_) {
-    clear_values(scope);
-    scope.expected = 0;
-  }
-  for (const ScopeSize& known : scopes) {
-    if (known.size > 0) scope_named(known.scope).expected = known.size;
-  }
-  // Scopes with waiting requests stay: workers of the new round may have asked before it began.
-  std::erase_if(scopes_, [](const auto& entry) {
-    const Scope& scope = entry.second;
-    return scope.expected == 0 && scope.waiting_for_key.empty() && scope.waiting_for_count.empty();
-  });
-}
+void KvService::begin_round(const std::vector<ScopeSize>& scopes) { table_.begin_round(scopes); }
 
 KvService::Admission KvService::admit(const http::RequestHead& head, const IpAddress& peer,
                                       std::uint64_t receiving_bytes) {
   const bool known = access_.admits(head.authorization, peer);
   const auto refuse = [&](KvReply reply) {
     count_reply(reply.status);
-    ++requests_[static_cast<std::size_t>(head.method)];
+    metrics_.count_request(head.method);
     return Admission{.refusal = std::move(reply), .known = known};
   };
   const KvTarget target = parse_kv_target(head.target);
@@ -76,8 +63,7 @@ KvService::Admission KvService::admit(const http::RequestHead& head, const IpAdd
   }
   // Bodies that are being received count as stored: many clients that send at the same time must
   // not exceed the limit together.
-  const std::uint64_t used = stored_bytes_ + receiving_bytes;
-  const std::uint64_t room = limits_.total_bytes > used ? limits_.total_bytes - used : 0;
+  const std::uint64_t room = table_.room_beside(receiving_bytes);
   const std::uint64_t length = head.content_length.value_or(0);
   if (length > limits_.value_bytes) return refuse(status_only(413));
   // A chunked body has no length yet: its limit is enforced while it arrives.
@@ -87,7 +73,7 @@ KvService::Admission KvService::admit(const http::RequestHead& head, const IpAdd
 
 std::optional<KvReply> KvService::handle(ClientId client, const http::RequestHead& head,
                                          std::string body, Clock::time_point now) {
-  ++requests_[static_cast<std::size_t>(head.method)];
+  metrics_.count_request(head.method);
   auto reply = answer(client, head, std::move(body), now);
   if (reply) count_reply(reply->status);
   return reply;
@@ -125,9 +111,8 @@ std::optional<KvReply> KvService::answer(ClientId client, const http::RequestHea
 
 std::optional<KvReply> KvService::read_value(ClientId client, const KvTarget& target, bool may_wait,
                                              Clock::time_point now) {
-  if (const Scope* scope = find_scope(target.scope)) {
-    const auto found = scope->values.find(target.key);
-    if (found != scope->values.end()) return KvReply{.status = 200, .body = found->second};
+  if (auto value = table_.find(target.scope, target.key)) {
+    return KvReply{.status = 200, .body = std::move(value)};
   }
   const ScopeWatch* watch = watch_of(target.scope);
   const bool asks = target.wait && target.wait->count() > 0;
@@ -137,12 +122,9 @@ std::optional<KvReply> KvService::read_value(ClientId client, const KvTarget& ta
 
 std::optional<KvReply> KvService::read_batch(ClientId client, const KvTarget& target, bool may_wait,
                                              Clock::time_point now) {
-  const auto found = scopes_.find(target.scope);
-  const std::size_t present = found == scopes_.end() ? 0 : found->second.values.size();
-  if (present >= target.count) {
-    KvReply reply{.status = 200, .content_type = kBatchContentType};
-    if (present > 0) reply.body = batch_of(found->second);
-    return reply;
+  if (table_.size(target.scope) >= target.count) {
+    return KvReply{
+        .status = 200, .body = table_.batch(target.scope), .content_type = kBatchContentType};
   }
   if (!may_wait || !target.wait || target.wait->count() == 0) return status_only(404);
   return park(client, target, now);
@@ -152,21 +134,16 @@ std::optional<KvReply> KvService::park(ClientId client, const KvTarget& target,
                                        Clock::time_point now) {
   // One wait per connection: pipelined requests behind it are not read, so a second one is a bug of
   // the caller.
-  if (parked_.size() >= limits_.parked_waits || parked_.contains(client)) return status_only(503);
-  ++waits_;
-  Scope& scope = scope_named(target.scope);
-  Parked parked{.scope = std::string(target.scope), .count = target.count};
-  if (target.route == Route::kValue) {
-    parked.key = std::string(target.key);
-    scope.waiting_for_key.emplace(*parked.key, client);
-  } else {
-    scope.waiting_for_count.emplace(target.count, client);
-  }
+  if (waits_.count() >= limits_.parked_waits || waits_.has(client)) return status_only(503);
+  metrics_.count_wait();
   const ScopeWatch* watch = watch_of(target.scope);
   const bool holds = watch != nullptr && watch->holds;
   const auto wait = holds ? kForEver : std::min(*target.wait, limits_.longest_wait);
-  parked.deadline = deadlines_.emplace(now + wait, client);
-  parked_.emplace(client, std::move(parked));
+  if (target.route == Route::kValue) {
+    waits_.park_for_key(client, target.scope, target.key, now + wait);
+  } else {
+    waits_.park_for_count(client, target.scope, target.count, now + wait);
+  }
   // Last: the launcher may act on a request that is completely parked.
   if (watch != nullptr && watch->on_wait) watch->on_wait(target.key);
   return std::nullopt;
@@ -178,23 +155,20 @@ const KvService::ScopeWatch* KvService::watch_of(std::string_view scope) const {
 }
 
 void KvService::answer(std::string_view scope, std::string_view key, std::string value) {
-  const auto found = scopes_.find(scope);
-  if (found == scopes_.end()) return;
   // To the waiting requests only. The value is not stored, so a later request asks the launcher
   // again.
-  wake_waiters_of_key(found->second, key, std::make_shared<const std::string>(std::move(value)));
-  drop_if_unused(scope);
+  wake_waiters_of_key(scope, key, std::make_shared<const std::string>(std::move(value)));
 }
 
 KvReply KvService::write_value(const KvTarget& target, std::string value) {
   if (value.size() > limits_.value_bytes) return status_only(413);
-  if (!has_room(find_scope(target.scope), target.key, value.size())) return status_only(507);
+  if (!table_.has_room(target.scope, target.key, value.size())) return status_only(507);
   const ScopeWatch* watch = watch_of(target.scope);
   // Before the value is moved into the table.
   if (watch != nullptr && watch->on_write) watch->on_write(target.key, value);
-  Scope& scope = scope_named(target.scope);
-  store(scope, target.key, std::move(value));
-  wake_waiters_of_count(scope);
+  wake_waiters_of_key(target.scope, target.key,
+                      table_.store(target.scope, target.key, std::move(value)));
+  wake_waiters_of_count(target.scope);
   return status_only(200);
 }
 
@@ -208,195 +182,64 @@ KvReply KvService::write_batch(const KvTarget& target, std::string_view body) {
     if (target.scope.size() + key.size() > limits_.path_bytes) return status_only(414);
     bytes += key.size() + value.size();
   }
-  if (key_count_ + entries->size() > limits_.keys || stored_bytes_ + bytes > limits_.total_bytes) {
-    return status_only(507);
+  if (!table_.has_room_for(entries->size(), bytes)) return status_only(507);
+  for (auto& [key, value] : *entries) {
+    wake_waiters_of_key(target.scope, key, table_.store(target.scope, key, std::move(value)));
   }
-  if (entries->empty()) return status_only(200);
-  Scope& scope = scope_named(target.scope);
-  for (auto& [key, value] : *entries) store(scope, key, std::move(value));
-  wake_waiters_of_count(scope);
+  wake_waiters_of_count(target.scope);
   return status_only(200);
 }
 
 KvReply KvService::remove(const KvTarget& target) {
-  const auto found = scopes_.find(target.scope);
-  if (found == scopes_.end()) return status_only(200);
-  Scope& scope = found->second;
-  if (scope.expected == 0) {
-    forget_value(scope, target.key);
-    drop_if_unused(target.scope);
-    return status_only(200);
-  }
-  // A known scope: one of its processes is done. A repeated request counts once.
-  scope.done.emplace(target.key);
-  if (scope.done.size() >= static_cast<std::size_t>(scope.expected)) clear_values(scope);
+  table_.remove(target.scope, target.key);
   return status_only(200);
 }
 
-void KvService::forget(ClientId client) {
-  const auto found = parked_.find(client);
-  if (found == parked_.end()) return;
-  // A copy, because erasing the entry would take its key along.
-  const Parked parked = std::move(found->second);
-  parked_.erase(found);
-  deadlines_.erase(parked.deadline);
-  const auto erase_client = [&](auto& waiting, const auto& what) {
-    auto [entry, end] = waiting.equal_range(what);
-    // Several clients may wait for the same key.
-    while (entry != end && entry->second != client) ++entry;
-    if (entry != end) waiting.erase(entry);
-  };
-  Scope& scope = scope_named(parked.scope);
-  if (parked.key) {
-    erase_client(scope.waiting_for_key, *parked.key);
-  } else {
-    erase_client(scope.waiting_for_count, parked.count);
-  }
-  drop_if_unused(parked.scope);
+KvReply KvService::metrics() const {
+  const std::size_t only_waited_for =
+      waits_.count_scopes([this](std::string_view name) { return table_.contains(name); });
+  return text_reply(metrics_.text({.keys = table_.key_count(),
+                                   .stored_bytes = table_.stored_bytes(),
+                                   .scopes = table_.scope_count() + only_waited_for,
+                                   .parked_waits = waits_.count()}),
+                    kPrometheusText);
 }
 
 void KvService::expire(Clock::time_point now) {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    const ClientId client = deadlines_.begin()->second;
-    forget(client);
+  for (const ClientId client : waits_.take_expired(now)) {
     // 404, as for a key that does not exist: the client decides whether to ask again.
-    ++waits_expired_;
-    count_reply(404);
-    ready_.push_back({client, status_only(404)});
+    metrics_.count_expired_wait();
+    finish_wait(client, status_only(404));
   }
-}
-
-std::optional<Clock::time_point> KvService::next_deadline() const {
-  if (deadlines_.empty()) return std::nullopt;
-  return deadlines_.begin()->first;
 }
 
 Status KvService::set(std::string_view scope, std::string_view key, std::string value) {
-  if (!has_room(find_scope(scope), key, value.size())) {
+  if (!table_.has_room(scope, key, value.size())) {
     return make_error(ErrorCode::kFailed, "the store is full");
   }
-  Scope& where = scope_named(scope);
-  store(where, key, std::move(value));
-  wake_waiters_of_count(where);
+  wake_waiters_of_key(scope, key, table_.store(scope, key, std::move(value)));
+  wake_waiters_of_count(scope);
   return Ok{};
 }
 
-std::shared_ptr<const std::string> KvService::get(std::string_view scope,
-                                                  std::string_view key) const {
-  const Scope* found = find_scope(scope);
-  if (found == nullptr) return nullptr;
-  const auto value = found->values.find(key);
-  return value == found->values.end() ? nullptr : value->second;
-}
-
-void KvService::count_reply(int status) { ++replies_[status]; }
-
-// --- the table ---------------------------------------------------------------------------------
-
-KvService::Scope& KvService::scope_named(std::string_view name) {
-  const auto found = scopes_.find(name);
-  if (found != scopes_.end()) return found->second;
-  return scopes_.emplace(std::string(name), Scope{}).first->second;
-}
-
-const KvService::Scope* KvService::find_scope(std::string_view name) const {
-  const auto found = scopes_.find(name);
-  return found == scopes_.end() ? nullptr : &found->second;
-}
-
-bool KvService::has_room(const Scope* scope, std::string_view key, std::size_t value_bytes) const {
-  std::size_t freed = 0;
-  bool is_new = true;
-  if (scope != nullptr) {
-    const auto found = scope->values.find(key);
-    is_new = found == scope->values.end();
-    if (!is_new) freed = key.size() + found->second->size();
+void KvService::wake_waiters_of_key(std::string_view scope, std::string_view key,
+                                    const KvTable::Value& value) {
+  for (const ClientId client : waits_.take_waiting_for_key(scope, key)) {
+    finish_wait(client, {.status = 200, .body = value});
   }
-  if (is_new && key_count_ >= limits_.keys) return false;
-  return stored_bytes_ - freed + key.size() + value_bytes <= limits_.total_bytes;
 }
 
-void KvService::store(Scope& scope, std::string_view key, std::string value) {
-  // Shared with every reply that sends it: a value of many megabytes is copied for no reader, and
-  // survives its replacement until all have it.
-  auto shared = std::make_shared<const std::string>(std::move(value));
-  const auto found = scope.values.find(key);
-  if (found == scope.values.end()) {
-    scope.values.emplace(std::string(key), shared);
-    ++key_count_;
-    stored_bytes_ += key.size();
-  } else {
-    stored_bytes_ -= found->second->size();
-    found->second = shared;
+// All of them have the same body, which is made once.
+void KvService::wake_waiters_of_count(std::string_view scope) {
+  for (const ClientId client : waits_.take_waiting_for_count(scope, table_.size(scope))) {
+    finish_wait(client,
+                {.status = 200, .body = table_.batch(scope), .content_type = kBatchContentType});
   }
-  stored_bytes_ += shared->size();
-  scope.batch.reset();
-  wake_waiters_of_key(scope, key, shared);
-}
-
-void KvService::wake_waiters_of_key(Scope& scope, std::string_view key, const Value& value) {
-  const auto [first, last] = scope.waiting_for_key.equal_range(key);
-  if (first == last) return;
-  for (auto entry = first; entry != last; ++entry) {
-    finish_wait(entry->second, {.status = 200, .body = value});
-  }
-  scope.waiting_for_key.erase(first, last);
-}
-
-void KvService::wake_waiters_of_count(Scope& scope) {
-  // Sorted by count, so the requests that are complete are at the front.
-  const auto last = scope.waiting_for_count.upper_bound(scope.values.size());
-  if (last == scope.waiting_for_count.begin()) return;
-  const Value body = batch_of(scope);  // one body for all of them
-  for (auto entry = scope.waiting_for_count.begin(); entry != last; ++entry) {
-    finish_wait(entry->second, {.status = 200, .body = body, .content_type = kBatchContentType});
-  }
-  scope.waiting_for_count.erase(scope.waiting_for_count.begin(), last);
 }
 
 void KvService::finish_wait(ClientId client, KvReply reply) {
-  const auto found = parked_.find(client);
-  deadlines_.erase(found->second.deadline);
-  parked_.erase(found);
   count_reply(reply.status);
   ready_.push_back({client, std::move(reply)});
-}
-
-void KvService::forget_value(Scope& scope, std::string_view key) {
-  const auto found = scope.values.find(key);
-  if (found == scope.values.end()) return;
-  stored_bytes_ -= found->first.size() + found->second->size();
-  --key_count_;
-  scope.values.erase(found);
-  scope.batch.reset();
-}
-
-void KvService::clear_values(Scope& scope) {
-  for (const auto& [key, value] : scope.values) stored_bytes_ -= key.size() + value->size();
-  key_count_ -= scope.values.size();
-  scope.values.clear();
-  // The scope can be used for another round of the same processes.
-  scope.done.clear();
-  scope.batch.reset();
-}
-
-void KvService::drop_if_unused(std::string_view name) {
-  const auto found = scopes_.find(name);
-  if (found == scopes_.end()) return;
-  const Scope& scope = found->second;
-  if (scope.expected == 0 && scope.values.empty() && scope.waiting_for_key.empty() &&
-      scope.waiting_for_count.empty()) {
-    scopes_.erase(found);
-  }
-}
-
-const KvService::Value& KvService::batch_of(Scope& scope) {
-  if (!scope.batch) {
-    std::string body;
-    for (const auto& [key, value] : scope.values) append_batch_entry(body, key, *value);
-    scope.batch = std::make_shared<const std::string>(std::move(body));
-  }
-  return scope.batch;
 }
 
 }  // namespace hora::rendezvous

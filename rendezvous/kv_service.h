@@ -6,16 +6,14 @@
 // (forget). docs/reference/http-api.md describes every route and status.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/base/address.h"
@@ -24,19 +22,13 @@
 #include "rendezvous/contract/store_keys.h"
 #include "rendezvous/http/message.h"
 #include "rendezvous/kv_access.h"
-#include "rendezvous/kv_batch.h"
+#include "rendezvous/kv_limits.h"
+#include "rendezvous/kv_metrics.h"
+#include "rendezvous/kv_table.h"
 #include "rendezvous/kv_target.h"
+#include "rendezvous/kv_waits.h"
 
 namespace hora::rendezvous {
-
-struct KvLimits {
-  std::size_t value_bytes = 64u << 20;   // one value; a batch's whole body
-  std::size_t total_bytes = 512u << 20;  // all keys and values, those being received included
-  std::size_t keys = 1u << 20;
-  std::size_t parked_waits = 1u << 16;
-  std::size_t path_bytes = 2048;                    // of "/scope/key"
-  std::chrono::milliseconds longest_wait{300'000};  // longer ones are cut to this
-};
 
 struct KvReply {
   int status = 200;
@@ -45,19 +37,9 @@ struct KvReply {
   std::string_view fields = {};                  // literal further header lines, each with its CRLF
 };
 
-// What the sockets' side knows; shown by /metrics.
-struct ConnectionFigures {
-  std::uint64_t open = 0;
-  std::uint64_t accepted = 0;
-  std::uint64_t evicted = 0;  // closed to make room for others
-  std::uint64_t timed_out = 0;
-  std::uint64_t received_bytes = 0;
-  std::uint64_t sent_bytes = 0;
-};
-
 class KvService {
  public:
-  using ClientId = std::uint64_t;  // one connection; it has at most one request parked
+  using ClientId = KvWaits::ClientId;  // one connection; it has at most one request parked
   struct Ready {
     ClientId client;
     KvReply reply;
@@ -86,18 +68,18 @@ class KvService {
 
   // Whether bodies on their way, together with what is stored, are more than may be held.
   bool over_capacity(std::uint64_t receiving_bytes) const {
-    return stored_bytes_ + receiving_bytes > limits_.total_bytes;
+    return table_.stored_bytes() + receiving_bytes > limits_.total_bytes;
   }
 
   // An admitted request, whole. Nothing: it is parked.
   std::optional<KvReply> handle(ClientId client, const http::RequestHead& head, std::string body,
                                 Clock::time_point now);
   // The client has gone; its parked request, if any, will have no reply.
-  void forget(ClientId client);
+  void forget(ClientId client) { waits_.forget(client); }
 
   // Ends the waits that are over: 404, as for a key that is not there.
   void expire(Clock::time_point now);
-  std::optional<Clock::time_point> next_deadline() const;
+  std::optional<Clock::time_point> next_deadline() const { return waits_.next_deadline(); }
   // Replies to parked requests, in the order in which they came about. Empties the list.
   std::vector<Ready> take_ready() { return std::exchange(ready_, {}); }
   bool has_ready() const { return !ready_.empty(); }
@@ -118,35 +100,19 @@ class KvService {
 
   // For the launcher's own use, not by way of a request.
   Status set(std::string_view scope, std::string_view key, std::string value);
-  std::shared_ptr<const std::string> get(std::string_view scope, std::string_view key) const;
+  std::shared_ptr<const std::string> get(std::string_view scope, std::string_view key) const {
+    return table_.find(scope, key);
+  }
 
   // A reply that the sockets' side gave on its own (malformed, timed out).
-  void count_reply(int status);
-  ConnectionFigures& connections() { return connections_; }
+  void count_reply(int status) { metrics_.count_reply(status); }
+  ConnectionFigures& connections() { return metrics_.connections(); }
 
-  std::size_t key_count() const { return key_count_; }
-  std::size_t stored_bytes() const { return stored_bytes_; }
-  std::size_t parked_count() const { return parked_.size(); }
+  std::size_t key_count() const { return table_.key_count(); }
+  std::size_t stored_bytes() const { return table_.stored_bytes(); }
+  std::size_t parked_count() const { return waits_.count(); }
 
  private:
-  using Value = std::shared_ptr<const std::string>;
-  struct Scope {
-    std::map<std::string, Value, std::less<>> values;
-    std::multimap<std::string, ClientId, std::less<>> waiting_for_key;
-    std::multimap<std::uint64_t, ClientId> waiting_for_count;
-    int expected = 0;  // processes; 0: not known
-    std::set<std::string, std::less<>> done;
-    Value batch;  // of all values; null when it has to be made anew
-  };
-  using Scopes = std::map<std::string, Scope, std::less<>>;
-  using Deadlines = std::multimap<Clock::time_point, ClientId>;
-  struct Parked {
-    std::string scope;
-    std::optional<std::string> key = {};  // none: waits for `count` keys
-    std::uint64_t count = 0;
-    Deadlines::iterator deadline = {};
-  };
-
   std::optional<KvReply> answer(ClientId client, const http::RequestHead& head, std::string body,
                                 Clock::time_point now);
   std::optional<KvReply> read_value(ClientId client, const KvTarget& target, bool may_wait,
@@ -159,36 +125,20 @@ class KvService {
   KvReply remove(const KvTarget& target);
   KvReply metrics() const;
 
-  Scope& scope_named(std::string_view name);
-  const Scope* find_scope(std::string_view name) const;
-  bool has_room(const Scope* scope, std::string_view key, std::size_t value_bytes) const;
-  void store(Scope& scope, std::string_view key, std::string value);
-  void wake_waiters_of_key(Scope& scope, std::string_view key, const Value& value);
-  void wake_waiters_of_count(Scope& scope);
+  // The values of a key or of a whole scope have come: answers those who wait for them.
+  void wake_waiters_of_key(std::string_view scope, std::string_view key,
+                           const KvTable::Value& value);
+  void wake_waiters_of_count(std::string_view scope);
   void finish_wait(ClientId client, KvReply reply);
-  void forget_value(Scope& scope, std::string_view key);
-  void clear_values(Scope& scope);
-  void drop_if_unused(std::string_view name);
-  static const Value& batch_of(Scope& scope);
   const ScopeWatch* watch_of(std::string_view scope) const;
 
   AccessPolicy access_;
   KvLimits limits_;
-  Scopes scopes_;
+  KvTable table_;
+  KvWaits waits_;
+  KvMetrics metrics_;
   std::map<std::string, ScopeWatch, std::less<>> watches_;
-  std::unordered_map<ClientId, Parked> parked_;
-  Deadlines deadlines_;
   std::vector<Ready> ready_;
-  std::size_t key_count_ = 0;
-  std::size_t stored_bytes_ = 0;  // keys and values
-
-  // Counters of /metrics.
-  static constexpr std::size_t kMethods = 5;
-  std::array<std::uint64_t, kMethods> requests_{};
-  std::map<int, std::uint64_t> replies_;
-  std::uint64_t waits_ = 0;
-  std::uint64_t waits_expired_ = 0;
-  ConnectionFigures connections_;
 };
 
 }  // namespace hora::rendezvous

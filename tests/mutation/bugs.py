@@ -3,7 +3,8 @@
 must fail). tests/mutation/check.py applies them one at a time to a copy of the code."""
 
 STATE, PUMP, JOB = "launcher/job/job_state.cpp", "launcher/agent/output_pump.cpp", "launcher/agent/host_job.cpp"
-KV, LINE, FRAME = "rendezvous/kv_service.cpp", "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
+KV, KV_TABLE = "rendezvous/kv_service.cpp", "rendezvous/kv_table.cpp"
+LINE, FRAME = "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
 IMAGE, CACHE, BOOT = (
     "launcher/agent/own_image.cpp",
     "launcher/agent/bundle_cache.cpp",
@@ -117,11 +118,11 @@ BUGS = [
     ("an unfinished line is lost", LINE, "if (!held_.empty()) emit({}, true, timestamp, out);", "held_.clear();", "launch_core_test"),
     ("a frame one byte too short", FRAME, "position_ += kFrameHeaderSize + length;", "position_ += kFrameHeaderSize + length - (length > 70000 ? 1 : 0);", "protocol_test"),
     ("frames of any length", FRAME, "if (length > kMaxFramePayload) {", "if (false) {", "protocol_test"),
-    ("waiters of a key are not woken", KV, "wake_waiters_of_key(scope, key, shared);", "", "rendezvous_service_test"),
-    ("a batch of before is answered", KV, "stored_bytes_ += shared->size();\n  scope.batch.reset();", "stored_bytes_ += shared->size();", "rendezvous_service_test"),
-    ("a wait never ends", KV, "ready_.push_back({client, status_only(404)});", "", "rendezvous_service_test"),
-    ("who is done counts twice", KV, "scope.done.emplace(target.key);", "scope.done.emplace(std::string(target.key) + std::to_string(scope.done.size()));", "rendezvous_service_test"),
-    ("the store has no limit", KV, "return stored_bytes_ - freed + key.size() + value_bytes <= limits_.total_bytes;", "return true;", "rendezvous_service_test"),
+    ("waiters of a key are not woken", KV, "finish_wait(client, {.status = 200, .body = value});", "", "rendezvous_service_test"),
+    ("a batch of before is answered", KV_TABLE, "stored_bytes_ += shared->size();\n  scope.batch.reset();", "stored_bytes_ += shared->size();", "rendezvous_service_test"),
+    ("a wait never ends", KV, "finish_wait(client, status_only(404));", "", "rendezvous_service_test"),
+    ("who is done counts twice", KV_TABLE, "scope.done.emplace(key);", "scope.done.emplace(std::string(key) + std::to_string(scope.done.size()));", "rendezvous_service_test"),
+    ("the store has no limit", KV_TABLE, "return stored_bytes_ - freed + key.size() + value_bytes <= limits_.total_bytes;", "return true;", "rendezvous_service_test"),
     ("slow requests are waited for", CONN, "if (now < request_deadline()) return Fate::kKeep;", "return Fate::kKeep;", "rendezvous_server_test"),
     # --- what is left of a job
     ("a file that is cut off is no failure", END, "if (!lost_.empty()) return kExitLauncher;", "", LOST),
@@ -164,7 +165,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a changed host key is taken", REFUSALS, "    case Trust::kChanged:\n", "    case Trust::kChanged:\n      return std::nullopt;\n", "integration/ssh/test_connect.py::test_changed_host_key"),
     ("an unknown host key is taken", REFUSALS, "if (target.host_keys.checking != HostKeyChecking::kYes) return std::nullopt;", "return std::nullopt;", "integration/ssh/test_connect.py::test_unknown_host_key"),
     ("the rendezvous asks for no token", ACCESS, "if (!token.empty() && shows_token(authorization, token)) return true;", "return true;", "integration/security/test_rendezvous.py::test_without_the_token_there_is_nothing_to_get"),
-    ("the token is asked for behind the body", CONN, "reply_to(*admission.refusal, keep_alive_ && !has_body && known_);", "reply_to(*admission.refusal, keep_alive_ && known_);", "rendezvous_server_test"),
+    ("the token is asked for behind the body", CONN, "reply_to(*admission.refusal, form_.keep_alive && !has_body && known_);", "reply_to(*admission.refusal, form_.keep_alive && known_);", "rendezvous_server_test"),
     ("bodies of any length are kept", "rendezvous/kv_connection.cpp", "reader_.allow_body(admission.body_limit);", "reader_.allow_body(UINT64_MAX);", "rendezvous_server_test"),
     ("who idles makes no room", SERVER, "if (leaving.empty()) leaving = oldest(idle);", "", "rendezvous_server_test"),
     ("who drips a head makes no room", SERVER, "if (leaving.empty()) leaving = oldest(slow);", "", "rendezvous_server_test"),
@@ -177,8 +178,8 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("what is behind a crowd is not looked at", LOOP, "look = static_cast<std::size_t>(count) == background.size();", "look = false;", "rendezvous_os_test"),
     ("timers are due before all was handled", LOOP, "normal.resize(normal_watches_ + 1);", "normal.resize(256);", "rendezvous_os_test"),
     ("a connection has a whole turn", CONN, "kRequestsPerTurn = 16", "kRequestsPerTurn = 1 << 20", "rendezvous_server_test"),
-    ("a refused stranger goes on", CONN, "keep_alive_ && !has_body && known_", "keep_alive_ && !has_body", "rendezvous_server_test"),
-    ("a stranger asks many things in line", CONN, "keep_alive_ && (known_ || last_of_its_bytes)", "keep_alive_", "rendezvous_server_test"),
+    ("a refused stranger goes on", CONN, "form_.keep_alive && !has_body && known_", "form_.keep_alive && !has_body", "rendezvous_server_test"),
+    ("a stranger asks many things in line", CONN, "form_.keep_alive && (known_ || last_of_its_bytes)", "form_.keep_alive", "rendezvous_server_test"),
     ("a stranger need not take his answers", CONN, "return unauthenticated() ? has_output() :", "return", "rendezvous_server_test"),
     ("what was sent is kept until all was", OUT, "  forget_sent();\n", "", "rendezvous_server_test"),
     ("the oldest stranger goes, wherever from", "rendezvous/unauthenticated_peers.cpp", "if (a.second.size() != b.second.size()) return a.second.size() < b.second.size();", "", "rendezvous_tls_test rendezvous_server_test rendezvous_service_test"),

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "rendezvous/kv_batch.h"
 #include "tests/support/catch.h"
 
 using namespace hora;
