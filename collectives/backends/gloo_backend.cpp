@@ -13,7 +13,6 @@
 #include <new>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <vector>
 
 #include <gloo/config.h>
@@ -29,6 +28,9 @@
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/broken_pipe.h"
 #include "collectives/backends/capabilities.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/os/retry.h"
+#include "rendezvous/os/service_thread.h"
 
 namespace hora::collectives {
 namespace {
@@ -36,8 +38,6 @@ namespace {
 // Gloo's own timeout must not end a transfer: the runtime watches the peers itself, and a slow peer
 // is not an error.
 constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
-constexpr std::chrono::seconds kThreadPatience{10};
-constexpr std::chrono::milliseconds kThreadAgain{50};
 
 // A Gloo address as it travels between the ranks; plain data of fixed size.
 struct AddressRecord {
@@ -207,17 +207,23 @@ const char* version() noexcept {
   return text.c_str();
 }
 
-// Gloo starts its thread here, which the kernel may refuse for the moment, as any.
+// Gloo starts its thread here, which the kernel may refuse for the moment.
 std::shared_ptr<gloo::transport::Device> create_device(const gloo::transport::tcp::attr& where) {
-  const auto deadline = std::chrono::steady_clock::now() + kThreadPatience;
-  while (true) {
+  std::shared_ptr<gloo::transport::Device> device;
+  const auto attempt = [&] {
     try {
-      return gloo::transport::tcp::CreateDevice(where);
+      device = gloo::transport::tcp::CreateDevice(where);
+      return 0;
     } catch (const std::system_error& refused) {
-      if (refused.code().value() != EAGAIN || std::chrono::steady_clock::now() >= deadline) throw;
+      if (refused.code().value() != EAGAIN) throw;
+      return EAGAIN;
     }
-    std::this_thread::sleep_for(kThreadAgain);
+  };
+  const int refused = os::retry_while_refused(attempt, Clock::now() + os::kThreadPatience);
+  if (refused != 0) {
+    throw std::system_error(refused, std::generic_category(), "starting Gloo's thread");
   }
+  return device;
 }
 
 PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {

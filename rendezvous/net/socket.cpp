@@ -9,13 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
+
+#include "rendezvous/os/retry.h"
 
 namespace hora::net {
 
 namespace {
-
-constexpr std::chrono::milliseconds kConnectAgain{10};
 
 Status set_option(int fd, int level, int name, int value, std::string_view what) {
   if (::setsockopt(fd, level, name, &value, sizeof value) == 0) return Ok{};
@@ -152,12 +151,14 @@ Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline) {
   HORA_TRY(set_option(fd->get(), IPPROTO_TCP, TCP_NODELAY, 1, what));
   sockaddr_storage address;
   const unsigned length = to_sockaddr(where, address);
-  while (::connect(fd->get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    if (errno == EINPROGRESS || errno == EINTR) break;
-    // EAGAIN: the kernel has no port or route to spare at this moment.
-    if (errno != EAGAIN || Clock::now() >= deadline) return errno_error(errno, what);
-    std::this_thread::sleep_for(kConnectAgain);
-  }
+  // EAGAIN: the kernel has no port or route to spare at this moment.
+  const auto begin = [&] {
+    const bool begun = ::connect(fd->get(), reinterpret_cast<sockaddr*>(&address), length) == 0 ||
+                       errno == EINPROGRESS || errno == EINTR;
+    return begun ? 0 : errno;
+  };
+  const int refused = os::retry_while_refused(begin, deadline);
+  if (refused != 0) return errno_error(refused, what);
   // After EINTR, too, the connection is under way: calling connect() again would be an error.
   HORA_TRY(wait_for(fd->get(), POLLOUT, deadline, what));
   int error = 0;

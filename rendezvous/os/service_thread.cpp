@@ -5,20 +5,17 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/os/retry.h"
 #include "rendezvous/os/stack_signal.h"
 
 namespace hora::os {
 
 namespace {
-
-constexpr std::chrono::milliseconds kLongestPause{100};
 
 // A new thread inherits the mask of its creator. All signals stay blocked in it, except the one by
 // which the agent asks for stacks.
@@ -53,15 +50,9 @@ int try_start(std::thread& thread, const std::function<void()>& function) {
 
 Result<std::thread> start_service_thread(const char* name, std::function<void()> function,
                                          std::chrono::milliseconds patience) {
-  const Deadline deadline = Clock::now() + patience;
-  std::chrono::milliseconds pause{1};
   std::thread thread;
-  int refused = try_start(thread, function);
-  while (refused == EAGAIN && Clock::now() < deadline) {
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestPause);
-    refused = try_start(thread, function);
-  }
+  const int refused =
+      retry_while_refused([&] { return try_start(thread, function); }, Clock::now() + patience);
   if (refused != 0) return errno_error(refused, std::string("starting the thread ") + name);
   // Shown by ps, gdb and the hang report; the kernel keeps 15 characters.
   ::pthread_setname_np(thread.native_handle(), name);
