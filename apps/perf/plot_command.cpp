@@ -88,6 +88,7 @@ int run_plot(const std::vector<std::string>& arguments) {
   }
   const std::string svg = draw_plot(series, title);
   File file(std::fopen(output.c_str(), "we"));
+  // Flushed here, so that a full disk is an error and not an SVG that is cut.
   if (file && std::fwrite(svg.data(), 1, svg.size(), file.get()) == svg.size() &&
       std::fflush(file.get()) == 0) {
     return 0;

@@ -16,6 +16,7 @@ std::string joined(const std::vector<std::string>& items) {
 
 // Microseconds for small sizes, bytes per second for large ones.
 std::string format_timing(const Timing& timing) {
+  // Few bytes show what one call costs, many show what the network carries.
   if (timing.bytes <= 4) return print("%.1f us", timing.microseconds);
   const double gigabytes = static_cast<double>(timing.bytes) / timing.microseconds / 1e3;
   return print("%.2f GB/s", gigabytes);
@@ -28,6 +29,7 @@ std::string timing_of(const Report& report, const std::string& operation, std::i
   return "";
 }
 
+// By hand: the program is in every bundle, and eight keys are not worth a JSON library in it.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
@@ -62,6 +64,7 @@ std::string format_table(const Report& report) {
     cases += check.cases;
     const std::string result = check.failures == 0 ? "ok" : "FAILED";
     const std::string dtypes = check.dtypes > 0 ? std::to_string(check.dtypes) : "";
+    // A barrier has no data; its time stands in the column of the smallest size.
     const std::int64_t smallest = check.operation == "barrier" ? 0 : 4;
     text +=
         print("%-14s %6s %6d  %-8s %12s %12s %12s %12s\n", check.operation.c_str(), dtypes.c_str(),

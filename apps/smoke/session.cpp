@@ -15,6 +15,7 @@ using collectives::dtype_bytes;
 using collectives::read_element;
 using collectives::write_element;
 
+// Long enough for a loaded machine, short enough that a job in CI does not hang on one lost rank.
 constexpr std::int64_t kPatienceMs = 60'000;
 
 }  // namespace
@@ -42,6 +43,7 @@ hora_tensor Array::view() {
   return tensor;
 }
 
+// A request that is right but for its tensors: host memory, a plain sum, no scaling.
 hora_request request_for(hora_operation operation, const char* name) {
   hora_request request{};
   request.struct_size = sizeof request;
@@ -61,6 +63,7 @@ Answer run(const hora_request& request) {
   answer.status = hora_submit(&request, 1, &handle);
   if (answer.status == HORA_OK) answer.status = hora_wait(handle, kPatienceMs);
   if (answer.status != HORA_OK) {
+    // Read before the next call of the library, which may replace it.
     answer.text = hora_last_error();
     hora_release(handle);
     return answer;

@@ -16,6 +16,7 @@ constexpr std::chrono::seconds kFarewellPatience{5};
 
 int milliseconds_until(Deadline deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  // poll() takes an int of milliseconds, and a deadline may be years away.
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }
 
@@ -112,6 +113,7 @@ Result<std::string> PmiClient::get(const std::string& key, Deadline deadline) {
 
 void PmiClient::finish() {
   // The launcher may already have exited.
+  // A process that ends without this counts as failed, and mpirun would end all others.
   static_cast<void>(ask("cmd=finalize", "finalize_ack", Clock::now() + kFarewellPatience));
 }
 

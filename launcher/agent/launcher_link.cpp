@@ -1,3 +1,7 @@
+// One queue, out_, holds what is still to be written; out_position_ is how far the kernel has taken
+// it. While something is left the loop watches for room to write, and only then, since a pipe with
+// room would otherwise wake the agent all the time. How much output may stand here is limited by
+// the window that the launcher acknowledges, not by this class.
 #include "launcher/agent/launcher_link.h"
 
 #include <fcntl.h>
@@ -42,6 +46,8 @@ Status LauncherLink::open(Handlers handlers) {
   HORA_TRY(make_non_blocking(write_fd_));
   HORA_TRY(loop_.watch(read_fd_, EPOLLIN, [this](std::uint32_t) { read_some(); }));
   watching_read_ = true;
+  // Before all frames: the login shell may have printed its own, and the launcher skips what comes
+  // before the magic. Goes out with the first frame.
   out_.append(kAgentMagic);
   return Ok{};
 }
@@ -53,6 +59,7 @@ void LauncherLink::send(FrameType type, std::string_view payload) {
 }
 
 void LauncherLink::log(LogLine line) {
+  // The launcher would end a host that says more: it keeps to the same limit.
   if (log_lines_ == kMostLogLines) return;
   if (++log_lines_ == kMostLogLines) line.message = "what else this host has to say is left out";
   send(FrameType::kLog, encode(fit(std::move(line))));
@@ -74,6 +81,7 @@ void LauncherLink::flush() {
   if (out_position_ == out_.size()) {
     out_.clear();
     out_position_ = 0;
+    // Moving the rest only when it is the smaller half keeps the cost per byte constant.
   } else if (out_position_ > out_.size() / 2) {
     out_.erase(0, out_position_);
     out_position_ = 0;
@@ -90,10 +98,12 @@ void LauncherLink::want_write(bool wanted) {
     return;
   }
   const auto watched = loop_.watch(write_fd_, EPOLLOUT, [this](std::uint32_t) { flush(); });
+  // Left unwatched, for want of memory, it is tried again with the next flush().
   watching_write_ = watched.has_value();
 }
 
 void LauncherLink::read_some() {
+  // An agent has one link and one loop's thread.
   static char chunk[kReadChunk];
   for (int turn = 0; turn < kReadsPerTurn && !ended_; ++turn) {
     const ssize_t got = ::read(read_fd_, chunk, sizeof chunk);
@@ -108,6 +118,7 @@ void LauncherLink::read_some() {
     }
     silence_.heard(os::Clock::now());
     frames_.feed({chunk, static_cast<std::size_t>(got)});
+    // A handler may end the link: what was read after that frame is dropped.
     while (!ended_) {
       auto frame = frames_.next();
       if (!frame) {

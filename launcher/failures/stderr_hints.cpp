@@ -1,3 +1,8 @@
+// Sentences that programs print when they die, and what helps. A pattern is part of one sentence of
+// a library (PyTorch, NCCL, glibc, Python), always in English: those libraries have no
+// translations, and strerror() uses one only where a program asks for it by setlocale(). It is
+// searched in the last lines of the rank that failed first. A new row goes in front of those that
+// it is a special case of.
 #include "launcher/failures/stderr_hints.h"
 
 namespace hora::launcher {

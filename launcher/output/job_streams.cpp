@@ -34,6 +34,8 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
 }
 
 Status JobStreams::add_rank(int host, int label) {
+  // Always a new number, though an ended process has freed one: its last output may still be on the
+  // way. `label` is what the user sees.
   const int rank = static_cast<int>(rank_lives_.size());
   rank_lives_.push_back(true);
   host_of_rank_.push_back(host);
@@ -69,12 +71,15 @@ void JobStreams::on_broken(int fd, int errnum) {
     if (cut_files_.size() > 1) return;
     os::log_warn("horarun", errno_error(errnum, "--output-filename: writing " + file).message +
                                 "; what comes now goes to the console only");
+    // "horarun ... 2>&-" is the user's choice and no failure.
   } else if (fd == STDOUT_FILENO || errnum != EBADF) {
     handlers_.on_console_broken(fd, errnum);
   }
 }
 
 void JobStreams::finish(std::function<void()> done) {
+  // Input ends first, then everything that is queued is written, and only then comes `done`: by
+  // then it is known which files were cut.
   input_.stop();
   sinks_.finish();
   for (const int console : {STDOUT_FILENO, STDERR_FILENO}) writer_.settle(console);
@@ -89,6 +94,7 @@ void JobStreams::start_input() {
 
 int JobStreams::send_input(std::string_view bytes) {
   int receivers = 0;
+  // One receiver is rank 0, as with mpirun; when it has ended, nobody gets the rest.
   const std::size_t count = stdin_policy_ == StdinPolicy::kAll ? rank_lives_.size() : 1;
   for (std::size_t rank = 0; rank < count; ++rank) {
     if (!rank_lives_[rank]) continue;
@@ -96,6 +102,7 @@ int JobStreams::send_input(std::string_view bytes) {
     append_u32(payload, static_cast<std::uint32_t>(rank));
     payload.append(bytes);
     const FrameType type = bytes.empty() ? FrameType::kInputEnd : FrameType::kInput;
+    // No bytes are the end of our own input: the ranks see end-of-file on theirs.
     if (handlers_.send(host_of_rank_[rank], type, payload)) ++receivers;
   }
   return receivers;

@@ -90,6 +90,7 @@ std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cg
     const std::string_view line = take_line(cgroup);
     if (line.substr(0, 3) == "0::") ours = line.substr(3);
   }
+  // "/../x": our cgroup lies outside the namespace that we see, no path leads there.
   if (ours.empty() || ours.front() != '/' || ours.find("/..") != std::string_view::npos) return {};
   while (!mountinfo.empty()) {
     std::string_view line = take_line(mountinfo);
@@ -109,6 +110,9 @@ std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cg
 }
 
 std::optional<JobCgroup> JobCgroup::create(std::string_view word) {
+  // With systemd that is the cgroup of the session or the service. A plain user may write there
+  // only where it was delegated; all that this class gives is optional, therefore any failure
+  // means: do without.
   const std::string parent = own_cgroup_directory(read_small_file(AT_FDCWD, "/proc/self/mountinfo"),
                                                   read_small_file(AT_FDCWD, "/proc/self/cgroup"));
   if (parent.empty()) return std::nullopt;
@@ -138,6 +142,7 @@ void remove_cgroup(const char* path) {
     if (::rmdir(path) == 0 || errno != EBUSY) return;
     const std::string events =
         read_small_file(AT_FDCWD, (std::string(path) + "/cgroup.events").c_str());
+    // Populated at the second look: something lives in it, waiting does not help.
     if (attempt > 0 && events.find("populated 1") != std::string::npos) return;
     ::poll(nullptr, 0, 1);
   }
@@ -150,6 +155,8 @@ void kill_cgroup(const char* path) {
 
 void kill_frozen(int directory) {
   constexpr int kLooks = 100;
+  // Killing one by one without this is a race that a process which keeps forking wins. In cgroup v2
+  // SIGKILL ends a frozen process at once, not only after the thaw.
   if (!write_one(directory, "cgroup.freeze", '1')) return;
   for (int look = 0; look < kLooks; ++look) {  // a process in the kernel may keep the rest waiting
     if (read_small_file(directory, "cgroup.events").find("frozen 1") != std::string::npos) break;

@@ -1,3 +1,6 @@
+// /proc is no snapshot: processes come, end and change parents while it is read. What has vanished
+// between listing and reading is left out, and every number is taken together with the time of its
+// start, which no later process of that number shares.
 #include "launcher/process/process_table.h"
 
 #include <dirent.h>
@@ -72,18 +75,22 @@ std::optional<std::vector<pid_t>> numbers_in(const std::string& path) {
 std::optional<ProcessEntry> read_stat(const std::string& path) {
   os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return std::nullopt;
+  // A line of 52 numbers and a name of at most 64 bytes. One read() gives it as of one moment.
   std::array<char, 1024> text;
   const ssize_t got = ::read(file.get(), text.data(), text.size());
   if (got <= 0) return std::nullopt;
   return parse_process_stat({text.data(), static_cast<std::size_t>(got)});
 }
 
+// A zombie and a kernel thread have no environment, and another user's may not be read: that is no
+// "no".
 enum class Found { kYes, kNo, kNothingToRead };
 
 // Entries end in NUL. Keeps one entry's worth of the text before each read.
 Found find_entry(const std::string& path, std::string_view mark) {
   os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return Found::kNothingToRead;
+  // With the NUL on both sides: "XHORA_JOB=1" and "HORA_JOB=12" are no match for "HORA_JOB=1".
   const std::string wanted = std::string(1, '\0').append(mark).append(1, '\0');
   std::string text(1, '\0');
   std::array<char, 16 * 1024> chunk;
@@ -127,6 +134,7 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
 std::optional<ProcessEntry> read_process(pid_t pid) {
   auto entry = read_stat(proc_path(pid, "stat"));
   if (!entry || !entry->is_zombie() || entry->threads <= 1) return entry;
+  // Z of the main thread alone, while others run on: the process lives.
   const auto threads = list_threads(pid);
   if (!threads) {
     entry->state = '?';  // unknown, so it is not taken for dead

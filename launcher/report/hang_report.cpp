@@ -4,6 +4,8 @@ namespace hora::launcher {
 
 namespace {
 
+// The agent answers with the stacks that it has after kHostPatience, so that one rank which does
+// not react costs its own stacks and not those of its whole host.
 constexpr std::chrono::milliseconds kHostPatience{1'500};
 constexpr std::chrono::milliseconds kPatience{3'000};  // the way there and back included
 
@@ -16,6 +18,7 @@ HangReport::~HangReport() {
 
 void HangReport::begin(const std::string& why, std::function<void()> then) {
   then_.push_back(std::move(then));
+  // One report is under way: a second reason gets the same.
   if (timer_ != 0) return;
   why_ = why;
   standings_.clear();
@@ -23,6 +26,7 @@ void HangReport::begin(const std::string& why, std::function<void()> then) {
   for (int host = 0; host < static_cast<int>(handlers_.hosts().size()); ++host) {
     if (handlers_.ask(host, kHostPatience)) waiting_.insert(host);
   }
+  // With nobody to ask still by the timer: `then` is never called before begin() returns.
   timer_ = loop_.call_after(waiting_.empty() ? std::chrono::milliseconds(0) : kPatience,
                             [this] { finish(); });
 }
@@ -42,6 +46,7 @@ void HangReport::finish() {
                            handlers_.hosts());
   standings_.clear();
   handlers_.tell(text_);
+  // One of the calls may begin the next report.
   const auto then = std::exchange(then_, {});
   for (const auto& call : then) call();
 }
@@ -56,6 +61,7 @@ void HangReport::watch_for_stall(std::chrono::milliseconds after, std::function<
 void HangReport::look() {
   const auto silence = os::Clock::now() - last_heard_;
   if (silence < stall_after_) {
+    // A job that goes on may stall again, and that is told again.
     told_ = false;
   } else if (!told_) {
     told_ = true;

@@ -1,3 +1,5 @@
+// In a job of many ranks nearly all of them stand in the same place. The report shows each place
+// once, with its ranks, and the rarest place first: there stands the rank that the others wait for.
 #include "launcher/report/hang_report_text.h"
 
 #include <algorithm>
@@ -26,6 +28,7 @@ std::string table(const std::vector<RankStanding>& standings, const std::vector<
   std::size_t rows = 0;
   for (const RankStanding& standing : standings) {
     const ProcessStacks& process = standing.process;
+    // A rank's own children (data loaders, a tokenizer) have stacks below, but no row here.
     if (!process.leader) continue;
     if (++rows > kMostRows) continue;
     char line[200];
@@ -74,6 +77,7 @@ std::string normal_stacks(const std::string& stacks) {
   std::string out;
   for (std::string_view line : split(stacks, '\n')) {
     // "Current thread 0x00007f... (most recent call first):", "Thread 0x... [name] (most ...):"
+    // The thread's number differs in every process; without it equal stacks compare equal.
     const std::size_t id = line.find("hread 0x");
     if (id != std::string_view::npos) {
       const std::size_t end = line.find(' ', id + 6);
@@ -119,6 +123,7 @@ std::string hang_report_text(const std::string& why, std::vector<RankStanding> s
   }
   // Who stands where few others stand is who is waited for.
   std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+    // Groups of child processes alone come last.
     return (a.ranks.empty() ? 1'000'000 : static_cast<int>(a.ranks.size())) <
            (b.ranks.empty() ? 1'000'000 : static_cast<int>(b.ranks.size()));
   });

@@ -1,3 +1,6 @@
+// The cleaning is one of texts, not of a grammar: logs, JSON, shell commands and tracebacks come
+// mixed. Nothing can be sure to find every secret, so in doubt it blanks: a lost word costs little,
+// a published key does not.
 #include "launcher/report/secrets.h"
 
 #include <algorithm>
@@ -71,12 +74,16 @@ void clean_addresses(std::string& text) {
     while (end < text.size() && text[end] != '/' && text[end] != '@' && !ends_value(text[end]))
       ++end;
     if (end >= text.size() || text[end] != '@') continue;
+    // Without a colon the whole of it goes: https://TOKEN@host is usual. An @ of a password needs
+    // no care, since a valid address has %40 for it.
     const std::size_t colon = text.find(':', at + 3);
     const std::size_t from = colon < end ? colon + 1 : at + 3;
     if (from < end) text.replace(from, end - from, kBlank);
   }
 }
 
+// Keys are found wherever they stand, even without a name beside them. The beginning alone is not
+// enough: "hf_" and "sk-" begin ordinary words, too; hence kLeastKey.
 void clean_known_keys(std::string& text) {
   for (const std::string_view maker : kMakers) {
     for (std::size_t at = text.find(maker); at != std::string::npos;
@@ -95,9 +102,13 @@ std::size_t blank_value(std::string& text, std::size_t at, bool dashed) {
   while (value < text.size() &&
          (text[value] == '"' || text[value] == '\'' || is_blank(text[value])))
     ++value;
+  // "name": "value" of JSON and NAME='value' of a shell: quotes and blanks stand on both sides of
+  // the sign.
   const bool assigned = value < text.size() && (text[value] == '=' || text[value] == ':');
   if (assigned) {
     ++value;
+    // Without a sign only an option takes the next word as its value: "token expired" is a
+    // sentence.
   } else if (!dashed || value == at) {
     return at;
   }
@@ -105,6 +116,8 @@ std::size_t blank_value(std::string& text, std::size_t at, bool dashed) {
          (text[value] == '"' || text[value] == '\'' || is_blank(text[value])))
     ++value;
   std::size_t end = value_end(text, value);
+  // "Authorization: Bearer VALUE": the scheme tells the reader something, the word behind it is
+  // secret.
   for (const std::string_view scheme :
        {std::string_view("bearer"), std::string_view("basic"), std::string_view("token")}) {
     if (end - value != scheme.size() || end >= text.size() || text[end] != ' ') continue;
@@ -116,6 +129,7 @@ std::size_t blank_value(std::string& text, std::size_t at, bool dashed) {
     end = value_end(text, value);
     break;
   }
+  // "--token --verbose": the next option is no value.
   if (end == value || (!assigned && text[value] == '-')) return at;
   text.replace(value, end - value, kBlank);
   return value + kBlank.size();
@@ -150,11 +164,15 @@ SecretFilter::SecretFilter(const std::vector<std::pair<std::string, std::string>
   for (const auto& [name, value] : environment) {
     if (value.size() >= kLeastValue && names_a_secret(name)) values_.push_back(value);
   }
+  // If one value is part of another, replacing the shorter first would leave the rest of the
+  // longer.
   std::sort(values_.begin(), values_.end(),
             [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
 }
 
 std::string SecretFilter::clean(std::string text) const {
+  // The values that are known for certain come first: a pattern might take a part of one and leave
+  // a rest that no longer matches.
   for (const std::string& value : values_) replace_all(text, value);
   clean_pem(text);
   clean_addresses(text);

@@ -1,3 +1,7 @@
+// The records of the ranks are read at different moments: each when the question reaches its host,
+// and a rank may go on in between. A rank is called absent from a collective only if nothing in its
+// record says that it is in it, has asked for it or has just done it: a wrong accusation costs more
+// than a missing one.
 #include "launcher/report/waiting_ranks.h"
 
 #include <algorithm>
@@ -21,6 +25,8 @@ std::string seconds(std::int64_t ms) {
   return text;
 }
 
+// A record tells membership of process sets 0 to 63. In one beyond them a rank counts as no member:
+// it is then never called absent.
 bool is_member(const CollectiveStanding& standing, std::int64_t process_set) {
   if (process_set == 0) return true;
   return process_set > 0 && process_set < 64 &&
@@ -31,6 +37,8 @@ bool is_in(const CollectiveStanding& standing, const CollectiveOperation& operat
   std::size_t waiting = 0;
   for (const CollectiveOperation& each : standing.operations) {
     if (!each.running) ++waiting;
+    // All ranks have agreed on one that runs: who merely asks for the same name has asked for that
+    // of the next step, and is no match.
     if (each.text == operation.text && each.process_set == operation.process_set &&
         (each.running || !operation.running)) {
       return true;
@@ -60,6 +68,7 @@ WaitingRank describe(const Standings& all, int rank, const CollectiveStanding& s
   if (standing.state == "joining") {
     row.stands_in = "hvd.init(), meeting the others";
     for (const auto& [other, theirs] : all) {
+      // Who is "joined" already was there: all have met, only this rank's record is a moment older.
       if (other != rank && theirs.state != "joining" && theirs.state != "joined")
         row.waits_for.push_back(other);
     }
@@ -95,10 +104,12 @@ std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings
   Standings all;
   bool any = false;
   for (const RankStanding& each : standings) {
+    // Children of a rank (data loaders) have no part in collectives.
     if (!each.process.leader) continue;
     all[each.process.rank] = each.process.standing;
     any |= !each.process.standing.state.empty();
   }
+  // A job that does not use the runtime, but MPI or torch.distributed: there is nothing to tell.
   if (!any) return {};
   std::vector<WaitingRank> rows;
   std::vector<int> silent;
@@ -107,6 +118,7 @@ std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings
     for (const Slot& slot : hosts[static_cast<std::size_t>(host)].slots)
       silent.push_back(slot.rank);
   }
+  // With no record at all they count as absent from every collective of the whole job.
   for (const int rank : silent) all[rank] = {};
   std::map<int, std::int64_t> behind;
   for (const auto& [rank, standing] : all) {
@@ -114,6 +126,7 @@ std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings
     if (std::find(silent.begin(), silent.end(), rank) != silent.end()) {
       row.stands_in = "not known: its host did not answer";
     }
+    // A rank is as far behind as the rank that has waited for it longest.
     for (const int late : row.waits_for) behind[late] = std::max(behind[late], row.for_ms);
     rows.push_back(std::move(row));
   }
@@ -124,6 +137,7 @@ std::vector<WaitingRank> find_waiting(const std::vector<RankStanding>& standings
 }
 
 std::string waiting_table(const std::vector<WaitingRank>& ranks) {
+  // In a job of a thousand ranks all but a few stand in the same call: one row for them.
   struct Row {
     WaitingRank first;
     std::vector<int> ranks;
@@ -132,6 +146,7 @@ std::string waiting_table(const std::vector<WaitingRank>& ranks) {
   for (const WaitingRank& each : ranks) {
     const auto same = std::find_if(rows.begin(), rows.end(), [&](const Row& row) {
       return row.first.stands_in == each.stands_in && row.first.waits_for == each.waits_for &&
+             // A rank that others wait for is not hidden among those that nobody waits for.
              (row.first.behind_ms > 0) == (each.behind_ms > 0);
     });
     if (same == rows.end()) {

@@ -1,3 +1,7 @@
+// --mpi leaves starting and watching the ranks to mpirun. horarun has three things to do before it
+// becomes mpirun by execve(): find out which MPI that is, since Open MPI's options and MPICH's
+// differ; put the runtime on the hosts and learn which network interface they share, by a small
+// launch of its own; and write the command.
 #include "launcher/supervisor/mpi_engine.h"
 
 #include <fcntl.h>
@@ -76,6 +80,7 @@ Result<Ran> capture(const std::string& program, const Words& argv,
   request.die_with_parent = true;
   const SpawnOutcome child = spawn(request);
   if (!child.ok()) return errno_error(child.errnum, "executing " + program);
+  // Our end, too: while one is open for writing, read() sees no end.
   writer.reset();
   Ran ran;
   char chunk[4096];
@@ -124,7 +129,9 @@ bool all_local(const std::vector<Host>& hosts) {
 
 // This program again, one rank per host that tells what it finds; everything is in place then.
 Words preparing_command(const JobSpec& spec, std::vector<Host> hosts) {
+  // One process per host suffices, whatever number of ranks comes later.
   for (Host& host : hosts) host.slots = 1;
+  // --wdir /: every host has that one, not always the job's own directory.
   Words argv = {"horarun",
                 "-H",
                 format_host_list(hosts),
@@ -137,6 +144,7 @@ Words preparing_command(const JobSpec& spec, std::vector<Host> hosts) {
                 std::to_string(spec.fan_out),
                 "--start-timeout",
                 std::to_string(spec.start_timeout.count()) + "ms"};
+  // Whatever decides how a host is reached is the same in both launches.
   const auto option = [&argv](const std::string& name, const std::string& value) {
     if (!value.empty()) argv.insert(argv.end(), {name, value});
   };
@@ -152,6 +160,8 @@ Words preparing_command(const JobSpec& spec, std::vector<Host> hosts) {
   if (spec.verbose) argv.push_back("--verbose");
   const bool ours = spec.runtime == RuntimeKind::kHora;
   option("--runtime", ours ? "hora" : "host");
+  // The launcher has set both for its rank: the interface that it chose, and PYTHONPATH with
+  // BUNDLE/python in front, of which the shell cuts off all but BUNDLE.
   const std::string script = "echo \"" + std::string(kFinding) + "$HOROVOD_GLOO_IFACE " +
                              (ours ? "${PYTHONPATH%%/python*}" : "") + "\"";
   argv.insert(argv.end(), {"/bin/sh", "-c", script});
@@ -250,6 +260,7 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
     findings = parse_findings(prepared->output);
   }
   const auto variables = mpirun_environment(environment, spec, mpirun->flavour, findings);
+  // Again, now with what the hosts have told.
   argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, variables);
   if (!argv) return std::move(argv).error();
   if (spec.verbose) std::fprintf(stderr, "horarun: %s\n", quote_shell_words(*argv).c_str());
