@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A transport made from one file and one line (docs/howto/add-transport.md): tests/support/transports/docker."""
+
 import os
 
 import pytest
