@@ -23,13 +23,12 @@
 #include <vector>
 
 #include "launcher/elastic/epoch_plan.h"
+#include "launcher/elastic/epoch_seats.h"
 #include "launcher/elastic/host_registry.h"
+#include "launcher/elastic/roster.h"
 #include "launcher/job/job_state.h"
 
 namespace hora::launcher::elastic {
-
-using WorkerId = int;
-using IncarnationId = int;
 
 // --- events --------------------------------------------------------------------------------------
 
@@ -113,13 +112,7 @@ struct ElasticOptions {
 
 class ElasticState {
  public:
-  // One place in an epoch; the index in seats() is the rank.
-  struct Seat {
-    WorkerId worker;
-    IncarnationId incarnation;
-    bool is_new;
-    friend bool operator==(const Seat&, const Seat&) = default;
-  };
+  using Seat = elastic::Seat;
 
   ElasticState(const ElasticOptions& options, std::function<double()> random, TimePoint now);
 
@@ -132,44 +125,23 @@ class ElasticState {
   // Once it is over: why; none: success.
   const std::optional<Cause>& cause() const { return cause_; }
   // These describe the epoch that is being prepared or running.
-  const Plan& plan() const { return plan_; }
-  const std::vector<Seat>& seats() const { return seats_; }
-  const std::vector<IncarnationId>& new_incarnations() const { return new_incarnations_; }
-  const std::vector<WorkerId>& dismissed() const { return dismissed_; }
-  int worker_count() const { return static_cast<int>(workers_.size()); }
-  IncarnationId incarnation_of(WorkerId worker) const {
-    return workers_[index(worker)].incarnation;
+  const Plan& plan() const { return epoch_seats_.plan(); }
+  const std::vector<Seat>& seats() const { return epoch_seats_.all(); }
+  const std::vector<IncarnationId>& new_incarnations() const {
+    return epoch_seats_.new_incarnations();
   }
-  int local_rank_of(WorkerId worker) const { return workers_[index(worker)].local_rank; }
-  int incarnation_count() const { return static_cast<int>(incarnations_.size()); }
+  const std::vector<WorkerId>& dismissed() const { return epoch_seats_.dismissed(); }
+  int worker_count() const { return roster_.worker_count(); }
+  IncarnationId incarnation_of(WorkerId worker) const { return roster_.worker(worker).incarnation; }
+  int local_rank_of(WorkerId worker) const { return roster_.worker(worker).local_rank; }
+  int incarnation_count() const { return roster_.incarnation_count(); }
   const Host& host_of(IncarnationId incarnation) const {
-    return incarnations_[index(incarnation)].host;
+    return roster_.incarnation(incarnation).host;
   }
 
  private:
   enum class Phase { kWaiting, kPreparing, kRunning, kBroken, kOver };
-  enum class WorkerPhase { kOrdered, kRunning, kAsking, kSucceeded, kFailed, kLeaving, kGone };
-  enum class IncarnationPhase { kConnecting, kIdle, kOrdered, kReady, kRunning, kEnding, kGone };
-  struct Worker {
-    IncarnationId incarnation = 0;
-    int local_rank = 0;
-    int rank = 0;  // in the epoch that it was in last
-    WorkerPhase phase = WorkerPhase::kOrdered;
-    bool has_state = false;
-    std::optional<TimePoint> leave_by;
-  };
-  struct AgentIncarnation {
-    Host host;
-    IncarnationPhase phase = IncarnationPhase::kConnecting;
-    TimePoint deadline{};  // kConnecting
-  };
   using Actions = std::vector<ElasticAction>;
-
-  static std::size_t index(int id) { return static_cast<std::size_t>(id); }
-  Worker& worker(WorkerId id) { return workers_[index(id)]; }
-  const Worker& worker(WorkerId id) const { return workers_[index(id)]; }
-  AgentIncarnation& incarnation(IncarnationId id) { return incarnations_[index(id)]; }
-  const AgentIncarnation& incarnation(IncarnationId id) const { return incarnations_[index(id)]; }
 
   void on(const HostsListed&, TimePoint, Actions&);
   void on(const DiscoveryFailed&, TimePoint, Actions&);
@@ -195,7 +167,6 @@ class ElasticState {
   void evaluate(TimePoint now, Actions& actions);
   void wait_for_hosts(TimePoint now);
   void take_seats(Plan plan, Actions& actions);
-  void discard_orders(Actions& actions);
   void begin_epoch(TimePoint now, Actions& actions);
   void connect_needed(TimePoint now, Actions& actions);
   void notify_if_changed(TimePoint now, Actions& actions);
@@ -205,14 +176,9 @@ class ElasticState {
 
   std::vector<Host> hosts_in_order(TimePoint now) const;
   std::vector<HostOffer> offers(TimePoint now) const;
-  using Survivors = std::map<std::pair<std::string, int>, WorkerId>;  // by host and local rank
-  Survivors survivors() const;
-  std::optional<IncarnationId> incarnation_on(const std::string& host,
-                                              IncarnationPhase phase) const;
-  bool is_connecting() const;
-  bool any_seat(WorkerPhase phase) const;
-  bool all_recorded() const;
-  bool has_survivor() const;
+  bool any_seat(WorkerPhase phase) const { return epoch_seats_.any(phase, roster_); }
+  bool all_recorded() const { return !any_seat(WorkerPhase::kRunning); }
+  bool has_survivor() const { return any_seat(WorkerPhase::kAsking); }
   int threshold() const { return epoch_ == 0 ? options_.np : options_.min_np; }
 
   ElasticOptions options_;
@@ -221,13 +187,8 @@ class ElasticState {
   bool listed_ = false;
   int epoch_ = 0;
   int resets_ = 0;
-  std::vector<Worker> workers_;
-  std::vector<AgentIncarnation> incarnations_;
-
-  Plan plan_;
-  std::vector<Seat> seats_;
-  std::vector<IncarnationId> new_incarnations_;
-  std::vector<WorkerId> dismissed_;
+  Roster roster_;
+  EpochSeats epoch_seats_;
   std::vector<std::string> host_order_;  // of the epoch before
 
   TimePoint phase_deadline_{};             // of waiting, preparing, broken

@@ -105,11 +105,9 @@ class PickleReader {
   // between.
   bool obey(unsigned char code) {
     switch (code) {
-      // The protocol's version.
-      case 0x80:
+      case 0x80:  // the protocol's version
         return take(1).has_value();
-      // The length of a frame.
-      case 0x95:
+      case 0x95:  // the length of a frame
         return take(8).has_value();
       case '}':
         return push(Kind::kDictionary);
@@ -151,23 +149,27 @@ class PickleReader {
       case 0x94:
         return !stack_.empty() && remember(memo_.size());
       case 'q':
-      case 'r': {
-        const auto place = number(code == 'q' ? 1 : 4);
-        return place && !stack_.empty() && remember(static_cast<std::size_t>(*place));
-      }
+        return remember_at(number(1));
+      case 'r':
+        return remember_at(number(4));
       case 'h':
-      case 'j': {
-        const auto place = number(code == 'h' ? 1 : 4);
-        const auto found = place ? memo_.find(static_cast<std::size_t>(*place)) : memo_.end();
-        if (found == memo_.end()) return false;
-        if (!spend(weight(found->second))) return false;
-        stack_.push_back(found->second);
-        return true;
-      }
+        return recall(number(1));
+      case 'j':
+        return recall(number(4));
       default:
         // Refuse everything else, which includes all codes that can run code.
         return false;
     }
+  }
+
+  bool remember_at(std::optional<std::int64_t> place) {
+    return place && !stack_.empty() && remember(static_cast<std::size_t>(*place));
+  }
+  bool recall(std::optional<std::int64_t> place) {
+    const auto found = place ? memo_.find(static_cast<std::size_t>(*place)) : memo_.end();
+    if (found == memo_.end() || !spend(weight(found->second))) return false;
+    stack_.push_back(found->second);
+    return true;
   }
 
   // Every read goes through here, so none passes the end.

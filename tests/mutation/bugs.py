@@ -21,7 +21,7 @@ DOOR, COORD, PLAN = (
     "launcher/plan/plan.cpp",
 )
 CONN, ACCESS = "rendezvous/kv_connection.cpp", "rendezvous/kv_access.cpp"
-EPOCHS = "launcher/elastic/elastic_epochs.cpp"
+EPOCHS = "launcher/elastic/elastic_state.cpp"
 TALK, LIMITS, END = (
     "launcher/protocol/agent_conversation.cpp",
     "launcher/protocol/agent_limits.cpp",
@@ -47,15 +47,15 @@ BUGS = [
     ("the third signal waits", STATE, "end_deadline_ = now;\n", "", "launcher_test"),
     ("a rank that dies of a silent host is blamed", STATE, "e.silent_since < cause_time_", "false", "launcher_test"),
     # --- the epochs of elastic jobs
-    ("nobody is fenced", EPOCHS, "if (worker(seat.worker).phase != WorkerPhase::kRunning) continue;", "continue;", "elastic_test"),
+    ("nobody is fenced", EPOCHS, "if (roster_.worker(seat.worker).phase != WorkerPhase::kRunning) continue;", "continue;", "elastic_test"),
     ("an epoch begins without waiting for all", EPOCHS, "if (all_recorded()) evaluate(now, actions);", "evaluate(now, actions);", "elastic_test"),
     ("a host is used while it is left alone", "launcher/elastic/host_registry.cpp", "if (entry.listed && !barred && ", "if (entry.listed && ", "elastic_test"),
     ("new ranks push survivors out", "launcher/elastic/epoch_plan.cpp", "const int kept = std::min(offer.survivors, left);", "const int kept = std::min(offer.survivors + offer.room, left);", "elastic_test"),
     ("rank 0 need not know the state", "launcher/elastic/epoch_plan.cpp", "return offer.survivors > 0 && offer.has_state;", "return false;", "elastic_test"),
-    ("who has died is sent away instead", EPOCHS, "return worker(id).phase != WorkerPhase::kAsking;", "return false;", "elastic_test"),
-    ("a void order is used", EPOCHS, "if (incarnation(id).phase == IncarnationPhase::kOrdered ||\n        incarnation(id).phase == IncarnationPhase::kReady) {", "if (false) {", "elastic_test"),
+    ("who has died is sent away instead", "launcher/elastic/epoch_seats.cpp", "return roster.worker(id).phase != WorkerPhase::kAsking;", "return false;", "elastic_test"),
+    ("a void order is used", "launcher/elastic/epoch_seats.cpp", "if (phase == IncarnationPhase::kOrdered || phase == IncarnationPhase::kReady) {", "if (false) {", "elastic_test"),
     ("who is not needed stays", "launcher/elastic/elastic_state.cpp", "actions.emplace_back(EndWorker{id});", "", "elastic_test"),
-    ("the host of a rank that failed goes on", "launcher/elastic/elastic_state.cpp", "if (incarnation(id).host.name == host) end_incarnation(id, actions);", "", "elastic_test"),
+    ("the host of a rank that failed goes on", "launcher/elastic/elastic_state.cpp", "if (roster_.incarnation(id).host.name == host) end_incarnation(id, actions);", "", "elastic_test"),
     ("an unsigned answer is believed", "launcher/elastic/horovod_wire.cpp", "if (apart != 0) return", "if (false) return", "elastic_test"),
     # --- the agent
     ("SIGCHLD is lost", JOB, "reaped = true;\n    take_exit(*rank, status, usage);", "reaped = true;", "agent_ranks_test"),
