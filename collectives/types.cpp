@@ -92,11 +92,14 @@ std::int64_t element_count(const std::vector<std::int64_t>& shape) {
   return empty ? 0 : count;
 }
 
+// A row is what allgather, alltoall and reducescatter never divide: all dimensions but the first.
 std::int64_t row_elements(const std::vector<std::int64_t>& shape) {
   if (shape.empty()) return 1;
   return element_count(std::vector<std::int64_t>(shape.begin() + 1, shape.end()));
 }
 
+// The first ranks get one more where it does not divide evenly, as in Horovod. Every rank computes
+// this for all, so the shares need not travel.
 std::vector<std::int64_t> even_rows(std::int64_t total, int size) {
   std::vector<std::int64_t> rows(static_cast<std::size_t>(size), total / size);
   for (std::int64_t i = 0; i < total % size; ++i) ++rows[static_cast<std::size_t>(i)];

@@ -66,6 +66,7 @@ Status serve_rendezvous(ServeOptions options) {
     options.server.addresses.push_back({*parse_ip_address("127.0.0.1"), 0});
   }
   if (options.access.token.empty() && options.access.allow.empty()) {
+    // Without a token whoever connects may read and write; that is all right only within a machine.
     options.access = this_machine();
   }
   // Each worker keeps a connection open while it waits.
@@ -88,6 +89,7 @@ Status serve_rendezvous(ServeOptions options) {
   service.begin_round(options.known_scopes);
   auto server = KvServer::start(**loop, service, std::move(options.server));
   if (!server) return std::move(server).error();
+  // Only now: whoever reads the address may connect at once.
   if (options.announce) {
     options.announce((*server)->addresses());
   } else {

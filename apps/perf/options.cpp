@@ -61,6 +61,7 @@ std::string choose(std::string_view what, const std::string& text, const Names<V
   return std::string(what) + " '" + text + "' is unknown; expected one of " + known;
 }
 
+// from_chars() takes no "+", no blanks and no locale: what is valid is the same everywhere.
 bool parse_whole(std::string_view text, std::int64_t& value) {
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   return parsed.ec == std::errc{} && parsed.ptr == text.data() + text.size() && value >= 0;
@@ -247,6 +248,7 @@ std::string parse_options(const std::vector<std::string>& arguments, Options& op
   }
   // A barrier has no size.
   if (options.operation == HORA_BARRIER) options.sizes = {0};
+  // The runtime would refuse each call; here it is a mistake in the command line, exit code 2.
   if (options.dtype == HORA_BOOL && options.op == HORA_AVERAGE)
     return "bool tensors have no average";
   return {};

@@ -58,6 +58,8 @@ class Checker {
   Checker() : rank_(hora_rank()), size_(hora_size()) {}
 
   std::vector<CheckResult> run() {
+    // Every rank makes the same calls in the same order, also after a failed one: a rank that
+    // stopped early would leave the others waiting.
     for_each_dtype("allreduce", &Checker::allreduce_cases);
     for_each_dtype("allgather", &Checker::allgather_cases);
     for_each_dtype("broadcast", &Checker::broadcast_cases);
@@ -101,6 +103,7 @@ class Checker {
   }
 
   bool equal(double found, double expected, std::int64_t index, const std::string& what) {
+    // Exactly: the values are such that no dtype rounds them.
     if (found == expected) return true;
     fail(what + ": element " + std::to_string(index) + " is " + std::to_string(found) +
          ", expected " + std::to_string(expected));

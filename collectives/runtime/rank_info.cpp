@@ -84,12 +84,14 @@ std::string format_sets(const std::vector<std::vector<std::int32_t>>& sets) {
 std::string check_process_sets(const std::vector<RankInfo>& all) {
   const auto& first = all.front().process_sets;
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    // The order counts as well: it decides which number each set gets.
     if (all[rank].process_sets != first) {
       return "the process sets given to init differ: rank 0 has " + format_sets(first) + ", rank " +
              std::to_string(rank) + " has " + format_sets(all[rank].process_sets);
     }
   }
   for (std::size_t i = 0; i < first.size(); ++i) {
+    // All ranks have the same list from here on: they find the same mistake and fail with one text.
     std::vector<std::int32_t> ranks = first[i];
     std::sort(ranks.begin(), ranks.end());
     const std::string text = format_shape({ranks.begin(), ranks.end()});

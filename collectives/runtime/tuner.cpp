@@ -10,6 +10,7 @@ void Tuner::start(const World& world, const ProcessSet& set) {
   const Settings& settings = world.settings;
   const RankInfo& agreed = world.agreed();
   parameters_ = agreed.parameters;
+  // Rank 0 measures and decides for all; the others get each change as a response like any other.
   if (!world.coordinates() || !settings.autotune || settings.size == 1) return;
   // In deterministic mode, the order of additions must not depend on measurements.
   const bool order_may_change = !agreed.deterministic || set.keeps_order;

@@ -29,6 +29,8 @@ std::vector<Box> framework_boxes(const BuildFacts& facts) {
 }
 
 std::vector<Box> controller_boxes(const BuildFacts& facts) {
+  // Horovod's two ways to start and coordinate ranks. Hora's own, which every runtime has, answers
+  // to the name Gloo.
   return {{"MPI", facts.mpi_engine && facts.loads("mpi")}, {"Gloo", facts.runtime_error.empty()}};
 }
 
@@ -53,6 +55,7 @@ const char* yes_no(bool value) { return value ? "yes" : "no"; }
 
 std::string column(std::string text, std::size_t width) {
   if (text.empty()) text = "-";
+  // At least two blanks, so that a long text does not run into the next column.
   text.resize(std::max(width, text.size() + 2), ' ');
   return text;
 }

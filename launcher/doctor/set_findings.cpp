@@ -50,6 +50,7 @@ constexpr Trait kTraits[] = {
      "a program may run on one alone"},
 };
 
+// Only packages whose versions ranks should share; comparing all of them would bury these.
 constexpr std::string_view kPackages[] = {"torch",
                                           "tensorflow",
                                           "jax",
@@ -76,6 +77,7 @@ void compare(const Examination& set, const std::string& name, Severity severity,
              std::vector<Finding>& out) {
   std::vector<std::pair<std::string, std::vector<std::string>>> groups;
   for (const HostExamination& host : set.hosts) {
+    // A host that could not be examined has a finding of its own.
     if (host.failure || host.machine.is_null() || host.software.is_null()) continue;
     const std::string text = text_of(value(host));
     auto group =
@@ -104,6 +106,8 @@ void same_machine(const Examination& set, std::vector<Finding>& out) {
     for (std::size_t b = a + 1; b < set.hosts.size(); ++b) {
       const auto& left = set.hosts[a].hello;
       const auto& right = set.hosts[b].hello;
+      // The kernel makes the boot id, so containers of one machine have the same one. Where it
+      // cannot be read nothing is claimed.
       if (!left || !right || left->boot_id.empty() || left->boot_id != right->boot_id) continue;
       out.push_back({Severity::kWarning,
                      "D_SAME_HOST",

@@ -61,6 +61,7 @@ VariableNames sort_names(const DryRun& run) {
   for (const auto& variable : rank_variables(run.plan, first, first.slots.front())) {
     names.by_launcher.push_back(variable.first);
   }
+  // A name is listed once, with whoever has the last word about its value.
   const auto is_set = [&names](const std::string& name) {
     const auto holds = [&name](const Names& list) {
       return std::find(list.begin(), list.end(), name) != list.end();

@@ -73,6 +73,8 @@ Result<std::string> bundle_report(const BundleParts& parts) {
         });
     if (telling) out["environment"][name] = names_a_secret(name) ? "***" : value;
   }
+  // The whole document once more: another version may have written the record, and a secret may
+  // stand in any text of it, such as a command line or a rank's last words.
   clean_json(out, SecretFilter(parts.environment));
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

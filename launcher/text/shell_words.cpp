@@ -7,6 +7,8 @@ namespace {
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
+// A list of what is safe, not of what is special: shells differ in the latter. Bytes beyond ASCII
+// are quoted, since what they mean depends on the locale.
 bool is_plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          std::string_view("@%+=:,./-_").find(c) != std::string_view::npos;
@@ -19,6 +21,8 @@ std::string quote_word(const std::string& word) {
   std::string out = "'";
   for (const char c : word) {
     if (c == '\'') {
+      // Nothing can be quoted within single quotes: they end, a quote is added, and they begin
+      // anew.
       out += "'\\''";
     } else {
       out += c;

@@ -43,6 +43,7 @@ Status wait_for(int fd, short events, Deadline deadline, std::string_view what) 
     const int count = ::poll(&entry, 1, timeout);
     if (count > 0) return Ok{};
     if (count < 0 && errno != EINTR) return errno_error(errno, what);
+    // poll() may return earlier: its timeout is capped at an hour.
     if (count == 0 && Clock::now() >= deadline) {
       return make_error(ErrorCode::kTimedOut, std::string(what) + ": timed out");
     }
@@ -109,6 +110,8 @@ Result<os::Fd> listen_tcp(const Endpoint& where, int backlog) {
   const std::string what = "listening on " + format_endpoint(where);
   auto fd = make_socket(where);
   if (!fd) return std::move(fd).error().with_context(what);
+  // A fixed port can be used again at once, though connections of the server before still stand in
+  // TIME_WAIT.
   HORA_TRY(set_option(fd->get(), SOL_SOCKET, SO_REUSEADDR, 1, what));
   // The unspecified IPv6 address accepts IPv4 as well. A concrete one must not, or its port could
   // not be shared with an IPv4 listener.
@@ -161,6 +164,7 @@ Result<os::Fd> connect_tcp(const Endpoint& where, Deadline deadline) {
   if (refused != 0) return errno_error(refused, what);
   // After EINTR, too, the connection is under way: calling connect() again would be an error.
   HORA_TRY(wait_for(fd->get(), POLLOUT, deadline, what));
+  // A socket becomes writable when connecting has failed, too; only SO_ERROR tells which it is.
   int error = 0;
   socklen_t size = sizeof error;
   if (::getsockopt(fd->get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
@@ -198,6 +202,7 @@ Status wait_writable(int fd, Deadline deadline, std::string_view what) {
 
 Status send_all(int fd, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
+    // Without SIGPIPE: a library must not change what signals do in its program.
     const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));

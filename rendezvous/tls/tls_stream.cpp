@@ -43,6 +43,7 @@ std::string own_folder() {
   Dl_info info{};
   std::string path =
       ::dladdr(&anchor, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+  // Linked into a program, dladdr() says what argv[0] said, often just a name.
   if (path.find(".so") == std::string::npos) {  // a program may have been found by PATH
     std::array<char, PATH_MAX> program;
     const ssize_t length = ::readlink("/proc/self/exe", program.data(), program.size());
@@ -68,6 +69,8 @@ Result<const hora_tls_module*> load_module() {
     return make_error(ErrorCode::kNotFound,
                       std::string(kModule) + " is not there: this Hora was built without OpenSSL");
   }
+  // RTLD_LOCAL: the program may have an OpenSSL of its own, and the two must not see each other's
+  // symbols. RTLD_NODELETE: OpenSSL registers handlers that run at the end of the process.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     const char* why = ::dlerror();
@@ -150,6 +153,7 @@ class TlsStream final : public net::Stream {
         identity_(std::move(identity)),
         session_(identity_->module(), nullptr) {}
   TlsStream(os::Fd fd, Session session) : Stream(std::move(fd)), session_(std::move(session)) {}
+  // A peer that sees the connection end without a goodbye cannot tell an end from a cut.
   ~TlsStream() override { say_goodbye(); }
 
   ssize_t receive(char* buffer, std::size_t size) override;
