@@ -29,6 +29,7 @@ KvTable::Value KvTable::batch(std::string_view name) {
   const auto found = scopes_.find(name);
   if (found == scopes_.end() || found->second.values.empty()) return nullptr;
   Scope& scope = found->second;
+  // Made once for all readers: a thousand ranks that fetch a whole scope get the same bytes.
   if (!scope.batch) {
     std::string body;
     for (const auto& [key, value] : scope.values) append_batch_entry(body, key, *value);
@@ -81,6 +82,8 @@ void KvTable::remove(std::string_view name, std::string_view key) {
   if (scope.expected > 0) {
     // A set: a repeated request counts once.
     scope.done.emplace(key);
+    // DELETE in a scope of known size means that one process is done with it. The values go when
+    // all are, since the others may still read them.
     if (scope.done.size() >= static_cast<std::size_t>(scope.expected)) clear(scope);
     return;
   }

@@ -30,6 +30,8 @@ void KvWaits::unpark(ClientId client) {
   parked_.erase(found);
 }
 
+// Who is taken is no longer parked when the caller answers: an answer may close the connection, and
+// forget() then finds nothing to do.
 std::vector<KvWaits::ClientId> KvWaits::take_waiting_for_key(std::string_view scope,
                                                              std::string_view key) {
   std::vector<ClientId> clients;

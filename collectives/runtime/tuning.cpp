@@ -20,6 +20,7 @@ constexpr double kMiB = 1 << 20;
 void Tuning::open_log(const std::string& path, TuningInputs inputs) {
   inputs_ = inputs;
   if (path.empty()) return;
+  // Each line is flushed: the file is read while the job runs, and the job may be killed.
   file_.open(path, std::ios::trunc);
   // A log that cannot be written is no reason to end a training job.
   if (!file_) {

@@ -27,6 +27,8 @@ std::vector<std::string> gpu_addresses() {
 
 bool is_of_gpus(const XidMessage& message, const std::vector<std::string>& gpus) {
   const std::string address = message.device.substr(0, message.device.find(' '));
+  // The kernel's log is that of the machine: in a container it holds faults of GPUs that others
+  // use.
   return gpus.empty() || std::any_of(gpus.begin(), gpus.end(), [&address](const std::string& gpu) {
            return gpu.compare(0, address.size(), address) == 0;
          });
@@ -42,6 +44,8 @@ bool GpuWatch::read_new(const std::function<void(const XidMessage&)>& take) {
   if (!log_) return false;
   return log_->read_new([this, &take](std::string_view line) {
     const auto message = parse_xid(line);
+    // A broken GPU repeats its fault thousands of times: each is told once, and kMost of them at
+    // all.
     if (!message || !is_of_gpus(*message, gpus_) || told_.size() >= kMost) return;
     if (told_.emplace(message->device, message->code, message->pid).second) take(*message);
   });

@@ -206,6 +206,7 @@ Result<std::string> ship_file_frames(const std::string& path) {
   file.name = path.substr(path.rfind('/') + 1);
   file.size_bytes = bytes->size();
   file.mode = static_cast<int>(info.st_mode & 0777);
+  // The agent compares: a file that arrived damaged is refused, not executed.
   file.sha256 = sha256_hex(*bytes);
   std::string frames;
   append_frame(frames, FrameType::kShipFile, encode(file));

@@ -1,3 +1,6 @@
+// Before the JSON library may build a tree from an agent's bytes: a few of them can announce a list
+// of 2^60 parts or open a million levels. One pass without allocation finds that out; the loop
+// keeps its own stack, as recursion would have the very limit that is to be checked.
 #include "launcher/protocol/cbor_shape.h"
 
 #include <array>
@@ -43,6 +46,7 @@ Status check_cbor_shape(std::string_view bytes, std::size_t most_items) {
     const unsigned info = initial & 31;
     std::uint64_t argument = 0;
     if (!take_argument(bytes, info, argument)) return fault("a length is malformed");
+    // Counted where it begins, so an empty list or a scalar is complete at once.
     if (depth > 0) --open[depth - 1];
     if (major == kBytes || major == kText) {
       if (argument > bytes.size()) return fault("a string is longer than the message");
@@ -55,6 +59,7 @@ Status check_cbor_shape(std::string_view bytes, std::size_t most_items) {
     } else if (major == kTag || (major == kSimple && (info < 20 || info > 22))) {
       return fault("it holds a value of a kind that messages do not have");
     }
+    // The last part of the innermost list may be the last of several around it.
     while (depth > 0 && open[depth - 1] == 0) --depth;
   } while (depth > 0);
   if (!bytes.empty()) return fault("bytes follow it");

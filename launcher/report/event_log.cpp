@@ -33,14 +33,17 @@ std::string EventLog::line(std::string_view name, std::initializer_list<Field> f
   event["time"] = rfc3339_now();
   event["event"] = name;
   for (const auto& [key, value] : fields) {
+    // Numbers stay numbers in JSON, not texts of digits.
     std::visit([&, key = std::string(key)](const auto& v) { event[key] = v; }, value);
   }
+  // A rank's text may be cut within a character: replaced, not thrown at.
   return event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 void EventLog::take(const std::string& line) {
   if (enabled_) write_(line);
   if (!keep_) return;
+  // For the record. The newest stay: a job of weeks may have more events than memory should hold.
   constexpr std::size_t kMost = 2000;
   if (kept_.size() == kMost) kept_.pop_front();
   kept_.push_back(line);

@@ -11,6 +11,8 @@ namespace hora::launcher {
 
 namespace {
 
+// A report may go to a FIFO, which blocks until somebody reads it: no reason to keep a job from
+// ending.
 constexpr std::chrono::seconds kReaderPatience{5};
 
 Status write_whole(const std::string& text, const std::string& path, mode_t mode) {
@@ -36,6 +38,7 @@ Status write_report(const JobReport& report, const std::string& path) {
   return write_whole(page ? report_html(report) : report_json(report), path, 0644);
 }
 
+// For the owner only: such a file may hold environment and command lines.
 Status write_private_file(const std::string& text, const std::string& path) {
   return write_whole(text, path, 0600);
 }

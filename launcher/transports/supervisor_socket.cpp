@@ -29,6 +29,7 @@ void SupervisorSocket::close() {
 }
 
 void SupervisorSocket::set_gone() {
+  // Nothing can be sent and nothing more will come: what waits has no reader.
   gone_ = at_end_ = true;
   waiting_.clear();
 }

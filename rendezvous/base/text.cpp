@@ -56,6 +56,8 @@ std::size_t printable_length(std::string_view text) {
 
 }  // namespace
 
+// For texts from outside (a file name, what a peer sent): control characters cannot change the
+// terminal, and where the text begins and ends is seen.
 std::string quote(std::string_view text, std::size_t max_bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string out = "'";
