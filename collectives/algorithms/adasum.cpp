@@ -134,6 +134,16 @@ class Group {
     return progress == Progress::kDone;
   }
 
+  bool allgather(const Piece& piece, hora_dtype dtype, const std::vector<std::int64_t>& counts) {
+    Step step;
+    step.operation = HORA_ALLGATHER;
+    step.dtype = dtype;
+    step.pieces = &piece;
+    step.piece_count = 1;
+    step.receive_counts = counts.data();
+    return run(step);
+  }
+
   // Swaps with one partner, by an alltoall in which each rank gives to its partner only.
   bool swap(int partner, const void* give, std::int64_t give_count, void* take,
             std::int64_t take_count, hora_dtype dtype) {
@@ -160,14 +170,7 @@ class Group {
     const std::vector<std::int64_t> counts(static_cast<std::size_t>(size_), 3);
     std::vector<Products> all(counts.size());
     const Products own = products;
-    const Piece piece{&own, all.data(), 3};
-    Step step;
-    step.operation = HORA_ALLGATHER;
-    step.dtype = HORA_FLOAT64;
-    step.pieces = &piece;
-    step.piece_count = 1;
-    step.receive_counts = counts.data();
-    if (!run(step)) return false;
+    if (!allgather({&own, all.data(), 3}, HORA_FLOAT64, counts)) return false;
     products = Products();
     const int first = index_ / block * block;
     for (int rank = first; rank < first + block; ++rank) {
@@ -186,14 +189,7 @@ class Group {
     for (int rank = 0; rank < size_; ++rank) counts.push_back(held_by(rank, count, size_).count());
     std::vector<Real> all(static_cast<std::size_t>(count));
     const Stretch mine = held_by(index_, count, size_);
-    const Piece piece{data + mine.begin, all.data(), mine.count()};
-    Step step;
-    step.operation = HORA_ALLGATHER;
-    step.dtype = dtype;
-    step.pieces = &piece;
-    step.piece_count = 1;
-    step.receive_counts = counts.data();
-    if (!run(step)) return false;
+    if (!allgather({data + mine.begin, all.data(), mine.count()}, dtype, counts)) return false;
     const Real* from = all.data();
     for (int rank = 0; rank < size_; ++rank) {
       const Stretch held = held_by(rank, count, size_);
