@@ -160,10 +160,10 @@ Words preparing_command(const JobSpec& spec, std::vector<Host> hosts) {
   if (spec.verbose) argv.push_back("--verbose");
   const bool ours = spec.runtime == RuntimeKind::kHora;
   option("--runtime", ours ? "hora" : "host");
-  // The launcher has set both for its rank: the interface that it chose, and PYTHONPATH with
-  // BUNDLE/python in front, of which the shell cuts off all but BUNDLE.
-  const std::string script = "echo \"" + std::string(kFinding) + "$HOROVOD_GLOO_IFACE " +
-                             (ours ? "${PYTHONPATH%%/python*}" : "") + "\"";
+  // The launcher has set both for its rank: the interface that it chose, and PYTHONPATH, whose
+  // first entry is BUNDLE/python.
+  const std::string script = "p=${PYTHONPATH%%:*}; echo \"" + std::string(kFinding) +
+                             "$HOROVOD_GLOO_IFACE " + (ours ? "${p%/python}" : "") + "\"";
   argv.insert(argv.end(), {"/bin/sh", "-c", script});
   return argv;
 }
