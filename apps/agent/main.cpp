@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "launcher/agent/cache_use.h"
 #include "launcher/agent/own_image.h"
 #include "launcher/agent/shim.h"
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/os/out_of_resources.h"
 
 #ifndef SYS_close_range
@@ -26,11 +28,7 @@
 
 namespace {
 
-using hora::launcher::AgentOptions;
-
-constexpr int kUsageError = 2;
-constexpr int kNoStream = 125;
-constexpr int kDamaged = 126;
+using namespace hora::launcher;
 
 int usage(const char* problem) {
   std::fprintf(
@@ -40,9 +38,9 @@ int usage(const char* problem) {
       "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID]\n"
       "       hora-agent clean-cache\n"
       "       hora-agent --version\n"
-      "horarun starts it on each host; it is of no use by hand.\n",
+      "horarun starts it on each host. Do not run it by hand.\n",
       problem);
-  return kUsageError;
+  return kExitUsage;
 }
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
@@ -92,12 +90,12 @@ void settle_signals() {
 
 // Goes on when one directory cannot be cleaned.
 int clean_caches() {
-  int exit_code = 0;
-  for (const std::string& place : hora::launcher::cache_places()) {
-    const auto kept = hora::launcher::clean_cache(place);
+  int exit_code = kExitOk;
+  for (const std::string& place : cache_places()) {
+    const auto kept = clean_cache(place);
     if (!kept) {
       std::fprintf(stderr, "hora-agent: %s\n", kept.error().message.c_str());
-      exit_code = 1;
+      exit_code = kExitFailed;
       continue;
     }
     for (const std::string& line : *kept) std::printf("%s\n", line.c_str());
@@ -108,70 +106,33 @@ int clean_caches() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  hora::os::exit_when_out_of_resources("hora-agent", kNoStream);
+  hora::os::exit_when_out_of_resources("hora-agent", kExitLauncher);
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     std::printf("hora-agent %s\n", HORA_VERSION);
     return 0;
   }
   if (argc == 2 && std::string_view(argv[1]) == "clean-cache") return clean_caches();
   if (argc < 2 || std::string_view(argv[1]) != "agent") return usage("expected 'agent'");
-  AgentOptions options;
-  for (int i = 2; i < argc; ++i) {
-    const std::string_view argument(argv[i]);
-    const auto value = [&](std::string& into) {
-      if (i + 1 >= argc) return false;
-      into = argv[++i];
-      return true;
-    };
-    const auto number = [&](int& into) {
-      std::string text;
-      const bool good =
-          value(text) && !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-      into = std::atoi(text.c_str());
-      return good;
-    };
-    bool good = true;
-    if (argument == "--bundle-hash") {
-      good = value(options.bundle_hash);
-    } else if (argument == "--cache") {
-      good = value(options.cache_directory);
-    } else if (argument == "--local-bundle") {
-      good = value(options.local_bundle);
-    } else if (argument == "--probe") {
-      options.probe = true;
-    } else if (argument == "--shim-margin-ms") {
-      good = number(options.shim_margin_ms);
-    } else if (argument == "--suspended-lease-ms") {
-      good = number(options.suspended_lease_ms);
-    } else if (argument == "--cleans-cache") {
-      options.cleans_cache = true;
-    } else if (argument == "--launcher") {
-      good = number(options.launcher);
-    } else if (argument == "--report-sha") {
-      options.report_sha = true;
-    } else {
-      good = false;
-    }
-    if (!good) return usage(argv[i]);
-  }
+  auto options =
+      parse_agent_options(std::span<char*>(argv, static_cast<std::size_t>(argc)).subspan(2));
+  if (!options) return usage(options.error().message.c_str());
   if (!settle_standard_streams()) {
     std::fprintf(stderr, "hora-agent: standard input or output is closed\n");
-    return kNoStream;
+    return kExitLauncher;
   }
   // Early, since nothing continues a shim that is stopped before this line.
-  hora::launcher::be_continued_by(STDIN_FILENO);
-  auto image = hora::launcher::verify_own_image();
+  be_continued_by(STDIN_FILENO);
+  auto image = verify_own_image();
   if (!image) {
     std::fprintf(stderr, "hora-agent: %s\n", image.error().message.c_str());
-    return kDamaged;
+    return kExitCannotExecute;
   }
-  options.own_sha256 = std::move(*image);
+  options->own_sha256 = std::move(*image);
   settle_signals();
   // Away from the terminal's Ctrl-C, and no mount kept busy. A session leader stays what it is.
   (void)::setsid();
   (void)!::chdir("/");
-  return hora::launcher::run_with_shim(
-      [&options](hora::launcher::ShimState& share, hora::os::Fd shim_alive) {
-        return run_agent(options, share, std::move(shim_alive));
-      });
+  return run_with_shim([&options](ShimState& share, hora::os::Fd shim_alive) {
+    return run_agent(*options, share, std::move(shim_alive));
+  });
 }

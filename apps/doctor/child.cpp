@@ -16,6 +16,7 @@
 #include <memory>
 #include <thread>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/pipe.h"
 
 extern char** environ;
@@ -25,7 +26,6 @@ namespace hora::doctor {
 namespace {
 
 using os::Pipe;
-using Clock = std::chrono::steady_clock;
 constexpr std::size_t kMostOutput = 256 * 1024;
 constexpr std::size_t kMostErrors = 4 * 1024;
 // The wait between SIGKILL and the end of the process.

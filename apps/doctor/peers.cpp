@@ -13,13 +13,13 @@
 #include <chrono>
 #include <vector>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/net/socket.h"
 
 namespace hora::doctor {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kPing = 8;

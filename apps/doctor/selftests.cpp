@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <future>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/contract/worker_env.h"
 #include "rendezvous/hosted_rendezvous.h"
 #include "rendezvous/net/socket.h"
@@ -176,7 +177,7 @@ Json join_world(const WorldSeat& seat, milliseconds patience) {
   if (!address) return unreachable(address.error());
   // Ask for a connection first: libhora's error would not say that the launcher cannot be reached.
   const auto reached = net::connect_tcp({*address, static_cast<std::uint16_t>(seat.port)},
-                                        std::chrono::steady_clock::now() + patience / 2);
+                                        Clock::now() + patience / 2);
   if (!reached) return unreachable(reached.error());
   return try_it({"library"}, patience, seat_environment(seat, false, patience));
 }

@@ -15,6 +15,7 @@
 
 #include "apps/pmi/job_pipe.h"
 #include "apps/pmi/pmi1_protocol.h"
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/os/abstract_address.h"
 #include "rendezvous/os/fd.h"
 
@@ -191,7 +192,7 @@ void Server::end_barrier(std::string_view news) {
 
 int main() {
   const auto job = hora::pmi::read_job("hora-pmi1");
-  if (!job) return 2;
+  if (!job) return hora::launcher::kExitUsage;
   hora::launcher::PmiReply reply;
   auto exchange = hora::pmi::exchange_of(*job, reply);
   hora::pmi::Server server(*job, std::move(exchange));

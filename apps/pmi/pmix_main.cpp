@@ -6,10 +6,11 @@
 
 #include "apps/pmi/job_pipe.h"
 #include "apps/pmi/pmix_server.h"
+#include "launcher/protocol/exit_code.h"
 
 int main() {
   const auto job = hora::pmi::read_job("hora-pmix");
-  if (!job) return 2;
+  if (!job) return hora::launcher::kExitUsage;
   hora::launcher::PmiReply reply;
   auto exchange = hora::pmi::exchange_of(*job, reply);
   if (reply.error.empty()) reply = hora::pmi::start_pmix_server(*job, std::move(exchange));

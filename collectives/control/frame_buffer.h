@@ -8,13 +8,14 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/base/little_endian.h"
+
 namespace hora::collectives {
 
 inline constexpr std::uint32_t kLargestControlMessage = 256u << 20;
 
 inline void append_frame(std::string& out, std::string_view message) {
-  const auto length = static_cast<std::uint32_t>(message.size());
-  for (int shift = 0; shift < 32; shift += 8) out.push_back(static_cast<char>(length >> shift));
+  append_u32(out, static_cast<std::uint32_t>(message.size()));
   out.append(message);
 }
 
@@ -32,11 +33,7 @@ class FrameBuffer {
   // make this process keep; a longer message breaks the buffer for good.
   std::optional<std::string> next(std::uint32_t largest = kLargestControlMessage) {
     if (broken_ || bytes_.size() - start_ < 4) return std::nullopt;
-    std::uint32_t length = 0;
-    for (int i = 3; i >= 0; --i) {
-      length =
-          (length << 8) | static_cast<std::uint8_t>(bytes_[start_ + static_cast<std::size_t>(i)]);
-    }
+    const std::uint32_t length = load_u32(bytes_.data() + start_);
     if (length > largest) {
       broken_ = true;
       return std::nullopt;

@@ -181,13 +181,13 @@ void PmiServer::fail(std::string what) {
 
 // Connected before the rank exists, so that the rank needs no address and no permission: it
 // inherits the descriptor.
-Result<os::Fd> connect_for_rank(const std::string& socket, int rank) {
+os::Fd connect_for_rank(const std::string& socket, int rank) {
   const os::AbstractAddress address(socket);
   os::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string line = "rank=" + std::to_string(rank) + "\n";
   if (!fd.valid() || ::connect(fd.get(), address.get(), address.size()) != 0 ||
       !write_all(fd.get(), line)) {
-    return errno_error(errno, "connecting to the PMI server");
+    return os::Fd();
   }
   return fd;
 }

@@ -61,7 +61,8 @@ class PmiServer {
   bool ready_ = false;
 };
 
-// A connection to the server at `socket` (PmiReply's) that speaks for the rank.
-Result<os::Fd> connect_for_rank(const std::string& socket, int rank);
+// A connection to the server at `socket` (PmiReply's) that speaks for the rank; invalid, with errno
+// set, when there is none.
+os::Fd connect_for_rank(const std::string& socket, int rank);
 
 }  // namespace hora::launcher

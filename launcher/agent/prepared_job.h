@@ -5,13 +5,13 @@
 
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
 #include "launcher/agent/flight_records.h"
 #include "launcher/agent/rank_environment.h"
 #include "launcher/agent/rank_placement.h"
+#include "launcher/agent/rank_program.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/fd.h"
@@ -20,7 +20,6 @@ namespace hora::launcher {
 
 // What the agent knows in addition to the order.
 struct JobPlace {
-  std::string host;           // for messages
   std::string bundle_root;    // empty: there is none here
   std::string job_directory;  // empty: the job has none
   std::string mark;           // "HORA_AGENT_MARK=<random>"
@@ -36,14 +35,10 @@ struct StartedRank {
   os::Fd stderr_pipe;
 };
 
-// A program that could not be started: RankExit's spawn_error and exit_code.
-struct RankNotStarted {
-  std::string error;
-  int exit_code = 126;
-};
-
+// Single-threaded. Owns the job's cgroup, its working directory's descriptor and its records.
 class PreparedJob {
  public:
+  // Checks and opens everything that is equal for all ranks of the host; starts nothing.
   static std::variant<PreparedJob, Failure> prepare(HostOrder order, const JobPlace& place);
 
   const HostOrder& order() const { return order_; }
@@ -57,15 +52,14 @@ class PreparedJob {
   // Adds the variables from the PMI server; call it before ranks start.
   void use_pmi(const PmiReply& reply);
 
-  std::variant<StartedRank, RankNotStarted> start(const RankOrder& rank);
+  // The process of one rank, or the end of a rank that could not be started.
+  std::variant<StartedRank, RankExit> start(const RankOrder& rank);
 
  private:
   PreparedJob(HostOrder order, HostEnvironment environment)
       : order_(std::move(order)), environment_(std::move(environment)) {}
 
-  Result<std::string> program_for(const RankEnvironment& environment);
-  struct RankPipes;
-  RankNotStarted describe(const struct SpawnOutcome& outcome, const std::string& program) const;
+  SpawnOutcome spawn_rank(SpawnRequest& request);
 
   HostOrder order_;
   HostEnvironment environment_;
@@ -76,7 +70,7 @@ class PreparedJob {
   std::optional<JobCgroup> cgroup_;
   FlightRecords flight_records_;
   std::vector<char*> argv_;
-  std::unordered_map<std::string, Result<std::string>> programs_;  // by PATH
+  ProgramTable programs_;
   std::optional<unsigned long> open_files_limit_;
   RankPlacement placement_;
 };

@@ -21,16 +21,16 @@
 #include "launcher/agent/remove_tree.h"
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/strays.h"
+#include "launcher/protocol/exit_code.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSweepPatience{3'000};  // then what is left is stuck in the kernel
-constexpr int kExitAgentLost = 1;
 
 void fill_mark(char (&mark)[80]) {
   constexpr std::string_view kName = "HORA_AGENT_MARK=";
@@ -77,7 +77,7 @@ class Shim {
       return WIFEXITED(agent_status_) ? WEXITSTATUS(agent_status_) : 0;
     }
     clean_up();
-    return kExitAgentLost;
+    return kExitFailed;  // the agent was killed
   }
 
  private:
@@ -139,7 +139,7 @@ class Shim {
 
 int fail(const char* what) {
   std::fprintf(stderr, "hora-agent: %s: %s\n", what, std::strerror(errno));
-  return 125;
+  return kExitLauncher;
 }
 
 }  // namespace

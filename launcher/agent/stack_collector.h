@@ -20,6 +20,7 @@
 #include "launcher/agent/flight_records.h"
 #include "launcher/agent/native_stacks.h"
 #include "launcher/protocol/messages.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/os/event_loop.h"
 #include "rendezvous/os/fd.h"
 
@@ -27,8 +28,6 @@ namespace hora::launcher {
 
 class StackCollector {
  public:
-  using Milliseconds = std::chrono::milliseconds;
-
   struct RankProcess {
     int rank = 0;
     pid_t pid = -1;  // leads a session of its own

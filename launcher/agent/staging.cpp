@@ -37,11 +37,8 @@ bool is_full(const Error& error) {
 
 }  // namespace
 
-Staging::Staging(std::string host, Source source, ShimState& share)
-    : host_(std::move(host)),
-      source_(std::move(source)),
-      bundle_root_(source_.local_bundle),
-      share_(share) {
+Staging::Staging(Source source, ShimState& share)
+    : source_(std::move(source)), bundle_root_(source_.local_bundle), share_(share) {
   // The first place holds the agent itself; its mark protects both. All others share one slot.
   if (source_.cache_directory.empty()) return;
   for (std::string& path : cache_places_from(source_.cache_directory)) {
@@ -56,16 +53,16 @@ Failure Staging::cache_failure(const Error& error) const {
     advice = "free some space there, or name another directory with XDG_CACHE_HOME or TMPDIR";
   }
   const bool full = all_full_ && is_full(error);
-  return {std::string(full ? failure::kDiskFull : failure::kCache),
-          error.message + " (host " + host_ + ")", std::move(advice)};
+  return {std::string(full ? failure::kDiskFull : failure::kCache), error.message,
+          std::move(advice)};
 }
 
 Failure Staging::ship_failure(const Error& error) const {
-  return {std::string(failure::kShip), error.message + " (host " + host_ + ")", ""};
+  return {std::string(failure::kShip), error.message, ""};
 }
 
 Failure Staging::protocol_failure(const std::string& what) const {
-  return {std::string(failure::kProtocol), "the agent on host " + host_ + " was sent " + what, ""};
+  return {std::string(failure::kProtocol), "its agent received " + what, ""};
 }
 
 // If no mark can be made (the file system is full or read-only), the job runs all the same; a
@@ -144,7 +141,7 @@ Status Staging::settle(Status tried) {
 }
 
 std::optional<Failure> Staging::on_bundle(std::string_view payload) {
-  if (in_progress()) return protocol_failure("a bundle within another delivery");
+  if (in_progress()) return protocol_failure("a bundle inside another delivery");
   auto header = decode_bundle_header(payload);
   if (!header) return protocol_failure(header.error().message);
   header_ = std::move(*header);
@@ -158,7 +155,7 @@ std::optional<Failure> Staging::on_bundle(std::string_view payload) {
 
 // A shipped file goes through the same checks as a bundle's file.
 std::optional<Failure> Staging::on_ship_file(std::string_view payload) {
-  if (in_progress()) return protocol_failure("a file within another delivery");
+  if (in_progress()) return protocol_failure("a file inside another delivery");
   const auto file = decode_ship_file(payload);
   if (!file) return protocol_failure(file.error().message);
   const auto path = job_directory();
@@ -187,7 +184,7 @@ std::optional<Failure> Staging::on_data(std::string_view bytes) {
       return ship_failure(written.error());
     }
   } else {
-    return protocol_failure("data that belongs to nothing");
+    return protocol_failure("data without a delivery");
   }
   return std::nullopt;
 }
@@ -211,7 +208,7 @@ std::optional<Failure> Staging::on_data_end() {
     shipped_.reset();
     if (!finished) return ship_failure(finished.error());
   } else {
-    return protocol_failure("the end of nothing");
+    return protocol_failure("the end of a delivery that had not begun");
   }
   return std::nullopt;
 }

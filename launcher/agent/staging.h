@@ -25,7 +25,7 @@ class Staging {
     std::string local_bundle;     // the bundle, used where it lies; empty: it is in the cache
     bool cleans_cache = false;    // its rank does, see cache_use.h
   };
-  Staging(std::string host, Source source, ShimState& share);
+  Staging(Source source, ShimState& share);
 
   // Looks whether the bundle is here, and marks what is used. A cache that cannot be used is no
   // failure before it is needed.
@@ -69,7 +69,6 @@ class Staging {
   Status begin_arrival();
   Status settle(Status tried);  // goes on in the next place when this one was of no use
 
-  std::string host_;
   Source source_;
   std::string bundle_root_;
   ShimState& share_;

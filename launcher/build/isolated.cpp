@@ -12,13 +12,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // The answer ends with this byte, so half an answer is not mistaken for a whole one.
 constexpr char kComplete = '\n';

@@ -9,6 +9,7 @@
 #include "launcher/agent/host_facts.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/job/locality.h"
 #include "launcher/protocol/agent_limits.h"
 #include "rendezvous/base/text.h"
@@ -152,13 +153,10 @@ void Doctor::on(int host, Failure failure) { give_up(host, std::move(failure)); 
 
 void Doctor::on(int host, const RankExit& exit) {
   if (examined(host) || exit.terminated_by_us) return;
-  give_up(host,
-          {std::string(failure::kAgent),
-           "hora-doctor could not run there: " +
-               (exit.spawn_error.empty() ? "it ended with code " + std::to_string(exit.exit_code)
-                                         : exit.spawn_error) +
-               (exit.last_stderr.empty() ? "" : "; it said: " + visible(exit.last_stderr)),
-           ""});
+  give_up(host, {std::string(failure::kAgent),
+                 "hora-doctor " + how_it_ended(exit) +
+                     (exit.last_stderr.empty() ? "" : "; it said: " + visible(exit.last_stderr)),
+                 ""});
 }
 
 void Doctor::on(int host, const Goodbye&) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "launcher/doctor/findings.h"
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {
@@ -78,8 +79,8 @@ std::string_view severity_name(Severity severity) {
 int exit_code_of(const std::vector<Finding>& findings) {
   return std::any_of(findings.begin(), findings.end(),
                      [](const Finding& f) { return f.severity == Severity::kError; })
-             ? 1
-             : 0;
+             ? kExitFailed
+             : kExitOk;
 }
 
 std::string report_text(const Examination& examination, const std::vector<Finding>& findings,

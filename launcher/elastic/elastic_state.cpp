@@ -8,18 +8,12 @@
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/failures/failure_code.h"
-#include "launcher/report/outcome_text.h"
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/text/duration.h"
 
 namespace hora::launcher::elastic {
 
 namespace {
-
-std::string how_it_ended(const RankExit& exit) {
-  if (!exit.spawn_error.empty()) return "could not be started: " + exit.spawn_error;
-  if (exit.signal != 0) return "was killed by " + signal_name(exit.signal);
-  return "exited with code " + std::to_string(exit.exit_code);
-}
 
 Cause launch_cause(std::string_view code, std::string message) {
   Cause cause;

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "rendezvous/base/hmac.h"
+#include "rendezvous/base/little_endian.h"
 
 namespace hora::launcher::elastic {
 
@@ -183,11 +184,7 @@ class PickleReader {
   std::optional<std::int64_t> number(std::size_t bytes) {
     const auto taken = take(bytes);
     if (!taken) return std::nullopt;
-    std::uint32_t value = 0;
-    for (std::size_t i = 0; i < bytes; ++i) {
-      value |= static_cast<std::uint32_t>(static_cast<unsigned char>((*taken)[i])) << (8 * i);
-    }
-    return std::int64_t{value};
+    return static_cast<std::uint32_t>(load_little_endian(*taken));
   }
   bool push(Kind kind) {
     stack_.push_back({.kind = kind});
@@ -274,9 +271,7 @@ Error malformed() {
 // body.
 std::string sign(std::string_view key, std::string_view body) {
   std::string message = hmac_sha256(key, body);
-  for (int shift = 0; shift < 32; shift += 8) {
-    message.push_back(static_cast<char>((body.size() >> shift) & 0xFF));
-  }
+  append_little_endian(message, body.size(), 4);
   return message.append(body);
 }
 
@@ -317,9 +312,7 @@ std::string hosts_updated_message(std::string_view key, std::int64_t timestamp, 
   std::string body("\x80\x04");
   body += "chorovod.runner.elastic.worker\nHostsUpdatedRequest\n)\x81}(";
   body += std::string("\x8c\x09") + "timestamp" + "\x8a\x08";
-  for (int shift = 0; shift < 64; shift += 8) {
-    body.push_back(static_cast<char>((timestamp >> shift) & 0xFF));
-  }
+  append_little_endian(body, static_cast<std::uint64_t>(timestamp), 8);
   body += std::string("\x8c\x03") + "res" + "chorovod.runner.elastic.worker\nHostUpdateResult\nK";
   body.push_back(static_cast<char>(result));
   body += "\x85Rub.";
@@ -330,10 +323,7 @@ std::string hosts_updated_message(std::string_view key, std::int64_t timestamp, 
 Result<std::optional<std::string>> read_signed_message(std::string_view key,
                                                        std::string_view bytes) {
   if (bytes.size() < kHeadBytes) return std::optional<std::string>();
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    length |= std::size_t{static_cast<unsigned char>(bytes[kDigestBytes + i])} << (8 * i);
-  }
+  const std::size_t length = load_u32(bytes.data() + kDigestBytes);
   if (length > kLongestAnswer) return make_error(ErrorCode::kFailed, "an answer without an end");
   if (bytes.size() < kHeadBytes + length) return std::optional<std::string>();
   const std::string_view body = bytes.substr(kHeadBytes, length);

@@ -1,4 +1,4 @@
-// The exit codes of horarun and the classes of its failures, as one table.  [pure]
+// The classes of horarun's failures with their exit codes, as one table.  [pure]
 // Which rank failed first, and with which code, is for launcher/job/job_state.h to say.
 // docs/reference/exit-codes.md is made from it.
 #pragma once
@@ -7,20 +7,10 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
-
-// Every other code is that of the rank that failed first; 128 + n when signal n ended it.
-enum ExitCode : int {
-  kExitOk = 0,
-  kExitUsage = 2,            // the command line or a file that it names is wrong
-  kExitTimeout = 124,        // one of horarun's time limits
-  kExitLauncher = 125,       // the launcher's own failure; its class is in the message
-  kExitCannotExecute = 126,  // the program is there and cannot be executed
-  kExitNotFound = 127,       // the program is not there
-  kExitSignalBase = 128,
-};
 
 // One class of failure; code is one of launcher/failures/failure_code.h.
 struct FailureClass {

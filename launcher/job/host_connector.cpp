@@ -4,6 +4,7 @@
 
 #include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
@@ -49,7 +50,7 @@ Transport& HostConnector::transport_for(bool same_machine) {
 }
 
 Result<os::Fd> HostConnector::connect(const Host& host, int host_index, bool same_machine,
-                                      std::chrono::steady_clock::time_point deadline) {
+                                      Clock::time_point deadline) {
   return transport_for(same_machine).start(host, host_index, image_, deadline);
 }
 

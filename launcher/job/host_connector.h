@@ -7,6 +7,7 @@
 #include "launcher/plan/job_spec.h"
 #include "launcher/transports/transport.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -19,7 +20,7 @@ class HostConnector {
 
   // Never blocks; the stream tells of success and failure (transport.h).
   Result<os::Fd> connect(const Host& host, int host_index, bool same_machine,
-                         std::chrono::steady_clock::time_point deadline);
+                         Clock::time_point deadline);
 
  private:
   Transport& transport_for(bool same_machine);

@@ -4,15 +4,14 @@
 #include "launcher/job/job_state.h"
 
 #include <algorithm>
+#include <csignal>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/protocol/exit_code.h"
 
 namespace hora::launcher {
 
 namespace {
-
-constexpr int kTimeoutExit = 124;
-constexpr int kLauncherFault = 125;
 
 // The time that a host gets beyond the grace period to kill, sweep and say goodbye.
 constexpr Milliseconds kSweepTime{3'000};
@@ -20,10 +19,10 @@ constexpr Milliseconds kSweepTime{3'000};
 }  // namespace
 
 int exit_code_of(const RankExit& exit) {
-  return exit.signal != 0 ? 128 + exit.signal : exit.exit_code;
+  return exit.signal != 0 ? exit_code_of_signal(exit.signal) : exit.exit_code;
 }
 
-bool failed(const RankExit& exit) { return exit_code_of(exit) != 0 || !exit.spawn_error.empty(); }
+bool failed(const RankExit& exit) { return exit_code_of(exit) != 0; }
 
 JobState::JobState(const Options& options, TimePoint now)
     : options_(options),
@@ -104,7 +103,7 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
     cause.failure = {std::string(failure::kAgent), "the agent ended before the job started", ""};
-    cause.exit_code = kLauncherFault;
+    cause.exit_code = kExitLauncher;
     end(std::move(cause), now, options_.grace, actions);
   }
   const bool ended_there =
@@ -125,7 +124,7 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
                            std::to_string(e.missing_exits) + " of its ranks ended",
                        ""};
     }
-    cause.exit_code = kLauncherFault;
+    cause.exit_code = kExitLauncher;
     end(std::move(cause), now, options_.grace, actions);
   }
   finish_if_over(actions);
@@ -140,7 +139,7 @@ void JobState::on(const HostFailed& e, TimePoint now, std::vector<Action>& actio
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
     cause.failure = e.failure;
-    cause.exit_code = kLauncherFault;
+    cause.exit_code = kExitLauncher;
     end(std::move(cause), now, options_.grace, actions);
   }
   finish_if_over(actions);
@@ -157,7 +156,7 @@ void JobState::on(const HostLost& e, TimePoint now, std::vector<Action>& actions
   cause.kind = Cause::Kind::kHost;
   cause.host = e.host;
   cause.failure = {std::string(failure::kHostLost), e.detail, ""};
-  cause.exit_code = kLauncherFault;
+  cause.exit_code = kExitLauncher;
   if (options_.elastic) return finish_if_over(actions);
   if (phase_ != Phase::kEnding) {
     end(std::move(cause), now, options_.grace, actions);
@@ -212,7 +211,7 @@ void JobState::on(const UserSignal& e, TimePoint now, std::vector<Action>& actio
     Cause cause;
     cause.kind = Cause::Kind::kSignal;
     cause.signal = e.signal;
-    cause.exit_code = 128 + e.signal;
+    cause.exit_code = exit_code_of_signal(e.signal);
     end(std::move(cause), now, options_.grace, actions);
   } else if (user_signals_ <= 2) {
     // Second signal: kill now.
@@ -230,7 +229,7 @@ void JobState::on(const OutputClosed&, TimePoint now, std::vector<Action>& actio
   Cause cause;
   cause.kind = Cause::Kind::kOutputClosed;
   // What a shell reports for a program that SIGPIPE ended.
-  cause.exit_code = 128 + 13;
+  cause.exit_code = exit_code_of_signal(SIGPIPE);
   end(std::move(cause), now, options_.grace, actions);
 }
 
@@ -240,7 +239,7 @@ void JobState::on(const ClockTick&, TimePoint now, std::vector<Action>& actions)
     Cause cause;
     cause.kind = Cause::Kind::kTimeout;
     cause.failure = {std::string(code), std::move(message), ""};
-    cause.exit_code = kTimeoutExit;
+    cause.exit_code = kExitTimeout;
     end(std::move(cause), now, options_.grace, actions);
   };
   if (phase_ < Phase::kRunning && now >= start_deadline_) {

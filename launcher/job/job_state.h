@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "launcher/protocol/messages.h"
+#include "rendezvous/base/duration.h"
 
 namespace hora::launcher {
 
-using TimePoint = std::chrono::steady_clock::time_point;
-using Milliseconds = std::chrono::milliseconds;
+using hora::Milliseconds;
+using TimePoint = Clock::time_point;
 
 // Why the job ended other than by success: the first cause, not its consequences.
 struct Cause {

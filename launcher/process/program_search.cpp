@@ -25,15 +25,6 @@ int check_executable(const std::string& path, int directory_fd) {
   return 0;
 }
 
-Error describe(int errnum, std::string_view name) {
-  std::string what = "executing ";
-  what.append(name);
-  if (errnum == ENOENT || errnum == ENOTDIR) {
-    return make_error(ErrorCode::kNotFound, what + ": " + std::strerror(errnum));
-  }
-  return make_error(ErrorCode::kDenied, what + ": " + std::strerror(errnum));
-}
-
 // The number of bytes that the kernel reads to recognise a file (BINPRM_BUF_SIZE).
 constexpr std::size_t kKernelReads = 256;
 
@@ -49,15 +40,16 @@ std::optional<std::string> beginning_of(const std::string& path, int directory_f
 
 }  // namespace
 
-Result<std::string> find_program(std::string_view name, std::string_view path_variable,
-                                 int directory_fd) {
-  if (name.empty()) return make_error(ErrorCode::kNotFound, "executing: the command is empty");
+bool is_missing(int errnum) { return errnum == 0 || errnum == ENOENT || errnum == ENOTDIR; }
+
+ProgramSearch search_program(std::string_view name, std::string_view path_variable,
+                             int directory_fd) {
+  if (name.empty()) return {"", ENOENT};
   // A name with a slash is a path; PATH does not apply.
   if (name.find('/') != std::string_view::npos) {
     std::string path(name);
     const int errnum = check_executable(path, directory_fd);
-    if (errnum != 0) return describe(errnum, name);
-    return path;
+    return errnum == 0 ? ProgramSearch{std::move(path), 0} : ProgramSearch{"", errnum};
   }
   // A later directory may hold one that can be executed.
   int denied = 0;
@@ -68,13 +60,21 @@ Result<std::string> find_program(std::string_view name, std::string_view path_va
     std::string candidate(directory.empty() ? "." : directory);
     candidate.append("/").append(name);
     const int errnum = check_executable(candidate, directory_fd);
-    if (errnum == 0) return candidate;
+    if (errnum == 0) return {std::move(candidate), 0};
     if (errnum == EACCES && denied == 0) denied = errnum;
     if (colon == std::string_view::npos) break;
     path_variable.remove_prefix(colon + 1);
   }
-  if (denied != 0) return describe(denied, name);
-  return make_error(ErrorCode::kNotFound, "executing " + std::string(name) + ": not found in PATH");
+  return {"", denied};
+}
+
+Result<std::string> find_program(std::string_view name, std::string_view path_variable,
+                                 int directory_fd) {
+  ProgramSearch found = search_program(name, path_variable, directory_fd);
+  if (!found.path.empty()) return std::move(found.path);
+  return make_error(is_missing(found.errnum) ? ErrorCode::kNotFound : ErrorCode::kDenied,
+                    "executing " + std::string(name) + ": " +
+                        (found.errnum == 0 ? "not found in PATH" : std::strerror(found.errnum)));
 }
 
 bool is_plain_script(const std::string& path, int directory_fd) {

@@ -10,8 +10,20 @@
 
 namespace hora::launcher {
 
+struct ProgramSearch {
+  std::string path;  // empty: there is none that can be executed
+  int errnum = 0;    // why not; 0: PATH has no file of that name
+};
+
 // The path to execute for `name`, relative to `directory_fd` unless absolute. A name with a slash
-// is taken as it is. Errors: kNotFound (exit code 127), kDenied (126: found, not executable).
+// is taken as it is.
+ProgramSearch search_program(std::string_view name, std::string_view path_variable,
+                             int directory_fd);
+// Whether the errno of a search says that there is no such file, rather than one that cannot be
+// executed.
+bool is_missing(int errnum);
+
+// The same with the failure as an Error: kNotFound, or kDenied for a file that cannot be executed.
 Result<std::string> find_program(std::string_view name, std::string_view path_variable,
                                  int directory_fd);
 

@@ -252,30 +252,6 @@ void reap(pid_t pid) {
 
 }  // namespace
 
-std::string_view spawn_stage_name(SpawnStage stage) {
-  switch (stage) {
-    case SpawnStage::kNone:
-      return "nothing";
-    case SpawnStage::kClone:
-      return "creating a process";
-    case SpawnStage::kSession:
-      return "starting a session";
-    case SpawnStage::kParentDeath:
-      return "tying the process to its agent";
-    case SpawnStage::kCgroup:
-      return "joining the job's cgroup";
-    case SpawnStage::kDescriptors:
-      return "placing standard streams";
-    case SpawnStage::kLimits:
-      return "setting the limit of open files";
-    case SpawnStage::kDirectory:
-      return "entering the working directory";
-    case SpawnStage::kExecute:
-      return "executing";
-  }
-  return "starting";
-}
-
 SpawnOutcome spawn(const SpawnRequest& request) {
   static thread_local ChildStack stack;
   if (!stack.valid()) return failure(SpawnStage::kClone, ENOMEM);

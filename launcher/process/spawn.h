@@ -6,29 +6,14 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 
+#include "launcher/protocol/spawn_stage.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
-// What the child does before it executes; the first that fails is reported with its errno.
-enum class SpawnStage : int {
-  kNone = 0,
-  kClone,
-  kSession,
-  kParentDeath,
-  kCgroup,
-  kDescriptors,
-  kLimits,
-  kDirectory,
-  kExecute,
-};
-std::string_view spawn_stage_name(SpawnStage stage);
-
-// Pointers must live until spawn() returns. The child starts with default signal dispositions, an
-// empty signal mask, and no descriptor but 0, 1, 2
-// and what is asked for.
+// What to start. Pointers must live until spawn() returns. The child starts with default signal
+// dispositions, an empty signal mask, and no descriptor but 0, 1, 2 and `extra_fd`.
 struct SpawnRequest {
   const char* program = nullptr;  // a path, no PATH search; relative to working_directory_fd
   char* const* argv = nullptr;    // null-terminated
@@ -47,9 +32,9 @@ struct SpawnRequest {
 
 struct SpawnOutcome {
   pid_t pid = -1;
-  os::Fd pidfd;  // only when asked for, and on Linux >= 5.3
-  SpawnStage failed_stage = SpawnStage::kNone;
-  int errnum = 0;
+  os::Fd pidfd;                                 // only when asked for, and on Linux >= 5.3
+  SpawnStage failed_stage = SpawnStage::kNone;  // the first step of the child that failed
+  int errnum = 0;                               // of that step
   bool ok() const { return failed_stage == SpawnStage::kNone; }
 };
 

@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "launcher/process/job_cgroup.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kChaseAtOnce{50};  // then a look at the whole machine, for the mark

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
 
@@ -50,7 +51,9 @@ void texts(Started& m, auto&& visit) {
 }
 
 void texts(RankExit& m, auto&& visit) {
-  visit(m.spawn_error, Kind::kLine, kMostText);
+  visit(m.code, Kind::kLine, kMostName);
+  visit(m.program, Kind::kBytes, kMostPath);
+  visit(m.interpreter, Kind::kBytes, kMostPath);
   visit(m.last_stderr, Kind::kBytes, kMostLastWords);
   visit(m.hint, Kind::kLine, kMostText);
   visit(m.last_operation, Kind::kLine, kMostText);
@@ -84,6 +87,7 @@ void texts(Failure& m, auto&& visit) {
   visit(m.code, Kind::kLine, kMostName);
   visit(m.message, Kind::kBlock, kMostFailureText);
   visit(m.advice, Kind::kBlock, kMostText);
+  visit(m.subject, Kind::kLine, kMostName);
 }
 
 void texts(LogLine& m, auto&& visit) { visit(m.message, Kind::kLine, kMostText); }
@@ -157,8 +161,7 @@ class Examination {
 };
 
 constexpr std::int64_t kLargestPort = 65'535;
-constexpr int kCannotExecute = 126;
-constexpr int kNotFound = 127;
+constexpr std::int64_t kLargestErrno = 4'095;  // the kernel's MAX_ERRNO
 
 // "E_SSH_AUTH"
 bool is_class(std::string_view code) {
@@ -226,9 +229,11 @@ Status check(const RankExit& m) {
   seen.number("exit_code", m.exit_code, 0, 255)
       .number("signal", m.signal, 0, 64)
       .that(m.signal == 0 || m.exit_code == 0, "signal", "comes with an exit code")
-      .that(m.spawn_error.empty() ||
-                (m.signal == 0 && (m.exit_code == kCannotExecute || m.exit_code == kNotFound)),
-            "spawn_error", "comes with another exit code than 126 and 127")
+      .that(m.code.empty() || is_class(m.code), "code", "is no class of failures")
+      .that(m.stage == SpawnStage::kNone || (m.signal == 0 && (m.exit_code == kExitCannotExecute ||
+                                                               m.exit_code == kExitNotFound)),
+            "stage", "comes with another exit code than 126 and 127")
+      .number("errnum", m.errnum, 0, kLargestErrno)
       .number("clock_ns", m.clock_ns, 0, kLatestClockNs)
       .number("max_rss_bytes", m.max_rss_bytes, 0, kMostBytes)
       .number("user_time_us", m.user_time_us, 0, kLongestUs)

@@ -5,33 +5,10 @@
 
 namespace hora::launcher {
 
-namespace {
-
-std::uint32_t load_u32(const char* bytes) {
-  const auto* u = reinterpret_cast<const unsigned char*>(bytes);
-  return std::uint32_t{u[0]} | std::uint32_t{u[1]} << 8 | std::uint32_t{u[2]} << 16 |
-         std::uint32_t{u[3]} << 24;
-}
-
-}  // namespace
-
-void append_u32(std::string& out, std::uint32_t value) {
-  const char bytes[4] = {static_cast<char>(value), static_cast<char>(value >> 8),
-                         static_cast<char>(value >> 16), static_cast<char>(value >> 24)};
-  out.append(bytes, sizeof bytes);
-}
-
 std::string u32_payload(std::uint32_t value) {
   std::string out;
   append_u32(out, value);
   return out;
-}
-
-std::optional<std::uint32_t> read_u32(std::string_view& bytes) {
-  if (bytes.size() < 4) return std::nullopt;
-  const std::uint32_t value = load_u32(bytes.data());
-  bytes.remove_prefix(4);
-  return value;
 }
 
 void append_frame(std::string& out, FrameType type, std::string_view payload) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/base/little_endian.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -70,10 +71,11 @@ struct FrameHeader {
   std::size_t length = 0;  // of the payload
 };
 
-// Little-endian numbers in front of raw bytes. read_u32 takes them off the view's front.
-void append_u32(std::string& out, std::uint32_t value);
+// The numbers of a payload, one behind the other.
+using hora::append_u32;
+using hora::read_u32;
+// A payload of one number.
 std::string u32_payload(std::uint32_t value);
-std::optional<std::uint32_t> read_u32(std::string_view& bytes);
 
 std::string encode_frame(FrameType type, std::string_view payload = {});
 // Appends to `out` without the temporary.

@@ -103,9 +103,17 @@ class Reader {
     return true;
   }
   static bool from_json(const json& source, StdinSource& value) {
+    return from_json(source, value, StdinSource::kStream);
+  }
+  static bool from_json(const json& source, SpawnStage& value) {
+    return from_json(source, value, kLastSpawnStage);
+  }
+  // An enumerator up to `last`: a number beyond it is no value of the type.
+  template <typename T>
+  static bool from_json(const json& source, T& value, T last) {
     std::uint8_t number = 0;
-    if (!from_json(source, number) || number > 1) return false;
-    value = static_cast<StdinSource>(number);
+    if (!from_json(source, number) || number > static_cast<std::uint8_t>(last)) return false;
+    value = static_cast<T>(number);
     return true;
   }
   template <typename A, typename B>
@@ -277,7 +285,11 @@ void fields(auto& archive, Either<RankExit> auto& m) {
   archive("exit_code", m.exit_code);
   archive("signal", m.signal);
   archive("core_dumped", m.core_dumped);
-  archive("spawn_error", m.spawn_error);
+  archive("code", m.code);
+  archive("stage", m.stage);
+  archive("errnum", m.errnum);
+  archive("program", m.program);
+  archive("interpreter", m.interpreter);
   archive("terminated_by_us", m.terminated_by_us);
   archive("clock_ns", m.clock_ns);
   archive("max_rss_bytes", m.max_rss_bytes);
@@ -339,6 +351,7 @@ void fields(auto& archive, Either<Failure> auto& m) {
   archive("code", m.code);
   archive("message", m.message);
   archive("advice", m.advice);
+  archive("subject", m.subject);
 }
 
 void fields(auto& archive, Either<LogLine> auto& m) {

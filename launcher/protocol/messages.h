@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/protocol/spawn_stage.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
@@ -151,13 +152,20 @@ struct Started {
   friend bool operator==(const Started&, const Started&) = default;
 };
 
-// How a rank ended: exactly one of exited / signalled / spawn failure.
+// How a rank ended: it exited, a signal ended it, or it could not be started.
 struct RankExit {
   int rank = 0;
-  int exit_code = 0;  // when signal == 0 and spawn_error is empty
+  int exit_code = 0;  // when signal == 0; 126 or 127 when it could not be started
   int signal = 0;
   bool core_dumped = false;
-  std::string spawn_error;  // "executing /x/y: Permission denied"; exit_code is then 126 or 127
+  // The class of its failure (launcher/failures/failure_code.h) where the agent knows more than
+  // exit code and signal: "E_INTERPRETER", "E_OUT_OF_MEMORY".
+  std::string code;
+  // The step of its start that failed, and why. start_failure_text() of launcher/report words it.
+  SpawnStage stage = SpawnStage::kNone;
+  int errnum = 0;                 // Linux's numbers; 0: no system call failed
+  std::string program;            // that was searched or executed
+  std::string interpreter;        // kInterpreter: as the program names it; empty: not known
   bool terminated_by_us = false;  // collateral: we had sent it TERM or KILL
   std::int64_t clock_ns = 0;      // CLOCK_REALTIME of the agent's host
   std::int64_t max_rss_bytes = 0;
@@ -225,10 +233,13 @@ struct GpuFault {
   friend bool operator==(const GpuFault&, const GpuFault&) = default;
 };
 
+// Why a host cannot go on. The launcher knows the host by the link that it came through; what
+// another host may claim to be is no fact.
 struct Failure {
-  std::string code;     // "E_SSH_AUTH", "E_CWD", ...: launcher/failures/failure_code.h
-  std::string message;  // one sentence: what was wrong and where
-  std::string advice;   // what to do; may be empty
+  std::string code;          // "E_SSH_AUTH", "E_CWD", ...: launcher/failures/failure_code.h
+  std::string message;       // one sentence: what is wrong, without the host
+  std::string advice;        // what to do; may be empty
+  std::string subject = {};  // a transport's name for the host: "host node3 (10.0.0.3:22)"
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 

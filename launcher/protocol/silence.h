@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "rendezvous/base/time.h"
+
 namespace hora::launcher {
 
 class Silence {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
+  using TimePoint = Clock::time_point;
   using Duration = TimePoint::duration;
 
   explicit Silence(TimePoint now) : heard_(now) {}

@@ -4,14 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/report/clean_json.h"
+#include "rendezvous/base/duration.h"
 
 namespace hora::launcher {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Milliseconds_ = std::chrono::duration<double, std::milli>;
 
 std::string_view kind_name(Cause::Kind kind) {
   switch (kind) {
@@ -40,8 +41,10 @@ Json cause_json(const JobReport& report) {
     out["host"] = report.plan->hosts[static_cast<std::size_t>(cause->host)].host.name;
   }
   if (cause->kind == Cause::Kind::kRank) out["rank"] = cause->exit.rank;
-  if (!cause->failure.code.empty()) out["code"] = cause->failure.code;
+  const std::string& code = cause->failure.code.empty() ? cause->exit.code : cause->failure.code;
+  if (!code.empty()) out["code"] = code;
   if (!cause->failure.message.empty()) out["message"] = cause->failure.message;
+  if (!cause->failure.advice.empty()) out["advice"] = cause->failure.advice;
   if (cause->signal != 0) out["signal"] = cause->signal;
   return out;
 }
@@ -73,7 +76,7 @@ Json host_json(const JobReport& report, std::size_t index) {
     for (const StartBoard::Step& step : report.board->steps()[index]) {
       Json one;
       one["stage"] = stage_name(step.stage);
-      one["at_ms"] = Milliseconds_(step.since - report.board->start()).count();
+      one["at_ms"] = fractional_ms(step.since - report.board->start());
       if (!step.detail.empty()) one["detail"] = step.detail;
       out["stages"].push_back(std::move(one));
     }
@@ -99,7 +102,12 @@ Json ranks_json(const JobReport& report) {
     one["exit_code"] = exit_code_of(exit);
     one["signal"] = exit.signal;
     one["ended_by_us"] = exit.terminated_by_us;
-    if (!exit.spawn_error.empty()) one["spawn_error"] = exit.spawn_error;
+    if (!exit.code.empty()) one["code"] = exit.code;
+    if (exit.stage != SpawnStage::kNone) {
+      one["stage"] = spawn_stage_name(exit.stage);
+      one["errno"] = exit.errnum;
+      one["spawn_error"] = start_failure_text(exit);
+    }
     if (!exit.hint.empty()) one["hint"] = exit.hint;
     one["max_rss_bytes"] = exit.max_rss_bytes;
     one["user_time_us"] = exit.user_time_us;

@@ -6,12 +6,11 @@
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/text/shell_words.h"
+#include "rendezvous/base/duration.h"
 
 namespace hora::launcher {
 
 namespace {
-
-using Ms = std::chrono::duration<double, std::milli>;
 
 constexpr std::string_view kStyle =
     "body{font:14px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 "
@@ -68,16 +67,16 @@ std::string bar(double from, double to, double whole, std::string_view colour,
 
 std::string waterfall(const JobReport& report) {
   const StartBoard& board = *report.board;
-  const double whole = std::max(Ms(board.end(board.start()) - board.start()).count(), 0.001);
+  const double whole = std::max(fractional_ms(board.end(board.start()) - board.start()), 0.001);
   std::string out = section("Start") + "<table>\n";
   for (std::size_t host = 0; host < board.names().size(); ++host) {
     out += "<tr><td style=\"width:12em\">" + escaped(board.names()[host]) +
            "</td><td><div class=\"lane\">";
     const auto& steps = board.steps()[host];
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      const double from = Ms(steps[i].since - board.start()).count();
+      const double from = fractional_ms(steps[i].since - board.start());
       const double to =
-          i + 1 < steps.size() ? Ms(steps[i + 1].since - board.start()).count() : whole;
+          i + 1 < steps.size() ? fractional_ms(steps[i + 1].since - board.start()) : whole;
       out += bar(from, to, whole, kColours[static_cast<std::size_t>(steps[i].stage)],
                  stage_name(steps[i].stage));
     }

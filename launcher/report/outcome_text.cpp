@@ -1,7 +1,6 @@
 #include "launcher/report/outcome_text.h"
 
 #include <signal.h>
-#include <string.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -39,26 +38,12 @@ std::string quoted_tail(std::string text) {
   return out;
 }
 
-std::string how_it_ended(const RankExit& exit) {
-  if (!exit.spawn_error.empty()) return "could not be started: " + exit.spawn_error;
-  if (exit.signal != 0) {
-    return "was killed by " + signal_name(exit.signal) + (exit.core_dumped ? " (core dumped)" : "");
-  }
-  return "exited with code " + std::to_string(exit.exit_code);
-}
-
-// Of a program that could not be started: its class, and what to do.
+// What to do about a program that could not be started.
 std::string start_advice(const RankExit& exit) {
-  const bool interpreter = exit.spawn_error.find(": its interpreter ") != std::string::npos;
-  // "executing /x/y: ..." is of the program, "creating a process: ..." of the host.
-  const bool executing = exit.spawn_error.find("executing") != std::string::npos;
-  const std::string_view code = interpreter             ? failure::kInterpreter
-                                : exit.exit_code == 127 ? failure::kProgramNotFound
-                                : executing             ? failure::kNotExecutable
-                                                        : failure::kNoProcess;
-  const FailureClass* row = find_failure_class(code);
-  std::string text = "  [" + std::string(code) + "] " + std::string(row->fix) + "\n";
-  if (exit.spawn_error.rfind("executing python:", 0) == 0) {
+  const FailureClass* row = find_failure_class(exit.code);
+  if (row == nullptr) return {};
+  std::string text = "  [" + exit.code + "] " + std::string(row->fix) + "\n";
+  if (exit.code == failure::kProgramNotFound && exit.program == "python") {
     text += "  On Debian and Ubuntu it is called python3.\n";
   }
   return text;
@@ -100,15 +85,15 @@ std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
   if (is_chaos(cause.exit, chaos)) {
     text += "  --chaos sent it that signal\n";
   } else if (!cause.exit.hint.empty()) {
-    text += "  " + cause.exit.hint + " [" + std::string(failure::kOutOfMemory) + "]\n";
+    text += "  " + cause.exit.hint + " [" + cause.exit.code + "]\n";
   } else if (const char* limit = limit_of(cause.exit.signal)) {
     text += std::string("  ") + limit + "\n";
-  } else if (cause.exit.signal == 9 && cause.exit.spawn_error.empty()) {
+  } else if (cause.exit.signal == SIGKILL) {
     text +=
         "  nobody in this job sent that signal; the kernel's out-of-memory killer does "
         "(see dmesg on that host)\n";
   }
-  if (!cause.exit.spawn_error.empty()) text += start_advice(cause.exit);
+  if (cause.exit.stage != SpawnStage::kNone) text += start_advice(cause.exit);
   if (!cause.exit.last_operation.empty()) text += "  it " + cause.exit.last_operation + "\n";
   const std::string tail = quoted_tail(cause.exit.last_stderr);
   if (!tail.empty()) text += "  its last lines on stderr:\n" + tail;
@@ -132,19 +117,25 @@ std::string failure_text(const Failure& failure) {
   return text;
 }
 
-// Transports name the host themselves, with the address that they tried. What names another host,
-// or looks like a line of ours, may be a host's own word: every line of it stands under its name.
+// A transport's name for the host holds the address that it tried. It comes through the same stream
+// as the words of a host that may lie, so it counts only as an addition to the name that we know.
+std::string subject_of(const Failure& failure, const std::string& host) {
+  std::string name = "host " + host;
+  const bool adds = failure.subject.compare(0, name.size() + 2, name + " (") == 0;
+  return adds ? visible_line(failure.subject) : name;
+}
+
+// What looks like a line of ours may be a host's own word: every line of it stands under its name.
 std::string host_failure_text(const Failure& failure, const std::string& host) {
-  const std::string name = "host " + host;
-  const bool named = failure.message.compare(0, name.size(), name) == 0 &&
-                     failure.message.find_first_of(" :", name.size()) == name.size();
   const std::string words = failure_text(failure);
-  std::string text;
+  std::string text = subject_of(failure, host) + ": ";
+  bool first = true;
   for (const std::string_view line : split(trim(words), '\n')) {
-    const bool indented = text.empty() || line.substr(0, 2) == "  ";
+    const bool indented = first || line.substr(0, 2) == "  ";
     text += (indented ? "" : "  ") + std::string(line) + "\n";
+    first = false;
   }
-  return (named ? "" : name + ": ") + text;
+  return text;
 }
 
 // The command by which a user can see the same.
@@ -214,11 +205,6 @@ std::string collateral_text(const JobOutcome& outcome) {
 }
 
 }  // namespace
-
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
-}
 
 std::string strike_text(const ChaosStrike& strike) {
   char time[32];

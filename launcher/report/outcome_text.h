@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/job/job_state.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/plan.h"
@@ -28,8 +29,5 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
 
 // "rank 3 on node2: SIGKILL (10.0 s)", the time since all ranks ran.
 std::string strike_text(const ChaosStrike& strike);
-
-// "SIGTERM"; "signal 42" when it has no name.
-std::string signal_name(int signal);
 
 }  // namespace hora::launcher

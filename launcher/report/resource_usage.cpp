@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "launcher/report/outcome_text.h"
+#include "launcher/failures/rank_exit_text.h"
 
 namespace hora::launcher {
 
@@ -13,7 +13,7 @@ constexpr std::size_t kMostRows = 16;
 
 std::string how(const RankExit& exit) {
   std::string text;
-  if (!exit.spawn_error.empty()) {
+  if (exit.stage != SpawnStage::kNone) {
     text = "not started";
   } else if (exit.signal != 0) {
     text = signal_name(exit.signal);

@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <map>
 
+#include "rendezvous/base/duration.h"
+
 namespace hora::launcher {
 
 namespace {
-
-using Milliseconds = std::chrono::duration<double, std::milli>;
 
 // In the bars, by Stage.
 constexpr std::string_view kLetters = "rcbkashgopwxmf-";
@@ -19,7 +19,7 @@ constexpr std::size_t kBarWidth = 48;
 // A table of a thousand hosts would scroll the errors away.
 constexpr std::size_t kMostRows = 64;
 
-std::string seconds(std::chrono::steady_clock::duration time) {
+std::string seconds(Clock::duration time) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
   return text;
@@ -161,7 +161,7 @@ std::string StartBoard::table(TimePoint now) const {
 std::string StartBoard::waterfall() const {
   if (!stopped_ || names_.empty()) return {};
   // Never 0: it divides.
-  const double whole = std::max(Milliseconds(end_ - start_).count(), 0.001);
+  const double whole = std::max(fractional_ms(end_ - start_), 0.001);
   const std::size_t width = longest(names_, 4) + 2;
   std::string text;
   for (std::size_t host = 0; host < std::min(names_.size(), kMostRows); ++host) {
@@ -170,8 +170,8 @@ std::string StartBoard::waterfall() const {
     const auto& steps = steps_[host];
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const TimePoint until = i + 1 < steps.size() ? steps[i + 1].since : end_;
-      const double from = Milliseconds(steps[i].since - start_).count();
-      const double to = Milliseconds(until - start_).count();
+      const double from = fractional_ms(steps[i].since - start_);
+      const double to = fractional_ms(until - start_);
       const auto column = [whole](double at) {
         return std::min(static_cast<std::size_t>(at / whole * kBarWidth), kBarWidth);
       };

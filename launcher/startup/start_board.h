@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "launcher/startup/start_stage.h"
+#include "rendezvous/base/duration.h"
 
 namespace hora::launcher {
 
 class StartBoard {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
+  using TimePoint = Clock::time_point;
 
   struct Step {
     Stage stage = Stage::kResolve;

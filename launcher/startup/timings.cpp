@@ -3,16 +3,17 @@
 
 #include <cstdio>
 
+#include "rendezvous/base/duration.h"
+
 namespace hora::launcher {
 
 std::string Timings::text() const {
-  using Milliseconds = std::chrono::duration<double, std::milli>;
   std::string text;
   auto before = start_;
   for (const auto& [phase, when] : marks_) {
     char figures[64];
-    std::snprintf(figures, sizeof figures, "%10.3f ms  +%9.3f  ",
-                  Milliseconds(when - start_).count(), Milliseconds(when - before).count());
+    std::snprintf(figures, sizeof figures, "%10.3f ms  +%9.3f  ", fractional_ms(when - start_),
+                  fractional_ms(when - before));
     text += figures + phase + "\n";
     before = when;
   }

@@ -12,6 +12,7 @@
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/supervisor/supervisor.h"
+#include "rendezvous/base/duration.h"
 
 namespace hora::launcher {
 
@@ -133,9 +134,8 @@ JobReport Supervisor::record(std::string text) const {
   report.lost = lost_;
   report.board = &display_.board();
   for (const HostRun& run : hosts_) report.hellos.push_back(run.hello);
-  using Ms = std::chrono::duration<double, std::milli>;
   for (const auto& [name, when] : timings_.marks()) {
-    report.phases.emplace_back(name, Ms(when - timings_.start()).count());
+    report.phases.emplace_back(name, fractional_ms(when - timings_.start()));
   }
   report.text = std::move(text);
   report.events = events_.kept();

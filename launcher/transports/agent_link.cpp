@@ -198,7 +198,7 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
       const bool full = is_disk_full(failed->directories);
       return fail(
           {std::string(full ? failure::kDiskFull : failure::kCache),
-           options_.host + ": no directory can hold the agent: " + unfit_text(failed->directories),
+           "no directory can hold the agent: " + unfit_text(failed->directories),
            full ? "free some space there, or set XDG_CACHE_HOME for that account"
                 : "make one of them usable, or set XDG_CACHE_HOME for that account"});
     } else {
@@ -216,11 +216,11 @@ void AgentLink::on_need(const BootstrapDialogue::Need& need) {
     to_remote_.append(transfer_refusal());
     return fail(
         {std::string(failure::kAgent),
-         options_.host + " is a " + need.machine + " machine, the agent here is for " + here,
+         "it is a " + need.machine + " machine, the agent here is for " + here,
          "launch from a machine of the same kind as the hosts"});
   }
   if (++attempt_.needs > kMaxNeeds || to_remote_.shipping()) {
-    return fail({std::string(failure::kAgent), options_.host + ": kept requesting the agent", ""});
+    return fail({std::string(failure::kAgent), "kept requesting the agent", ""});
   }
   report(Stage::kShip, need.directory);
   options_.payload->get(need.gzip,
@@ -237,7 +237,7 @@ void AgentLink::on_payload(bool gzip, Result<AgentPayload::Bytes> bytes) {
   if (state_ != State::kBootstrap) return;
   if (!bytes) {
     return fail({std::string(failure::kAgent),
-                 options_.host + ": the agent cannot be sent: " + bytes.error().message, ""});
+                 "the agent cannot be sent: " + bytes.error().message, ""});
   }
   to_remote_.append(transfer_header(gzip, (*bytes)->size()));
   to_remote_.ship(*std::move(bytes));
@@ -259,7 +259,7 @@ void AgentLink::on_greeting() {
         message->agent_sha256 != options_.image.sha256) {
       if (!attempt_.forced) return restart("its hash does not match its name");
       return fail({std::string(failure::kAgent),
-                   options_.host + ": the agent was corrupted on the way (SHA-256 " +
+                   "the agent was corrupted on the way (SHA-256 " +
                        message->agent_sha256 + ", expected " + options_.image.sha256 + ")",
                    "check that host's memory and disk"});
     }
@@ -300,19 +300,19 @@ std::string AgentLink::remote_words() const {
 void AgentLink::fail_before_start(const RemoteEnd& end) {
   const std::string how = describe(end) + remote_words();
   if (!end.link_error.empty()) {
-    return fail({std::string(options_.lost_class), options_.host + ": " + how, ""});
+    return fail({std::string(options_.lost_class), how, ""});
   }
   if (state_ == State::kGreeting || attempt_.dialogue.asked()) {
-    return fail({std::string(failure::kAgent), options_.host + ": the agent did not start: " + how,
+    return fail({std::string(failure::kAgent), "the agent did not start: " + how,
                  "check for a full disk, a security policy or a missing kernel feature there"});
   }
   if (means_no_shell(end, attempt_.dialogue.noise() + attempt_.errors) &&
       options_.shell_class == failure::kRemoteShell) {
     return fail({std::string(failure::kNoShell),
-                 options_.host + ": its account has no usable login shell: " + how,
+                 "its account has no usable login shell: " + how,
                  "use another account (-H user@host), or give this one a shell"});
   }
-  fail({std::string(options_.shell_class), options_.host + ": the agent was not started: " + how,
+  fail({std::string(options_.shell_class), "the agent was not started: " + how,
         options_.shell_advice});
 }
 
@@ -329,7 +329,7 @@ void AgentLink::on_remote_end(const RemoteEnd& end) {
   // A frame of ours can only follow a whole one; behind half of one the supervisor reports a broken
   // stream.
   if (!frames_.has_last_frame() && frames_.between_frames() && !supervisor_.gone()) {
-    std::string message = options_.host + ": the agent is gone: " + describe(end);
+    std::string message = "the agent is gone: " + describe(end);
     if (!trim(attempt_.errors).empty()) message += "; it said: " + last_words(attempt_.errors);
     append_failure({std::string(failure::kHostLost), std::move(message), ""});
   }
@@ -354,7 +354,9 @@ bool AgentLink::wants_end_of_input() const {
   return state_ == State::kRunning && supervisor_.at_end() && outgoing().empty();
 }
 
-void AgentLink::append_failure(const Failure& failure) {
+// Every failure of a transport names the host as the transport reached it.
+void AgentLink::append_failure(Failure failure) {
+  if (failure.subject.empty()) failure.subject = options_.host;
   supervisor_.append(encode_frame(FrameType::kFailure, encode(fit(failure))));
 }
 

@@ -116,7 +116,7 @@ class AgentLink {
   void pass_on(std::string_view bytes);
   void restart(std::string_view why);
   void fail_before_start(const RemoteEnd& end);
-  void append_failure(const Failure& failure);
+  void append_failure(Failure failure);
   std::string remote_words() const;
   void linger();
   void notify();

@@ -77,7 +77,7 @@ void CommandHost::drop_child() {
 }
 
 void CommandHost::fail(const std::string& why) {
-  link_.fail({std::string(failure::kRsh), "host " + host_.name + ": --rsh: " + why, ""});
+  link_.fail({std::string(failure::kRsh), "--rsh: " + why, ""});
 }
 
 // The client's own words are the best explanation of a start that hangs, so the last of them go

@@ -443,11 +443,10 @@ void SshHost::fail(std::string_view failure_class, const std::string& what,
 }
 
 // The link passes the failure on to the supervisor.
-void SshHost::fail(Failure failure) {
+void SshHost::fail(const Failure& failure) {
   state_ = State::kOver;
   stage_limit_.cancel();
-  failure.message = link_.host() + ": " + failure.message;
-  link_.fail(std::move(failure));
+  link_.fail(failure);
   close_connection();
   give_place_back();
 }

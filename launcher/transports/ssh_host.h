@@ -78,7 +78,7 @@ class SshHost : private AgentLink::Carrier {
   void retry_when_busy();
   void queue();
   void give_place_back();
-  void fail(Failure failure);  // its message says nothing of the host yet
+  void fail(const Failure& failure);
   void fail(std::string_view failure_class, const std::string& what,
             const std::string& advice = {});
   std::string proxy_words();

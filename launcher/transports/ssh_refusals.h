@@ -1,5 +1,5 @@
 // The messages for an ssh server that refuses us, or that we refuse.
-// Messages begin behind the host's name.
+// The messages leave out the host, which is the subject of the failure.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The clock of every deadline: monotonic. Pure code receives the time as an argument.
+// The clock of every deadline: monotonic. Pure code receives the time as an argument.  [pure]
 #pragma once
 
 #include <chrono>

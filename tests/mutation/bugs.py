@@ -3,6 +3,7 @@
 must fail). tests/mutation/check.py applies them one at a time to a copy of the code."""
 
 STATE, PUMP, JOB = "launcher/job/job_state.cpp", "launcher/agent/output_pump.cpp", "launcher/agent/host_job.cpp"
+RANKS = "launcher/agent/rank_set.cpp"
 KV, KV_TABLE = "rendezvous/kv_service.cpp", "rendezvous/kv_table.cpp"
 LINE, FRAME = "launcher/output/line_tagger.cpp", "launcher/protocol/frame.cpp"
 IMAGE, CACHE, BOOT = (
@@ -34,7 +35,7 @@ TABLE, STRAYS, KEEPER = "launcher/process/process_table.cpp", "launcher/process/
 BUGS = [
     # --- who is ended, when and why
     ("exit codes are ORed", STATE, "outcome_.cause->exit_code = exit_code_of(outcome_.cause->exit);", "outcome_.cause->exit_code |= exit_code_of(outcome_.cause->exit);", "launcher_test"),
-    ("signals count as codes", STATE, "return exit.signal != 0 ? 128 + exit.signal : exit.exit_code;", "return exit.exit_code;", "launcher_test"),
+    ("signals count as codes", STATE, "return exit.signal != 0 ? exit_code_of_signal(exit.signal) : exit.exit_code;", "return exit.exit_code;", "launcher_test"),
     ("a rank that we ended is the cause", STATE, "if (!failed(e.exit) || e.exit.terminated_by_us) return;", "if (!failed(e.exit)) return;", "launcher_test"),
     ("the first report is the cause, not the first failure", STATE, "return a.second.when < b.second.when;", "return a.first < b.first;", "launcher_test"),
     ("one host is not told to end", STATE, "} else if (hosts_[host] < HostPhase::kFinished) {", "} else if (host > 0 && hosts_[host] < HostPhase::kFinished) {", "launcher_test"),
@@ -58,35 +59,40 @@ BUGS = [
     ("the host of a rank that failed goes on", "launcher/elastic/elastic_state.cpp", "if (roster_.incarnation(id).host.name == host) end_incarnation(id, actions);", "", "elastic_test"),
     ("an unsigned answer is believed", "launcher/elastic/horovod_wire.cpp", "if (apart != 0) return", "if (false) return", "elastic_test"),
     # --- the agent
-    ("SIGCHLD is lost", JOB, "reaped = true;\n    take_exit(*rank, status, usage);", "reaped = true;", "agent_ranks_test"),
-    ("the last words are not drained", JOB, "if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;", "if (rank.alive || rank.reported) continue;", "agent_output_test agent_ranks_test"),
-    ("grace is no limit", JOB, "if (now < *kill_at_) {\n        sweep_again", "if (true) {\n        sweep_again", "agent_life_test"),
-    ("a stopped rank is not continued", JOB, "signal_groups(SIGCONT);  // a stopped one could not obey", "", "agent_life_test"),
+    ("SIGCHLD is lost", RANKS, "  take_exit(*rank, status, usage);\n", "", "agent_ranks_test"),
+    ("the last words are not drained", RANKS, "if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;", "if (rank.alive || rank.reported) continue;", "agent_output_test agent_ranks_test"),
+    ("grace is no limit", JOB, "if (now < *kill_at_) return look_again", "if (true) return look_again", "agent_life_test"),
+    ("a stopped rank is not continued", RANKS, "signal(SIGCONT);  // a stopped one could not obey", "", "agent_life_test"),
     # Each of the three ways ends what the others would.
-    ("strays are not killed", JOB, """  if (JobCgroup* cgroup = prepared_.cgroup()) cgroup->kill();
+    ("strays are not killed", "launcher/agent/stray_hunt.cpp", """  if (cgroup != nullptr) cgroup->kill();
   // Stopped first, so that none forks while the others are being killed.
   for (const ProcessEntry& stray : left) signal_process(stray, SIGSTOP);
   for (const ProcessEntry& stray : left) signal_process(stray, SIGKILL);
-  chase();
+  StrayScope scope = scope_;
+  scope.spare = spared.ranks;
+  if (spared.server > 0) scope.spare.push_back(spared.server);
+  const Chase chase = chase_descendants(scope, kChaseAtOnce);
+  remember_killed(chase.killed);
+  caught_up_ = chase.caught_up;
 """, "", "agent_life_test"),
     ("strays without their main thread are not seen", TABLE, "if (!entry || !entry->is_zombie() || entry->threads <= 1) return entry;", "if (true) return entry;", "process_test agent_life_test agent_survivors_test"),
     ("strays without their main thread are not known by their mark", TABLE, "if (found != Found::kNothingToRead) return found == Found::kYes;", "if (true) return found == Found::kYes;", "process_test"),
-    ("chains of forks that a look misses are no strays", STRAYS, "if (strays.empty() && childless) return {};", "if (strays.empty()) return {};", "process_test"),
+    ("chains of forks that a look misses are no strays", STRAYS, "if (strays && strays->empty() && childless) return {};", "if (strays && strays->empty()) return {};", "process_test"),
     ("a chase kills whom it should spare", STRAYS, "if (!spared) visit(*child);", "visit(*child);", "process_test"),
     ("the agent keeps no descriptor for the end", JOB, """fd = os::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!fd.valid()) return errno_error(errno, "opening /dev/null");""", "fd.reset();", "agent_life_test"),
     ("a shim that is stopped does not see the agent's end", KEEPER, "be_continued_by(shims_end.get());", "", "agent_life_test"),
-    ("a shim that is stopped does not see the launcher's end", KEEPER, "be_continued_by(STDIN_FILENO);", "", "agent_life_test"),
+    ("a shim that is stopped does not see the launcher's end", "apps/agent/main.cpp", "be_continued_by(STDIN_FILENO);", "", "agent_life_test"),
     ("an agent that is stopped does not see the shim's end", KEEPER, "be_continued_by(agents_end.get());", "", "agent_life_test"),
     ("an agent that is stopped does not see the launcher's end", KEEPER, "::kill(agent_, SIGCONT);  // it may be stopped, and could not see that the launcher is gone", "", "agent_life_test"),
     ("a suspended job waits for ever", "launcher/agent/agent.cpp", "Milliseconds(options_.suspended_lease_ms)", "Milliseconds(24 * 3'600'000)", "agent_life_test"),
-    ("ranks that were ended are not marked", JOB, "rank.ended_by_us = true;\n      termed_groups_", "termed_groups_", "agent_life_test"),
+    ("ranks that were ended are not marked", RANKS, "rank.ended_by_us = true;\n    groups.insert", "groups.insert", "agent_life_test"),
     ("the shim does not look after ranks", KEEPER, "tell(kill_strays(scope, share_.cgroup, kSweepPatience));", "", "agent_life_test"),
-    ("the lease is not kept", "launcher/agent/agent.cpp", "on_link_end(\"the launcher has been silent for longer than the lease\");", "", "agent_life_test"),
+    ("the lease is not kept", "launcher/agent/agent.cpp", "[this] { on_lease_over(); }", "[] {}", "agent_life_test"),
     ("credit is not asked for", PUMP, "const std::size_t credit = discarding_ ? kReadChunk : window_ - std::min(window_, in_flight_);", "const std::size_t credit = kReadChunk;", "agent_output_test"),
     ("credit does not come back", PUMP, "in_flight_ -= std::min(in_flight_, bytes);", "(void)bytes;", "agent_output_test"),
     ("a stream's end is not told", PUMP, "append_frame(link_.outgoing(), FrameType::kOutputEnd, payload);", "", "agent_ranks_test agent_output_test"),
-    ("a wrong code for a missing program", "launcher/agent/prepared_job.cpp", "missing ? kNotFound : kCannotExecute", "kCannotExecute", "agent_ranks_test"),
+    ("a wrong code for a missing program", "launcher/agent/rank_program.cpp", "{failure::kProgramNotFound, kExitNotFound}", "{failure::kProgramNotFound, kExitCannotExecute}", "agent_ranks_test"),
     # --- what is trusted
     ("a damaged agent is used", IMAGE, "if (*found != hash) return refused", "if (false) return refused", "agent_image_test"),
     ("somebody's note is believed", IMAGE, "|| info.st_uid != ::geteuid()) return false;", ") return false;", "agent_image_test"),
@@ -209,7 +215,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a host's clock is believed", LIMITS, '.number("clock_ns", m.clock_ns, 0, kLatestClockNs)\n      .list(', ".list(", "protocol_test"),
     ("two billion GPUs are believed", LIMITS, '.number("gpus", m.gpus, 0, kMostGpus)', "", "protocol_test"),
     ("what a host logs steers the terminal", LIMITS, "if (kind == Kind::kLine) text = visible_line(text);", "", "protocol_test " + HOSTILE + "::test_what_a_host_logs_steers_no_terminal"),
-    ("a host fails in another's name", "launcher/report/outcome_text.cpp", "failure.message.compare(0, name.size(), name) == 0", 'failure.message.compare(0, 5, "host ") == 0', "launcher_test " + HOSTILE + "::test_a_lying_host"),
+    ("a host fails in another's name", "launcher/report/outcome_text.cpp", "return adds ? visible_line(failure.subject) : name;", "return failure.subject.empty() ? name : failure.subject;", "launcher_test " + HOSTILE + "::test_a_lying_host"),
     ("a host writes lines of ours", "launcher/report/outcome_text.cpp", 'text += (indented ? "" : "  ") + std::string(line)', "text += std::string(line)", "launcher_test " + HOSTILE + "::test_a_lying_host"),
     ("a host's goodbye without exits is believed", STATE, "(ended_there || e.missing_exits > 0)", "(ended_there)", HOSTILE + "::test_a_lying_host"),
     ("an agent takes orders that cannot be", "launcher/agent/order_check.cpp", "if (rank.rank < 0 || !ranks.insert(rank.rank).second) {", "if (false) {", "agent_life_test"),

@@ -15,12 +15,12 @@
 
 #include "launcher/process/process_table.h"
 #include "launcher/process/spawn.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::test {
 
 using namespace launcher;
-using Clock = std::chrono::steady_clock;
 
 namespace {
 

@@ -14,6 +14,7 @@
 
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::test {
@@ -23,8 +24,6 @@ std::string agent_path();
 
 class AgentDriver {
  public:
-  using Milliseconds = std::chrono::milliseconds;
-
   explicit AgentDriver(std::vector<std::string> arguments = {});
   // The launcher's end of a stream to an agent that somebody else has started.
   explicit AgentDriver(os::Fd stream) : stream_(std::move(stream)), reaped_(true) {}
@@ -75,7 +74,7 @@ class AgentDriver {
 
  private:
   void take_in(const launcher::Frame& frame);
-  bool fill(std::chrono::steady_clock::time_point deadline);
+  bool fill(Clock::time_point deadline);
 
   os::Fd stream_;
   pid_t shim_ = -1;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/rank_exit_text.h"
 #include "launcher/job/job_state.h"
 #include "launcher/output/line_tagger.h"
 #include "launcher/protocol/agent_conversation.h"
@@ -180,7 +181,7 @@ class Job {
     check(exit.rank == 2 || exit.rank == 3);
     check(state_.outcome().exits.count(exit.rank) == 0);
     check(exit_code_of(exit) >= 0 && exit_code_of(exit) <= 255);
-    check_shown(exit.hint + exit.spawn_error + exit.last_operation + exit.lost_record);
+    check_shown(exit.hint + start_failure_text(exit) + exit.last_operation + exit.lost_record);
     step(RankEnded{kLiar, std::move(exit), offset_});
   }
   void on(InputTaken& taken) {

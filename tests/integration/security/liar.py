@@ -95,7 +95,7 @@ def goodbye(survivors, pids):
 
 
 def failure(message, code=b"E_CACHE"):
-    return frame(FAILURE, encode({"code": code, "message": message, "advice": b""}))
+    return frame(FAILURE, encode({"code": code, "message": message, "advice": b"", "subject": b""}))
 
 
 def log(message):

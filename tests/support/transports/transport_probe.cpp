@@ -149,7 +149,8 @@ std::string failure_fields(const Frame& frame) {
   auto failure = decode_failure(frame.payload);
   if (!failure) return "\"result\":\"bad failure frame\"";
   return "\"result\":\"failure\",\"code\":" + json(failure->code) +
-         ",\"message\":" + json(failure->message) + ",\"advice\":" + json(failure->advice);
+         ",\"message\":" + json(failure->subject + ": " + failure->message) +
+         ",\"advice\":" + json(failure->advice);
 }
 
 std::string end_fields(const Stream& stream) {

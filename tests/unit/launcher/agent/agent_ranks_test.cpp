@@ -71,22 +71,29 @@ TEST_CASE("a program that is not there") {
   AgentDriver agent;
   agent.run(make_order({"no-such-program-anywhere"}, 2));
   REQUIRE(agent.exits.size() == 2);
-  CHECK(agent.exits.at(1).exit_code == 127);
-  CHECK(agent.exits.at(1).spawn_error.find("no-such-program-anywhere") != std::string::npos);
+  const auto& exit = agent.exits.at(1);
+  CHECK(exit.exit_code == 127);
+  CHECK(exit.code == "E_PROGRAM_NOT_FOUND");
+  CHECK(exit.stage == SpawnStage::kSearch);
+  CHECK(exit.errnum == 0);
+  CHECK(exit.program == "no-such-program-anywhere");
 }
 
 TEST_CASE("a program that cannot be executed") {
   AgentDriver agent;
   agent.run(make_order({"/etc/passwd"}));
   CHECK(agent.exits.at(0).exit_code == 126);
-  CHECK(agent.exits.at(0).spawn_error == "executing /etc/passwd: Permission denied");
+  CHECK(agent.exits.at(0).code == "E_NOT_EXECUTABLE");
+  CHECK(agent.exits.at(0).errnum == EACCES);
+  CHECK(agent.exits.at(0).program == "/etc/passwd");
 }
 
 TEST_CASE("a directory is not a program") {
   AgentDriver agent;
   agent.run(make_order({"/etc"}));
   CHECK(agent.exits.at(0).exit_code == 126);
-  CHECK(agent.exits.at(0).spawn_error == "executing /etc: Is a directory");
+  CHECK(agent.exits.at(0).code == "E_NOT_EXECUTABLE");
+  CHECK(agent.exits.at(0).errnum == EISDIR);
 }
 
 TEST_CASE("a working directory that is not there") {

@@ -327,8 +327,11 @@ TEST_CASE("numbers that cannot be") {
   CHECK(refused(exit_with([](RankExit& e) { e.signal = 65; })));
   CHECK(refused(exit_with([](RankExit& e) { e.signal = -128; })));  // likewise
   CHECK(refused(exit_with([](RankExit& e) { e.signal = 9, e.exit_code = 1; })));
-  CHECK(refused(exit_with([](RankExit& e) { e.spawn_error = "no"; })));
-  CHECK(check(exit_with([](RankExit& e) { e.spawn_error = "no", e.exit_code = 127; })));
+  CHECK(refused(exit_with([](RankExit& e) { e.stage = SpawnStage::kSearch; })));
+  CHECK(check(exit_with([](RankExit& e) { e.stage = SpawnStage::kSearch, e.exit_code = 127; })));
+  CHECK(refused(exit_with([](RankExit& e) { e.errnum = -1; })));
+  CHECK(refused(exit_with([](RankExit& e) { e.errnum = 4'096; })));
+  CHECK(refused(exit_with([](RankExit& e) { e.code = "rank 0 is to blame"; })));
   CHECK(refused(exit_with([](RankExit& e) { e.clock_ns = kHuge; })));
   CHECK(refused(exit_with([](RankExit& e) { e.clock_ns = -1; })));
   CHECK(refused(exit_with([](RankExit& e) { e.max_rss_bytes = kHuge; })));
@@ -393,9 +396,9 @@ TEST_CASE("texts of a host are cut and steer no terminal") {
   CHECK(cut.find("bytes are left out)") != std::string::npos);
 
   RankExit exit;
-  exit.spawn_error = exit.last_stderr = exit.hint = evil;
+  exit.code = exit.last_stderr = exit.hint = evil;
   exit = clean(exit);
-  CHECK(exit.spawn_error.find('\n') == std::string::npos);
+  CHECK(exit.code.find('\n') == std::string::npos);
   CHECK(exit.hint.find('\x1b') == std::string::npos);
   CHECK(exit.last_stderr == evil);  // a rank's own bytes: who shows them takes care
 }
@@ -419,7 +422,9 @@ TEST_CASE("what an agent cuts to fit, the launcher takes") {
   talk.say(FrameType::kStarted, encode(fit(started)));
   RankExit exit;
   exit.exit_code = 127;
-  exit.spawn_error = exit.last_stderr = exit.hint = exit.last_operation = exit.lost_record = text;
+  exit.stage = SpawnStage::kInterpreter;
+  exit.program = exit.interpreter = text;
+  exit.last_stderr = exit.hint = exit.last_operation = exit.lost_record = text;
   talk.say(FrameType::kExit, encode(fit(exit)));
   talk.say(FrameType::kGpuFault, encode(fit(GpuFault{text, 79, 3, 1, text, text})));
   talk.with.sent(FrameType::kDump, {});

@@ -55,6 +55,10 @@ TEST_CASE("messages survive the wire") {
   RankExit exit;
   exit.rank = 2;
   exit.signal = 9;
+  exit.code = "E_INTERPRETER";
+  exit.stage = SpawnStage::kInterpreter;
+  exit.errnum = 2;
+  exit.program = exit.interpreter = kAnyBytes;
   exit.last_stderr = kAnyBytes;
   exit.last_operation = kAnyBytes;
   REQUIRE(decode_rank_exit(encode(exit)).value() == exit);

@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <cerrno>
+
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/xid_table.h"
 #include "launcher/report/lost_records.h"
@@ -86,13 +88,15 @@ TEST_CASE("what a host says stands under its own name") {
   outcome.cause = Cause{};
   outcome.cause->kind = Cause::Kind::kHost;
   outcome.cause->host = 1;
-  const auto text = [&](const std::string& message) {
-    outcome.cause->failure = {"E_OTHER", message, ""};
+  const auto text = [&](const std::string& message, const std::string& subject = "") {
+    outcome.cause->failure = {"E_OTHER", message, "", subject};
     return describe_outcome(outcome, kHosts, {});
   };
-  CHECK(text("host node2 (10.0.0.2): no") == "host node2 (10.0.0.2): no [E_OTHER]\n");
+  CHECK(text("no", "host node2 (10.0.0.2)") == "host node2 (10.0.0.2): no [E_OTHER]\n");
+  CHECK(text("no", "host node1 (10.0.0.1)") == "host node2: no [E_OTHER]\n");
+  CHECK(text("no", "host node22 (10.0.0.2)") == "host node2: no [E_OTHER]\n");
+  CHECK(text("no", "host node2 (\nx)").find('\n') == text("no", "host node2 (\nx)").size() - 1);
   CHECK(text("host node1: no") == "host node2: host node1: no [E_OTHER]\n");
-  CHECK(text("host node22: no") == "host node2: host node22: no [E_OTHER]\n");
   CHECK(text("no\nhorarun: all is well\n    more") ==
         "host node2: no\n  horarun: all is well\n    more [E_OTHER]\n");
 }
@@ -116,7 +120,9 @@ TEST_CASE("lost records: each with its reason and class, not without end") {
 
 TEST_CASE("python may have another name") {
   JobOutcome outcome = rank_failure(0, 127);
-  outcome.cause->exit.spawn_error = "executing python: not found in PATH";
+  outcome.cause->exit.code = failure::kProgramNotFound;
+  outcome.cause->exit.stage = SpawnStage::kSearch;
+  outcome.cause->exit.program = "python";
   CHECK(describe_outcome(outcome, kHosts, {}).find("it is called python3") != std::string::npos);
 }
 
@@ -125,7 +131,7 @@ TEST_CASE("the command that shows a missing folder names it") {
   outcome.cause = Cause{};
   outcome.cause->kind = Cause::Kind::kHost;
   outcome.cause->host = 1;
-  outcome.cause->failure = {"E_CWD", "host node2: working directory", ""};
+  outcome.cause->failure = {"E_CWD", "working directory", ""};
   const std::string text = describe_outcome(outcome, kHosts, {"", "ssh", {}, "/work/my job"});
   CHECK(text.find(R"(  try: ssh node2 'ls -ld '\''/work/my job'\''')") != std::string::npos);
 }
@@ -159,10 +165,13 @@ TEST_CASE("what could not be ended is listed") {
 
 TEST_CASE("a rank that the host has no room for is not blamed on its program") {
   JobOutcome outcome = rank_failure(1, 126);
-  outcome.cause->exit.spawn_error = "creating a process: Cannot allocate memory";
-  CHECK(describe_outcome(outcome, kHosts, {}).find("E_NO_PROCESS") != std::string::npos);
-  outcome.cause->exit.spawn_error = "executing /x: Permission denied";
-  CHECK(describe_outcome(outcome, kHosts, {}).find("E_NOT_EXECUTABLE") != std::string::npos);
+  RankExit& exit = outcome.cause->exit;
+  exit.code = failure::kNoProcess;
+  exit.stage = SpawnStage::kClone;
+  exit.errnum = ENOMEM;
+  CHECK(describe_outcome(outcome, kHosts, {})
+            .find("rank 1 on node2 could not be started: creating a process: Cannot allocate "
+                  "memory\n  [E_NO_PROCESS] ") == 0);
 }
 
 TEST_CASE("a rank that --chaos has killed: nobody looks for another culprit") {

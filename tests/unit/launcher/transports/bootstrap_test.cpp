@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 
@@ -173,8 +174,8 @@ struct SharedHome {
         [this, &run, argv = start("first", "cat " + home.path() + "/begin " + rest)] {
           run = run_program(argv, "", variables);
         });
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!has_begun() && std::chrono::steady_clock::now() < deadline) ::usleep(1'000);
+    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    while (!has_begun() && Clock::now() < deadline) ::usleep(1'000);
     return running;
   }
   void write_rest() const { std::ofstream(rest) << kAgent.substr(20); }

@@ -11,13 +11,13 @@
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/transport.h"
+#include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/transports/shell_run.h"
 
 namespace hora::launcher {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
 AgentImage image(std::vector<std::string> arguments) {

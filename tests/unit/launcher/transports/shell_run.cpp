@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 extern char** environ;
@@ -72,13 +73,12 @@ ShellRun run_program(const std::vector<std::string>& argv, const std::string& in
 
   ShellRun run;
   std::size_t sent = 0;
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto deadline = Clock::now() + limit;
   while (out.read.valid() || err.read.valid()) {
     if (sent == input.size()) in.write.reset();
     pollfd fds[3] = {
         {in.write.get(), POLLOUT, 0}, {out.read.get(), POLLIN, 0}, {err.read.get(), POLLIN, 0}};
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) {
       run.timed_out = true;
       ::kill(pid, SIGKILL);

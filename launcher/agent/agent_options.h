@@ -1,0 +1,32 @@
+// The command line of hora-agent, which horarun writes.  [pure]
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct AgentOptions {
+  std::string bundle_hash;      // names the bundle in the cache; empty: none is needed
+  std::string cache_directory;  // absolute
+  std::string local_bundle;     // a bundle to use where it lies; nothing is copied then
+  bool probe = false;           // answer probes of other hosts
+  bool report_sha = false;      // SHA-256 of the own executable in Hello
+  bool cleans_cache = false;    // its rank removes what nobody uses there
+  std::string own_sha256;       // empty: computed when Hello needs it
+  // The launcher's process, where it is on this machine: as long as that is at work it may be
+  // silent for longer than the lease. 0: it is elsewhere.
+  int launcher = 0;
+  // Beyond the grace: when the launcher is gone and the agent does nothing, the shim steps in.
+  int shim_margin_ms = 10'000;
+  // For how long ranks stay stopped for a launcher that was suspended (Ctrl-Z) and may be gone with
+  // its machine.
+  int suspended_lease_ms = 24 * 3'600'000;
+};
+
+// The words behind "hora-agent agent". The Error's message is the word that was not understood.
+Result<AgentOptions> parse_agent_options(std::span<const char* const> words);
+
+}  // namespace hora::launcher

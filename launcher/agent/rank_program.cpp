@@ -1,0 +1,74 @@
+#include "launcher/agent/rank_program.h"
+
+#include <cerrno>
+
+#include "launcher/failures/failure_code.h"
+#include "launcher/protocol/exit_code.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// Exit codes are those of shells for "not found" and "cannot execute".
+struct Verdict {
+  std::string_view code;
+  int exit_code;
+};
+
+Verdict verdict_on(SpawnStage stage, int errnum) {
+  switch (stage) {
+    case SpawnStage::kSearch:
+      if (is_missing(errnum)) return {failure::kProgramNotFound, kExitNotFound};
+      return {failure::kNotExecutable, kExitCannotExecute};
+    case SpawnStage::kInterpreter:
+      if (errnum == ENOENT) return {failure::kInterpreter, kExitNotFound};
+      return {failure::kNotExecutable, kExitCannotExecute};
+    case SpawnStage::kExecute:
+      return {failure::kNotExecutable, kExitCannotExecute};
+    default:
+      return {failure::kNoProcess, kExitCannotExecute};
+  }
+}
+
+}  // namespace
+
+const ProgramSearch& ProgramTable::find(const std::string& name, std::string_view path_variable,
+                                        int directory_fd) {
+  const std::string key(path_variable);
+  auto known = by_path_.find(key);
+  if (known == by_path_.end()) {
+    known = by_path_.emplace(key, search_program(name, key, directory_fd)).first;
+  }
+  return known->second;
+}
+
+RankExit not_started(SpawnStage stage, int errnum, std::string program) {
+  const Verdict verdict = verdict_on(stage, errnum);
+  RankExit exit;
+  exit.code = verdict.code;
+  exit.exit_code = verdict.exit_code;
+  exit.stage = stage;
+  exit.errnum = errnum;
+  exit.program = std::move(program);
+  return exit;
+}
+
+RankExit not_spawned(const SpawnOutcome& outcome, const std::string& program, int directory_fd) {
+  const int errnum = outcome.errnum;
+  if (outcome.failed_stage != SpawnStage::kExecute) {
+    return not_started(outcome.failed_stage, errnum);
+  }
+  // The search has found the program, so ENOENT means the interpreter of a script or the loader of
+  // a binary. ENOEXEC behind "#!" means that the kernel made nothing of that line.
+  if (errnum == ENOENT || errnum == ENOEXEC) {
+    const auto interpreter = named_interpreter(program, directory_fd);
+    if (errnum == ENOENT || (interpreter && interpreter->empty())) {
+      RankExit exit = not_started(SpawnStage::kInterpreter, errnum, program);
+      exit.interpreter = interpreter.value_or("");
+      return exit;
+    }
+  }
+  return not_started(SpawnStage::kExecute, errnum, program);
+}
+
+}  // namespace hora::launcher

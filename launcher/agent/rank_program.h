@@ -1,0 +1,32 @@
+// Which file a rank executes, and why one could not be executed: facts for RankExit.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "launcher/process/program_search.h"
+#include "launcher/process/spawn.h"
+#include "launcher/protocol/messages.h"
+
+namespace hora::launcher {
+
+// Ranks may have different PATHs; most share one, so each is searched once.
+class ProgramTable {
+ public:
+  // `directory_fd`: what a relative path or entry of PATH counts from. The same for all calls.
+  const ProgramSearch& find(const std::string& name, std::string_view path_variable,
+                            int directory_fd);
+
+ private:
+  std::unordered_map<std::string, ProgramSearch> by_path_;
+};
+
+// The end of a rank that was never started: class and exit code follow from stage and errno.
+RankExit not_started(SpawnStage stage, int errnum, std::string program = {});
+
+// The same for a process that spawn() could not make. Looks at the file again, relative to
+// `directory_fd`, when the kernel's errno does not tell the program from its interpreter.
+RankExit not_spawned(const SpawnOutcome& outcome, const std::string& program, int directory_fd);
+
+}  // namespace hora::launcher

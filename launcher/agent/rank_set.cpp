@@ -1,0 +1,218 @@
+#include "launcher/agent/rank_set.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "launcher/agent/host_facts.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/protocol/agent_limits.h"
+#include "launcher/protocol/exit_code.h"
+
+namespace hora::launcher {
+
+namespace {
+
+std::int64_t microseconds(const timeval& time) {
+  return std::int64_t{time.tv_sec} * 1'000'000 + time.tv_usec;
+}
+
+}  // namespace
+
+RankSet::RankSet(os::EventLoop& loop, LauncherLink& link, PreparedJob& prepared)
+    : loop_(loop), link_(link), prepared_(prepared), output_(loop, link), input_(loop, link) {}
+
+RankSet::~RankSet() {
+  for (const auto timer : timers_) loop_.cancel(timer);
+}
+
+// --- start ---------------------------------------------------------------------------------------
+
+void RankSet::start() {
+  const HostOrder& order = prepared_.order();
+  ranks_.reserve(order.ranks.size());
+  Started started;
+  started.notes = prepared_.notes();
+  auto last_sign = Clock::now();
+  for (const RankOrder& rank : order.ranks) {
+    start_rank(rank, started);
+    // On a busy machine each may take long: every new process has to wait for its turn. The
+    // launcher must not take that for a lost host.
+    if (Clock::now() - last_sign < Milliseconds(order.lease_ms) / 4) continue;
+    link_.send(FrameType::kHeartbeat);
+    last_sign = Clock::now();
+  }
+  link_.send(FrameType::kStarted, encode(fit(std::move(started))));
+}
+
+void RankSet::start_rank(const RankOrder& order, Started& started) {
+  Rank& rank = ranks_.emplace_back();
+  rank.exit.rank = order.rank;
+  auto result = prepared_.start(order);
+  if (auto* not_started = std::get_if<RankExit>(&result)) {
+    rank.exit = std::move(*not_started);
+    rank.exit.rank = order.rank;
+    rank.exit.clock_ns = wall_clock_ns();
+    return;
+  }
+  auto& process = std::get<StartedRank>(result);
+  rank.pid = process.pid;
+  rank.alive = true;
+  started.pids.emplace_back(order.rank, rank.pid);
+  // Without room for one more watched pipe the rank's output would be lost: end it instead.
+  const bool watched =
+      output_.add(order.rank, OutputStream::kStdout, std::move(process.stdout_pipe)) &&
+      output_.add(order.rank, OutputStream::kStderr, std::move(process.stderr_pipe)) &&
+      (!process.stdin_pipe.valid() || input_.add(order.rank, std::move(process.stdin_pipe)));
+  if (!watched) {
+    output_is_lost(rank, "its output cannot be watched, so it is killed");
+    ::kill(-rank.pid, SIGKILL);
+  }
+}
+
+// --- end -----------------------------------------------------------------------------------------
+
+bool RankSet::reap(pid_t pid, int status, const rusage& usage) {
+  const auto rank = std::find_if(ranks_.begin(), ranks_.end(),
+                                 [pid](const Rank& r) { return r.alive && r.pid == pid; });
+  if (rank == ranks_.end()) return false;
+  take_exit(*rank, status, usage);
+  return true;
+}
+
+void RankSet::take_exit(Rank& rank, int status, const rusage& usage) {
+  rank.alive = false;
+  rank.exit.clock_ns = wall_clock_ns();
+  if (WIFSIGNALED(status)) {
+    rank.exit.signal = WTERMSIG(status);
+    rank.exit.core_dumped = WCOREDUMP(status);
+  } else {
+    rank.exit.exit_code = WEXITSTATUS(status);
+  }
+  if (rank.exit.signal == SIGKILL && rank.aborted_with) {
+    rank.exit.signal = 0;
+    rank.exit.exit_code = *rank.aborted_with;
+  }
+  rank.exit.terminated_by_us = rank.ended_by_us;
+  // A KILL that nobody here has sent is the kernel's, as a rule; its counters tell.
+  if (rank.exit.signal == SIGKILL && !rank.ended_by_us) rank.exit.hint = oom_.verdict();
+  if (!rank.exit.hint.empty()) rank.exit.code = failure::kOutOfMemory;
+  rank.exit.max_rss_bytes = std::int64_t{usage.ru_maxrss} * 1024;
+  rank.exit.user_time_us = microseconds(usage.ru_utime);
+  rank.exit.system_time_us = microseconds(usage.ru_stime);
+  if (WIFSIGNALED(status) || WEXITSTATUS(status) != 0) {
+    rank.exit.last_operation = prepared_.flight_records().last_of(rank.exit.rank);
+  }
+  rank.exit.lost_record = prepared_.flight_records().lost_of(rank.exit.rank);
+  input_.close(rank.exit.rank);
+}
+
+// A rank's streams have usually ended by the time it is reaped; when another process holds one
+// open, kOutputEnd comes behind the exit.
+void RankSet::report_exits() {
+  for (Rank& rank : ranks_) {
+    if (rank.alive || rank.reported || !output_.drain(rank.exit.rank)) continue;
+    rank.reported = true;
+    if (const auto loss = output_.loss_of(rank.exit.rank); !loss.empty()) {
+      output_is_lost(rank, "some of its output is lost: " + loss);
+    }
+    const bool killed = rank.exit.signal == SIGKILL && !rank.ended_by_us;
+    if (rank.output_lost && rank.exit.exit_code == 0 && (rank.exit.signal == 0 || killed)) {
+      rank.exit.signal = 0;
+      rank.exit.exit_code = kExitLauncher;
+      rank.exit.code = failure::kOutput;
+    }
+    rank.exit.last_stderr = output_.last_stderr(rank.exit.rank);
+    link_.send(FrameType::kExit, encode(fit(rank.exit)));
+  }
+}
+
+void RankSet::output_is_lost(Rank& rank, const std::string& what) {
+  constexpr int kError = 4;
+  rank.output_lost = true;
+  link_.log({kError, "rank " + std::to_string(rank.exit.rank) + ": " + what});
+}
+
+// --- who lives -----------------------------------------------------------------------------------
+
+bool RankSet::any_alive() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
+}
+
+std::vector<std::pair<int, pid_t>> RankSet::living() const {
+  std::vector<std::pair<int, pid_t>> found;
+  for (const Rank& rank : ranks_) {
+    if (rank.alive) found.emplace_back(rank.exit.rank, rank.pid);
+  }
+  return found;
+}
+
+std::vector<pid_t> RankSet::living_pids() const {
+  std::vector<pid_t> found;
+  for (const auto& [rank, pid] : living()) found.push_back(pid);
+  return found;
+}
+
+int RankSet::rank_of(pid_t pid, pid_t session) const {
+  int found = -1;
+  for (const Rank& rank : ranks_) {
+    if (rank.pid > 0 && (rank.pid == pid || rank.pid == session)) found = rank.exit.rank;
+  }
+  return found;
+}
+
+// --- signals -------------------------------------------------------------------------------------
+
+void RankSet::signal(int signal) const {
+  for (const Rank& rank : ranks_) {
+    if (rank.alive) ::kill(-rank.pid, signal);
+  }
+}
+
+void RankSet::signal_rank(int rank, int signal) const {
+  for (const Rank& each : ranks_) {
+    if (each.exit.rank == rank && each.alive) ::kill(-each.pid, signal);
+  }
+}
+
+std::set<pid_t> RankSet::terminate() {
+  std::set<pid_t> groups;
+  for (Rank& rank : ranks_) {
+    if (!rank.alive) continue;
+    rank.ended_by_us = true;
+    groups.insert(rank.pid);
+  }
+  signal(SIGTERM);
+  signal(SIGCONT);  // a stopped one could not obey
+  return groups;
+}
+
+void RankSet::kill() {
+  for (Rank& rank : ranks_) {
+    if (!rank.alive) continue;
+    rank.ended_by_us = true;
+    ::kill(-rank.pid, SIGKILL);
+    ::kill(rank.pid, SIGKILL);  // it may have left its group
+  }
+}
+
+void RankSet::end_rank(int rank, Milliseconds grace) {
+  for (Rank& each : ranks_) {
+    if (each.exit.rank != rank || !each.alive) continue;
+    each.ended_by_us = true;
+    ::kill(-each.pid, SIGTERM);
+    ::kill(-each.pid, SIGCONT);
+    timers_.push_back(loop_.call_after(grace, [this, rank] { signal_rank(rank, SIGKILL); }));
+  }
+}
+
+void RankSet::abort_rank(int rank, int exit_code) {
+  for (Rank& each : ranks_) {
+    if (each.exit.rank != rank || !each.alive || each.ended_by_us) continue;
+    each.aborted_with = exit_code;
+    ::kill(-each.pid, SIGKILL);
+  }
+}
+
+}  // namespace hora::launcher

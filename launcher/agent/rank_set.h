@@ -1,0 +1,91 @@
+// The ranks of one job on this host: their processes and streams, and how each of them ended.
+//
+// A rank leads its own session and process group. Its pid cannot be another's before it is reaped,
+// and only this class reaps it (by reap(), for the owner waits for all children). Its exit goes to
+// the launcher once, behind everything that the rank itself has printed.
+// Single-threaded, on the agent's loop.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/agent/input_feeder.h"
+#include "launcher/agent/launcher_link.h"
+#include "launcher/agent/oom_watch.h"
+#include "launcher/agent/output_pump.h"
+#include "launcher/agent/prepared_job.h"
+#include "rendezvous/base/duration.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+class RankSet {
+ public:
+  // Borrows all three.
+  RankSet(os::EventLoop& loop, LauncherLink& link, PreparedJob& prepared);
+  ~RankSet();
+  RankSet(const RankSet&) = delete;
+  RankSet& operator=(const RankSet&) = delete;
+
+  Status open(std::size_t output_window) { return output_.open(output_window); }
+  // Starts every rank of the order and sends kStarted. What could not be started has ended.
+  void start();
+
+  // A child of this process has ended. False: it is no rank.
+  bool reap(pid_t pid, int status, const ::rusage& usage);
+  // Sends the exits that are due.
+  void report_exits();
+
+  bool any_alive() const;
+  std::vector<std::pair<int, pid_t>> living() const;  // rank, process
+  std::vector<pid_t> living_pids() const;
+  // Whose process that is, or whose session it belongs to, the rank itself having ended or not.
+  // -1: nobody's.
+  int rank_of(pid_t pid, pid_t session) const;
+
+  // To the groups of all ranks that live, or of one.
+  void signal(int signal) const;
+  void signal_rank(int rank, int signal) const;
+  // TERM to all. What ends from now on was ended by us. Returns the groups that had it.
+  std::set<pid_t> terminate();
+  void kill();
+  // TERM to one rank, KILL after `grace`; the others go on.
+  void end_rank(int rank, Milliseconds grace);
+  // KILL, for a rank that asked for it by PMI; it counts as ended with this exit code.
+  void abort_rank(int rank, int exit_code);
+
+  OutputPump& output() { return output_; }
+  InputFeeder& input() { return input_; }
+
+ private:
+  struct Rank {
+    RankExit exit;
+    pid_t pid = -1;
+    bool alive = false;     // not reaped yet, so its pid is surely its own
+    bool reported = false;  // kExit is sent
+    bool ended_by_us = false;
+    bool output_lost = false;         // it cannot have succeeded, whatever it thinks
+    std::optional<int> aborted_with;  // it asked to be ended, and to have this exit code
+  };
+
+  void start_rank(const RankOrder& order, Started& started);
+  void take_exit(Rank& rank, int status, const ::rusage& usage);
+  void output_is_lost(Rank& rank, const std::string& what);
+
+  os::EventLoop& loop_;
+  LauncherLink& link_;
+  PreparedJob& prepared_;
+  OutputPump output_;
+  InputFeeder input_;
+  OomWatch oom_;
+  std::vector<Rank> ranks_;
+  std::vector<os::EventLoop::TimerId> timers_;  // of end_rank()
+};
+
+}  // namespace hora::launcher

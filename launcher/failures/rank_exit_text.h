@@ -1,0 +1,20 @@
+// How a rank ended, in words. The agent reports facts; this is the one place that turns them into
+// sentences.  [pure]
+#pragma once
+
+#include <string>
+
+#include "launcher/protocol/messages.h"
+
+namespace hora::launcher {
+
+// "SIGTERM"; "signal 42" when it has no name.
+std::string signal_name(int signal);
+
+// "executing /x/y: Permission denied"; empty when the rank was started.
+std::string start_failure_text(const RankExit& exit);
+
+// "exited with code 3", "was killed by SIGSEGV (core dumped)", "could not be started: ..."
+std::string how_it_ended(const RankExit& exit);
+
+}  // namespace hora::launcher

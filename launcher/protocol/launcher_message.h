@@ -1,0 +1,71 @@
+// What a launcher says to an agent, as values: the other half of AgentConversation.  [pure]
+//
+// An agent believes its launcher, which started it, so nothing here depends on what was said
+// before; only what no launcher sends is an error.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "launcher/protocol/frame.h"
+#include "launcher/protocol/messages.h"
+#include "rendezvous/base/duration.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct LauncherAlive {};  // a heartbeat
+// One frame of a bundle or a shipped file, for Staging: header, data or end.
+struct DeliveryFrame {
+  Frame frame;
+};
+struct StartRanks {};
+// TERM, then KILL after `grace`.
+struct TerminateRanks {
+  Milliseconds grace{0};
+};
+struct TerminateRank {
+  int rank = 0;
+  Milliseconds grace{0};
+};
+struct SignalRanks {
+  int signal = 0;
+};
+struct SignalRank {
+  int rank = 0;
+  int signal = 0;
+};
+struct CutNetwork {
+  std::size_t index = 0;  // in HostOrder::cuts
+  bool on = false;        // false: it heals
+};
+struct SuspendRanks {};
+struct ResumeRanks {};
+struct DumpStacks {
+  Milliseconds patience{0};
+};
+struct OutputTaken {
+  std::size_t bytes = 0;
+};
+struct RankInput {
+  int rank = 0;
+  std::string payload;  // behind the rank's number
+  std::string_view bytes() const { return std::string_view(payload).substr(kHead); }
+
+  static constexpr std::size_t kHead = 4;
+};
+struct RankInputEnd {
+  int rank = 0;
+};
+
+using LauncherMessage =
+    std::variant<LauncherAlive, DeliveryFrame, Probe, HostOrder, StartRanks, TerminateRanks,
+                 TerminateRank, SignalRanks, SignalRank, CutNetwork, SuspendRanks, ResumeRanks,
+                 DumpStacks, OutputTaken, RankInput, RankInputEnd>;
+
+// The Error says what was received instead: "a malformed frame of type 42".
+Result<LauncherMessage> read_launcher_frame(Frame frame);
+
+}  // namespace hora::launcher

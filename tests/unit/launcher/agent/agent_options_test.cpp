@@ -1,0 +1,48 @@
+#include "launcher/agent/agent_options.h"
+
+#include <vector>
+
+#include "tests/support/catch.h"
+
+using namespace hora::launcher;
+
+TEST_CASE("agent options: values, numbers and flags") {
+  const std::vector<const char*> words{"--bundle-hash",
+                                       "b42",
+                                       "--cache",
+                                       "/c",
+                                       "--local-bundle",
+                                       "/l",
+                                       "--probe",
+                                       "--report-sha",
+                                       "--cleans-cache",
+                                       "--launcher",
+                                       "17",
+                                       "--shim-margin-ms",
+                                       "5",
+                                       "--suspended-lease-ms",
+                                       "0"};
+  const auto options = parse_agent_options(words);
+  REQUIRE(options);
+  CHECK(options->bundle_hash == "b42");
+  CHECK(options->cache_directory == "/c");
+  CHECK(options->local_bundle == "/l");
+  CHECK((options->probe && options->report_sha && options->cleans_cache));
+  CHECK(options->launcher == 17);
+  CHECK(options->shim_margin_ms == 5);
+  CHECK(options->suspended_lease_ms == 0);
+  CHECK(parse_agent_options({})->launcher == 0);
+}
+
+TEST_CASE("agent options: what is not understood is named") {
+  const auto problem = [](std::vector<const char*> words) {
+    const auto options = parse_agent_options(words);
+    REQUIRE_FALSE(options);
+    return options.error().message;
+  };
+  CHECK(problem({"--probe", "--no-such"}) == "--no-such");
+  CHECK(problem({"--cache"}) == "--cache");
+  CHECK(problem({"--launcher", "x"}) == "x");
+  CHECK(problem({"--launcher", "-1"}) == "-1");
+  CHECK(problem({"--probe", "yes"}) == "yes");
+}
