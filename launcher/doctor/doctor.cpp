@@ -149,7 +149,12 @@ void Doctor::on(int host, ProbeResult result) {
   if (world_) world_->on_probe_result(host, std::move(result));
 }
 
-void Doctor::on(int host, Failure failure) { give_up(host, std::move(failure)); }
+// The finding names the host by its list name, so the address that a transport tried goes into the
+// sentence.
+void Doctor::on(int host, Failure failure) {
+  if (!failure.subject.empty()) failure.message = failure.subject + ": " + failure.message;
+  give_up(host, std::move(failure));
+}
 
 void Doctor::on(int host, const RankExit& exit) {
   if (examined(host) || exit.terminated_by_us) return;

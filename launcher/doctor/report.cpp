@@ -67,6 +67,59 @@ Severity worst_of(const std::string& host, const std::vector<Finding>& findings,
   return worst;
 }
 
+Json host_json(const Examination& examination, const HostExamination& host) {
+  Json item;
+  item["name"] = host.name;
+  item["slots"] = host.slots;
+  if (host.failure) {
+    item["failure"]["code"] = host.failure->code;
+    item["failure"]["message"] = host.failure->message;
+  }
+  if (host.hello) {
+    item["user"] = host.hello->user;
+    item["interfaces"] = Json::array();
+    for (const InterfaceInfo& nic : host.hello->interfaces) {
+      Json one;
+      one["name"] = nic.name;
+      one["address"] = nic.address + "/" + std::to_string(nic.prefix_length);
+      one["up"] = nic.up;
+      one["loopback"] = nic.loopback;
+      one["speed_mbps"] = nic.speed_mbps;
+      one["mtu"] = nic.mtu;
+      item["interfaces"].push_back(std::move(one));
+    }
+  }
+  if (host.clock_offset_ms) {
+    item["clock_offset_ms"] = *host.clock_offset_ms;
+    item["clock_error_ms"] = host.clock_error_ms;
+  }
+  item["machine"] = host.machine;
+  item["software"] = host.software;
+  item["leftovers"] = host.leftovers;
+  item["selftests"] = host.selftests;
+  item["peers"] = Json::array();
+  for (const auto& [index, answer] : host.peers) {
+    Json peer = answer;
+    // The nonce of the probe means nothing to a reader.
+    peer.erase("probe");
+    peer["host"] = examination.hosts[static_cast<std::size_t>(index)].name;
+    item["peers"].push_back(std::move(peer));
+  }
+  return item;
+}
+
+Json finding_json(const Finding& finding) {
+  Json item;
+  item["severity"] = severity_name(finding.severity);
+  item["code"] = finding.code;
+  item["hosts"] = finding.hosts;
+  item["what"] = finding.what;
+  item["why"] = finding.why;
+  item["fix"] = finding.fix;
+  item["sources"] = finding.sources;
+  return item;
+}
+
 }  // namespace
 
 std::string_view severity_name(Severity severity) {
@@ -126,58 +179,11 @@ std::string report_json(const Examination& examination, const std::vector<Findin
   document["deep"] = examination.deep;
   document["hosts"] = Json::array();
   for (const HostExamination& host : examination.hosts) {
-    Json item;
-    item["name"] = host.name;
-    item["slots"] = host.slots;
-    if (host.failure) {
-      item["failure"]["code"] = host.failure->code;
-      item["failure"]["message"] = host.failure->message;
-    }
-    if (host.hello) {
-      item["user"] = host.hello->user;
-      item["interfaces"] = Json::array();
-      for (const InterfaceInfo& nic : host.hello->interfaces) {
-        Json one;
-        one["name"] = nic.name;
-        one["address"] = nic.address + "/" + std::to_string(nic.prefix_length);
-        one["up"] = nic.up;
-        one["loopback"] = nic.loopback;
-        one["speed_mbps"] = nic.speed_mbps;
-        one["mtu"] = nic.mtu;
-        item["interfaces"].push_back(std::move(one));
-      }
-    }
-    if (host.clock_offset_ms) {
-      item["clock_offset_ms"] = *host.clock_offset_ms;
-      item["clock_error_ms"] = host.clock_error_ms;
-    }
-    item["machine"] = host.machine;
-    item["software"] = host.software;
-    item["leftovers"] = host.leftovers;
-    item["selftests"] = host.selftests;
-    item["peers"] = Json::array();
-    for (const auto& [index, answer] : host.peers) {
-      Json peer = answer;
-      // The word of the probe is of no use to a reader.
-      peer.erase("probe");
-      peer["host"] = examination.hosts[static_cast<std::size_t>(index)].name;
-      item["peers"].push_back(std::move(peer));
-    }
-    document["hosts"].push_back(std::move(item));
+    document["hosts"].push_back(host_json(examination, host));
   }
   document["world"] = examination.world;
   document["findings"] = Json::array();
-  for (const Finding& finding : findings) {
-    Json item;
-    item["severity"] = severity_name(finding.severity);
-    item["code"] = finding.code;
-    item["hosts"] = finding.hosts;
-    item["what"] = finding.what;
-    item["why"] = finding.why;
-    item["fix"] = finding.fix;
-    item["sources"] = finding.sources;
-    document["findings"].push_back(std::move(item));
-  }
+  for (const Finding& finding : findings) document["findings"].push_back(finding_json(finding));
   // Facts may contain any bytes; invalid UTF-8 is replaced.
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
