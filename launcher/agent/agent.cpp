@@ -16,7 +16,6 @@
 #include "launcher/agent/host_job.h"
 #include "launcher/agent/launcher_lease.h"
 #include "launcher/agent/launcher_link.h"
-#include "launcher/agent/network_cut.h"
 #include "launcher/agent/order_check.h"
 #include "launcher/agent/prober.h"
 #include "launcher/agent/stack_collector.h"
@@ -65,7 +64,6 @@ class Agent {
   void on(TerminateRank end);
   void on(SignalRanks signal);
   void on(SignalRank signal);
-  void on(CutNetwork cut);
   void on(SuspendRanks);
   void on(ResumeRanks);
   void on(DumpStacks dump);
@@ -74,7 +72,6 @@ class Agent {
   void on(RankInputEnd end);
 
   std::optional<Failure> prepare_place(bool ship_directory, JobPlace& place);
-  bool prepare_cuts();
   void serve_pmi();
   void on_launcher_lost();
   void on_lease_over();
@@ -101,7 +98,6 @@ class Agent {
   std::unique_ptr<Prober> prober_;
   std::unique_ptr<StackCollector> stacks_;
   std::unique_ptr<HostJob> job_;
-  std::optional<NetworkCuts> cuts_;
   os::Fd signals_;
   ReservedPort reserved_port_;
   bool leaving_ = false;
@@ -254,7 +250,6 @@ void Agent::on(HostOrder order) {
   job_ = std::make_unique<HostJob>(*loop_, *link_, std::move(job), place.mark);
   const Status opened = job_->open([this](Goodbye goodbye) { say_goodbye(std::move(goodbye)); });
   if (!opened) return fail({std::string(failure::kAgent), opened.error().message, ""});
-  if (!prepare_cuts()) return;
   share_.patience_ms = static_cast<int>(grace().count()) + options_.shim_margin_ms;
   if (job_->order().pmi.empty()) {
     link_->send(FrameType::kReady);
@@ -300,14 +295,6 @@ void Agent::on(SignalRank signal) {
   if (job_) job_->signal_rank(signal.rank, signal.signal);
 }
 
-void Agent::on(CutNetwork cut) {
-  if (!cuts_) return;
-  if (!cut.on) return cuts_->heal(cut.index);
-  if (const Status done = cuts_->cut(cut.index); !done) {
-    warn("it was not cut off: " + done.error().message);
-  }
-}
-
 void Agent::on(SuspendRanks) {
   lease_->suspend(true);
   if (job_) job_->suspend();
@@ -342,22 +329,6 @@ void Agent::on(RankInput input) {
 
 void Agent::on(RankInputEnd end) {
   if (job_) job_->input().end(end.rank);
-}
-
-// Found out now, so that no rank is started for a trial that cannot take place.
-bool Agent::prepare_cuts() {
-  const HostOrder& order = job_->order();
-  if (order.cuts.empty()) return true;
-  const std::string_view mark(share_.mark);
-  cuts_.emplace(order.cuts, std::string(mark.substr(mark.size() - 16)));
-  const Status able = cuts_->try_out();
-  if (able) return true;
-  fail(
-      {std::string(failure::kChaos),
-       "it cannot cut itself off from another host: " + able.error().message,
-       "it takes root on the first host of the pair (CAP_NET_ADMIN) and Linux 5.12 or later there; "
-       "the pair may be named the other way round"});
-  return false;
 }
 
 void Agent::serve_pmi() {
@@ -436,7 +407,6 @@ void Agent::end_job(Milliseconds grace) {
 }
 
 void Agent::say_goodbye(Goodbye goodbye) {
-  cuts_.reset();
   if (leaving_) return;
   leaving_ = true;
   lease_->stop();

@@ -147,12 +147,6 @@ constexpr FailureClass kClasses[] = {
      "Install that library on the host (Debian, Ubuntu: libpmix2), or add its directory to "
      "LD_LIBRARY_PATH.",
      "{ssh} {host} 'ldconfig -p | grep libpmix'"},
-    {failure::kChaos, kExitLauncher, "a host cannot inject a fault of --chaos",
-     "To cut two hosts off from each other, the agent on the first of them must drop packets. "
-     "This requires nftables, root in its network namespace (CAP_NET_ADMIN), and Linux 5.12 or "
-     "later. No rank was started.",
-     "Log in as root there (-H root@host), swap the two hosts, or use stop:HOST, which needs no "
-     "privileges."},
     {failure::kInternal, kExitLauncher, "internal error",
      "This is a bug in horarun.",
      "Please report it with the output of --verbose."},

@@ -172,7 +172,7 @@ constexpr OptionRow kRows[] = {
      .help = "silence that counts as a stall (default: 300s)", .traits = kOurs,
      .least = 0.1, .needs = "--on-stall"},
     {.names = "--chaos", .kind = kText, .metavar = "LIST", .group = kLife,
-     .help = "inject faults: kill:3@10s,stop:HOST@20s+3s,cut:A/B@9s+5s", .traits = kOurs},
+     .help = "inject faults: kill:3@10s,stop:HOST@20s+3s", .traits = kOurs},
     // --- Instead of a program --------------------------------------------------------------------
     {.names = "--smoke", .group = kShow,
      .help = "check every collective end to end on the given hosts",

@@ -1,5 +1,5 @@
-// The grammar is VERB:TARGET@TIME[+DURATION], or cut:HOST/HOST@TIME[+DURATION], in a list with
-// commas. Offsets are kept, so that errors found later, against the plan, still point at the text.
+// The grammar is VERB:TARGET@TIME[+DURATION], in a list with commas. Offsets are kept, so that
+// errors found later, against the plan, still point at the text.
 #include "launcher/plan/chaos.h"
 
 #include <signal.h>
@@ -24,7 +24,6 @@ constexpr std::string_view kExample = "such as kill:3@10s or stop:5@20s+3s";
 constexpr std::string_view kSlow =
     "slow is not supported: a kernel delay (tc) would stay on the host if this job were killed; as "
     "root on the host, run: tc qdisc add dev INTERFACE root netem delay 50ms";
-constexpr std::string_view kCutExample = "such as cut:a/b@10s+20s";
 
 Error wrong(std::string_view text, std::size_t offset, std::string_view message) {
   return spec_error({"--chaos", text, 0}, offset, message);
@@ -43,34 +42,18 @@ Result<milliseconds> parse_time(std::string_view text, std::size_t begin, std::s
 }
 
 // Parses "@TIME[+DURATION]", which begins at `at` or is missing.
-Status parse_times(std::string_view text, std::size_t at, std::size_t end, std::string_view example,
-                   bool may_last, ChaosAct& act) {
-  if (at >= end) return wrong(text, end, "expected '@' and a time, " + std::string(example));
+Status parse_times(std::string_view text, std::size_t at, std::size_t end, ChaosAct& act) {
+  if (at >= end) return wrong(text, end, "expected '@' and a time, " + std::string(kExample));
   const std::size_t plus = std::min(text.find('+', at), end);
   const auto time = parse_time(text, at + 1, plus);
   if (!time) return time.error();
   act.at = *time;
   if (plus == end) return Ok{};
-  if (!may_last)
-    return wrong(text, plus, "only stop and cut have a duration; this fault is permanent");
+  if (act.signal != SIGSTOP) return wrong(text, plus, "only stop has a duration");
   const auto duration = parse_time(text, plus + 1, end);
   if (!duration) return duration.error();
   act.duration = *duration;
   return Ok{};
-}
-
-// Parses the two hosts of a cut, and its times.
-Status parse_cut(std::string_view text, std::size_t end, ChaosAct& act) {
-  const std::size_t at = std::min(text.find('@', act.offset), end);
-  const std::size_t slash = text.find('/', act.offset);
-  act.target = text.substr(act.offset, std::min(slash, at) - act.offset);
-  const std::string expected = "expected two hosts, A/B, " + std::string(kCutExample);
-  if (act.target.empty()) return wrong(text, act.offset, expected);
-  if (slash >= at) return wrong(text, at, expected);
-  act.peer_offset = slash + 1;
-  act.peer = text.substr(act.peer_offset, at - act.peer_offset);
-  if (act.peer.empty()) return wrong(text, act.peer_offset, expected);
-  return parse_times(text, at, end, kCutExample, true, act);
 }
 
 // Parses the item between `begin` and `end`.
@@ -82,29 +65,22 @@ Result<ChaosAct> parse_act(std::string_view text, std::size_t begin, std::size_t
   if (verb == "kill") act.signal = SIGKILL;
   if (verb == "term") act.signal = SIGTERM;
   if (verb == "stop") act.signal = SIGSTOP;
-  if (act.signal == 0 && verb != "cut") {
+  if (act.signal == 0) {
     return wrong(
         text, begin,
-        "expected kill, term, stop or cut, " + std::string(kExample) + ", found " + quote(verb));
+        "expected kill, term or stop, " + std::string(kExample) + ", found " + quote(verb));
   }
   // There is no ':'.
   if (verb.size() == item.size()) {
-    return wrong(text, end,
-                 act.signal == 0 ? "expected ':' and two hosts, " + std::string(kCutExample)
-                                 : "expected ':' and a rank or a host, " + std::string(kExample));
+    return wrong(text, end, "expected ':' and a rank or a host, " + std::string(kExample));
   }
   act.offset = begin + verb.size() + 1;
-  // A cut has no signal, which is how the rest of the code tells it apart.
-  if (act.signal == 0) {
-    HORA_TRY(parse_cut(text, end, act));
-    return act;
-  }
   const std::size_t at = text.find('@', act.offset);
   act.target = text.substr(act.offset, std::min(at, end) - act.offset);
   if (act.target.empty()) {
     return wrong(text, act.offset, "expected a rank or a host, " + std::string(kExample));
   }
-  HORA_TRY(parse_times(text, at, end, kExample, act.signal == SIGSTOP, act));
+  HORA_TRY(parse_times(text, at, end, act));
   return act;
 }
 
@@ -151,26 +127,6 @@ std::string nowhere(const ChaosAct& act, const Plan& plan) {
          ", or a host";
 }
 
-int host_of(const std::string& name, const Plan& plan) {
-  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
-    if (plan.hosts[i].host.name == without_brackets(name)) return static_cast<int>(i);
-  }
-  return -1;
-}
-
-Status schedule_cut(const std::string& text, const ChaosAct& act, const Plan& plan,
-                    std::vector<ChaosStep>& steps) {
-  const int host = host_of(act.target, plan);
-  const int peer = host_of(act.peer, plan);
-  if (host < 0) return wrong(text, act.offset, no_such_host(act.target, plan));
-  if (peer < 0) return wrong(text, act.peer_offset, no_such_host(act.peer, plan));
-  if (host == peer) return wrong(text, act.peer_offset, "expected another host than the first");
-  steps.push_back({act.at, host, -1, 0, peer, false});
-  // The end of a fault is a step of its own.
-  if (act.duration) steps.push_back({act.at + *act.duration, host, -1, 0, peer, true});
-  return Ok{};
-}
-
 }  // namespace
 
 Result<ChaosSpec> parse_chaos(std::string_view text) {
@@ -188,10 +144,6 @@ Result<ChaosSpec> parse_chaos(std::string_view text) {
 Result<std::vector<ChaosStep>> schedule_chaos(const ChaosSpec& spec, const Plan& plan) {
   std::vector<ChaosStep> steps;
   for (const ChaosAct& act : spec.acts) {
-    if (act.signal == 0) {
-      HORA_TRY(schedule_cut(spec.text, act, plan, steps));
-      continue;
-    }
     const auto places = places_of(act, plan);
     if (places.empty()) return wrong(spec.text, act.offset, nowhere(act, plan));
     for (const Place& place : places) {
@@ -205,17 +157,6 @@ Result<std::vector<ChaosStep>> schedule_chaos(const ChaosSpec& spec, const Plan&
   std::stable_sort(steps.begin(), steps.end(),
                    [](const ChaosStep& a, const ChaosStep& b) { return a.at < b.at; });
   return steps;
-}
-
-std::vector<int> cut_peers(const std::vector<ChaosStep>& steps, int host) {
-  std::vector<int> peers;
-  for (const ChaosStep& step : steps) {
-    // Each peer once, however often the text cuts it off.
-    const bool news = step.is_cut() && step.host == host &&
-                      std::find(peers.begin(), peers.end(), step.peer) == peers.end();
-    if (news) peers.push_back(step.peer);
-  }
-  return peers;
 }
 
 }  // namespace hora::launcher

@@ -2,9 +2,8 @@
 //
 // Grammar (docs/reference/cli.md): items separated by commas;
 //   item := ("kill" | "term" | "stop") ":" (rank | host) "@" time ["+" duration]
-//         | "cut" ":" host "/" host "@" time ["+" duration]
-// Times count from the moment when all ranks run. Only stop and cut have a duration; without one
-// the rank stays stopped, and the two hosts do not hear each other until the job ends.
+// Times count from the moment when all ranks run. Only stop has a duration; without one the rank
+// stays stopped until the job ends.
 #pragma once
 
 #include <chrono>
@@ -21,13 +20,11 @@ namespace hora::launcher {
 struct Plan;
 
 struct ChaosAct {
-  int signal = 0;          // 0: a cut
+  int signal = 0;
   std::string target;      // digits: a rank; else a host, by the name that the job knows it by
   std::size_t offset = 0;  // of the target in the text, for messages
   std::chrono::milliseconds at{0};
-  std::optional<std::chrono::milliseconds> duration;  // SIGCONT after it, or the cut heals
-  std::string peer;                                   // of a cut: the other host
-  std::size_t peer_offset = 0;
+  std::optional<std::chrono::milliseconds> duration;  // SIGCONT after it
   friend bool operator==(const ChaosAct&, const ChaosAct&) = default;
 };
 
@@ -36,15 +33,12 @@ struct ChaosSpec {
   std::vector<ChaosAct> acts;
 };
 
-// One signal to one rank; or two hosts that do not hear each other from now on, or do again.
+// One signal to one rank.
 struct ChaosStep {
   std::chrono::milliseconds at{0};
   int host = 0;  // of the plan
-  int rank = 0;  // -1 for a cut
+  int rank = 0;
   int signal = 0;
-  int peer = -1;  // of a cut: the other host
-  bool heals = false;
-  bool is_cut() const { return peer >= 0; }
   friend bool operator==(const ChaosStep&, const ChaosStep&) = default;
 };
 
@@ -54,10 +48,7 @@ struct ChaosStrike {
   std::string host;
   int rank = 0;
   int signal = 0;
-  bool sent = true;       // false: the rank had ended, or its host was lost
-  std::string peer = {};  // of a cut
-  bool heals = false;
-  bool is_cut() const { return !peer.empty(); }
+  bool sent = true;  // false: the rank had ended, or its host was lost
 };
 
 // Errors (kUsage) say the column and what was expected there.
@@ -65,9 +56,5 @@ Result<ChaosSpec> parse_chaos(std::string_view text);
 
 // By time; of one time as they were written. Errors (kUsage): ranks and hosts that the plan lacks.
 Result<std::vector<ChaosStep>> schedule_chaos(const ChaosSpec& spec, const Plan& plan);
-
-// The hosts that `host` is to be cut off from, each once: a place in this list is the number of the
-// cut in what launcher and agent say to each other.
-std::vector<int> cut_peers(const std::vector<ChaosStep>& steps, int host);
 
 }  // namespace hora::launcher

@@ -55,7 +55,6 @@ enum class FrameType : std::uint8_t {
   kDump = 46,        // patience_ms:u32le                 (where do the ranks stand?)
   kEndRank = 47,     // rank:u32le grace_ms:u32le         (that rank alone: TERM, grace, KILL)
   kSignalRank = 48,  // rank:u32le signo:u32le           (that rank alone; its end stays its own)
-  kCut = 49,         // index:u32le on:u32le             (HostOrder.cuts: cut it, or let it heal)
   // both
   kHeartbeat = 64,  // empty
 };

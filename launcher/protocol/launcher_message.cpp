@@ -54,8 +54,6 @@ std::optional<LauncherMessage> read_numbers(FrameType type, Numbers& in) {
       return SignalRanks{in.signal()};
     case FrameType::kSignalRank:
       return SignalRank{in.rank(), in.signal()};
-    case FrameType::kCut:
-      return CutNetwork{in.next(), in.next() != 0};
     case FrameType::kDump:
       return DumpStacks{in.time()};
     case FrameType::kOutputAck:

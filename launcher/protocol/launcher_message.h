@@ -37,10 +37,6 @@ struct SignalRank {
   int rank = 0;
   int signal = 0;
 };
-struct CutNetwork {
-  std::size_t index = 0;  // in HostOrder::cuts
-  bool on = false;        // false: it heals
-};
 struct SuspendRanks {};
 struct ResumeRanks {};
 struct DumpStacks {
@@ -62,8 +58,8 @@ struct RankInputEnd {
 
 using LauncherMessage =
     std::variant<LauncherAlive, DeliveryFrame, Probe, HostOrder, StartRanks, TerminateRanks,
-                 TerminateRank, SignalRanks, SignalRank, CutNetwork, SuspendRanks, ResumeRanks,
-                 DumpStacks, OutputTaken, RankInput, RankInputEnd>;
+                 TerminateRank, SignalRanks, SignalRank, SuspendRanks, ResumeRanks, DumpStacks,
+                 OutputTaken, RankInput, RankInputEnd>;
 
 // The Error says what was received instead: "a malformed frame of type 42".
 Result<LauncherMessage> read_launcher_frame(Frame frame);

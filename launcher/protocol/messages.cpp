@@ -235,12 +235,6 @@ void fields(auto& archive, Either<PmiHost> auto& m) {
   archive("ranks", m.ranks);
 }
 
-void fields(auto& archive, Either<CutOrder> auto& m) {
-  archive("addresses", m.addresses);
-  archive("control_links", m.control_links);
-  archive("rendezvous_port", m.rendezvous_port);
-}
-
 void fields(auto& archive, Either<HostOrder> auto& m) {
   archive("job_id", m.job_id);
   archive("working_directory", m.working_directory);
@@ -259,7 +253,6 @@ void fields(auto& archive, Either<HostOrder> auto& m) {
   archive("pmi", m.pmi);
   archive("pmi_hosts", m.pmi_hosts);
   archive("pmi_host", m.pmi_host);
-  archive("cuts", m.cuts);
 }
 
 void fields(auto& archive, Either<PmiJob> auto& m) {

@@ -111,15 +111,6 @@ struct PmiHost {
   friend bool operator==(const PmiHost&, const PmiHost&) = default;
 };
 
-// --chaos cut: what passes between the host and these addresses is dropped when kCut says so.
-struct CutOrder {
-  std::vector<std::string> addresses;  // numeric, of the other host
-  // TCP connections that horarun itself needs and that pass all the same: their two ports.
-  std::vector<std::pair<int, int>> control_links;
-  int rendezvous_port = 0;  // of the launcher, for the same reason; 0: none
-  friend bool operator==(const CutOrder&, const CutOrder&) = default;
-};
-
 struct HostOrder {
   std::string job_id;             // also in every rank's environment: HORA_JOB_ID
   std::string working_directory;  // must exist, unless ship_directory is set
@@ -142,7 +133,6 @@ struct HostOrder {
   std::string pmi;  // "pmix", "pmi1": the ranks are served by hora-pmix, ...; empty: nobody
   std::vector<PmiHost> pmi_hosts;  // all of the job's, when pmi is not empty
   int pmi_host = 0;                // this one's place among them
-  std::vector<CutOrder> cuts;
   friend bool operator==(const HostOrder&, const HostOrder&) = default;
 };
 

@@ -147,14 +147,6 @@ std::string report_json(const JobReport& report) {
   out["ranks"] = ranks_json(report);
   if (!report.stacks.empty()) out["stacks"] = report.stacks;
   for (const ChaosStrike& strike : report.chaos) {
-    if (strike.is_cut()) {
-      out["chaos"].push_back({{"at_ms", strike.at.count()},
-                              {"host", strike.host},
-                              {"peer", strike.peer},
-                              {"cut", !strike.heals},
-                              {"sent", strike.sent}});
-      continue;
-    }
     out["chaos"].push_back({{"at_ms", strike.at.count()},
                             {"rank", strike.rank},
                             {"host", strike.host},

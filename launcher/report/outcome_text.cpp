@@ -52,8 +52,7 @@ std::string start_advice(const RankExit& exit) {
 // Whether the rank died of what --chaos sent it: then nobody need look for another culprit.
 bool is_chaos(const RankExit& exit, const std::vector<ChaosStrike>& chaos) {
   return std::any_of(chaos.begin(), chaos.end(), [&exit](const ChaosStrike& strike) {
-    return strike.sent && !strike.is_cut() && strike.rank == exit.rank &&
-           exit.signal == strike.signal;
+    return strike.sent && strike.rank == exit.rank && exit.signal == strike.signal;
   });
 }
 
@@ -209,11 +208,6 @@ std::string collateral_text(const JobOutcome& outcome) {
 std::string strike_text(const ChaosStrike& strike) {
   char time[32];
   std::snprintf(time, sizeof time, " (%.1f s)", static_cast<double>(strike.at.count()) / 1000);
-  if (strike.is_cut()) {
-    const std::string pair = strike.host + " and " + strike.peer;
-    if (!strike.sent) return strike.host + " was gone: no cut" + time;
-    return pair + (strike.heals ? " hear each other again" : " do not hear each other") + time;
-  }
   const std::string signal = signal_name(strike.signal);
   return "rank " + std::to_string(strike.rank) + " on " + strike.host +
          (strike.sent ? ": " + signal : " was gone: no " + signal) + time;

@@ -135,8 +135,6 @@ class Supervisor {
   Status plan_chaos();
   void begin_chaos();
   void strike(const ChaosStep& step, os::Clock::time_point start);
-  void send_strike(const ChaosStep& step, HostLink& link) const;
-  Status add_cuts(std::vector<HostOrder>& orders) const;
 
   void watch_for_stall();
 

@@ -131,7 +131,6 @@ void Supervisor::send_orders() {
   std::vector<bool> same_machine;
   for (const HostRun& run : hosts_) same_machine.push_back(!run.remote);
   auto orders = make_orders(spec_, plan_, network.hosts, same_machine, identity_, environment_);
-  if (auto added = add_cuts(orders); !added) return launch_failed(failure::kChaos, added.error());
   for (std::size_t i = 0; i < orders.size(); ++i) {
     reach(static_cast<int>(i), Stage::kPrepare);
     hosts_[i].link->send(orders[i]);

@@ -57,9 +57,6 @@ TEST_CASE("acts of --chaos") {
         Acts{{SIGSTOP, "5", 5, milliseconds(60'000), milliseconds(500)},
              {SIGSTOP, "0", 21, milliseconds(2'000), {}}});
   CHECK(acts_of("kill:[::1]@1s")[0].target == "[::1]");
-  CHECK(acts_of("cut:a/[::1]@10s+20s,cut:b/a@1s") ==
-        Acts{{0, "a", 4, milliseconds(10'000), milliseconds(20'000), "[::1]", 6},
-             {0, "b", 24, milliseconds(1'000), {}, "a", 26}});
 }
 
 TEST_CASE("what is wrong with --chaos, and where") {
@@ -68,12 +65,11 @@ TEST_CASE("what is wrong with --chaos, and where") {
   };
   const std::string such = ", such as kill:3@10s or stop:5@20s+3s";
   const std::string time = "expected a time such as 30, 30s, 1m30s or 500ms, found ";
-  CHECK(error_of("") == at(1, "expected kill, term, stop or cut" + such + ", found ''"));
-  CHECK(error_of("kill:1@1,") == at(10, "expected kill, term, stop or cut" + such + ", found ''"));
+  CHECK(error_of("") == at(1, "expected kill, term or stop" + such + ", found ''"));
+  CHECK(error_of("kill:1@1,") == at(10, "expected kill, term or stop" + such + ", found ''"));
   CHECK(error_of("kill:1@1, stop:1@1") ==
-        at(10, "expected kill, term, stop or cut" + such + ", found ' stop'"));
-  CHECK(error_of("Kill:1@1") ==
-        at(1, "expected kill, term, stop or cut" + such + ", found 'Kill'"));
+        at(10, "expected kill, term or stop" + such + ", found ' stop'"));
+  CHECK(error_of("Kill:1@1") == at(1, "expected kill, term or stop" + such + ", found 'Kill'"));
   CHECK(error_of("kill") == at(5, "expected ':' and a rank or a host" + such));
   CHECK(error_of("kill:@1s") == at(6, "expected a rank or a host" + such));
   CHECK(error_of("kill:1,stop:2@1") == at(7, "expected '@' and a time" + such));
@@ -82,17 +78,7 @@ TEST_CASE("what is wrong with --chaos, and where") {
   CHECK(error_of("kill:1@-1") == at(8, time + "'-1'"));
   CHECK(error_of("stop:1@1s+") == at(11, time + "''"));
   CHECK(error_of("stop:1@1s+1s+1s") == at(11, time + "'1s+1s'"));
-  CHECK(error_of("term:1@1s+1s") ==
-        at(10, "only stop and cut have a duration; this fault is permanent"));
-  const std::string pair = "expected two hosts, A/B, such as cut:a/b@10s+20s";
-  CHECK(error_of("cut") == at(4, "expected ':' and two hosts, such as cut:a/b@10s+20s"));
-  CHECK(error_of("cut:") == at(5, pair));
-  CHECK(error_of("cut:a@1s") == at(6, pair));
-  CHECK(error_of("cut:/b@1s") == at(5, pair));
-  CHECK(error_of("cut:a/@1s") == at(7, pair));
-  CHECK(error_of("cut:a,stop:b/c@1s") == at(6, pair));
-  CHECK(error_of("kill:0@1,cut:a/b") == at(17, "expected '@' and a time, such as cut:a/b@10s+20s"));
-  CHECK(error_of("cut:a/b@1s+x") == at(12, time + "'x'"));
+  CHECK(error_of("term:1@1s+1s") == at(10, "only stop has a duration"));
   CHECK(error_of("slow:a=50ms").find(at(1, "slow is not supported")) == 0);
 }
 
@@ -114,24 +100,6 @@ TEST_CASE("--chaos of a host means all its ranks") {
   CHECK(steps_of("kill:004@1s") == steps_of("kill:4@1s"));
 }
 
-TEST_CASE("a cut between two hosts") {
-  using Steps = std::vector<ChaosStep>;
-  const Steps steps = steps_of("cut:a/b@1s+2s,cut:b/[::1]@2s,cut:a/::1@4s,cut:a/b@5s");
-  CHECK(steps == Steps{{milliseconds(1'000), 0, -1, 0, 1, false},
-                       {milliseconds(2'000), 1, -1, 0, 2, false},
-                       {milliseconds(3'000), 0, -1, 0, 1, true},
-                       {milliseconds(4'000), 0, -1, 0, 2, false},
-                       {milliseconds(5'000), 0, -1, 0, 1, false}});
-  CHECK(cut_peers(steps, 0) == std::vector<int>{1, 2});
-  CHECK(cut_peers(steps, 1) == std::vector<int>{2});
-  CHECK(cut_peers(steps, 2).empty());
-  CHECK(schedule_error("cut:a/c@1s") ==
-        "--chaos: column 7: no rank of the job runs on a host 'c'; they run on a, b, ::1");
-  CHECK(schedule_error("cut:0/b@1s")
-            .find("--chaos: column 5: no rank of the job runs on a host '0'") == 0);
-  CHECK(schedule_error("cut:a/a@1s") == "--chaos: column 7: expected another host than the first");
-}
-
 TEST_CASE("--chaos of what is not in the job") {
   CHECK(schedule_error("kill:0@1s,kill:5@1s") ==
         "--chaos: column 16: the job has no rank 5; expected 0 to 4, or a host");
@@ -143,11 +111,11 @@ TEST_CASE("--chaos of what is not in the job") {
 
 TEST_CASE("any text for --chaos gives acts or one message") {
   std::mt19937 random(7);
-  const std::string letters = "kilterm stop:@+,0159scut/m.[]\xC3\x01";
+  const std::string letters = "kilterm stop:@+,0159s/m.[]\xC3\x01";
   int good = 0;
   for (int round = 0; round < 20'000; ++round) {
     // Half of them are one change away from a good one.
-    std::string text = round % 2 == 0 ? "stop:1@20s+3s,kill:a@5,cut:a/b@1s+2s" : "";
+    std::string text = round % 2 == 0 ? "stop:1@20s+3s,kill:a@5" : "";
     const std::size_t length = random() % 12;
     for (std::size_t i = 0; i < length && round % 2 != 0; ++i) {
       text += letters[random() % letters.size()];

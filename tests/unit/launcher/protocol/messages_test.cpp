@@ -32,7 +32,6 @@ HostOrder some_order() {
   order.pmi = "pmix";
   order.pmi_hosts = {{"a", {0, 1, 2}}, {kAnyBytes, {3}}};
   order.pmi_host = 1;
-  order.cuts = {{{"10.0.0.2", "fd00::2"}, {{40000, 22}}, 9000}, {}};
   return order;
 }
 

@@ -183,18 +183,6 @@ TEST_CASE("a rank that --chaos has killed: nobody looks for another culprit") {
           "  --chaos sent it that signal\n"
           "  what --chaos had done by then:\n"
           "    rank 3 on node2: SIGKILL (10.0 s)\n");
-  SECTION("two hosts did not hear each other") {
-    ChaosStrike cut{std::chrono::milliseconds(1'000), "node1", -1, 0, true, "node2"};
-    ChaosStrike healed = cut;
-    healed.heals = true;
-    ChaosStrike late = cut;
-    late.sent = false;
-    const std::string text = describe_outcome(outcome, kHosts, {"", "ssh", {cut, healed, late}});
-    CHECK(text.find("    node1 and node2 do not hear each other (1.0 s)\n"
-                    "    node1 and node2 hear each other again (1.0 s)\n"
-                    "    node1 was gone: no cut (1.0 s)\n") != std::string::npos);
-    CHECK(text.find("sent it") == std::string::npos);
-  }
   SECTION("but it was another rank") {
     ChaosStrike other = strike;
     other.rank = 2;
