@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "collectives/backends/activity.h"
 #include "collectives/backend.h"
+#include "collectives/backends/activity.h"
 
 namespace hora::collectives {
 

@@ -33,9 +33,10 @@ class HierarchicalBackend final : public BlockingBackend<HierarchicalBackend> {
   // Only these two gain from the hierarchy, and the selection table offers no others.
   bool run(const Step& step, ErrorText& error) {
     try {
-      return step.operation == HORA_ALLREDUCE   ? allreduce(step, error)
-             : step.operation == HORA_ALLGATHER ? allgather(step, error)
-                                                : error.set("this backend does not support this operation");
+      return step.operation == HORA_ALLREDUCE ? allreduce(step, error)
+             : step.operation == HORA_ALLGATHER
+                 ? allgather(step, error)
+                 : error.set("this backend does not support this operation");
     } catch (...) {
       // The exception has skipped the waits: end the transfers before their memory goes.
       if (between_) between_->give_up();

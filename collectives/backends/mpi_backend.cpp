@@ -10,8 +10,8 @@
 #include <numeric>
 #include <vector>
 
-#include "collectives/backends/activity.h"
 #include "collectives/backend.h"
+#include "collectives/backends/activity.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/capabilities.h"
 #include "collectives/backends/fusion_buffer.h"
@@ -187,7 +187,8 @@ bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorTex
   if (!group.services->exchange(&mine, sizeof mine, false, &theirs, &lengths, error)) return false;
   ranks.resize(static_cast<std::size_t>(group.size));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (lengths[i] != sizeof mine) return error.set("a rank did not report its rank in MPI's world");
+    if (lengths[i] != sizeof mine)
+      return error.set("a rank did not report its rank in MPI's world");
     std::memcpy(&ranks[i], theirs[i], sizeof mine);
   }
   return true;

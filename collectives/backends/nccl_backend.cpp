@@ -15,8 +15,8 @@
 #include <set>
 #include <thread>
 
-#include "collectives/backends/activity.h"
 #include "collectives/backend.h"
+#include "collectives/backends/activity.h"
 #include "collectives/backends/blocking_backend.h"
 #include "collectives/backends/nccl/communicator.h"
 #include "collectives/backends/nccl/datatypes.h"

@@ -5,7 +5,8 @@
 
 namespace hora::collectives {
 
-// Equal in two processes if they can share memory: the same boot of a kernel, and the same /dev/shm.
+// Equal in two processes if they can share memory: the same boot of a kernel, and the same
+// /dev/shm.
 std::string machine_identity();
 
 }  // namespace hora::collectives

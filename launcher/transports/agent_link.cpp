@@ -196,11 +196,10 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
       on_need(*need);
     } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
       const bool full = is_disk_full(failed->directories);
-      return fail(
-          {std::string(full ? failure::kDiskFull : failure::kCache),
-           "no directory can hold the agent: " + unfit_text(failed->directories),
-           full ? "free some space there, or set XDG_CACHE_HOME for that account"
-                : "make one of them usable, or set XDG_CACHE_HOME for that account"});
+      return fail({std::string(full ? failure::kDiskFull : failure::kCache),
+                   "no directory can hold the agent: " + unfit_text(failed->directories),
+                   full ? "free some space there, or set XDG_CACHE_HOME for that account"
+                        : "make one of them usable, or set XDG_CACHE_HOME for that account"});
     } else {
       attempt_.greeting = std::move(std::get<BootstrapDialogue::Started>(event).rest);
       state_ = State::kGreeting;
@@ -214,10 +213,9 @@ void AgentLink::on_need(const BootstrapDialogue::Need& need) {
   const std::string here = machine_here();
   if (!need.machine.empty() && need.machine != here) {
     to_remote_.append(transfer_refusal());
-    return fail(
-        {std::string(failure::kAgent),
-         "it is a " + need.machine + " machine, the agent here is for " + here,
-         "launch from a machine of the same kind as the hosts"});
+    return fail({std::string(failure::kAgent),
+                 "it is a " + need.machine + " machine, the agent here is for " + here,
+                 "launch from a machine of the same kind as the hosts"});
   }
   if (++attempt_.needs > kMaxNeeds || to_remote_.shipping()) {
     return fail({std::string(failure::kAgent), "kept requesting the agent", ""});
@@ -236,8 +234,8 @@ void AgentLink::on_need(const BootstrapDialogue::Need& need) {
 void AgentLink::on_payload(bool gzip, Result<AgentPayload::Bytes> bytes) {
   if (state_ != State::kBootstrap) return;
   if (!bytes) {
-    return fail({std::string(failure::kAgent),
-                 "the agent cannot be sent: " + bytes.error().message, ""});
+    return fail(
+        {std::string(failure::kAgent), "the agent cannot be sent: " + bytes.error().message, ""});
   }
   to_remote_.append(transfer_header(gzip, (*bytes)->size()));
   to_remote_.ship(*std::move(bytes));
@@ -259,8 +257,8 @@ void AgentLink::on_greeting() {
         message->agent_sha256 != options_.image.sha256) {
       if (!attempt_.forced) return restart("its hash does not match its name");
       return fail({std::string(failure::kAgent),
-                   "the agent was corrupted on the way (SHA-256 " +
-                       message->agent_sha256 + ", expected " + options_.image.sha256 + ")",
+                   "the agent was corrupted on the way (SHA-256 " + message->agent_sha256 +
+                       ", expected " + options_.image.sha256 + ")",
                    "check that host's memory and disk"});
     }
   }
@@ -308,8 +306,7 @@ void AgentLink::fail_before_start(const RemoteEnd& end) {
   }
   if (means_no_shell(end, attempt_.dialogue.noise() + attempt_.errors) &&
       options_.shell_class == failure::kRemoteShell) {
-    return fail({std::string(failure::kNoShell),
-                 "its account has no usable login shell: " + how,
+    return fail({std::string(failure::kNoShell), "its account has no usable login shell: " + how,
                  "use another account (-H user@host), or give this one a shell"});
   }
   fail({std::string(options_.shell_class), "the agent was not started: " + how,

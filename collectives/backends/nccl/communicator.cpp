@@ -49,7 +49,8 @@ bool NcclCommunicator::settle(const char* what, Clock::time_point deadline, Erro
     if (state != ncclInProgress) return check(nccl_, state, what, communicator_, error);
     if (aborted_.load(std::memory_order_relaxed)) return error.set("%s: the job is ending", what);
     // Operations have no deadline: an abort ends their wait.
-    if (Clock::now() > deadline) return error.set("%s: timed out waiting for the other ranks", what);
+    if (Clock::now() > deadline)
+      return error.set("%s: timed out waiting for the other ranks", what);
     // Yield at first; a slow call must not occupy a core.
     if (round < 1000) {
       sched_yield();
