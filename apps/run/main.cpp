@@ -69,7 +69,7 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
   if (spec.elastic && !spec.elastic->discovery_script.empty()) {
     return make_error(
         ErrorCode::kUsage,
-        "--dry-run does not run the discovery script; give hosts by -H to see a plan");
+        "--dry-run does not run the discovery script; list hosts with -H to see a plan");
   }
   auto plan = plan_job(settle_named_slots(spec), spec.num_proc);
   if (!plan) return std::move(plan).error();

@@ -139,7 +139,7 @@ Result<std::string> explain(std::string_view code) {
 
   std::vector<std::string> known;
   for (const FailureClass& row : failure_classes()) known.emplace_back(row.code);
-  std::string message = "explain: no failure is called " + quote(code);
+  std::string message = "explain: unknown failure code " + quote(code);
   const auto close = did_you_mean(name, known);
   message +=
       close.empty() ? "; 'horarun explain' lists all" : "; did you mean " + close.front() + "?";

@@ -384,7 +384,7 @@ Status check_interface_selector(std::string_view text) {
   if (parse_cidr(text)) return Ok{};
   if (text.find('/') != std::string_view::npos) {
     return make_error(ErrorCode::kUsage,
-                      quote(text) + " is not a network; expected such as 10.0.0.0/8");
+                      quote(text) + " is not a network; expected one such as 10.0.0.0/8");
   }
   const bool has_odd_byte = std::any_of(text.begin(), text.end(), [](char c) {
     return static_cast<unsigned char>(c) <= ' ' || c == 0x7F;
@@ -393,7 +393,7 @@ Status check_interface_selector(std::string_view text) {
   if (has_odd_byte || text.size() > 15) {
     return make_error(ErrorCode::kUsage,
                       quote(text) +
-                          " is not the name of an interface; expected such as eth0 or "
+                          " is not the name of an interface; expected one such as eth0 or "
                           "10.0.0.0/8");
   }
   return Ok{};

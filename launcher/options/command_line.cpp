@@ -92,7 +92,7 @@ Result<std::vector<std::string>> read_networks(const OptionValues& values) {
     for (const std::string_view item : split(list, ',')) {
       if (!parse_cidr(trim(item))) {
         return usage("--allow: " + quote(item) +
-                     " is no address and no network; expected such as 10.0.0.0/8");
+                     " is not an address or a network; expected one such as 10.0.0.0/8");
       }
       out.emplace_back(trim(item));
     }
@@ -114,7 +114,7 @@ Result<Command> parse_rendezvous(const Arguments& arguments) {
   if (address != "localhost") server.address = address;
   if (!parse_ip_address(server.address)) {
     return usage("--address: " + quote(server.address) +
-                 " is not a numeric address; expected such as 127.0.0.1, 0.0.0.0 or localhost");
+                 " is not a numeric address; expected one such as 127.0.0.1, 0.0.0.0 or localhost");
   }
   server.port = static_cast<std::uint16_t>(values->count("--port").value_or(0));
   server.end_with = values->count("--end-with");

@@ -33,11 +33,11 @@ Status check_numbers(const JobSpec& job) {
   const auto number = [](int value) { return std::to_string(value); };
   if (job.elastic->min_np > job.num_proc) {
     return usage("--min-np " + number(job.elastic->min_np) + " is more than -np " +
-                 number(job.num_proc) + ", with which the job starts");
+                 number(job.num_proc) + ", the number of ranks at the start");
   }
   if (job.elastic->max_np && *job.elastic->max_np < job.num_proc) {
     return usage("--max-np " + number(*job.elastic->max_np) + " is less than -np " +
-                 number(job.num_proc) + ", with which the job starts");
+                 number(job.num_proc) + ", the number of ranks at the start");
   }
   return Ok{};
 }
@@ -81,7 +81,7 @@ Status read_elastic_options(const OptionValues& values, const ProcessInputs& inp
   // The number of GPUs is known only when a host is connected, while the plan for an epoch needs it
   // before.
   if (job.slots_per_host_auto) {
-    return usage("--slots-per-host auto is not for elastic jobs; expected a number");
+    return usage("--slots-per-host auto cannot be used with elastic jobs; expected a number");
   }
   job.elastic = std::move(spec);
   return check_numbers(job);

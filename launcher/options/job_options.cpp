@@ -118,7 +118,7 @@ Status read_slots(const OptionValues& values, const ProcessInputs& inputs, JobSp
   if (inputs.variable("LSB_JOBID")) {
     return usage("this version does not read the hosts of an LSF job; give -np and -H");
   }
-  return usage("-np is missing: how many ranks to start; or give hosts with slots by -H");
+  return usage("-np is missing; give the number of ranks, or hosts with slots, such as -H a:2,b:2");
 }
 
 // --fusion-threshold-mb sets HOROVOD_FUSION_THRESHOLD, which is in bytes. All other values go
@@ -172,11 +172,13 @@ Status read_tls(const OptionValues& values, JobSpec& job) {
   // These combinations cannot be encrypted; failing is better than a false sense of security.
   if (job.runtime == RuntimeKind::kHost) {
     return usage(
-        "--rendezvous-tls is not for --runtime host: Horovod's own workers speak plain HTTP to the "
+        "--rendezvous-tls cannot be used with --runtime host: Horovod's own workers speak plain "
+        "HTTP to the "
         "rendezvous");
   }
   if (job.by_mpirun)
-    return usage("--rendezvous-tls is not for --mpi: its ranks meet by MPI, not at a rendezvous");
+    return usage(
+        "--rendezvous-tls cannot be used with --mpi: MPI connects the ranks, without a rendezvous");
   return Ok{};
 }
 
@@ -184,10 +186,11 @@ Status read_tls(const OptionValues& values, JobSpec& job) {
 Status read_chaos(const OptionValues& values, JobSpec& job) {
   if (!values.has("--chaos")) return Ok{};
   if (job.elastic) {
-    return usage("--chaos is not for elastic jobs (--min-np, --host-discovery-script)");
+    return usage("--chaos cannot be used with elastic jobs (--min-np, --host-discovery-script)");
   }
-  if (job.by_mpirun) return usage("--chaos is not for --mpi: mpirun starts the ranks, not horarun");
-  if (!job.pmi.empty()) return usage("--chaos is not for --pmi " + job.pmi);
+  if (job.by_mpirun)
+    return usage("--chaos cannot be used with --mpi: mpirun starts the ranks, not horarun");
+  if (!job.pmi.empty()) return usage("--chaos cannot be used with --pmi " + job.pmi);
   auto chaos = parse_chaos(values.text("--chaos"));
   if (!chaos) return std::move(chaos).error();
   job.chaos = std::move(*chaos);
@@ -253,7 +256,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   // "none" exists to override a configuration file.
   if (job.pmi == "none") job.pmi.clear();
   if (!job.pmi.empty() && job.elastic) {
-    return usage("--pmi " + job.pmi + " is not for elastic jobs");
+    return usage("--pmi " + job.pmi + " cannot be used with elastic jobs");
   }
   if (!job.pmi.empty() && job.runtime == RuntimeKind::kHost) {
     return usage("--pmi " + job.pmi + " needs hora-" + job.pmi +

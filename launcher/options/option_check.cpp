@@ -76,11 +76,11 @@ class Checker {
     for (const SpelledOption& a : spelled_.options) {
       for (const SpelledOption& b : spelled_.options) {
         if (a.row != b.row && !a.row->excludes.empty() && a.row->excludes == b.row->excludes) {
-          return a.typed + " and " + b.typed + " exclude each other; expected one of them";
+          return a.typed + " and " + b.typed + " cannot be used together";
         }
       }
     }
-    return "two options exclude each other";
+    return "two options cannot be used together";
   }
 
   std::string typed_name(const OptionRow& row) const {

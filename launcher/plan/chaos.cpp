@@ -116,7 +116,7 @@ std::string no_such_host(const std::string& name, const Plan& plan) {
   constexpr std::size_t kShown = 8;
   const bool more = names.size() > kShown;
   if (more) names.resize(kShown);
-  return "no rank of the job runs on a host " + quote(name) + "; they run on " + join(names, ", ") +
+  return "the job has no ranks on host " + quote(name) + "; its hosts are " + join(names, ", ") +
          (more ? ", ..." : "");
 }
 

@@ -99,7 +99,7 @@ class HostCollector {
     Host& known = hosts_[place->second];
     if (known.user != host.user) {
       return "host " + known.name + " is listed for two users, " + user_text(known) + " and " +
-             user_text(host) + "; expected the same one each time";
+             user_text(host) + "; use the same user each time";
     }
     // Each mention without a number counts one slot, as in the node files of batch systems.
     const int sum = known.slots.value_or(1) + host.slots.value_or(1);
@@ -206,7 +206,7 @@ class LineParser {
       return parse_ipv6(word, offset);
     }
     if (is_naked_ipv6(word)) {
-      return fail(offset, "an IPv6 address stands in brackets: [" + std::string(word) + "]:4");
+      return fail(offset, "write an IPv6 address in brackets: [" + std::string(word) + "]:4");
     }
     return parse_name(word, offset);
   }
@@ -268,12 +268,13 @@ class LineParser {
       if (c == '[' || c == ']' || (in_brackets && c == ',')) continue;
       // The usual mistake: a hostfile's path given to -H.
       if (c == '/') {
-        return fail(offset + i, "'/' in a host name; pass a hostfile with --hostfile");
+        return fail(offset + i, "a host name cannot contain '/'; use --hostfile for a file");
       }
-      if (c == '=') return fail(offset + i, "'=' in a host name; expected ':' before the slots");
+      if (c == '=')
+        return fail(offset + i, "a host name cannot contain '='; write ':' before the slots");
       if (!is_name_byte(c)) {
-        return fail(offset + i,
-                    describe_byte(c) + " in a host name; expected letters, digits, '.', '-', '_'");
+        return fail(offset + i, "a host name cannot contain " + describe_byte(c) +
+                                    "; expected letters, digits, '.', '-', '_'");
       }
     }
     // A leading '-' would turn the host name into an option of a client program.

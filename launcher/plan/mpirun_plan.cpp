@@ -287,7 +287,7 @@ Result<MpiFlavour> parse_mpi_flavour(std::string_view text) {
   const std::string first(trim(text.substr(0, text.find('\n'))));
   return usage("--mpi: mpirun --version says " + quote(first) +
                ", expected Open MPI, IBM Spectrum MPI, MPICH or Intel(R) MPI; install one of them, "
-               "or leave --mpi out");
+               "or omit --mpi");
 }
 
 EnvironmentList mpirun_environment(const EnvironmentList& launcher_environment, const JobSpec& spec,

@@ -63,7 +63,7 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc) {
   for (const Host& host : hosts) {
     if (host.slots) continue;
     return make_error(ErrorCode::kUsage, "the slots of host " + host.name +
-                                             " are only known once it is reached "
+                                             " are known only after horarun has connected to it "
                                              "(--slots-per-host auto)");
   }
   std::int64_t available = 0;

@@ -48,7 +48,7 @@ Result<Input> look_at(const std::string& path) {
     if (auto source = read_timeline_source(event)) return Input{path, std::move(*source)};
   }
   return make_error(ErrorCode::kUsage,
-                    path + " is not a timeline of Hora: no event named 'hora' at its top");
+                    path + " is not a Hora timeline: it does not begin with an event named 'hora'");
 }
 
 // The output replaces its file when it is complete, so it must not be an input.

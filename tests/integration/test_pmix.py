@@ -212,6 +212,6 @@ def test_mpi_moves_our_own_tensors(horarun, program, tmp_path):
 
 def test_what_excludes_it(horarun, program):
     done = horarun.run("-np", 2, "--pmix", "--mpi", program).expect(2)
-    assert "exclude each other" in done.messages
+    assert "cannot be used together" in done.messages
     done = horarun.run("-np", 2, "--pmix", "--runtime", "host", program).expect(2)
     assert "--runtime host does not bring" in done.messages

@@ -106,7 +106,7 @@ TEST_CASE("--chaos of what is not in the job") {
   CHECK(schedule_error("kill:99999999999999999999@1s")
             .find("the job has no rank 99999999999999999999") != std::string::npos);
   CHECK(schedule_error("stop:c@1s") ==
-        "--chaos: column 6: no rank of the job runs on a host 'c'; they run on a, b, ::1");
+        "--chaos: column 6: the job has no ranks on host 'c'; its hosts are a, b, ::1");
 }
 
 TEST_CASE("any text for --chaos gives acts or one message") {
