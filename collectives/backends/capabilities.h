@@ -50,7 +50,7 @@ constexpr BackendDescriptor backend_descriptor(
 }
 
 template <std::size_t kCount>
-constexpr BackendDescriptor transport_descriptor(
+constexpr BackendDescriptor peer_links_descriptor(
     const char* id, const char* label, const std::array<Capability, kCount>& rows,
     decltype(BackendDescriptor::connect) connect,
     decltype(BackendDescriptor::version) version = no_version,

@@ -244,7 +244,7 @@ PeerLinks* connect(const GroupContext& group, ErrorText& error) noexcept {
 
 constexpr auto kRows = rows_for_all_operations({.score = 100});
 constexpr BackendDescriptor kDescriptor =
-    with_traits(transport_descriptor("gloo", "Gloo", kRows, connect, version), kAnyThread);
+    with_traits(peer_links_descriptor("gloo", "Gloo", kRows, connect, version), kAnyThread);
 
 }  // namespace
 }  // namespace hora::collectives

@@ -383,11 +383,11 @@ Result<BackendPtr> BackendPool::create_composed(Entry& within, PeerLinks& betwee
 }
 
 Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
-  const bool is_transport = entry.descriptor->connect != nullptr;
-  ProcessSet all;  // a links connects the whole world, once
+  const bool links_peers = entry.descriptor->connect != nullptr;
+  ProcessSet all;  // peer links connect the whole world, once
   for (int rank = 0; rank < world_.settings.size; ++rank) all.ranks.push_back(rank);
   all.index = world_.settings.rank;
-  const ProcessSet& members = is_transport ? all : set;
+  const ProcessSet& members = links_peers ? all : set;
   SetServices services(oob_, members, world_.settings.start_timeout);
   std::vector<std::int32_t> hosts;
   for (std::int32_t rank : members.ranks) {
@@ -414,7 +414,7 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
     if (objection->empty()) return Ok{};
     return make_error(ErrorCode::kUnavailable, std::move(*objection));
   };
-  if (!is_transport) {
+  if (!links_peers) {
     BackendPtr backend(entry.descriptor->create(context, error));
     HORA_TRY(conclude(backend != nullptr));
     // hora_describe() shows the notes of the world; those of later sets would repeat them.

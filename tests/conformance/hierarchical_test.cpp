@@ -1,5 +1,5 @@
-// Collectives of ranks on several hosts, composed of shared memory and a transport, against the
-// same results as everywhere.
+// Collectives of ranks on several hosts, composed of shared memory and a network backend, against
+// the same results as everywhere.
 #include <algorithm>
 #include <map>
 
