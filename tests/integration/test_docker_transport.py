@@ -38,15 +38,15 @@ def test_a_job_runs_over_it(horarun_docker, tmp_path):
 def test_a_host_that_is_not_there(horarun_docker):
     done = horarun_docker("-H", "left:1,gone:1", "true").expect(125)
     for text in ("E_RSH", "host gone", "No such container: gone", "try the command by hand: docker"):
-        assert text in done.err, done
+        assert text in done.err.decode(), done
 
 
 def test_a_dry_run_names_it(horarun_docker):
     done = horarun_docker("-H", "left:1", "--dry-run", "true").expect(0)
-    assert "docker exec -i HOST ..." in done.out, done
+    assert "docker exec -i HOST ..." in done.out.decode(), done
 
 
 def test_the_options_know_it(horarun_docker):
-    assert "--transport auto|ssh|command|docker" in horarun_docker("--help").expect(0).out
+    assert "--transport auto|ssh|command|docker" in horarun_docker("--help").expect(0).out.decode()
     refused = horarun_docker("-np", "1", "--rsh", "ssh -q", "true")
-    assert "--rsh is for --transport command, found --transport docker" in refused.err, refused
+    assert "--rsh is for --transport command, found --transport docker" in refused.err.decode(), refused
