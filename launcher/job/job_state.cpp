@@ -117,10 +117,11 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
       // We have not asked for this: the agent has not heard from us for longer than the lease.
       cause.failure = {
           std::string(failure::kHostLost),
-          "its agent ended the ranks: it had not heard from horarun for the time of --lease", ""};
+          "its agent ended the ranks because it heard nothing from horarun for longer than --lease",
+          ""};
     } else {
       cause.failure = {std::string(failure::kProtocol),
-                       "its agent said goodbye and had not told how " +
+                       "its agent said goodbye without reporting how " +
                            std::to_string(e.missing_exits) + " of its ranks ended",
                        ""};
     }

@@ -242,7 +242,7 @@ void CommandHost::report_end() {
   RemoteEnd end;
   const auto status = child_.try_wait();
   if (!status) {
-    end.link_error = "'" + command_.front() + "' closed its output but goes on";
+    end.link_error = "'" + command_.front() + "' closed its output but keeps running";
   } else if (*status == kCommandFailed) {
     end.link_error = "'" + command_.front() + "' exited with status 255";
   } else {

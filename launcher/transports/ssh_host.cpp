@@ -505,7 +505,7 @@ void SshHost::on_stage_limit() {
     }
     case State::kAuthenticate:
       return fail(failure::kConnectTimeout,
-                  "no answer to the authentication within " + stage_limit_.waited());
+                  "its SSH server did not complete the login within " + stage_limit_.waited());
     case State::kClosing:
       return finish();
     default:

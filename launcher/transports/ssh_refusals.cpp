@@ -68,18 +68,18 @@ std::optional<Failure> host_key_refusal(const SshHostKey& key, const SshTarget& 
       return refusal(failure::kSshProtocol, "its host key cannot be read: " + error);
     case Trust::kChanged:
       return refusal(failure::kHostKeyChanged,
-                     "its host key is not the one in " + key.known_in + ": it shows " + name,
+                     "its host key is not the one in " + key.known_in + ": it presents " + name,
                      "if the host was reinstalled, remove the old key (ssh-keygen -R " +
                          target.host_keys.known_as + " -f " + key.known_in +
-                         "); otherwise somebody else may be answering");
+                         "); otherwise another machine may be answering in its place");
     case Trust::kOtherType:
       return refusal(failure::kHostKeyChanged,
-                     key.known_in + " has keys of other types for it, it shows " + name,
+                     key.known_in + " has only keys of other types for it; it presents " + name,
                      "add its key of this type if it is genuine (" + scan + ")");
     case Trust::kRevoked:
       return refusal(failure::kHostKeyChanged,
                      "its host key is revoked in " + key.known_in + ": " + name,
-                     "somebody else may be answering");
+                     "another machine may be answering in its place");
     case Trust::kRevocationUnreadable:
       return refusal(failure::kHostKeyChanged,
                      "RevokedHostKeys " + key.known_in +

@@ -32,7 +32,7 @@ Result<std::optional<IpAddress>> source_address(const TcpSource& source, bool v6
                         "BindAddress " + source.address + " is no numeric address");
     if (address->v6 == v6) return std::optional<IpAddress>(*address);
     return make_error(ErrorCode::kUsage,
-                      "BindAddress " + source.address + " is of the other family");
+                      "BindAddress " + source.address + " belongs to another address family");
   }
   if (source.interface.empty()) return std::optional<IpAddress>();
   const auto interfaces = net::list_interfaces();
