@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // printf to a string.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The border between the runtime and what moves tensors.  [interface]
 //
 // A backend is either linked into libhora or a module that is loaded on demand (it brings a

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How processes that a launcher other than horarun started find each other. Part of the border
 // (backend.h): the module that knows the launcher's library (MPI) offers it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The meaning of hora.h's enums: sizes, names, identities.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/exchange.h"
 
 #include "rendezvous/base/text.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How processes meet in a store: each brings a value and gets those of all.
 #pragma once
 

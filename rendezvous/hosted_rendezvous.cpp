@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rendezvous inside a worker, for jobs that another launcher started: a loop on a thread of its
 // own, because the process's own threads belong to the user's program.
 #include "rendezvous/hosted_rendezvous.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rendezvous in this process, on its own thread, for a job that no horarun serves.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names are percent-encoded in both directions: Hora's server and Horovod's compare them as sent,
 // and "/" would otherwise end a scope.
 #include "rendezvous/http_store.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The store of a job as one of its processes sees it: a client of kv_server.h over HTTP.
 //
 // With Hora's own server a wait is one request that the server answers when the key exists, and a

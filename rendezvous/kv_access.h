@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which requests may use the store.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several keys in one body, for the routes that read or write a whole scope.  [pure]
 //
 //   batch := entry*      entry := key-length " " value-length "\n" key value

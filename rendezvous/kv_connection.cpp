@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // kOpen -> kParked while a request waits in the service -> kOpen. From kOpen, a reply without
 // keep-alive leads to kClosing and, if the peer has sent more than was read, to kDraining: closing
 // a socket over unread bytes makes the kernel send a reset, which can destroy the reply on its way.

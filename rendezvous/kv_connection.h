@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection to the key-value server: bytes of a socket to requests, replies to bytes.
 // Belongs to kv_server.cpp, which owns and watches it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the key-value service counts, and the text of /metrics.  [pure]
 #pragma once
 

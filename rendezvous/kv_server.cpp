@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connections are background watches of the loop: they run after everything else that is ready, a
 // bounded number per turn (docs/decisions/0020). Each handler does one connection's turn;
 // kv_connection.cpp bounds its work.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The key-value service on the network: HTTP over TCP, on the event loop of its owner.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the key-value server listens, and its limits. Read by the server and by its connections.
 #pragma once
 

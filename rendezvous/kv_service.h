@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The key-value store of a job, as a service: requests and times go in, replies come out. It knows
 // no socket and no clock; kv_server.h puts it on the network.  [pure]
 //

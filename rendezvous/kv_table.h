@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The values of the key-value service: scopes of keys, and what they take up.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Scopes and keys stay as sent, undecoded: clients that encode a name in the same way share a key,
 // and the server never has to interpret a name.
 #include "rendezvous/kv_target.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a request's target asks of the key-value service.  [pure]
 #pragma once
 

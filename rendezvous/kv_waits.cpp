@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A parked request is in three places: parked_ (by client), deadlines_ (by time) and one of its
 // scope's lists (by key or by count). Whoever ends a wait removes it from all three.
 #include "rendezvous/kv_waits.h"

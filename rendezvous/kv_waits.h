@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The requests of the key-value service that wait: for a key, or for a number of keys of a scope.
 // [pure]
 #pragma once

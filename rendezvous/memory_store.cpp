@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One mutex and one condition variable for all keys: the ranks are few, and each waits for one key.
 // Every change wakes all waiters, and each looks for its own key.
 #include "rendezvous/memory_store.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store inside one process, for a world of one rank and for ranks that are threads.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A store inside a part of another store: every key gets "prefix/" in front.
 #pragma once
 

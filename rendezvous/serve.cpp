@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program behind `horarun rendezvous` and the starter of hora.run: one loop, ended by SIGINT,
 // SIGTERM or the end of a given process.
 #include "rendezvous/serve.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The key-value server as a program of its own: `horarun rendezvous`.
 #pragma once
 

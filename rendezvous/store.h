@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the processes of a job leave values for each other.  [interface]
 //
 // A key is a path: "place/name", or just "name". One call can read all keys with the same place. A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is connected to the server, which costs memory, and has not shown yet that it may use the
 // store.  [pure]
 #pragma once

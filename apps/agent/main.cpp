@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-agent: started on every host by a transport. "hora-agent agent" speaks the agent protocol on
 // standard input and output; nothing else reads this command line.
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the limits of our cgroup in both versions of the interface. A limit anywhere between our
 // group and the root applies, so the smallest one counts.
 #include "cgroup.h"

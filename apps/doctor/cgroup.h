@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this process's control groups allow, of version 2 or 1 or a mixture, as containers and job
 // systems set it.
 #pragma once

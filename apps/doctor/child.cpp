@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a program for its answer, within a time limit. Programs that are asked may hang in a driver
 // or a dead file system, so even a process that cannot be killed must not block the examination.
 #include "child.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program that is asked something and may crash, hang or never end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts about the machine from /proc, /sys and system calls. A fact that cannot be read is missing
 // or neutral; it never ends the examination.
 #include "facts.h"

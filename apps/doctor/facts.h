@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this machine is, as JSON: docs/reference/doctor.md has the members.
 #pragma once
 

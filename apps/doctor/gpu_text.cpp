@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses the texts of NVIDIA's tools. Fields that are missing or "[N/A]" have neutral values.
 #include "gpu_text.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the NVIDIA driver and its tool print, as facts.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-doctor: runs on a host for `horarun doctor`, which starts it there and reads what it prints.
 //
 //   on stdout, one JSON object a line: {"port"}, {"machine", "leftovers"}, {"software"},

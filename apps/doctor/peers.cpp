@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures the link between two hosts: a TCP stream for round trips and bandwidth, and UDP packets
 // for the largest size that passes. Both sides know a random word, so a probe cannot reach the
 // wrong program.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a connection between two hosts is worth: does it come about, how long is a round trip, how
 // many bytes pass, how large a packet passes in one piece.
 #pragma once

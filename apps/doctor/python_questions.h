@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program that asks a host's Python about itself; it prints one JSON object. Nothing is
 // imported but the standard library, unless its argument is "deep".
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interprets the output of hora-selftest. The last stage tells what the library was doing when it
 // crashed or hung.
 #include "selftest_result.h"

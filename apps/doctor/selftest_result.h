@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Interprets the output, the end and the last words of hora-selftest.  [pure]
 #pragma once
 

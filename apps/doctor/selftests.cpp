@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which self-tests run, and in which environment; hora-selftest runs each one in a process
 // of its own.
 #include "selftests.h"

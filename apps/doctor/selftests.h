@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Libraries are loaded here and do a tiny operation, each in a process of its own (hora-selftest).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Facts that need a program to run: Python, the C library, NVIDIA's tools.
 #include "software.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is installed here, by asking it: Python and its frameworks, the GPU driver, the C library.
 #pragma once
 

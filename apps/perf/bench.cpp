@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures one collective for one size. All ranks must make the same calls in the same number, so
 // every decision that depends on time is agreed on first.
 #include "apps/perf/bench.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one collective again and again, times it and checks what comes out.
 #pragma once
 

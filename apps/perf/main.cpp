@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-perf measures the collectives of the runtime on the ranks of a job.
 #include <cstdio>
 #include <string_view>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rank parses the same arguments and comes to the same result, so errors need no agreement.
 #include "apps/perf/options.h"
 

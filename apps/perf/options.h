@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-perf's command line.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws two panels as SVG without any library: latency and bandwidth over the size, both on
 // logarithmic axes.
 #include "apps/perf/plot.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Series of figures as a picture: latency and bus bandwidth by size, both axes logarithmic.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-perf plot: reads files of figures, writes a picture. Needs no job.
 #pragma once
 

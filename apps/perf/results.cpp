@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads results of hora-perf and of other tools with similar columns.
 #include "apps/perf/results.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Figures that were measured and kept: hora-perf's own CSV or JSON, or CSV of anybody with the same
 // names over its columns.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What hora-perf measured, as a table for people, CSV or JSON.  [pure]
 #pragma once
 

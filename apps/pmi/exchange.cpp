@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The PMI servers of a job exchange their ranks' data through the job's rendezvous.
 #include "apps/pmi/exchange.h"
 

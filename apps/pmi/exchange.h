@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the PMI servers of a job tell each other, through the job's rendezvous.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The helper's side of launcher/agent/pmi_server.cpp: one job on stdin, one reply and any number of
 // records on stdout.
 #include "apps/pmi/job_pipe.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a PMI server and the agent that started it talk: see launcher/agent/pmi_server.h.
 #pragma once
 

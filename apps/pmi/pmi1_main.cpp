@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-pmi1 serves PMI-1 to the ranks of one host. The agent starts it, sends the job on standard
 // input, and connects to it once for each rank, which inherits that connection. It ends when
 // standard input ends.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PMI-1 is a protocol of lines, "cmd=NAME key=value ...". This class answers them and does no I/O.
 #include "apps/pmi/pmi1_protocol.h"
 

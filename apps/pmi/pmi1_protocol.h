@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of one host say in PMI-1, and the answers: lines of words "name=value", the first
 // of which is the command. As MPICH's "simple" client speaks it.  [pure]
 //

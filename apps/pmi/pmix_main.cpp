@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-pmix serves PMIx to the ranks of one host. The agent starts it, sends the job on standard
 // input, and gets the ranks' variables on standard output. It ends when standard input ends.
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The PMIx library does the work and calls back for what concerns other hosts. Its callbacks run on
 // its progress thread and must not block, so each question to the rendezvous gets a thread of its
 // own.

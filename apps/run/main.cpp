@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // horarun: from argv to an exit code. All decisions are in launcher/; this file connects them to
 // the process: environment, signals, standard streams.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads one backend of libhora and lets a single rank reduce a few numbers with it.
 #include <dlfcn.h>
 

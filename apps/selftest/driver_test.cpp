@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks the NVIDIA driver's libraries directly, because nvidia-smi is missing in many containers.
 #include <dlfcn.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads libhora as a framework would and reduces a few numbers with the ranks that the environment
 // describes.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-doctor starts hora-selftest to load a library of another vendor and to do a tiny operation
 // with it. It may crash or hang; hora-doctor waits for a limited time and reports what happened.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What hora-selftest can try. Each tells its stage before it begins one, so that whoever reads its
 // output knows where it was when it crashed or hung.
 #pragma once

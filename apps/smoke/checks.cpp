@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each check computes its expected result locally from the ranks' numbers, so no reference data
 // travels.
 #include "apps/smoke/checks.h"

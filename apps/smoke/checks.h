@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every collective with every dtype and awkward sizes, against answers computed here.
 #pragma once
 

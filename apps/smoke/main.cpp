@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora-smoke is the worker of `horarun --smoke`. Every rank checks every collective, and rank 0
 // prints the results of all. Exit code 0: success on all ranks; 1: a failure; 2: wrong usage.
 #include <chrono>

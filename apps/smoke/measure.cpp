@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rough figures for a first impression; hora-perf measures properly.
 #include "apps/smoke/measure.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How fast the collectives are on these hosts: a first impression, not a benchmark.
 #pragma once
 

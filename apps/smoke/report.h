@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What hora-smoke found, as a table for people and as JSON for programs.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora.h for a program that wants to check it: blocking calls that answer a status and a text.
 #pragma once
 

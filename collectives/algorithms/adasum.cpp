@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In round d (distance 1, 2, 4, ...) partners index ^ d swap halves of what they hold, so each
 // holds both vectors on its half; the inner products are summed over the block of 2d ranks that
 // share the two vectors, and each rank combines its half. After the last round each rank holds

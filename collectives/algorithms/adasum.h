@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adasum (Maleki et al., arXiv:2006.02924): a sum of gradients that adds orthogonal components and
 // averages parallel ones. It uses recursive vector halving and distance doubling over a power of
 // two of ranks, built from the alltoall and allgather of any backend that moves host memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Both sides of a transfer number their messages to each other, and the number is the tag; so they
 // agree on tags without talking, as long as all ranks run the same operations in the same order.
 // Empty messages are never sent: both sides know the sizes.

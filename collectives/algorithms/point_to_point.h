@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives made of messages between ranks, over any PeerLinks. This code knows no sockets; its
 // tests run over memory.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Phases: warm-up samples that do not count; the search, in which BayesSearch proposes the next
 // parameters after each sample; a duel, in which the start and the search's best take turns. The
 // duel guards against a winner that only ran while the machine was idle.

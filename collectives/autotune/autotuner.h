@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures how fast reductions run and decides which parameters to try next, and which to keep.
 // [pure]: time comes in as an argument.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Proposes where to look next for the maximum of an expensive and noisy function.  [pure]
 //
 // First the start, then a few evenly spread points, then where a Gaussian process expects the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Regression by a Gaussian process: what a function may be where it has not been measured, and how
 // certain that is.  [pure]
 //

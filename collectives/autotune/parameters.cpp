@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search works in a unit cube, whatever the parameters mean. Each free parameter is a
 // dimension, in a fixed order that dimensions(), at() and point_of() share.
 #include "collectives/autotune/parameters.h"

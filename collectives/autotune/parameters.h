@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parameters that may change while a job runs, at the same response on every rank.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reports an activity of a step to the timeline for as long as the object lives.
 #pragma once
 

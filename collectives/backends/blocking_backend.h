@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What backends have in common: the choice of the function that runs an operation, and, for those
 // that run one operation at a time to its end, the rest of the interface.
 #pragma once

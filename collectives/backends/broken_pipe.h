@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps a library that writes to sockets without MSG_NOSIGNAL from ending the process with SIGPIPE
 // when a peer has gone: the write fails with EPIPE, as the library expects.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers for the end of a backend's file, which says what the backend offers.
 #pragma once
 

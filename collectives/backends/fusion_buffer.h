@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One contiguous stretch of memory in place of many tensors, for code that can only work on one.
 // One thread at a time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PeerLinks over the Gloo library: TCP between any two ranks of the world.
 //
 // Compiled into a module of its own, since Gloo brings its own shared libraries and C++ runtime.

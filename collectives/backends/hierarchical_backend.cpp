@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The local backend splits the tensor among the drivers of a host (the first `drivers` local
 // ranks), and driver i of each host reduces part i with its peers. Ranks beyond the drivers have
 // empty parts: they take part in the local steps only. part_ is a rank's own part, packed_ what has

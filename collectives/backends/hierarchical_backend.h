@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of a set that spans hosts, composed of two backends: one within the host and one
 // between hosts. Each byte leaves a host once, and all drivers of a host send at the same time.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One pass over the ranks in set order: hosts are numbered in the order of their first ranks, so
 // every rank computes the same plan from the same list.
 #include "collectives/backends/hierarchy.h"

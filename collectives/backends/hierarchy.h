@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a set that spans hosts share the work of a hierarchical collective.  [pure]
 //
 // On every host the same number of ranks, the drivers, each take a part of the data between the

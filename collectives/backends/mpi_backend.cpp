@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of the site's MPI library, on host memory.
 //
 // Compiled into a module of its own, linked to the MPI of the build machine; a host needs the same

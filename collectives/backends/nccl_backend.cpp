@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of NCCL, on tensors in GPU memory.
 //
 // Compiled into a module of its own; it links neither the driver nor NCCL (nccl/libraries.h). Each

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The algorithms work in place on one stretch of memory: each operation first puts its input where
 // its output belongs, or packs several tensors, and scales before and after.
 #include "collectives/backends/peer_links_backend.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any PeerLinks as a Backend of one process set: packs, scales, and runs the algorithms of
 // collectives/algorithms on host memory.
 #pragma once

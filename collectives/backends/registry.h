@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every backend that this version of Hora knows, built or not, and how to get its descriptor.
 #pragma once
 

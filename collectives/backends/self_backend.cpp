@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A set of one rank: every collective is a copy. The smallest backend, and the first to read.
 #include "collectives/backend.h"
 #include "collectives/backends/blocking_backend.h"

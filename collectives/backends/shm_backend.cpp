@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives among the ranks of one host, through memory that they share.
 //
 // Each rank has a ring of chunks for what it gives the others, and a ring of parts for what it has

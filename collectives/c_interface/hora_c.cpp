@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora.h, over one Communicator per process. No exception leaves this file.
 #include <pthread.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries messages, in order, between the coordinator (rank 0 of the world) and every other rank,
 // and reports when a rank is gone. Only the thread that drives the runtime uses a channel; any
 // thread may call wake().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a small operation that all ranks have agreed on before, without asking rank 0. Each rank
 // posts its tensor together with the number that identifies the operation. When all ranks have
 // posted the same number, each rank has what it needs to compute the result.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a byte stream into messages: a length of four bytes, little-endian, then the message.
 // [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/handshake.h"
 
 #include "rendezvous/base/hmac.h"

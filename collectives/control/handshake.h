@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How two processes prove to each other that they hold the job's token, without sending it: each
 // answers the other's random number with HMAC-SHA256(token, role, both numbers, rank).
 // [pure]

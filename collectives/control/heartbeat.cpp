@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Datagrams between the watchdogs: rank 0 asks, the others answer. Each contains rank 0's secret,
 // so that a forged one counts for nothing; losses do not matter, because the next question follows.
 #include "collectives/control/heartbeat.h"

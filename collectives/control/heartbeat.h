@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who shows signs of life: datagrams beside the control connections, since those are read by the
 // thread that may be blocked in a collective. Rank 0 asks all others again and again, and each
 // answers, and says what it waits for; one that is lost does not matter. Who has never answered is

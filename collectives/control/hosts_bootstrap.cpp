@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Three collective steps, each of which ends with the same outcome on all ranks: exchange cards
 // (pipes and listeners), set up the shared memory and doorbells of each host, connect the leaders.
 // A rank that fails still takes part in the exchanges, so that no other rank waits for it.

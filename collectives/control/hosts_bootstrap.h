@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of several hosts set up what a HostsChannel needs: memory and pipes within each
 // host, and connections between the leaders.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory of a host: one Sleeper per rank, then the fast path's memory.
 //
 // A sleeper blocks in poll(), so a pipe replaces the futex of ring_channel.cpp; the protocol is the

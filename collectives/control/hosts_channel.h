@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The star among ranks of several hosts, with the fast path of leader_fast_path.h beside it: the
 // ranks of a host communicate through shared memory, and their leaders through connections.
 //

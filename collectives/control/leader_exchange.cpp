@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A state machine: step_ is the current step, sent_ says whether its message has gone out, and each
 // peer has an inbox, because a peer may be one step or one turn ahead.
 #include "collectives/control/leader_exchange.h"

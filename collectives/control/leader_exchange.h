@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the leaders of several hosts agree on one turn of the fast path and pass on what their hosts
 // have posted. Each step of leader_plan.h is one message. The caller sends the messages.
 // [pure]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a host: the board (an ShmFastPath among the ranks of this host), then one Release,
 // which only the leader writes. A turn passes through three states: the host's ranks post on the
 // board; the leaders exchange (begun_ == turn, exchange_.running()); the leader stores the outcome

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fast path of ranks on several hosts. The ranks of a host post in memory that they share. The
 // first of them, the leader, exchanges what they have posted with the other leaders and puts the
 // result where all ranks of its host find it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Recursive doubling over the largest power of two, `power`. Host h >= power lends its share to
 // host h - power before the doubling and receives the result after it. For 6 hosts (power 4): 4
 // gives to 0 and 5 to 1; then 0-1 and 2-3 exchange; then 0-2 and 1-3; then 0 answers 4 and 1

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rank leads each host, and what the leaders exchange so that all know what each of them
 // brought.  [pure]
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first byte of every control message after the handshake.  [pure]
 #pragma once
 

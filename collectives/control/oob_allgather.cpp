@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every rank numbers the exchanges of a scope by itself; equal numbers belong together because all
 // members call exchange() equally often. Rank 0 collects the parts of a round and sends each member
 // what all others gave it. Parts may arrive before rank 0 has defined the scope; they wait in

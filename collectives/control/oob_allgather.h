@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An all-to-all exchange of small byte strings among the ranks of a process set, by way of the
 // coordinator. It serves set-up, not tensors. Only the thread that drives the runtime uses it.
 #pragma once

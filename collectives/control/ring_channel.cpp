@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Segment: one DoorbellLine per rank, padded to a page; then two rings per rank (from and to rank
 // 0); then the memory of the fast path.
 //

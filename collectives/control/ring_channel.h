@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The star inside one host: messages travel through rings in shared memory. The established TCP
 // connections stay beside them and show when a rank is gone. The rank's last messages are in its
 // ring by then, so the channel reads the ring before it reports the end.

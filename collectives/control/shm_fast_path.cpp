@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared memory holds one Line per rank, then two slots per rank, each followed by room for a
 // tensor that does not fit into the slot itself. Only its owner writes a slot; a turn number that
 // is stored last, with release, publishes the rest. The turn number only grows, so a slot needs no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fast path of ranks that share memory: each rank sees for itself when all have posted the same
 // number, reads the others' tensors and computes the result.
 #pragma once

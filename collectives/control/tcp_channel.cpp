@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two directions of a connection end separately: `gone` ends the reading and `deaf` the
 // writing. A failed write must not stop the reading, because the peer's last message may explain
 // its end.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The established star: framed messages over sockets whose peers are known and authenticated. Only
 // the thread that drives uses a channel; any thread may call wake().
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the control connections come about. Rank 0 listens; anybody may connect. Each side proves
 // that it knows the token before the other believes anything, and the token itself is never sent.
 // Rank 0 reads from all candidates in one poll() loop, so a client that stalls delays nobody.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control channel over TCP: a star whose centre is rank 0.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two threads of a rank may sleep until a message arrives: the runtime's own thread, and a caller
 // that waits for an operation and drives the runtime meanwhile. Each of them is a waiter with its
 // own doorbell. Whatever arrives rings one doorbell only: that of the waiter that parked last.

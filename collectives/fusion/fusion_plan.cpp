@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // First fit: each reduction joins the first open step that has its key and room for its bytes,
 // otherwise it opens one. The order of the steps is that of their first members.
 #include "collectives/fusion/fusion_plan.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which responses run together in one step.  [pure]
 // The same responses give the same plan on every rank. A rank that does not get the responses of
 // some sets plans those of all other sets as if it did.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One element at a time, for tests and examples: the speed of these functions does not matter. The
 // conversions are those of the kernels, so that a test compares like with like.
 #include "collectives/kernels/elements.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and writes single elements of any dtype as doubles, for programs that make and check
 // tensors.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts binary16 and bfloat16 to float and back, one at a time; rounds to nearest even.  [pure]
 // Internal linkage on purpose: this file is compiled for several instruction sets, and the linker
 // must not mix them.

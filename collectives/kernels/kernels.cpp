@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the table of kernels at run time. This file itself is compiled for the baseline, so it
 // runs on every processor.
 #include "collectives/kernels/kernels.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element-wise arithmetic on host memory, with the widest vector unit that pays off on this
 // processor. All functions are thread-safe.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels for AVX2 with F16C; the build compiles this file with those instructions.
 #define HORA_KERNEL_NAME kernels_avx2
 #define HORA_KERNEL_LABEL "avx2"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stream of bytes from one process to another through shared memory: one writes, one reads,
 // neither blocks. Each side belongs to one thread at a time.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The futexes are not FUTEX_PRIVATE: the words lie in memory that several processes map. The return
 // values are ignored, because every caller looks at its condition again.
 #include "collectives/memory/futex.h"

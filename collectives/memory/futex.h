@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sleeping on a word of memory until another thread (or, in shared memory, another process) changes
 // it and wakes the sleepers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The system call futex(2), which the C library does not wrap. Returns -1 with errno on failure.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening takes three rounds among the ranks: index 0 offers what it has created; every rank
 // reports whether it could map that; all wait until index 0 has cleared the nonce. Each rank takes
 // part in each round, even after a failure, so no rank waits in vain. The first kind of memory that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stretch of memory that some ranks of one host share. A Segment owns its mapping.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies data that is not needed again soon, past the caches: that avoids reading the target's
 // lines first and leaves the caches to other data.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A request: action (varint), field bits (one byte), process set (varint), dtype and reduction (a
 // byte each), name, shape, then the fields that the bits announce. A response: status (one byte),
 // an error text unless it is OK, the agreed request, the numbers, the joined ranks. wire.h defines

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Encodes and decodes the control messages of the negotiation.  [pure]
 // Decoding fails for anything that encoding cannot have produced.
 #pragma once

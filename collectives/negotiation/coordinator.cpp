@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of an entry: the first rank's request creates it (entry_for), each rank's request marks
 // that rank as arrived (add_in_full), and when all ranks of the set have arrived or joined it
 // becomes ready, alone or with its group (ready_alone_or_in_group). take_ready() concludes it: it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of which ranks have asked for what. One rank of the world keeps it for all; every rank
 // of a set executes the responses in the order in which this table gives them.
 //

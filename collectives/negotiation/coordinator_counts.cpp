@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts repeated requests instead of keeping entries: ranks that ask by number cannot disagree, so
 // nothing has to be compared. A count turns back into an entry (spell_out) when a rank joins, when
 // the number is evicted, or when a rank asks for the same name in full.

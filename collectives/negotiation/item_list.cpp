@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A message is a sequence of entries, each with a byte for its form. Numbers of one process set
 // that follow each other are collected into a run; end_run() writes it in the shorter of two forms.
 // The order of the items is preserved: a run that does not ascend cannot become a bitmap.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A message that lists requests or responses, some in full and some by their number in the response
 // cache. Consecutive numbers cost a bit or a byte each.  [pure]
 #pragma once

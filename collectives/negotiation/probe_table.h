@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table of things that the caller looks up by a hash that it has computed before: an insertion
 // allocates nothing, and neighbours in the hash are neighbours in memory.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks tell each other about their tensors, and what they agree on.  [pure]
 #pragma once
 

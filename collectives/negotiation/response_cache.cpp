@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An LRU cache over a list, with two indices into it. Every rank must evict the same entry at the
 // same time, so eviction depends only on the sequence of responses. Evicted entries move to
 // forgotten_, since pointers to their responses may still be in use until let_go().

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a process set has agreed on before, so that a number can stand for it.  [pure]
 //
 // Every rank of the set keeps one cache, and rank 0 of the world too. All learn the same responses

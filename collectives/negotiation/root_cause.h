@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rank caused the end of the world, from what rank 0 has seen and heard.  [pure]
 //
 // When one rank dies, its neighbours' data planes fail too, and their complaints may arrive before

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An entry passes two limits: after `warning` it is reported, after `shutdown` it ends the job.
 // check() computes when the next one is due, so its caller need not poll.
 #include "collectives/negotiation/stall_inspector.h"

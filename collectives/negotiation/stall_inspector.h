@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Watches what some ranks have asked for and others not: after a while it says who is missing, and
 // what the missing did last. Of the coordinator.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of the control messages: little-endian integers, of variable length where small values
 // are usual. The reader never reads past the end: after a malformed field ok() is false and every
 // further read returns zero or an empty value.  [pure]

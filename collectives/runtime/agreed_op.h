@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all ranks of a set have agreed on and is to be run next, as this rank sees it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Creates backends so that all ranks end with the same set of them. Creation is collective and may
 // fail on any rank at any point; after each attempt all ranks of the world exchange what became of
 // it, and a backend that failed anywhere is dropped everywhere. Whatever cannot be created is

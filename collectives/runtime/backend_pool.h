@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backends of this job: which ones, agreed by all ranks, and an instance for each process set.
 #pragma once
 

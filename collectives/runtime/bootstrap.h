@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the environment of a worker to what Communicator::join() needs.
 #pragma once
 

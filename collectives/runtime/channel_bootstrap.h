@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks share beside their connections: memory within a host, links between leaders.
 #pragma once
 

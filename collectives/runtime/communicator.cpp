@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a job, from join() to leave(). The order of joining is fixed: the flight recorder
 // first, so that a rank that hangs can be seen; then the control connections, over which everything
 // else is agreed; then backends; then the thread that drives the engine.

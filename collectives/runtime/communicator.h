@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process's membership in a job: the library behind hora.h, as an object. hora.h keeps one; tests
 // keep one per thread.
 #pragma once

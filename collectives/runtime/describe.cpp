@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON of hora_describe(). Written by hand: the library carries no JSON library, and the
 // document is flat.
 #include "collectives/runtime/describe.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the library can say about itself and this process, as JSON.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who drives, and who sleeps. At most one thread holds driving_. The hard part is that nothing that
 // is submitted may be left in the queue while everybody sleeps. The two sides meet like Dekker's
 // algorithm: a submitter pushes, then reads whether somebody looks; a thread that goes to sleep

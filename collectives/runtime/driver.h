@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who drives the engine: the runtime's thread, or a caller who waits for an operation anyway. A
 // caller that drives saves two hand-overs between threads, most of the time of a small operation.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The place of an elastic worker. Its environment describes the epoch in which the process started;
 // later epochs are kept here and take precedence. The environment itself is not changed: setenv()
 // is not safe beside other threads.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This process's place in an elastic job, which changes from epoch to epoch: asked of the launcher,
 // kept over the variables that it started with. docs/flows/elastic.md.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loop of the runtime. One round of step(): take what callers submitted, advance the fast path,
 // let rank 0 hand out what has become ready, look at running steps, wait, then handle the messages
 // that arrived. All state belongs to the thread that drives (driver.h); only the queue, the set

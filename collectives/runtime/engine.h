@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runtime of one rank: takes operations, agrees with the other ranks, runs what is agreed.
 //
 // One thread at a time drives it (driver.h); the queue, the set table, wake() and stop_now() are

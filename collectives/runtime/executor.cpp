@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns the responses of one fused step into a Step for a backend, and follows that step to its
 // end. The layout (pieces, counts, result sizes) depends only on the responses and on the own
 // operations, so all ranks lay out matching steps.

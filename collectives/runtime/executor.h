@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs what has been agreed: responses with this rank's operations become a Step for a backend.
 #pragma once
 

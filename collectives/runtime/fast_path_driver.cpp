@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When to use the fast path, and how to leave it. A turn of the fast path is decided only when
 // every rank has posted, so no rank may wait for a post that does not come: a rank with work at
 // rank 0 posts "nothing", and one that is idle is called upon after kFastPathPatience. Whatever a

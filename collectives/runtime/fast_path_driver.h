@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small operations that all ranks have agreed on before, through the fast path: what this rank has
 // there, and whether to use it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the tensors of a fast-path operation lie in its memory. Results must have the same bits as
 // those of the backend that would run the operation otherwise: reductions are done in the order of
 // the ranks on one host, and pairwise between hosts, the lower host first, by the same kernels.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What may go through the fast path, and how its tensors get in and out of it.
 #pragma once
 

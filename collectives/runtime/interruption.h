@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why this rank is to break off what it waits for. Any thread may say so; who waits asks.
 #pragma once
 

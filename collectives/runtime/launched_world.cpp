@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Joining a job that another launcher started (mpirun, srun, mpiexec). There is no rendezvous, so
 // rank 0 opens one and tells the others its addresses through what the launcher offers: MPI or PMI.
 // All steps are collective, so a rank that fails takes part in the next exchange with its error

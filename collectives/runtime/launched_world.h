@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job that mpirun, srun or mpiexec started without horarun: who this process is and where the
 // ranks meet is learnt through the launcher's own library.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control channel of a rank, with the messages that have come by it and are still to be
 // handled. Belongs to the thread that drives the runtime.
 #pragma once

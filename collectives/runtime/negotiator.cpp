@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests travel to rank 0 and responses back, each either in full or as a number of the response
 // cache. Every rank of a set learns the same responses in the same order, so all caches hold the
 // same numbers without an exchange of their own; rank 0 alone may forget a number early, and then

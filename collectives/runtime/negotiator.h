@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks tell each other about operations: requests to rank 0, responses from it. Rank 0
 // also keeps the table of who has asked for what.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations are reused with the memory of their strings and vectors: a training step submits the
 // same names again, so it allocates nothing.
 #include "collectives/runtime/operation.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One submitted operation, from hora_submit to hora_release.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This host's own address, as the other hosts can use it.
 #pragma once
 

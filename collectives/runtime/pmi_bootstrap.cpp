@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An allgather over PMI-1: each process puts its value under keys with its rank, a barrier makes
 // all values visible, then each reads those of the others.
 #include "collectives/runtime/pmi_bootstrap.h"

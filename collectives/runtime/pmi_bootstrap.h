@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of MPICH's launchers learn of each other by PMI-1, without any MPI library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client side of PMI-1, a line protocol: "cmd=NAME key=value ...\n", one answer for each
 // request.
 #include "collectives/runtime/pmi_client.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process's side of PMI-1, the text protocol in which MPICH's launchers (Hydra) tell their
 // processes about each other over an inherited descriptor. One line a message: "cmd=put kvsname=K
 // key=A value=B".

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A group of ranks that run collectives together, as this rank's runtime sees it.
 #pragma once
 

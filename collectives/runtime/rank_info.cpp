@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each rank tells all others when it joins. Both sides run the same version (handshake), so
 // the encoding has no optional fields.
 #include "collectives/runtime/rank_info.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every rank tells all others when they meet.  [pure]
 #pragma once
 

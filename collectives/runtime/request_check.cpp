@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything about a request that one rank can check alone is checked here, on the caller's thread,
 // before the request is queued: a mistake is an error of the call, and no other rank hears of it.
 // What only the ranks together can tell (different shapes, say) is a mismatch, which rank 0 finds.

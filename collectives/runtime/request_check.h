@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A caller's request becomes an Operation, or the reason why not. Only what this rank can judge by
 // itself; what the ranks must agree on is the coordinator's.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the caller threads hand operations to the runtime: the one structure that both touch.
 #pragma once
 

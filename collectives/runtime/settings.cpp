@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings from the environment. The first error is kept and reported after everything was read: a
 // wrong value never falls back to its default silently.
 #include "collectives/runtime/settings.h"

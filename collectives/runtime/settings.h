@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the environment says about this process and its job.  [pure]
 // docs/reference/runtime.md lists every variable.
 #pragma once

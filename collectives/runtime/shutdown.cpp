@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // kRunning -> kLeaving -> (gone) when a rank asks for the end and all agree; kRunning -> kEnded
 // when something broke. Rank 0 decides the reason of a broken world. A worker that notices a
 // failure first waits for rank 0's word, then complains and waits for the answer, and blames what

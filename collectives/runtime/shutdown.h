@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the world of a rank ends: agreed by all, or because something broke; then for which reason,
 // the same on all ranks. Rank 0 weighs what it sees and hears (negotiation/root_cause.h), its word
 // is final.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two detectors, one limit. The stall inspector (rank 0) sees operations that some ranks have not
 // submitted. The watchdog sees ranks that do not answer while others wait for them. Where both
 // apply, the silent rank is named, because ranks may be missing only since it holds them up.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looks out for ranks that others wait for in vain: those that have not asked for an operation (on
 // rank 0), and those that give no sign of life. Belongs to the thread that drives the runtime.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps begin in the agreed order and end in any. A step waits until fewer steps run than its own
 // backend allows; a backend that allows one runs alone.
 #include "collectives/runtime/step_runner.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs what has been agreed: one step after the other, or several under way at once where their
 // backend lets them (NCCL, on streams of their own).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the timeline of one rank needs to know about the world.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parameters of the runtime, the same on all ranks, and on rank 0 the search for better ones:
 // rank 0 measures and decides, a response tells all ranks, and each changes its parameters at that
 // place of the list.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An autotuner with its log: rank 0's, while it searches.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One thread in poll(): the ends of the control connections, the heartbeat socket, and an eventfd
 // to stop it. It holds the mutex only for short copies and calls back at most once about a break,
 // so it cannot be blocked by the runtime that it watches.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Watches the control connections while the runtime's own thread may be blocked in a collective,
 // and interrupts it when a peer has gone. Sleeps otherwise.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where this process is in the world; fixed after the ranks have met.
 #pragma once
 

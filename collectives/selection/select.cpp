@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All ranks must choose the same backend. So a decision uses only what all ranks know to be equal:
 // the table, which they have agreed on, and the agreed request.
 #include "collectives/selection/select.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which backend runs an operation. One table, the same on every rank; selection only looks things
 // up and never asks a backend.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns trace records into Chrome trace events. Each tensor is a process of the picture, with the
 // phases idle -> negotiating -> agreed -> running. Records may be missing (the ring was full, or
 // the recording began in the middle), so every transition checks the phase: an end without a begin

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trace records as events of Chrome's trace format (a JSON array of objects), named as Horovod's
 // timeline names them: every tensor is a process of the picture, with what happens to it nested.
 // [pure]

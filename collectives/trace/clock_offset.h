@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far the monotonic clocks of two hosts are apart, from messages that went both ways.  [pure]
 //
 // What a rank sends is received later: each message bounds the offset from one side.

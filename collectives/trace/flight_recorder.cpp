@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A page of shared memory per rank, owned by the agent, which reads it after the rank has died or
 // while it hangs. The rank only stores: no lock, no system call, no allocation, so recording is
 // cheap enough to be always on.

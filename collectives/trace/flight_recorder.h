@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps a note of what this rank is doing in memory that the agent reads when the rank is dead, be
 // it by SIGKILL. Always on; without an agent it does nothing.
 #pragma once

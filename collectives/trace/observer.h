@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the engine tells whoever keeps a record of it: the timeline and the flight recorder.
 //
 // All calls come from the thread that drives the engine, in the order in which things happen; none

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Records of any length from one thread to another, without a lock: the writing side never waits.
 //
 // A record begins with its size in bytes (std::uint32_t), a multiple of 8, and lies in one stretch.

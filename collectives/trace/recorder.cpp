@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Hands the events of the engine to the flight recorder and to the timeline, if there is one. A
 // caller may stop the timeline at any moment; the engine must not take a lock for each event, so
 // the two sides use a hazard flag: the engine sets in_use_, then reads the pointer; the caller

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The observer of a communicator: gives the engine's news to the timeline while there is one, and
 // to the flight recorder always.
 #pragma once

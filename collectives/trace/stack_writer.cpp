@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each thread of this process writes its own stack when the agent sends it a signal. The handler
 // may interrupt any instruction, an allocation included, so it uses no lock and no memory of its
 // own: it takes a slot of the shared area by one atomic increment.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets the agent ask every thread of this process for its native stack, without rights over other
 // processes: the agent sends a signal to each thread, whose handler writes its own stack into the
 // file of the flight recorder (rendezvous/contract/stack_record.h).

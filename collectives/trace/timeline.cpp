@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The thread that drives the runtime writes records into a ring, without locks or system calls, and
 // a writer thread formats them. If the writer cannot keep up, whole operations are left out and
 // counted: the runtime never waits for a disk.

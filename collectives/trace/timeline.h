@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timeline of this rank: what the engine does, as a file for chrome://tracing or Perfetto.
 //
 // The engine's thread puts records into a ring and never waits; a thread of the timeline's own

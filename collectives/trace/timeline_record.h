@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What travels from the engine's thread to the thread that writes the timeline.  [pure]
 #pragma once
 

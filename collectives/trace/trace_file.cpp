@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file is a closed JSON array after every flush: the closing bracket is written behind the last
 // event and overwritten by the next one. Only the last page is held in memory, and pages are padded
 // with blanks, so no event crosses a page that has been written.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A JSON array on disk that a reader can use at any moment, also after a SIGKILL of this process.
 //
 // Every write lies within one page of the file, which the kernel copies whole or not at all, and

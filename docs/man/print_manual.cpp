@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints the manual page, or with --options the option tables of docs/reference/cli.md; both come
 // from the table that the command line itself is parsed with.
 #include <cstdio>

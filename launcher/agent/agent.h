@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One agent: the launcher's hand on one host. docs/reference/agent-protocol.md is its contract.
 #pragma once
 

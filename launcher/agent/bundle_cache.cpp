@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An entry is a directory named after the bundle's hash. It comes into being under a temporary
 // name, gets its manifest last and is then renamed, so a reader sees a whole entry or none.
 #include "launcher/agent/bundle_cache.h"

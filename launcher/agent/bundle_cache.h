@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directory on a host where bundles stay from job to job, each under the name of its content's
 // hash. An entry appears whole, by one rename, or not at all; who loses a race uses the winner's.
 #pragma once

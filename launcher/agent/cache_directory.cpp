@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ownership of temporary entries in a cache that several hosts may share over a network file
 // system. On the same host a lock proves that the owner lives; across hosts only the age can tell.
 #include "launcher/agent/cache_directory.h"

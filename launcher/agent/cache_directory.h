@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One directory of the cache, and what is temporary in it: bundles on their way in, marks of use,
 // files that are being shipped.
 //

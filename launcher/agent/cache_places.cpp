@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same list in the same order as the bootstrap script has, so that the agent continues where
 // the script stopped.
 #include "launcher/agent/cache_places.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directories of this account that may hold a cache.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Marks tell who uses which cache entry, so that `clean` on one host does not remove what another
 // host runs. A mark is an empty, locked directory whose name says everything.
 #include "launcher/agent/cache_use.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads the kernel's view of CPUs, cores and NUMA nodes from sysfs, limited to the CPUs that this
 // process may use (a container's or a batch system's share).
 #include "launcher/agent/cpu_topology.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPUs that this process may use, with core and NUMA node.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds function names for code offsets by reading an ELF file's symbol tables. The file may be
 // anything that a rank has mapped, so every number in it is checked before it is used.
 #include "launcher/agent/elf_symbols.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which function of an ELF file an address belongs to.
 //
 // Reads only what it needs of the file, in pieces: a library may have hundreds of megabytes, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stream is the contents of all files in the order of the header, one after the other and
 // compressed as one zlib stream. Sizes in the header separate the files; a SHA-256 checks each one.
 #include "launcher/agent/file_unpacker.h"

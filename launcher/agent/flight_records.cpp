@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that ranks and agent share: one page per rank for its latest operation, and one area
 // per rank for native stacks. It is a memfd, so it survives a rank's crash and vanishes with the
 // agent. Ranks open it through /proc/PID/fd.

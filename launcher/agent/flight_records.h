@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of this host record while they run; it outlives a rank that crashes.
 //
 // Memory of the agent without a name in any file system: the ranks reach it by way of /proc, and it

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults of this host's NVIDIA GPUs since this object was made, as the kernel's log tells them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the agent tells the launcher about its host. The agent is a static program, so everything
 // comes from files and system calls rather than from libraries.
 #include "launcher/agent/host_facts.h"

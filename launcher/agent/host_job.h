@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One job on this host, from the start of its ranks to the last process that they left behind.
 //
 //   prepared --start()--> running --ranks end--> sweeping --> draining --> finished

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Passes stdin to ranks. The launcher sends only as much as it has credit for, and every byte is
 // acknowledged exactly once, also a byte that no rank will read; otherwise the credit would leak
 // and the input would stop.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries the launcher's stdin to the ranks that were promised it, and acknowledges what a rank's
 // pipe has taken, so that the launcher reads no faster than the slowest of them.
 #pragma once

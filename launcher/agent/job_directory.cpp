@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A private directory for the job's files. It is announced to the shim before it exists, so that a
 // kill at any moment leaves nothing behind.
 #include "launcher/agent/job_directory.h"

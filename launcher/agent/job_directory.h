@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A private folder for one job on one host: the files that the user ships. Removed at the end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Follows /dev/kmsg from the current end on. Many containers and restricted kernels do not allow
 // it; the object then yields nothing.
 #include "launcher/agent/kernel_log.h"

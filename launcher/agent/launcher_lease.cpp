@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/launcher_lease.h"
 
 #include "launcher/process/process_table.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the launcher still lives, as an agent can tell: each side sends heartbeats, and an agent
 // that hears nothing for the time of the lease takes its launcher for lost and ends the job.
 //

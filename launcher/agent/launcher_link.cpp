@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One queue, out_, holds what is still to be written; out_position_ is how far the kernel has taken
 // it. While something is left the loop watches for room to write, and only then, since a pipe with
 // room would otherwise wake the agent all the time. How much output may stand here is limited by

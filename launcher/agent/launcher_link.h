@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's end of the byte stream to its launcher: frames in, frames out, never blocking.
 // Does not own the descriptors (standard input and output, as a rule); lives on the loop's thread.
 #pragma once

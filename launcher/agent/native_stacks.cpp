@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A handler in libhora writes the program counters of each thread into shared memory when the agent
 // signals it. The agent then needs names for them, which a forked child looks up: files may be huge
 // or on a dead file system, and the agent must not wait for them.

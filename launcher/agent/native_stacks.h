@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks the threads of ranks for their native stacks and puts names to what they wrote.
 //
 // The names come from /proc and from the programs' files, which may lie on a file system that does

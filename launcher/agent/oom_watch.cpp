@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Compares the kernel's counters of out-of-memory kills with their values at the start. This needs
 // no privilege, unlike the kernel's log.
 #include "launcher/agent/oom_watch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the kernel has killed processes for lack of memory since this object was made: its
 // counters, since nobody else tells the one that was killed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The order comes from the launcher, but a damaged or newer one must not make the agent index out
 // of range or run without a lease.
 #include "launcher/agent/order_check.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether an order is one that the agent can rely on.  [pure]
 #pragma once
 

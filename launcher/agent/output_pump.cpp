@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All pipes of the ranks are in one epoll instance of their own, which the event loop watches as a
 // whole. Without credit the pump stops watching that one descriptor; the pipes then fill up and the
 // ranks block, which is the intended back-pressure.

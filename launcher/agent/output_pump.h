@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries what the ranks print to the launcher, within the launcher's credit: at most `window`
 // bytes are on their way unacknowledged, then the ranks' pipes are left to fill. So a slow reader
 // slows the ranks and costs no memory. Ranks take turns of one read each.

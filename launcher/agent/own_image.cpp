@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cached agent is named after its SHA-256. Before it does anything, it checks that its bytes
 // still match, since a bad disk or another user may have changed them. Hashing takes a few
 // milliseconds, so a note next to the file remembers the last check.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is this agent the program that its name in the cache says?
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the helper that speaks PMI with the ranks. The helper reads one message from its stdin,
 // answers once on stdout, and then sends records there; it ends when its stdin closes, so it cannot
 // outlive the agent.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The program that serves PMI to this host's ranks, beside them: hora-pmix of the bundle, which
 // needs a library of the site that the agent, being static, cannot load; or hora-pmi1.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that is equal for all ranks of a host is checked and opened once, before the first
 // rank starts, so that a wrong directory or limit fails the job and not rank 37 of it.
 #include "launcher/agent/prepared_job.h"

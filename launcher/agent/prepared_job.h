@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host's order, checked and made ready, so that starting its ranks can only fail rank by rank.
 #pragma once
 

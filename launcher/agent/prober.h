@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which of a host's addresses really lead to it? Every agent listens and says its nonce to whoever
 // connects; every agent connects where it is told and looks whether the right nonce answers.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/agent/progress_reporter.h"
 
 #include "rendezvous/base/duration.h"

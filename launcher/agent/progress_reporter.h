@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells the launcher how far the ranks of this host have come: the launcher shows it, and takes
 // work for a sign of life. Looks often until all ranks have come through a collective, then each
 // second. Single-threaded, on the agent's loop.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The environment of a rank has layers: the host's own variables, what the launcher forwards, the
 // agent's, and the rank's. All ranks of a host share the strings of the first three.
 #include "launcher/agent/rank_environment.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The environment of each rank, from a host's order.  [pure]
 // Later wins: this machine's own (those that the order asks for), the order's, the rank's, then the
 // agent's (job id, mark). The paths to prepend come before whatever a variable held. Bytes are kept

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pipes between the agent and one rank: its standard streams.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Applies the plan for CPUs, threads and GPUs to the ranks of this host. Each choice leaves a note,
 // which --verbose prints.
 #include "launcher/agent/rank_placement.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Places ranks on this host: their CPUs, their GPUs, a sensible number of threads.
 #pragma once
 

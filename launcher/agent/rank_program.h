@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which file a rank executes, and why one could not be executed: facts for RankExit.
 #pragma once
 

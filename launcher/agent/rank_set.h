@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of one job on this host: their processes and streams, and how each of them ended.
 //
 // A rank leads its own session and process group. Its pid cannot be another's before it is reaped,

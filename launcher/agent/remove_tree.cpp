@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Removes a tree relative to open directories and never follows a symbolic link, so nothing outside
 // the tree can be removed even if the tree changes meanwhile.
 #include "launcher/agent/remove_tree.h"

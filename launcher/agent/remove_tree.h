@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Removes a directory and all in it; never follows a symbolic link, never leaves the tree.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Paths in a bundle come from the network. None of them, and no link, may lead out of the directory
 // that the bundle is unpacked into.
 #include "launcher/agent/safe_path.h"

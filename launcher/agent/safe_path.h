@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides which names a launcher may create below the agent's directories.  [pure]
 #pragma once
 

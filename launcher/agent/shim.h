@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shim: the process that is executed on a host. It forks the agent and does one thing, which
 // is to outlive it: when the agent dies by force, the shim ends every process of the job and
 // removes what the agent had on disk, and only then exits. It holds the protocol stream open but

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks every process of every rank where it is. Python's faulthandler answers over an abstract Unix
 // socket that each interpreter keeps open; libhora's signal handler answers through shared memory.
 // The collector merges both, with names for the native frames.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks the processes of the ranks where they stand. A Python that a rank starts connects here by
 // itself (collectives/python/sitecustomize.py) and writes the stacks of all its threads when it
 // gets a certain signal; nobody's rights over other processes are needed. Ranks that use the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Merges what Python and the native unwinder say about the same threads. The thread id that Python
 // prints is the pthread handle, which the native handler records as well.
 #include "launcher/agent/stack_text.h"

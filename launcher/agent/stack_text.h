@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The stacks of one process as text: what Python said of its threads and what the threads wrote
 // themselves, merged.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that is delivered to a host before its ranks start: the bundle, into a cache, and
 // shipped files, into the job's directory. One delivery at a time. When a cache refuses the bundle
 // (full, read-only, noexec), the next place gets it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a launcher sends before the order: the bundle, and files for the job. One at a time: a
 // header, data, an end. Every method's answer is nothing, or the failure that ends the job.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds and ends what the ranks of a job started and left behind, and keeps the account of it.
 //
 // A stray is a descendant of this process, which is their subreaper, or carries the job's mark in

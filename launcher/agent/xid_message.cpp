@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.". The
 // driver's versions differ in the middle part, and any user can write to the kernel's log, so every
 // field is bounded and checked.

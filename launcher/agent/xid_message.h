@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A message of the NVIDIA driver about a GPU in the kernel's log:
 //   NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python3, Ch 00000008, intr 10000000. MMU Fault
 //   ...

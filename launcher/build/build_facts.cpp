@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints what --check-build shows. The layout is Horovod's, since scripts search it.
 #include "launcher/build/build_facts.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this installation can do, for --check-build: the facts, and their two printed forms.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds the parts of an installation next to the running program, and turns them into the frames
 // that agents receive. The bundle is compressed when Hora is built, so a launch only frames it.
 #include "launcher/build/bundle.h"

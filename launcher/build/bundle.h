@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this installation can ship to a host: the agent and the runtime bundle.
 // The build writes share/hora/manifest.json beside them, so nothing is hashed at launch.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reports what works here, not what was built: everything is loaded for a test, in child processes,
 // since a broken library may crash.
 #include "launcher/build/check_build.h"

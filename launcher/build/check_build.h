@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // horarun --check-build: looks at this installation as it is now, by loading what a rank would
 // load.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a function in a child process, for code that may crash or hang: a vendor's library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looks for vendor libraries as the runtime does, and asks each one for its version through its own
 // function.
 #include "launcher/build/vendor_library.h"

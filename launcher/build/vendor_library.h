@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looks for a vendor's library on this machine by loading it, as a rank would.
 #pragma once
 

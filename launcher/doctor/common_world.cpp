@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one small job over all hosts: choose a network, start a rendezvous, let the agents' doctors
 // meet there. It finishes once, with whatever is known by then.
 #include "launcher/doctor/common_world.h"

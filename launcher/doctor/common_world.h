@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last part of an examination: one process of every host takes part in a job of all hosts,
 // which meets as the ranks of a real one do, over the network that would be chosen for it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One state machine for all hosts: connecting, clocks, examining, probing (in rounds), one job of
 // all hosts, finishing. proceed() runs after every event and starts the next phase when each host
 // that is still there has done its part; on_deadline() starts it without the hosts that have not.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Examines hosts: an agent and hora-doctor on every one of them, all at once; what fails on one is
 // a finding and stops nobody else. One event loop, every wait has a deadline.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rounds of an examination: measuring between hosts, measuring doubtful links again, and one
 // job over all hosts.
 #include "launcher/doctor/doctor.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `horarun doctor` has learnt about hosts, and what it finds wrong.  [pure]
 #pragma once
 

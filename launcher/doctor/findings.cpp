@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules for one host, and the merging of all findings. A fact that a host did not report never
 // leads to a finding.
 #include "launcher/doctor/findings.h"

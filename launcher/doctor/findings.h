@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From facts to findings.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of docs/known-problems, applied to each host.  [pure]
 #include <algorithm>
 

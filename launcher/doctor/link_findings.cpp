@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Judges the links between hosts.  [pure]
 //
 // There is no absolute standard for a network, so a link is compared with the median of the set.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Puts the addresses of a host in the order in which another host should try them: shared networks
 // before routed ones, IPv4 before IPv6.
 #include "launcher/doctor/peer_addresses.h"

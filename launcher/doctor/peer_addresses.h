@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // By which addresses one host should try another.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report for people has one line per host, and then the findings with their reasons. The JSON
 // document holds all facts as well.
 #include "launcher/doctor/report.h"

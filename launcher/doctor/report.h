@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `horarun doctor` prints.  [pure]
 #pragma once
 

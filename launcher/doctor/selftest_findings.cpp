@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Judges what libraries did in the self-tests.  [pure]
 #include <algorithm>
 

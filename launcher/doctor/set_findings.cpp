@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Judges hosts as a set: their differences, and hosts that are one machine.  [pure]
 #include <algorithm>
 #include <cmath>

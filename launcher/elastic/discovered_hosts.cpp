@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The script prints one host per line, in the syntax of -H. A duplicate with different slots is an
 // error, because either line could be the outdated one.
 #include "launcher/elastic/discovered_hosts.h"

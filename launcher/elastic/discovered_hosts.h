@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a discovery script printed, as hosts.  [pure]
 // One host per line, "name" or "name:slots", as -H writes it; blank lines and # comments are left
 // out. No lines: no hosts at the moment, which is no error.

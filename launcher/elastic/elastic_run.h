@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Supervisor keeps in addition for an elastic job.
 #pragma once
 

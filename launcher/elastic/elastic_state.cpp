@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An event changes the phases of agents and workers (on()); then the job moves from phase to phase
 // until no further step is possible (advance()): it waits for enough hosts, takes seats and
 // prepares new agents, runs, and breaks when a rank fails or asks for the next epoch. The class

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of an elastic job as a state machine: hosts that come, go and fail, and the epochs in
 // which its ranks meet.  [pure]
 //

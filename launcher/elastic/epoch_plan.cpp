@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans an epoch from the hosts' offers. Survivors come before new ranks, because they hold the
 // state.
 #include "launcher/elastic/epoch_plan.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who takes part in the next epoch of an elastic job, and with which rank.  [pure]
 #pragma once
 

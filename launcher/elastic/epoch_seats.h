@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who has which rank in an epoch that is being prepared or running.  [pure]
 #pragma once
 

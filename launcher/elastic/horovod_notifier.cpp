@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real Horovod's workers listen for a message when the hosts change. A thread of its own sends
 // it: a worker that hangs must not delay the launcher.
 #include "launcher/elastic/horovod_notifier.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tells one of the real Horovod's workers that hosts have come or gone. The loop's thread gives the
 // orders; a thread of its own talks, so that a worker who does not answer holds up nobody.
 #pragma once

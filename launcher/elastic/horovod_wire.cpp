@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Horovod's workers speak Python's pickle over TCP. Unpickling can run code, so this reader
 // implements only the operations that build numbers, texts, lists, tuples and dictionaries, and
 // refuses all others. All sizes are bounded: a worker is not trusted.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages of the real Horovod's elastic workers besides HTTP.  [pure]
 //
 // A worker leaves in the store where it can be notified: base64 of a pickle of (addresses, key). A

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the user's script again and again, one run at a time. A run ends with hosts or with a
 // failure, never with both, and the next one starts an interval later.
 #include "launcher/elastic/host_discovery.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a discovery script again and again, and tells what it printed. On the event loop's thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which hosts are listed, and which ones are barred after a failure, for good or for a growing
 // time.
 #include "launcher/elastic/host_registry.h"

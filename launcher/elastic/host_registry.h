@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hosts that an elastic job knows: which are there, with how many slots, and which have failed
 // and may not be used now or ever.  [pure]
 #pragma once

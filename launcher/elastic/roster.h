@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The workers and agents of an elastic job, present and past, and what each is doing.  [pure]
 //
 // A worker is one process, and its number is never used again. An incarnation is one agent on one

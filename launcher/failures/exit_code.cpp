@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One table of failure classes serves errors, `explain` and the reference, so the three cannot
 // differ.
 #include "launcher/failures/exit_code.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The classes of horarun's failures with their exit codes, as one table.  [pure]
 // Which rank failed first, and with which code, is for launcher/job/job_state.h to say.
 // docs/reference/exit-codes.md is made from it.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The classes of the launcher's own failures. A failure ends the job with exit code 125 (or the
 // one given here); its class is printed with the message and stands in --json. One table, so that
 // docs/reference/exit-codes.md and the code cannot disagree.  [pure]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fills in the commands of the failure table, so that users can paste them.
 #include "launcher/failures/proof.h"
 

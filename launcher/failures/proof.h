@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command that proves or fixes what is wrong with a host.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank ended, in words. The agent reports facts; this is the one place that turns them into
 // sentences.  [pure]
 #pragma once

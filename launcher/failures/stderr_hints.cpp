@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sentences that programs print when they die, and what helps. A pattern is part of one sentence of
 // a library (PyTorch, NCCL, glibc, Python), always in English: those libraries have no
 // translations, and strerror() uses one only where a program asks for it by setlocale(). It is

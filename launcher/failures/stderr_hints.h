@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the last words of a rank usually mean, for errors that users meet and cannot read.  [pure]
 #pragma once
 

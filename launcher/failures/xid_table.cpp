@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NVIDIA's numbers for faults of a GPU, with what a person should do. The row decides between three
 // kinds of advice: the program is at fault, the GPU or its host is, or the Xid merely follows from
 // another. The meanings are from NVIDIA's catalogue (kXidCatalogue); a number without a row gets

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the Xid codes of the NVIDIA driver mean and what to do, after NVIDIA's catalogue
 // (https://docs.nvidia.com/deploy/xid-errors/). Those that end or spoil jobs; the others are looked
 // up there.  [pure]

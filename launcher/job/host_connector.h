@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the transport for a host, and starts an agent there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Output waits in two places: frames of our own gather in tail_, and move to out_ when it is their
 // turn or when shared bytes (the bundle, which all hosts get) have to follow them. The order of
 // sending is kept, and shared bytes are never copied.

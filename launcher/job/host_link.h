@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher's end of the byte stream to one host's agent: messages in, frames out, silence seen.
 // Lives on the event loop's thread. Owns the fd; closing it ends the agent.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/job/job_rendezvous.h"
 
 #include "rendezvous/contract/store_keys.h"

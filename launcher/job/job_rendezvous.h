@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job's key-value server: where the ranks meet.
 #pragma once
 

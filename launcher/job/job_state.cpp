@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state machine of a job: connecting, preparing, running, ending, done. Every event goes
 // through step(), which returns actions; the class itself does no I/O and reads no clock. In an
 // elastic job, ElasticState decides about failures, and this class only keeps track of the hosts.

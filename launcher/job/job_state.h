@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of a job as a state machine: events and the time go in, actions come out.  [pure]
 // The supervisor obeys. Everything that decides who is ended, when and why stands here, so that it
 // is tested without a process and without a sleep.

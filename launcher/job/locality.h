@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Is a host of the list this very machine?
 #pragma once
 

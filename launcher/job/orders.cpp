@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns the plan into one order per host. Everything in it is final except "@bundle@", which the
 // agent replaces.
 #include "launcher/job/orders.h"

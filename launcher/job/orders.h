@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan, the network and the meeting place become one order per host.  [pure]
 #pragma once
 

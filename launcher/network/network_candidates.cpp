@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lists each host's addresses with the reason why an address cannot be used, or in the order of
 // preference. The reasons appear in the error if no network is left.
 #include "launcher/network/network_candidates.h"

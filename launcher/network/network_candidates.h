@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which addresses of each host could serve the ranks, and why the others cannot.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Chooses the addresses that the ranks use. In order: loopback if all ranks share a machine, the
 // best network that all hosts have, and then addresses that are proven to be routed. Nothing is
 // guessed: without a proof the job fails, with a table of all addresses and reasons.

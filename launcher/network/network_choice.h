@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Over which interface of each host the ranks talk.  [pure]
 //
 // Two steps: candidate_probes() says what the agents should try, choose_network() decides from

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each verb has a parser of its own. The order inside is the same for all: spelling, help, the
 // layers of configuration, values, and then the verb's own rules.
 #include "launcher/options/command_line.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // argv and the environment become one Command, or one message for the user.  [pure]
 // docs/reference/cli.md describes every option.
 #pragma once

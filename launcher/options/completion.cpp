@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The scripts are generated from the option table, so they cannot miss an option. They run only
 // tools that every system has.
 #include "launcher/options/completion.h"

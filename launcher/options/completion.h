@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Completion scripts for shells, from the option table.  [pure]
 // Host names for -H come from ~/.ssh/config and known_hosts, read by the script when it is asked.
 #pragma once

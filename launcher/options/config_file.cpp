@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads both Horovod's own configuration files, whose keys are in the table below, and the section
 // "horarun", whose keys are the names of options. Unknown keys are errors: a typo would otherwise
 // go unnoticed for months. Each error names line and column.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A configuration file in YAML becomes settings: the sections of horovodrun's --config-file, and
 // the section `horarun`, which takes every long option.  [pure]
 // docs/reference/configuration.md has the keys as a table.

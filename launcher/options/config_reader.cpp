@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that the user names is read as it is. A file that is found by itself (in the current
 // directory, say) can set commands to run, so it must belong to the user or root and must not be
 // writable for all.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of a configuration: read as the command line asks for them (process_inputs.h).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Turns checked option values into a JobSpec. Values are valid here; what is left to check is how
 // options fit together.
 #include "launcher/options/job_options.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checked option values and the environment become a JobSpec.  [pure]
 #pragma once
 

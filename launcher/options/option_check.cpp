@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CLI11 checks values and exclusions; spelling and messages are our own.
 #include "launcher/options/option_check.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Typed options become checked values: kinds, ranges, choices, which exclude each other.  [pure]
 // The one user of the command line library.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits the command line into options and the program. The program starts at the first word that
 // is no option; everything after it belongs to the program, whatever it looks like.
 #include "launcher/options/option_spelling.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options that a user typed: names, aliases, abbreviations, where the program begins.  [pure]
 //
 // Beside "--name value" and "--name=value" this reads what horovodrun takes and usual parsers do

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one table that everything about options derives from: parsing, checks, help, the manual page,
 // completion, configuration files and the reference. Within an "excludes" group, only one option
 // may be given; "needs" names an option without which a row has no effect.

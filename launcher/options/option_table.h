@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every option of horarun, once: the parser, --help, the manual page and docs/reference/cli.md are
 // made from these rows.  [pure]
 #pragma once

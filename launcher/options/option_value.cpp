@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names and values of single options. Every check has a text that says what is expected.
 #include <algorithm>
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the command line may ask of the world; main passes getenv and file readers.  [pure]
 #pragma once
 

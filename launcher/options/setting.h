@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One option as one source sets it: a file, the environment or the command line.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Merges the layers of configuration. From the highest: the command line, --config-file, the
 // environment, hora.yaml in the current directory, the user's file, the system's file.
 #include "launcher/options/settings.h"

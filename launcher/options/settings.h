@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options from everywhere: the command line, a file that it names, the environment, and the files
 // of the project, the user and the system, in this order; the first that sets an option counts.
 // [pure]

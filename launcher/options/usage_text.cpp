@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All texts about options come from the option table.
 #include "launcher/options/usage_text.h"
 

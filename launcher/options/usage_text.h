@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --help, the manual page and the option reference, all from the option table.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What horarun itself says on standard error while a job runs: messages, events, the log, the line
 // of the start. In the order in which it was said, and without waiting for the reader: a terminal
 // under Ctrl-S, or a pipe that nobody reads, keeps neither heartbeats nor signals waiting.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads stdin for the ranks within a window of bytes that they have not taken yet. Job control
 // needs care: a launcher in the background must neither stop nor steal the shell's input.
 #include "launcher/output/input_pump.h"

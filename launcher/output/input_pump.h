@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries the launcher's standard input to ranks, no faster than they read it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/output/job_streams.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job's standard streams: rank output to the console and files, standard input to ranks, and
 // the flow control of both. On the event loop's thread.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Puts a prefix before each line of a rank. A line ends with '\n', '\r' or '\r\n', since progress
 // bars use a lone '\r'; a '\r' at the end of a read may be half of a '\r\n' that arrives in two
 // pieces.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Puts "[3]<stdout>:" before every line of a rank's output.  [pure]
 //
 // Bytes of one stream of one rank go in as they come, whole segments come out: a segment ends with

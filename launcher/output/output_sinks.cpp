@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the bytes of each rank's streams go: tagged lines to the console, and the same text to the
 // files of --output-filename. The console shows whole lines. Only a line longer than the tagger's
 // limit is shown in segments; when another stream needs the console in between, the cut and the

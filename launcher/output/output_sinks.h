@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the ranks' output goes: the launcher's own stdout and stderr, every line tagged, and, with
 // --output-filename DIR, one pair of files per rank: DIR/rank.<R>/stdout and stderr.
 //

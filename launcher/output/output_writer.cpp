@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes on a thread of its own: a reader that pauses blocks this thread and never the launcher's
 // loop. The amount that can wait here is bounded by the output credit of the hosts, which is
 // returned only when bytes have been written.

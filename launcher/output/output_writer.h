@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes to descriptors that may block (a terminal under Ctrl-S, a slow pipe, a stuck file system)
 // without ever blocking the event loop: one thread, one queue, in the order of submission.
 //

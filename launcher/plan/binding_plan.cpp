@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pure arithmetic: which CPUs and GPUs each rank of a host gets.
 #include "launcher/plan/binding_plan.h"
 

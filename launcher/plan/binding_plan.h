@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which CPUs each rank of a host may use, and how many threads are sensible there.  [pure]
 #pragma once
 

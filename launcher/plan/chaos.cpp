@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The grammar is VERB:TARGET@TIME[+DURATION], in a list with commas. Offsets are kept, so that
 // errors found later, against the plan, still point at the text.
 #include "launcher/plan/chaos.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The faults that --chaos injects, so that users can test how their programs react.  [pure]
 //
 // Grammar (docs/reference/cli.md): items separated by commas;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `--dry-run` prints: the same plan that a launch would use, without contacting any host.
 // Whatever only a launch can know appears as "at launch".
 #include "launcher/plan/dry_run.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan of a job, printed instead of run.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Parses -H lists and hostfiles with one parser, whose errors point at the byte in question.
 // Anything that could be mistaken for something else (an IPv6 address without brackets, a path,
 // user names with blanks) is an error rather than a guess.

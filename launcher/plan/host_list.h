@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which hosts a job may use: the -H list, a hostfile, or nothing.  [pure]
 //
 // Grammar (docs/reference/hosts.md): items separated by commas (-H) or lines (hostfile);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expands "n[01-64]" and "rack[1,2]-n[1-8]" as Slurm and ClusterShell do: a leading zero fixes the
 // width, and several ranges multiply. The number of names is checked before any is made.
 #include "launcher/plan/host_range.h"

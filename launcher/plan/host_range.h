@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host ranges: "n[01-03,7]" names n01, n02, n03 and n7.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the user asked for, as one value: command line, environment and files are read into it
 // once, and nothing looks at argv or getenv afterwards.  [pure]
 #pragma once

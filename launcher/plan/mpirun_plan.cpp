@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Translates a job into the command line of mpirun. Each flavour has its own options; what a
 // flavour cannot do is an error before anything starts, never silently ignored.
 #include "launcher/plan/mpirun_plan.h"

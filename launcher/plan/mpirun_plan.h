@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job as one mpirun command line, for each of the mpiruns that there are.  [pure]
 // docs/reference/mpi.md has the table.
 #pragma once

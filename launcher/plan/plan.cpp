@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Assigns ranks to hosts: host after host in the order given, each filled before the next one.
 #include "launcher/plan/plan.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who runs where: hosts and a number of processes become ranks.  [pure]
 #pragma once
 

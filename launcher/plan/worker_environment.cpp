@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Decides for each variable of the launcher's environment whether ranks may see it. The default is
 // to forward, as mpirun users expect; the lists below name the exceptions.
 #include "launcher/plan/worker_environment.h"

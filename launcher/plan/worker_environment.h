@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which variables the ranks get: the launcher's own, filtered, and what a rank knows of itself.
 // [pure]
 //

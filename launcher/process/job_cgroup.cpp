@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/process/job_cgroup.h"
 
 #include <dirent.h>

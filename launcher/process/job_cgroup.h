@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A cgroup v2 of the job's own, where the machine lets us make one: everything that a rank starts
 // is born in it and cannot leave it unnoticed, and one write ends all of it at once.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // /proc is no snapshot: processes come, end and change parents while it is read. What has vanished
 // between listing and reading is left out, and every number is taken together with the time of its
 // start, which no later process of that number shares.

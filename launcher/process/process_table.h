@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine's processes as /proc shows them, and how to signal exactly the one that was meant.
 #pragma once
 

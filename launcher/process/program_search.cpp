@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Searches PATH as execvp() does, but before the fork and relative to a given directory, so that
 // the error can say what was missing.
 #include "launcher/process/program_search.h"

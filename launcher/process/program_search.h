@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a command's program is: the PATH search, done before the process exists so that a missing
 // program is one clear answer.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts a process with vfork semantics: the child borrows the parent's memory until it executes,
 // so a large parent costs nothing and failures come back through a shared structure. In return the
 // child may do nothing but system calls.

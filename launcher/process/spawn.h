@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts a process without fork(): the child borrows the parent's memory until it executes
 // (CLONE_VM | CLONE_VFORK), so a launcher of a gigabyte starts processes as quickly as a small one.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of a job that are not ranks (any more): what ranks started and left behind.
 // A subreaper is an ancestor of all of them for as long as it lives, however often they fork and
 // setsid; what an outside daemon started on a rank's behalf still carries the environment's mark.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher's side of what it and one agent say to each other: the agent's bytes in, messages
 // out that are whole, in turn and within their limits.  [pure]
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much an agent has to say at most, and what its numbers can be.  [pure]
 // docs/reference/agent-protocol.md has the table; a change edits both.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Before the JSON library may build a tree from an agent's bytes: a few of them can announce a list
 // of 2^60 parts or open a million levels. One pass without allocation finds that out; the loop
 // keeps its own stack, as recursion would have the very limit that is to be checked.

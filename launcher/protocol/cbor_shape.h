@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A look at CBOR bytes before a parser that recurses and allocates gets them.  [pure]
 #pragma once
 

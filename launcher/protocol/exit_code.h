@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The exit codes of horarun, of the agent and of its shim.  [pure]
 // docs/reference/exit-codes.md explains those of horarun.
 #pragma once

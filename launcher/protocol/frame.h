@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent protocol's framing: what travels between launcher and agent.  [pure]
 // docs/reference/agent-protocol.md is the format page; a change edits both.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a launcher says to an agent, as values: the other half of AgentConversation.  [pure]
 //
 // An agent believes its launcher, which started it, so nothing here depends on what was said

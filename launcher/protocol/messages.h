@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control messages of the agent protocol, as plain values, and their CBOR form.  [pure]
 // Strings may hold any bytes (argv, environment, paths); CBOR keeps them as they are.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a PMI server writes behind its reply (messages.h PmiReply): pairs of 4-byte numbers, rank
 // and exit code of a rank that waits to be ended; or kPmiNote and the length of a sentence for
 // people, which follows.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long the other end of a stream has been silent, as far as this end can tell.  [pure]
 #pragma once
 

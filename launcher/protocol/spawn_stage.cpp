@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/protocol/spawn_stage.h"
 
 namespace hora::launcher {

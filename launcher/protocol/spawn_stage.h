@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The steps by which a rank comes into being. A failure to start one names its step and an errno,
 // so that whoever reports it has facts and not a sentence.  [pure]
 #pragma once

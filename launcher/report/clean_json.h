@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Blanks secrets in every text of a JSON document.  [pure]
 #pragma once
 

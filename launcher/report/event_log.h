@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --json: what happens to a job as JSON lines, for programs.
 // docs/reference/events.md lists the events; "schema" changes when one of them does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/gpu_fault_text.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Faults of GPUs in words: where, whose, what it means, what to do.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks every host where its ranks stand, and tells it when all have answered or the time is up.
 // Also watches for a job that has gone silent. On the supervisor's loop.
 #pragma once

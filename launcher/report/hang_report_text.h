@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the ranks of a job stand, as a table and as stacks, equal ones told once.  [pure]
 #pragma once
 

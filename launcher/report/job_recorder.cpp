@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/job_recorder.h"
 
 #include <sys/types.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes --report FILE: what is known of a job at its end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The record of a job that has ended, for --report: one JSON document, or one page of HTML that
 // needs nothing else.  [pure] No environment is in it, and what looks like a secret is blanked.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page of --report FILE.html: no script, nothing loaded from elsewhere.  [pure]
 #include <algorithm>
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a job was to leave and has left in part or not at all: files of its output, its report, its
 // events, a timeline.  [pure] Whoever asked for one is told so, and the job has not succeeded.
 #pragma once

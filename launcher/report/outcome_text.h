@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The last words of the launcher: why the job ended, who caused it, what could not be confirmed.
 // [pure]
 #pragma once

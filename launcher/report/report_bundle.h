@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // `horarun bundle-report`: what one needs to find out why a job failed, in one document: the record
 // of the job (--report FILE.json), an examination of its hosts (doctor), the variables that steer
 // the runtime. What looks like a secret is blanked everywhere.  [pure]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a job ended and what they used, as text.  [pure]
 #pragma once
 

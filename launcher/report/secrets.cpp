@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The cleaning is one of texts, not of a grammar: logs, JSON, shell commands and tracebacks come
 // mixed. Nothing can be sure to find every secret, so in doubt it blanks: a lost word costs little,
 // a published key does not.

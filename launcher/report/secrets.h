@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes out of a text what looks like a secret, before it is kept or given away.  [pure]
 //
 // Known are: the values of environment variables whose names say so; NAME=VALUE, NAME: VALUE and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The records of the ranks are read at different moments: each when the question reaches its host,
 // and a rank may go on in between. A rank is called absent from a collective only if nothing in its
 // record says that it is in it, has asked for it or has just done it: a wrong accusation costs more

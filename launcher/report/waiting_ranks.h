@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who waits for whom in collectives, from what each rank's flight recorder says.  [pure]
 #pragma once
 

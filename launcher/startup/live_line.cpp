@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line on the terminal that is overwritten in place. It is only shown on a real terminal,
 // because its control characters would spoil a log file.
 #include "launcher/startup/live_line.h"

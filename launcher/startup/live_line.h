@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line on a terminal that is written over and gone at the end: the progress of a start.
 // Nothing at all is written elsewhere.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps when each host entered each stage, and renders that as a line, a table or a waterfall. It
 // does no I/O, and the caller passes the time.
 #include "launcher/startup/start_board.h"

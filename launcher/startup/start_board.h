@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far each host has come on its way to running ranks, and since when: the line on a terminal,
 // the table when time is up, the waterfall of --timings.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws the board on the terminal's last line, several times a second, until the ranks work or
 // something else is printed.
 #include "launcher/startup/start_display.h"

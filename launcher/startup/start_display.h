@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keeps the start board and shows it: one living line on a terminal, at most ten times a second.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Explains a start that timed out: the table, then for each stage the likely cause and a command to
 // try, with one host as the example.
 #include "launcher/startup/start_report.h"

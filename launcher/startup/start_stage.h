@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far a host has come on its way to running ranks.  [pure]
 #pragma once
 

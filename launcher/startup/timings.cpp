@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two columns for each phase: the time since the start, and the time since the phase before.
 #include "launcher/startup/timings.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When each phase of a launch was reached: what --timings prints.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --mpi leaves starting and watching the ranks to mpirun. horarun has three things to do before it
 // becomes mpirun by execve(): find out which MPI that is, since Open MPI's options and MPICH's
 // differ; put the runtime on the hosts and learn which network interface they share, by a small

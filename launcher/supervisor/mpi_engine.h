@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --mpi: the ranks are started by the site's mpirun.
 #pragma once
 

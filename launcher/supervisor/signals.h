@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher's signals as events on its loop. Blocks them in the calling thread (and so in every
 // thread made later); the destructor puts the old mask back.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/supervisor/supervisor.h"
 
 #include <sys/resource.h>

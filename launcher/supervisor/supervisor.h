@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one job: connects the hosts, prepares and starts the ranks, carries their output, and obeys
 // JobState until nothing is left. One event loop; this class holds what lives on it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a Supervisor obeys its JobState: network, orders, start, end.
 #include <numeric>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --chaos: what a Supervisor does to its ranks on purpose.
 #include "launcher/report/outcome_text.h"
 #include "launcher/supervisor/supervisor.h"

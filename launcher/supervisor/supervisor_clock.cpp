@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What reaches a Supervisor from outside its hosts: time, signals, the reader of its output.
 #include <signal.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a Supervisor obeys an ElasticState: agents are connected, epochs prepared and begun, workers
 // told, while the job runs.
 #include <algorithm>

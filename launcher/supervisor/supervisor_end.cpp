@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Supervisor says of its job: while it hangs, and when it is over.
 #include <signal.h>
 

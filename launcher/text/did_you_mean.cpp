@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Suggests names for a typo by their edit distance.
 #include "launcher/text/did_you_mean.h"
 

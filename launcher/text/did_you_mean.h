@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Suggests known names for a mistyped word.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Accepts "90", "1.5h" and "1h30m": units in descending order, each at most once; a number alone
 // means seconds.
 #include "launcher/text/duration.h"

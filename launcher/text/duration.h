@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lengths of time as users write them: "30", "30s", "1m30s", "500ms", "0.5h".  [pure]
 #pragma once
 

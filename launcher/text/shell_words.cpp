@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits a text as a POSIX shell would, but without expansions.
 #include "launcher/text/shell_words.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Splits a command line into words as a POSIX shell would, without expanding anything.  [pure]
 #pragma once
 

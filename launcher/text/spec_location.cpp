@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors in a specification show the line and a caret under the place, as compilers do.
 #include "launcher/text/spec_location.h"
 

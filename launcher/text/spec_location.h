@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Points at the place of a text that the user wrote and that was not understood.  [pure]
 #pragma once
 

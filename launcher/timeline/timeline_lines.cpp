@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads and rewrites single events of a timeline. In a rank's own file, each tensor is a "process"
 // of the viewer; in the merged file each rank is one, and its tensors become threads.
 #include "launcher/timeline/timeline_lines.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The timelines of several ranks as one: every rank becomes a process of the picture, every tensor
 // one of its threads, and all times are of rank 0's clock. Line by line.  [pure]
 #pragma once

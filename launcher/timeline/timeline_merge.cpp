@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Merges line by line, so that timelines larger than memory work. A rank that died leaves a file
 // without an end, which is still merged.
 #include "launcher/timeline/timeline_merge.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // horarun timeline merge: reads the ranks' files, writes one.
 #pragma once
 

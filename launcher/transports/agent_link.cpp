@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A link is in one of five states, in this order:
 //   kBootstrap  the start script runs on the host: it finds a cached agent or asks for one
 //   kGreeting   the agent's magic has come; its first frame says which agent it is

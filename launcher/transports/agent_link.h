@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One host's stream: between the supervisor's socketpair and the stdin and stdout of a command on
 // that host, whatever carries them (an ssh channel, a child process).
 //

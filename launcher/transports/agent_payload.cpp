@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One thread reads and compresses the agent when the first host asks for it. Hosts that ask earlier
 // than it is ready wait in a list; later ones get the shared bytes at once.
 #include "launcher/transports/agent_payload.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The agent's bytes, as they are sent to a host that lacks it. Read once, packed once, shared by
 // all hosts; nothing is read before the first host asks.
 #pragma once

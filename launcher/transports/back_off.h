@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long to wait before the next attempt at a server that is too busy.  [pure]
 #pragma once
 

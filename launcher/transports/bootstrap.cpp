@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first thing that runs on a remote host: one line of shell that starts a cached agent, or asks
 // the launcher to send one, checks it and starts that. docs/flows shows the dialogue.
 #include "launcher/transports/bootstrap.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Getting the agent to run on a host that has nothing of ours: the one command line that a remote
 // shell is given, and the conversation that follows on its stdin and stdout.  [pure]
 // docs/flows/bootstrap.md is the page for both; a change edits it.

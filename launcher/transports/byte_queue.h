@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes in, the same bytes out, without moving them each time.  [pure]
 #pragma once
 

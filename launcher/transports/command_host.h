@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One host reached by a command of the user's: the child process, and the bytes between it and
 // the host's link. Lives on one event loop's thread.
 #pragma once

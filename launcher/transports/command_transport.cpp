@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any command that gives a byte stream to a host: `ssh -q`, `kubectl exec -i`, `docker exec -i`.
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bounds how many hosts are being connected at one time, over all threads.
 #pragma once
 

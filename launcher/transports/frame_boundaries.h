@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the frames of a passing stream end, so that a frame of ours can follow a whole one.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* libssh's archive was built with GSSAPI, and no platform has that as an archive. Hora never
  * authenticates that way; these say "unavailable" (GSS_S_UNAVAILABLE) should libssh ever ask.
  * Linked only into programs that have libssh.a in them. */

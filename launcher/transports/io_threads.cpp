@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/io_threads.h"
 
 #include "rendezvous/os/service_thread.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A few threads, each with its own event loop; a host's connection lives on one of them.
 #pragma once
 

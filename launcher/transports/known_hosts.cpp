@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several launchers (and ssh itself) may write the same file, so
 // an addition takes a lock, looks again and appends with a single write.
 #include "launcher/transports/known_hosts.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // known_hosts files and lists of revoked keys: what libssh does not do with them itself.
 // `entry` is a key as known_hosts has it: "NAME TYPE BASE64".
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ssh by libssh: a few threads, each with an event loop that serves many hosts; one connection per
 // host. A host stays on its thread, so SshHost needs no locks. start() only hands out a socketpair
 // and posts the work.

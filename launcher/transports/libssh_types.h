@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners of what libssh hands out: strings and keys that only its own functions may free.
 #pragma once
 

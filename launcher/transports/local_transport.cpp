@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This machine: an agent like any other host's, at the other end of a socketpair. Nothing is
 // shipped; the agent uses the bundle where it lies.
 #include <poll.h>

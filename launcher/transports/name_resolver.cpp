@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // getaddrinfo() has no timeout and cannot be cancelled, so questions run on up to 16 detached
 // threads that share ownership of the state. close() forgets the questions; a thread that still
 // waits for a name server finds the state closed when it returns, and ends.

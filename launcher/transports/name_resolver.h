@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host names to addresses without blocking the loop that asks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What waits to be sent to a host: bytes of its own, and behind them, once, the agent, which all
 // hosts share.  [pure]
 #pragma once

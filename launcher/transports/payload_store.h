@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The payloads of the agents that a transport has been given: one per file.
 #pragma once
 

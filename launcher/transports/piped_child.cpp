@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child process with pipes (or one socketpair) for its streams. It is the leader of its own
 // process group, dies with the launcher, and never outlives the object.
 #include "launcher/transports/piped_child.h"

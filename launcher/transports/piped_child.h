@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A child process with its stdin, stdout and stderr in our hands. Destruction kills it, unless it
 // was reaped, and all of its process group; whoever wants it to end in order closes its stdin and
 // waits before.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The remote login shell may be any shell: sh, bash, zsh, fish, csh. The quoting here means the
 // same in all of them; what cannot be written that way is an error.
 #include "launcher/transports/quoting.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Words for a shell that we did not choose.  [pure]
 //
 // sshd hands our one command line to the user's login shell, which may be sh, bash, dash, ksh,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transports that this build has: those of CMakeLists.txt, in its order.  [pure]
 // Nothing outside of this folder asks for a transport by a name that it knows: whoever needs one
 // takes the name from the job.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/remote_end.h"
 
 #include "rendezvous/base/text.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a command on a host ended, in words.  [pure]
 #pragma once
 

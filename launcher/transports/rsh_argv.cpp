@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Builds the argv of an --rsh command. ssh-like clients pass one string to a remote shell;
 // container engines take an argv and run no shell, so they get `sh -c` in front of the line.
 #include "launcher/transports/rsh_argv.h"

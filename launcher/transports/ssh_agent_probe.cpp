@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks an ssh-agent for its list of keys before libssh does. libssh talks to the agent with
 // blocking reads and no timeout, so an agent that hangs would hold up every host of the event
 // loop's thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Logs in to an ssh server with public keys, one identity after another.
 #pragma once
 

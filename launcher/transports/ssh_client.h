@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One ssh connection and the one command that runs over it, on libssh in non-blocking mode.
 // The only header of ours in front of libssh. Never waits: each step does what can be done now and
 // says whether to call it again when the socket is ready.

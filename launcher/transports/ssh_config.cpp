@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parser reads line by line, as ssh does: Host and Match lines switch the following lines on or
 // off, and the first value for a keyword wins. It never runs a command and does no I/O itself.
 #include "launcher/transports/ssh_config.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ~/.ssh/config and /etc/ssh/ssh_config, as far as a launcher needs them.  [pure]
 //
 // The same rules as OpenSSH's: the first value obtained for a keyword stays, IdentityFile adds up,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The states follow each other as the header lists them. Every event (socket, timer, link) ends in
 // step(), which goes on from the current state as far as it can without waiting, and in
 // update_watch(), which decides what to wait for.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One host reached by ssh: from its name to a running agent, then the bytes between the channel and
 // the host's link. A state machine on one event loop's thread; it never waits.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host key of an ssh server, compared with what this machine knows of the host.
 #pragma once
 

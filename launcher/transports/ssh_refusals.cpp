@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each message says what the server did and what the user can do. The texts quote whatever comes
 // from the server, since it is not trusted yet.
 #include "launcher/transports/ssh_refusals.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages for an ssh server that refuses us, or that we refuse.
 // The messages leave out the host, which is the subject of the failure.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // OpenSSH's own precedence: the command line first, then the configuration (of which the parser has
 // kept the first value of each keyword), then the defaults.
 #include "launcher/transports/ssh_target.h"

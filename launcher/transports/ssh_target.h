@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a host is and how ssh gets into it: what options, configuration files and environment come
 // to, one value per host.  [pure]
 #pragma once

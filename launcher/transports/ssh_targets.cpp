@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The user's file comes first, then the system's. Once one file is given with --ssh-config-file,
 // only that one counts (ssh -F).
 #include "launcher/transports/ssh_targets.h"

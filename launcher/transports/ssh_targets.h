@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ssh targets of a job's hosts: reads what resolve_ssh_target() needs from this machine.
 #pragma once
 

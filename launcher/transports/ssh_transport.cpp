@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ssh: with libssh where this build has it, otherwise with the system's client.
 #include <utility>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The time limit of one stage of a connection. Lives on one event loop's thread.
 #pragma once
 

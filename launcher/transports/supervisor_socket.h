@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport's end of the socketpair that it shares with the supervisor, and the bytes that wait
 // for the supervisor to read them. Lives on one event loop's thread; never waits.
 #pragma once

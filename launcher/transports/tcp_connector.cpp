@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small "happy eyeballs" (RFC 8305): the addresses are tried in order, a new one starts when the
 // last one fails or stays silent for 250 ms, and the first connection wins.
 #include "launcher/transports/tcp_connector.h"

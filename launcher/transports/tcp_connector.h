@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A TCP connection to a host by name, on an event loop: all of its addresses are tried, the next
 // one a moment after the last, and the first that answers wins.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A transport turns "this host" into one byte stream to an agent that runs there.  [interface]
 //
 // start() returns at once with one end of a socketpair; all the rest (connecting, authenticating,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parsers are strict: what they accept means the same to every other program. inet_pton() does
 // the work, so no form is accepted that the system would reject.
 #include "rendezvous/base/address.h"

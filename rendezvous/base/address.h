@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numeric network addresses: IPv4, IPv6, with a port, as a network.  [pure]
 // Nothing here resolves a name; see net/resolve.h.
 #pragma once

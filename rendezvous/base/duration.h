@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The units of waits and of reports.  [pure]
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HMAC(key, m) = H((key ^ opad) || H((key ^ ipad) || m)), with the key filled up to one block.
 #include "rendezvous/base/hmac.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A keyed digest (HMAC, RFC 2104): only a holder of the key can compute it.  [pure]
 #pragma once
 

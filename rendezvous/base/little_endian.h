@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Little-endian integers in byte strings, as the wire formats of the launcher, the control channel
 // and Horovod's notifications have them.  [pure]
 #pragma once

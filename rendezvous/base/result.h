@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Errors as values.
 //
 // Result<T> is what a function that can fail returns; Error says what the caller may do about it

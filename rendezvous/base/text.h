@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small operations on text that a user or a peer wrote.  [pure]
 #pragma once
 

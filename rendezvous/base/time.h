@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock of every deadline: monotonic. Pure code receives the time as an argument.  [pure]
 #pragma once
 

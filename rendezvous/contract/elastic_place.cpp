@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything here is text in a store, so that Horovod's own workers and scripts can read it. The
 // parsers reject anything else, since a worker acts on these numbers.
 #include "rendezvous/contract/elastic_place.h"

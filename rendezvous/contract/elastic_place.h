@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an elastic worker with Hora's runtime and the launcher tell each other through the store.
 // [pure]
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a page that another process writes, or wrote until it was killed. Nothing in it can be
 // trusted: every text may lack its end, every number may be anything, and a note may be half
 // written (odd stamp).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank was doing, in memory that outlives it: libhora writes, the agent reads once the rank
 // is dead. One page per rank of a host, in one file that the agent owns.  [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the threads of a rank write their native stacks at the agent's request: in the flight
 // recorder's file, after its pages.  [pure]
 //

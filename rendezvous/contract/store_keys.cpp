@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names and their sizes follow from the host list alone, so launcher and workers agree on them
 // without talking.
 #include "rendezvous/contract/store_keys.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The names under which the processes of a job meet in the store.  [pure]
 // A scope is one meeting of n processes; the names are those that Horovod's Gloo workers use.
 #pragma once

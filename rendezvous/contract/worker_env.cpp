@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The environment is the only way in which a launcher reaches a program that it does not know, so
 // it follows the conventions of Horovod, PyTorch and NCCL at the same time.
 #include "rendezvous/contract/worker_env.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The environment variables that tell a process of a job who it is and where the others are.
 // [pure]
 // docs/reference/environment.md describes each of them.

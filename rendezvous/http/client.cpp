@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection, one request at a time: no pipelining, so a response always belongs to the last
 // request. After any error the connection is closed, because its state is unknown.
 #include "rendezvous/http/client.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small blocking HTTP client for one server: numeric address or name, one connection that it
 // keeps alive. One thread at a time.
 #pragma once

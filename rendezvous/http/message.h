@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HTTP/1.x messages as plain values, shared by codec, server, client and the store's service.
 // [pure]
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes on their way to a socket. Small pieces are gathered in one buffer, large values are held
 // by reference, and all of it leaves in few system calls.
 #pragma once

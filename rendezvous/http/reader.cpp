@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Beast parses and this file decides: it enforces the limits (Beast's count differently), rejects
 // what could be read in two ways (request smuggling), and copies what matters into plain values.
 #include "rendezvous/http/reader.h"

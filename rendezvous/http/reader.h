@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HTTP/1.x from bytes: a request reader for servers, a response reader for clients. They own no
 // socket: bytes go in, messages come out. Boost.Beast's parser does the parsing; only reader.cpp
 // uses it.  [pure]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heads are small and frequent, so they are appended to the caller's buffer without streams or
 // temporary strings.
 #include "rendezvous/http/writer.h"

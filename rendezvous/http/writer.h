@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HTTP/1.x heads to bytes, appended to a buffer that the caller keeps, so that the steady state
 // allocates nothing.  [pure]
 #pragma once

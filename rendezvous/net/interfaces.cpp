@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // getifaddrs() lists the addresses; ioctls tell driver, speed and MTU. Every detail may be missing
 // (in a container, without a driver), and is 0 or empty then.
 #include "rendezvous/net/interfaces.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The network interfaces of this host, as plain values. Asks only the kernel (no name service, no
 // /sys of another network namespace), so a fully static program can use it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/net/resolve.h"
 
 #include <netdb.h>

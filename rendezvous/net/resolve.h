@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resolves host names to addresses. Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All sockets are non-blocking; the functions that block do so in poll(), with a deadline.
 #include "rendezvous/net/socket.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TCP sockets: listening, accepting, connecting, moving bytes, each with a deadline.
 // Every socket made here is close-on-exec and non-blocking and has Nagle's algorithm off.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plain stream and the two blocking helpers, which work for every stream: they wait for the
 // socket whenever the stream says "later".
 #include "rendezvous/net/stream.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection's bytes as its user sees them. Here they are the socket's own; rendezvous/tls puts
 // an encrypted stream in between. No function blocks: the caller polls fd(). One thread at a time.
 #pragma once

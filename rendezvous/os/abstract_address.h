@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The address of a local socket that has a name but no file (unix(7)): it ends with its last
 // descriptor, and every process of the network namespace can see it.
 #pragma once

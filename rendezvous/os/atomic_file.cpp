@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Readers see the old file or the whole new one: the content goes to a file beside it, which takes
 // the name in one rename. Devices and pipes (/dev/stdout, a FIFO) have no name to take and are
 // written directly.

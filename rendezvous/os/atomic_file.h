@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A file that is there as a whole or not at all: it is written beside and then gets its name. Its
 // folder may be everybody's, as /tmp is: what others have put there is neither followed nor written
 // to. A link stays one. A device or a pipe is written to as it stands: giving its name to a file

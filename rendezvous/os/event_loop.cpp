@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One turn: poll, then all normal handlers, due timers, and a batch of background handlers. The
 // background has an epoll instance of its own that also watches the normal one, so a quiet loop
 // needs one system call per turn.

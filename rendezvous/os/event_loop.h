@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One epoll loop: file descriptors, timers, and a wake-up that other threads may call.
 // Everything but wake()/post() belongs to the thread that runs the loop.
 //

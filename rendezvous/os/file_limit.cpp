@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A launcher holds several descriptors per host, and a rendezvous one per rank.
 #include "rendezvous/os/file_limit.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many files this process may have open.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log: lines about Hora itself, on stderr. A job's own output never comes here.
 //
 //   level component: message

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything here works without memory: write(2) and _exit(2), no streams, no destructors.
 #include "rendezvous/os/out_of_resources.h"
 

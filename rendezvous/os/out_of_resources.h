@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a program does when it gets no memory for an object, or no thread: it prints one line and
 // exits with its own code. It cannot clean up without resources; whoever depends on the process
 // sees it end and does that.

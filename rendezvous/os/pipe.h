@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pipe with one owner; child processes do not inherit it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pidfd becomes readable when its process ends. Without one, the process is looked at several
 // times a second.
 #include "rendezvous/os/process_end.h"

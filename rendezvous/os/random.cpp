@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // getrandom(2) needs no descriptor and no /dev, so it also works in a bare container.
 #include "rendezvous/os/random.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads whole files: settings, manifests, /proc.
 #pragma once
 

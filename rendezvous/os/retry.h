@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tries again what the kernel refuses for the moment.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads of a library inside somebody's program: they must not take the program's signals, and a
 // machine that has no room for a thread at this moment (EAGAIN) is no reason to fail at once.
 #include "rendezvous/os/service_thread.h"

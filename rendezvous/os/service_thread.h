@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A thread of the library inside somebody else's program: it takes none of the program's signals,
 // but says where it stands when it is asked (stack_signal.h).
 #pragma once

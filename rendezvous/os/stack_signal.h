@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The signal by which an agent asks a thread for its stack: a real-time signal that programs leave
 // alone.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The default of the C library comes from RLIMIT_STACK at the start of the process, so this changes
 // the default attributes instead of those of each thread, which libraries create, too.
 #include "rendezvous/os/thread_stacks.h"

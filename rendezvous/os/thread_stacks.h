@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // By default threads get as much stack as a process may have (ulimit -s), which may be very little.
 #pragma once
 

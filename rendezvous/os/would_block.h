@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For a write to a non-blocking socket: whether the kernel has no room for it now. The caller has
 // to try again later; a stream that dropped the bytes instead would have a gap.
 #pragma once

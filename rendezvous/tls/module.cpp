@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libhora_tls.so. TLS 1.3 only, without client certificates and resumption: each connection makes a
 // full handshake. The session reads from and writes to memory BIOs, so that the caller owns the
 // socket.

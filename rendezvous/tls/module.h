@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The border between Hora and libhora_tls.so, the one module that uses OpenSSL; it is loaded only
 // when a job asks for --rendezvous-tls. Plain functions and data, because either side may have its
 // own C++ runtime.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stream over a TLS session of the module, which knows bytes and no sockets. Invariant: after
 // each call, what the session wants to send is in outgoing_, and as much of it as the kernel takes
 // has been sent.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TLS for the job's rendezvous. The launcher makes a key and a certificate for the job, in its
 // memory. The ranks receive the certificate's fingerprint together with their environment and talk
 // to no other server. libhora_tls.so (rendezvous/tls/module.h), which the first call loads, does

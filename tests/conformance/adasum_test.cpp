@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adasum against the definition, computed in double on one thread.
 #include <cmath>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Autotuning in real worlds: all ranks change together, results stay right, the best is kept.
 #include <unistd.h>
 

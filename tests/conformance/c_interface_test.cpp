@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // hora.h as programs misuse it. A world of one, each in a process of its own.
 #include <sys/wait.h>
 #include <unistd.h>

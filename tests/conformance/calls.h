@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The collectives as short calls, for tests. All throw when the library reports an error, unless
 // they say otherwise.
 #pragma once

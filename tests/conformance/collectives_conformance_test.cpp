@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every collective, dtype, reduction and awkward size, over every backend, against answers that are
 // computed without the library.
 #include <algorithm>

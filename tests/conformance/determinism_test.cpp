@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // HORA_DETERMINISTIC: the same inputs give the same bits, whatever was submitted together and when.
 #include <algorithm>
 #include <cmath>

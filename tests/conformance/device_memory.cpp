@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a GPU for the tensors of the tests, by the CUDA driver that the process finds.
 #include <dlfcn.h>
 

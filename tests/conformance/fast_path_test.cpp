@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small operations that come again one at a time go through the fast path, by which the ranks
 // agree without rank 0. Whatever else happens meanwhile, the results and the errors are those of
 // any other operation.

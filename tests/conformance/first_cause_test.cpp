@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What begins in one rank ends the job on all of them, soon, and all are told the same: that rank,
 // and what it says itself. Nothing that was read too late passes for a result.
 //

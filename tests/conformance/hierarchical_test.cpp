@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives of ranks on several hosts, composed of shared memory and a network backend, against
 // the same results as everywhere.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank that dies or is stopped in the middle of a collective becomes an error on all others,
 // soon, and the error names it.
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations of a GPU that are under way at once, and end in any order. What makes it certain is
 // work on the stream that makes a tensor: an operation on it cannot end before that is let go.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks for tests as processes of their own: what a lost process does to the others can be seen.
 #pragma once
 

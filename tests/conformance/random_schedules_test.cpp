@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Four threads on each of eight ranks, all operations, several process sets, in any order, with
 // names that come again and now and then mean something else: every result is checked. Then uneven
 // work and join, several times over the same names.

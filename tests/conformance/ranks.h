@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks for tests: as many as wanted, each a thread with a Communicator of its own, meeting in
 // memory.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A set of tensors that comes again in every round, as in training, and what breaks the habit in
 // the middle of it: a rank that comes late with a tensor, a tensor more, another shape everywhere
 // or on one rank, another order, a rank that has joined. Every result is checked, and every error.

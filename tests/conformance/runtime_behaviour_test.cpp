@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the runtime promises beyond right sums: any order, any thread, clear errors, process sets,
 // groups, join, and an end from any state.
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Why the ranks of a host do not read each other's memory: what really forbids it is found, and
 // told on every rank.
 #include <errno.h>

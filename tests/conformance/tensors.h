@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors with known values, and what each collective must make of them, computed another way.
 #pragma once
 

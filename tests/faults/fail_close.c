@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* LD_PRELOAD: a file system that takes all that is written and refuses it later, as those over a
    network do.
      HORA_REFUSE=WORD            files whose path holds the word

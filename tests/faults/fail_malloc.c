@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* LD_PRELOAD: lets one allocation of a program fail, or all from one on.
      HORA_FAIL_PROGRAM=horarun   the file's name; every other program is left alone
      HORA_FAIL_ALLOCATION=17     the 17th; 0: none

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets one system call of a running job fail, by ptrace, in programs that are linked statically,
 // too:
 //   fault_tracer ROLE CALL ERROR N LOG -- horarun ...

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target over every file of a corpus folder: what the fuzzers found stays found.
 #include <cstddef>
 #include <cstdint>

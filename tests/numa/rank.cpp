@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank of tests/numa/run: after some collectives, where are the pages of its part of the memory
 // that the ranks share?
 #include <sched.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A launcher for tests: starts an agent on this machine and speaks the agent protocol with it over
 // a socketpair. Every wait has a deadline and throws when it passes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one place that includes Catch2: 2.13 or 3, whichever the distribution has.
 #pragma once
 

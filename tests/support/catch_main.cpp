@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Version 3 brings its own main().
 #if !__has_include(<catch2/catch_all.hpp>)
 #define CATCH_CONFIG_MAIN

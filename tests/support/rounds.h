@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a random test goes on: HORA_TEST_ROUNDS, or what the default run has.
 #pragma once
 

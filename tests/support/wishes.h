@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A list of what a rank asks for, as bytes: what Negotiator::ask writes and
 // Negotiator::handle_requests reads, one by one.
 #pragma once

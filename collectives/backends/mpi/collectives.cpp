@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI 3 takes counts and offsets as int. Long operations are cut into parts; where the offsets of a
 // vector operation do not fit, a loop of simpler operations replaces it. All ranks have to choose
 // the same way.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI's collectives with 64-bit counts, in the non-blocking form, so that a blocked one can be
 // abandoned. One thread at a time; abort() from any.
 #pragma once

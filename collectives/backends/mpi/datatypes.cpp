@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI has no 16-bit floats. They travel as pairs of bytes, and operators that call Hora's kernels
 // reduce them, so the results equal those of the other backends.
 #include "collectives/backends/mpi/datatypes.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps Hora's dtypes and reductions to MPI's. MPI has no 16-bit floats, so Hora brings their
 // reductions.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processes of an MPI job already have a world, so one allgather over it replaces the
 // rendezvous. The place on the host comes from MPI's own notion of shared memory.
 #include "collectives/backends/mpi/mpi_bootstrap.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lets the processes of an MPI job find each other without a rendezvous.
 #pragma once
 

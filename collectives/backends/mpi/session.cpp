@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI can be initialised once per process and never again after its end, so its state is global.
 // Three cases decide what happens at exit: the program owns MPI (Hora does nothing), Hora owns it
 // (finish() finalises it), or a wait was abandoned or the world broken off (then MPI_Finalize could

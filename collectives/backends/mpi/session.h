@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI in this process: initialised once, by Hora or by the program, and finalised at exit if Hora
 // initialised it. Any thread may call these functions.
 #pragma once

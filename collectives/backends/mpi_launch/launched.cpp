@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/mpi_launch/launched.h"
 
 #include <link.h>

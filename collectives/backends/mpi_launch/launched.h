@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether this process belongs to an MPI job, without the use of MPI: its library stays unloaded in
 // jobs that do not need it, since a site's installation may be slow to load, or crash.
 #pragma once

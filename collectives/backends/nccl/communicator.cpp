@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A non-blocking communicator: each call returns ncclInProgress and continues in NCCL's threads.
 // settle() polls until it has finished, so that an abort or a deadline can end the wait.
 #include "collectives/backends/nccl/communicator.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An NCCL communicator that never blocks its caller for good: it follows every call until NCCL has
 // accepted it, and it can give up a peer that does not come. One thread at a time; any thread may
 // set `aborted`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Maps Hora's dtypes and reductions to NCCL's. What NCCL does not know moves as bytes.
 #pragma once
 

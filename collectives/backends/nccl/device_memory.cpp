@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The runtime allocates results before it knows which backend object will fill them, so these are
 // plain functions over the primary context. Two atomics remember which device this rank uses.
 #include "collectives/backends/nccl/device_memory.h"

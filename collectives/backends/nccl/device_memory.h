@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPU memory for results that the runtime allocates. Any thread.
 #pragma once
 

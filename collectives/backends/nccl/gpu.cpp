@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lane is a stream with a fusion buffer of its own, so operations on different lanes never share
 // memory. The driver API works without the CUDA runtime, whose version would have to match the
 // framework's.

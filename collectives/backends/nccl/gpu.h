@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One GPU as a backend uses it: its own streams, events, a fusion buffer per stream, and the
 // copying kernels. One thread at a time. It works in the device's primary context, as CUDA's
 // runtime does, so streams and memory of the process's framework are valid here.

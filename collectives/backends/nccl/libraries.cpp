@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Both libraries are found by dlopen(), so this module loads on hosts without a GPU and can say
 // what is missing. The function tables come from the lists in the header, by macro.
 #include "collectives/backends/nccl/libraries.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CUDA driver and NCCL, found at run time: a host without a GPU has neither, and a process has
 // at most one of each. The CUDA runtime library is not needed.
 #pragma once

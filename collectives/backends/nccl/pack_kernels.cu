@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies many small tensors into one buffer and back, and scales them on the way, in one launch.
 //
 // The arithmetic is that of kernels/kernels.h: integers truncate toward zero and saturate, float16

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface between the host and the kernels of pack_kernels.cu.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol of a sleep: the waiter stores what it wants and `asleep`, issues a seq_cst fence and
 // looks at the counters; the rank that advances stores its counter, issues a seq_cst fence and
 // looks at `asleep`. So at least one of them sees the other's store.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a host wait for each other: every rank has counters in shared memory that only
 // it advances and the others watch.
 //

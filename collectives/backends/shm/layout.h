@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of the memory that the ranks of a host share; the same on every rank.
 // [pure]
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All operations work in turns. In each turn a rank waits until its place in the ring is free
 // (kTaken of all, kDepth turns ago), copies its portion there, publishes kGiven, takes the others'
 // portions, and publishes kTaken. Ranks with less to give still take part in every turn.

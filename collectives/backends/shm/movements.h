@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives over shared memory that move tensors unchanged. They return false when the job is
 // ending.
 #pragma once

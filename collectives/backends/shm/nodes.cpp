@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Uses the system calls and /sys instead of libnuma, which a host need not have.
 #include "collectives/backends/shm/nodes.h"
 

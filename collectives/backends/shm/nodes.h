@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // On which memory node (NUMA) each rank of a host computes, and where the shared memory should lie.
 // When the ranks are on one node, or may move between nodes, nothing changes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tensors of a fused step as one long vector, without packing them.  [pure]
 #pragma once
 

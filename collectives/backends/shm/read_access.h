@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the ranks of a host may read each other's memory (process_vm_readv), and if not, why. The
 // kernel only says EPERM, and a different person can change each of its reasons.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Allreduce in turns is a pipeline over three counters. For turn t a rank gives (kGiven), reduces
 // its own share when all have given (kReduced), and takes the others' results (kTaken). It gives
 // turn t + 1 before it reduces turn t, and takes turn t - 1 after, so that no rank waits for

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reductions over shared memory, chunk by chunk. Every element is reduced in the order of the set's
 // indices, so all results are bit-equal, on all ranks and for all sizes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shared memory of a set's ranks: rings of chunks and parts, slots for small data, and the
 // counters by which the ranks tell each other their progress. One thread at a time; abort() from
 // any.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An allreduce has three phases with a meeting after each: every rank shows where its tensors are;
 // every rank reads its share of all inputs, reduces it, and writes the result to its own outputs;
 // every rank reads the other shares from their owners' outputs.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Allreduce without an intermediate copy: each rank reads the others' tensors where they are
 // (process_vm_readv), which the kernel allows among processes of one user unless configured
 // otherwise.

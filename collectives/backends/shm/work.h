@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A step as the algorithms over shared memory see it: its tensors as one long vector. It refers to
 // the step, which must outlive it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* hora.h: the C interface of Hora's collective runtime, libhora.
  *
  * Plain pointers, shapes, dtypes, device ids: no framework and no C++ type crosses this line, so

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gloo's own allreduce of float32 sums, its default algorithm: "bytes microseconds" for each size,
 // the median of the slowest rank. Ranks meet in the folder given, and talk over loopback, or
 // between hosts by the names that these have in the job.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* MPI_Allreduce of float32 sums: "bytes microseconds" for each size, the median of the slowest
  * rank. */
 #include <mpi.h>

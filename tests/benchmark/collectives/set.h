@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A set of tensors, as a program's argument: "64,2048,512" or "1000x1024" are counts of float32. */
 #ifndef HORA_BENCHMARK_SET_H
 #define HORA_BENCHMARK_SET_H

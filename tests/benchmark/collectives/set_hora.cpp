@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A set of tensors reduced in place through hora.h, all in flight: the median in microseconds of
 // the slowest rank.  set_hora SET STEPS
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* A set of tensors by MPI_Allreduce, one after another and in flight together, whichever is
  * quicker: the median in microseconds of the slowest rank.  set_mpi SET STEPS */
 #include <mpi.h>

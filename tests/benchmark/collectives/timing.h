@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* How every peer is timed: as hora-perf does it. C, for the MPI program too. */
 #ifndef HORA_BENCHMARK_TIMING_H
 #define HORA_BENCHMARK_TIMING_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The floor under any launcher: starts N copies of a program and waits for them, nothing else.
 //   spawn_loop N PROGRAM [ARGUMENT...]
 #include <spawn.h>

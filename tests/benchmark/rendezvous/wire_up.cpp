@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // N processes meet at a rendezvous server, as the ranks of a starting job do, and say what it cost:
 //   wire_up HOST PORT RANKS SCOPES batch|classic
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A host that says whatever it likes, to all that a launcher does with it: the conversation, the
 // state of the job, the texts and the records that come of it. An honest host is beside it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a broken or hostile peer may send on the agent protocol. The first byte says how the rest is
 // cut into reads; frames must come out the same however it is cut, and a message that decodes must
 // survive its own encoding.

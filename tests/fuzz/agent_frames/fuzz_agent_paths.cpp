@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names that a launcher asks an agent to create: whatever is accepted stays below the root. The
 // input is a path, a NUL, and the target of a symbolic link at that path; and, as a whole, a line
 // of /proc/PID/stat and a mountinfo.

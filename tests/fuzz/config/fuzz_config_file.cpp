@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A configuration file: any bytes give settings, or an error that begins with its path.
 #include <cstddef>
 #include <cstdint>

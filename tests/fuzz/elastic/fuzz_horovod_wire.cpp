@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a worker of Horovod's leaves as a pickle, as bytes and as base64: a contact or an error; and
 // what it answers: a message is believed only with the digest of its key.
 #include <cstddef>

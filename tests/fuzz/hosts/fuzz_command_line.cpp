@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A command line, one word per line: any words give a command or a message.
 #include <cstddef>
 #include <cstdint>

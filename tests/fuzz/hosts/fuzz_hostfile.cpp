@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A hostfile: any bytes give hosts that are printed and read back the same, or an error that begins
 // with the file's name.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A -H list: any bytes give hosts that are printed and read back the same, or an error with a
 // caret.
 #include <cstddef>

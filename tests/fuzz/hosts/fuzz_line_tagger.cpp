@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's output, cut in two places: every byte comes out once, in order, behind the same
 // prefixes.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes over a socket through a server's connection, of one who may use the store and of a
 // stranger. The first byte says in what pieces they arrive. Whatever they are, the connection ends,
 // and leaves nothing behind.

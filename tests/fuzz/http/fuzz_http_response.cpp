@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes from a server, through the response reader and the batch decoder. The first byte says in
 // what pieces they arrive, and whether the request was a HEAD.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages of the negotiation, as another rank may have made them: any bytes give wishes and
 // responses that are written and read back the same, or an error; and a stream of bytes gives the
 // same frames however it is cut.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a remote shell prints, in pieces of any size, leads to the same events. The first byte of
 // the input is the size of the pieces.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any bytes, quoted for a shell and read back by the rules that the shells share, are the same
 // bytes; nothing that follows the word is swallowed by it.
 #include <cstddef>

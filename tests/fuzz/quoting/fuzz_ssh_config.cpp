@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Any text as ~/.ssh/config: no crash, no endless Include, and reading it twice changes nothing but
 // the list of identity files.
 #include <cstddef>

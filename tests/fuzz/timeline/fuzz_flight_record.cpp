@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page that a rank writes about itself and its agent reads: any bytes give a line of text that
 // a terminal can be given, or nothing.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's timeline, as `horarun timeline merge` reads it: any lines give events that are whole
 // JSON and read back, or an error.
 #include <cstddef>

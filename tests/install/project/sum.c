@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Every rank gives its rank + 1 and an array of doubles; all print the sums. C99. */
 #include <hora/hora.h>
 #include <stdio.h>

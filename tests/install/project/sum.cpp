@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An allgather of rows that differ in number from rank to rank, through the C interface, in C++11.
 #include <cstdint>
 #include <iostream>

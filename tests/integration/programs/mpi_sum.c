@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* An MPI program that knows nothing of Hora. Arguments: "exit" or "abort" makes rank 1 fail with code 7, "wait" makes
    all stay until they are ended. */
 #include <mpi.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A double of the CUDA driver; see README.md.
 #include <algorithm>
 #include <condition_variable>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the doubles of CUDA and NCCL share. The double of CUDA exports these for that of NCCL.
 #pragma once
 

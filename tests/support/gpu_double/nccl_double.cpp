@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A double of NCCL for ranks of one host; see README.md.
 #include <fcntl.h>
 #include <nccl.h>

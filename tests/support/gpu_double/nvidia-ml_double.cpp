@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libnvidia-ml.so.1 of a driver that works, or of one whose kernel part is another:
 // HORA_NVML_DOUBLE=mismatch.
 #include <cstdio>

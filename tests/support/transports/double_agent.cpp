@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stands in for the agent in tests of the transports: says Hello, then does as it is told.
 //   double_agent agent --cache DIR [--report-sha] [--bundle-hash H] MODE...
 //     --echo          sends back every frame it gets, until its input ends

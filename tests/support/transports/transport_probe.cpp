@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Starts an agent on each host by a transport and prints what happened, one JSON object per line.
 // For tests and benchmarks; see usage() below.
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection, event by event.
 #include "rendezvous/kv_connection.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server over real sockets.
 #include <sys/resource.h>
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A server that knows Horovod's protocol and nothing else, for the client's fallback: HTTP/1.0, one
 // request per connection, paths taken as they are, no waiting. Keys are as the client sent them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The requests that a Horovod Gloo worker sends, byte by byte: a fresh connection for each, the
 // request line of HTTP/1.1, exactly Host and Content-Length. And the same in HTTP/1.0.
 #include <functional>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server as a program of its own.
 #include "rendezvous/serve.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A real rendezvous server on a loop and thread of its own, and raw connections to it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rendezvous server alone, for tests and benchmarks that need it as a process of its own.
 //   hora-rendezvous-standalone [--address A:PORT]... [--token-file F] [--allow CIDR]...
 //                              [--idle-timeout MS] [--request-timeout MS]

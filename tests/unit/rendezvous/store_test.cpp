@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One suite for every Store, and what is particular to each.
 #include "rendezvous/store.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transport that docs/howto/add-transport.md adds: hosts are containers of this machine's
 // Docker, reached with `docker exec -i`.
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Control groups as they look in a container of version 2, on a host of version 1, and without any.
 #include "apps/doctor/cgroup.h"
 

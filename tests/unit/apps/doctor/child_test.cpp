@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Programs that are asked something: how they end, and that none of them keeps us.
 #include "apps/doctor/child.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Texts as drivers and nvidia-smi have printed them.
 #include "apps/doctor/gpu_text.h"
 

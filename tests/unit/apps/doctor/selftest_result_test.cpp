@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "apps/doctor/selftest_result.h"
 
 #include <signal.h>

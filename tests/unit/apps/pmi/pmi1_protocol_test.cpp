@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "apps/pmi/pmi1_protocol.h"
 
 #include "tests/support/catch.h"

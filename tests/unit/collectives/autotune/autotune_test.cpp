@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The search for good parameters, on functions whose maximum is known.
 #include <cmath>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's door: strangers on the network neither get in, nor keep the ranks out, nor cost memory.
 #include <errno.h>
 #include <sys/resource.h>

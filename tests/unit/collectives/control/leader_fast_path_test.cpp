@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/leader_fast_path.h"
 
 #include <algorithm>

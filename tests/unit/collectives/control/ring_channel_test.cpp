@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/ring_channel.h"
 
 #include <condition_variable>

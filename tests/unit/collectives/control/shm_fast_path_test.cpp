@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/control/shm_fast_path.h"
 
 #include <cstring>

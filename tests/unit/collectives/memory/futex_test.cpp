@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How long a rank looks out for the others before it sleeps.
 #include "collectives/memory/futex.h"
 

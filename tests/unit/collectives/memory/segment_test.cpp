@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks of one host share, as index 0 makes it; the others are the test's.
 #include "collectives/memory/segment.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What comes again, asked for by number: counted, and spelled out as soon as somebody deviates.
 #include <map>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of an engine around a channel that is played by the test, and operations for them.
 #pragma once
 

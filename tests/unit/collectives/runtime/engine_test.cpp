@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who is blamed when a world breaks: an engine at the end of a channel whose other ends are played
 // by the test.
 #include "collectives/runtime/engine.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank puts into a fast path whose other ranks are played by the test.
 #include "collectives/runtime/fast_path_driver.h"
 

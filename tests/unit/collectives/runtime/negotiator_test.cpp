@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Requests and responses of two ranks whose messages the test carries from one to the other.
 #include "collectives/runtime/negotiator.h"
 

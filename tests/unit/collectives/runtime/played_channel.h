@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A control channel whose other ends are played by the test, and the world around it.
 #pragma once
 

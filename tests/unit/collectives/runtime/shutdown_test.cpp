@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a world ends, on one rank whose other ends are played by the test. Who is blamed when it
 // breaks: engine_test.cpp.
 #include "collectives/runtime/shutdown.h"

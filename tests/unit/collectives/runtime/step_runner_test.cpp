@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps on a backend that does what the test says.
 #include "collectives/runtime/step_runner.h"
 

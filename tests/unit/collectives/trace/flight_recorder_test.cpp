@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/trace/flight_recorder.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Nothing survives: whoever is killed or stopped, whatever the ranks do. Survivors are counted by
 // the job's mark in the environment and by a word in the command line; zombies are not, unless
 // another thread of theirs lives.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes the agent behind a filter that answers ENOSYS to what came with Linux 5.x, so that its
 // other ways are tested. Ranks inherit the filter, which they do not notice.
 #include <linux/filter.h>

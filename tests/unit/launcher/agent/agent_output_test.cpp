@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every byte arrives, in order, whatever the bytes are and however slowly the launcher reads.
 #include <unistd.h>
 

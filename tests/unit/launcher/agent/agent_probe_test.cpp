@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Probes: only the agent that holds the nonce counts as reached.
 #include "launcher/failures/failure_code.h"
 #include "launcher/transports/transport.h"

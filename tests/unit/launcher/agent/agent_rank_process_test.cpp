@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank finds around itself: arguments, environment, directory, descriptors, signals.
 #include <fcntl.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of ranks: exit codes, signals, programs that cannot be started.
 #include <signal.h>
 

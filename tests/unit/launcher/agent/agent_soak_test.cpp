@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Death at any moment: the launcher, the agent or the shim goes while a job is being prepared,
 // started, run or ended. Nothing may be left, however the dice fall. HORA_TEST_ROUNDS sets how
 // often; the seed is printed with a failure.

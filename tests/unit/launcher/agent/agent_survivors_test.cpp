@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that even KILL does not end: the agent says so, by its deadline, and goes.
 // Needs a cgroup v1 freezer, whose frozen processes do not take signals; skipped without.
 #include <signal.h>

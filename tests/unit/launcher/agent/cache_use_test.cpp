@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `horarun cache clean` takes away, and what a job that runs anywhere keeps it from taking.
 #include "launcher/agent/cache_use.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stream of bytes that both ends of a test can make, all values included.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/launcher/agent/packing.h"
 
 #include <stdlib.h>

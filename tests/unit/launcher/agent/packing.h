@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bundles and files as a launcher packs them, for tests.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes what it was started with to standard output, as NUL-terminated records: A<argument>...
 // E<environment entry>... C<working directory> F<open descriptor>... S<signal that is ignored or
 // blocked>... P<process group> I<session> L<soft limit of open files>.

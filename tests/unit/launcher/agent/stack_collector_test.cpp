@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Those who connect to the collector, and what they write, keep the agent from its job for no
 // longer than a turn of its loop.
 #include "launcher/agent/stack_collector.h"

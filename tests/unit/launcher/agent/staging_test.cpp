@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bundles and shipped files: whole or not at all, whatever arrives and whoever is killed.
 #include <fcntl.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank that does its best to be forgotten.  wicked_rank WORD feature...
 //   ignore-term  ignores TERM, INT, HUP, QUIT       setsid       a session of its own
 //   double-fork  the middle process ends             close-fds    closes 0, 1, 2 and all others

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/build/build_facts.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/elastic/discovered_hosts.h"
 
 #include <string>

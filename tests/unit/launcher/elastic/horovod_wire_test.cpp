@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pickles were made by CPython, protocols 3 to 5.
 #include "launcher/elastic/horovod_wire.h"
 

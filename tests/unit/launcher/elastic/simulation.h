@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An elastic job in a world of its own: virtual time, hosts that come, go, fail and flap, agents
 // and ranks that are slow, hang and die. What must hold is checked at every step.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/rank_exit_text.h"
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The launcher of a simulated life, which obeys the real JobState, and the judgement on both.
 #include "tests/unit/launcher/job/job_simulation.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A job on paper: the real JobState, hosts and network that are made of random numbers, and a clock
 // that jumps from event to event. A seed is a whole life; the same seed is the same life.
 #pragma once

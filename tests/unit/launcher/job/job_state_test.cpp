@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/job/job_state.h"
 
 #include "launcher/failures/failure_code.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One simulated life: the world's state, and what happens in it. job_simulation.h says what it is
 // for.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The hosts of a simulated life, the network between, and what goes wrong with them.
 #include "tests/unit/launcher/job/simulated_job.h"
 

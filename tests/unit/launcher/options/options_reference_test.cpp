@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pages that are made from tables in the code are what the code would make. scripts/accept
 // writes them.
 #include <cstdlib>

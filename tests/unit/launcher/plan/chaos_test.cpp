@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/plan/chaos.h"
 
 #include <signal.h>

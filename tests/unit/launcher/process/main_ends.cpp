@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Its main thread ends, two others wait.
 #include <sys/syscall.h>
 #include <unistd.h>

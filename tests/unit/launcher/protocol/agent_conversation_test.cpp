@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a launcher takes from an agent, and what it does not: each lie is refused, with a word for
 // it.
 #include "launcher/protocol/agent_conversation.h"

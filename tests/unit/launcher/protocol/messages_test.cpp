@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/protocol/messages.h"
 
 #include "tests/support/catch.h"

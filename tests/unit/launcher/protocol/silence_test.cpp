@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/protocol/silence.h"
 
 #include "tests/support/catch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/outcome_text.h"
 
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/stderr_hints.h"
 #include "launcher/plan/binding_plan.h"
 #include "launcher/report/hang_report_text.h"

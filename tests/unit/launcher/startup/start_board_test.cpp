@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/startup/start_board.h"
 
 #include "launcher/failures/exit_code.h"

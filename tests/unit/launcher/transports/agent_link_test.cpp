@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The link between a supervisor's socketpair and a remote command, the command played by the test.
 #include "launcher/transports/agent_link.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command transport with real shells and the agent's double on this machine.
 #include <poll.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The local transport with a shell script in place of the agent.
 #include <signal.h>
 #include <sys/stat.h>

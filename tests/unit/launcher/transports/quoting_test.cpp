@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "launcher/transports/quoting.h"
 
 #include "tests/support/catch.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a program with given bytes on its stdin, for tests that need a real shell.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What options, configuration and machine come to, without a file system.
 #include "launcher/transports/ssh_target.h"
 

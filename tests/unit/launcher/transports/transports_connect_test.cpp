@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connecting by name, bounded fan-out, known_hosts, payloads: each against the real thing.
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts that the links to hosts are made of.
 #include <fcntl.h>
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Told of the end of a process, whoever has started it.
 #include "rendezvous/os/process_end.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that the kernel refuses for a while.
 #include "rendezvous/os/service_thread.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TLS between a store and its server: who is talked to, who is not, and what strangers can do.
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/backends/shm/single_copy.h"
 
 #include <sys/mman.h>
