@@ -21,7 +21,7 @@
 #include "launcher/plan/dry_run.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/report_bundle.h"
-#include "launcher/supervisor/mpi_engine.h"
+#include "launcher/supervisor/mpirun.h"
 #include "launcher/supervisor/supervisor.h"
 #include "launcher/timeline/timeline_merge.h"
 #include "rendezvous/os/atomic_file.h"

@@ -253,7 +253,7 @@ void Agent::on(HostOrder order) {
   if (!opened) return fail({std::string(failure::kAgent), opened.error().message, ""});
   share_.patience_ms = static_cast<int>(grace().count()) + options_.shim_margin_ms;
   if (job_->order().pmi.empty()) {
-    link_->send(FrameType::kReady);
+    link_->send(FrameType::kReady, staging_->bundle_root());
   } else {
     serve_pmi();
   }
@@ -344,7 +344,7 @@ void Agent::serve_pmi() {
   auto directory = staging_->job_directory();
   if (!directory) return failed(directory.error().message);
   const Status started =
-      job_->serve_pmi(*directory, {[this] { link_->send(FrameType::kReady); },
+      job_->serve_pmi(*directory, {[this] { link_->send(FrameType::kReady, staging_->bundle_root()); },
                                    [this](std::string note) { warn(std::move(note)); }, failed});
   if (!started) failed(started.error().message);
 }

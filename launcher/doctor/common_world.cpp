@@ -50,39 +50,24 @@ CommonWorld::CommonWorld(os::EventLoop& loop, std::vector<Member> members,
   result_["ranks"] = members_.size();
 }
 
-// The launcher's own probes run before the choice, as at a real launch.
+// The parts of a launch find the network, so the doctor fails where a job would fail.
 void CommonWorld::begin(std::chrono::milliseconds patience) {
   timer_ = loop_.call_after(patience, [this] { finish(); });
-  std::vector<HostNetwork> networks;
-  for (const Member& member : members_) {
-    networks.push_back(host_network(member.name, *member.hello, member.remote));
-  }
-  const auto probes = candidate_probes(networks, wanted_);
-  std::vector<std::pair<int, Probe>> questions;
-  for (std::size_t i = 0; i < members_.size() && i < probes.size(); ++i) {
-    if (!probes[i].targets.empty()) questions.emplace_back(members_[i].host, probes[i]);
-  }
-  probes_expected_ = questions.size();
-  for (const auto& [host, probe] : questions) actions_.probe(host, probe);
-  if (questions.empty()) choose();
+  std::vector<NetworkSurvey::Member> members;
+  for (const Member& member : members_) members.push_back({member.host, member.network});
+  survey_ = std::make_unique<NetworkSurvey>(
+      std::move(members), host_network("the launcher's machine", describe_machine(), false),
+      wanted_, NetworkSurvey::Handlers{actions_.probe, [this](NetworkSurvey::Choice choice) {
+                                         if (!over_) on_network(std::move(choice));
+                                       }});
+  survey_->begin();
 }
 
 void CommonWorld::on_probe_result(int host, ProbeResult result) {
-  probes_[host] = std::move(result);
-  if (!chosen_ && !over_ && probes_.size() >= probes_expected_) choose();
+  survey_->on_result(host, std::move(result));
 }
 
-// Uses the functions of a launch, so doctor fails where a job would fail.
-void CommonWorld::choose() {
-  chosen_ = true;
-  std::vector<HostNetwork> networks;
-  std::vector<ProbeResult> answers;
-  for (const Member& member : members_) {
-    networks.push_back(host_network(member.name, *member.hello, member.remote));
-    answers.push_back(probes_[member.host]);
-  }
-  const HostNetwork own = host_network("the launcher's machine", describe_machine(), false);
-  const auto choice = choose_network(networks, own, wanted_, answers);
+void CommonWorld::on_network(NetworkSurvey::Choice choice) {
   if (const auto* failure = std::get_if<Failure>(&choice)) return give_up(failure->message);
   const auto& network = std::get<NetworkChoice>(choice);
   const std::string token = os::random_token();
@@ -109,11 +94,10 @@ void CommonWorld::on_answer(int host, Json answer) {
 // A host that is lost counts as answered, so the others need not wait for it.
 void CommonWorld::on_lost(int host) {
   if (over_) return;
-  probes_.try_emplace(host);
   Json lost;
   lost["error"] = "the host was lost";
   answers_.try_emplace(host, std::move(lost));
-  if (!chosen_ && probes_.size() >= probes_expected_) return choose();
+  survey_->on_lost(host);
   finish_if_complete();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/doctor/examination.h"
+#include "launcher/fleet/network_survey.h"
 #include "launcher/job/job_rendezvous.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/event_loop.h"
@@ -21,8 +22,7 @@ class CommonWorld {
   struct Member {
     int host = 0;  // of the examination
     std::string name;
-    const Hello* hello = nullptr;
-    bool remote = false;
+    HostNetwork network;
   };
   struct Actions {
     std::function<void(int host, const Probe& probe)> probe;      // answered by on_probe_result()
@@ -44,7 +44,7 @@ class CommonWorld {
   Json result() const { return result_; }
 
  private:
-  void choose();
+  void on_network(NetworkSurvey::Choice choice);
   void give_up(const std::string& error);
   void finish_if_complete();
   void finish();
@@ -53,11 +53,9 @@ class CommonWorld {
   std::vector<Member> members_;
   std::vector<std::string> wanted_;  // --network-interfaces
   Actions actions_;
-  std::map<int, ProbeResult> probes_;
+  std::unique_ptr<NetworkSurvey> survey_;
   std::map<int, Json> answers_;
   std::unique_ptr<JobRendezvous> rendezvous_;
-  std::size_t probes_expected_ = 0;
-  bool chosen_ = false;
   bool over_ = false;
   os::EventLoop::TimerId timer_ = 0;
   Json result_;

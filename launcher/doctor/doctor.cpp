@@ -9,9 +9,10 @@
 
 #include "launcher/agent/host_facts.h"
 #include "launcher/doctor/findings.h"
+#include "launcher/doctor/peer_addresses.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/rank_exit_text.h"
-#include "launcher/job/locality.h"
+#include "launcher/fleet/locality.h"
 #include "launcher/protocol/agent_limits.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
@@ -26,7 +27,10 @@ constexpr std::chrono::milliseconds kLeastPatience{5'000};  // with one program 
 constexpr std::chrono::milliseconds kShipping{
     15'000};  // for a host that was reached and lacks the runtime
 constexpr std::chrono::milliseconds kOverhead{3'000};
-constexpr int kMostRounds = 24;  // beyond so many hosts not every pair is measured
+constexpr std::chrono::milliseconds kMeasuring{15'000};  // for all rounds together
+constexpr std::chrono::milliseconds kFarewell{2'000};
+// Longer than a job's: self-tests and probes may keep a small host busy.
+constexpr std::chrono::milliseconds kLease{30'000};
 constexpr int kClocks = 3;
 constexpr std::size_t kLongestLine = 1 << 20;
 
@@ -66,17 +70,12 @@ Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environm
   spec_.runtime = RuntimeKind::kHora;
 }
 
-// Links go before the transports that pump them.
-Doctor::~Doctor() {
-  patients_.clear();
-  connector_.reset();
-}
-
 Result<Examination> Doctor::run() {
   auto loop = os::EventLoop::create();
   if (!loop) return std::move(loop).error();
   loop_ = std::move(*loop);
   connect();
+  fleet_->begin_heartbeats();
   phase_timer_ = loop_->call_at(start_ + spec_.start_timeout, [this] { on_deadline(); });
   proceed();
   HORA_TRY(loop_->run());
@@ -88,8 +87,12 @@ Result<Examination> Doctor::run() {
 void Doctor::connect() {
   std::vector<Host> hosts = spec_.hosts;
   if (hosts.empty()) hosts.push_back({"localhost", "", std::max(spec_.num_proc, 1)});
-  local_.assign(hosts.size(), false);
-  if (spec_.local_directly) local_ = find_local_hosts(hosts);
+  std::vector<bool> local(hosts.size(), false);
+  if (spec_.local_directly) local = find_local_hosts(hosts);
+  fleet_ = std::make_unique<Fleet>(*loop_, spec_, installation_, Fleet::Options{false, kLease},
+                                   [this](int host, const FleetEvent& event) {
+                                     std::visit([&](const auto& each) { on(host, each); }, event);
+                                   });
   patients_.resize(hosts.size());
   std::vector<std::string> names;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
@@ -99,62 +102,45 @@ void Doctor::connect() {
     examination_.hosts.push_back(std::move(host));
     names.push_back(hosts[i].name);
     patients_[i].word = os::random_token();
+    fleet_->add(hosts[i], local[i]);
   }
   display_.begin(*loop_, std::move(names));
-  connector_ = std::make_unique<HostConnector>(
-      spec_, installation_, false, [this](int host, Stage stage, std::string_view detail) {
-        loop_->post(
-            // The connector reports from threads of its own.
-            [this, host, stage, text = std::string(detail)] { display_.reach(host, stage, text); });
-      });
   const auto deadline = start_ + spec_.start_timeout - std::chrono::milliseconds(250);
-  for (int i = 0; i < static_cast<int>(hosts.size()); ++i) {
-    auto stream = connector_->connect(hosts[static_cast<std::size_t>(i)], i, local_[i], deadline);
-    if (!stream) {
-      const std::string& what = stream.error().message;
-      give_up(i, {std::string(failure::kConnect), what, failure::open_files_advice(what, "here")});
-      continue;
-    }
-    patients_[i].link = std::make_unique<HostLink>(
-        *loop_, std::move(*stream),
-        HostLink::Handlers{[this, i](AgentMessage message) { take(i, message); },
-                           [this, i](const std::string& what) {
-                             give_up(i, {std::string(failure::kProtocol),
-                                         "host " + examination_.hosts[i].name +
-                                             ": its agent broke the protocol: " + what,
-                                         ""});
-                           },
-                           [this, i](const std::string& detail) { on_link_end(i, detail); }});
-    if (auto opened = patients_[i].link->open(); !opened) {
-      give_up(i, {std::string(failure::kInternal), opened.error().message, ""});
-    }
+  for (int host = 0; host < fleet_->size(); ++host) {
+    if (auto failed = fleet_->connect(host, deadline)) give_up(host, std::move(*failed));
   }
 }
 
 // --- what hosts say ---------------------------------------------------------------------------
 
-void Doctor::take(int host, AgentMessage& message) {
-  std::visit(
-      [&](auto& each) {
-        if constexpr (requires { on(host, std::move(each)); }) on(host, std::move(each));
-      },
-      message);  // of logs and the ends of streams it has no use
+void Doctor::on(int host, const StageReached& reached) {
+  display_.reach(host, reached.stage, reached.detail);
 }
 
-void Doctor::on(int host, AgentReady) {
+void Doctor::on(int host, const AgentGreeted&) {
+  examination_.hosts[host].hello = fleet_->hello(host);
+  fleet_->send(host, order_for(host));
+}
+
+void Doctor::on(int host, const RuntimeMissing& missing) {
+  give_up(host, {std::string(failure::kShip), missing.error.message, ""});
+}
+
+void Doctor::on(int host, const AgentReady&) {
   display_.reach(host, Stage::kRanks);
-  patients_[host].link->send(FrameType::kStart);
+  fleet_->send(host, FrameType::kStart);
 }
 
-void Doctor::on(int host, ProbeResult result) {
-  if (world_) world_->on_probe_result(host, std::move(result));
+void Doctor::on(int host, const ProbeResult& result) {
+  if (world_) world_->on_probe_result(host, result);
 }
 
 // The finding names the host by its list name, so the address that a transport tried goes into the
 // sentence.
-void Doctor::on(int host, Failure failure) {
-  if (!failure.subject.empty()) failure.message = failure.subject + ": " + failure.message;
-  give_up(host, std::move(failure));
+void Doctor::on(int host, const Failure& failure) {
+  Failure shown = failure;
+  if (!shown.subject.empty()) shown.message = shown.subject + ": " + shown.message;
+  give_up(host, std::move(shown));
 }
 
 void Doctor::on(int host, const RankExit& exit) {
@@ -165,26 +151,24 @@ void Doctor::on(int host, const RankExit& exit) {
                  ""});
 }
 
-void Doctor::on(int host, const Goodbye&) {
+void Doctor::on(int host, const AgentLeft&) {
   patients_[host].over = true;
   if (world_) world_->on_lost(host);
-  patients_[host].link->close();
+  if (rounds_) rounds_->on_lost(host);
+  fleet_->close(host);
   proceed();
 }
 
-void Doctor::on(int host, Hello hello) {
-  examination_.hosts[host].hello = std::move(hello);
-  HostLink& link = *patients_[host].link;
-  if (!examination_.hosts[host].hello->have_bundle && !installation_.bundle_hash.empty()) {
-    // Framed once, for the first host that lacks the runtime, and shared by all of them.
-    if (!bundle_frames_) {
-      auto frames = bundle_frames(installation_);
-      if (!frames) return give_up(host, {std::string(failure::kShip), frames.error().message, ""});
-      bundle_frames_ = *frames;
-    }
-    link.send_shared(bundle_frames_);
+void Doctor::on(int host, const AgentLost& lost) {
+  if (patients_[host].over) return;
+  if (!examined(host)) {
+    return give_up(host, {std::string(failure::kHostLost),
+                          "host " + examination_.hosts[host].name + ": " + lost.detail, ""});
   }
-  link.send(order_for(host));
+  patients_[host].over = true;
+  if (world_) world_->on_lost(host);
+  if (rounds_) rounds_->on_lost(host);
+  proceed();
 }
 
 HostOrder Doctor::order_for(int host) const {
@@ -192,7 +176,8 @@ HostOrder Doctor::order_for(int host) const {
   order.job_id = os::random_token();
   order.working_directory = "/";
   order.argv = {"hora-doctor"};
-  order.environment = forwarded_environment(environment_, spec_, local_[host]);
+  const bool local = !fleet_->is_remote(host);
+  order.environment = forwarded_environment(environment_, spec_, local);
   const int ranks = runtime_is_ours_ ? std::max(examination_.hosts[host].slots, 1) : 0;
   order.environment = with_variables(
       order.environment, {{"HORA_DOCTOR_NONCE", patients_[host].word},
@@ -200,19 +185,17 @@ HostOrder Doctor::order_for(int host) const {
                           {"HORA_DOCTOR_PATIENCE_MS", std::to_string(patience().count())},
                           {"HORA_DOCTOR_RANKS", std::to_string(ranks)},
                           {"HORA_DOCTOR_CACHE", examination_.hosts[host].hello->cache_directory}});
-  if (!local_[host]) order.own_variables = own_variables_of_remote();
+  if (!local) order.own_variables = own_variables_of_remote();
   order.prepend_paths = {{"PATH", "@bundle@/bin"}};
   order.ranks.push_back({0, 0, {}, StdinSource::kStream});
   order.grace_ms = 500;
-  // Longer than a job's: self-tests and probes may keep a small host busy.
-  order.lease_ms = 30'000;
+  order.lease_ms = kLease.count();
   return order;
 }
 
 void Doctor::on(int host, const RankOutput& output) {
   const std::string_view bytes = output.bytes();
-  patients_[host].link->send(FrameType::kOutputAck,
-                             u32_payload(static_cast<std::uint32_t>(bytes.size())));
+  fleet_->send(host, FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(bytes.size())));
   if (output.stream != 1) return;
   std::string& line = patients_[host].line;
   line.append(bytes);
@@ -249,34 +232,24 @@ void Doctor::on_line(int host, const Json& line) {
   } else if (line.contains("probe") && line["probe"].is_string()) {
     const int peer = std::atoi(line["probe"].get<std::string>().c_str());
     if (peer >= 0 && peer < static_cast<int>(patients_.size())) {
-      // A link may be measured twice (look_again()).
+      // A doubtful link is measured twice.
       seen.peers[peer] = better_of(seen.peers[peer], line);
     }
-    patient.waits_for_answer = false;
+    if (rounds_) rounds_->on_answer(host);
+    return;
   }
   proceed();
-}
-
-void Doctor::on_link_end(int host, const std::string& detail) {
-  if (patients_[host].over) return;
-  if (examined(host)) {
-    patients_[host].over = true;
-    if (world_) world_->on_lost(host);
-    return proceed();
-  }
-  give_up(host, {std::string(examination_.hosts[host].hello ? failure::kHostLost : failure::kAgent),
-                 "host " + examination_.hosts[host].name + ": " + detail, ""});
 }
 
 void Doctor::give_up(int host, Failure failure) {
   HostExamination& seen = examination_.hosts[host];
   if (!seen.failure && !examined(host)) seen.failure = std::move(failure);
   patients_[host].over = true;
-  patients_[host].waits_for_answer = false;
   if (world_) world_->on_lost(host);
+  if (rounds_) rounds_->on_lost(host);
   // By way of the loop: the link is on the stack.
   loop_->post([this, host] {
-    if (patients_[host].link) patients_[host].link->close();
+    fleet_->close(host);
     proceed();
   });
 }
@@ -293,7 +266,7 @@ std::chrono::milliseconds Doctor::patience() const {
 // --- questions --------------------------------------------------------------------------------
 
 void Doctor::tell(int host, const std::string& line) {
-  patients_[host].link->send(FrameType::kInput, u32_payload(0) + line + "\n");
+  fleet_->send(host, FrameType::kInput, u32_payload(0) + line + "\n");
 }
 
 void Doctor::proceed() {
@@ -308,7 +281,8 @@ void Doctor::proceed() {
     display_.stop();
     loop_->cancel(phase_timer_);
     // One thing that hangs takes its time, two do, and what is quick comes on top.
-    const auto limit = 2 * patience() + kOverhead + (examination_.deep ? kDeepPatience : kRound);
+    const auto limit =
+        2 * patience() + kOverhead + (examination_.deep ? kDeepPatience : PeerRounds::kPatience);
     phase_timer_ = loop_->call_after(limit, [this] { on_deadline(); });
     for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
       if (!patients_[host].over) ask_clock(host);
@@ -321,10 +295,6 @@ void Doctor::proceed() {
   // What is measured between hosts is measured when nothing else runs there.
   if (phase_ == Phase::kExamining && all([this](int h) { return examined(h); })) {
     return begin_probing();
-  }
-  if (phase_ == Phase::kProbing && all([this](int h) { return !patients_[h].waits_for_answer; })) {
-    const int rounds = std::min(static_cast<int>(probers_.size()) - 1, kMostRounds);
-    return round_ < rounds ? begin_round() : look_again();
   }
   if (all([](int) { return false; })) loop_->stop();  // all are over
 }
@@ -383,6 +353,77 @@ void Doctor::on_deadline() {
     }
   }
   begin_probing();
+}
+
+// --- between the hosts ------------------------------------------------------------------------
+
+// "probe PEER PORT WORD ADDRESS...": the word proves that the right host answers.
+std::string Doctor::probe_line(int host, int peer) const {
+  std::string line = "probe " + std::to_string(peer) + " " + std::to_string(patients_[peer].port) +
+                     " " + patients_[peer].word;
+  for (const std::string& address :
+       addresses_towards(*examination_.hosts[host].hello, *examination_.hosts[peer].hello)) {
+    line += " " + address;
+  }
+  return line;
+}
+
+bool Doctor::measure(int host, int peer) {
+  if (patients_[host].over || patients_[peer].over) return false;
+  tell(host, probe_line(host, peer));
+  return true;
+}
+
+void Doctor::begin_probing() {
+  phase_ = Phase::kProbing;
+  loop_->cancel(phase_timer_);
+  phase_timer_ = loop_->call_after(kMeasuring, [this] { begin_world(); });
+  std::vector<int> hosts;
+  for (int host = 0; host < fleet_->size(); ++host) {
+    if (!patients_[host].over && patients_[host].port > 0) hosts.push_back(host);
+  }
+  rounds_ = std::make_unique<PeerRounds>(
+      *loop_, std::move(hosts),
+      PeerRounds::Handlers{[this](int host, int peer) { return measure(host, peer); },
+                           [this] { return doubtful_ways(examination_); },
+                           [this] { begin_world(); }});
+  rounds_->begin();
+}
+
+// A host on which libhora does not even work alone would only keep the others waiting.
+void Doctor::begin_world() {
+  if (phase_ != Phase::kProbing) return;
+  phase_ = Phase::kWorld;
+  loop_->cancel(phase_timer_);
+  rounds_.reset();
+  std::vector<CommonWorld::Member> members;
+  for (int host = 0; host < fleet_->size(); ++host) {
+    const Json& alone = member(examination_.hosts[host].selftests, "alone");
+    if (patients_[host].over || !alone.is_object() || alone.contains("error")) continue;
+    members.push_back({host, fleet_->name(host), fleet_->network(host)});
+  }
+  // If a route is broken, a common job would only time out.
+  if (members.size() < 2 || !all_routes_work(examination_)) return finish_asking();
+  world_ = std::make_unique<CommonWorld>(
+      *loop_, std::move(members), spec_.network_interfaces,
+      CommonWorld::Actions{[this](int host, const Probe& probe) { fleet_->send(host, probe); },
+                           [this](int host, const std::string& line) { tell(host, line); },
+                           [this] {
+                             examination_.world = world_->result();
+                             finish_asking();
+                           }});
+  world_->begin(patience() + PeerRounds::kPatience);
+}
+
+void Doctor::finish_asking() {
+  if (phase_ == Phase::kFinishing) return;
+  phase_ = Phase::kFinishing;
+  loop_->cancel(phase_timer_);
+  // The loop stops even if an agent does not answer.
+  phase_timer_ = loop_->call_after(kFarewell, [this] { loop_->stop(); });
+  for (int host = 0; host < fleet_->size(); ++host) {
+    if (!patients_[host].over) fleet_->send(host, FrameType::kTerminate, u32_payload(500));
+  }
 }
 
 }  // namespace hora::launcher::doctor

@@ -11,8 +11,8 @@
 #include "launcher/build/bundle.h"
 #include "launcher/doctor/common_world.h"
 #include "launcher/doctor/examination.h"
-#include "launcher/job/host_connector.h"
-#include "launcher/job/host_link.h"
+#include "launcher/doctor/peer_rounds.h"
+#include "launcher/fleet/fleet.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/startup/start_display.h"
@@ -24,50 +24,46 @@ class Doctor {
  public:
   // `deep`: frameworks are imported and do a tiny operation.
   Doctor(JobSpec spec, Installation installation, EnvironmentList environment, bool deep);
-  ~Doctor();
   Doctor(const Doctor&) = delete;
   Doctor& operator=(const Doctor&) = delete;
 
   Result<Examination> run();
 
  private:
-  static constexpr std::chrono::milliseconds kRound{3'000};
-
   enum class Phase { kConnecting, kClocks, kExamining, kProbing, kWorld, kFinishing };
 
   struct Patient {
-    std::unique_ptr<HostLink> link;
     std::string word;  // who does not know it gets no answer from this host's probe server
     std::string line;  // of its output, not whole yet
     int port = 0;
     bool ready_to_probe = false;  // its port is known
     bool over = false;            // it has said good-bye, or cannot be asked any more
-    bool waits_for_answer = false;
     int clocks_asked = 0;
     std::int64_t asked_at_ns = 0;
   };
 
   void connect();
-  void take(int host, AgentMessage& message);
-  void on(int host, Hello hello);
-  void on(int host, ProbeResult result);
-  void on(int host, AgentReady);
+  template <typename Message>
+  void on(int, const Message&) {}  // logs, the ends of streams and the like: of no use here
+  void on(int host, const StageReached& reached);
+  void on(int host, const AgentGreeted&);
+  void on(int host, const RuntimeMissing& missing);
+  void on(int host, const AgentLeft&);
+  void on(int host, const AgentLost& lost);
+  void on(int host, const Failure& failure);
+  void on(int host, const ProbeResult& result);
+  void on(int host, const AgentReady&);
   void on(int host, const RankOutput& output);
   void on(int host, const RankExit& exit);
-  void on(int host, Failure failure);
-  void on(int host, const Goodbye&);
   void on_line(int host, const Json& line);
-  void on_link_end(int host, const std::string& detail);
   void give_up(int host, Failure failure);
 
   void proceed();  // looks at where the examination stands, does what is due
   void ask_clock(int host);
   void on_clock(int host, std::int64_t clock_ns);
-  void begin_round();
-  void end_round_later();
   std::string probe_line(int host, int peer) const;
+  bool measure(int host, int peer);
   void begin_probing();
-  void look_again();
   void begin_world();
   void finish_asking();
   void on_deadline();
@@ -82,15 +78,10 @@ class Doctor {
   EnvironmentList environment_;
   Examination examination_;
   std::unique_ptr<os::EventLoop> loop_;
-  std::unique_ptr<HostConnector> connector_;
-  std::shared_ptr<const std::string> bundle_frames_;
+  std::unique_ptr<Fleet> fleet_;
   std::vector<Patient> patients_;
-  std::vector<bool> local_;
   std::unique_ptr<CommonWorld> world_;
-  std::vector<int> probers_;  // indices of the hosts that take part in rounds
-  int round_ = 0;
-  bool looked_again_ = false;
-  std::vector<std::pair<int, int>> doubtful_;  // ways to measure a second time
+  std::unique_ptr<PeerRounds> rounds_;
   Phase phase_ = Phase::kConnecting;
   os::EventLoop::TimerId phase_timer_ = 0;
   os::Clock::time_point start_;

@@ -7,6 +7,7 @@
 
 #include "launcher/protocol/agent_limits.h"
 #include "launcher/protocol/cbor_shape.h"
+#include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
@@ -203,6 +204,8 @@ std::size_t AgentConversation::longest(FrameType type) const {
       return kLargestHello;
     case FrameType::kProbeResult:
       return (1 + addresses_of(*probe_)) * kLargestAnswer;
+    case FrameType::kReady:
+      return kMostPath;
     case FrameType::kStarted:
       return (kMostNotes + 2 * ranks_.size()) * kLargestNote;
     case FrameType::kOutput:
@@ -226,7 +229,7 @@ std::size_t AgentConversation::longest(FrameType type) const {
     case FrameType::kGpuFault:
       return kLargestGpuFault;
     default:
-      return 0;  // kReady, kSuspend, kHeartbeat
+      return 0;  // kSuspend, kHeartbeat
   }
 }
 
@@ -242,7 +245,8 @@ Result<AgentMessage> AgentConversation::read(Frame frame) {
       return read_probe_result(payload);
     case FrameType::kReady:
       ready_ = true;
-      return AgentMessage(AgentReady{});
+      // A name that would not survive the journey into a command line names nothing.
+      return AgentMessage(AgentReady{payload == visible_line(payload) ? std::string(payload) : ""});
     case FrameType::kStarted:
       return read_started(payload);
     case FrameType::kOutput:

@@ -20,7 +20,10 @@
 
 namespace hora::launcher {
 
-struct AgentReady {};      // its order is prepared
+// Its order is prepared.
+struct AgentReady {
+  std::string bundle;  // where the runtime lies on the host; empty where its ranks get none
+};
 struct AgentSuspended {};  // its ranks have been stopped
 struct RankOutput {
   int rank = 0;

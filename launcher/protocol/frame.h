@@ -26,7 +26,7 @@ enum class FrameType : std::uint8_t {
   // agent to launcher
   kHello = 1,        // messages.h Hello
   kProbeResult = 2,  // ProbeResult
-  kReady = 3,        // empty: the order can be started
+  kReady = 3,        // path: the order can be started; where the runtime lies on this host
   kStarted = 4,      // Started
   kOutput = 5,       // rank:u32le stream:u8 bytes        (stream 1 = stdout, 2 = stderr; raw)
   kOutputEnd = 6,    // rank:u32le stream:u8              (end of file on that stream)

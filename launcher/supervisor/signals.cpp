@@ -22,7 +22,10 @@ Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
     }
     sigaddset(&set, signal);
   }
-  ::signal(SIGPIPE, SIG_IGN);
+  struct sigaction ignored {};
+  struct sigaction old_pipe {};
+  ignored.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignored, &old_pipe);
   sigset_t old_mask;
   if (const int failed = ::pthread_sigmask(SIG_BLOCK, &set, &old_mask); failed != 0) {
     return errno_error(failed, "blocking signals");
@@ -30,7 +33,7 @@ Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
   os::Fd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd.valid()) return errno_error(errno, "creating a signalfd");
   const int raw = fd.get();
-  std::unique_ptr<Signals> signals(new Signals(loop, std::move(fd), old_mask));
+  std::unique_ptr<Signals> signals(new Signals(loop, std::move(fd), old_mask, old_pipe));
   HORA_TRY(loop.watch(raw, EPOLLIN, [raw, handler = std::move(handler)](std::uint32_t) {
     signalfd_siginfo info;
     while (::read(raw, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
@@ -42,6 +45,7 @@ Result<std::unique_ptr<Signals>> Signals::watch(os::EventLoop& loop,
 
 Signals::~Signals() {
   loop_.unwatch(fd_.get());
+  ::sigaction(SIGPIPE, &old_pipe_, nullptr);
   ::pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The launcher's signals as events on its loop. Blocks them in the calling thread (and so in every
-// thread made later); the destructor puts the old mask back.
+// thread made later); the destructor puts everything back.
 #pragma once
 
 #include <signal.h>
@@ -25,12 +25,14 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
 
  private:
-  Signals(os::EventLoop& loop, os::Fd fd, const sigset_t& old_mask)
-      : loop_(loop), fd_(std::move(fd)), old_mask_(old_mask) {}
+  Signals(os::EventLoop& loop, os::Fd fd, const sigset_t& old_mask,
+          const struct sigaction& old_pipe)
+      : loop_(loop), fd_(std::move(fd)), old_mask_(old_mask), old_pipe_(old_pipe) {}
 
   os::EventLoop& loop_;
   os::Fd fd_;
   sigset_t old_mask_;
+  struct sigaction old_pipe_;  // what SIGPIPE did: a program that is executed inherits SIG_IGN
 };
 
 }  // namespace hora::launcher

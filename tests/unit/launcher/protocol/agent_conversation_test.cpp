@@ -159,7 +159,7 @@ TEST_CASE("frames out of turn, of nobody's, too long") {
       {"an unknown frame", &Talk::greeted, static_cast<FrameType>(99), nothing,
        "a frame of type 99, which no agent sends"},
       {"a long heartbeat", &Talk::greeted, FrameType::kHeartbeat, "x", "heartbeat: 1 bytes"},
-      {"a long ready", &Talk::ordered, FrameType::kReady, "x", "ready: 1 bytes"},
+      {"a long ready", &Talk::ordered, FrameType::kReady, a_lot, "ready: 70000 bytes"},
       {"a long log line", &Talk::greeted, FrameType::kLog, a_lot, "log line: 70000 bytes"},
       {"a long failure", &Talk::greeted, FrameType::kFailure, a_lot, "failure: 70000 bytes"},
       {"a long goodbye", &Talk::started, FrameType::kGoodbye, a_lot, "goodbye: 70000 bytes"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds out which hosts are this machine, so that they need no ssh. A host with a user name never
 // is: the job must run as that user.
-#include "launcher/job/locality.h"
+#include "launcher/fleet/locality.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job has up to two transports: one for the hosts that are this machine, one for all others. Both
 // come from the registry by name, so this file knows none of them.
-#include "launcher/job/host_connector.h"
+#include "launcher/fleet/host_connector.h"
 
 #include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"

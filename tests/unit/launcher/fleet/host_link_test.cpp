@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job/host_link.h"
+#include "launcher/fleet/host_link.h"
 
 #include <signal.h>
 #include <sys/socket.h>

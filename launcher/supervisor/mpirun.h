@@ -15,7 +15,7 @@ namespace hora::launcher {
 Result<std::string> mpirun_dry_run(const JobSpec& spec, const EnvironmentList& environment);
 
 // Brings the runtime to the hosts, then becomes mpirun: on success it does not return, and the exit
-// code is mpirun's. An int: the exit code of a launch that failed before, already told to the user.
+// code is mpirun's. An int: the exit code of a preparation that failed, whose messages are printed.
 Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
                           const EnvironmentList& environment);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // --mpi leaves starting and watching the ranks to mpirun. horarun has three things to do before it
 // becomes mpirun by execve(): find out which MPI that is, since Open MPI's options and MPICH's
-// differ; put the runtime on the hosts and learn which network interface they share, by a small
-// launch of its own; and write the command.
-#include "launcher/supervisor/mpi_engine.h"
+// differ; put the runtime on the hosts and learn which network interface they share, by a launch
+// without ranks (MpiPreparation); and write the command.
+#include "launcher/supervisor/mpirun.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -15,13 +15,15 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "launcher/job/locality.h"
+#include "launcher/failures/exit_code.h"
+#include "launcher/fleet/locality.h"
 #include "launcher/plan/mpirun_plan.h"
 #include "launcher/plan/plan.h"
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
+#include "launcher/runs/mpi_preparation.h"
+#include "launcher/supervisor/supervisor.h"
 #include "launcher/text/shell_words.h"
-#include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
 
@@ -30,9 +32,6 @@ namespace hora::launcher {
 namespace {
 
 using Words = std::vector<std::string>;
-
-// What a rank of the preparing launch prints: its host's bundle and the interface chosen for it.
-constexpr std::string_view kFinding = "hora-finding ";
 
 std::vector<char*> pointers(const Words& words) {
   std::vector<char*> out;
@@ -59,9 +58,9 @@ struct Ran {
   std::string output;
 };
 
-// stdout and, when `with_errors`, stderr; until the program ends.
+// stdout and stderr, until the program ends.
 Result<Ran> capture(const std::string& program, const Words& argv,
-                    const EnvironmentList& environment, bool with_errors) {
+                    const EnvironmentList& environment) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "making a pipe");
   const os::Fd reader(ends[0]);
@@ -76,7 +75,7 @@ Result<Ran> capture(const std::string& program, const Words& argv,
   request.envp = values.data();
   request.stdin_fd = null.get();
   request.stdout_fd = writer.get();
-  request.stderr_fd = with_errors ? writer.get() : STDERR_FILENO;
+  request.stderr_fd = writer.get();
   request.new_session = false;  // an interrupt at the terminal is for it, too
   request.die_with_parent = true;
   const SpawnOutcome child = spawn(request);
@@ -111,7 +110,7 @@ Result<Mpirun> find_mpirun(const EnvironmentList& environment) {
         "--mpi: there is no mpirun in $PATH; install Open MPI or MPICH, or leave --mpi "
         "out: Hora starts ranks without it");
   }
-  auto version = capture(*path, {"mpirun", "--version"}, environment, true);
+  auto version = capture(*path, {"mpirun", "--version"}, environment);
   if (!version) return std::move(version).error().with_context("--mpi");
   if (version->code != 0) {
     return make_error(ErrorCode::kUsage, "--mpi: " + *path + " --version failed with exit code " +
@@ -128,64 +127,14 @@ bool all_local(const std::vector<Host>& hosts) {
   return std::all_of(local.begin(), local.end(), [](bool each) { return each; });
 }
 
-// This program again, one rank per host that tells what it finds; everything is in place then.
-Words preparing_command(const JobSpec& spec, std::vector<Host> hosts) {
-  // One process per host suffices, whatever number of ranks comes later.
-  for (Host& host : hosts) host.slots = 1;
-  // --wdir /: every host has that one, not always the job's own directory.
-  Words argv = {"horarun",
-                "-H",
-                format_host_list(hosts),
-                "--no-prefix-output",
-                "--stdin",
-                "none",
-                "--wdir",
-                "/",
-                "--fan-out",
-                std::to_string(spec.fan_out),
-                "--start-timeout",
-                std::to_string(spec.start_timeout.count()) + "ms"};
-  // Whatever decides how a host is reached is the same in both launches.
-  const auto option = [&argv](const std::string& name, const std::string& value) {
-    if (!value.empty()) argv.insert(argv.end(), {name, value});
-  };
-  if (spec.ssh.port) option("-p", std::to_string(*spec.ssh.port));
-  option("-i", spec.ssh.identity_file);
-  option("--ssh-config-file", spec.ssh.config_file);
-  if (spec.ssh.accept_new_host_keys) argv.push_back("--accept-new-host-keys");
-  if (!spec.local_directly) option("--transport", spec.transport);
-  if (find_transport(spec.transport)->takes_command) {
-    option("--rsh", quote_shell_words(spec.rsh_command));
-  }
-  option("--network-interfaces", join(spec.network_interfaces, ","));
-  if (spec.verbose) argv.push_back("--verbose");
-  const bool ours = spec.runtime == RuntimeKind::kHora;
-  option("--runtime", ours ? "hora" : "host");
-  // The launcher has set both for its rank: the interface that it chose, and PYTHONPATH, whose
-  // first entry is BUNDLE/python.
-  const std::string script = "p=${PYTHONPATH%%:*}; echo \"" + std::string(kFinding) +
-                             "$HOROVOD_GLOO_IFACE " + (ours ? "${p%/python}" : "") + "\"";
-  argv.insert(argv.end(), {"/bin/sh", "-c", script});
-  return argv;
-}
-
-void add_once(Words& list, std::string_view word) {
-  if (!word.empty() && std::find(list.begin(), list.end(), word) == list.end()) {
-    list.emplace_back(word);
-  }
-}
-
-// "hora-finding eth0 /root/.cache/hora/abc"
-HostFindings parse_findings(const std::string& output) {
-  HostFindings findings;
-  for (const std::string_view line : split(output, '\n')) {
-    if (line.substr(0, kFinding.size()) != kFinding) continue;
-    const std::string_view rest = line.substr(kFinding.size());
-    const std::size_t blank = rest.find(' ');
-    add_once(findings.interfaces, rest.substr(0, blank));
-    if (blank != std::string_view::npos) add_once(findings.bundles, rest.substr(blank + 1));
-  }
-  return findings;
+// An ordinary launch up to the start of its ranks. Returns its exit code; it prints why it failed.
+Result<int> prepare_hosts(const JobSpec& spec, const Installation& installation,
+                          const EnvironmentList& environment, HostFindings& findings) {
+  Supervisor supervisor(MpiPreparation::job_of(spec), installation, environment,
+                        [&findings](RunContext context) {
+                          return std::make_unique<MpiPreparation>(std::move(context), findings);
+                        });
+  return supervisor.run();
 }
 
 // horarun holds them for ranks; mpirun passes them on itself. Those that have come already would
@@ -255,10 +204,9 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
   if (all_local(hosts)) {
     if (spec.runtime == RuntimeKind::kHora) findings.bundles = {installation.bundle_directory};
   } else {
-    auto prepared = capture("/proc/self/exe", preparing_command(spec, hosts), environment, false);
+    auto prepared = prepare_hosts(spec, installation, environment, findings);
     if (!prepared) return std::move(prepared).error().with_context("preparing the hosts");
-    if (prepared->code != 0) return prepared->code;  // it has said why
-    findings = parse_findings(prepared->output);
+    if (*prepared != kExitOk) return *prepared;
   }
   const auto variables = mpirun_environment(environment, spec, mpirun->flavour, findings);
   // Again, now with what the hosts have told.

@@ -5,7 +5,7 @@
 //
 // A handler may close or destroy the link. After each call of one, *alive tells whether this object
 // may still be touched; handlers_ is shared for the same reason.
-#include "launcher/job/host_link.h"
+#include "launcher/fleet/host_link.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host goes from added to connecting (a link, no hello), greeted, and gone (the link is closed).
+// Each ends by exactly one of AgentLeft, AgentLost and Failure, unless its user closes it first.
+#include "launcher/fleet/fleet.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/agent/host_facts.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/failures/proof.h"
+#include "launcher/process/process_table.h"
+#include "rendezvous/os/log.h"
+
+namespace hora::launcher {
+
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+constexpr std::string_view kComponent = "horarun";
+constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
+// Between heartbeats: agents without an order know no lease.
+constexpr Milliseconds kLongestPause{2'500};
+
+std::string seconds_text(os::Clock::duration time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+}  // namespace
+
+Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& installation,
+             Options options, Handler handler)
+    : loop_(loop),
+      spec_(spec),
+      installation_(installation),
+      options_(options),
+      handler_(std::move(handler)),
+      connector_(std::make_unique<HostConnector>(
+          spec, installation, options.probes,
+          // Any thread calls this one.
+          [this](int host, Stage stage, std::string_view detail) {
+            loop_.post([this, host, stage, text = std::string(detail)] {
+              // A host beyond the end is not needed after all.
+              if (host < size()) handler_(host, StageReached{stage, text});
+            });
+          })) {}
+
+// The links go before the transports that pump them.
+Fleet::~Fleet() {
+  members_.clear();
+  connector_.reset();
+}
+
+// --- hosts ---------------------------------------------------------------------------------------
+
+int Fleet::add(Host host, bool local) {
+  Member& added = members_.emplace_back();
+  added.host = std::move(host);
+  added.local = local;
+  return size() - 1;
+}
+
+std::optional<Failure> Fleet::connect(int host, os::Clock::time_point deadline) {
+  Member& each = member(host);
+  auto stream = connector_->connect(each.host, host, each.local, deadline);
+  if (!stream) {
+    const std::string& what = stream.error().message;
+    return Failure{std::string(each.local ? failure::kAgent : failure::kConnect), what,
+                   failure::open_files_advice(what, "here")};
+  }
+  each.link = std::make_unique<HostLink>(
+      loop_, std::move(*stream),
+      HostLink::Handlers{
+          [this, host](AgentMessage message) { on_message(host, std::move(message)); },
+          [this, host](const std::string& what) {
+            handler_(host, Failure{std::string(failure::kProtocol),
+                                   "its agent broke the protocol: " + what, ""});
+          },
+          [this, host](std::string detail) { on_link_end(host, std::move(detail)); }});
+  if (auto opened = each.link->open(); !opened) {
+    return Failure{std::string(failure::kInternal), opened.error().message, ""};
+  }
+  return std::nullopt;
+}
+
+void Fleet::keep_first(int count) { members_.resize(static_cast<std::size_t>(count)); }
+
+std::vector<std::optional<Hello>> Fleet::hellos() const {
+  std::vector<std::optional<Hello>> out;
+  for (const Member& each : members_) out.push_back(each.hello);
+  return out;
+}
+
+HostNetwork Fleet::network(int host) const {
+  return host_network(name(host), *hello(host), is_remote(host));
+}
+
+// --- what they are sent --------------------------------------------------------------------------
+
+void Fleet::send(int host, FrameType type, std::string_view payload) {
+  if (member(host).link) member(host).link->send(type, payload);
+}
+
+void Fleet::send(int host, const Probe& probe) {
+  if (member(host).link) member(host).link->send(probe);
+}
+
+void Fleet::send(int host, const HostOrder& order) {
+  if (member(host).link) member(host).link->send(order);
+}
+
+void Fleet::send_all(FrameType type, std::string_view payload) {
+  for (int host = 0; host < size(); ++host) send(host, type, payload);
+}
+
+void Fleet::ship(int host, const ShipFiles& files) {
+  Member& each = member(host);
+  if (!each.link) return;
+  for (const auto& frames : files.frames()) {
+    each.link->send_shared(frames);
+    each.shipped_bytes += frames->size();
+  }
+}
+
+void Fleet::close(int host) {
+  if (member(host).link) member(host).link->close();
+}
+
+// --- what they say -------------------------------------------------------------------------------
+
+void Fleet::on_message(int host, AgentMessage message) {
+  std::visit(
+      [this, host](auto& each) {
+        using Message = std::decay_t<decltype(each)>;
+        if constexpr (std::is_same_v<Message, Hello>) {
+          on_hello(host, std::move(each));
+        } else if constexpr (std::is_same_v<Message, Goodbye>) {
+          on_goodbye(host, std::move(each));
+        } else {
+          handler_(host, std::move(each));
+        }
+      },
+      message);
+}
+
+void Fleet::on_hello(int host, Hello hello) {
+  Member& each = member(host);
+  each.clock_offset = Milliseconds((wall_clock_ns() - hello.clock_ns) / 1'000'000);
+  each.hello = std::move(hello);
+  const bool lacks_runtime = spec_.runtime == RuntimeKind::kHora && !each.hello->have_bundle &&
+                             !installation_.bundle_hash.empty();
+  if (lacks_runtime) {
+    if (!bundle_frames_) {
+      auto frames = bundle_frames(installation_);
+      if (!frames) return handler_(host, RuntimeMissing{std::move(frames).error()});
+      bundle_frames_ = std::move(*frames);
+    }
+    each.shipped_bytes += bundle_frames_->size();
+    each.link->send_shared(bundle_frames_);
+  }
+  handler_(host, AgentGreeted{lacks_runtime});
+}
+
+// The agent itself is gone when its stream ends, and not before that is the host left as it was
+// found.
+void Fleet::on_goodbye(int host, Goodbye goodbye) {
+  member(host).goodbye = std::move(goodbye);
+  loop_.call_after(kLeavePatience, [this, host] {
+    if (host < size() && is_open(host)) on_link_end(host, {});
+  });
+}
+
+void Fleet::on_link_end(int host, std::string detail) {
+  Member& each = member(host);
+  if (each.goodbye) {
+    if (!std::exchange(each.left, true)) handler_(host, AgentLeft{*each.goodbye});
+    return;
+  }
+  if (!each.hello) {
+    return handler_(host, Failure{std::string(failure::kAgent), std::move(detail), ""});
+  }
+  handler_(host, AgentLost{std::move(detail), each.link->silence().last_heard()});
+}
+
+// --- signs of life -------------------------------------------------------------------------------
+
+void Fleet::begin_heartbeats() {
+  next_beat_ = os::Clock::now();
+  beat();
+}
+
+void Fleet::beat() {
+  const auto now = loop_.polled_at();  // we may have been stopped ourselves, or busy
+  const Milliseconds pause = std::min<Milliseconds>(options_.lease / 4, kLongestPause);
+  for (int host = 0; host < size(); ++host) {
+    Member& each = member(host);
+    if (!each.hello || !is_open(host)) continue;
+    Silence& silence = each.link->silence();
+    silence.look(next_beat_, now, pause);
+    const auto length = silence.length(now);
+    if (length > options_.lease && !is_only_slow(host, length)) {
+      each.link->close();
+      handler_(host,
+               AgentLost{"no sign of life for " + seconds_text(length), silence.last_heard()});
+    } else {
+      each.link->send(FrameType::kHeartbeat);
+    }
+  }
+  next_beat_ = os::Clock::now() + pause;
+  loop_.call_at(next_beat_, [this] { beat(); });
+}
+
+// The agent on this machine: its end is its stream's, so that its silence says only that it gets no
+// time. A stopped one would never do its work.
+bool Fleet::is_only_slow(int host, os::Clock::duration silence) {
+  Member& each = member(host);
+  if (!each.local) return false;
+  const Standing standing = standing_of(static_cast<pid_t>(each.hello->pid));
+  if (standing == Standing::kStopped) return false;
+  // Its last words, or the stream's end, may have come since the loop has looked.
+  if (standing == Standing::kGone) return !std::exchange(each.seen_gone, true);
+  if (each.slow_since != each.link->silence().last_heard()) {
+    each.slow_since = each.link->silence().last_heard();
+    os::log_warn(kComponent, name(host) + ": its agent (process " +
+                                 std::to_string(each.hello->pid) + ") has said nothing for " +
+                                 seconds_text(silence) +
+                                 "; it lives, so the job goes on: this machine is very busy, or "
+                                 "waits for a disk");
+  }
+  return true;
+}
+
+void Fleet::forgive_silence() {
+  for (Member& each : members_) {
+    if (each.hello && each.link->is_open()) each.link->silence().heard(os::Clock::now());
+  }
+}
+
+}  // namespace hora::launcher

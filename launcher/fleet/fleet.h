@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agents of a set of hosts: connects the hosts, greets the agents, ships the runtime to those
+// that lack it, keeps heartbeats, and reports what happens to each host as one typed event. It
+// decides nothing: the run, or the doctor, does. On the event loop's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "launcher/build/bundle.h"
+#include "launcher/fleet/host_connector.h"
+#include "launcher/fleet/host_link.h"
+#include "launcher/fleet/ship_files.h"
+#include "launcher/network/network_choice.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/protocol/agent_conversation.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+// --- events --------------------------------------------------------------------------------------
+
+// How far the connection has come, as the transport reports it.
+struct StageReached {
+  Stage stage;
+  std::string detail;
+};
+// The agent has greeted; the runtime is on the host, or on its way.
+struct AgentGreeted {
+  bool lacks_runtime = false;  // it is on its way
+};
+// The runtime cannot be read on this machine: no host's fault.
+struct RuntimeMissing {
+  Error error;
+};
+// The ranks are gone, and so is the agent.
+struct AgentLeft {
+  Goodbye goodbye;
+};
+// The stream ended without a goodbye, or the agent was silent for longer than the lease.
+struct AgentLost {
+  std::string detail;
+  os::Clock::time_point silent_since;
+};
+
+// A Failure is the host's: it was not reached, its agent reports a failure, or breaks the protocol.
+using FleetEvent =
+    std::variant<StageReached, AgentGreeted, RuntimeMissing, AgentLeft, AgentLost, Failure,
+                 ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit, InputTaken,
+                 RankProgress, StackReport, GpuFault, AgentSuspended, LogLine>;
+
+class Fleet {
+ public:
+  struct Options {
+    bool probes = false;                      // the agents will try each other's addresses
+    std::chrono::milliseconds lease{10'000};  // the longest silence of an agent
+  };
+  // Hosts are numbered in the order in which they were added. Never called from within a call of
+  // this class.
+  using Handler = std::function<void(int host, FleetEvent event)>;
+
+  // `spec` and `installation` must outlive this object.
+  Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& installation, Options options,
+        Handler handler);
+  ~Fleet();
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+
+  // --- hosts ---
+  int add(Host host, bool local);
+  // Begins to connect; never blocks. A Failure: it could not even begin.
+  std::optional<Failure> connect(int host, os::Clock::time_point deadline);
+  void keep_first(int count);  // forgets the others, whose agents end by that
+  int size() const { return static_cast<int>(members_.size()); }
+  const std::string& name(int host) const { return member(host).host.name; }
+  bool is_remote(int host) const { return !member(host).local; }
+  bool is_open(int host) const { return member(host).link && member(host).link->is_open(); }
+
+  // --- what is known of them ---
+  const std::optional<Hello>& hello(int host) const { return member(host).hello; }
+  std::vector<std::optional<Hello>> hellos() const;
+  HostNetwork network(int host) const;  // it has greeted
+  // The launcher's wall clock minus the host's.
+  std::chrono::milliseconds clock_offset(int host) const { return member(host).clock_offset; }
+  std::size_t shipped_bytes(int host) const { return member(host).shipped_bytes; }
+
+  // --- what they are sent; nothing where the link is gone ---
+  void send(int host, FrameType type, std::string_view payload = {});
+  void send(int host, const Probe& probe);
+  void send(int host, const HostOrder& order);
+  void send_all(FrameType type, std::string_view payload = {});
+  void ship(int host, const ShipFiles& files);
+  void close(int host);
+
+  // --- signs of life ---
+  void begin_heartbeats();
+  // This process was stopped for a while: the agents may have been heard in vain.
+  void forgive_silence();
+
+ private:
+  struct Member {
+    Host host;
+    bool local = false;
+    std::unique_ptr<HostLink> link;
+    std::optional<Hello> hello;
+    std::optional<Goodbye> goodbye;
+    std::chrono::milliseconds clock_offset{0};
+    std::size_t shipped_bytes = 0;
+    os::Clock::time_point slow_since;  // last heard of when its slowness was logged
+    bool seen_gone = false;            // its process was gone at the heartbeat before
+    bool left = false;                 // AgentLeft was reported
+  };
+
+  Member& member(int host) { return members_[static_cast<std::size_t>(host)]; }
+  const Member& member(int host) const { return members_[static_cast<std::size_t>(host)]; }
+  void on_message(int host, AgentMessage message);
+  void on_hello(int host, Hello hello);
+  void on_goodbye(int host, Goodbye goodbye);
+  void on_link_end(int host, std::string detail);
+  void beat();
+  bool is_only_slow(int host, os::Clock::duration silence);
+
+  os::EventLoop& loop_;
+  const JobSpec& spec_;
+  const Installation& installation_;
+  Options options_;
+  Handler handler_;
+  std::unique_ptr<HostConnector> connector_;
+  std::vector<Member> members_;
+  std::shared_ptr<const std::string> bundle_frames_;  // made for the first host that needs them
+  os::Clock::time_point next_beat_;
+};
+
+}  // namespace hora::launcher

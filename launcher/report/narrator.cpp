@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/report/narrator.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "launcher/failures/failure_code.h"
+#include "launcher/failures/proof.h"
+#include "launcher/report/job_recorder.h"
+#include "launcher/report/outcome_text.h"
+#include "launcher/report/resource_usage.h"
+#include "launcher/startup/start_report.h"
+#include "rendezvous/base/duration.h"
+#include "rendezvous/os/log.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::string_view kComponent = "horarun";
+
+}  // namespace
+
+Narrator::Narrator(const JobSpec& spec, const EnvironmentList& environment)
+    : spec_(spec),
+      environment_(environment),
+      display_(timings_.start(), !spec.json && !spec.verbose,
+               [this](std::string text) { say(std::move(text)); }),
+      events_(spec.json, !spec.report_file.empty(),
+              [this](std::string line) { say(std::move(line)); }) {}
+
+Narrator::~Narrator() { os::set_log_sink({}); }
+
+void Narrator::open(os::EventLoop& loop, std::string job_id) {
+  loop_ = &loop;
+  job_id_ = std::move(job_id);
+  console_.emplace(loop, STDERR_FILENO);
+  os::set_log_sink([this](std::string line) { console_->say(std::move(line)); });
+}
+
+void Narrator::say(std::string text) {
+  if (console_) console_->say(std::move(text));
+}
+
+void Narrator::tell(const std::string& text) {
+  display_.hide();
+  if (!events_.enabled()) say("horarun: " + text);
+}
+
+// --- the start -----------------------------------------------------------------------------------
+
+void Narrator::begin_start(std::vector<std::string> hosts) {
+  display_.begin(*loop_, std::move(hosts));
+}
+
+void Narrator::reach(int host, const std::string& name, Stage stage, std::string_view detail) {
+  display_.reach(host, stage, detail);
+  events_.emit(
+      "stage",
+      {{"host", name}, {"stage", std::string(stage_name(stage))}, {"detail", std::string(detail)}});
+  os::log_debug(kComponent, name + ": " + std::string(stage_name(stage)) +
+                                (detail.empty() ? "" : ": " + std::string(detail)));
+}
+
+void Narrator::agent_greeted(int host, const std::string& name, const Hello& hello,
+                             bool lacks_runtime, std::size_t shipped_bytes) {
+  display_.reach(host, Stage::kAgent);
+  mark("agent on " + name);
+  if (lacks_runtime) reach(host, name, Stage::kShip, "the runtime");
+  events_.emit("agent", {{"host", name},
+                         {"hostname", hello.hostname},
+                         {"pid", hello.pid},
+                         {"shipped_bytes", static_cast<std::int64_t>(shipped_bytes)}});
+  os::log_info(kComponent, name + ": agent ready, shipped " + std::to_string(shipped_bytes) +
+                               " bytes of runtime");
+}
+
+void Narrator::network_chosen(const std::string& name, const HostRoute& route) {
+  events_.emit("network", {{"host", name},
+                           {"interface", route.interface},
+                           {"address", route.address},
+                           {"reason", route.reason}});
+  os::log_info(kComponent,
+               name + ": " + route.interface + " " + route.address + ": " + route.reason);
+}
+
+void Narrator::ranks_started(const std::string& name, const Started& started) {
+  for (const std::string& note : started.notes) {
+    events_.emit("placement", {{"host", name}, {"note", note}});
+    tell_placement(name + ": " + note);
+  }
+  mark("ranks started on " + name);
+  for (const auto& [rank, pid] : started.pids) {
+    events_.emit("rank_start", {{"rank", std::int64_t{rank}}, {"host", name}, {"pid", pid}});
+  }
+}
+
+// Who asks for a binding is shown it.
+void Narrator::tell_placement(const std::string& note) {
+  const bool asked = spec_.bind == "core" || spec_.bind == "numa" || !spec_.gpus_per_rank.empty();
+  if (!asked || spec_.verbose || events_.enabled()) return os::log_info(kComponent, note);
+  tell(note + "\n");
+}
+
+void Narrator::keep_start_table() {
+  start_table_ = start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_));
+}
+
+void Narrator::show_start() {
+  hang_report("where the start stands (SIGQUIT)\n" +
+              start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_)));
+}
+
+// --- ranks ---------------------------------------------------------------------------------------
+
+void Narrator::agent_logged(const std::string& name, const LogLine& line) {
+  os::log(static_cast<os::LogLevel>(line.level), name, line.message);
+}
+
+void Narrator::rank_ended(const std::string& name, const RankExit& exit) {
+  events_.emit("rank_exit", {{"rank", std::int64_t{exit.rank}},
+                             {"host", name},
+                             {"exit_code", std::int64_t{exit_code_of(exit)}},
+                             {"signal", std::int64_t{exit.signal}},
+                             {"terminated", exit.terminated_by_us},
+                             {"max_rss_bytes", exit.max_rss_bytes},
+                             {"user_time_us", exit.user_time_us},
+                             {"system_time_us", exit.system_time_us},
+                             {"last_operation", exit.last_operation}});
+  if (!exit.lost_record.empty()) {
+    lose({"rank " + std::to_string(exit.rank) + " on " + name, exit.lost_record,
+          std::string(failure::kOutput)});
+  }
+  os::log_debug(kComponent, "rank " + std::to_string(exit.rank) + " ended with code " +
+                                std::to_string(exit_code_of(exit)));
+}
+
+void Narrator::gpu_failed(const std::string& name, GpuFault fault) {
+  gpu_faults_.push_back({name, std::move(fault)});
+  const HostGpuFault& seen = gpu_faults_.back();
+  events_.emit("gpu_fault", {{"host", seen.host},
+                             {"device", seen.fault.device},
+                             {"xid", std::int64_t{seen.fault.xid}},
+                             {"rank", std::int64_t{seen.fault.rank}},
+                             {"pid", seen.fault.pid},
+                             {"message", gpu_fault_text(seen)}});
+  tell(gpu_fault_text(seen) + "\n");
+}
+
+void Narrator::fault_injected(ChaosStrike strike) {
+  events_.emit("chaos", {{"rank", std::int64_t{strike.rank}},
+                         {"host", strike.host},
+                         {"signal", std::int64_t{strike.signal}},
+                         {"sent", strike.sent},
+                         {"at_ms", std::int64_t{strike.at.count()}}});
+  tell("chaos: " + strike_text(strike) + "\n");
+  strikes_.push_back(std::move(strike));
+}
+
+void Narrator::stalled(std::chrono::milliseconds silence, const std::string& text) {
+  events_.emit("stall", {{"silent_ms", std::int64_t{silence.count()}}});
+  tell(text);
+}
+
+void Narrator::hang_report(const std::string& text) {
+  events_.emit("hang_report", {{"text", text}});
+  tell(text);
+}
+
+void Narrator::epoch_began(int epoch, int ranks, const std::string& plan) {
+  events_.emit("epoch",
+               {{"epoch", std::int64_t{epoch}}, {"ranks", std::int64_t{ranks}}, {"plan", plan}});
+}
+
+void Narrator::elastic_message(const std::string& text, bool is_warning) {
+  events_.emit("elastic", {{"message", text}, {"warning", is_warning}});
+  if (is_warning || spec_.verbose) tell(text + "\n");
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void Narrator::lose(LostRecord record) {
+  events_.emit("lost_record",
+               {{"what", record.what}, {"reason", record.reason}, {"code", record.code}});
+  lost_.push_back(std::move(record));
+}
+
+int Narrator::exit_code(const EndedJob& job) const {
+  EndOfOutput end = job.end;
+  end.records_lost = !lost_.empty();
+  return final_exit_code(job.outcome, end);
+}
+
+// The report comes before the messages: when it is lost, they say so.
+int Narrator::end(const EndedJob& job) {
+  display_.stop();
+  const std::string text = describe_outcome(
+      job.outcome, job.plan.hosts,
+      {start_table_, reach_words(spec_), strikes_, spec_.working_directory, gpu_faults_});
+  if (!spec_.report_file.empty()) write_report_of(job, text);
+  const std::string lost = lost_records_text(lost_);
+  events_.take(job_end(job, text + lost));
+  if (!text.empty()) tell(text);
+  if (!lost.empty()) tell(lost);
+  if (spec_.timings) {
+    say(timings_.text() + display_.board().waterfall() +
+        resource_usage_text(job.outcome.exits, job.plan.hosts));
+  }
+  return exit_code(job);
+}
+
+void Narrator::write_report_of(const EndedJob& job, const std::string& text) {
+  const std::string all = text + lost_records_text(lost_);
+  JobReport report = record(job, all);
+  report.events.push_back(job_end(job, all));
+  if (const auto wrote = write_report(report, spec_.report_file); !wrote) {
+    lose({"--report", wrote.error().message, std::string(failure::kReport)});
+  }
+}
+
+JobReport Narrator::record(const EndedJob& job, std::string text) const {
+  JobReport report;
+  report.version = HORA_VERSION;
+  report.job_id = job_id_;
+  report.ended_at = rfc3339_now();
+  report.command = spec_.command;
+  report.working_directory = spec_.working_directory;
+  report.plan = &job.plan;
+  report.outcome = &job.outcome;
+  report.exit_code = exit_code(job);
+  report.lost = lost_;
+  report.board = &display_.board();
+  report.hellos = job.hellos;
+  for (const auto& [name, when] : timings_.marks()) {
+    report.phases.emplace_back(name, fractional_ms(when - timings_.start()));
+  }
+  report.text = std::move(text);
+  report.events = events_.kept();
+  report.secrets = SecretFilter(environment_);
+  report.stacks = job.stacks;
+  report.chaos = strikes_;
+  report.gpu_faults = gpu_faults_;
+  report.seconds = std::chrono::duration<double>(os::Clock::now() - timings_.start()).count();
+  return report;
+}
+
+std::string Narrator::job_end(const EndedJob& job, const std::string& message) const {
+  const auto& cause = job.outcome.cause;
+  const std::string code = cause           ? cause->failure.code
+                           : lost_.empty() ? std::string()
+                                           : lost_.front().code;
+  return EventLog::line("job_end", {{"job_id", job_id_},
+                                    {"exit_code", std::int64_t{exit_code(job)}},
+                                    {"code", code},
+                                    {"message", message}});
+}
+
+void Narrator::flush(std::function<void(bool events_lost)> done) {
+  console_->flush(
+      [this, done = std::move(done)] { done(spec_.json && !console_->loss().empty()); });
+}
+
+}  // namespace hora::launcher

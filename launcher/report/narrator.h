@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that a job says: to a person on standard error (the line of the start, messages, the
+// outcome), to a program (--json events), and to the report (--report). It prints and records; it
+// decides nothing. On the event loop's thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/job/job_state.h"
+#include "launcher/network/network_choice.h"
+#include "launcher/output/console.h"
+#include "launcher/plan/chaos.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/plan.h"
+#include "launcher/plan/worker_environment.h"
+#include "launcher/report/event_log.h"
+#include "launcher/report/final_exit_code.h"
+#include "launcher/report/gpu_fault_text.h"
+#include "launcher/report/job_report.h"
+#include "launcher/report/lost_records.h"
+#include "launcher/startup/start_display.h"
+#include "launcher/startup/timings.h"
+#include "rendezvous/os/event_loop.h"
+
+namespace hora::launcher {
+
+// A job that is over, for its last messages and its report.
+struct EndedJob {
+  const JobOutcome& outcome;
+  const Plan& plan;
+  std::vector<std::optional<Hello>> hellos;  // by host
+  std::string stacks;                        // the last hang report
+  EndOfOutput end;                           // records_lost is the narrator's to know
+};
+
+class Narrator {
+ public:
+  // The clock of the job starts now. `spec` and `environment` must outlive this object.
+  Narrator(const JobSpec& spec, const EnvironmentList& environment);
+  ~Narrator();
+  Narrator(const Narrator&) = delete;
+  Narrator& operator=(const Narrator&) = delete;
+
+  // From now on it can be heard, and the log goes through it. Starts a thread.
+  void open(os::EventLoop& loop, std::string job_id);
+  // To a person; a program gets an event instead. Whole lines.
+  void tell(const std::string& text);
+
+  // --- the start ---
+  os::Clock::time_point start() const { return timings_.start(); }
+  void mark(std::string phase) { timings_.mark(std::move(phase)); }
+  void begin_start(std::vector<std::string> hosts);
+  void reach(int host, const std::string& name, Stage stage, std::string_view detail = {});
+  void agent_greeted(int host, const std::string& name, const Hello& hello, bool lacks_runtime,
+                     std::size_t shipped_bytes);
+  void network_chosen(const std::string& name, const HostRoute& route);
+  void ranks_started(const std::string& name, const Started& started);
+  void all_ranks_run() { display_.ranks_run(); }
+  void end_start() { display_.stop(); }
+  // Keeps where the hosts stand, to be shown with the outcome: time was up.
+  void keep_start_table();
+  void show_start();
+
+  // --- ranks ---
+  void output_follows() { display_.hide(); }
+  void agent_logged(const std::string& name, const LogLine& line);
+  void rank_ended(const std::string& name, const RankExit& exit);
+  void gpu_failed(const std::string& name, GpuFault fault);
+  void fault_injected(ChaosStrike strike);
+  void stalled(std::chrono::milliseconds silence, const std::string& text);
+  void hang_report(const std::string& text);
+  void epoch_began(int epoch, int ranks, const std::string& plan);
+  void elastic_message(const std::string& text, bool is_warning);
+
+  // --- the end ---
+  void lose(LostRecord record);
+  // Says how the job ended, writes the report, and returns the launcher's exit code.
+  int end(const EndedJob& job);
+  // Calls `done` when all that was said is written; `events_lost` when --json is not whole.
+  void flush(std::function<void(bool events_lost)> done);
+
+ private:
+  void say(std::string text);  // on standard error
+  void tell_placement(const std::string& note);
+  int exit_code(const EndedJob& job) const;
+  void write_report_of(const EndedJob& job, const std::string& text);
+  JobReport record(const EndedJob& job, std::string text) const;
+  std::string job_end(const EndedJob& job, const std::string& message) const;
+
+  const JobSpec& spec_;
+  const EnvironmentList& environment_;
+  std::string job_id_;
+  os::EventLoop* loop_ = nullptr;
+  std::optional<Console> console_;
+  Timings timings_;
+  StartDisplay display_;
+  EventLog events_;
+  std::string start_table_;  // kept by keep_start_table()
+  std::vector<LostRecord> lost_;
+  std::vector<HostGpuFault> gpu_faults_;
+  std::vector<ChaosStrike> strikes_;
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/runs/fixed_hosts_run.h"
+
+#include <algorithm>
+
+#include "launcher/failures/exit_code.h"
+#include "launcher/failures/failure_code.h"
+#include "launcher/fleet/locality.h"
+
+namespace hora::launcher {
+
+void FixedHostsRun::connect() {
+  std::vector<Host> hosts;
+  for (const HostPlan& host : plan_.hosts) hosts.push_back(host.host);
+  std::vector<bool> local(hosts.size(), false);
+  if (context_.spec.local_directly) local = find_local_hosts(hosts);
+
+  std::vector<std::string> names;
+  std::vector<int> order;  // the local ones first: they must not inherit the raised limit
+  for (int i = 0; i < static_cast<int>(hosts.size()); ++i) {
+    names.push_back(hosts[i].name);
+    context_.fleet.add(std::move(hosts[i]), local[i]);
+    order.insert(local[i] ? order.begin() : order.end(), i);
+  }
+  context_.narrator.begin_start(std::move(names));
+  const auto open = [this]() -> Status {
+    files_limit_.emplace(64 + 4 * static_cast<std::size_t>(context_.fleet.size()) + files_needed());
+    return open_streams();
+  };
+  // A transport knows why it did not come further: its word is to be there before time is up.
+  const Milliseconds patience = context_.spec.start_timeout;
+  const auto deadline = context_.narrator.start() + patience -
+                        std::min<Milliseconds>(Milliseconds(250), patience / 10);
+  for (const int host : order) {
+    if (!local[host] && !files_limit_) {
+      if (auto opened = open(); !opened) return launch_failed(failure::kUsage, opened.error());
+    }
+    if (auto failed = context_.fleet.connect(host, deadline)) {
+      return context_.feed(HostFailed{host, std::move(*failed)});
+    }
+  }
+  if (!files_limit_) {
+    if (auto opened = open(); !opened) return launch_failed(failure::kUsage, opened.error());
+  }
+  context_.narrator.mark("connections begun");
+}
+
+void FixedHostsRun::prepare_all() {
+  context_.narrator.mark("all agents answered");
+  if (auto settled = settle_slots(); !settled) {
+    return launch_failed(failure::kUsage, settled.error());
+  }
+  std::vector<NetworkSurvey::Member> members;
+  for (int host = 0; host < context_.fleet.size(); ++host) {
+    members.push_back({host, context_.fleet.network(host)});
+  }
+  NetworkSurvey::Handlers handlers;
+  handlers.probe = [this](int host, const Probe& probe) {
+    reach(host, Stage::kRoute);
+    context_.fleet.send(host, probe);
+  };
+  handlers.done = [this](NetworkSurvey::Choice choice) {
+    if (context_.is_over()) return;
+    if (auto* failure = std::get_if<Failure>(&choice)) {
+      return context_.feed(LaunchFailed{std::move(*failure), kExitLauncher});
+    }
+    const auto& network = std::get<NetworkChoice>(choice);
+    for (std::size_t i = 0; i < network.hosts.size(); ++i) {
+      context_.narrator.network_chosen(context_.fleet.name(static_cast<int>(i)), network.hosts[i]);
+    }
+    on_network(network);
+  };
+  survey_ = std::make_unique<NetworkSurvey>(std::move(members), own_network(),
+                                            context_.spec.network_interfaces, std::move(handlers));
+  survey_->begin();
+}
+
+void FixedHostsRun::on_probe_result(int host, ProbeResult result) {
+  if (survey_) survey_->on_result(host, std::move(result));
+}
+
+}  // namespace hora::launcher

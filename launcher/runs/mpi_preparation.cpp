@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each agent gets an order without ranks: it prepares everything that ranks would need, reports
+// where the runtime lies on its host, and is ended.
+#include "launcher/runs/mpi_preparation.h"
+
+#include <algorithm>
+
+#include "launcher/failures/failure_code.h"
+
+namespace hora::launcher {
+
+namespace {
+
+void add_once(std::vector<std::string>& list, const std::string& text) {
+  if (!text.empty() && std::find(list.begin(), list.end(), text) == list.end()) {
+    list.push_back(text);
+  }
+}
+
+}  // namespace
+
+JobSpec MpiPreparation::job_of(JobSpec spec) {
+  spec.command = {"true"};  // never executed
+  spec.working_directory = "/";
+  spec.output_directory.clear();
+  spec.report_file.clear();
+  spec.stdin_policy = StdinPolicy::kNone;
+  spec.timeout.reset();   // mpirun keeps it
+  spec.end_with.reset();  // the process is mpirun then
+  spec.bind = "none";
+  spec.gpus_per_rank.clear();
+  spec.timings = false;
+  return spec;
+}
+
+Status MpiPreparation::make_plan() {
+  for (Host& host : settle_named_slots(context_.spec)) {
+    host.slots = 1;
+    plan_.hosts.push_back({std::move(host), static_cast<int>(plan_.hosts.size()), {}});
+  }
+  return Ok{};
+}
+
+void MpiPreparation::on_network(const NetworkChoice& network) {
+  for (const HostRoute& route : network.hosts) {
+    if (!route.interfaces.empty()) add_once(findings_.interfaces, route.interfaces.front());
+  }
+  std::vector<bool> same_machine;
+  for (int host = 0; host < context_.fleet.size(); ++host) {
+    same_machine.push_back(!context_.fleet.is_remote(host));
+  }
+  const auto orders = make_orders(context_.spec, plan_, network.hosts, same_machine,
+                                  context_.identity, context_.environment);
+  for (int host = 0; host < context_.fleet.size(); ++host) {
+    reach(host, Stage::kPrepare);
+    context_.fleet.send(host, orders[static_cast<std::size_t>(host)]);
+  }
+}
+
+void MpiPreparation::on_ready(int host, AgentReady ready) {
+  const bool needed = context_.spec.runtime == RuntimeKind::kHora;
+  if (needed && ready.bundle.empty()) {
+    return context_.feed(HostFailed{
+        host, {std::string(failure::kShip), "the path of the runtime cannot be used there", ""}});
+  }
+  if (needed) add_once(findings_.bundles, ready.bundle);
+}
+
+// An agent without ranks has nothing left to do, and says goodbye.
+void MpiPreparation::start_all() {
+  context_.narrator.mark("all hosts ready");
+  context_.fleet.send_all(FrameType::kTerminate, u32_payload(0));
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/runs/run.h"
+
+#include "launcher/agent/host_facts.h"
+#include "launcher/failures/exit_code.h"
+#include "rendezvous/os/log.h"
+
+namespace hora::launcher {
+
+void Run::use_plan(Plan plan) {
+  plan_ = std::move(plan);
+  streams_ = std::make_unique<JobStreams>(
+      context_.loop, context_.spec, plan_,
+      JobStreams::Handlers{[this](int host, FrameType type, std::string_view payload) {
+                             if (!context_.fleet.is_open(host)) return false;
+                             context_.fleet.send(host, type, payload);
+                             return true;
+                           },
+                           context_.on_console_broken});
+}
+
+void Run::launch_failed(std::string_view code, const Error& error) {
+  context_.feed(LaunchFailed{{std::string(code), error.message, ""}, exit_code_of_failure(code)});
+}
+
+void Run::reach(int host, Stage stage) {
+  context_.narrator.reach(host, context_.fleet.name(host), stage);
+}
+
+HostNetwork Run::own_network() {
+  HostNetwork own;
+  own.name = "the launcher's machine";
+  own.boot_id = machine_id();
+  own.interfaces = host_interfaces();
+  return own;
+}
+
+rendezvous::AccessPolicy Run::access_for(const std::vector<int>& hosts) const {
+  std::vector<HostNetwork> known;
+  if (context_.spec.runtime == RuntimeKind::kHost) {
+    for (const int host : hosts) known.push_back(context_.fleet.network(host));
+  }
+  return job_access(context_.identity.token, known);
+}
+
+Status Run::start_rendezvous(const Plan& plan, const NetworkChoice& network,
+                             rendezvous::AccessPolicy access) {
+  auto started = JobRendezvous::start(context_.loop, plan, network.listen_addresses,
+                                      std::move(access), context_.accept_stream);
+  if (!started) return std::move(started).error();
+  rendezvous_ = std::move(*started);
+  context_.identity.rendezvous_port = rendezvous_->port();
+  os::log_info("horarun", "rendezvous on port " + std::to_string(rendezvous_->port()));
+  return Ok{};
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/runs/static_run.h"
+
+#include <numeric>
+
+#include "launcher/failures/failure_code.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// Connections to the rendezvous: of ranks, and of strangers who would keep them out.
+constexpr std::size_t kRendezvousFiles = 8'192;
+
+}  // namespace
+
+Status StaticRun::make_plan() {
+  std::vector<Host> hosts = settle_named_slots(context_.spec);
+  if (!has_open_slots(hosts)) {
+    auto plan = plan_job(hosts, context_.spec.num_proc);
+    if (!plan) return std::move(plan).error();
+    HORA_TRY(context_.on_planned(*plan));
+    use_plan(std::move(*plan));
+    return Ok{};
+  }
+  for (Host& host : hosts) {
+    if (host.slots == 0) continue;
+    plan_.hosts.push_back({host, static_cast<int>(plan_.hosts.size()), {}});
+    open_hosts_.push_back(std::move(host));
+  }
+  return Ok{};
+}
+
+Status StaticRun::open_streams() { return streams_ ? streams_->open() : Status(Ok{}); }
+
+std::size_t StaticRun::files_needed() const {
+  const bool has_files = !context_.spec.output_directory.empty();
+  return kRendezvousFiles + (has_files ? 2 * static_cast<std::size_t>(plan_.world_size) : 0);
+}
+
+// The plan fills hosts in order, so those that it leaves out are the last ones.
+Status StaticRun::settle_slots() {
+  if (open_hosts_.empty()) return Ok{};
+  std::vector<int> gpus;
+  for (const auto& hello : context_.fleet.hellos()) gpus.push_back(hello->gpus);
+  auto hosts = settle_gpu_slots(open_hosts_, gpus);
+  if (!hosts) return std::move(hosts).error();
+  auto plan = plan_job(*hosts, context_.spec.num_proc);
+  if (!plan) return std::move(plan).error();
+  const int needed = static_cast<int>(plan->hosts.size());
+  for (int host = needed; host < context_.fleet.size(); ++host) context_.feed(HostUnneeded{host});
+  context_.fleet.keep_first(needed);
+  open_hosts_.clear();
+  const Status possible = context_.on_planned(*plan);
+  use_plan(std::move(*plan));
+  if (!possible) return possible;
+  return streams_->open();
+}
+
+void StaticRun::on_network(const NetworkChoice& network) {
+  std::vector<int> all(static_cast<std::size_t>(context_.fleet.size()));
+  std::iota(all.begin(), all.end(), 0);
+  if (auto opened = start_rendezvous(plan_, network, access_for(all)); !opened) {
+    return launch_failed(failure::kRendezvous, opened.error());
+  }
+  if (const Status& packed = context_.ship_files.status(); !packed) {
+    return launch_failed(failure::kShip, packed.error());
+  }
+  context_.identity.master_port = context_.fleet.hello(0)->free_port;
+  std::vector<bool> same_machine;
+  for (const int host : all) same_machine.push_back(!context_.fleet.is_remote(host));
+  const auto orders = make_orders(context_.spec, plan_, network.hosts, same_machine,
+                                  context_.identity, context_.environment);
+  for (const int host : all) {
+    context_.fleet.ship(host, context_.ship_files);
+    reach(host, Stage::kPrepare);
+    context_.fleet.send(host, orders[static_cast<std::size_t>(host)]);
+  }
+}
+
+void StaticRun::start_all() {
+  context_.narrator.mark("all hosts ready");
+  hosts_to_start_ = context_.fleet.size();
+  progress_.assign(static_cast<std::size_t>(hosts_to_start_), Stage::kRanks);
+  context_.fleet.send_all(FrameType::kStart);
+  streams_->start_input();
+}
+
+void StaticRun::on_started(int) {
+  if (--hosts_to_start_ > 0) return;
+  context_.narrator.all_ranks_run();
+  context_.on_running();
+}
+
+// Of ranks that use the runtime: how far they are in finding each other. Later it says that they
+// work.
+void StaticRun::on_progress(int host, const RankProgress& progress) {
+  const std::size_t ranks = plan_.hosts[host].slots.size();
+  const Stage stage = progress.worked >= ranks   ? Stage::kWork
+                      : progress.joined >= ranks ? Stage::kFirstCollective
+                      : progress.meeting > 0     ? Stage::kRendezvous
+                                                 : Stage::kRanks;
+  Stage& last = progress_[static_cast<std::size_t>(host)];
+  if (stage > last) reach(host, last = stage);
+}
+
+}  // namespace hora::launcher
