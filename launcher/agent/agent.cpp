@@ -343,9 +343,9 @@ void Agent::serve_pmi() {
   };
   auto directory = staging_->job_directory();
   if (!directory) return failed(directory.error().message);
-  const Status started =
-      job_->serve_pmi(*directory, {[this] { link_->send(FrameType::kReady, staging_->bundle_root()); },
-                                   [this](std::string note) { warn(std::move(note)); }, failed});
+  const Status started = job_->serve_pmi(
+      *directory, {[this] { link_->send(FrameType::kReady, staging_->bundle_root()); },
+                   [this](std::string note) { warn(std::move(note)); }, failed});
   if (!started) failed(started.error().message);
 }
 
