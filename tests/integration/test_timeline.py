@@ -129,7 +129,8 @@ def test_a_killed_rank_leaves_a_readable_file(run, tmp_path):
         "while True:\n"
         "    hvd.allreduce(np.ones(10), name=f'n.{names % 100}')\n"
         "    names += 1\n"
-        "    if names == 3000: os.kill(os.getpid(), signal.SIGKILL)\n",
+        # Once events have reached the file: the ranks are faster than its writer.
+        "    if names % 100 == 0 and os.path.getsize('trace.json') > 20_000: os.kill(os.getpid(), signal.SIGKILL)\n",
         "-np",
         2,
         "--timeline-filename",
