@@ -118,9 +118,15 @@ def our_modules():
     return modules
 
 
+def is_for_type_checkers(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
 def imports_of(path: pathlib.Path, modules):
-    """Every import of ours in the file, those inside functions included."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """Every import of ours that can run, those inside functions included."""
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if not is_for_type_checkers(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom):
