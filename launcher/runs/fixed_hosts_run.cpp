@@ -27,7 +27,7 @@ void FixedHostsRun::connect() {
     files_limit_.emplace(64 + 4 * static_cast<std::size_t>(context_.fleet.size()) + files_needed());
     return open_streams();
   };
-  // A transport knows why it did not come further: its word is to be there before time is up.
+  // A transport knows why it could not connect, so its deadline is a little before the job's.
   const Milliseconds patience = context_.spec.start_timeout;
   const auto deadline = context_.narrator.start() + patience -
                         std::min<Milliseconds>(Milliseconds(250), patience / 10);
@@ -73,6 +73,19 @@ void FixedHostsRun::prepare_all() {
   survey_ = std::make_unique<NetworkSurvey>(std::move(members), own_network(),
                                             context_.spec.network_interfaces, std::move(handlers));
   survey_->begin();
+}
+
+void FixedHostsRun::send_orders(const NetworkChoice& network) {
+  std::vector<bool> same_machine;
+  for (int host = 0; host < context_.fleet.size(); ++host) {
+    same_machine.push_back(!context_.fleet.is_remote(host));
+  }
+  const auto orders = make_orders(context_.spec, plan_, network.hosts, same_machine,
+                                  context_.identity, context_.environment);
+  for (int host = 0; host < context_.fleet.size(); ++host) {
+    reach(host, Stage::kPrepare);
+    context_.fleet.send(host, orders[static_cast<std::size_t>(host)]);
+  }
 }
 
 void FixedHostsRun::on_probe_result(int host, ProbeResult result) {

@@ -29,6 +29,9 @@ class FixedHostsRun : public Run {
   virtual Status settle_slots() { return Ok{}; }
   virtual void on_network(const NetworkChoice& network) = 0;
 
+  // Sends every host its order. Its files have been sent before.
+  void send_orders(const NetworkChoice& network);
+
  private:
   std::optional<OpenFilesLimit> files_limit_;
   std::unique_ptr<NetworkSurvey> survey_;

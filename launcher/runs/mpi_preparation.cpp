@@ -45,16 +45,7 @@ void MpiPreparation::on_network(const NetworkChoice& network) {
   for (const HostRoute& route : network.hosts) {
     if (!route.interfaces.empty()) add_once(findings_.interfaces, route.interfaces.front());
   }
-  std::vector<bool> same_machine;
-  for (int host = 0; host < context_.fleet.size(); ++host) {
-    same_machine.push_back(!context_.fleet.is_remote(host));
-  }
-  const auto orders = make_orders(context_.spec, plan_, network.hosts, same_machine,
-                                  context_.identity, context_.environment);
-  for (int host = 0; host < context_.fleet.size(); ++host) {
-    reach(host, Stage::kPrepare);
-    context_.fleet.send(host, orders[static_cast<std::size_t>(host)]);
-  }
+  send_orders(network);
 }
 
 void MpiPreparation::on_ready(int host, AgentReady ready) {

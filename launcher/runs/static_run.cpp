@@ -9,7 +9,7 @@ namespace hora::launcher {
 
 namespace {
 
-// Connections to the rendezvous: of ranks, and of strangers who would keep them out.
+// Descriptors for connections to the rendezvous, those of unauthenticated clients included.
 constexpr std::size_t kRendezvousFiles = 8'192;
 
 }  // namespace
@@ -67,15 +67,8 @@ void StaticRun::on_network(const NetworkChoice& network) {
     return launch_failed(failure::kShip, packed.error());
   }
   context_.identity.master_port = context_.fleet.hello(0)->free_port;
-  std::vector<bool> same_machine;
-  for (const int host : all) same_machine.push_back(!context_.fleet.is_remote(host));
-  const auto orders = make_orders(context_.spec, plan_, network.hosts, same_machine,
-                                  context_.identity, context_.environment);
-  for (const int host : all) {
-    context_.fleet.ship(host, context_.ship_files);
-    reach(host, Stage::kPrepare);
-    context_.fleet.send(host, orders[static_cast<std::size_t>(host)]);
-  }
+  for (const int host : all) context_.fleet.ship(host, context_.ship_files);
+  send_orders(network);
 }
 
 void StaticRun::start_all() {
