@@ -6,6 +6,7 @@
 #include "launcher/supervisor/mpirun.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 
 #include "launcher/failures/exit_code.h"
@@ -25,6 +27,7 @@
 #include "launcher/supervisor/supervisor.h"
 #include "launcher/text/shell_words.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -58,6 +61,18 @@ struct Ran {
   std::string output;
 };
 
+constexpr std::chrono::seconds kAnswerPatience{30};
+
+bool is_readable_by(os::Clock::time_point deadline, int fd) {
+  while (true) {
+    pollfd watched{fd, POLLIN, 0};
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - os::Clock::now()).count();
+    const int ready = ::poll(&watched, 1, static_cast<int>(std::max<long long>(left, 0)));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+}
+
 // stdout and stderr, until the program ends.
 Result<Ran> capture(const std::string& program, const Words& argv,
                     const EnvironmentList& environment) {
@@ -78,20 +93,32 @@ Result<Ran> capture(const std::string& program, const Words& argv,
   request.stderr_fd = writer.get();
   request.new_session = false;  // an interrupt at the terminal is for it, too
   request.die_with_parent = true;
+  request.want_pidfd = true;
   const SpawnOutcome child = spawn(request);
   if (!child.ok()) return errno_error(child.errnum, "executing " + program);
   // Our end, too: while one is open for writing, read() sees no end.
   writer.reset();
   Ran ran;
   char chunk[4096];
-  while (true) {
+  const auto deadline = os::Clock::now() + kAnswerPatience;
+  bool in_time = false;
+  while ((in_time = is_readable_by(deadline, reader.get()))) {
     const ssize_t count = ::read(reader.get(), chunk, sizeof chunk);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) break;
     ran.output.append(chunk, static_cast<std::size_t>(count));
   }
+  // A pidfd becomes readable when its process ends. Linux < 5.3 has none: then only the output had
+  // a deadline.
+  if (in_time && child.pidfd.valid()) in_time = is_readable_by(deadline, child.pidfd.get());
+  if (!in_time) ::kill(child.pid, SIGKILL);
   int status = 0;
   while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!in_time) {
+    return make_error(ErrorCode::kFailed, quote_shell_words(argv) + " did not end within " +
+                                              std::to_string(kAnswerPatience.count()) + " s (" +
+                                              program + ")");
   }
   ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return ran;
@@ -107,8 +134,8 @@ Result<Mpirun> find_mpirun(const EnvironmentList& environment) {
   if (!path) {
     return make_error(
         ErrorCode::kUsage,
-        "--mpi: there is no mpirun in $PATH; install Open MPI or MPICH, or leave --mpi "
-        "out: Hora starts ranks without it");
+        "--mpi: there is no mpirun in $PATH; install Open MPI or MPICH, or omit --mpi: "
+        "Hora starts ranks without it");
   }
   auto version = capture(*path, {"mpirun", "--version"}, environment);
   if (!version) return std::move(version).error().with_context("--mpi");
@@ -198,7 +225,7 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
   auto plan = plan_job(hosts, spec.num_proc);
   if (!plan) return std::move(plan).error();
   HostFindings findings;
-  // A first look, for an error before anything is started.
+  // Only for its errors, which come before anything starts. The hosts' findings are not there yet.
   auto argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, environment);
   if (!argv) return std::move(argv).error();
   if (all_local(hosts)) {
@@ -209,7 +236,7 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
     if (*prepared != kExitOk) return *prepared;
   }
   const auto variables = mpirun_environment(environment, spec, mpirun->flavour, findings);
-  // Again, now with what the hosts have told.
+  // The command that runs: with the findings of the hosts.
   argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, variables);
   if (!argv) return std::move(argv).error();
   if (spec.verbose) std::fprintf(stderr, "horarun: %s\n", quote_shell_words(*argv).c_str());
