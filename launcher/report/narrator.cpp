@@ -96,7 +96,7 @@ void Narrator::ranks_started(const std::string& name, const Started& started) {
   }
 }
 
-// Who asks for a binding is shown it.
+// Only a user who asks for a binding sees where the ranks were placed.
 void Narrator::tell_placement(const std::string& note) {
   const bool asked = spec_.bind == "core" || spec_.bind == "numa" || !spec_.gpus_per_rank.empty();
   if (!asked || spec_.verbose || events_.enabled()) return os::log_info(kComponent, note);

@@ -90,7 +90,7 @@ void ElasticRun::start_discovery() {
     if (!discovered_) {
       return launch_failed(failure::kDiscovery, make_error(ErrorCode::kFailed, why));
     }
-    // Each second anew: said once.
+    // The script runs every second; a problem that persists is reported once.
     if (std::exchange(discovery_problem_, why) != why) {
       context_.narrator.elastic_message(why + "; the hosts that are known are kept", true);
     }
@@ -164,8 +164,8 @@ void ElasticRun::perform(const elastic::ElasticAction& action) {
     context_.fleet.send(state_.incarnation_of(worker->worker), FrameType::kEndRank, payload);
   } else if (const auto* incarnation = std::get_if<elastic::EndIncarnation>(&action)) {
     context_.feed(HostDismissed{incarnation->incarnation});
-  } else if (const auto* news = std::get_if<elastic::NotifyWorkers>(&action)) {
-    notify_workers(news->change);
+  } else if (const auto* notify = std::get_if<elastic::NotifyWorkers>(&action)) {
+    notify_workers(notify->change);
   } else if (const auto* told = std::get_if<elastic::Tell>(&action)) {
     context_.narrator.elastic_message(told->text, told->is_warning);
   } else if (std::holds_alternative<elastic::EndJob>(action)) {

@@ -359,7 +359,7 @@ void Supervisor::finish() {
   run_->streams()->finish([this] { leave(); });
 }
 
-// The last that is said, when the ranks' output is written or given up.
+// Reports the outcome once the ranks' output is written, or nobody waits for it any more.
 void Supervisor::leave() {
   if (std::exchange(leaving_.begun, true)) return;
   narrator_.end_start();
@@ -373,7 +373,7 @@ void Supervisor::leave() {
   });
 }
 
-// Ctrl-C when the job is over: what is not read now is not waited for.
+// Ctrl-C after the last rank has ended: the user does not wait for a slow reader of the output.
 void Supervisor::stop_waiting_for_readers(int signal) {
   if (!leaving_.begun) leaving_.output.given_up_by = signal;
   leave();
