@@ -16,37 +16,8 @@ if sys.version_info < (3, 7):  # noqa: UP036
     raise ImportError("Hora needs Python 3.7 or later; this is %d.%d" % sys.version_info[:2])  # noqa: UP031
 
 from hora._version import __version__
-from hora.basics import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    describe,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from hora.basics import *
+from hora.basics import describe
 from hora.control import barrier, join, run
 from hora.exceptions import (
     CollectiveTimeoutError,
@@ -57,4 +28,4 @@ from hora.exceptions import (
     UnsupportedError,
 )
 from hora.objects import allgather_object, broadcast_object
-from hora.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hora.process_sets import *

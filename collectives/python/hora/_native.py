@@ -191,10 +191,7 @@ def failure(status: int, text: str, during_init: bool = False) -> BaseException:
     if status == MISMATCH:
         return exceptions.TensorMismatchError(text)
     if status == NOT_INITIALIZED:
-        return exceptions.NotInitializedError(
-            # in the words of this interface, not of C's
-            "init() has not been called, or shutdown() has" if "hora_init" in text else text
-        )
+        return exceptions.NotInitializedError(text)
     if status == UNSUPPORTED:
         return exceptions.UnsupportedError(text)
     if status == REMOVED:

@@ -17,6 +17,38 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+# What every framework's interface offers, too: each does `from hora.basics import *`.
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
 Average = _native.AVERAGE
 Sum = _native.SUM
 Adasum = _native.ADASUM

@@ -15,48 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from hora import (  # noqa: F401
-    Adasum,
-    Average,
     HorovodInternalError,
     HostsUpdatedInterrupt,
-    Max,
-    Min,
-    ProcessSet,
-    Product,
-    Sum,
-    add_process_set,
     allgather_object,
     barrier,
     batches,
     broadcast_object,
-    cross_rank,
-    cross_size,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
     grouping,
-    init,
-    is_homogeneous,
-    is_initialized,
     join,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
     operations,
-    rank,
-    remove_process_set,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
 )
 from hora.aligned_arrays import ops
+from hora.basics import *  # noqa: F403
+from hora.basics import Average, Product, Sum, rank
 from hora.jax_operations import SELECTING, allreduce_units, as_jax, compress, differentiable, is_traced, run, spec
 from hora.jax_wire import packed
 from hora.operations import choose_op, numeric_splits
+from hora.process_sets import *  # noqa: F403
+from hora.process_sets import ProcessSet, global_process_set
 from hora.reducer import is_needed
 
 TYPE_CHECKING = False

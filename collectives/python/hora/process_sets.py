@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+# What every framework's interface offers, too: each does `from hora.process_sets import *`.
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
+
 
 class ProcessSet:
     """Some of the ranks of the job. It can be used once it is registered: by init(process_sets=),

@@ -25,30 +25,8 @@ class HorovodBasics:
         pass
 
 
-for _name in (
-    "init",
-    "shutdown",
-    "is_initialized",
-    "start_timeline",
-    "stop_timeline",
-    "size",
-    "rank",
-    "local_size",
-    "local_rank",
-    "cross_size",
-    "cross_rank",
-    "is_homogeneous",
-    "mpi_threads_supported",
-    "mpi_enabled",
-    "mpi_built",
-    "gloo_enabled",
-    "gloo_built",
-    "nccl_built",
-    "ddl_built",
-    "ccl_built",
-    "cuda_built",
-    "rocm_built",
-):
-    setattr(HorovodBasics, _name, staticmethod(getattr(_basics, _name)))
+for _name in _basics.__all__:
+    if not hasattr(HorovodBasics, _name):  # a reduction is a number and not a function
+        setattr(HorovodBasics, _name, staticmethod(getattr(_basics, _name)))
 for _index, _op in enumerate(("average", "sum", "adasum", "min", "max", "product")):
     setattr(HorovodBasics, f"horovod_reduce_op_{_op}", staticmethod(lambda value=_index: value))

@@ -8,43 +8,11 @@ from __future__ import annotations
 
 import keras
 
-from hora.basics import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from hora.basics import *
+from hora.basics import Average
 from hora.objects import allgather_object, broadcast_object
-from hora.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
+from hora.process_sets import *
+from hora.process_sets import ProcessSet, global_process_set
 from horovod._keras import models as _models
 from horovod._keras.compression import Compression
 from horovod._keras.optimizer import PartialDistributedOptimizer

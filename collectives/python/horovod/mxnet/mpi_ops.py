@@ -8,43 +8,11 @@ their arrays: give one, or call in the same order on every rank.
 from __future__ import annotations
 
 from hora import _native
-from hora.basics import (  # noqa: F401
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from hora.basics import *  # noqa: F403
+from hora.basics import Average, Sum
 from hora.operations import choose_op, numeric_splits, wait_now
-from hora.process_sets import (  # noqa: F401
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
+from hora.process_sets import *  # noqa: F403
+from hora.process_sets import ProcessSet, global_process_set
 from horovod.mxnet.tensors import ops
 
 TYPE_CHECKING = False

@@ -17,45 +17,21 @@ import tensorflow as tf
 
 from hora import _native, operations
 from hora.aligned_arrays import ops
-from hora.basics import (  # noqa: F401
-    Adasum,
+from hora.basics import *  # noqa: F403
+from hora.basics import (
     Average,
     Max,
     Min,
     Product,
     Sum,
-    ccl_built,
-    check_num_rank_power_of_2,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
+    check_num_rank_power_of_2,  # noqa: F401
     local_rank,
     local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
     rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
 )
 from hora.operations import choose_op, numeric_splits  # noqa: F401
-from hora.process_sets import (  # noqa: F401
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    is_process_set_included,
-    remove_process_set,
-)
+from hora.process_sets import *  # noqa: F403
+from hora.process_sets import ProcessSet, global_process_set, is_process_set_included
 from horovod.tensorflow import execution
 
 TYPE_CHECKING = False

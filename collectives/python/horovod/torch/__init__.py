@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Horovod's interface for PyTorch: `import horovod.torch as hvd`."""
 
+from hora.basics import *
+from hora.process_sets import *
 from horovod.common.exceptions import (
     HorovodInternalError,
     HorovodVersionMismatchError,
@@ -17,14 +19,6 @@ from horovod.torch.functions import (
     broadcast_parameters,
 )
 from horovod.torch.mpi_ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    ProcessSet,
-    Product,
-    Sum,
-    add_process_set,
     allgather,
     allgather_async,
     allreduce,
@@ -38,14 +32,6 @@ from horovod.torch.mpi_ops import (
     broadcast_,
     broadcast_async,
     broadcast_async_,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
     grouped_allgather,
     grouped_allgather_async,
     grouped_allreduce,
@@ -54,26 +40,10 @@ from horovod.torch.mpi_ops import (
     grouped_allreduce_async_,
     grouped_reducescatter,
     grouped_reducescatter_async,
-    init,
-    is_homogeneous,
-    is_initialized,
     join,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
     poll,
-    rank,
     reducescatter,
     reducescatter_async,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
     synchronize,
 )
 from horovod.torch.optimizer import DistributedOptimizer

@@ -39,6 +39,10 @@ class _CudaMemory:
         }
 
 
+# PyTorch 1.10 brought tensors whose memory holds the negative of their values.
+_HAS_NEG_VIEWS = hasattr(torch.Tensor, "is_neg")
+
+
 class TorchFramework(Framework):
     name = "torch"
 
@@ -52,9 +56,9 @@ class TorchFramework(Framework):
                 "this operation needs a dense tensor, not a sparse one; call "
                 "to_dense() first, or use sparse_allreduce_async"
             )
-        if tensor.is_contiguous() and not tensor.is_neg():
-            return tensor
-        return tensor.detach().resolve_neg().contiguous()
+        if _HAS_NEG_VIEWS and tensor.is_neg():
+            return tensor.detach().resolve_neg().contiguous()
+        return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
 
     dense_in_place = dense  # torch itself refuses to write where it must not
 

@@ -5,47 +5,23 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from hora.basics import *
+from hora.basics import Average
+from hora.process_sets import *
+from hora.process_sets import ProcessSet, global_process_set
 from horovod._keras import models as _models
 from horovod._keras.optimizer import PartialDistributedOptimizer
 from horovod._keras.optimizer import distribute as _distribute
 from horovod._keras.values import allgather, allreduce, broadcast, reducescatter
 from horovod.tensorflow import (
-    Average,
     Compression,
     HorovodInternalError,
     HorovodVersionMismatchError,
     HostsUpdatedInterrupt,
-    ProcessSet,
-    Sum,
-    add_process_set,
     allgather_object,
     broadcast_global_variables,
     broadcast_object,
     broadcast_variables,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
 )
 from horovod.tensorflow.keras import callbacks, elastic
 

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collectives on PyTorch tensors as autograd sees them: waiting, and differentiable as often as needed.
+
+Where no gradient is wanted, the functions here run the operation alone. Names, operations and
+factors are those of horovod.torch.mpi_ops, without its defaults.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from hora.basics import Average, Max, Min, Product, Sum, rank
+from hora.operations import wait_now
+from hora.process_sets import ProcessSet
+from horovod.torch.handles import scatter_op
+from horovod.torch.tensors import ops as _ops
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _differentiates(tensor):
+    return getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
+
+
+def _any_differentiates(tensors):
+    return torch.is_grad_enabled() and any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+
+
+def _derived(name, suffix):
+    """The name of an operation that belongs to another one. One without a name stays without."""
+    return None if name is None else f"{name}.{suffix}"
+
+
+# --- allreduce --------------------------------------------------------------------------------------
+
+
+def allreduce(
+    tensor: torch.Tensor, name: str | None, op: int, prescale: float, postscale: float, process_set: ProcessSet
+) -> torch.Tensor:
+    if _differentiates(tensor):
+        return _Allreduce.apply(tensor, name, op, prescale, postscale, process_set)
+    return _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
+
+
+def grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> Sequence[torch.Tensor]:
+    if _any_differentiates(tensors):
+        return _GroupedAllreduce.apply(name, op, prescale, postscale, process_set, *tensors)
+    return wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
+
+
+class _Allreduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, name, op, prescale, postscale, process_set):
+        ctx.arguments = name, op, prescale, postscale, process_set
+        output = _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
+        if op in _SELECTING:
+            ctx.save_for_backward(tensor, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, gradient):
+        name, op, prescale, postscale, process_set = ctx.arguments
+        name = _derived(name, "grad")
+        if op in _SELECTING:
+            gradient = _selecting_gradient(gradient, *ctx.saved_tensors, op, prescale, postscale, name, process_set)
+        else:
+            gradient = allreduce(gradient, name, op, prescale, postscale, process_set)
+        return gradient, None, None, None, None, None
+
+
+class _GroupedAllreduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, op, prescale, postscale, process_set, *tensors):
+        ctx.arguments = name, op, prescale, postscale, process_set
+        outputs = wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
+        ctx.count = len(tensors)
+        if op in _SELECTING:
+            ctx.save_for_backward(*tensors, *outputs)
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        name, op, prescale, postscale, process_set = ctx.arguments
+        name = _derived(name, "grad")
+        if op in _SELECTING:
+            inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+            reduced = [
+                _selecting_gradient(
+                    gradient,
+                    source,
+                    output,
+                    op,
+                    prescale,
+                    postscale,
+                    _derived(name, index),
+                    process_set,
+                )
+                for index, (gradient, source, output) in enumerate(zip(gradients, inputs, outputs))
+            ]
+        else:
+            reduced = grouped_allreduce(gradients, name, op, prescale, postscale, process_set)
+        return (None, None, None, None, None, *reduced)
+
+
+# Min and Max pass each gradient to the ranks whose element was chosen (in equal parts), Product
+# to every rank, multiplied by the others' elements. Adding up, as for Sum, would be wrong.
+_SELECTING = (Min, Max, Product)
+
+
+def _selecting_gradient(gradient, source, output, op, prescale, postscale, name, process_set):
+    total = allreduce(gradient, name, Sum, 1.0, 1.0, process_set)
+    if op == Product:
+        gathered = allgather(source.unsqueeze(0), _derived(name, "others"), process_set)
+        gathered = gathered * prescale
+        rows = [row for row in range(process_set.size()) if row != process_set.rank()]
+        return total * gathered[rows].prod(dim=0) * (prescale * postscale)
+    chosen = (source * prescale * postscale == output).to(gradient.dtype)
+    ties = allreduce(chosen, _derived(name, "ties"), Sum, 1.0, 1.0, process_set)
+    return total * chosen / ties.clamp(min=1) * (prescale * postscale)
+
+
+# --- allgather --------------------------------------------------------------------------------------
+
+
+def allgather(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+    if _differentiates(tensor):
+        return _Allgather.apply(name, process_set, tensor)[0]
+    return wait_now(_ops.allgather((tensor,), name, process_set))
+
+
+def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet) -> list[torch.Tensor]:
+    if _any_differentiates(tensors):
+        return list(_GroupedAllgather.apply(name, process_set, *tensors))
+    return wait_now(_ops.allgather(tensors, name, process_set, grouped=True))
+
+
+def _own_rows(gradients, first_extents, process_set):
+    """Of averaged gradients of gathered tensors, the rows that this rank had contributed."""
+    extents = wait_now(_ops.allgather((torch.tensor([first_extents], dtype=torch.int64),), None, process_set))
+    rank_in_set = process_set.rank()
+    own = []
+    for index, gradient in enumerate(gradients):
+        reduced = allreduce(gradient, None, Average, 1.0, 1.0, process_set)
+        start = int(extents[:rank_in_set, index].sum())
+        own.append(reduced.narrow(0, start, first_extents[index]))
+    return own
+
+
+class _Allgather(torch.autograd.Function):
+    grouped = False
+
+    @classmethod
+    def _gather(cls, tensors, name, process_set):
+        return (wait_now(_ops.allgather(tensors, name, process_set)),)
+
+    @classmethod
+    def forward(cls, ctx, name, process_set, *tensors):
+        ctx.process_set = process_set
+        ctx.first_extents = [tensor.shape[0] for tensor in tensors]
+        return tuple(cls._gather(tensors, name, process_set))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return (None, None, *_own_rows(gradients, ctx.first_extents, ctx.process_set))
+
+
+class _GroupedAllgather(_Allgather):
+    @classmethod
+    def _gather(cls, tensors, name, process_set):
+        return wait_now(_ops.allgather(tensors, name, process_set, grouped=True))
+
+
+# --- broadcast --------------------------------------------------------------------------------------
+
+
+def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
+    if _differentiates(tensor):
+        return _Broadcast.apply(tensor, root_rank, name, process_set)
+    return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set))
+
+
+class _Broadcast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, root_rank, name, process_set):
+        ctx.arguments = root_rank, name, process_set
+        return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        root_rank, name, process_set = ctx.arguments
+        name = _derived(name, "grad")
+        reduced = allreduce(gradient, name, Average, 1.0, 1.0, process_set)
+        if rank() != root_rank:
+            reduced = reduced * 0
+        return reduced, None, None, None
+
+
+# --- alltoall ---------------------------------------------------------------------------------------
+
+
+def alltoall(
+    tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None, process_set: ProcessSet
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    if _differentiates(tensor):
+        received, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
+        return received if splits is None else (received, received_splits)
+    return wait_now(_ops.alltoall(tensor, splits, name, process_set))
+
+
+class _Alltoall(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, splits, name, process_set):
+        if splits is None:
+            members = process_set.size()
+            if tensor.dim() == 0 or tensor.shape[0] % members:
+                raise ValueError(
+                    f"alltoall without splits: the first dimension of the shape "
+                    f"{list(tensor.shape)} must be a multiple of {members}"
+                )
+            splits = [tensor.shape[0] // members] * members
+        received, received_splits = wait_now(_ops.alltoall(tensor, splits, name, process_set))
+        ctx.arguments = name, process_set
+        ctx.received_splits = received_splits.tolist()
+        ctx.unsent = tensor.shape[0] - sum(splits)
+        ctx.mark_non_differentiable(received_splits)
+        return received, received_splits
+
+    @staticmethod
+    def backward(ctx, gradient, _):
+        name, process_set = ctx.arguments
+        name = _derived(name, "grad")
+        returned, _ = alltoall(gradient, ctx.received_splits, name, process_set)
+        if ctx.unsent:
+            padding = returned.new_zeros((ctx.unsent, *returned.shape[1:]))
+            returned = torch.cat([returned, padding])
+        return returned, None, None, None
+
+
+# --- reducescatter ----------------------------------------------------------------------------------
+
+
+def reducescatter(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    grouped: bool,
+) -> Sequence[torch.Tensor]:
+    """A group, or one tensor alone (a sequence of one)."""
+    if _any_differentiates(tensors):
+        return _Reducescatter.apply(name, op, prescale, postscale, process_set, grouped, *tensors)
+    return _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped)
+
+
+def _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped):
+    results = wait_now(
+        _ops.reducescatter(tensors, name, scatter_op(op), prescale, postscale, process_set, grouped=grouped)
+    )
+    return tuple(results) if grouped else (results,)
+
+
+class _Reducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, op, prescale, postscale, process_set, grouped, *tensors):
+        ctx.arguments = name, op, prescale, postscale, process_set
+        return _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        name, op, prescale, postscale, process_set = ctx.arguments
+        factor = prescale * postscale * (process_set.size() if op == Sum else 1)
+        returned = []
+        for index, gradient in enumerate(gradients):
+            gathered = allgather(gradient, _derived(name, f"grad.{index}"), process_set)
+            returned.append(gathered if factor == 1 else gathered * factor)
+        return (None, None, None, None, None, None, *returned)
