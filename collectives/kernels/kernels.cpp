@@ -3,6 +3,10 @@
 // runs on every processor.
 #include "collectives/kernels/kernels.h"
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 #include <cstring>
 #include <limits>
 
@@ -14,6 +18,9 @@ extern const KernelTable kernels_baseline;
 #if defined(__x86_64__)
 extern const KernelTable kernels_avx2;
 extern const KernelTable kernels_avx512;
+#elif defined(__aarch64__)
+extern const KernelTable kernels_fp16;
+extern const KernelTable kernels_bf16;
 #endif
 
 namespace {
@@ -38,10 +45,21 @@ Usable find_usable() {
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
     usable.tables[count++] = &kernels_avx512;
   }
-#endif
   // Memory, not arithmetic, is the limit: AVX-512 is no faster than AVX2 here and can lower the
   // clock, so it runs on request only.
   usable.best = usable.tables[count > 1 ? 1 : 0];
+#elif defined(__aarch64__)
+  // Bits of the kernel's interface, of which older C libraries do not name all.
+  constexpr unsigned long kHasFp16 = 1UL << 10;  // HWCAP_ASIMDHP
+  constexpr unsigned long kHasBf16 = 1UL << 14;  // HWCAP2_BF16
+  const bool fp16 = (::getauxval(AT_HWCAP) & kHasFp16) != 0;
+  if (fp16) usable.tables[count++] = &kernels_fp16;
+  if (fp16 && (::getauxval(AT_HWCAP2) & kHasBf16) != 0) usable.tables[count++] = &kernels_bf16;
+  // Each has the same instructions as the one before and shorter ways for narrow floats.
+  usable.best = usable.tables[count - 1];
+#else
+  usable.best = usable.tables[0];
+#endif
   const char* wanted = simd_setting();
   // A name that this processor cannot run changes nothing.
   for (int i = 0; wanted != nullptr && i < count; ++i) {

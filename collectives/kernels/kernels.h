@@ -3,7 +3,8 @@
 // processor. All functions are thread-safe.
 //
 // The build compiles the same source once per instruction set (kernels_impl.inc); the first use
-// chooses a table. All tables give bit-equal results.  [pure]
+// chooses a table. All tables give bit-equal results, on all architectures; only of several NaNs an
+// architecture may pass on another one.  [pure]
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,8 @@ struct KernelTable {
   DivideFunction divide[kDtypeCount];     // bool: null
 };
 
-// The table in use: the best one for this processor, or the one that HORA_SIMD names (baseline,
-// avx2, avx512), if the processor supports it.
+// The table in use: the best one for this processor, or the one that HORA_SIMD names (baseline;
+// x86-64: avx2, avx512; ARM64: fp16, bf16), if the processor supports it.
 const KernelTable& kernels();
 // Every table that this processor can run, for tests. Ends with null.
 const KernelTable* const* usable_kernels();

@@ -3,8 +3,10 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "collectives/kernels/half.h"
@@ -86,6 +88,53 @@ TEST_CASE("kernels: every instruction set gives the same bits") {
       }
     }
   }
+}
+
+// A job may have ranks on processors of both architectures.
+TEST_CASE("kernels: the bits are the same on every architecture") {
+  constexpr std::int64_t kCount = 1031;
+  for (const KernelTable* const* table = usable_kernels(); *table != nullptr; ++table) {
+    INFO((*table)->instruction_set);
+    std::mt19937 random(19);
+    std::uint64_t digest = UINT64_C(14695981039346656037);  // FNV-1a
+    for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
+      const auto type = static_cast<hora_dtype>(dtype);
+      std::vector<unsigned char> a(kCount * dtype_bytes(type));
+      std::vector<unsigned char> b(a.size());
+      for (auto* each : {&a, &b}) {
+        // No NaN: the processors pass on different ones.
+        for (auto& byte : *each)
+          byte = static_cast<unsigned char>(random() & (is_floating(type) ? 0xBF : 0xFF));
+      }
+      const auto digest_of = [&](const std::vector<unsigned char>& result) {
+        for (const unsigned char byte : result) digest = (digest ^ byte) * UINT64_C(1099511628211);
+      };
+      std::vector<unsigned char> out(a.size());
+      for (int op = 0; op < 4; ++op) {
+        (*table)->reduce[op][dtype](out.data(), a.data(), b.data(), kCount);
+        digest_of(out);
+      }
+      if ((*table)->scale[dtype] == nullptr) continue;
+      for (double factor : {0.5, 1.0 / 3, -2.75, 1e-6}) {
+        (*table)->scale[dtype](out.data(), a.data(), kCount, factor);
+        digest_of(out);
+      }
+      (*table)->divide[dtype](a.data(), kCount, 3);
+      digest_of(a);
+    }
+    CHECK(digest == UINT64_C(0x95b4faae7d97c1d1));  // of x86-64
+  }
+}
+
+// For tests/arm64/run-kernels, which chooses the processor.
+TEST_CASE("kernels: each processor has its tables") {
+  const char* const expected = std::getenv("HORA_TEST_INSTRUCTION_SETS");
+  std::string found;
+  for (const KernelTable* const* table = usable_kernels(); *table != nullptr; ++table) {
+    found += (found.empty() ? "" : " ") + std::string((*table)->instruction_set);
+  }
+  CHECK(found.substr(0, 8) == "baseline");
+  if (expected != nullptr) CHECK(found == expected);
 }
 
 TEST_CASE("kernels: signed integers wrap, bools become 0 or 1") {
