@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How processes meet in a store: each brings a value and gets those of all.
+// How processes meet in a store: each brings a value and gets those of all. Both calls block, until
+// the deadline at most, on a thread that the store serves.
 #pragma once
 
 #include <string>

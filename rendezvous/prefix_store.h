@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store inside a part of another store: every key gets "prefix/" in front.
+// A store inside a part of another store: every key gets "prefix/" in front. As thread-safe as that
+// store is.
 #pragma once
 
 #include <string>

@@ -173,7 +173,7 @@ void Server::end_exchange() {
   if (!news_) {
     // A barrier that fails leaves all ranks waiting, so end; the agent reports the last words.
     std::fprintf(stderr, "a barrier of the ranks: %s\n", news_.error().message.c_str());
-    _exit(1);
+    _exit(launcher::kExitFailed);
   }
   end_barrier(*news_);
 }
@@ -181,7 +181,7 @@ void Server::end_exchange() {
 void Server::end_barrier(std::string_view news) {
   if (!protocol_.add_updates(news)) {
     std::fprintf(stderr, "another host's hora-pmi1 sent something else than keys\n");
-    _exit(1);
+    _exit(launcher::kExitFailed);
   }
   const std::string line = protocol_.end_barrier();
   for (Client& client : clients_) tell(client, line);
@@ -198,8 +198,8 @@ int main() {
   auto exchange = hora::pmi::exchange_of(*job, reply);
   hora::pmi::Server server(*job, std::move(exchange));
   if (reply.error.empty()) reply = server.open();
-  if (!hora::pmi::write_reply(reply) || !reply.error.empty()) _exit(1);
+  if (!hora::pmi::write_reply(reply) || !reply.error.empty()) _exit(hora::launcher::kExitFailed);
   server.run();
   // A thread may wait for an answer that never comes.
-  _exit(0);
+  _exit(hora::launcher::kExitOk);
 }

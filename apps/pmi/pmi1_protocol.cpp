@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "launcher/protocol/exit_code.h"
+
 namespace hora::pmi {
 
 namespace {
@@ -74,7 +76,8 @@ std::optional<int> abort_code(std::string_view line) {
   if (word(line, "cmd") != "abort") return std::nullopt;
   // The code that a process would exit with; an abort is never a success.
   const int code = std::atoi(word(line, "exitcode").c_str()) & 0xFF;
-  return code == 0 ? 1 : code;
+  if (code == 0) return launcher::kExitFailed;
+  return code;
 }
 
 Pmi1Protocol::Pmi1Protocol(const launcher::PmiJob& job)

@@ -15,12 +15,12 @@ int main() {
   hora::launcher::PmiReply reply;
   auto exchange = hora::pmi::exchange_of(*job, reply);
   if (reply.error.empty()) reply = hora::pmi::start_pmix_server(*job, std::move(exchange));
-  if (!hora::pmi::write_reply(reply) || !reply.error.empty()) _exit(1);
+  if (!hora::pmi::write_reply(reply) || !reply.error.empty()) _exit(hora::launcher::kExitFailed);
   char byte = 0;
   // Blocks until the agent closes its end.
   while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
   }
   hora::pmi::stop_pmix_server();
   // Threads may wait for answers that never come.
-  _exit(0);
+  _exit(hora::launcher::kExitOk);
 }

@@ -15,6 +15,7 @@
 
 #include "collectives/autotune/bayes_search.h"
 #include "collectives/autotune/parameters.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::collectives {
 
@@ -27,7 +28,7 @@ struct AutotuneOptions {
 
 class Autotuner {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
+  using TimePoint = Clock::time_point;
   struct Trial {
     Parameters parameters;
     double score = 0;  // bytes per microsecond

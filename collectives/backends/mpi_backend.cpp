@@ -218,8 +218,7 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
     std::vector<int> ranks;
     if (!mpi::initialise(error) || !mpi::make_datatypes(error) ||
         !exchange_ranks(group, ranks, error) ||
-        !mpi::start(std::chrono::steady_clock::now() + std::chrono::milliseconds(group.timeout_ms),
-                    error)) {
+        !mpi::start(Clock::now() + std::chrono::milliseconds(group.timeout_ms), error)) {
       return nullptr;
     }
     mpi::set_ranks_on_host(group.local_size);

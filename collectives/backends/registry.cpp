@@ -56,20 +56,6 @@ std::string loader_error() {
   return text == nullptr ? "unknown reason" : text;
 }
 
-// A module needs a C++ runtime library. dlopen() finds the one that is already loaded or the
-// host's; where there is none, or it is too old, the shipped one serves. This loads it by path
-// before the module: then the loader knows its name and looks no further.
-bool load_shipped_cxx_runtime() {
-  if (dlopen("libstdc++.so.6", RTLD_NOW | RTLD_NOLOAD) != nullptr) return false;  // too late
-  const std::string folder = library_folder() + "/fallback/";
-  if (!exists(folder + "libstdc++.so.6")) return false;
-  // libstdc++ needs it: load it by path first, for the same reason.
-  if (exists(folder + "libgcc_s.so.1")) {
-    dlopen((folder + "libgcc_s.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-  return dlopen((folder + "libstdc++.so.6").c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr;
-}
-
 Result<const BackendDescriptor*> load_module(const BackendRow& row) {
   const std::string path = find_module(row.module);
   if (path.empty()) {
@@ -77,15 +63,7 @@ Result<const BackendDescriptor*> load_module(const BackendRow& row) {
                       std::string(row.module) + " is not in " + library_folder());
   }
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (module == nullptr) {
-    // Save the first reason now: any later call of the loader replaces it.
-    std::string reason = loader_error();
-    if (load_shipped_cxx_runtime()) {
-      module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (module == nullptr) reason = loader_error();
-    }
-    if (module == nullptr) return make_error(ErrorCode::kUnavailable, reason);
-  }
+  if (module == nullptr) return make_error(ErrorCode::kUnavailable, loader_error());
   const auto entry = reinterpret_cast<BackendEntryPoint>(dlsym(module, HORA_BACKEND_ENTRY_POINT));
   const BackendDescriptor* descriptor = entry == nullptr ? nullptr : entry();
   // border_version is the first member in every version, so it is readable whatever follows.

@@ -69,7 +69,8 @@ hora_status not_initialized() {
                 "this process was forked from a rank of the job; collectives work in the rank "
                 "itself, not in a child that it forks");
   }
-  return fail(HORA_NOT_INITIALIZED, "hora_init has not been called, or hora_shutdown has");
+  // In words that fit every interface: Python shows the text as it is.
+  return fail(HORA_NOT_INITIALIZED, "init has not been called, or shutdown has");
 }
 
 // A deadline beyond the range of the clock means none.

@@ -24,6 +24,10 @@ bool cores_for(int local_ranks);
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  // ISB takes about as long as PAUSE on x86-64. YIELD does nothing on most processors: the loop
+  // would look, and take the cache line, without a break.
+  asm volatile("isb");
 #endif
 }
 

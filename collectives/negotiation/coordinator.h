@@ -16,12 +16,13 @@
 
 #include "collectives/negotiation/probe_table.h"
 #include "collectives/negotiation/request.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::collectives {
 
 class Coordinator {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
+  using TimePoint = Clock::time_point;
 
   explicit Coordinator(int world_size);
 

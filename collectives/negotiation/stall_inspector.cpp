@@ -16,7 +16,7 @@ using std::chrono::seconds;
 // A stalled rank usually misses dozens of tensors; the first ones are enough to find the place.
 constexpr std::size_t kNamesShown = 6;
 
-std::string whole_seconds(std::chrono::steady_clock::duration time) {
+std::string whole_seconds(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<seconds>(time).count()) + " s";
 }
 

@@ -89,17 +89,21 @@ bool Driver::may_take() {
   if (!oldest) return true;
   if (Clock::now() - *oldest < kLookForSubmissions) return false;
   callers_wait_.store(false, std::memory_order_seq_cst);
+  // Before the look at the queue, which is only an acquire: pairs with the fence in submitted(). A
+  // submitter that still reads true there wakes nobody, so this thread has to see what it queued.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   return true;
 }
 
 void Driver::submitted(bool first, bool alone) {
+  // Between the push and all looks below. Either the driving or dozing thread sees the queue, or
+  // this thread sees that callers no longer wait, or that it drives or dozes. The queue's mutex is
+  // not enough: its release may let a later load overtake the push, other than on x86-64.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!callers_wait_.load(std::memory_order_seq_cst)) {
     if (first) engine_.wake();
     return;
   }
-  // Either the driving or dozing thread sees the queue, or this thread sees that it drives or
-  // dozes.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (caller_drives_.load(std::memory_order_relaxed)
           ? !alone
           : thread_dozes_.load(std::memory_order_relaxed)) {
@@ -152,7 +156,8 @@ void Driver::drive(Operation& operation, Waiters& waiters, Deadline deadline) no
     if (now >= deadline) break;
     if (now >= next_look) engine_.wake();
   }
-  // Finish everything that has arrived, because no other thread is awake.
+  // Finish everything that has arrived, because no other thread is awake. park() has the fence
+  // between this store and the look at the queue below.
   caller_drives_.store(false, std::memory_order_seq_cst);
   waiters.set_driver(Waiter::kThread);
   while (!engine_.ended() && (engine_.unfinished() || !waiters.park(Waiter::kThread))) {

@@ -16,6 +16,7 @@
 #include "collectives/backends/registry.h"
 #include "collectives/runtime/own_address.h"
 #include "collectives/runtime/pmi_bootstrap.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/hosted_rendezvous.h"
 #include "rendezvous/net/interfaces.h"
 #include "rendezvous/net/socket.h"
@@ -24,8 +25,6 @@
 namespace hora::collectives {
 
 namespace {
-
-using std::chrono::milliseconds;
 
 // The text that one process sends to all others. A fixed size, as allgather requires.
 struct Note {
@@ -173,7 +172,7 @@ class BootstrapOverLauncher {
   Result<std::string> reach(std::string& reached) {
     // Per address: an address of a network that this host is not on may swallow the attempt
     // silently.
-    const milliseconds patience = std::min(settings_.start_timeout, milliseconds(5'000));
+    const Milliseconds patience = std::min(settings_.start_timeout, Milliseconds(5'000));
     Error last = make_error(ErrorCode::kNotFound, "it has no address");
     for (const Endpoint& each : endpoints_) {
       const auto connected = net::connect_tcp(each, Clock::now() + patience);

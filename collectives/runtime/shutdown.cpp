@@ -9,22 +9,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/base/duration.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::collectives {
 
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // How long the ranks wait for each other at the end.
 constexpr seconds kLeavingPatience{10};
 // How long a rank whose data plane failed waits for the reason before it complains, and then for
 // the answer, which rank 0 gives after kEvidencePatience.
-constexpr milliseconds kHostUpdatePatience{1000};
+constexpr Milliseconds kHostUpdatePatience{1000};
 constexpr seconds kAnswerPatience{10};
-constexpr milliseconds kEvidencePatience{1000};
+constexpr Milliseconds kEvidencePatience{1000};
 // How long connections stay open for data that the kernel has not delivered yet.
 constexpr seconds kLingerPatience{2};
 

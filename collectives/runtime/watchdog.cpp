@@ -11,26 +11,25 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/duration.h"
 #include "rendezvous/os/service_thread.h"
 
 namespace hora::collectives {
 
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr milliseconds kLookEvery{250};
+constexpr Milliseconds kLookEvery{250};
 // Without a short limit: the ranks of a large job exchange heartbeats for as long as it runs.
-constexpr milliseconds kLookSeldom{2000};
+constexpr Milliseconds kLookSeldom{2000};
 constexpr int kLooksPerWarning = 8;
 // A watchdog answers at once; this allows for a busy machine.
-constexpr milliseconds kAnswerPatience{1250};
+constexpr Milliseconds kAnswerPatience{1250};
 // A watchdog that is this late was itself stopped, or its whole job was.
-constexpr milliseconds kOverslept{1000};
+constexpr Milliseconds kOverslept{1000};
 
-milliseconds time_between_looks(const std::optional<Watchdog::Watch>& watch) {
+Milliseconds time_between_looks(const std::optional<Watchdog::Watch>& watch) {
   if (!watch || watch->limit.count() > 0) return kLookEvery;
-  return std::clamp<milliseconds>(watch->warning / kLooksPerWarning, kLookEvery, kLookSeldom);
+  return std::clamp<Milliseconds>(watch->warning / kLooksPerWarning, kLookEvery, kLookSeldom);
 }
 
 }  // namespace
@@ -84,8 +83,8 @@ void Watchdog::run() {
   // Only the end of the stream, not data: the runtime's thread reads the messages.
   for (int fd : fds_) fds.push_back({fd, POLLRDHUP, 0});
   while (true) {
-    const auto left = std::chrono::ceil<milliseconds>(next_look_ - Clock::now());
-    const auto pause = std::max<milliseconds::rep>(left.count(), 0);
+    const auto left = std::chrono::ceil<Milliseconds>(next_look_ - Clock::now());
+    const auto pause = std::max<Milliseconds::rep>(left.count(), 0);
     if (::poll(fds.data(), fds.size(), watch_ ? static_cast<int>(pause) : -1) < 0) {
       if (errno == EINTR) continue;
       return;
@@ -136,7 +135,7 @@ Wait Watchdog::own_wait(Clock::time_point now) {
   seen_ended_ = ended;
   Wait own{static_cast<std::int32_t>(waits >> 1),
            (waits & 1) != 0,
-           std::chrono::floor<milliseconds>(now - stuck_since_),
+           std::chrono::floor<Milliseconds>(now - stuck_since_),
            {}};
   if (own.in_step) {
     const std::lock_guard<std::mutex> lock(mutex_);

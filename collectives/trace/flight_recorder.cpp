@@ -5,12 +5,12 @@
 #include "collectives/trace/flight_recorder.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "rendezvous/os/fd.h"
 
@@ -28,9 +28,17 @@ std::int64_t nanoseconds(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-// The reader looks after this process has died, so only the program order of the stores matters,
-// and only the compiler could change that.
-void in_order() { std::atomic_signal_fence(std::memory_order_seq_cst); }
+// Keeps the stores before it ahead of those after it. For a reader that looks after this process
+// has died the program order is enough, but the agent also looks at a rank that lives and seems to
+// hang: on another core it would see the stores of an ARM64 processor in any order. On x86-64 the
+// fence costs nothing.
+void in_order() { std::atomic_thread_fence(std::memory_order_release); }
+
+// What orders the rest. One store, which the compiler neither splits nor repeats.
+template <typename Value>
+void store(Value& place, Value value) {
+  std::atomic_ref(place).store(value, std::memory_order_relaxed);
+}
 
 template <std::size_t kSize>
 void copy_text(char (&to)[kSize], std::string_view from) {
@@ -43,7 +51,7 @@ void write_note(FlightNote& note, std::uint64_t stamp, std::int64_t began_ns, st
                 const Request& first) {
   // Odd while the note is being written: a reader skips it, and a rank that was killed here leaves
   // it so.
-  note.stamp = stamp | 1;
+  store(note.stamp, stamp | 1);
   in_order();
   note.began_ns = began_ns;
   note.ended_ns = 0;
@@ -52,7 +60,7 @@ void write_note(FlightNote& note, std::uint64_t stamp, std::int64_t began_ns, st
   copy_text(note.name, first.name);
   note.process_set = first.process_set;
   in_order();
-  note.stamp = stamp;
+  store(note.stamp, stamp);
 }
 
 bool is_named(const FlightNote& note, std::string_view name) {
@@ -74,16 +82,13 @@ void FlightRecorder::open(const std::string& path, int page, int rank) {
       found.st_size < offset + static_cast<off_t>(kFlightPageBytes)) {
     return;
   }
-  void* memory =
-      ::mmap(nullptr, kFlightPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), offset);
-  if (memory == MAP_FAILED) return;
-  auto* mapped = static_cast<rendezvous::FlightPage*>(memory);
+  os::MappedPart mapped(fd.get(), offset, kFlightPageBytes);
+  if (!mapped.valid()) return;
+  auto* const page_of_file = static_cast<rendezvous::FlightPage*>(mapped.data());
   // A regular file of the right size may still be somebody else's.
-  if (mapped->magic != rendezvous::kFlightMagic) {
-    ::munmap(memory, kFlightPageBytes);
-    return;
-  }
-  page_ = mapped;
+  if (page_of_file->magic != rendezvous::kFlightMagic) return;
+  mapped_ = std::move(mapped);
+  page_ = page_of_file;
   // A rank that joins again starts with empty notes.
   for (FlightNote& note : page_->asked) note.stamp = 0;
   for (FlightNote& note : page_->steps) note.stamp = 0;
@@ -96,7 +101,7 @@ void FlightRecorder::enter(FlightState state) {
   // The time first: a reader never sees the new state with the time of the old one.
   page_->since_ns = nanoseconds(Clock::now());
   in_order();
-  page_->state = state;
+  store(page_->state, state);
 }
 
 void FlightRecorder::joined(std::uint64_t process_sets) {
@@ -108,10 +113,7 @@ void FlightRecorder::changed_sets(std::uint64_t process_sets) {
   if (page_ != nullptr) std::atomic_ref(page_->process_sets).store(process_sets);  // any thread
 }
 
-FlightRecorder::~FlightRecorder() {
-  world_ended();
-  if (page_ != nullptr) ::munmap(page_, kFlightPageBytes);
-}
+FlightRecorder::~FlightRecorder() { world_ended(); }
 
 void FlightRecorder::taken(const Request& request, Clock::time_point submitted) {
   if (page_ == nullptr) return;

@@ -12,6 +12,7 @@
 #include "collectives/negotiation/request.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/flight_record.h"
+#include "rendezvous/os/mapped_part.h"
 
 namespace hora::collectives {
 
@@ -41,7 +42,8 @@ class FlightRecorder {
  private:
   void enter(rendezvous::FlightState state);
 
-  rendezvous::FlightPage* page_ = nullptr;  // mapped
+  os::MappedPart mapped_;
+  rendezvous::FlightPage* page_ = nullptr;  // in it
   std::uint64_t stamp_ = 0;
   std::size_t asked_ = 0;  // notes of each kind so far
   std::size_t steps_ = 0;

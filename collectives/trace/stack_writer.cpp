@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include "rendezvous/contract/flight_record.h"
 #include "rendezvous/contract/stack_record.h"
 #include "rendezvous/os/fd.h"
+#include "rendezvous/os/mapped_part.h"
 #include "rendezvous/os/stack_signal.h"
 
 namespace hora::collectives {
@@ -75,8 +75,8 @@ void write_stack(int, siginfo_t*, void*) {
   errno = saved;
 }
 
-// Maps the stack area of that page; null if the file has none.
-StackArea* map_area(const os::Fd& file, int page) {
+// Maps the stack area of that page; not valid if the file has none.
+os::MappedPart map_area(const os::Fd& file, int page) {
   struct stat found {};
   std::uint64_t offset = 0;
   const auto place = static_cast<off_t>(page) * static_cast<off_t>(rendezvous::kFlightPageBytes) +
@@ -88,15 +88,14 @@ StackArea* map_area(const os::Fd& file, int page) {
       offset % rendezvous::kFlightPageBytes != 0 ||
       found.st_size < static_cast<off_t>(kStackAreaBytes) ||
       offset > static_cast<std::uint64_t>(found.st_size) - kStackAreaBytes) {
-    return nullptr;
+    return {};
   }
-  void* memory = ::mmap(nullptr, kStackAreaBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(),
-                        static_cast<off_t>(offset));
-  if (memory == MAP_FAILED) return nullptr;
-  auto* area = static_cast<StackArea*>(memory);
-  if (area->magic == rendezvous::kStackMagic) return area;
-  ::munmap(memory, kStackAreaBytes);
-  return nullptr;
+  os::MappedPart mapped(file.get(), static_cast<off_t>(offset), kStackAreaBytes);
+  if (mapped.valid() &&
+      static_cast<const StackArea*>(mapped.data())->magic != rendezvous::kStackMagic) {
+    return {};
+  }
+  return mapped;
 }
 
 }  // namespace
@@ -106,12 +105,11 @@ void offer_stacks(const std::string& path, int page) {
   const std::lock_guard<std::mutex> lock(mutex);
   if (path.empty() || page < 0 || area_in_use.load() != nullptr) return;
   const os::Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  StackArea* area = map_area(file, page);
-  if (area == nullptr) return;
+  os::MappedPart mapped = map_area(file, page);
+  if (!mapped.valid()) return;
   // The program or a library may use this signal itself; then its stacks are not available.
   struct sigaction before {};
   if (::sigaction(os::stack_signal(), nullptr, &before) != 0 || before.sa_handler != SIG_DFL) {
-    ::munmap(area, kStackAreaBytes);
     return;
   }
   // The unwinder's first walk may allocate while it finds its tables, so it happens here and not in
@@ -119,6 +117,8 @@ void offer_stacks(const std::string& path, int page) {
   StackSlot scratch;
   Walk walk{&scratch};
   _Unwind_Backtrace(take_frame, &walk);
+  auto* const area = static_cast<StackArea*>(mapped.data());
+  mapped.keep();  // a handler may run at any later moment
   area_in_use.store(area, std::memory_order_release);
   struct sigaction action {};
   action.sa_sigaction = write_stack;

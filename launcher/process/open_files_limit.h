@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A higher limit of open files for this process, while this object lives.
+// A higher limit of open files for this process, while this object lives. The limit belongs to the
+// whole process, so have one object at a time.
 #pragma once
 
 #include <sys/resource.h>

@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,13 +19,7 @@
 
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/read_file.h"
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
+#include "rendezvous/os/syscall_numbers.h"
 
 namespace hora::launcher {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a command's program is: the PATH search, done before the process exists so that a missing
-// program is one clear answer.
+// program is one clear answer. Takes as long as the file system does; any thread may call.
 #pragma once
 
 #include <optional>

@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,13 +19,9 @@
 #include <cstdint>
 #include <cstring>
 
-// Numbers for headers that are older than the kernel.
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
+#include "launcher/protocol/exit_code.h"
+#include "rendezvous/os/syscall_numbers.h"
+
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP 0x200000000ULL
 #endif
@@ -39,9 +34,6 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kChildStackBytes = 64 * 1024;
-// Never reported: the failure travels in ChildPlan.
-constexpr int kExecFailed = 127;
-
 // What the child reads, and where it leaves its failure. The plan is on the parent's stack, which
 // the parent does not touch until the child has executed or ended.
 struct ChildPlan {
@@ -60,7 +52,8 @@ struct ChildPlan {
 HORA_UNINSTRUMENTED void child_fail(ChildPlan* plan, SpawnStage stage) {
   plan->errnum = errno;
   plan->failed_stage = stage;
-  for (;;) ::syscall(SYS_exit_group, kExecFailed);
+  // The code is never reported: the failure travels in the plan.
+  for (;;) ::syscall(SYS_exit_group, kExitCannotExecute);
 }
 
 HORA_UNINSTRUMENTED void child_reset_signals() {
@@ -150,10 +143,11 @@ class ChildStack {
   void* memory_;
 };
 
+// clone3() returns in the child on a new stack without any C++ frame, hence the assembly: the child
+// calls the function in a register that calls preserve, with the argument in the next one, and
+// never returns from it.
 #if defined(__x86_64__) && defined(SYS_clone3)
 #define HORA_HAVE_CLONE3 1
-// clone3() returns in the child on a new stack without any C++ frame, hence the assembly: the child
-// calls the function in r12 with the argument in r13 and never returns from it.
 HORA_UNINSTRUMENTED long clone3_call(clone_args* args, ChildPlan* plan) {
   long result;
   register int (*function)(void*) asm("r12") = child_main;
@@ -171,6 +165,27 @@ HORA_UNINSTRUMENTED long clone3_call(clone_args* args, ChildPlan* plan) {
       : "a"(static_cast<long>(SYS_clone3)), "D"(args), "S"(sizeof *args), "r"(function),
         "r"(argument)
       : "rcx", "r11", "memory");
+  return result;
+}
+#elif defined(__aarch64__) && defined(SYS_clone3)
+#define HORA_HAVE_CLONE3 1
+HORA_UNINSTRUMENTED long clone3_call(clone_args* args, ChildPlan* plan) {
+  register long result asm("x0") = reinterpret_cast<long>(args);
+  register std::size_t size asm("x1") = sizeof *args;
+  register long number asm("x8") = SYS_clone3;
+  register int (*function)(void*) asm("x20") = child_main;
+  register void* argument asm("x21") = plan;
+  asm volatile(
+      "svc #0\n\t"
+      "cbnz x0, 1f\n\t"
+      "mov x29, xzr\n\t"
+      "mov x0, x21\n\t"
+      "blr x20\n\t"
+      "brk #0\n"
+      "1:"
+      : "+r"(result)
+      : "r"(size), "r"(number), "r"(function), "r"(argument)
+      : "memory", "cc");
   return result;
 }
 #endif

@@ -11,15 +11,14 @@
 #include <utility>
 
 #include "launcher/process/job_cgroup.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr milliseconds kChaseAtOnce{50};  // then a look at the whole machine, for the mark
+constexpr Milliseconds kChaseAtOnce{50};  // then a look at the whole machine, for the mark
 
 // Until a child ends, or 10 ms have passed: what is no child of ours ends without telling us.
 void wait_for_a_child() {
@@ -100,7 +99,7 @@ bool reap_all_children() {
   }
 }
 
-Chase chase_descendants(const StrayScope& scope, milliseconds patience) {
+Chase chase_descendants(const StrayScope& scope, Milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   Chase chase;
   std::set<std::pair<pid_t, std::uint64_t>> known;
@@ -115,7 +114,7 @@ Chase chase_descendants(const StrayScope& scope, milliseconds patience) {
   return chase;
 }
 
-StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, milliseconds patience) {
+StraysLeft kill_strays(const StrayScope& scope, const char* cgroup_path, Milliseconds patience) {
   const auto deadline = Clock::now() + patience;
   while (true) {
     if (cgroup_path[0] != '\0') kill_cgroup(cgroup_path);

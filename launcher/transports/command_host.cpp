@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/protocol/exit_code.h"
 #include "launcher/transports/rsh_argv.h"
 #include "rendezvous/base/text.h"
 
@@ -21,14 +22,11 @@ constexpr std::size_t kBurst = 1024 * 1024;  // bytes moved before other hosts h
 constexpr std::size_t kMaxErrors = 4096;
 constexpr auto kExitPatience = std::chrono::seconds(3);  // between end of output and exit
 constexpr auto kEndPatience = std::chrono::seconds(1);   // after end of input, and after TERM
-// ssh and similar clients exit with this status when they cannot reach the host.
-constexpr int kCommandFailed = 255;
 
 }  // namespace
 
 CommandHost::CommandHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Host host,
-                         std::vector<std::string> command,
-                         std::chrono::steady_clock::time_point deadline, Done done)
+                         std::vector<std::string> command, Clock::time_point deadline, Done done)
     : loop_(loop),
       link_(loop, std::move(local), std::move(options), *this),
       host_(std::move(host)),
@@ -244,8 +242,8 @@ void CommandHost::report_end() {
   const auto status = child_.try_wait();
   if (!status) {
     end.link_error = "'" + command_.front() + "' closed its output but keeps running";
-  } else if (*status == kCommandFailed) {
-    end.link_error = "'" + command_.front() + "' exited with status 255";
+  } else if (*status == kExitClientFailed) {
+    end.link_error = "'" + command_.front() + "' exited with status " + std::to_string(*status);
   } else {
     end.exit_status = status;
   }

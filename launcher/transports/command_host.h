@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/process/piped_child.h"
 #include "launcher/transports/agent_link.h"
-#include "launcher/transports/piped_child.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
@@ -19,8 +20,7 @@ class CommandHost : private AgentLink::Carrier {
 
   // `done` is called once, when nothing is left to do; it may not destroy the object at once.
   CommandHost(os::EventLoop& loop, os::Fd local, AgentLinkOptions options, Host host,
-              std::vector<std::string> command, std::chrono::steady_clock::time_point deadline,
-              Done done);
+              std::vector<std::string> command, Clock::time_point deadline, Done done);
   ~CommandHost() override;
 
   void begin();
@@ -63,7 +63,7 @@ class CommandHost : private AgentLink::Carrier {
   AgentLink link_;
   Host host_;
   std::vector<std::string> command_;
-  std::chrono::steady_clock::time_point deadline_;
+  Clock::time_point deadline_;
   Done done_;
 
   PipedChild child_;

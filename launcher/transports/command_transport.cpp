@@ -12,12 +12,11 @@
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/registry.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kEndPatience{300};  // for all children together
 

@@ -15,6 +15,7 @@
 
 #include "launcher/transports/ssh_config.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/read_file.h"
 
@@ -25,10 +26,10 @@ namespace {
 constexpr std::chrono::milliseconds kLockPatience{2'000};
 
 Status lock_file(int fd, const std::string& file) {
-  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  const auto deadline = Clock::now() + kLockPatience;
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return errno_error(errno, "locking " + file);
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (Clock::now() >= deadline) {
       return make_error(ErrorCode::kTimedOut, file + " is locked by another process");
     }
     // flock has no timeout, so try again until the deadline.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // known_hosts files and lists of revoked keys: what libssh does not do with them itself.
-// `entry` is a key as known_hosts has it: "NAME TYPE BASE64".
+// `entry` is a key as known_hosts has it: "NAME TYPE BASE64". Any thread may call.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace hora::launcher {
 
 // Adds `entry` to `file`, made when it is not there, unless the very line is in it by now. One
-// writer at a time, other processes included.
+// writer at a time, other processes included; waits for another one for at most 2 s.
 Status add_known_host(const std::string& file, const std::string& entry);
 
 // The first of these files with an @cert-authority line for the host; empty: none.

@@ -19,13 +19,12 @@
 #include "launcher/transports/ssh_host.h"
 #include "launcher/transports/ssh_targets.h"
 #include "launcher/transports/transport.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kMostThreads = 4;
 // The supervisor has the same deadline. The transport knows more about what went wrong, so it

@@ -16,12 +16,11 @@
 
 #include "launcher/process/spawn.h"
 #include "launcher/transports/registry.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // An agent has nothing left to do once its stream is closed and its job is over. The launcher does
 // not wait for one that still ends its ranks within their grace period: its shim takes care of

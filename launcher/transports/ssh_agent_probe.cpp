@@ -14,13 +14,12 @@
 #include <map>
 #include <mutex>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // How long an agent may take to answer. All hosts share one answer, so the wait happens once.
 constexpr std::chrono::seconds kPatience{3};

@@ -17,6 +17,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/transports/known_hosts.h"
 #include "launcher/transports/ssh_refusals.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
 
@@ -24,16 +25,13 @@ namespace hora::launcher {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
 // One write of this size keeps a slow host from holding more memory than its turn needs.
 constexpr std::size_t kWriteSize = 128 * 1024;
 constexpr int kMaxRounds = 256;               // of one pump, before other hosts have their turn
-constexpr milliseconds kBannerLimit{10'000};  // from the connection to the end of the handshake
-constexpr milliseconds kAuthLimit{15'000};    // a server may be slow to look a user up
-constexpr milliseconds kExitPatience{3'000};  // between end of output and exit status
-constexpr milliseconds kCloseLimit{1'000};    // for the last bytes to leave
+constexpr Milliseconds kBannerLimit{10'000};  // from the connection to the end of the handshake
+constexpr Milliseconds kAuthLimit{15'000};    // a server may be slow to look a user up
+constexpr Milliseconds kExitPatience{3'000};  // between end of output and exit status
+constexpr Milliseconds kCloseLimit{1'000};    // for the last bytes to leave
 
 // The kernel detects a dead peer as well (in 15 + 4 * 5 s), for an agent that sends no heartbeats.
 void keep_alive(int fd) {
@@ -468,14 +466,14 @@ void SshHost::retry_when_busy() {
   // A host that only waits must not hold a place that another one could use.
   give_place_back();
   stage_limit_.cancel();
-  const milliseconds pause = back_off_.next_pause();
+  const Milliseconds pause = back_off_.next_pause();
   state_ = State::kBackOff;
   link_.report(Stage::kBanner,
                "the server is busy; retrying in " + std::to_string(pause.count()) + " ms");
   stage_limit_.set(pause, [this] { queue(); });
 }
 
-void SshHost::set_stage_limit(milliseconds limit) {
+void SshHost::set_stage_limit(Milliseconds limit) {
   stage_limit_.set(limit, [this] { on_stage_limit(); });
 }
 

@@ -8,14 +8,15 @@
 #include <memory>
 #include <string>
 
+#include "launcher/process/piped_child.h"
 #include "launcher/transports/agent_link.h"
 #include "launcher/transports/back_off.h"
 #include "launcher/transports/fan_out.h"
-#include "launcher/transports/piped_child.h"
 #include "launcher/transports/ssh_client.h"
 #include "launcher/transports/ssh_target.h"
 #include "launcher/transports/stage_limit.h"
 #include "launcher/transports/tcp_connector.h"
+#include "rendezvous/base/duration.h"
 
 namespace hora::launcher {
 
@@ -35,7 +36,7 @@ class SshHost : private AgentLink::Carrier {
   ~SshHost() override;
 
   // `deadline` is that of the whole start, all retries and the time in the queue included.
-  void begin(std::chrono::steady_clock::time_point deadline);
+  void begin(Clock::time_point deadline);
 
  private:
   enum class State {
@@ -73,7 +74,7 @@ class SshHost : private AgentLink::Carrier {
   void close_connection();
   void finish();
 
-  void set_stage_limit(std::chrono::milliseconds limit);
+  void set_stage_limit(Milliseconds limit);
   void on_stage_limit();
   void on_deadline();
   void retry_when_busy();

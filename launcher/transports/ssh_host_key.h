@@ -28,7 +28,8 @@ struct SshHostKey {
   std::string authority_in;  // of an unknown one: the file that trusts an authority for this host
 };
 
-// Call after the key exchange. Reads files; changes the session's known_hosts options.
+// Call after the key exchange, on the session's thread. Reads files; changes the session's
+// known_hosts options. kUnreadable: libssh has no key, because there was no key exchange.
 SshHostKey check_host_key(ssh_session_struct* session, const SshTarget& target);
 
 }  // namespace hora::launcher

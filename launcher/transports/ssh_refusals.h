@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages for an ssh server that refuses us, or that we refuse.
-// The messages leave out the host, which is the subject of the failure.
+// The messages leave out the host, which is the subject of the failure. Any thread may call.
 #pragma once
 
 #include <optional>

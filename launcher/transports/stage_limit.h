@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "rendezvous/base/duration.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher {
@@ -19,9 +20,9 @@ class StageLimit {
   StageLimit& operator=(const StageLimit&) = delete;
 
   // Replaces the limit of the stage before. `over` is called once, unless the limit is cancelled.
-  void set(std::chrono::milliseconds limit, std::function<void()> over) {
+  void set(Milliseconds limit, std::function<void()> over) {
     cancel();
-    began_ = os::Clock::now();
+    began_ = Clock::now();
     timer_ = loop_.call_after(limit, [this, over = std::move(over)] {
       timer_ = 0;
       over();
@@ -31,15 +32,14 @@ class StageLimit {
 
   // Since set(): "3.2 s".
   std::string waited() const {
-    const auto ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(os::Clock::now() - began_).count();
+    const auto ms = std::chrono::duration_cast<Milliseconds>(Clock::now() - began_).count();
     return ms < 10'000 ? std::to_string(ms / 1000) + "." + std::to_string(ms % 1000 / 100) + " s"
                        : std::to_string((ms + 500) / 1000) + " s";
   }
 
  private:
   os::EventLoop& loop_;
-  os::Clock::time_point began_;
+  Clock::time_point began_;
   os::EventLoop::TimerId timer_ = 0;
 };
 

@@ -50,8 +50,7 @@ Result<std::optional<IpAddress>> source_address(const TcpSource& source, bool v6
 
 Status bind_source(int fd, const TcpSource& source, const Endpoint& endpoint) {
   const auto from = source_address(source, endpoint.address.v6);
-  if (!from)
-    return make_error(from.error().code, format_endpoint(endpoint) + ": " + from.error().message);
+  if (!from) return from.error().with_context(format_endpoint(endpoint));
   if (!*from) return Ok{};
   sockaddr_storage address{};
   const unsigned length = net::to_sockaddr({**from, 0}, address);

@@ -20,6 +20,7 @@
 #include "launcher/plan/job_spec.h"
 #include "launcher/startup/start_stage.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
@@ -41,7 +42,7 @@ class Transport {
   virtual ~Transport() = default;
   // Never blocks. The Error is for what is wrong before anything started (bad --rsh, no fds left).
   virtual Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
-                               std::chrono::steady_clock::time_point deadline) = 0;
+                               Clock::time_point deadline) = 0;
 };
 
 // What the rest of the launcher knows of a transport: the last thing in the transport's file. One

@@ -16,7 +16,7 @@ Error Error::with_context(std::string_view context) const& {
   return std::move(copy).with_context(context);
 }
 
-Error make_error(ErrorCode code, std::string message) { return {code, std::move(message)}; }
+Error make_error(ErrorCode code, std::string message) { return {code, std::move(message), 0}; }
 
 // One table for the whole program, so that equal failures have equal codes everywhere.
 Error errno_error(int errnum, std::string_view what) {
@@ -54,7 +54,7 @@ Error errno_error(int errnum, std::string_view what) {
       break;
   }
   // generic_category() is thread-safe, unlike strerror().
-  return {code, std::string(what) + ": " + std::generic_category().message(errnum)};
+  return {code, std::string(what) + ": " + std::generic_category().message(errnum), errnum};
 }
 
 }  // namespace hora

@@ -3,7 +3,8 @@
 //
 // Result<T> is what a function that can fail returns; Error says what the caller may do about it
 // (the code), what happened (the message) and, added layer by layer on the way up, where (the
-// context). The member names follow std::expected, which g++ 12 does not have under C++20.
+// context). Where a system call failed, its errno goes along, so that nobody has to search the
+// message for it. The member names follow std::expected, which g++ 12 does not have under C++20.
 #pragma once
 
 #include <string>
@@ -27,6 +28,7 @@ enum class ErrorCode {
 struct [[nodiscard]] Error {
   ErrorCode code = ErrorCode::kFailed;
   std::string message;
+  int errnum = 0;  // of the system call that failed; 0: it was none
 
   // Prefixes `context` to the message: "host b: starting the agent: connection refused".
   Error with_context(std::string_view context) &&;

@@ -17,13 +17,12 @@
 #include <vector>
 
 #include "rendezvous/base/result.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
 struct epoll_event;
 
 namespace hora::os {
-
-using Clock = std::chrono::steady_clock;
 
 class EventLoop {
  public:

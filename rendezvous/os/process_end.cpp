@@ -5,15 +5,12 @@
 
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <utility>
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
+#include "rendezvous/os/syscall_numbers.h"
 
 namespace hora::os {
 

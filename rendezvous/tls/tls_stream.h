@@ -2,7 +2,7 @@
 // TLS for the job's rendezvous. The launcher makes a key and a certificate for the job, in its
 // memory. The ranks receive the certificate's fingerprint together with their environment and talk
 // to no other server. libhora_tls.so (rendezvous/tls/module.h), which the first call loads, does
-// the cryptography.
+// the cryptography. Any thread may call; the library stays loaded.
 #pragma once
 
 #include <string>

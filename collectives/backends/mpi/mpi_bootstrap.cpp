@@ -8,16 +8,13 @@
 #include <vector>
 
 #include "collectives/backends/mpi/session.h"
+#include "rendezvous/base/duration.h"
 
 namespace hora::collectives::mpi {
 
 namespace {
 
-using std::chrono::milliseconds;
-
-Deadline deadline_after(std::int64_t timeout_ms) {
-  return std::chrono::steady_clock::now() + milliseconds(timeout_ms);
-}
+Deadline deadline_after(std::int64_t timeout_ms) { return Clock::now() + Milliseconds(timeout_ms); }
 
 // Only its deadline can end a bootstrap.
 const std::atomic<bool> kNever{false};

@@ -211,7 +211,7 @@ bool wait(MPI_Request& request, const std::atomic<bool>& aborted, Deadline deadl
       return error.set("%s: the job is ending", what);
     }
     // Reading the clock costs as much as a look: only once in a while.
-    if (round % 1024 == 1023 && std::chrono::steady_clock::now() > deadline) {
+    if (round % 1024 == 1023 && Clock::now() > deadline) {
       given_up = true;
       return error.set("%s: timed out waiting for the other processes", what);
     }

@@ -9,6 +9,7 @@
 #include <chrono>
 
 #include "collectives/backend.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::collectives::mpi {
 
@@ -20,8 +21,6 @@ bool check(int code, const char* call, ErrorText& error);
 bool is_launched(ErrorText& seen);
 // How many processes the launcher's variables announce; 0: they do not say.
 int launched_size();
-
-using Deadline = std::chrono::steady_clock::time_point;
 
 // Initialises MPI with the thread support that the runtime needs. The caller may call it any number
 // of times.

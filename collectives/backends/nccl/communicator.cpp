@@ -9,8 +9,6 @@
 
 namespace hora::collectives::nccl {
 
-using Clock = std::chrono::steady_clock;
-
 std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const Nccl& nccl, const ncclUniqueId& id,
                                                          int rank, int size,
                                                          const std::atomic<bool>& aborted,

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "collectives/backends/nccl/libraries.h"
+#include "rendezvous/base/time.h"
 
 namespace hora::collectives::nccl {
 
@@ -36,7 +37,7 @@ class NcclCommunicator {
  private:
   NcclCommunicator(const Nccl& nccl, const std::atomic<bool>& aborted)
       : nccl_(nccl), aborted_(aborted) {}
-  bool settle(const char* what, std::chrono::steady_clock::time_point deadline, ErrorText& error);
+  bool settle(const char* what, Clock::time_point deadline, ErrorText& error);
 
   const Nccl& nccl_;
   const std::atomic<bool>& aborted_;

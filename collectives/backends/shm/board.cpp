@@ -65,9 +65,10 @@ bool Board::wait(int counter, int rank, std::uint64_t value) {
 void Board::abort() {
   aborted_.store(true, std::memory_order_seq_cst);
   std::atomic<std::uint32_t>& asleep = lines_[index_].asleep;
-  // Changing the word keeps a waiter that is about to sleep from sleeping; seq_cst above pairs with
-  // the fence in wait(), whose look includes aborted().
-  asleep.exchange(0, std::memory_order_acq_rel);
+  // Changing the word keeps a waiter that is about to sleep from sleeping. Both steps are seq_cst
+  // and pair with the fence in wait(), whose look includes aborted(): either the waiter sees the
+  // abort, or the exchange finds its `asleep`. A weaker exchange might run ahead of the store.
+  asleep.exchange(0, std::memory_order_seq_cst);
   wake_all(asleep);
 }
 

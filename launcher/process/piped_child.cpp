@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A child process with pipes (or one socketpair) for its streams. It is the leader of its own
 // process group, dies with the launcher, and never outlives the object.
-#include "launcher/transports/piped_child.h"
+#include "launcher/process/piped_child.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -16,6 +16,7 @@
 
 #include "launcher/process/program_search.h"
 #include "launcher/process/spawn.h"
+#include "launcher/protocol/exit_code.h"
 
 extern char** environ;
 
@@ -132,11 +133,11 @@ std::optional<int> PipedChild::try_wait() {
   int status = 0;
   const pid_t ended = ::waitpid(pid_, &status, WNOHANG);
   if (ended == 0 || (ended < 0 && errno == EINTR)) return std::nullopt;
-  // ECHILD: some other code reaped it, so its status is unknown; 255 means "failed".
+  // ECHILD: some other code reaped it, so its status is unknown.
   if (ended < 0) {
-    status_ = 255;
+    status_ = kExitClientFailed;
   } else {
-    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of_signal(WTERMSIG(status));
   }
   return status_;
 }
@@ -146,9 +147,12 @@ std::optional<int> PipedChild::ended() const {
   if (status_ || pid_ < 0) return status_;
   siginfo_t info{};
   const int looked = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-  if (looked != 0) return errno == EINTR ? std::nullopt : std::optional(255);  // as in try_wait
+  if (looked != 0) {
+    if (errno == EINTR) return std::nullopt;
+    return kExitClientFailed;  // as in try_wait
+  }
   if (info.si_pid == 0) return std::nullopt;
-  return info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+  return info.si_code == CLD_EXITED ? info.si_status : exit_code_of_signal(info.si_status);
 }
 
 // The negative pid names the whole group: clients fork helpers.
