@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,10 +21,7 @@
 #include "launcher/agent/shim.h"
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/os/out_of_resources.h"
-
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
+#include "rendezvous/os/syscall_numbers.h"
 
 namespace {
 
@@ -110,7 +106,7 @@ int main(int argc, char** argv) {
   hora::os::exit_when_out_of_resources("hora-agent", kExitLauncher);
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     std::printf("hora-agent %s\n", HORA_VERSION);
-    return 0;
+    return kExitOk;
   }
   if (argc == 2 && std::string_view(argv[1]) == "clean-cache") return clean_caches();
   if (argc < 2 || std::string_view(argv[1]) != "agent") return usage("expected 'agent'");

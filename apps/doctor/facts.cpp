@@ -23,6 +23,7 @@
 #include <sstream>
 
 #include "cgroup.h"
+#include "cpu_text.h"
 #include "gpu_text.h"
 #include "rendezvous/base/text.h"
 
@@ -115,7 +116,7 @@ Json disk(const std::string& path) {
 
 Json cpu_facts() {
   Json cpu;
-  cpu["model"] = field_of("/proc/cpuinfo", "model name", ':');
+  cpu["model"] = cpu_model(whole_file("/proc/cpuinfo"));
   cpu_set_t set;
   cpu["usable"] = ::sched_getaffinity(0, sizeof set, &set) == 0
                       ? CPU_COUNT(&set)

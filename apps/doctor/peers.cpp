@@ -14,6 +14,7 @@
 #include <chrono>
 #include <vector>
 
+#include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/net/socket.h"
 
@@ -21,16 +22,14 @@ namespace hora::doctor {
 
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr std::size_t kPing = 8;
 constexpr int kPings = 10;
 constexpr std::size_t kChunk = 64 * 1024;
 // Long enough to leave slow start on most links, short enough not to disturb them.
-constexpr milliseconds kBurst{25};
-constexpr milliseconds kConnectPatience{1'000};
-constexpr milliseconds kPatience{2'000};
-constexpr milliseconds kPacketPatience{120};
+constexpr Milliseconds kBurst{25};
+constexpr Milliseconds kConnectPatience{1'000};
+constexpr Milliseconds kPatience{2'000};
+constexpr Milliseconds kPacketPatience{120};
 constexpr int kPortTries = 20;
 
 Status receive_exactly(int fd, char* bytes, std::size_t size, Clock::time_point deadline) {

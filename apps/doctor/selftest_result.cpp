@@ -3,14 +3,13 @@
 // crashed or hung.
 #include "selftest_result.h"
 
-#include <string.h>
-
+#include "launcher/text/signal_name.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::doctor {
 
 using Json = nlohmann::ordered_json;
-using std::chrono::milliseconds;
 
 namespace {
 
@@ -23,14 +22,11 @@ std::string last_line(const std::string& text) {
 }
 
 // Returns an empty text if the process ended as it should.
-std::string how_it_ended(const Answer& answer, bool answered, milliseconds patience) {
+std::string how_it_ended(const Answer& answer, bool answered, Milliseconds patience) {
   if (answer.timed_out) {
     return "it did not end within " + std::to_string(patience.count() / 1000) + " s";
   }
-  if (answer.signal != 0) {
-    const char* const name = ::sigabbrev_np(answer.signal);
-    return std::string("it was ended by SIG") + (name == nullptr ? "?" : name);
-  }
+  if (answer.signal != 0) return "it was ended by " + launcher::signal_name(answer.signal);
   if (answered) return {};
   if (answer.exit_code == -1) return "it could not be started";
   const std::string words = last_line(answer.errors);
@@ -40,7 +36,7 @@ std::string how_it_ended(const Answer& answer, bool answered, milliseconds patie
 
 }  // namespace
 
-Json selftest_result(const Answer& answer, milliseconds patience) {
+Json selftest_result(const Answer& answer, Milliseconds patience) {
   std::string stage;
   Json result;
   for (const std::string_view text : split(answer.output, '\n')) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <future>
 
+#include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/worker_env.h"
 #include "rendezvous/hosted_rendezvous.h"
@@ -18,8 +19,6 @@
 namespace hora::doctor {
 
 namespace {
-
-using std::chrono::milliseconds;
 
 // In the test on one host.
 constexpr int kMostRanks = 16;
@@ -46,14 +45,14 @@ const std::vector<std::string> kDropped = {"HOROVOD_",
                                            "PMIX_",
                                            "PMI_"};
 
-Json try_it(std::vector<std::string> words, milliseconds patience,
+Json try_it(std::vector<std::string> words, Milliseconds patience,
             EnvironmentList environment = {}) {
   words.insert(words.begin(), program());
   return selftest_result(ask(words, patience, environment, kDropped), patience);
 }
 
 // A rank's environment, as the agent would set it.
-EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, milliseconds patience) {
+EnvironmentList seat_environment(const WorldSeat& seat, bool one_host, Milliseconds patience) {
   rendezvous::RankPlace place;
   place.rank = seat.rank;
   place.size = seat.size;
@@ -87,7 +86,7 @@ Json unreachable(const Error& error) {
 }
 
 // Returns the first answer with an error, or else that of the first rank.
-Json ranks_of_this_host(int ranks, const std::string& backends, milliseconds patience) {
+Json ranks_of_this_host(int ranks, const std::string& backends, Milliseconds patience) {
   const std::string token = os::random_token();
   auto meeting = rendezvous::HostedRendezvous::start({*parse_ip_address("127.0.0.1")}, token);
   if (!meeting) {
@@ -120,7 +119,7 @@ Json ranks_of_this_host(int ranks, const std::string& backends, milliseconds pat
 }  // namespace
 
 // MPI may take long to start, so it runs beside the others.
-Json runtime_trials(int ranks, milliseconds patience) {
+Json runtime_trials(int ranks, Milliseconds patience) {
   auto mpi = std::async(std::launch::async, [=] { return try_it({"backend", "mpi"}, patience); });
   Json out;
   out["alone"] = try_it({"library"}, patience);
@@ -133,7 +132,7 @@ Json runtime_trials(int ranks, milliseconds patience) {
   return out;
 }
 
-Json gpu_selftests(const Json& copies, milliseconds patience) {
+Json gpu_selftests(const Json& copies, Milliseconds patience) {
   auto driver = std::async(std::launch::async, [=] { return try_it({"driver"}, patience); });
   std::vector<std::pair<std::string, std::future<Json>>> asked;
   // The loader's own copy first, then those of frameworks.
@@ -173,7 +172,7 @@ Json gpu_selftests(const Json& copies, milliseconds patience) {
   return out;
 }
 
-Json join_world(const WorldSeat& seat, milliseconds patience) {
+Json join_world(const WorldSeat& seat, Milliseconds patience) {
   const auto address = parse_ip_address(seat.address);
   if (!address) return unreachable(address.error());
   // Ask for a connection first: libhora's error would not say that the launcher cannot be reached.

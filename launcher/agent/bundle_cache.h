@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directory on a host where bundles stay from job to job, each under the name of its content's
 // hash. An entry appears whole, by one rename, or not at all; who loses a race uses the winner's.
+// Every call takes as long as the file system does. One thread at a time.
 #pragma once
 
 #include <functional>

@@ -6,6 +6,8 @@
 // further than the kernel or the mount that took it. So the name of what is temporary tells where
 // it was made. Seen from there, a free lock proves that its owner is gone; seen from elsewhere,
 // only its age does, by the clock of the file system, since those of the hosts may differ.
+//
+// Calls take as long as the file system does; none waits for a lock. One thread at a time.
 #pragma once
 
 #include <functional>

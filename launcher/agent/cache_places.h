@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directories of this account that may hold a cache.
+// The directories of this account that may hold a cache. Reads the environment; makes nothing.
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who uses what of a cache: each agent marks the program that it is and the bundle that its ranks
 // run from, as long as its job lives. Several hosts may see the marks, by a home that they share.
+// Calls take as long as the file system does. One thread at a time.
 #pragma once
 
 #include <functional>

@@ -2,7 +2,7 @@
 // Which function of an ELF file an address belongs to.
 //
 // Reads only what it needs of the file, in pieces: a library may have hundreds of megabytes, and
-// any bytes are safe to give.
+// any bytes are safe to give. Takes as long as the file system does; any thread may call.
 #pragma once
 
 #include <cstdint>

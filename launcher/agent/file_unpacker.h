@@ -2,6 +2,7 @@
 // Writes the files that a launcher sends as one zlib stream: each is checked against the size and
 // the SHA-256 that were announced; kUsage is the code of errors that blame what was sent. Works
 // below a private directory of ours; the caller removes that directory when anything here fails.
+// Calls take as long as the disk does. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/contract/stack_record.h"
@@ -46,8 +48,10 @@ off_t field(off_t area) {
 }  // namespace
 
 // Pages come first, then the areas for stacks, which take no memory until they are used.
-FlightRecords FlightRecords::create(int ranks) {
+FlightRecords FlightRecords::create(std::vector<int> expected) {
   FlightRecords records;
+  const int ranks = static_cast<int>(expected.size());
+  records.ranks_ = std::move(expected);
   records.fd_ = os::Fd(::memfd_create("hora-flight", MFD_CLOEXEC));
   // Without the memory the job runs as usual; only the reports lose detail.
   if (!records.fd_.valid()) return records;
@@ -73,18 +77,42 @@ FlightRecords FlightRecords::create(int ranks) {
 }
 
 // Reads instead of mapping: a rank that cuts the file short would make a mapped page raise SIGBUS.
-// Pages usually lie in the order of the ranks, but each rank claims the first free one.
+std::string FlightRecords::copy_of(int page) const {
+  std::string bytes(sizeof(FlightPage), '\0');
+  const auto offset = static_cast<off_t>(page) * static_cast<off_t>(sizeof(FlightPage));
+  const ssize_t got = ::pread(fd_.get(), bytes.data(), bytes.size(), offset);
+  return got == static_cast<ssize_t>(bytes.size()) ? bytes : std::string();
+}
+
+// A rank writes to the page of its local rank. If nobody has used that one, the rank has not used
+// the runtime: each rank that ends is looked up, and to look at all pages for 128 that had no use
+// for them took a tenth of a short job. If another rank uses it, they have changed places (a script
+// that sets local ranks, an elastic job).
 std::string FlightRecords::page_of(int rank) const {
-  for (int page = 0; page < pages_; ++page) {
-    std::string bytes(sizeof(FlightPage), '\0');
-    const auto offset = static_cast<off_t>(page) * static_cast<off_t>(sizeof(FlightPage));
-    if (::pread(fd_.get(), bytes.data(), bytes.size(), offset) ==
-            static_cast<ssize_t>(bytes.size()) &&
-        rendezvous::flight_rank(bytes) == rank) {
-      return bytes;
-    }
+  const auto expected = std::find(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
+  for (int i = 0; i < pages_; ++i) {
+    const int page = static_cast<int>((expected + i) % pages_);
+    std::string bytes = copy_of(page);
+    const auto user = rendezvous::flight_rank(bytes);
+    if (user == rank) return settled(page, std::move(bytes));
+    if (i == 0 && !user) break;
   }
   return {};
+}
+
+// A rank that lives may write meanwhile, and a copy has no order in itself. Two equal copies, one
+// after the other, are the page as it was at one moment: stamps only grow. A rank that never pauses
+// does not hang, so after a few copies any will do.
+std::string FlightRecords::settled(int page, std::string bytes) const {
+  constexpr int kMostCopies = 4;
+  for (int i = 0; i < kMostCopies; ++i) {
+    // Pairs with the release fences of the rank (collectives/trace/flight_recorder.cpp).
+    std::atomic_thread_fence(std::memory_order_acquire);
+    std::string again = copy_of(page);
+    if (again == bytes) break;
+    bytes = std::move(again);
+  }
+  return bytes;
 }
 
 std::string FlightRecords::last_of(int rank) const {
@@ -151,15 +179,21 @@ std::optional<std::uint64_t> FlightRecords::begin_stacks(pid_t pid) {
 std::vector<FlightRecords::NativeStack> FlightRecords::read_stacks(pid_t pid,
                                                                    std::uint64_t request) const {
   const auto place = stacks_of(pid);
+  if (!place) return {};
+  // Read twice: the first copy shows which slots are complete, the second has their frames. A copy
+  // has no order in itself: on ARM64 the frames in it may be older than the number beside them.
+  const auto complete = std::make_unique<StackArea>();
   const auto area = std::make_unique<StackArea>();
-  if (!place ||
-      ::pread(fd_.get(), area.get(), sizeof *area, *place) != static_cast<ssize_t>(sizeof *area)) {
-    return {};
+  for (StackArea* copy : {complete.get(), area.get()}) {
+    if (!read_at(fd_.get(), *copy, *place)) return {};
+    // Pairs with the release in the rank's handler (collectives/trace/stack_writer.cpp).
+    std::atomic_thread_fence(std::memory_order_acquire);
   }
   std::vector<NativeStack> stacks;
-  for (const rendezvous::StackSlot& slot : area->slots) {
+  for (std::size_t i = 0; i < rendezvous::kStackThreads; ++i) {
+    const rendezvous::StackSlot& slot = area->slots[i];
     // A slot with another number is empty, late or half written.
-    if (slot.request != request) continue;
+    if (complete->slots[i].request != request || slot.request != request) continue;
     // The rank owns the memory, so its count is not trusted.
     const std::size_t frames = std::min<std::size_t>(slot.frames, rendezvous::kStackFrames);
     stacks.push_back({slot.tid, slot.thread_id, {slot.pcs, slot.pcs + frames}});

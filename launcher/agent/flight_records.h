@@ -19,8 +19,9 @@ namespace hora::launcher {
 
 class FlightRecords {
  public:
-  // A page for each of `ranks` local ranks. Where the kernel has no such memory there is no record.
-  static FlightRecords create(int ranks);
+  // A page for each of these ranks, in the order of their local ranks. Where the kernel has no such
+  // memory there is no record.
+  static FlightRecords create(std::vector<int> ranks);
 
   // The path that the ranks open; empty: there is none.
   const std::string& path() const { return path_; }
@@ -53,11 +54,14 @@ class FlightRecords {
   std::vector<NativeStack> read_stacks(pid_t pid, std::uint64_t request) const;
 
  private:
+  std::string copy_of(int page) const;
+  std::string settled(int page, std::string bytes) const;
   std::string page_of(int rank) const;
   std::optional<off_t> stacks_of(pid_t pid) const;
 
   os::Fd fd_;
   int pages_ = 0;
+  std::vector<int> ranks_;  // that are expected on the pages
   std::string path_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of this host's NVIDIA GPUs since this object was made, as the kernel's log tells them.
+// Never waits. Single-threaded, on the agent's loop.
 #pragma once
 
 #include <functional>

@@ -21,6 +21,7 @@
 #include <memory>
 #include <string_view>
 
+#include "launcher/agent/c_library.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace hora::launcher {
@@ -160,6 +161,7 @@ Hello describe_machine() {
   hello.boot_id = machine_id();
   hello.home = home_directory();
   hello.user = user_name();
+  hello.c_library = c_library();
   hello.cpus = usable_cpus();
   hello.gpus = count_gpus();
   hello.interfaces = host_interfaces();

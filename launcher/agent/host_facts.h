@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts about this machine for Hello.
+// Facts about this machine for Hello. Each call looks anew, in small files of this machine; any
+// thread may call.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Carries the launcher's stdin to the ranks that were promised it, and acknowledges what a rank's
-// pipe has taken, so that the launcher reads no faster than the slowest of them.
+// pipe has taken, so that the launcher reads no faster than the slowest of them. Owns the pipes.
+// Never waits. Single-threaded, on the agent's loop.
 #pragma once
 
 #include <map>

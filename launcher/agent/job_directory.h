@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A private folder for one job on one host: the files that the user ships. Removed at the end.
+// A private folder for one job on one host: the files that the user ships. The destructor removes
+// it with all in it. One thread at a time.
 #pragma once
 
 #include <functional>

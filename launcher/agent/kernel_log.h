@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of the kernel from the moment on when this object was made, where this process may
 // read them (/dev/kmsg); containers and other users than root often may not, which is no error.
+// Never waits. One thread at a time.
 #pragma once
 
 #include <functional>

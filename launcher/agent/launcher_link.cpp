@@ -34,7 +34,7 @@ Status make_non_blocking(int fd) {
 }  // namespace
 
 LauncherLink::LauncherLink(os::EventLoop& loop, int read_fd, int write_fd)
-    : loop_(loop), read_fd_(read_fd), write_fd_(write_fd), silence_(os::Clock::now()) {}
+    : loop_(loop), read_fd_(read_fd), write_fd_(write_fd), silence_(Clock::now()) {}
 
 LauncherLink::~LauncherLink() {
   if (watching_read_) loop_.unwatch(read_fd_);
@@ -117,7 +117,7 @@ void LauncherLink::read_some() {
       end("the launcher closed the stream");
       return;
     }
-    silence_.heard(os::Clock::now());
+    silence_.heard(Clock::now());
     frames_.feed({chunk, static_cast<std::size_t>(got)});
     // A handler may end the link: what was read after that frame is dropped.
     while (!ended_) {

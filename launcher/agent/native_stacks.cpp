@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,9 +18,11 @@
 #include "launcher/agent/elf_symbols.h"
 #include "launcher/agent/stack_text.h"
 #include "launcher/process/process_table.h"
+#include "launcher/protocol/exit_code.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/contract/stack_record.h"
 #include "rendezvous/os/stack_signal.h"
+#include "rendezvous/os/syscall_numbers.h"
 
 namespace hora::launcher {
 
@@ -183,7 +184,7 @@ bool NativeStacks::all_answered(const FlightRecords& records) const {
 }
 
 void NativeStacks::name(const FlightRecords& records, std::map<pid_t, std::string> python,
-                        os::Clock::time_point deadline,
+                        Clock::time_point deadline,
                         std::function<void(std::map<pid_t, std::string>)> done) {
   stop();
   std::map<pid_t, Stacks> stacks;
@@ -218,7 +219,7 @@ void NativeStacks::name(const FlightRecords& records, std::map<pid_t, std::strin
       if (count <= 0) break;
       written += static_cast<std::size_t>(count);
     }
-    ::_exit(0);
+    ::_exit(kExitOk);
   }
   if (child_ < 0 || !loop_.watch(pipe_.get(), EPOLLIN, [this](std::uint32_t) { on_readable(); }))
     return finish();

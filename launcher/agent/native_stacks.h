@@ -32,7 +32,7 @@ class NativeStacks {
   // Calls `done` once with the merged stacks of each process, by its pid, or without those that
   // could not be had until the deadline. `python`: what these processes said themselves, by pid.
   void name(const FlightRecords& records, std::map<pid_t, std::string> python,
-            os::Clock::time_point deadline, std::function<void(std::map<pid_t, std::string>)> done);
+            Clock::time_point deadline, std::function<void(std::map<pid_t, std::string>)> done);
 
  private:
   struct Asked {

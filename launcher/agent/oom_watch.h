@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether the kernel has killed processes for lack of memory since this object was made: its
-// counters, since nobody else tells the one that was killed.
+// counters, since nobody else tells the one that was killed. Reads a few files of /proc and /sys,
+// which never wait. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is this agent the program that its name in the cache says?
+// Is this agent the program that its name in the cache says? Takes as long as reading the program
+// does, a few megabytes the first time.
 #pragma once
 
 #include <string>

@@ -113,7 +113,9 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   if (auto* failed = std::get_if<Failure>(&working_directory)) return std::move(*failed);
 
   RankPlacement placement = place_ranks(order, environ);
-  FlightRecords records = FlightRecords::create(static_cast<int>(order.ranks.size()));
+  std::vector<int> ranks;
+  for (const RankOrder& each : order.ranks) ranks.push_back(each.rank);
+  FlightRecords records = FlightRecords::create(std::move(ranks));
   auto environment = HostEnvironment::build(order, environ, place.bundle_root,
                                             agent_variables(order, place, directory, records));
   if (!environment) {

@@ -12,7 +12,7 @@
 
 namespace hora::launcher {
 
-// Ranks may have different PATHs; most share one, so each is searched once.
+// Ranks may have different PATHs; most share one, so each is searched once. One thread at a time.
 class ProgramTable {
  public:
   // `directory_fd`: what a relative path or entry of PATH counts from. The same for all calls.

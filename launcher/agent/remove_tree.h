@@ -8,7 +8,8 @@
 
 namespace hora::launcher {
 
-// A tree that is not there is no error.
+// A tree that is not there is no error. Goes on past what cannot be removed; the error is that of
+// the first. Takes as long as the file system does; any thread may call.
 Status remove_tree(const std::string& path);
 
 }  // namespace hora::launcher

@@ -23,15 +23,14 @@
 #include "launcher/process/job_cgroup.h"
 #include "launcher/process/strays.h"
 #include "launcher/protocol/exit_code.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {
 
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr milliseconds kSweepPatience{3'000};  // then what is left is stuck in the kernel
+constexpr Milliseconds kSweepPatience{3'000};  // then what is left is stuck in the kernel
 
 void fill_mark(char (&mark)[80]) {
   constexpr std::string_view kName = "HORA_AGENT_MARK=";
@@ -66,7 +65,7 @@ class Shim {
       if (ready < 0 && errno != EINTR) break;
       if (watched[0].revents != 0) forward_signals();
       if (watched[1].revents != 0) {
-        give_up_ = Clock::now() + milliseconds(share_.patience_ms);
+        give_up_ = Clock::now() + Milliseconds(share_.patience_ms);
         ::kill(agent_, SIGCONT);  // it may be stopped, and could not see that the launcher is gone
       }
       // The launcher is gone and the agent, which must have seen it, does nothing: it is stopped
@@ -89,7 +88,7 @@ class Shim {
 
   int timeout_ms() const {
     if (!give_up_) return -1;
-    const auto left = std::chrono::ceil<milliseconds>(*give_up_ - Clock::now()).count();
+    const auto left = std::chrono::ceil<Milliseconds>(*give_up_ - Clock::now()).count();
     return static_cast<int>(std::max<long long>(left, 1));
   }
 

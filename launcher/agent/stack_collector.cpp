@@ -119,7 +119,7 @@ void StackCollector::on_readable(int fd) {
   for (int i = 0; i < kReadsPerTurn; ++i) {
     const ssize_t got = ::recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
-      last_heard_ = os::Clock::now();
+      last_heard_ = Clock::now();
       // Text that nothing has asked for is dropped.
       if (peer.asked && peer.text.size() < kMostText)
         peer.text.append(bytes, static_cast<std::size_t>(got));
@@ -140,8 +140,8 @@ void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& reco
   ranks_ = std::move(ranks);
   records_ = &records;
   done_ = std::move(done);
-  deadline_ = os::Clock::now() + patience;
-  last_heard_ = os::Clock::now();
+  deadline_ = Clock::now() + patience;
+  last_heard_ = Clock::now();
   // Native stacks first: a handler of this signal blocks the others, but a thread that is asked
   // inside Python's handler would show that handler instead of its own work.
   for (const RankProcess& rank : ranks_) native_.ask(records, rank.pid);
@@ -157,7 +157,7 @@ void StackCollector::collect(std::vector<RankProcess> ranks, FlightRecords& reco
 }
 
 void StackCollector::look_again() {
-  const auto now = os::Clock::now();
+  const auto now = Clock::now();
   bool all_answered = native_.all_answered(*records_);
   bool any_asked = false;
   for (const auto& [fd, peer] : peers_) {

@@ -74,8 +74,8 @@ class StackCollector {
   std::vector<RankProcess> ranks_;
   std::function<void(StackReport)> done_;
   os::EventLoop::TimerId timer_ = 0;
-  os::Clock::time_point deadline_;
-  os::Clock::time_point last_heard_;
+  Clock::time_point deadline_;
+  Clock::time_point last_heard_;
 };
 
 }  // namespace hora::launcher

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "launcher/agent/cache_places.h"
 #include "launcher/failures/failure_code.h"
@@ -28,13 +27,7 @@ std::function<Status(const std::string&)> announcer(char (&text)[N]) {
   };
 }
 
-// The errors carry the system's text, not its number.
-bool is_full(const Error& error) {
-  for (const int errnum : {ENOSPC, EDQUOT}) {
-    if (error.message.find(std::strerror(errnum)) != std::string::npos) return true;
-  }
-  return false;
-}
+bool is_full(const Error& error) { return error.errnum == ENOSPC || error.errnum == EDQUOT; }
 
 }  // namespace
 
@@ -49,7 +42,7 @@ Staging::Staging(Source source, ShimState& share)
 
 // "Disk full" is the verdict only if every place was full.
 Failure Staging::cache_failure(const Error& error) const {
-  std::string advice = failure::open_files_advice(error.message, "there");
+  std::string advice = failure::open_files_advice(error.errnum, "there");
   if (advice.empty()) {
     advice = "free some space there, or name another directory with XDG_CACHE_HOME or TMPDIR";
   }
@@ -130,7 +123,9 @@ Status Staging::settle(Status tried) {
     const Error& error = tried.error();
     // A bad stream is bad everywhere; only the place's own failures are worth another one.
     if (error.code == ErrorCode::kUsage || place_ + 1 >= places_.size()) {
-      return make_error(error.code, refusals_ + error.message);
+      Error all = error;
+      all.message.insert(0, refusals_);
+      return all;
     }
     refusals_ += error.message + "; ";
     all_full_ = all_full_ && is_full(error);

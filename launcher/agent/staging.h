@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a launcher sends before the order: the bundle, and files for the job. One at a time: a
 // header, data, an end. Every method's answer is nothing, or the failure that ends the job.
+// Owns what it has made on disk. Calls take as long as the file system does, on the agent's thread.
 #pragma once
 
 #include <memory>

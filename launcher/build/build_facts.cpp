@@ -76,6 +76,9 @@ std::string verbose_text(const BuildFacts& facts) {
          column("built against", 15) + column("found here", 12) + "path\n";
   for (const FeatureFact& fact : facts.features) out += feature_line(fact);
   out += "\nRuntime: " + (facts.runtime_path.empty() ? "none" : facts.runtime_path) + "\n";
+  if (!facts.least_glibc.empty()) {
+    out += "    hosts need glibc " + facts.least_glibc + " or newer\n";
+  }
   if (!facts.runtime_error.empty()) out += "    does not load: " + facts.runtime_error + "\n";
   for (const auto& [id, backend] : facts.backends) {
     out += "    " + column(id, 7) + column(backend.loads ? "loads" : "does not load", 15);
@@ -130,7 +133,9 @@ std::string format_build_facts_json(const BuildFacts& facts) {
                                {"path", fact.path},
                                {"note", fact.note}});
   }
-  out["runtime"] = {{"path", facts.runtime_path}, {"error", facts.runtime_error}};
+  out["runtime"] = {{"path", facts.runtime_path},
+                    {"least_glibc", facts.least_glibc},
+                    {"error", facts.runtime_error}};
   out["backends"] = ordered_json::array();
   for (const auto& [id, backend] : facts.backends) {
     out["backends"].push_back({{"id", id},

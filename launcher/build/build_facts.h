@@ -30,6 +30,7 @@ struct FeatureFact {
 struct BuildFacts {
   std::string version;                  // of Hora
   std::string runtime_path;             // libhora.so of the bundle
+  std::string least_glibc;              // that hosts need; may be empty
   std::string runtime_error;            // why it does not load; empty: it does
   std::vector<std::string> frameworks;  // "tensorflow", "torch", ...: the packages in the bundle
   std::map<std::string, BackendFact> backends;  // by id

@@ -132,11 +132,15 @@ std::string backend_of(const std::string& feature) {
   return "";
 }
 
+// A static library leaves no file to look for.
+bool is_static(const BuiltFeature& row) {
+  return std::string_view(row.location).find(".so") == std::string_view::npos;
+}
+
 FeatureFact ssh_fact(const BuiltFeature& row, FeatureFact fact) {
   fact.built = HORA_WITH_SSH != 0;
   if (!fact.built) return fact;
-  // A static library leaves no file to look for.
-  if (std::string(row.location).find(".so") == std::string::npos) {
+  if (is_static(row)) {
     fact.loads = true;
     fact.version_found = row.version;
     fact.path = "linked into horarun";
@@ -188,7 +192,9 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
   FeatureFact fact;
   fact.name = row.name;
   fact.version_built = row.version;
-  const VendorLibrary library = probe_vendor_library(row, bundle);
+  const VendorLibrary library = fact.name == "GLOO" && row.found && is_static(row)
+                                    ? VendorLibrary{"linked into libhora_gloo.so", row.version, ""}
+                                    : probe_vendor_library(row, bundle);
   fact.version_found = library.version;
   fact.path = library.path;
   fact.note = library.error;
@@ -221,8 +227,10 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
 
 BuildFacts facts_of_this_installation() {
   const auto installation = find_installation();
-  return installation ? collect_build_facts(installation->bundle_directory, "")
-                      : collect_build_facts("", installation.error().message);
+  if (!installation) return collect_build_facts("", installation.error().message);
+  BuildFacts facts = collect_build_facts(installation->bundle_directory, "");
+  facts.least_glibc = installation->least_glibc;
+  return facts;
 }
 
 }  // namespace

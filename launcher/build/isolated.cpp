@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "launcher/protocol/exit_code.h"
+#include "launcher/text/signal_name.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/fd.h"
 
@@ -29,11 +31,11 @@ constexpr char kComplete = '\n';
   while (written < answer.size()) {
     const ssize_t count = ::write(out, answer.data() + written, answer.size() - written);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) ::_exit(1);
+    if (count <= 0) ::_exit(kExitFailed);
     written += static_cast<std::size_t>(count);
   }
   // Not exit(): libraries that were loaded may crash in their destructors.
-  ::_exit(0);
+  ::_exit(kExitOk);
 }
 
 // Reads to the end of the pipe. Returns false at the deadline.
@@ -56,9 +58,8 @@ bool read_answer(int in, Clock::time_point deadline, std::string& answer) {
 
 Error died(int status) {
   if (WIFSIGNALED(status)) {
-    const char* name = ::sigabbrev_np(WTERMSIG(status));
-    return make_error(ErrorCode::kFailed, "it crashes when it is loaded (SIG" +
-                                              std::string(name == nullptr ? "?" : name) + ")");
+    return make_error(ErrorCode::kFailed,
+                      "it crashes when it is loaded (" + signal_name(WTERMSIG(status)) + ")");
   }
   return make_error(ErrorCode::kFailed, "it ends the process when it is loaded (exit code " +
                                             std::to_string(WEXITSTATUS(status)) + ")");

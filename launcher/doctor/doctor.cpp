@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "launcher/agent/host_facts.h"
+#include "launcher/build/runtime_fit.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/doctor/peer_addresses.h"
 #include "launcher/failures/failure_code.h"
@@ -62,7 +63,7 @@ Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environm
       runtime_is_ours_(spec_.runtime == RuntimeKind::kHora),
       installation_(std::move(installation)),
       environment_(std::move(environment)),
-      start_(os::Clock::now()),
+      start_(Clock::now()),
       display_(start_, !spec_.json && !spec_.verbose,
                [](const std::string& text) { std::fputs(text.c_str(), stderr); }) {
   examination_.deep = deep;
@@ -80,7 +81,7 @@ Result<Examination> Doctor::run() {
   proceed();
   HORA_TRY(loop_->run());
   display_.stop();
-  examination_.seconds = std::chrono::duration<double>(os::Clock::now() - start_).count();
+  examination_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   return std::move(examination_);
 }
 
@@ -89,7 +90,7 @@ void Doctor::connect() {
   if (hosts.empty()) hosts.push_back({"localhost", "", std::max(spec_.num_proc, 1)});
   std::vector<bool> local(hosts.size(), false);
   if (spec_.local_directly) local = find_local_hosts(hosts);
-  fleet_ = std::make_unique<Fleet>(*loop_, spec_, installation_, Fleet::Options{false, kLease},
+  fleet_ = std::make_unique<Fleet>(*loop_, spec_, installation_, Fleet::Options{.lease = kLease},
                                    [this](int host, const FleetEvent& event) {
                                      std::visit([&](const auto& each) { on(host, each); }, event);
                                    });
@@ -178,7 +179,12 @@ HostOrder Doctor::order_for(int host) const {
   order.argv = {"hora-doctor"};
   const bool local = !fleet_->is_remote(host);
   order.environment = forwarded_environment(environment_, spec_, local);
-  const int ranks = runtime_is_ours_ ? std::max(examination_.hosts[host].slots, 1) : 0;
+  // A host that cannot load the runtime is not asked to: each of its libraries would take the
+  // blame.
+  const bool loads_runtime =
+      runtime_is_ours_ && !why_runtime_does_not_fit(examination_.hosts[host].hello->c_library,
+                                                    examination_.least_glibc);
+  const int ranks = loads_runtime ? std::max(examination_.hosts[host].slots, 1) : 0;
   order.environment = with_variables(
       order.environment, {{"HORA_DOCTOR_NONCE", patients_[host].word},
                           {"HORA_DOCTOR_DEEP", examination_.deep ? "1" : "0"},
@@ -327,7 +333,7 @@ void Doctor::on_deadline() {
   if (phase_ == Phase::kConnecting) {
     const auto& board = display_.board();
     const auto last = start_ + spec_.start_timeout + kShipping;
-    const bool is_last = os::Clock::now() >= last;
+    const bool is_last = Clock::now() >= last;
     if (!is_last) phase_timer_ = loop_->call_at(last, [this] { on_deadline(); });
     for (int host = 0; host < static_cast<int>(patients_.size()); ++host) {
       if (patients_[host].over || patients_[host].ready_to_probe) continue;

@@ -84,7 +84,7 @@ class Doctor {
   std::unique_ptr<PeerRounds> rounds_;
   Phase phase_ = Phase::kConnecting;
   os::EventLoop::TimerId phase_timer_ = 0;
-  os::Clock::time_point start_;
+  Clock::time_point start_;
   StartDisplay display_;
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "launcher/build/runtime_fit.h"
 #include "launcher/failures/exit_code.h"
 #include "rendezvous/base/text.h"
 
@@ -57,6 +58,7 @@ class HostCheck {
           "a host this slow, or a program that hangs there, blocks a job as well",
           "check its load and its disks; run horarun doctor for this host alone");
     }
+    c_library();
     if (!host_.machine.is_null()) machine();
     if (!host_.software.is_null()) software();
     if (host_.leftovers.is_array() && !host_.leftovers.empty()) leftovers();
@@ -243,15 +245,15 @@ class HostCheck {
           "every rank on this host will fail in the same way",
           "repair the installation there: python3 -c 'import " + name + "'");
     }
-    // A host with a C library that is too old cannot load the runtime, whatever else it has.
-    const std::string glibc = text_in(host_.software, "glibc");
-    if (!glibc.empty() && !least_glibc_.empty() && compare_versions(glibc, least_glibc_) < 0) {
-      add(Severity::kError, "D_GLIBC",
-          "its C library is glibc " + glibc + ", the runtime needs " + least_glibc_,
-          "libhora cannot be loaded there",
-          "build Hora on the oldest system of the set, or --runtime host");
-    }
     gpus();
+  }
+
+  void c_library() {
+    if (!host_.hello) return;
+    const auto why = why_runtime_does_not_fit(host_.hello->c_library, least_glibc_);
+    if (!why) return;
+    add(Severity::kError, "D_GLIBC", why->message, "horarun starts no rank on this host",
+        why->advice);
   }
 
   void gpus() {
@@ -346,18 +348,6 @@ const Json& member(const Json& value, std::string_view path) {
 std::string text_in(const Json& value, std::string_view path, std::string otherwise) {
   const Json& found = member(value, path);
   return found.is_string() ? found.get<std::string>() : otherwise;
-}
-
-// Compares the numbers and ignores suffixes such as "+cu118" and "-rc1".
-int compare_versions(std::string_view a, std::string_view b) {
-  const auto left = split(a.substr(0, a.find_first_of("+-")), '.');
-  const auto right = split(b.substr(0, b.find_first_of("+-")), '.');
-  for (std::size_t i = 0; i < std::max(left.size(), right.size()); ++i) {
-    const auto x = i < left.size() ? parse_int<long>(left[i]).value_or(0) : 0;
-    const auto y = i < right.size() ? parse_int<long>(right[i]).value_or(0) : 0;
-    if (x != y) return x < y ? -1 : 1;
-  }
-  return 0;
 }
 
 std::vector<Finding> host_findings(const Examination& examination) {

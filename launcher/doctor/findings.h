@@ -34,7 +34,5 @@ std::vector<Finding> find_problems(const Examination& examination);
 const Json& member(const Json& value, std::string_view path);
 // A text there; `otherwise` where it is none. What a host says may be of any kind.
 std::string text_in(const Json& value, std::string_view path, std::string otherwise = {});
-// By numbers where the parts are numbers: "2.10" is larger than "2.9".
-int compare_versions(std::string_view a, std::string_view b);
 
 }  // namespace hora::launcher::doctor

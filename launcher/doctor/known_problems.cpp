@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/doctor/findings.h"
+#include "launcher/text/version.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {

@@ -2,6 +2,7 @@
 // Judges what libraries did in the self-tests.  [pure]
 #include <algorithm>
 
+#include "launcher/build/runtime_fit.h"
 #include "launcher/doctor/findings.h"
 
 namespace hora::launcher::doctor {
@@ -149,7 +150,10 @@ bool all_routes_work(const Examination& examination) {
 std::vector<Finding> selftest_findings(const Examination& examination) {
   std::vector<Finding> out;
   for (const HostExamination& host : examination.hosts) {
-    if (!host.failure) of_one_host(host, out);
+    // Where the runtime cannot be loaded its self-tests say nothing of the libraries that they try.
+    const bool loads =
+        !host.hello || !why_runtime_does_not_fit(host.hello->c_library, examination.least_glibc);
+    if (!host.failure && loads) of_one_host(host, out);
   }
   of_all_hosts(examination.world, out);
   return out;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "launcher/plan/host_list.h"
-#include "launcher/transports/piped_child.h"
+#include "launcher/process/piped_child.h"
 #include "rendezvous/os/event_loop.h"
 
 namespace hora::launcher::elastic {

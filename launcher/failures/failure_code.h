@@ -4,6 +4,7 @@
 // docs/reference/exit-codes.md and the code cannot disagree.  [pure]
 #pragma once
 
+#include <cerrno>
 #include <string>
 #include <string_view>
 
@@ -24,8 +25,9 @@ inline constexpr std::string_view kRemoteShell =
 inline constexpr std::string_view kNoShell = "E_NO_SHELL";  // nologin, false
 inline constexpr std::string_view kShellTimeout = "E_SHELL_TIMEOUT";  // a login script waits
 inline constexpr std::string_view kDiskFull = "E_DISK_FULL";
-inline constexpr std::string_view kCache = "E_CACHE";  // no writable directory, disk full
-inline constexpr std::string_view kAgent = "E_AGENT";  // the agent did not start or died
+inline constexpr std::string_view kCache = "E_CACHE";         // no writable directory, disk full
+inline constexpr std::string_view kAgent = "E_AGENT";         // the agent did not start or died
+inline constexpr std::string_view kCLibrary = "E_C_LIBRARY";  // too old, or no glibc
 inline constexpr std::string_view kProtocol = "E_PROTOCOL";
 inline constexpr std::string_view kCwd = "E_CWD";  // working directory missing there
 inline constexpr std::string_view kShip = "E_SHIP";
@@ -55,11 +57,12 @@ inline constexpr std::string_view kOutOfMemory = "E_OUT_OF_MEMORY";          // 
 inline constexpr std::string_view kInternal = "E_INTERNAL";
 inline constexpr std::string_view kMissingFeature = "E_NOT_BUILT";  // exit 2
 
-// What to do when it was horarun or its agent that came to the limit of open files; empty for any
-// other error. `where` is "here" or "there".
-inline std::string open_files_advice(std::string_view message, std::string_view where) {
-  if (message.find("Too many open files") == std::string_view::npos) return {};
-  return "raise the limit of open files " + std::string(where) + " (ulimit -n)";
+// What to do when it was horarun or its agent that came to a limit of open files, its own (EMFILE)
+// or the whole system's (ENFILE); empty for any other errno. `where` is "here" or "there".
+inline std::string open_files_advice(int errnum, std::string_view where) {
+  if (errnum != EMFILE && errnum != ENFILE) return {};
+  return "raise the limit of open files " + std::string(where) +
+         (errnum == EMFILE ? " (ulimit -n)" : " (sysctl fs.file-max)");
 }
 
 }  // namespace hora::launcher::failure

@@ -89,6 +89,12 @@ constexpr FailureClass kClasses[] = {
      "The process that starts the ranks on the host did not start or exited early.",
      "The message quotes its last output. Use --verbose to see each step.",
      "horarun doctor -H {host}"},
+    {failure::kCLibrary, kExitLauncher, "a host's C library cannot load the runtime",
+     "The runtime that horarun ships needs a glibc that the host does not have: its system is too "
+     "old, or has musl.",
+     "Leave the host out, or run there in a container image with a newer system. --runtime host "
+     "ships no runtime, for programs that do not use it.",
+     "{ssh} {host} 'ldd --version'"},
     {failure::kProtocol, kExitLauncher, "launcher and agent do not understand each other",
      "The host sent something that its agent never sends: something else writes to the connection, "
      "or the host is broken or not to be trusted.",
@@ -145,8 +151,8 @@ constexpr FailureClass kClasses[] = {
     {failure::kPmi, kExitLauncher, "a host cannot serve PMI to its ranks",
      "With --pmi, a process on each host serves PMI to the ranks there. It did not start, or it "
      "exited before them. PMIx needs the host's own library, libpmix.so.2.",
-     "Install that library on the host (Debian, Ubuntu: libpmix2), or add its directory to "
-     "LD_LIBRARY_PATH.",
+     "The message tells why. For --pmi pmix, install that library on the host (Debian, Ubuntu: "
+     "libpmix2), or add its directory to LD_LIBRARY_PATH.",
      "{ssh} {host} 'ldconfig -p | grep libpmix'"},
     {failure::kInternal, kExitLauncher, "internal error",
      "This is a bug in horarun.",

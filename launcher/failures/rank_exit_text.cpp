@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/rank_exit_text.h"
 
-#include <string.h>
-
 #include <cerrno>
 #include <system_error>
 
+#include "launcher/text/signal_name.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -26,11 +25,6 @@ std::string interpreter_text(const RankExit& exit) {
 }
 
 }  // namespace
-
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
-}
 
 std::string start_failure_text(const RankExit& exit) {
   if (exit.stage == SpawnStage::kNone) return {};

@@ -9,9 +9,6 @@
 
 namespace hora::launcher {
 
-// "SIGTERM"; "signal 42" when it has no name.
-std::string signal_name(int signal);
-
 // "executing /x/y: Permission denied"; empty when the rank was started.
 std::string start_failure_text(const RankExit& exit);
 

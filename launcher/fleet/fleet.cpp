@@ -7,23 +7,23 @@
 #include <utility>
 
 #include "launcher/agent/host_facts.h"
+#include "launcher/build/runtime_fit.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/proof.h"
 #include "launcher/process/process_table.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
 
 namespace {
 
-using Milliseconds = std::chrono::milliseconds;
-
 constexpr std::string_view kComponent = "horarun";
 constexpr Milliseconds kLeavePatience{1'000};  // from an agent's goodbye to its end
 // Between heartbeats: agents without an order know no lease.
 constexpr Milliseconds kLongestPause{2'500};
 
-std::string seconds_text(os::Clock::duration time) {
+std::string seconds_text(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
@@ -61,13 +61,13 @@ int Fleet::add(Host host, bool local) {
   return size() - 1;
 }
 
-std::optional<Failure> Fleet::connect(int host, os::Clock::time_point deadline) {
+std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
   Member& each = member(host);
   auto stream = connector_->connect(each.host, host, each.local, deadline);
   if (!stream) {
-    const std::string& what = stream.error().message;
-    return Failure{std::string(each.local ? failure::kAgent : failure::kConnect), what,
-                   failure::open_files_advice(what, "here")};
+    const Error& error = stream.error();
+    return Failure{std::string(each.local ? failure::kAgent : failure::kConnect), error.message,
+                   failure::open_files_advice(error.errnum, "here")};
   }
   each.link = std::make_unique<HostLink>(
       loop_, std::move(*stream),
@@ -148,8 +148,12 @@ void Fleet::on_hello(int host, Hello hello) {
   Member& each = member(host);
   each.clock_offset = Milliseconds((wall_clock_ns() - hello.clock_ns) / 1'000'000);
   each.hello = std::move(hello);
-  const bool lacks_runtime = spec_.runtime == RuntimeKind::kHora && !each.hello->have_bundle &&
-                             !installation_.bundle_hash.empty();
+  const bool ships = spec_.runtime == RuntimeKind::kHora && !installation_.bundle_hash.empty();
+  if (ships && options_.loads_runtime) {
+    auto why = why_runtime_does_not_fit(each.hello->c_library, installation_.least_glibc);
+    if (why) return handler_(host, std::move(*why));
+  }
+  const bool lacks_runtime = ships && !each.hello->have_bundle;
   if (lacks_runtime) {
     if (!bundle_frames_) {
       auto frames = bundle_frames(installation_);
@@ -186,7 +190,7 @@ void Fleet::on_link_end(int host, std::string detail) {
 // --- signs of life -------------------------------------------------------------------------------
 
 void Fleet::begin_heartbeats() {
-  next_beat_ = os::Clock::now();
+  next_beat_ = Clock::now();
   beat();
 }
 
@@ -207,13 +211,13 @@ void Fleet::beat() {
       each.link->send(FrameType::kHeartbeat);
     }
   }
-  next_beat_ = os::Clock::now() + pause;
+  next_beat_ = Clock::now() + pause;
   loop_.call_at(next_beat_, [this] { beat(); });
 }
 
 // The agent on this machine: its end is its stream's, so that its silence says only that it gets no
 // time. A stopped one would never do its work.
-bool Fleet::is_only_slow(int host, os::Clock::duration silence) {
+bool Fleet::is_only_slow(int host, Clock::duration silence) {
   Member& each = member(host);
   if (!each.local) return false;
   const Standing standing = standing_of(static_cast<pid_t>(each.hello->pid));
@@ -233,7 +237,7 @@ bool Fleet::is_only_slow(int host, os::Clock::duration silence) {
 
 void Fleet::forgive_silence() {
   for (Member& each : members_) {
-    if (each.hello && each.link->is_open()) each.link->silence().heard(os::Clock::now());
+    if (each.hello && each.link->is_open()) each.link->silence().heard(Clock::now());
   }
 }
 

@@ -45,7 +45,7 @@ struct AgentLeft {
 // The stream ended without a goodbye, or the agent was silent for longer than the lease.
 struct AgentLost {
   std::string detail;
-  os::Clock::time_point silent_since;
+  Clock::time_point silent_since;
 };
 
 // A Failure is the host's: it was not reached, its agent reports a failure, or breaks the protocol.
@@ -58,6 +58,7 @@ class Fleet {
  public:
   struct Options {
     bool probes = false;                      // the agents will try each other's addresses
+    bool loads_runtime = false;               // a host that cannot load the runtime is a Failure
     std::chrono::milliseconds lease{10'000};  // the longest silence of an agent
   };
   // Hosts are numbered in the order in which they were added. Never called from within a call of
@@ -74,7 +75,7 @@ class Fleet {
   // --- hosts ---
   int add(Host host, bool local);
   // Begins to connect; never blocks. A Failure: it could not even begin.
-  std::optional<Failure> connect(int host, os::Clock::time_point deadline);
+  std::optional<Failure> connect(int host, Clock::time_point deadline);
   void keep_first(int count);  // forgets the others, whose agents end by that
   int size() const { return static_cast<int>(members_.size()); }
   const std::string& name(int host) const { return member(host).host.name; }
@@ -111,9 +112,9 @@ class Fleet {
     std::optional<Goodbye> goodbye;
     std::chrono::milliseconds clock_offset{0};
     std::size_t shipped_bytes = 0;
-    os::Clock::time_point slow_since;  // last heard of when its slowness was logged
-    bool seen_gone = false;            // its process was gone at the heartbeat before
-    bool left = false;                 // AgentLeft was reported
+    Clock::time_point slow_since;  // last heard of when its slowness was logged
+    bool seen_gone = false;        // its process was gone at the heartbeat before
+    bool left = false;             // AgentLeft was reported
   };
 
   Member& member(int host) { return members_[static_cast<std::size_t>(host)]; }
@@ -123,7 +124,7 @@ class Fleet {
   void on_goodbye(int host, Goodbye goodbye);
   void on_link_end(int host, std::string detail);
   void beat();
-  bool is_only_slow(int host, os::Clock::duration silence);
+  bool is_only_slow(int host, Clock::duration silence);
 
   os::EventLoop& loop_;
   const JobSpec& spec_;
@@ -133,7 +134,7 @@ class Fleet {
   std::unique_ptr<HostConnector> connector_;
   std::vector<Member> members_;
   std::shared_ptr<const std::string> bundle_frames_;  // made for the first host that needs them
-  os::Clock::time_point next_beat_;
+  Clock::time_point next_beat_;
 };
 
 }  // namespace hora::launcher

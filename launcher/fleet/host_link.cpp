@@ -32,7 +32,7 @@ HostLink::HostLink(os::EventLoop& loop, os::Fd fd, Handlers handlers)
     : loop_(loop),
       fd_(std::move(fd)),
       handlers_(std::make_shared<const Handlers>(std::move(handlers))),
-      silence_(os::Clock::now()) {}
+      silence_(Clock::now()) {}
 
 HostLink::~HostLink() { close(); }
 
@@ -119,7 +119,7 @@ bool HostLink::read_some() {
     end(magic_seen_ ? "the connection closed without a goodbye" : "no agent answered");
     return false;
   }
-  silence_.heard(os::Clock::now());
+  silence_.heard(Clock::now());
   const std::string_view bytes(chunk.data(), static_cast<std::size_t>(got));
   if (magic_seen_) {
     conversation_.feed(bytes);

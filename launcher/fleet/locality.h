@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is a host of the list this very machine?
+// Is a host of the list this very machine? Blocks for as long as the system's resolver does.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of --ship, packed once for all hosts.
+// The files of --ship, packed once for all hosts. Never changes once it is made: the links of all
+// hosts share the frames, which live as long as the last of them needs.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a configuration: read as the command line asks for them (process_inputs.h).
+// The files of a configuration: read as the command line asks for them (process_inputs.h). At most
+// 16 MiB each. Errors name the file: kNotFound for one that is not there, kUsage for one that is
+// not to be obeyed.
 #pragma once
 
 #include <string>

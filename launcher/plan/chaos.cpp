@@ -10,13 +10,12 @@
 #include "launcher/plan/plan.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/spec_location.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
 
 namespace {
-
-using std::chrono::milliseconds;
 
 constexpr std::string_view kExample = "such as kill:3@10s or stop:5@20s+3s";
 
@@ -35,7 +34,7 @@ bool is_rank(std::string_view target) {
   return std::all_of(target.begin(), target.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-Result<milliseconds> parse_time(std::string_view text, std::size_t begin, std::size_t end) {
+Result<Milliseconds> parse_time(std::string_view text, std::size_t begin, std::size_t end) {
   const std::string_view word = text.substr(begin, end - begin);
   const auto time = parse_duration(word);
   if (time) return *time;

@@ -15,6 +15,9 @@ enum ExitCode : int {
   kExitCannotExecute = 126,  // the program is there and cannot be executed
   kExitNotFound = 127,       // the program is not there
   kExitSignalBase = 128,
+  // Not horarun's: ssh and similar clients end with it when they fail themselves. It also stands
+  // for an end that other code of the process has reaped.
+  kExitClientFailed = 255,
 };
 
 // As shells report a process that a signal ended.

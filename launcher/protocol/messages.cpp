@@ -169,6 +169,7 @@ void fields(auto& archive, Either<Hello> auto& m) {
   archive("boot_id", m.boot_id);
   archive("home", m.home);
   archive("user", m.user);
+  archive("c_library", m.c_library);
   archive("pid", m.pid);
   archive("have_bundle", m.have_bundle);
   archive("cache_directory", m.cache_directory);

@@ -34,6 +34,7 @@ struct Hello {
   std::string boot_id;  // tells two names of one machine apart from two machines
   std::string home;
   std::string user;
+  std::string c_library;  // "glibc 2.31", "musl", "none"; empty: unknown (agent/c_library.h)
   std::int64_t pid = 0;
   bool have_bundle = false;  // the bundle named on the command line is in the cache, whole
   std::string cache_directory;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // --json: what happens to a job as JSON lines, for programs.
-// docs/reference/events.md lists the events; "schema" changes when one of them does.
+// docs/reference/events.md lists the events; "schema" changes when one of them does. One thread at
+// a time; `write` is called before emit() returns.
 #pragma once
 
 #include <cstdint>

@@ -60,7 +60,7 @@ void HangReport::watch_for_stall(std::chrono::milliseconds after, std::function<
 }
 
 void HangReport::look() {
-  const auto silence = os::Clock::now() - last_heard_;
+  const auto silence = Clock::now() - last_heard_;
   if (silence < stall_after_) {
     // A job that goes on may stall again, and that is told again.
     told_ = false;
@@ -70,7 +70,7 @@ void HangReport::look() {
   }
   // At the very moment when it would be a stall, and again and again after that.
   const auto next =
-      silence < stall_after_ ? stall_after_ - silence : os::Clock::duration(stall_after_ / 2);
+      silence < stall_after_ ? stall_after_ - silence : Clock::duration(stall_after_ / 2);
   stall_timer_ = loop_.call_after(next + std::chrono::milliseconds(1), [this] { look(); });
 }
 

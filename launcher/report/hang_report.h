@@ -38,7 +38,7 @@ class HangReport {
 
   // From now on: silence of `after` is a stall, told once until something is heard again.
   void watch_for_stall(std::chrono::milliseconds after, std::function<void()> on_stall);
-  void heard() { last_heard_ = os::Clock::now(); }
+  void heard() { last_heard_ = Clock::now(); }
 
  private:
   void finish();
@@ -55,7 +55,7 @@ class HangReport {
 
   std::chrono::milliseconds stall_after_{0};
   std::function<void()> on_stall_;
-  os::Clock::time_point last_heard_;
+  Clock::time_point last_heard_;
   bool told_ = false;
   os::EventLoop::TimerId stall_timer_ = 0;
 };

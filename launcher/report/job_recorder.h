@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes --report FILE: what is known of a job at its end.
+// Writes --report FILE: what is known of a job at its end. Takes as long as the file system does.
 #pragma once
 
 #include <string>

@@ -7,6 +7,7 @@
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/text/signal_name.h"
 #include "rendezvous/base/duration.h"
 
 namespace hora::launcher {

@@ -104,12 +104,12 @@ void Narrator::tell_placement(const std::string& note) {
 }
 
 void Narrator::keep_start_table() {
-  start_table_ = start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_));
+  start_table_ = start_timeout_text(display_.board(), Clock::now(), reach_words(spec_));
 }
 
 void Narrator::show_start() {
   hang_report("where the start stands (SIGQUIT)\n" +
-              start_timeout_text(display_.board(), os::Clock::now(), reach_words(spec_)));
+              start_timeout_text(display_.board(), Clock::now(), reach_words(spec_)));
 }
 
 // --- ranks ---------------------------------------------------------------------------------------
@@ -119,11 +119,14 @@ void Narrator::agent_logged(const std::string& name, const LogLine& line) {
 }
 
 void Narrator::rank_ended(const std::string& name, const RankExit& exit) {
+  const bool started = exit.stage == SpawnStage::kNone;
   events_.emit("rank_exit", {{"rank", std::int64_t{exit.rank}},
                              {"host", name},
                              {"exit_code", std::int64_t{exit_code_of(exit)}},
                              {"signal", std::int64_t{exit.signal}},
                              {"terminated", exit.terminated_by_us},
+                             {"stage", std::string(started ? "" : spawn_stage_name(exit.stage))},
+                             {"errno", std::int64_t{exit.errnum}},
                              {"max_rss_bytes", exit.max_rss_bytes},
                              {"user_time_us", exit.user_time_us},
                              {"system_time_us", exit.system_time_us},
@@ -241,7 +244,7 @@ JobReport Narrator::record(const EndedJob& job, std::string text) const {
   report.stacks = job.stacks;
   report.chaos = strikes_;
   report.gpu_faults = gpu_faults_;
-  report.seconds = std::chrono::duration<double>(os::Clock::now() - timings_.start()).count();
+  report.seconds = std::chrono::duration<double>(Clock::now() - timings_.start()).count();
   return report;
 }
 

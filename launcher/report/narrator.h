@@ -52,7 +52,7 @@ class Narrator {
   void tell(const std::string& text);
 
   // --- the start ---
-  os::Clock::time_point start() const { return timings_.start(); }
+  Clock::time_point start() const { return timings_.start(); }
   void mark(std::string phase) { timings_.mark(std::move(phase)); }
   void begin_start(std::vector<std::string> hosts);
   void reach(int host, const std::string& name, Stage stage, std::string_view detail = {});

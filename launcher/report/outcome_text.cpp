@@ -12,6 +12,7 @@
 #include "launcher/failures/stderr_hints.h"
 #include "launcher/report/resource_usage.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/text/signal_name.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "launcher/failures/rank_exit_text.h"
+#include "launcher/text/signal_name.h"
 
 namespace hora::launcher {
 

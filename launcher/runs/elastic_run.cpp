@@ -57,7 +57,7 @@ std::function<double()> random_numbers() {
 
 ElasticRun::ElasticRun(RunContext context)
     : Run(std::move(context)),
-      state_(elastic_options(context_.spec), random_numbers(), os::Clock::now()) {}
+      state_(elastic_options(context_.spec), random_numbers(), Clock::now()) {}
 
 ElasticRun::~ElasticRun() { context_.loop.cancel(timer_); }
 
@@ -133,7 +133,7 @@ void ElasticRun::feed(elastic::ElasticEvent event) {
   while (!events_.empty() && !context_.is_over()) {
     const elastic::ElasticEvent next = std::move(events_.front());
     events_.pop_front();
-    for (const auto& action : state_.step(next, os::Clock::now())) perform(action);
+    for (const auto& action : state_.step(next, Clock::now())) perform(action);
   }
   is_performing_ = false;
   arm_deadline();
@@ -180,7 +180,7 @@ void ElasticRun::add_host(const Host& host) {
   const int index = context_.fleet.add(host, local);
   plan_.hosts.push_back({host, index, {}});
   context_.feed(HostAdded{});
-  if (auto failed = context_.fleet.connect(index, os::Clock::now() + context_.spec.start_timeout)) {
+  if (auto failed = context_.fleet.connect(index, Clock::now() + context_.spec.start_timeout)) {
     context_.feed(HostFailed{index, std::move(*failed)});
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a job gets from its hosts to its running ranks. The supervisor drives a run by what the job
 // state decides; the kinds differ in where the hosts come from and in who starts the ranks.
+// On the event loop's thread, as are all calls of RunContext.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One line on a terminal that is written over and gone at the end: the progress of a start.
-// Nothing at all is written elsewhere.
+// Nothing at all is written elsewhere. One thread at a time.
 #pragma once
 
 #include <functional>

@@ -21,17 +21,17 @@ void StartDisplay::begin(os::EventLoop& loop, std::vector<std::string> names) {
 }
 
 void StartDisplay::reach(int host, Stage stage, std::string_view detail) {
-  board_.reach(host, stage, detail, os::Clock::now());
+  board_.reach(host, stage, detail, Clock::now());
 }
 
 // Unlike stop(), the line may come back: while the ranks find each other, it says who is missing.
 void StartDisplay::ranks_run() {
-  board_.stop(os::Clock::now());
+  board_.stop(Clock::now());
   line_.clear();
 }
 
 void StartDisplay::stop() {
-  board_.stop(os::Clock::now());
+  board_.stop(Clock::now());
   hide();
 }
 
@@ -47,7 +47,7 @@ void StartDisplay::tick(os::EventLoop& loop) {
   if (board_.stopped() && !board_.meeting()) return line_.clear();
   constexpr std::string_view kName = "horarun: ";
   const std::size_t width = line_.width();
-  line_.show(std::string(kName) + board_.line(os::Clock::now(), width - kName.size()));
+  line_.show(std::string(kName) + board_.line(Clock::now(), width - kName.size()));
 }
 
 }  // namespace hora::launcher

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps the start board and shows it: one living line on a terminal, at most ten times a second.
+// On the event loop's thread; lives for as long as the loop runs, whose timer refers to it.
 #pragma once
 
 #include <functional>
@@ -17,7 +18,7 @@ namespace hora::launcher {
 class StartDisplay {
  public:
   // `write` gets what is to be on standard error.
-  StartDisplay(os::Clock::time_point start, bool wanted, std::function<void(std::string)> write)
+  StartDisplay(Clock::time_point start, bool wanted, std::function<void(std::string)> write)
       : board_(start), line_(wanted, std::move(write)) {}
 
   void begin(os::EventLoop& loop, std::vector<std::string> names);

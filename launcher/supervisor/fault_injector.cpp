@@ -9,7 +9,7 @@ FaultInjector::FaultInjector(os::EventLoop& loop, std::vector<ChaosStep> steps, 
     : loop_(loop), steps_(std::move(steps)), handlers_(std::move(handlers)) {}
 
 void FaultInjector::begin() {
-  start_ = os::Clock::now();
+  start_ = Clock::now();
   for (const ChaosStep& step : steps_) {
     timers_.push_back(loop_.call_at(start_ + step.at, [this, &step] { strike(step); }));
   }
@@ -21,7 +21,7 @@ void FaultInjector::stop() {
 }
 
 void FaultInjector::strike(const ChaosStep& step) {
-  const auto at = std::chrono::duration_cast<std::chrono::milliseconds>(os::Clock::now() - start_);
+  const auto at = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);
   handlers_.on_strike(step, at, handlers_.signal(step));
 }
 

@@ -31,7 +31,7 @@ class FaultInjector {
   os::EventLoop& loop_;
   std::vector<ChaosStep> steps_;
   Handlers handlers_;
-  os::Clock::time_point start_;
+  Clock::time_point start_;
   std::vector<os::EventLoop::TimerId> timers_;
 };
 

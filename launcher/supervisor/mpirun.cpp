@@ -6,29 +6,25 @@
 #include "launcher/supervisor/mpirun.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/fleet/locality.h"
 #include "launcher/plan/mpirun_plan.h"
 #include "launcher/plan/plan.h"
+#include "launcher/process/captured_run.h"
 #include "launcher/process/program_search.h"
-#include "launcher/process/spawn.h"
 #include "launcher/runs/mpi_preparation.h"
 #include "launcher/supervisor/supervisor.h"
 #include "launcher/text/shell_words.h"
+#include "rendezvous/base/duration.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/base/time.h"
-#include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
@@ -56,73 +52,8 @@ std::string path_of(const EnvironmentList& environment) {
   return "/usr/local/bin:/usr/bin:/bin";
 }
 
-struct Ran {
-  int code = 0;
-  std::string output;
-};
-
-constexpr std::chrono::seconds kAnswerPatience{30};
-
-bool is_readable_by(os::Clock::time_point deadline, int fd) {
-  while (true) {
-    pollfd watched{fd, POLLIN, 0};
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - os::Clock::now()).count();
-    const int ready = ::poll(&watched, 1, static_cast<int>(std::max<long long>(left, 0)));
-    if (ready >= 0 || errno != EINTR) return ready > 0;
-  }
-}
-
-// stdout and stderr, until the program ends.
-Result<Ran> capture(const std::string& program, const Words& argv,
-                    const EnvironmentList& environment) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "making a pipe");
-  const os::Fd reader(ends[0]);
-  os::Fd writer(ends[1]);
-  const os::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  const Words variables = entries(environment);
-  const auto arguments = pointers(argv);
-  const auto values = pointers(variables);
-  SpawnRequest request;
-  request.program = program.c_str();
-  request.argv = arguments.data();
-  request.envp = values.data();
-  request.stdin_fd = null.get();
-  request.stdout_fd = writer.get();
-  request.stderr_fd = writer.get();
-  request.new_session = false;  // an interrupt at the terminal is for it, too
-  request.die_with_parent = true;
-  request.want_pidfd = true;
-  const SpawnOutcome child = spawn(request);
-  if (!child.ok()) return errno_error(child.errnum, "executing " + program);
-  // Our end, too: while one is open for writing, read() sees no end.
-  writer.reset();
-  Ran ran;
-  char chunk[4096];
-  const auto deadline = os::Clock::now() + kAnswerPatience;
-  bool in_time = false;
-  while ((in_time = is_readable_by(deadline, reader.get()))) {
-    const ssize_t count = ::read(reader.get(), chunk, sizeof chunk);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    ran.output.append(chunk, static_cast<std::size_t>(count));
-  }
-  // A pidfd becomes readable when its process ends. Linux < 5.3 has none: then only the output had
-  // a deadline.
-  if (in_time && child.pidfd.valid()) in_time = is_readable_by(deadline, child.pidfd.get());
-  if (!in_time) ::kill(child.pid, SIGKILL);
-  int status = 0;
-  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!in_time) {
-    return make_error(ErrorCode::kFailed, quote_shell_words(argv) + " did not end within " +
-                                              std::to_string(kAnswerPatience.count()) + " s (" +
-                                              program + ")");
-  }
-  ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return ran;
-}
+// `mpirun --version` only prints; the rest is for a slow network file system.
+constexpr Milliseconds kAnswerPatience{30'000};
 
 struct Mpirun {
   std::string path;
@@ -137,11 +68,11 @@ Result<Mpirun> find_mpirun(const EnvironmentList& environment) {
         "--mpi: there is no mpirun in $PATH; install Open MPI or MPICH, or omit --mpi: "
         "Hora starts ranks without it");
   }
-  auto version = capture(*path, {"mpirun", "--version"}, environment);
+  auto version = run_captured({*path, "--version"}, kAnswerPatience);
   if (!version) return std::move(version).error().with_context("--mpi");
-  if (version->code != 0) {
+  if (version->exit_code != kExitOk) {
     return make_error(ErrorCode::kUsage, "--mpi: " + *path + " --version failed with exit code " +
-                                             std::to_string(version->code) + ": " +
+                                             std::to_string(version->exit_code) + ": " +
                                              std::string(trim(version->output)));
   }
   auto flavour = parse_mpi_flavour(version->output);

@@ -71,7 +71,8 @@ Status Supervisor::set_up() {
   signals_ = std::move(*signals);
   HORA_TRY(identify());
   fleet_ = std::make_unique<Fleet>(
-      *loop_, job_.spec, job_.installation, Fleet::Options{true, job_.spec.lease},
+      *loop_, job_.spec, job_.installation,
+      Fleet::Options{.probes = true, .loads_runtime = true, .lease = job_.spec.lease},
       [this](int host, FleetEvent event) {
         std::visit([&](auto& each) { on(host, std::move(each)); }, event);
       });
@@ -317,7 +318,7 @@ void Supervisor::arm_deadline() {
 
 void Supervisor::feed(const Event& event) {
   const bool was_ending = state_->ending();
-  const auto actions = state_->step(event, os::Clock::now());
+  const auto actions = state_->step(event, Clock::now());
   if (!was_ending && state_->ending()) {
     if (state_->outcome().cause && is_slow_start(*state_->outcome().cause)) {
       narrator_.keep_start_table();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// horarun timeline merge: reads the ranks' files, writes one.
+// horarun timeline merge: reads the ranks' files, writes one. Takes as long as the files do.
 #pragma once
 
 #include <string>

@@ -2,6 +2,7 @@
 # Compiler settings that every target of ours shares, and the few ways to make one.
 add_library(hora_settings INTERFACE)
 target_include_directories(hora_settings INTERFACE ${PROJECT_SOURCE_DIR})
+target_link_libraries(hora_settings INTERFACE hora_for_old_glibc)
 target_compile_options(hora_settings INTERFACE -Wall -Wextra -Wno-unused-parameter
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)  # g++ 12 finds overlaps where there are none (GCC 105651)
 if(HORA_WERROR)

@@ -108,8 +108,6 @@ def _build_and_install(prefix):
         "-B",
         folder,
         "-DHORA_BUILD_TESTS=OFF",
-        # The launcher must start where no C++ runtime is installed.
-        "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc",
         *shlex.split(os.environ.get("HORA_WHEEL_CMAKE_ARGS", "")),
     ]
     if shutil.which("ninja") is None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--json: every event is of the published schema, and the schema knows no other."""
 
+import errno
 import json
 import os
 import pathlib
@@ -72,6 +73,21 @@ def test_every_event_is_valid(horarun, schema, tmp_path):
     # These two take root and test hosts: below.
     assert {event["event"] for event in events} == names - {"gpu_fault"}
     assert events[-1]["event"] == "job_end"
+
+
+def test_a_rank_that_cannot_be_started_has_stage_and_errno(horarun, schema, tmp_path):
+    validator = jsonschema.Draft202012Validator(schema)
+
+    def exit_of(code, *program):
+        events = events_of(horarun.run("-np", 1, "--json", *program).expect(code).messages)
+        (event,) = [event for event in events if event["event"] == "rank_exit"]
+        assert not list(validator.iter_errors(event)), event
+        return event["stage"], event["errno"]
+
+    (tmp_path / "plain").write_text("")
+    assert exit_of(126, tmp_path / "plain") == ("executing", errno.EACCES)
+    assert exit_of(127, tmp_path / "missing") == ("executing", errno.ENOENT)
+    assert exit_of(3, "sh", "-c", "exit 3") == ("", 0)
 
 
 def test_a_wrong_event_is_refused(schema):

@@ -142,6 +142,14 @@ BUGS = [
     ("a tensor runs when most have asked", COORD, "if (entry.arrived + set.joined_count == static_cast<int>(set.ranks.size())) {", "if (entry.arrived + set.joined_count + 1 >= static_cast<int>(set.ranks.size())) {", "collectives_test"),
     ("a mismatch is not seen", COORD, "entry.mismatch = describe_mismatch(entry.first_rank, entry.first, rank, request);", "", "collectives_test"),
     ("a request counts twice", COORD, "if (entry.has_arrived[at]) return;", "", "collectives_test"),
+    # --- children, disks, keys
+    ("the end of a child without a pidfd is not looked for", "launcher/process/captured_run.cpp", "if (child.ended_fd() < 0) pause = std::min(pause, kLookAgain);", "", "process_test"),
+    ("what a captured program leaves behind lives on", "launcher/process/piped_child.cpp", "::kill(-pid_, SIGKILL);", "::kill(pid_, SIGKILL);", "process_test"),
+    ("errno does not travel with an error", "rendezvous/base/result.cpp", "generic_category().message(errnum), errnum};", "generic_category().message(errnum), 0};", "rendezvous_base_test agent_staging_test"),
+    ("a full disk is read off the words of a path", DELIVERIES, "return error.errnum == ENOSPC || error.errnum == EDQUOT;", 'return error.message.find("No space left") != std::string::npos;', "agent_staging_test"),
+    ("the limit of a stage outlives it", "launcher/transports/stage_limit.h", "    cancel();\n    began_", "    began_", "transports_link_test"),
+    ("a revoked host key is trusted", "launcher/transports/ssh_host_key.cpp", "if (find_revocation(target.host_keys, result)) return result;", "", "transports_link_test"),
+    ("the last known_hosts file decides", "launcher/transports/ssh_host_key.cpp", "      result.known_in = file;\n      return;\n    }\n    if (found", "      result.known_in = file;\n    }\n    if (found", "transports_link_test"),
 ]
 
 # The defences of docs/security.md, one taken away at a time: its attack test must notice.

@@ -26,7 +26,7 @@
 namespace {
 
 using namespace hora::launcher;
-using Clock = std::chrono::steady_clock;
+using hora::Clock;
 
 int usage() {
   std::fprintf(

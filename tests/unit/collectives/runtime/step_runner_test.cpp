@@ -67,6 +67,9 @@ struct Runner : test::BaseWithEnd {
     row.operation = HORA_ALLREDUCE;
     set.table.push_back({"played", row});
   }
+  ~Runner() {
+    sets.world().backends.clear();
+  }  // the base would outlive the backend that it destroys
 
   OperationPtr ask(const std::string& name, Action action = Action::kAllreduce) {
     Request request = allreduce(name);

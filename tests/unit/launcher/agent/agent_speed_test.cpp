@@ -15,7 +15,7 @@
 
 using namespace hora::launcher;
 using namespace hora::test;
-using Clock = std::chrono::steady_clock;
+using hora::Clock;
 
 extern char** environ;
 

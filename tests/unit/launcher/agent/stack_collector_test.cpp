@@ -35,7 +35,7 @@ int open_descriptors() {
 
 // Once through all that is ready: timers are behind it.
 void run_a_turn(os::EventLoop& loop) {
-  loop.call_after(os::Clock::duration::zero(), [&loop] { loop.stop(); });
+  loop.call_after(Clock::duration::zero(), [&loop] { loop.stop(); });
   REQUIRE(loop.run());
 }
 

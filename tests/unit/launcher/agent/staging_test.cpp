@@ -528,6 +528,20 @@ TEST_CASE("file systems that cannot hold a bundle") {
   ::umount(scene.cache.c_str());
 }
 
+TEST_CASE("a full disk is told by errno, not by the words of a path") {
+  CacheScene scene;
+  const std::string file = scene.directory / "No space left on device";
+  write_file(file, "");
+  const PackedBundle bundle = small_bundle();
+  AgentDriver agent({"--cache", file + "/cache", "--bundle-hash", bundle.header.hash});
+  send_bundle(agent, bundle);
+  REQUIRE(agent.wait_for_end());
+  REQUIRE(agent.failure.has_value());
+  INFO(agent.failure->message);
+  CHECK(agent.failure->message.find("Not a directory") != std::string::npos);
+  CHECK(agent.failure->code == "E_CACHE");
+}
+
 TEST_CASE("a bundle that is needed and was never sent") {
   CacheScene scene;
   AgentDriver agent({"--cache", scene.cache});

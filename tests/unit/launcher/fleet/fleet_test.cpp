@@ -25,7 +25,8 @@ struct Agents {
   explicit Agents(std::chrono::milliseconds lease = 10s) {
     spec.runtime = RuntimeKind::kHost;
     installation.agent_path = test::agent_path();
-    fleet = std::make_unique<Fleet>(*loop, spec, installation, Fleet::Options{false, lease},
+    fleet = std::make_unique<Fleet>(*loop, spec, installation,
+                                    Fleet::Options{.loads_runtime = true, .lease = lease},
                                     [this](int host, FleetEvent event) {
                                       events.emplace_back(host, event);
                                       if (on_event) on_event(host, event);
@@ -34,7 +35,7 @@ struct Agents {
 
   int connect(const std::string& name) {
     const int host = fleet->add(Host{name, "", 1}, true);
-    REQUIRE_FALSE(fleet->connect(host, os::Clock::now() + 20s));
+    REQUIRE_FALSE(fleet->connect(host, Clock::now() + 20s));
     return host;
   }
 
@@ -147,7 +148,7 @@ TEST_CASE("an agent that cannot be started is a failure of its host") {
     agents.loop->stop();
   });
   const int host = fleet.add(Host{"a", "", 1}, true);
-  const auto failed = fleet.connect(host, os::Clock::now() + 20s);
+  const auto failed = fleet.connect(host, Clock::now() + 20s);
   if (failed) {
     CHECK_FALSE(failed->message.empty());
     return;

@@ -137,11 +137,6 @@ TEST_CASE("the command that shows a missing folder names it") {
   CHECK(text.find(R"(  try: ssh node2 'ls -ld '\''/work/my job'\''')") != std::string::npos);
 }
 
-TEST_CASE("signals have names") {
-  REQUIRE(signal_name(11) == "SIGSEGV");
-  REQUIRE(signal_name(63) == "signal 63");
-}
-
 TEST_CASE("a time-out names who was waited for") {
   JobOutcome outcome;
   Cause cause;

@@ -64,9 +64,9 @@ struct Bench : AgentLink::Carrier {
 
   // Runs the loop until `done`, or for `limit` when it never comes.
   bool turn_until(const std::function<bool()>& done, milliseconds limit = milliseconds(5000)) {
-    const auto deadline = os::Clock::now() + limit;
+    const auto deadline = Clock::now() + limit;
     std::function<void()> look = [&] {
-      if (done() || os::Clock::now() >= deadline) return loop->stop();
+      if (done() || Clock::now() >= deadline) return loop->stop();
       loop->call_after(milliseconds(1), look);
     };
     loop->post(look);

@@ -109,8 +109,8 @@ TEST_CASE("a resolver that is closed while it works answers no more") {
       resolver.resolve("localhost", 1, [&](auto) { alive ? ++answers : ++late; });
     }
     if (i == 0) {  // at least this one is waited for
-      const auto deadline = os::Clock::now() + seconds(20);
-      while (answers < 20 && os::Clock::now() < deadline) std::this_thread::yield();
+      const auto deadline = Clock::now() + seconds(20);
+      while (answers < 20 && Clock::now() < deadline) std::this_thread::yield();
     }
   }
   CHECK(answers >= 20);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
 #include <string>
 
 #include "rendezvous/base/hex.h"
@@ -122,4 +123,14 @@ TEST_CASE("an error gathers its context outermost first") {
   error = std::move(error).with_context("connecting to 10.0.0.2:22").with_context("host b");
   CHECK(error.message == "host b: connecting to 10.0.0.2:22: connection refused");
   CHECK(error.code == ErrorCode::kUnavailable);
+}
+
+TEST_CASE("an error keeps its errno on the way up") {
+  const Error full = errno_error(ENOSPC, "writing /x");
+  CHECK(full.errnum == ENOSPC);
+  CHECK(full.with_context("host b").errnum == ENOSPC);
+  const Error taken = errno_error(ENOSPC, "writing /x").with_context("host b");
+  CHECK(taken.errnum == ENOSPC);
+  CHECK(taken.message == "host b: writing /x: No space left on device");
+  CHECK(make_error(ErrorCode::kFailed, "No space left on device").errnum == 0);
 }

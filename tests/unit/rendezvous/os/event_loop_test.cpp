@@ -43,7 +43,7 @@ std::unique_ptr<EventLoop> make_loop() {
 
 TEST_CASE("timers fire in the order of their deadlines, equal ones as they were set") {
   auto loop = make_loop();
-  const auto start = hora::os::Clock::now();
+  const auto start = hora::Clock::now();
   std::string order;
   loop->call_at(start + 3ms, [&] { order += 'c'; });
   loop->call_at(start + 1ms, [&] { order += 'a'; });
@@ -55,7 +55,7 @@ TEST_CASE("timers fire in the order of their deadlines, equal ones as they were 
 
 TEST_CASE("a timer may cancel another that is due, and set itself again") {
   auto loop = make_loop();
-  const auto start = hora::os::Clock::now();
+  const auto start = hora::Clock::now();
   int rounds = 0;
   EventLoop::TimerId victim = 0;
   bool victim_fired = false;
@@ -116,7 +116,7 @@ TEST_CASE("a slow handler does not make others look silent: what came is handled
     order += 'r';
     loop->unwatch(pipe.read_end.get());
   }));
-  hora::os::Clock::time_point busy_until;
+  hora::Clock::time_point busy_until;
   loop->post([&] {
     loop->call_after(1ms, [&] {
       order += 't';
@@ -124,8 +124,8 @@ TEST_CASE("a slow handler does not make others look silent: what came is handled
       loop->stop();
     });
     REQUIRE(::write(pipe.write_end.get(), "x", 1) == 1);
-    busy_until = hora::os::Clock::now() + 3ms;
-    while (hora::os::Clock::now() < busy_until) {
+    busy_until = hora::Clock::now() + 3ms;
+    while (hora::Clock::now() < busy_until) {
     }
   });
   REQUIRE(loop->run());

@@ -53,7 +53,7 @@ struct Scene {
     REQUIRE(watched);
     end = std::move(*watched);
   }
-  void run_for(Clock::duration time) {
+  void run_for(hora::Clock::duration time) {
     loop->call_after(time, [this] { loop->stop(); });
     REQUIRE(loop->run());
   }

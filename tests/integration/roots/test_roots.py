@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts with other systems: real root file systems, one to a host (tests/support/roots/make).
+
+HORA_ROOTS=FOLDER names them. Each host runs what reaches it inside its root, over --rsh.
+"""
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+BUILD = os.environ.get("HORA_BUILD", "")
+ROOTS = os.environ.get("HORA_ROOTS", "")
+PRESENT = sorted(os.listdir(ROOTS)) if ROOTS else []
+SYSTEMS = [name for name in PRESENT if name in ("bullseye", "bookworm", "trixie", "sid")]
+
+pytestmark = pytest.mark.skipif(not SYSTEMS, reason="HORA_ROOTS names no folder with roots (tests/support/roots/make)")
+
+# $1: host, $2: a line for its shell. The root's mounts are the host's own and end with it.
+ENTER = """#!/bin/sh
+pid=$(cat "{folder}/$1.pid")
+exec nsenter -t "$pid" -m -u -i -n -p --wd=/ -- \\
+  chroot /mnt env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "$2"
+"""
+MOUNT = """
+mkdir -p /run/root/upper /run/root/work
+mount -t overlay -o lowerdir={root},upperdir=/run/root/upper,workdir=/run/root/work overlay /mnt
+mkdir -p /mnt/dev/shm; touch /mnt/etc/hosts
+mount --rbind /proc /mnt/proc && mount --rbind /sys /mnt/sys && mount --rbind /dev /mnt/dev
+mount -t tmpfs tmpfs /mnt/tmp && mount -t tmpfs tmpfs /mnt/run && mount --bind /etc/hosts /mnt/etc/hosts
+"""
+TRAIN = """
+import numpy, hora.numpy as hvd
+hvd.init()
+assert (hvd.allreduce(numpy.ones(3, dtype=numpy.float32), op=hvd.Sum) == hvd.size()).all()
+print("hora", hvd.rank(), "of", hvd.size(), flush=True)
+"""
+TRAIN_TORCH = """
+import os, torch, horovod.torch as hvd
+hvd.init()
+x = torch.ones(3, requires_grad=True)
+hvd.allreduce(x, op=hvd.Sum).sum().backward()
+assert (x.grad == hvd.size()).all()
+print("torch", hvd.rank(), "of", hvd.size(), flush=True)
+hvd.shutdown()
+if torch.__version__ < "1.9":  # Debian 11's aborts at exit after any backward() of a Python function, by itself
+    os._exit(0)
+"""
+
+
+class Systems:
+    """Hosts that have the systems of these names, by --rsh."""
+
+    def __init__(self, horarun, hosts, folder, names):
+        self.horarun, self.names = horarun, names
+        hosts.down()  # mounts of the test before
+        set_of_hosts = hosts(len(names), show=(ROOTS, BUILD))
+        self.set_of_hosts = set_of_hosts
+        self.hosts = dict(zip(names, set_of_hosts.names))
+        for k, name in enumerate(names, 1):
+            set_of_hosts.execute(k, "sh", "-ec", MOUNT.format(root=os.path.join(ROOTS, name)))
+            (folder / f"{self.hosts[name]}.pid").write_text(str(set_of_hosts._hosts.init_pid(k)))
+        self.enter = folder / "enter"
+        self.enter.write_text(ENTER.format(folder=folder))
+        self.enter.chmod(0o755)
+
+    def run(self, slots, *arguments, **options):
+        spec = ",".join(f"{self.hosts[name]}:{slots}" for name in self.names)
+        return self.horarun.run("--rsh", str(self.enter), "--wdir", "/", "-H", spec, *arguments, **options)
+
+
+@pytest.fixture
+def systems(horarun, hosts, own_world, tmp_path):
+    return lambda *names: Systems(horarun, hosts, tmp_path, names)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_alone(systems, name):
+    here = systems(name)
+    assert here.run(2, "cat", "/etc/debian_version").expect(0).ranks().keys() == {0, 1}
+    assert "all ok" in here.run(2, "--smoke").expect(0).text
+    assert sorted(re.findall(r"hora \d of 2", here.run(2, "python3", "-c", TRAIN).expect(0).text)) == [
+        "hora 0 of 2",
+        "hora 1 of 2",
+    ]
+    done = here.run(2, "python3", "-c", TRAIN_TORCH).expect(0)
+    assert sorted(re.findall(r"torch \d of 2", done.text)) == ["torch 0 of 2", "torch 1 of 2"], done
+    # Nothing there belongs to a system that is too old.
+    host = here.hosts[name]
+    report = here.horarun.run("doctor", "--rsh", str(here.enter), "-H", f"{host}:2", "--json")
+    codes = [finding["code"] for finding in json.loads(report.text)["findings"]]
+    for code in ("D_GLIBC", "D_LIBRARY", "D_SHARED_MEMORY", "D_LOOPBACK"):
+        assert code not in codes, report
+
+
+@pytest.mark.skipif(len(SYSTEMS) < 2, reason="takes two roots")
+def test_one_world_of_all(systems):
+    world = systems(*SYSTEMS)
+    assert "all ok" in world.run(2, "--smoke").expect(0).text
+    done = world.run(1, "python3", "-c", TRAIN_TORCH).expect(0)
+    assert len(re.findall(rf"torch \d of {len(SYSTEMS)}", done.text)) == len(SYSTEMS), done
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_launcher_itself(systems, build, name):
+    """horarun on the old system; what it needs is beside it."""
+    here = systems(name)
+    here.set_of_hosts.execute(
+        1, "sh", "-ec", f"for i in bin share; do mkdir -p /mnt/opt/$i; mount --bind {build}/$i /mnt/opt/$i; done"
+    )
+    done = subprocess.run(
+        [here.enter, here.hosts[name], "/opt/bin/horarun -np 2 --smoke"], capture_output=True, text=True, timeout=120
+    )
+    assert "all ok" in done.stdout, done
+
+
+@pytest.mark.skipif("musl" not in PRESENT, reason="takes the root musl")
+def test_a_host_without_glibc(systems):
+    here = systems("musl")
+    done = here.run(2, "--smoke").expect(125)
+    assert "E_C_LIBRARY" in done.messages and "musl and no glibc" in done.messages, done
+    assert "--runtime host" in done.messages, done
+    assert done.messages.count("E_C_LIBRARY") == 1, done
+    done = here.run(2, "--json", "--smoke").expect(125)
+    events = [json.loads(line) for line in done.messages.splitlines()]
+    assert events[-1]["event"] == "job_end" and events[-1]["code"] == "E_C_LIBRARY", done
+    assert not [event for event in events if event["event"].startswith("rank_")], done
+    done = here.run(2, "--runtime", "host", "busybox", "echo", "here").expect(0)
+    assert done.ranks() == {0: ["here"], 1: ["here"]}, done
+    report = here.horarun.run("doctor", "--rsh", str(here.enter), "-H", here.hosts["musl"], "--json")
+    codes = [finding["code"] for finding in json.loads(report.text)["findings"]]
+    assert "D_GLIBC" in codes, report
+    assert not {"D_LIBRARY", "D_MPI", "D_NCCL", "D_WORLD"} & set(codes), report
