@@ -28,6 +28,8 @@ find_library(HORA_ZLIB_STATIC NAMES libz.a)
 if(NOT HORA_ZLIB_STATIC)
   set(HORA_ZLIB_STATIC ZLIB::ZLIB)
 endif()
+find_path(HORA_ZSTD_INCLUDE zstd.h REQUIRED)  # packs what is shipped
+find_library(HORA_ZSTD_STATIC NAMES libzstd.a zstd REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(Boost REQUIRED)  # Beast and its headers only
