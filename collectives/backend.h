@@ -23,7 +23,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 5;
+inline constexpr std::uint32_t kBorderVersion = 6;
 
 // The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
@@ -220,8 +220,8 @@ struct BackendDescriptor {
   std::uint32_t traits = 0;
 };
 
-// The one symbol that a module exports.
-using BackendEntryPoint = const BackendDescriptor* (*)();
+// The one symbol that a module exports. Null: what the module needs is not on this host.
+using BackendEntryPoint = const BackendDescriptor* (*)(ErrorText& why_not);
 #define HORA_BACKEND_ENTRY_POINT "hora_backend_descriptor"
 
 }  // namespace hora::collectives

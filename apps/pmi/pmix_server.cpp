@@ -4,8 +4,6 @@
 // own.
 #include "apps/pmi/pmix_server.h"
 
-#include <pmix.h>
-#include <pmix_server.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "apps/pmi/job_pipe.h"
+#include "apps/pmi/pmix_library.h"
 
 namespace hora::pmi {
 
@@ -32,6 +32,7 @@ using launcher::PmiReply;
 struct Server {
   PmiJob job;
   std::optional<Exchange> exchange;
+  PmixLibrary pmix;
   // The job's name in PMIx.
   std::string name;
 
@@ -177,48 +178,60 @@ pmix_status_t on_spawn(const pmix_proc_t* proc, const pmix_info_t*, std::size_t,
 
 // --- setting up ----------------------------------------------------------------------------------
 
-// Builds a list of attributes and frees what the library has copied into them.
+// A list of attributes, which points into memory of its own.
 class InfoList {
  public:
   InfoList() = default;
   ~InfoList() {
-    for (pmix_info_t& each : list_) PMIX_INFO_DESTRUCT(&each);
+    for (void* each : regexes_) std::free(each);
   }
   InfoList(const InfoList&) = delete;
   InfoList& operator=(const InfoList&) = delete;
 
-  void add(const char* key, const void* value, pmix_data_type_t type) {
-    pmix_info_t info;
-    PMIX_INFO_CONSTRUCT(&info);
-    PMIX_INFO_LOAD(&info, key, value, type);
-    list_.push_back(info);
+  void text(const char* key, const std::string& value) {
+    add(key, PMIX_STRING).string = texts_.emplace_back(value).data();
   }
-  void text(const char* key, const std::string& value) { add(key, value.c_str(), PMIX_STRING); }
   void number(const char* key, std::size_t value) {
-    const auto number = static_cast<std::uint32_t>(value);
-    add(key, &number, PMIX_UINT32);
+    add(key, PMIX_UINT32).uint32 = static_cast<std::uint32_t>(value);
   }
   void small(const char* key, std::size_t value) {
-    const auto number = static_cast<std::uint16_t>(value);
-    add(key, &number, PMIX_UINT16);
+    add(key, PMIX_UINT16).uint16 = static_cast<std::uint16_t>(value);
   }
   void rank(const char* key, int value) {
-    const auto number = static_cast<pmix_rank_t>(value);
-    add(key, &number, PMIX_PROC_RANK);
+    add(key, PMIX_PROC_RANK).rank = static_cast<pmix_rank_t>(value);
   }
-  // The library copies the array.
+  void yes(const char* key) { add(key, PMIX_BOOL).flag = true; }
+  // Only the library knows how long such a text is, so the library copies it.
+  void regex(const char* key, const char* value) {
+    add(key, PMIX_REGEX);
+    pmix_value_t& made = list_.back().value;
+    the_server->pmix.load_value(&made, value, PMIX_REGEX);
+    regexes_.push_back(made.data.bo.bytes);
+  }
+  // `inner` has to live as long as this list.
   void list(const char* key, InfoList& inner) {
-    pmix_data_array_t array;
+    pmix_data_array_t& array = arrays_.emplace_back();
     array.type = PMIX_INFO;
     array.size = inner.list_.size();
     array.array = inner.list_.data();
-    add(key, &array, PMIX_DATA_ARRAY);
+    add(key, PMIX_DATA_ARRAY).darray = &array;
   }
   pmix_info_t* data() { return list_.data(); }
   std::size_t size() const { return list_.size(); }
 
  private:
+  decltype(pmix_value_t::data)& add(const char* key, pmix_data_type_t type) {
+    pmix_info_t& info = list_.emplace_back();
+    std::strncpy(info.key, key, PMIX_MAX_KEYLEN);
+    info.value.type = type;
+    return info.value.data;
+  }
+
   std::vector<pmix_info_t> list_;
+  // Their elements stay where they are.
+  std::deque<std::string> texts_;
+  std::deque<pmix_data_array_t> arrays_;
+  std::vector<void*> regexes_;
 };
 
 std::string joined(const std::vector<int>& ranks) {
@@ -235,7 +248,7 @@ struct Failed {
 // start_pmix_server() catches them.
 void must(pmix_status_t status, const char* what) {
   if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED) {
-    throw Failed{std::string(what) + ": " + PMIx_Error_string(status)};
+    throw Failed{std::string(what) + ": " + the_server->pmix.PMIx_Error_string(status)};
   }
 }
 
@@ -246,19 +259,19 @@ void make_directory(const std::string& path) {
 }
 
 pmix_proc_t process(int rank) {
-  pmix_proc_t proc;
-  PMIX_PROC_CONSTRUCT(&proc);
+  pmix_proc_t proc{};
   std::strncpy(proc.nspace, the_server->name.c_str(), PMIX_MAX_NSLEN);
   proc.rank = static_cast<pmix_rank_t>(rank);
   return proc;
 }
 
 // Each rank's place in the job, and for the ranks of this host a directory of their own.
-void describe_ranks(InfoList& info, const std::string& directory) {
+void describe_ranks(InfoList& info, std::deque<InfoList>& ranks_of_job,
+                    const std::string& directory) {
   for (std::size_t host = 0; host < the_server->job.hosts.size(); ++host) {
     const auto& ranks = the_server->job.hosts[host].ranks;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      InfoList about;
+      InfoList& about = ranks_of_job.emplace_back();
       about.rank(PMIX_RANK, ranks[i]);
       about.small(PMIX_LOCAL_RANK, i);
       about.small(PMIX_NODE_RANK, i);
@@ -288,12 +301,12 @@ void describe_job(InfoList& info, const std::string& directory) {
     places += (places.empty() ? "" : ";") + joined(host.ranks);
   }
   char* regex = nullptr;
-  must(PMIx_generate_regex(names.c_str(), &regex), "naming the hosts");
-  info.add(PMIX_NODE_MAP, regex, PMIX_REGEX);
+  must(the_server->pmix.PMIx_generate_regex(names.c_str(), &regex), "naming the hosts");
+  info.regex(PMIX_NODE_MAP, regex);
   std::free(regex);
   char* map = nullptr;
-  must(PMIx_generate_ppn(places.c_str(), &map), "placing the ranks");
-  info.add(PMIX_PROC_MAP, map, PMIX_REGEX);
+  must(the_server->pmix.PMIx_generate_ppn(places.c_str(), &map), "placing the ranks");
+  info.regex(PMIX_PROC_MAP, map);
   std::free(map);
   for (const char* key : {PMIX_UNIV_SIZE, PMIX_JOB_SIZE, PMIX_MAX_PROCS, PMIX_APP_SIZE}) {
     info.number(key, size);
@@ -311,8 +324,7 @@ void describe_job(InfoList& info, const std::string& directory) {
   // What the ranks leave there is removed with the job, however they end.
   info.text(PMIX_TMPDIR, directory);
   info.text(PMIX_NSDIR, directory);
-  const bool yes = true;
-  info.add(PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
+  info.yes(PMIX_TDIR_RMCLEAN);
 }
 
 // Settings that PMIx does not cover, unless the user has chosen them.
@@ -348,8 +360,8 @@ void publish_card(int rank) {
     }).detach();
   };
   // The library answers once the rank has committed its data.
-  must(PMIx_server_dmodex_request(&proc, told,
-                                  reinterpret_cast<void*>(static_cast<std::uintptr_t>(rank))),
+  must(the_server->pmix.PMIx_server_dmodex_request(
+           &proc, told, reinterpret_cast<void*>(static_cast<std::uintptr_t>(rank))),
        "waiting for a rank's card");
 }
 
@@ -371,23 +383,27 @@ PmiReply set_up() {
   settings.text(PMIX_SERVER_TMPDIR, directory);
   settings.text(PMIX_SYSTEM_TMPDIR, directory);
   settings.text(PMIX_HOSTNAME, here.name);
-  must(PMIx_server_init(&module, settings.data(), settings.size()), "starting the server");
+  must(the_server->pmix.PMIx_server_init(&module, settings.data(), settings.size()),
+       "starting the server");
 
   InfoList info;
+  std::deque<InfoList> about_ranks;
   describe_job(info, directory);
-  describe_ranks(info, directory);
+  describe_ranks(info, about_ranks, directory);
   pmix_nspace_t name{};
   std::strncpy(name, the_server->name.c_str(), PMIX_MAX_NSLEN);
-  must(PMIx_server_register_nspace(name, static_cast<int>(here.ranks.size()), info.data(),
-                                   info.size(), nullptr, nullptr),
+  must(the_server->pmix.PMIx_server_register_nspace(name, static_cast<int>(here.ranks.size()),
+                                                    info.data(), info.size(), nullptr, nullptr),
        "describing the job");
   PmiReply reply;
   for (const int rank : here.ranks) {
     const pmix_proc_t proc = process(rank);
-    must(PMIx_server_register_client(&proc, ::geteuid(), ::getegid(), nullptr, nullptr, nullptr),
+    must(the_server->pmix.PMIx_server_register_client(&proc, ::geteuid(), ::getegid(), nullptr,
+                                                      nullptr, nullptr),
          "describing a rank");
     char** variables = nullptr;
-    must(PMIx_server_setup_fork(&proc, &variables), "preparing a rank's environment");
+    must(the_server->pmix.PMIx_server_setup_fork(&proc, &variables),
+         "preparing a rank's environment");
     auto& [whose, list] = reply.environment.emplace_back();
     whose = rank;
     for (char** each = variables; each != nullptr && *each != nullptr; ++each) {
@@ -413,6 +429,9 @@ launcher::PmiReply start_pmix_server(const launcher::PmiJob& job,
   the_server->exchange = std::move(exchange);
   // Not a number: Open MPI would mistake it for one of its own.
   the_server->name = "hora-" + job.job_id;
+  auto library = open_pmix_library();
+  if (!library) return {library.error().message, {}, ""};
+  the_server->pmix = *library;
   try {
     return set_up();
   } catch (const Failed& failed) {
@@ -430,10 +449,10 @@ void stop_pmix_server() {
   std::strncpy(name, the_server->name.c_str(), PMIX_MAX_NSLEN);
   for (const int rank : own_host(the_server->job).ranks) {
     const pmix_proc_t proc = process(rank);
-    PMIx_server_deregister_client(&proc, nullptr, nullptr);
+    the_server->pmix.PMIx_server_deregister_client(&proc, nullptr, nullptr);
   }
-  PMIx_server_deregister_nspace(name, nullptr, nullptr);
-  PMIx_server_finalize();
+  the_server->pmix.PMIx_server_deregister_nspace(name, nullptr, nullptr);
+  the_server->pmix.PMIx_server_finalize();
 }
 
 }  // namespace hora::pmi

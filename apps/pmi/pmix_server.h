@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The PMIx server library of this host, set up for one job. The one file that includes its headers
-// is server.cpp; there is one server in a process, as the library's callbacks have no place for a
-// second one.
+// is pmix_library.h; there is one server in a process, as the library's callbacks have no place for
+// a second one.
 #pragma once
 
 #include <optional>

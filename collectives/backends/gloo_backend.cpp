@@ -251,6 +251,6 @@ constexpr BackendDescriptor kDescriptor =
 }  // namespace hora::collectives
 
 extern "C" __attribute__((visibility("default"))) const hora::collectives::BackendDescriptor*
-hora_backend_descriptor() {
+hora_backend_descriptor(hora::collectives::ErrorText& /*why_not*/) {
   return &hora::collectives::kDescriptor;
 }

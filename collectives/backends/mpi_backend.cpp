@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of the site's MPI library, on host memory.
 //
-// Compiled into a module of its own, linked to the MPI of the build machine; a host needs the same
-// one (libmpi.so.40 for Open MPI, libmpi.so.12 for MPICH). It works in processes that an MPI
+// Compiled into a module of its own, with the headers of the build machine's MPI; a host needs the
+// same kind (libmpi.so.40 for Open MPI, libmpi.so.12 for MPICH). It works in processes that an MPI
 // launcher has started; there it also lets the processes find each other without a rendezvous
 // (mpi/mpi_bootstrap.h).
 #include <cstring>
@@ -18,6 +18,7 @@
 #include "collectives/backends/fusion_buffer.h"
 #include "collectives/backends/mpi/collectives.h"
 #include "collectives/backends/mpi/datatypes.h"
+#include "collectives/backends/mpi/library.h"
 #include "collectives/backends/mpi/mpi_bootstrap.h"
 #include "collectives/backends/mpi/session.h"
 #include "collectives/kernels/kernels.h"
@@ -95,7 +96,7 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
   }
 
   bool reducescatter(const Step& step, ErrorText& error) {
-    if (kind_.op == MPI_OP_NULL) return error.set("MPI does not support this reduction");
+    if (kind_.op == mpi::site.op_null) return error.set("MPI does not support this reduction");
     const Piece& piece = step.pieces[0];
     if (piece.count == 0) return true;
     // The input must stay as it is: scale or align a copy of it.
@@ -130,7 +131,7 @@ class MpiBackend final : public BlockingBackend<MpiBackend> {
   // Reduces from the input to the output when the input needs no change before, otherwise in place
   // in the output.
   bool reduce(const Piece& piece, const Step& step, ErrorText& error) {
-    if (kind_.op == MPI_OP_NULL) return error.set("MPI does not support this reduction");
+    if (kind_.op == mpi::site.op_null) return error.set("MPI does not support this reduction");
     const void* input = piece.input;
     if (input != piece.output && step.prescale != 1.0) {
       copy_unless_same(piece.output, input, piece.count * kind_.width);
@@ -174,8 +175,8 @@ bool probe(const ProbeContext& context, ErrorText& why_not) noexcept {
 bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorText& error) {
   int size = 0;
   int mine = 0;
-  if (!mpi::check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size", error) ||
-      !mpi::check(MPI_Comm_rank(MPI_COMM_WORLD, &mine), "MPI_Comm_rank", error)) {
+  if (!mpi::check(mpi::site.MPI_Comm_size(mpi::site.comm_world, &size), "MPI_Comm_size", error) ||
+      !mpi::check(mpi::site.MPI_Comm_rank(mpi::site.comm_world, &mine), "MPI_Comm_rank", error)) {
     return false;
   }
   // A process set is a subset of MPI's world, so the two worlds must be the same.
@@ -199,18 +200,20 @@ bool exchange_ranks(const GroupContext& group, std::vector<int>& ranks, ErrorTex
 // Its tag, the set's id, keeps sets apart that are created at the same time; MPI guarantees tags up
 // to 32767.
 MPI_Comm make_communicator(const std::vector<int>& ranks, int set, ErrorText& error) {
-  MPI_Group all = MPI_GROUP_NULL;
-  MPI_Group members = MPI_GROUP_NULL;
-  MPI_Comm communicator = MPI_COMM_NULL;
+  MPI_Group all = mpi::site.group_null;
+  MPI_Group members = mpi::site.group_null;
+  MPI_Comm communicator = mpi::site.comm_null;
   const bool good =
-      mpi::check(MPI_Comm_group(mpi::world(), &all), "MPI_Comm_group", error) &&
-      mpi::check(MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members),
-                 "MPI_Group_incl", error) &&
-      mpi::check(MPI_Comm_create_group(mpi::world(), members, set % 32'000, &communicator),
-                 "MPI_Comm_create_group", error);
-  if (members != MPI_GROUP_NULL) MPI_Group_free(&members);
-  if (all != MPI_GROUP_NULL) MPI_Group_free(&all);
-  return good ? communicator : MPI_COMM_NULL;
+      mpi::check(mpi::site.MPI_Comm_group(mpi::world(), &all), "MPI_Comm_group", error) &&
+      mpi::check(
+          mpi::site.MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &members),
+          "MPI_Group_incl", error) &&
+      mpi::check(
+          mpi::site.MPI_Comm_create_group(mpi::world(), members, set % 32'000, &communicator),
+          "MPI_Comm_create_group", error);
+  if (members != mpi::site.group_null) mpi::site.MPI_Group_free(&members);
+  if (all != mpi::site.group_null) mpi::site.MPI_Group_free(&all);
+  return good ? communicator : mpi::site.comm_null;
 }
 
 Backend* create(const GroupContext& group, ErrorText& error) noexcept {
@@ -223,7 +226,7 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
     }
     mpi::set_ranks_on_host(group.local_size);
     const MPI_Comm communicator = make_communicator(ranks, group.set, error);
-    if (communicator == MPI_COMM_NULL) return nullptr;
+    if (communicator == mpi::site.comm_null) return nullptr;
     return new MpiBackend(communicator, group.index, group.size);
   } catch (const std::exception& failure) {
     error.set("%s", failure.what());
@@ -240,7 +243,8 @@ constexpr BackendDescriptor kDescriptor =
 }  // namespace hora::collectives
 
 extern "C" __attribute__((visibility("default"))) const hora::collectives::BackendDescriptor*
-hora_backend_descriptor() {
+hora_backend_descriptor(hora::collectives::ErrorText& why_not) {
+  if (!hora::collectives::mpi::open_library(why_not)) return nullptr;
   return &hora::collectives::kDescriptor;
 }
 

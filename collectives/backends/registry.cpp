@@ -65,7 +65,9 @@ Result<const BackendDescriptor*> load_module(const BackendRow& row) {
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) return make_error(ErrorCode::kUnavailable, loader_error());
   const auto entry = reinterpret_cast<BackendEntryPoint>(dlsym(module, HORA_BACKEND_ENTRY_POINT));
-  const BackendDescriptor* descriptor = entry == nullptr ? nullptr : entry();
+  ErrorText why_not;
+  const BackendDescriptor* descriptor = entry == nullptr ? nullptr : entry(why_not);
+  if (why_not.text[0] != '\0') return make_error(ErrorCode::kUnavailable, why_not.text);
   // border_version is the first member in every version, so it is readable whatever follows.
   if (descriptor == nullptr || descriptor->border_version != kBorderVersion) {
     return make_error(ErrorCode::kUnavailable, path + " belongs to another version of Hora");

@@ -40,9 +40,7 @@ if(HORA_PORTABLE)
     target_compile_options(hora_for_old_glibc INTERFACE "SHELL:-idirafter ${folder}")
   endforeach()
   target_link_options(hora_link_old_glibc INTERFACE --sysroot=${hora_root}
-    -B${hora_root}/usr/lib/${hora_triplet}/ -L${hora_root}/usr/lib/${hora_triplet} -L${hora_root}/lib/${hora_triplet}
-    # A site's library, such as libmpi, may need a newer C library than this: on its own hosts it has that.
-    -Wl,--allow-shlib-undefined)
+    -B${hora_root}/usr/lib/${hora_triplet}/ -L${hora_root}/usr/lib/${hora_triplet} -L${hora_root}/lib/${hora_triplet})
   # In the C library itself since 2.34.
   target_link_libraries(hora_link_old_glibc INTERFACE -lpthread -ldl -lrt)
 endif()

@@ -69,6 +69,8 @@ def test_with_and_without_the_library(feature, name, built):
     bare, features = check_build(files)
     row = features[feature]
     assert row["built"] and not row["loads"] and row["path"] == "" and name.split(".")[0] in row["note"], row
+    if feature == "MPI":
+        assert re.fullmatch(r"Open MPI cannot be loaded: \S*libmpi\.so\.40: .+", row["note"]), row
     # Its boxes, and no others but those of what needs the same library (Open MPI itself needs PMIx).
     gone = {box for box in whole_boxes if whole_boxes[box] and not bare["tensor_operations"][box]}
     assert gone <= ({"MPI"} if feature == "PMIX" else {feature}), gone

@@ -18,7 +18,7 @@ constexpr std::int64_t kMostElements = INT64_C(1) << 30;
 // MPI counts in elements; the offsets below are in bytes.
 std::int64_t bytes_of(MPI_Datatype type) {
   int bytes = 0;
-  MPI_Type_size(type, &bytes);
+  site.MPI_Type_size(type, &bytes);
   return bytes;
 }
 
@@ -41,9 +41,9 @@ bool in_parts(std::int64_t count, Part&& part) {
 Collectives::~Collectives() {
   int finalized = 0;
   // MPI_Comm_free() is collective: it would wait for ranks that are gone.
-  if (aborted_ || is_given_up() || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
+  if (aborted_ || is_given_up() || site.MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
     return;
-  MPI_Comm_free(&communicator_);
+  site.MPI_Comm_free(&communicator_);
 }
 
 // MPI_Wait could not be abandoned, hence the loop in wait().
@@ -57,9 +57,9 @@ bool Collectives::allreduce(const void* input, void* output, std::int64_t count,
   return in_parts(count, [&](std::int64_t from, int part) {
     // MPI forbids that the two buffers are the same address.
     const void* source = input == output ? MPI_IN_PLACE : at(input, from * width);
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int code =
-        MPI_Iallreduce(source, at(output, from * width), part, type, op, communicator_, &request);
+    MPI_Request request = site.request_null;
+    const int code = site.MPI_Iallreduce(source, at(output, from * width), part, type, op,
+                                         communicator_, &request);
     return finish(code, request, "MPI_Iallreduce", error);
   });
 }
@@ -68,8 +68,9 @@ bool Collectives::broadcast(void* data, std::int64_t count, MPI_Datatype type, i
                             ErrorText& error) {
   const std::int64_t width = bytes_of(type);
   return in_parts(count, [&](std::int64_t from, int part) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int code = MPI_Ibcast(at(data, from * width), part, type, root, communicator_, &request);
+    MPI_Request request = site.request_null;
+    const int code =
+        site.MPI_Ibcast(at(data, from * width), part, type, root, communicator_, &request);
     return finish(code, request, "MPI_Ibcast", error);
   });
 }
@@ -91,8 +92,8 @@ bool Collectives::allgather(const void* input, void* output, const std::int64_t*
   const std::int64_t width = bytes_of(type);
   Layout layout;
   if (lay_out(counts, layout)) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int code = MPI_Iallgatherv(
+    MPI_Request request = site.request_null;
+    const int code = site.MPI_Iallgatherv(
         input == nullptr ? MPI_IN_PLACE : input, static_cast<int>(counts[index_]), type, output,
         layout.counts.data(), layout.offsets.data(), type, communicator_, &request);
     return finish(code, request, "MPI_Iallgatherv", error);
@@ -118,14 +119,14 @@ bool Collectives::alltoall(const void* input, const std::int64_t* send_counts, v
   Layout receive;
   // The ranks have to choose the same way, and no rank knows all counts: agree on the minimum.
   int fits = lay_out(send_counts, send) && lay_out(receive_counts, receive) ? 1 : 0;
-  if (!allreduce(&fits, &fits, 1, MPI_INT, MPI_MIN, error)) return false;
+  if (!allreduce(&fits, &fits, 1, site.native_int, site.min, error)) return false;
   if (fits == 0) {
     return alltoall_by_messages(input, send_counts, output, receive_counts, type, error);
   }
-  MPI_Request request = MPI_REQUEST_NULL;
-  const int code =
-      MPI_Ialltoallv(input, send.counts.data(), send.offsets.data(), type, output,
-                     receive.counts.data(), receive.offsets.data(), type, communicator_, &request);
+  MPI_Request request = site.request_null;
+  const int code = site.MPI_Ialltoallv(input, send.counts.data(), send.offsets.data(), type, output,
+                                       receive.counts.data(), receive.offsets.data(), type,
+                                       communicator_, &request);
   return finish(code, request, "MPI_Ialltoallv", error);
 }
 
@@ -142,15 +143,16 @@ bool Collectives::alltoall_by_messages(const void* input, const std::int64_t* se
   for (int peer = 0; peer < size_ && good; ++peer) {
     // Messages of one pair arrive in the order of their posts, so one tag serves all parts.
     good = in_parts(receive_counts[peer], [&](std::int64_t done, int part) {
-      return check(MPI_Irecv(at(output, (receive_to + done) * width), part, type, peer, kTag,
-                             communicator_, &requests.emplace_back(MPI_REQUEST_NULL)),
+      return check(site.MPI_Irecv(at(output, (receive_to + done) * width), part, type, peer, kTag,
+                                  communicator_, &requests.emplace_back(site.request_null)),
                    "MPI_Irecv", error);
     });
-    good = good && in_parts(send_counts[peer], [&](std::int64_t done, int part) {
-             return check(MPI_Isend(at(input, (send_from + done) * width), part, type, peer, kTag,
-                                    communicator_, &requests.emplace_back(MPI_REQUEST_NULL)),
-                          "MPI_Isend", error);
-           });
+    good =
+        good && in_parts(send_counts[peer], [&](std::int64_t done, int part) {
+          return check(site.MPI_Isend(at(input, (send_from + done) * width), part, type, peer, kTag,
+                                      communicator_, &requests.emplace_back(site.request_null)),
+                       "MPI_Isend", error);
+        });
     // Offsets are 64-bit here, which is the point of this function.
     send_from += send_counts[peer];
     receive_to += receive_counts[peer];
@@ -167,18 +169,19 @@ bool Collectives::reduce_scatter(const void* input, void* output, const std::int
   const std::int64_t width = bytes_of(type);
   Layout layout;
   if (lay_out(counts, layout)) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int code =
-        MPI_Ireduce_scatter(input, output, layout.counts.data(), type, op, communicator_, &request);
+    MPI_Request request = site.request_null;
+    const int code = site.MPI_Ireduce_scatter(input, output, layout.counts.data(), type, op,
+                                              communicator_, &request);
     return finish(code, request, "MPI_Ireduce_scatter", error);
   }
   // The offsets do not fit: one reduction per rank, in the order of the ranks.
   std::int64_t offset = 0;
   for (int root = 0; root < size_; ++root) {
     const bool good = in_parts(counts[root], [&](std::int64_t from, int part) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      const int code = MPI_Ireduce(at(input, (offset + from) * width), at(output, from * width),
-                                   part, type, op, root, communicator_, &request);
+      MPI_Request request = site.request_null;
+      const int code =
+          site.MPI_Ireduce(at(input, (offset + from) * width), at(output, from * width), part, type,
+                           op, root, communicator_, &request);
       return finish(code, request, "MPI_Ireduce", error);
     });
     if (!good) return false;
@@ -189,8 +192,8 @@ bool Collectives::reduce_scatter(const void* input, void* output, const std::int
 
 // Non-blocking as well, so that an abort can end the wait.
 bool Collectives::barrier(ErrorText& error) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  return finish(MPI_Ibarrier(communicator_, &request), request, "MPI_Ibarrier", error);
+  MPI_Request request = site.request_null;
+  return finish(site.MPI_Ibarrier(communicator_, &request), request, "MPI_Ibarrier", error);
 }
 
 }  // namespace hora::collectives::mpi

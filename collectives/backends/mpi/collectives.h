@@ -3,13 +3,12 @@
 // abandoned. One thread at a time; abort() from any.
 #pragma once
 
-#include <mpi.h>
-
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
 #include "collectives/backend.h"
+#include "collectives/backends/mpi/library.h"
 #include "collectives/backends/mpi/session.h"
 
 namespace hora::collectives::mpi {

@@ -14,9 +14,9 @@ constexpr int kReductions = 4;  // sum, min, max, product: the order of operator
 
 struct Made {
   bool done = false;
-  MPI_Datatype two_bytes = MPI_DATATYPE_NULL;
-  MPI_Op half[kReductions] = {MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL};
-  MPI_Op bfloat[kReductions] = {MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL, MPI_OP_NULL};
+  MPI_Datatype two_bytes{};
+  MPI_Op half[kReductions] = {};
+  MPI_Op bfloat[kReductions] = {};
 };
 Made made;  // never freed: lives as long as MPI does
 
@@ -34,7 +34,8 @@ bool make_operators(MPI_Op (&operators)[kReductions], ErrorText& error) {
       reduce<dtype, HORA_PRODUCT>};
   for (int i = 0; i < kReductions; ++i) {
     // 1: commutative, which lets MPI choose the order.
-    if (!check(MPI_Op_create(functions[i], 1, &operators[i]), "MPI_Op_create", error)) return false;
+    if (!check(site.MPI_Op_create(functions[i], 1, &operators[i]), "MPI_Op_create", error))
+      return false;
   }
   return true;
 }
@@ -60,8 +61,9 @@ int operator_index(hora_reduce_op op) {
 bool make_datatypes(ErrorText& error) {
   // Several process sets share the types and operators.
   if (made.done) return true;
-  if (!check(MPI_Type_contiguous(2, MPI_BYTE, &made.two_bytes), "MPI_Type_contiguous", error) ||
-      !check(MPI_Type_commit(&made.two_bytes), "MPI_Type_commit", error) ||
+  if (!check(site.MPI_Type_contiguous(2, site.byte, &made.two_bytes), "MPI_Type_contiguous",
+             error) ||
+      !check(site.MPI_Type_commit(&made.two_bytes), "MPI_Type_commit", error) ||
       !make_operators<HORA_FLOAT16>(made.half, error) ||
       !make_operators<HORA_BFLOAT16>(made.bfloat, error)) {
     return false;
@@ -75,38 +77,37 @@ MPI_Datatype datatype_of(hora_dtype dtype) {
     // A bool is a byte to MPI, too; operator_of() gives it logical operators.
     case HORA_UINT8:
     case HORA_BOOL:
-      return MPI_UINT8_T;
+      return site.uint8;
     case HORA_INT8:
-      return MPI_INT8_T;
+      return site.int8;
     case HORA_UINT16:
-      return MPI_UINT16_T;
+      return site.uint16;
     case HORA_INT16:
-      return MPI_INT16_T;
+      return site.int16;
     case HORA_INT32:
-      return MPI_INT32_T;
+      return site.int32;
     case HORA_INT64:
-      return MPI_INT64_T;
+      return site.int64;
     case HORA_FLOAT32:
-      return MPI_FLOAT;
+      return site.float32;
     case HORA_FLOAT64:
-      return MPI_DOUBLE;
+      return site.float64;
     case HORA_FLOAT16:
     case HORA_BFLOAT16:
       return made.two_bytes;
   }
-  return MPI_DATATYPE_NULL;
+  return site.datatype_null;
 }
 
 MPI_Op operator_of(hora_dtype dtype, hora_reduce_op op) {
   const int index = operator_index(op);
-  if (index < 0) return MPI_OP_NULL;
+  if (index < 0) return site.op_null;
   if (dtype == HORA_FLOAT16) return made.half[index];
   if (dtype == HORA_BFLOAT16) return made.bfloat[index];
   // A bool is a byte of 0 or 1: the sum is "or", the product "and", as in the kernels.
-  if (dtype == HORA_BOOL) return op == HORA_MIN || op == HORA_PRODUCT ? MPI_BAND : MPI_BOR;
+  if (dtype == HORA_BOOL) return op == HORA_MIN || op == HORA_PRODUCT ? site.bit_and : site.bit_or;
   constexpr int kCount = kReductions;
-  // Not constexpr: in Open MPI the operators are addresses of objects.
-  const MPI_Op operators[kCount] = {MPI_SUM, MPI_MIN, MPI_MAX, MPI_PROD};
+  const MPI_Op operators[kCount] = {site.sum, site.min, site.max, site.product};
   return operators[index];
 }
 

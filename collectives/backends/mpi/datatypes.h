@@ -3,9 +3,8 @@
 // reductions.
 #pragma once
 
-#include <mpi.h>
-
 #include "collectives/backend.h"
+#include "collectives/backends/mpi/library.h"
 
 namespace hora::collectives::mpi {
 

@@ -27,10 +27,10 @@ bool gather(const void* data, std::size_t bytes, void* received, std::int64_t ti
   if (!start(deadline, error)) return false;
   // MPI_BYTE counts are int.
   if (bytes > INT_MAX) return error.set("too much to exchange");
-  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Request request = site.request_null;
   const int count = static_cast<int>(bytes);
   const int code =
-      MPI_Iallgather(data, count, MPI_BYTE, received, count, MPI_BYTE, world(), &request);
+      site.MPI_Iallgather(data, count, site.byte, received, count, site.byte, world(), &request);
   return check(code, "MPI_Iallgather", error) &&
          wait(request, kNever, deadline, "MPI_Iallgather", error);
 }
@@ -39,30 +39,31 @@ bool find_place(LauncherPlace& place, ErrorText& error) {
   // How long the first process waits for the last one to initialise MPI.
   constexpr std::int64_t kPatienceMs = 60'000;
   if (!start(deadline_after(kPatienceMs), error)) return false;
-  if (!check(MPI_Comm_rank(world(), &place.rank), "MPI_Comm_rank", error) ||
-      !check(MPI_Comm_size(world(), &place.size), "MPI_Comm_size", error)) {
+  if (!check(site.MPI_Comm_rank(world(), &place.rank), "MPI_Comm_rank", error) ||
+      !check(site.MPI_Comm_size(world(), &place.size), "MPI_Comm_size", error)) {
     return false;
   }
   // A library that does not understand its launcher starts as a world of one.
   if (launched_size() > 1 && place.size == 1) {
     return error.set(
-        "the launcher started %d processes, but %s, to which Hora is linked, sees one: "
+        "the launcher started %d processes, but %s, which Hora uses, sees one: "
         "use the mpirun that belongs to it",
         launched_size(), library_name());
   }
-  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Comm host = site.comm_null;
   // The key, the rank, keeps the order of the ranks within the host.
-  if (!check(MPI_Comm_split_type(world(), MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host),
+  if (!check(site.MPI_Comm_split_type(world(), MPI_COMM_TYPE_SHARED, place.rank, site.info_null,
+                                      &host),
              "MPI_Comm_split_type", error)) {
     return false;
   }
   // The first rank of a host names the host: find_cross_place() needs these and the local ranks of
   // all.
   int first = place.rank;
-  const bool good = check(MPI_Comm_rank(host, &place.local_rank), "MPI_Comm_rank", error) &&
-                    check(MPI_Comm_size(host, &place.local_size), "MPI_Comm_size", error) &&
-                    check(MPI_Bcast(&first, 1, MPI_INT, 0, host), "MPI_Bcast", error);
-  MPI_Comm_free(&host);
+  const bool good = check(site.MPI_Comm_rank(host, &place.local_rank), "MPI_Comm_rank", error) &&
+                    check(site.MPI_Comm_size(host, &place.local_size), "MPI_Comm_size", error) &&
+                    check(site.MPI_Bcast(&first, 1, site.native_int, 0, host), "MPI_Bcast", error);
+  site.MPI_Comm_free(&host);
   if (!good) return false;
   set_ranks_on_host(place.local_size);
   // Both numbers in one round, as pairs.

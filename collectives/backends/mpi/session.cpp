@@ -28,7 +28,7 @@ struct State {
   bool ours = false;  // Hora called MPI_Init
   pid_t process = 0;  // the process that called it; a forked child does not own MPI
   int thread_level = MPI_THREAD_SINGLE;
-  MPI_Comm world = MPI_COMM_NULL;
+  MPI_Comm world{};  // once started
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   char version[MPI_MAX_LIBRARY_VERSION_STRING + 64] = {};
 };
@@ -54,17 +54,17 @@ bool is_on(const char* name) {
 
 bool initialise_once(ErrorText& error) {
   int flag = 0;
-  if (!check(MPI_Finalized(&flag), "MPI_Finalized", error)) return false;
+  if (!check(site.MPI_Finalized(&flag), "MPI_Finalized", error)) return false;
   if (flag != 0) return error.set("this process has already called MPI_Finalize");
-  if (!check(MPI_Initialized(&flag), "MPI_Initialized", error)) return false;
+  if (!check(site.MPI_Initialized(&flag), "MPI_Initialized", error)) return false;
   if (flag != 0) {
-    if (!check(MPI_Query_thread(&state.thread_level), "MPI_Query_thread", error)) return false;
+    if (!check(site.MPI_Query_thread(&state.thread_level), "MPI_Query_thread", error)) return false;
   } else {
     // The runtime's thread differs from the one that runs this, so SERIALIZED is the minimum;
     // MULTIPLE lets the program use MPI at the same time.
     const int wanted =
         is_on("HOROVOD_MPI_THREADS_DISABLE") ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
-    const int code = MPI_Init_thread(nullptr, nullptr, wanted, &state.thread_level);
+    const int code = site.MPI_Init_thread(nullptr, nullptr, wanted, &state.thread_level);
     if (!check(code, "MPI_Init_thread", error)) return false;
     state.ours = true;
     state.process = getpid();
@@ -82,25 +82,26 @@ bool initialise_once(ErrorText& error) {
 // until the deadline.
 bool make_world(Deadline deadline, ErrorText& error) {
   static const std::atomic<bool> never{false};
-  MPI_Request request = MPI_REQUEST_NULL;
-  if (!check(MPI_Comm_idup(MPI_COMM_WORLD, &state.world, &request), "MPI_Comm_idup", error) ||
+  MPI_Request request = site.request_null;
+  if (!check(site.MPI_Comm_idup(site.comm_world, &state.world, &request), "MPI_Comm_idup", error) ||
       !wait(request, never, deadline, "MPI_Comm_idup", error)) {
     return false;
   }
   // From this communicator and all that derive from it, errors return as codes; MPI's default would
   // end the process.
-  return check(MPI_Comm_set_errhandler(state.world, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler",
-               error);
+  return check(site.MPI_Comm_set_errhandler(state.world, site.errors_return),
+               "MPI_Comm_set_errhandler", error);
 }
 
-// Runs after every handler of atexit(), libhora's included, so the last communicator is gone. A
-// launcher takes a process that ends without MPI_Finalize for a crash.
+// Runs after every handler of atexit(), libhora's included, so the last communicator is gone; the
+// library, opened after this module, ends after it. A launcher takes a process that ends without
+// MPI_Finalize for a crash.
 __attribute__((destructor)) void finish() {
   if (!state.ours || given_up || broken_off || state.process != getpid()) return;
   int finalized = 0;
-  if (MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
-  if (state.world != MPI_COMM_NULL) MPI_Comm_free(&state.world);
-  MPI_Finalize();
+  if (site.MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
+  if (state.started) site.MPI_Comm_free(&state.world);
+  site.MPI_Finalize();
 }
 
 // Waits between two looks at a request: spinning, then yielding, then sleeping.
@@ -127,7 +128,7 @@ bool check(int code, const char* call, ErrorText& error) {
   if (code == MPI_SUCCESS) return true;
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
-  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
+  if (site.MPI_Error_string(code, text, &length) != MPI_SUCCESS) {
     std::snprintf(text, sizeof text, "error %d", code);
   }
   return error.set("%s: %s", call, text);
@@ -147,7 +148,7 @@ bool is_launched(ErrorText& seen) {
     return true;
   }
   int flag = 0;
-  if (MPI_Initialized(&flag) == MPI_SUCCESS && flag != 0) {
+  if (site.MPI_Initialized(&flag) == MPI_SUCCESS && flag != 0) {
     seen.set("the program has initialised MPI");
     return true;
   }
@@ -183,7 +184,7 @@ MPI_Comm world() { return state.world; }
 const char* library_name() {
   const std::lock_guard<std::mutex> lock(state.mutex);
   int length = 0;
-  if (MPI_Get_library_version(state.library, &length) != MPI_SUCCESS) return "";
+  if (site.MPI_Get_library_version(state.library, &length) != MPI_SUCCESS) return "";
   state.library[std::strcspn(state.library, ",\n")] = '\0';  // build details follow
   return state.library;
 }
@@ -203,7 +204,7 @@ bool wait(MPI_Request& request, const std::atomic<bool>& aborted, Deadline deadl
   const bool may_spin = has_cores_to_spin();
   for (int round = 0;; ++round) {
     int done = 0;
-    if (!check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what, error)) return false;
+    if (!check(site.MPI_Test(&request, &done, MPI_STATUS_IGNORE), what, error)) return false;
     if (done != 0) return true;
     if (aborted.load(std::memory_order_relaxed)) {
       // MPI cannot cancel a collective: the request stays under way.

@@ -3,12 +3,11 @@
 // initialised it. Any thread may call these functions.
 #pragma once
 
-#include <mpi.h>
-
 #include <atomic>
 #include <chrono>
 
 #include "collectives/backend.h"
+#include "collectives/backends/mpi/library.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives::mpi {
