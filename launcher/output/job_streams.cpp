@@ -55,6 +55,7 @@ void JobStreams::output_end(int host, const RankOutputEnd& end) {
 }
 
 void JobStreams::acknowledge(int host, std::size_t bytes) {
+  written_ += bytes;
   std::size_t& owed = unacknowledged_[static_cast<std::size_t>(host)];
   owed += bytes;
   if (owed < kAcknowledgeEvery) return;

@@ -53,6 +53,9 @@ class JobStreams {
   };
   const std::vector<CutFile>& cut_files() const { return cut_files_; }
 
+  // Bytes of rank output that are written.
+  std::size_t written() const { return written_; }
+
   // No more input; everything held goes out; `done` when it is written.
   void finish(std::function<void()> done);
 
@@ -66,6 +69,7 @@ class JobStreams {
   std::vector<bool> rank_lives_;
   std::vector<int> host_of_rank_;
   std::vector<std::size_t> unacknowledged_;  // by host: written, and the agent does not know
+  std::size_t written_ = 0;
   OutputWriter writer_;
   OutputSinks sinks_;
   InputPump input_;

@@ -15,6 +15,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/runs/elastic_run.h"
 #include "launcher/runs/static_run.h"
+#include "launcher/text/duration.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/tls/tls_stream.h"
 
@@ -23,6 +24,8 @@ namespace hora::launcher {
 namespace {
 
 constexpr Milliseconds kLastWords{300};  // for whoever does read
+// A user who has ended the job waits for a reader only while it reads.
+constexpr Milliseconds kReaderPatience{5000};
 
 std::unique_ptr<Run> make_usual_run(RunContext context) {
   if (context.spec.elastic) return std::make_unique<ElasticRun>(std::move(context));
@@ -358,6 +361,20 @@ void Supervisor::finish() {
   // By way of the loop: the end may come before it runs.
   if (run_->streams() == nullptr) return loop_->post([this] { leave(); });
   run_->streams()->finish([this] { leave(); });
+  const auto& cause = state_->outcome().cause;
+  if (cause && cause->kind == Cause::Kind::kSignal) watch_reader(run_->streams()->written());
+}
+
+void Supervisor::watch_reader(std::size_t written_before) {
+  loop_->call_after(kReaderPatience, [this, written_before] {
+    if (leaving_.begun) return;
+    const std::size_t written = run_->streams()->written();
+    if (written != written_before) return watch_reader(written);
+    narrator_.lose({"the last output of the ranks",
+                    "nobody has read any for " + format_duration(kReaderPatience),
+                    std::string(failure::kOutput)});
+    stop_waiting_for_readers(state_->outcome().cause->signal);
+  });
 }
 
 // Reports the outcome once the ranks' output is written, or nobody waits for it any more.
@@ -374,7 +391,7 @@ void Supervisor::leave() {
   });
 }
 
-// Ctrl-C after the last rank has ended: the user does not wait for a slow reader of the output.
+// After the last rank has ended: the user does not wait for a slow reader of the output.
 void Supervisor::stop_waiting_for_readers(int signal) {
   if (!leaving_.begun) leaving_.output.given_up_by = signal;
   leave();

@@ -112,6 +112,7 @@ class Supervisor {
 
   void finish();
   void leave();
+  void watch_reader(std::size_t written_before);
   void stop_waiting_for_readers(int signal);
   void find_lost_records();
 

@@ -180,9 +180,19 @@ def test_output_that_nobody_waits_for(horarun):
     job = horarun.start("-np", 1, "sh", "-c", "head -c 200000 /dev/zero | tr '\\0' x")
     os.read(job.process.stdout.fileno(), 1)
     jobs.wait_until(lambda: not job.survivors(), "the rank to end")
-    # Until the launcher knows that all is over a Ctrl-C would end the job, with the same code.
+    # Until the launcher knows that all is over a Ctrl-C ends the job, with the same code.
     job.send_signal(signal.SIGINT)
     assert job.process.wait(timeout=60) == 128 + signal.SIGINT
+
+
+def test_job_ended_by_its_user_waits_for_no_reader(horarun):
+    """One Ctrl-C is enough, though what the rank has written can go nowhere."""
+    job = horarun.start("-np", 1, "sh", "-c", "yes | head -c 200000; exec sleep 1000")
+    os.read(job.process.stdout.fileno(), 1)
+    job.send_signal(signal.SIGINT)
+    assert job.process.wait(timeout=60) == 128 + signal.SIGINT
+    messages = job.process.stderr.read().decode()
+    assert LOST in messages and "the last output of the ranks: nobody has read any for 5s [E_OUTPUT]" in messages
 
 
 TRACED = """\

@@ -8,11 +8,11 @@ pair RUNS             two jobs of one user start at the same time on the same tw
                       keys, and ship files of the same name: neither receives anything of the other
 beats SECONDS         a job with ten times as many heartbeats as usual: neither memory nor descriptors grow;
                       beats 8640 sends as many as a day of the usual ones
-strangers SECONDS [LEASE_MS]
+strangers SECONDS [LEASE_MS [NICE]]
                       the same, while two programs of another user keep 16,384 hostile connections to its rendezvous
                       (tests/integration/security/flood.py) and its ranks go on meeting there: it lives to the end, and
                       they cost the launcher 64 MiB at most. A machine that is busy besides takes a longer lease than
-                      1000: the launcher has no more than its share of the processors
+                      1000, or programs that are NICE: the launcher has no more than its share of the processors
 """
 
 import hashlib
@@ -263,7 +263,7 @@ while True:
 """
 
 
-def strangers(horarun, seconds, lease_ms=LEASE_MS):
+def strangers(horarun, seconds, lease_ms=LEASE_MS, nice=0):
     messages = tempfile.TemporaryFile()
     job = horarun.start(
         "-np",
@@ -283,7 +283,7 @@ def strangers(horarun, seconds, lease_ms=LEASE_MS):
         with open(FLOOD) as script:
             attackers.append(
                 subprocess.Popen(
-                    [PYTHON, "-", where, "8192", str(seconds)],
+                    ["nice", "-n", str(nice), PYTHON, "-", where, "8192", str(seconds)],
                     stdin=script,
                     stdout=subprocess.PIPE,
                     cwd="/",
