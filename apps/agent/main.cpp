@@ -31,7 +31,7 @@ int usage(const char* problem) {
   std::fprintf(
       stderr,
       "hora-agent: %s\n"
-      "usage: hora-agent agent [--bundle-hash HASH] [--cache DIR] [--local-bundle DIR]\n"
+      "usage: hora-agent agent [--parts LIST] [--cache DIR] [--local-bundle DIR]\n"
       "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID]\n"
       "       hora-agent clean-cache\n"
       "       hora-agent --version\n"

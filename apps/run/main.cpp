@@ -131,7 +131,9 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
     }
   }
   auto installation = find_installation();
-  if (installation && spec.rendezvous_tls) installation = with_tls(std::move(*installation));
+  if (installation) {
+    installation = with_parts_for_job(std::move(*installation), spec, environment);
+  }
   if (!installation) return complain(installation.error());
   if (spec.by_mpirun) {
     const auto code = run_by_mpirun(spec, *installation, environment);

@@ -60,7 +60,10 @@ Result<const BackendDescriptor*> load_module(const BackendRow& row) {
   const std::string path = find_module(row.module);
   if (path.empty()) {
     return make_error(ErrorCode::kNotFound,
-                      std::string(row.module) + " is not in " + library_folder());
+                      std::string(row.module) + " is not in " + library_folder() +
+                          "; if horarun did not ship it, HORA_BACKENDS in the environment of "
+                          "horarun can ask for " +
+                          row.id);
   }
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr) return make_error(ErrorCode::kUnavailable, loader_error());

@@ -54,6 +54,7 @@ class Agent {
   Status watch_signals();
   Status watch_shim();
   void greet();
+  std::vector<std::string> needed_parts(const Hello& hello) const;
 
   void on_frame(Frame frame);
   void on(LauncherAlive);
@@ -165,11 +166,21 @@ Status Agent::watch_shim() {
   });
 }
 
+// Of the job's parts, those that this host needs.
+std::vector<std::string> Agent::needed_parts(const Hello& hello) const {
+  // The launcher cannot know whether a host has a GPU before the host says so.
+  std::vector<std::string> needed;
+  for (const NeededPart& part : options_.parts) {
+    if (!part.with_gpu || hello.gpus > 0) needed.push_back(part.hash);
+  }
+  return needed;
+}
+
 void Agent::greet() {
   Hello hello = describe_machine();
   hello.version = HORA_VERSION;
   hello.pid = ::getpid();
-  hello.have_bundle = staging_->have_bundle(options_.bundle_hash);
+  hello.missing_parts = staging_->find_missing(needed_parts(hello));
   hello.cache_directory = options_.cache_directory;
   if (const char* connection = ::getenv("SSH_CONNECTION")) hello.ssh_connection = connection;
   if (options_.report_sha) {
@@ -209,14 +220,14 @@ void Agent::on(DeliveryFrame delivery) {
   if (job_) return fail_protocol("a delivery after the order");
   std::optional<Failure> failure;
   switch (delivery.frame.type) {
-    case FrameType::kBundle:
-      failure = staging_->on_bundle(delivery.frame.payload);
+    case FrameType::kPart:
+      failure = staging_->on_part(delivery.frame.payload);
       break;
     case FrameType::kShipFile:
       failure = staging_->on_ship_file(delivery.frame.payload);
       break;
     case FrameType::kData:
-      failure = staging_->on_data(delivery.frame.payload);
+      failure = staging_->on_data(std::move(delivery.frame.payload));
       break;
     default:
       failure = staging_->on_data_end();

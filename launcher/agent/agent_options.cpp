@@ -13,11 +13,13 @@ namespace {
 struct OptionRow {
   std::string_view name;
   // Where it goes; a flag takes no value.
-  std::variant<std::string AgentOptions::*, int AgentOptions::*, bool AgentOptions::*> field;
+  std::variant<std::string AgentOptions::*, int AgentOptions::*, bool AgentOptions::*,
+               std::vector<NeededPart> AgentOptions::*>
+      field;
 };
 
 constexpr OptionRow kRows[] = {
-    {"--bundle-hash", &AgentOptions::bundle_hash},
+    {"--parts", &AgentOptions::parts},
     {"--cache", &AgentOptions::cache_directory},
     {"--local-bundle", &AgentOptions::local_bundle},
     {"--probe", &AgentOptions::probe},
@@ -28,7 +30,7 @@ constexpr OptionRow kRows[] = {
     {"--suspended-lease-ms", &AgentOptions::suspended_lease_ms},
 };
 
-// Writes the option's value. False: there is none, or it is no number where one is due.
+// Writes the option's value. False: there is none, or it is no number or list where one is due.
 bool apply(const OptionRow& row, const char* value, AgentOptions& options) {
   if (const auto* flag = std::get_if<bool AgentOptions::*>(&row.field)) {
     options.*(*flag) = true;
@@ -38,6 +40,11 @@ bool apply(const OptionRow& row, const char* value, AgentOptions& options) {
   if (const auto* text = std::get_if<std::string AgentOptions::*>(&row.field)) {
     options.*(*text) = value;
     return true;
+  }
+  if (const auto* list = std::get_if<std::vector<NeededPart> AgentOptions::*>(&row.field)) {
+    auto parts = parse_part_list(value);
+    if (parts) options.*(*list) = std::move(*parts);
+    return parts.has_value();
   }
   const auto number = parse_int<int>(value);
   if (!number || *number < 0) return false;

@@ -4,19 +4,21 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
+#include "launcher/protocol/part_list.h"
 #include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
 struct AgentOptions {
-  std::string bundle_hash;      // names the bundle in the cache; empty: none is needed
-  std::string cache_directory;  // absolute
-  std::string local_bundle;     // a bundle to use where it lies; nothing is copied then
-  bool probe = false;           // answer probes of other hosts
-  bool report_sha = false;      // SHA-256 of the own executable in Hello
-  bool cleans_cache = false;    // its rank removes what nobody uses there
-  std::string own_sha256;       // empty: computed when Hello needs it
+  std::vector<NeededPart> parts;  // of the runtime that the job needs; empty: none
+  std::string cache_directory;    // absolute
+  std::string local_bundle;       // a bundle to use where it lies; nothing is copied then
+  bool probe = false;             // answer probes of other hosts
+  bool report_sha = false;        // SHA-256 of the own executable in Hello
+  bool cleans_cache = false;      // its rank removes what nobody uses there
+  std::string own_sha256;         // empty: computed when Hello needs it
   // The launcher's process, where it is on this machine: as long as that is at work it may be
   // silent for longer than the lease. 0: it is elsewhere.
   int launcher = 0;

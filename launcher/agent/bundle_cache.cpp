@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An entry is a directory named after the bundle's hash. It comes into being under a temporary
-// name, gets its manifest last and is then renamed, so a reader sees a whole entry or none.
+// An entry is a directory named after its parts. It comes into being under a temporary name, gets
+// its manifest last and is then renamed, so a reader sees a whole entry or none.
 #include "launcher/agent/bundle_cache.h"
 
 #include <fcntl.h>
@@ -11,15 +11,17 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "launcher/agent/part_files.h"
 #include "launcher/agent/remove_tree.h"
+#include "launcher/protocol/part_list.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
 namespace {
 
-// The manifest lists the files that must be there. The leading dot keeps its name apart from
-// theirs.
+// The manifest lists the parts and files that must be there. The leading dot keeps its name apart
+// from theirs.
 constexpr char kManifest[] = ".hora-manifest";
 constexpr std::size_t kLargestManifest = 16u << 20;
 
@@ -46,33 +48,46 @@ bool is_ours_alone(int entry) {
          (info.st_mode & kOthersWrite) == 0;
 }
 
-// Checks presence, type and size, not contents: the hash was checked on arrival, and reading a
-// gigabyte at each start would cost more than it protects from.
-bool is_whole(int entry, const BundleHeader& header) {
-  return std::all_of(header.files.begin(), header.files.end(), [entry](const BundleFile& file) {
-    struct stat info {};
-    if (::fstatat(entry, file.path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return false;
-    if (!file.link_target.empty()) return S_ISLNK(info.st_mode);
-    return S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == file.size_bytes;
-  });
+std::string name_of(const BundleManifest& manifest) {
+  std::vector<std::string> hashes;
+  for (const BundlePart& part : manifest.parts) hashes.push_back(part.hash);
+  return bundle_name(std::move(hashes));
 }
 
-// Everything is opened relative to descriptors with O_NOFOLLOW, so no symbolic link can redirect
-// it.
-std::optional<std::string> find_bundle(const CacheDirectory& directory, const std::string& hash) {
-  if (!is_hash(hash)) return std::nullopt;
-  os::Fd entry(
-      ::openat(directory.fd(), hash.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!entry.valid() || !is_ours_alone(entry.get())) return std::nullopt;
-  const os::Fd manifest(::openat(entry.get(), kManifest, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+// An entry that is ours and says what is in it. Everything is opened relative to descriptors with
+// O_NOFOLLOW, so no symbolic link can redirect it.
+struct Entry {
+  os::Fd directory;
+  BundleManifest manifest;
+};
+
+std::optional<Entry> open_entry(const CacheDirectory& directory, const std::string& name) {
+  if (!is_hash(name)) return std::nullopt;
+  Entry entry;
+  entry.directory = os::Fd(
+      ::openat(directory.fd(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!entry.directory.valid() || !is_ours_alone(entry.directory.get())) return std::nullopt;
+  const os::Fd manifest(
+      ::openat(entry.directory.get(), kManifest, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!manifest.valid()) return std::nullopt;
   const auto text = os::read_to_end(manifest.get(), kManifest, kLargestManifest);
   if (!text) return std::nullopt;
-  const auto header = decode_bundle_header(*text);
-  // The manifest's own hash must match the name: a copied directory is not the entry it claims to
-  // be.
-  if (!header || header->hash != hash || !is_whole(entry.get(), *header)) return std::nullopt;
-  return directory.entry_path(hash);
+  auto listed = decode_bundle_manifest(*text);
+  // A copied directory is not the entry that its name claims.
+  if (!listed || name_of(*listed) != name) return std::nullopt;
+  entry.manifest = std::move(*listed);
+  return entry;
+}
+
+std::optional<std::string> find_bundle(const CacheDirectory& directory, const std::string& name) {
+  const auto entry = open_entry(directory, name);
+  if (!entry) return std::nullopt;
+  const auto& parts = entry->manifest.parts;
+  const bool whole = std::all_of(parts.begin(), parts.end(), [&entry](const BundlePart& part) {
+    return are_whole(entry->directory.get(), part.files);
+  });
+  if (!whole) return std::nullopt;
+  return directory.entry_path(name);
 }
 
 }  // namespace
@@ -96,30 +111,38 @@ Result<BundleCache> BundleCache::open(const std::string& path) {
   return BundleCache(std::move(*directory));
 }
 
-std::optional<std::string> BundleCache::find(const std::string& hash) const {
-  return find_bundle(directory_, hash);
+std::optional<std::string> BundleCache::find(const std::string& name) const {
+  return find_bundle(directory_, name);
 }
 
-Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::receive(
-    BundleHeader header, std::function<Status(const std::string&)> announce) const {
-  if (!is_hash(header.hash)) {
-    return make_error(ErrorCode::kUsage, "'" + header.hash + "' is no bundle hash");
+// Reads every manifest: only called when the wanted entry is not there, and a host has a few of
+// them.
+std::map<std::string, BundleCache::Source> BundleCache::parts() const {
+  std::map<std::string, Source> found;
+  const auto names = directory_.names();
+  if (!names) return found;
+  for (const std::string& name : *names) {
+    auto entry = open_entry(directory_, name);
+    if (!entry) continue;
+    for (BundlePart& part : entry->manifest.parts) {
+      if (found.count(part.hash) > 0 || !are_whole(entry->directory.get(), part.files)) continue;
+      std::string hash = part.hash;
+      found.emplace(std::move(hash), Source{directory_.entry_path(name), std::move(part)});
+    }
   }
+  return found;
+}
+
+Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::begin(
+    std::function<Status(const std::string&)> announce) const {
   // Abandoned transfers of killed agents go first, since they may be what fills the disk.
   directory_.remove_debris();
   auto held = directory_.make_held(kIncomingPrefix, "", announce);
   if (!held) return std::move(held).error();
-  std::unique_ptr<Arrival> arrival(new Arrival(directory_, std::move(header)));
+  std::unique_ptr<Arrival> arrival(new Arrival(directory_));
   arrival->announce_ = std::move(announce);
   arrival->temporary_ = std::move(held->name);
   arrival->lock_ = std::move(held->lock);
-  const std::string path = directory_.entry_path(arrival->temporary_);
-  // The unpacker needs a descriptor of its own: it closes its one, while the lock must stay.
-  os::Fd unpacked(::fcntl(arrival->lock_.get(), F_DUPFD_CLOEXEC, 3));
-  if (!unpacked.valid()) return errno_error(errno, "opening " + path);
-  auto unpacker = FileUnpacker::create(std::move(unpacked), path, arrival->header_.files);
-  if (!unpacker) return std::move(unpacker).error();
-  arrival->unpacker_ = std::move(*unpacker);
   return arrival;
 }
 
@@ -137,23 +160,65 @@ void BundleCache::Arrival::discard() {
   if (removed) (void)announce_("");
 }
 
+bool BundleCache::Arrival::has(const std::string& part_hash) const {
+  return std::any_of(parts().begin(), parts().end(),
+                     [&part_hash](const BundlePart& part) { return part.hash == part_hash; });
+}
+
+// The other entry may be cleaned away meanwhile. Then a file is missing, and the caller asks for
+// all.
+Status BundleCache::Arrival::adopt(const Source& source) {
+  const os::Fd entry(::open(source.entry.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!entry.valid()) return errno_error(errno, "opening " + source.entry);
+  HORA_TRY(adopt_files(entry.get(), lock_.get(), path(), source.part.files));
+  manifest_.parts.push_back(source.part);
+  return Ok{};
+}
+
+Status BundleCache::Arrival::adopt(const Arrival& other, const BundlePart& part) {
+  HORA_TRY(adopt_files(other.lock_.get(), lock_.get(), path(), part.files));
+  manifest_.parts.push_back(part);
+  return Ok{};
+}
+
+Status BundleCache::Arrival::begin_part(BundlePart part) {
+  if (!is_hash(part.hash)) {
+    return make_error(ErrorCode::kUsage, "'" + part.hash + "' is no hash of a part");
+  }
+  // The unpacker needs a descriptor of its own: it closes its one, while the lock must stay.
+  os::Fd unpacked(::fcntl(lock_.get(), F_DUPFD_CLOEXEC, 3));
+  if (!unpacked.valid()) return errno_error(errno, "opening " + path());
+  auto unpacker = FileUnpacker::create(std::move(unpacked), path(), part.files, part.packed_sha256);
+  if (!unpacker) return std::move(unpacker).error();
+  unpacker_ = std::move(*unpacker);
+  arriving_ = std::move(part);
+  return Ok{};
+}
+
+// Only now does the part count: what is not whole is never linked or copied.
+Status BundleCache::Arrival::end_part() {
+  HORA_TRY(unpacker_->finish());
+  unpacker_.reset();
+  manifest_.parts.push_back(std::move(arriving_));
+  return Ok{};
+}
+
 Status BundleCache::Arrival::write_manifest() {
-  const std::string path = directory_.entry_path(temporary_) + "/" + kManifest;
-  os::Fd file(::openat(lock_.get(), kManifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file.valid()) return errno_error(errno, "creating " + path);
-  const std::string text = encode(header_);
+  const std::string shown = path() + "/" + kManifest;
+  os::Fd file(::openat(lock_.get(), kManifest, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file.valid()) return errno_error(errno, "creating " + shown);
+  const std::string text = encode(manifest_);
   std::size_t written = 0;
   while (written < text.size()) {
     const ssize_t wrote = ::write(file.get(), text.data() + written, text.size() - written);
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return errno_error(errno, "writing " + path);
+    if (wrote < 0) return errno_error(errno, "writing " + shown);
     written += static_cast<std::size_t>(wrote);
   }
   return Ok{};
 }
 
 Result<std::string> BundleCache::Arrival::finish() {
-  HORA_TRY(unpacker_->finish());
   HORA_TRY(write_manifest());
   return move_into_place();
 }
@@ -162,7 +227,7 @@ Result<std::string> BundleCache::Arrival::finish() {
 // others use the winner's entry.
 Result<std::string> BundleCache::Arrival::move_into_place() {
   const int directory = directory_.fd();
-  const std::string& name = header_.hash;
+  const std::string name = name_of(manifest_);
   // A damaged entry under the name is moved away first; the rename then needs another attempt, and
   // another agent may come in between.
   for (int attempt = 0; attempt < 3; ++attempt) {

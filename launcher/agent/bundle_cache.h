@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory on a host where bundles stay from job to job, each under the name of its content's
-// hash. An entry appears whole, by one rename, or not at all; who loses a race uses the winner's.
-// Every call takes as long as the file system does. One thread at a time.
+// The directory on a host where bundles stay from job to job, each under a name that follows from
+// its parts. An entry appears whole, by one rename, or not at all; who loses a race uses the
+// winner's. A part that another entry has is linked and not sent again; the entries do not depend
+// on each other. Every call takes as long as the file system does. One thread at a time.
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,14 +30,19 @@ class BundleCache {
   const CacheDirectory& directory() const { return directory_; }
 
   // Path of the entry; nothing when it is not there, or has lost a file since.
-  std::optional<std::string> find(const std::string& hash) const;
+  std::optional<std::string> find(const std::string& name) const;
+
+  // A part of an entry that is there, whole.
+  struct Source {
+    std::string entry;  // the path
+    BundlePart part;
+  };
+  std::map<std::string, Source> parts() const;  // by hash, of all entries
 
   class Arrival;
-  // Starts to unpack an entry. `announce` is told the path of what is unfinished before that
-  // exists, and an empty one once it is gone: whoever outlives us can remove it. kUsage is the code
-  // of errors that say that what was sent is wrong, here and in Arrival.
-  Result<std::unique_ptr<Arrival>> receive(
-      BundleHeader header, std::function<Status(const std::string&)> announce) const;
+  // Starts to make an entry. `announce` is told the path of what is unfinished before that
+  // exists, and an empty one once it is gone: whoever outlives us can remove it.
+  Result<std::unique_ptr<Arrival>> begin(std::function<Status(const std::string&)> announce) const;
 
  private:
   explicit BundleCache(CacheDirectory directory) : directory_(std::move(directory)) {}
@@ -44,30 +51,43 @@ class BundleCache {
 };
 
 // A bundle on its way into the cache, which must outlive it. Destroyed before finish(), it leaves
-// nothing behind.
+// nothing behind. kUsage is the code of errors that say that what was sent is wrong.
 class BundleCache::Arrival {
  public:
   ~Arrival();
   Arrival(const Arrival&) = delete;
   Arrival& operator=(const Arrival&) = delete;
-  Status write(std::string_view compressed) { return unpacker_->write(compressed); }
+
+  // A part that another entry has, or another arrival.
+  Status adopt(const Source& source);
+  Status adopt(const Arrival& other, const BundlePart& part);
+
+  // A part that is sent: a header, data, an end.
+  Status begin_part(BundlePart part);
+  Status write(std::string_view packed) { return unpacker_->write(packed); }
+  Status end_part();
+
+  const std::vector<BundlePart>& parts() const { return manifest_.parts; }  // that are here
+  bool has(const std::string& part_hash) const;
+
   // The path of the entry: ours, or that of an agent that was faster.
   Result<std::string> finish();
 
  private:
   friend class BundleCache;
-  Arrival(const CacheDirectory& directory, BundleHeader header)
-      : directory_(directory), header_(std::move(header)) {}
+  explicit Arrival(const CacheDirectory& directory) : directory_(directory) {}
+  std::string path() const { return directory_.entry_path(temporary_); }
   Status write_manifest();
   Result<std::string> move_into_place();
   void discard();
 
   const CacheDirectory& directory_;
-  BundleHeader header_;
+  BundleManifest manifest_;
   std::function<Status(const std::string&)> announce_;
   std::string temporary_;  // name in the cache; empty: none
-  os::Fd lock_;            // held while the temporary directory is in use
-  std::unique_ptr<FileUnpacker> unpacker_;
+  os::Fd lock_;            // the directory itself; held while it is in use
+  BundlePart arriving_;
+  std::unique_ptr<FileUnpacker> unpacker_;  // of the part that is arriving
 };
 
 }  // namespace hora::launcher

@@ -86,11 +86,6 @@ std::optional<time_t> touch(int directory) {
 
 }  // namespace
 
-bool is_hash(std::string_view text) {
-  return text.size() >= 16 && text.size() <= 128 &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 Result<CacheDirectory> CacheDirectory::open(const std::string& path) {
   // Another user of /tmp could have put a symbolic link in the last component.
   os::Fd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

@@ -21,7 +21,7 @@
 
 namespace hora::launcher {
 
-// Names. An agent is called by the SHA-256 of the program, a bundle by its hash alone.
+// Names. An agent is called by the SHA-256 of the program, a bundle by its hash alone (is_hash()).
 inline constexpr std::string_view kAgentPrefix = "agent-";
 inline constexpr std::string_view kNotePrefix = ".verified-";      // own_image.h
 inline constexpr std::string_view kShippedPrefix = ".ship-";       // transports/bootstrap.cpp
@@ -32,8 +32,6 @@ inline constexpr std::size_t kTagSize = 16;  // of the place in a name, and of i
 // What nobody has touched for so long has no owner: transfers take minutes, and marks of use are
 // renewed each hour.
 inline constexpr long kAbandonedAfterS = 24 * 3600;
-
-bool is_hash(std::string_view text);  // may name a bundle
 
 class CacheDirectory {
  public:

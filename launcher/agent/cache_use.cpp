@@ -15,6 +15,7 @@
 
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/remove_tree.h"
+#include "launcher/protocol/part_list.h"
 
 namespace hora::launcher {
 

@@ -1,30 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream is the contents of all files in the order of the header, one after the other and
-// compressed as one zlib stream. Sizes in the header separate the files; a SHA-256 checks each one.
+// The frame holds the contents of all files in the order of the header, one after the other. Sizes
+// in the header separate the files. One hash over the packed bytes, which are fewer, covers them
+// all.
 #include "launcher/agent/file_unpacker.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
+#include <zstd.h>
 
 #include <array>
 #include <cerrno>
 
 #include <sha256.h>  // libmd
 
+#include "launcher/agent/part_files.h"
 #include "launcher/agent/safe_path.h"
 
 namespace hora::launcher {
 
+namespace {
+
+// 8 MiB: what a decoder may keep of its output. Launchers use less.
+constexpr int kLargestWindowLog = 23;
+
+}  // namespace
+
 // Both wrappers release what the C libraries allocate.
-struct FileUnpacker::Inflater {
-  z_stream stream{};
-  bool ready = false;
+struct FileUnpacker::Decoder {
+  ZSTD_DCtx* context = ::ZSTD_createDCtx();
   bool ended = false;
   std::array<char, 128 * 1024> chunk;
-  Inflater() { ready = ::inflateInit(&stream) == Z_OK; }
-  ~Inflater() { ::inflateEnd(&stream); }
+  Decoder() {
+    if (context != nullptr) {
+      ::ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, kLargestWindowLog);
+    }
+  }
+  ~Decoder() { ::ZSTD_freeDCtx(context); }
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
 };
 
 struct FileUnpacker::Hasher {
@@ -36,30 +50,31 @@ struct FileUnpacker::Hasher {
   std::string hex() {
     std::array<char, SHA256_DIGEST_STRING_LENGTH> text;
     SHA256End(&context, text.data());
-    SHA256Init(&context);
     return text.data();
   }
 };
 
-FileUnpacker::FileUnpacker(os::Fd directory, std::string shown_path, std::vector<BundleFile> files)
+FileUnpacker::FileUnpacker(os::Fd directory, std::string shown_path, std::vector<BundleFile> files,
+                           std::string packed_sha256)
     : directory_(std::move(directory)),
       shown_path_(std::move(shown_path)),
       files_(std::move(files)),
-      inflater_(std::make_unique<Inflater>()),
+      packed_sha256_(std::move(packed_sha256)),
+      decoder_(std::make_unique<Decoder>()),
       hasher_(std::make_unique<Hasher>()) {}
 
 FileUnpacker::~FileUnpacker() = default;
 
 Result<std::unique_ptr<FileUnpacker>> FileUnpacker::create(os::Fd directory, std::string shown_path,
-                                                           std::vector<BundleFile> files) {
+                                                           std::vector<BundleFile> files,
+                                                           std::string packed_sha256) {
   // Checks all paths before the first byte is written: none may lead out of the directory.
-  for (const BundleFile& file : files) {
-    HORA_TRY(check_relative_path(file.path));
-    if (!file.link_target.empty()) HORA_TRY(check_link_target(file.path, file.link_target));
+  HORA_TRY(check_paths(files));
+  std::unique_ptr<FileUnpacker> unpacker(new FileUnpacker(
+      std::move(directory), std::move(shown_path), std::move(files), std::move(packed_sha256)));
+  if (unpacker->decoder_->context == nullptr) {
+    return make_error(ErrorCode::kFailed, "zstd: out of memory");
   }
-  std::unique_ptr<FileUnpacker> unpacker(
-      new FileUnpacker(std::move(directory), std::move(shown_path), std::move(files)));
-  if (!unpacker->inflater_->ready) return make_error(ErrorCode::kFailed, "zlib: out of memory");
   HORA_TRY(unpacker->open_next());
   return unpacker;
 }
@@ -68,29 +83,13 @@ Error FileUnpacker::io_error(int errnum, const char* action, const std::string& 
   return errno_error(errnum, std::string(action) + " " + shown_path_ + "/" + path);
 }
 
-// Files come in order of their paths, so most share the directory of the one before.
-Status FileUnpacker::make_parents(const std::string& path) {
-  const std::size_t last = path.rfind('/');
-  const std::string parent = last == std::string::npos ? "" : path.substr(0, last);
-  if (parent == last_parent_) return Ok{};
-  for (std::size_t slash = path.find('/'); slash != std::string::npos;
-       slash = path.find('/', slash + 1)) {
-    const std::string part = path.substr(0, slash);
-    if (::mkdirat(directory_.get(), part.c_str(), 0755) != 0 && errno != EEXIST) {
-      return io_error(errno, "creating", part);
-    }
-  }
-  last_parent_ = parent;
-  return Ok{};
-}
-
 // Opens the next file that has bytes to come. Empty files are created on the way; links follow at
 // the end.
 Status FileUnpacker::open_next() {
   while (!file_.valid() && next_ < files_.size()) {
     const BundleFile& file = files_[next_++];
     if (!file.link_target.empty()) continue;
-    HORA_TRY(make_parents(file.path));
+    HORA_TRY(make_parents(directory_.get(), shown_path_, file.path, last_parent_));
     // O_EXCL and O_NOFOLLOW: nothing that is already there, a link above all, is ever written
     // through.
     file_ = os::Fd(::openat(directory_.get(), file.path.c_str(),
@@ -104,12 +103,7 @@ Status FileUnpacker::open_next() {
 
 Status FileUnpacker::close_file() {
   const BundleFile& file = files_[next_ - 1];
-  if (hasher_->hex() != file.sha256) {
-    return make_error(ErrorCode::kUsage,
-                      shown_path_ + "/" + file.path + " arrived damaged: its SHA-256 is another");
-  }
-  constexpr int kPermissions = 0777;
-  if (::fchmod(file_.get(), static_cast<mode_t>(file.mode & kPermissions)) != 0) {
+  if (::fchmod(file_.get(), permissions_of(file)) != 0) {
     return io_error(errno, "setting the mode of", file.path);
   }
   // Some file systems report a full disk only at close().
@@ -134,7 +128,6 @@ Status FileUnpacker::take(std::string_view bytes) {
       if (wrote < 0) return io_error(errno, "writing", files_[next_ - 1].path);
       written += static_cast<std::size_t>(wrote);
     }
-    hasher_->add(part);
     left_ -= part.size();
     bytes.remove_prefix(part.size());
     if (left_ == 0) {
@@ -145,27 +138,27 @@ Status FileUnpacker::take(std::string_view bytes) {
   return Ok{};
 }
 
-Status FileUnpacker::write(std::string_view compressed) {
-  z_stream& stream = inflater_->stream;
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
-  stream.avail_in = static_cast<uInt>(compressed.size());
-  while (stream.avail_in > 0) {
+Status FileUnpacker::write(std::string_view packed) {
+  hasher_->add(packed);
+  ZSTD_inBuffer in{packed.data(), packed.size(), 0};
+  bool may_have_more = true;  // the decoder, that is; it keeps what did not fit into the chunk
+  while (in.pos < in.size || may_have_more) {
     // Trailing data would go unchecked, so it is an error.
-    if (inflater_->ended) {
+    if (decoder_->ended) {
+      if (in.pos == in.size) break;
       return make_error(ErrorCode::kUsage, shown_path_ + ": data behind the end of the stream");
     }
-    stream.next_out = reinterpret_cast<Bytef*>(inflater_->chunk.data());
-    stream.avail_out = static_cast<uInt>(inflater_->chunk.size());
-    const int result = ::inflate(&stream, Z_NO_FLUSH);
-    const std::size_t made = inflater_->chunk.size() - stream.avail_out;
-    if (made > 0) HORA_TRY(take({inflater_->chunk.data(), made}));
-    if (result == Z_STREAM_END) {
-      inflater_->ended = true;
-    } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      return make_error(ErrorCode::kUsage, shown_path_ + ": what arrived is no zlib stream");
-    } else if (result == Z_BUF_ERROR && made == 0) {
-      break;  // needs more input
+    ZSTD_outBuffer out{decoder_->chunk.data(), decoder_->chunk.size(), 0};
+    const std::size_t left = ::ZSTD_decompressStream(decoder_->context, &out, &in);
+    if (::ZSTD_isError(left) != 0) {
+      return make_error(ErrorCode::kUsage, shown_path_ +
+                                               ": what arrived is no zstd frame, or is "
+                                               "damaged (" +
+                                               ::ZSTD_getErrorName(left) + ")");
     }
+    HORA_TRY(take({decoder_->chunk.data(), out.pos}));
+    decoder_->ended = left == 0;
+    may_have_more = out.pos == out.size;
   }
   return Ok{};
 }
@@ -173,13 +166,17 @@ Status FileUnpacker::write(std::string_view compressed) {
 Status FileUnpacker::finish() {
   // The end of the stream may arrive in a later call than the last byte of output, so all three
   // must hold.
-  if (!inflater_->ended || file_.valid() || next_ < files_.size()) {
+  if (!decoder_->ended || file_.valid() || next_ < files_.size()) {
     return make_error(ErrorCode::kUsage, shown_path_ + ": the transfer ended early");
+  }
+  if (hasher_->hex() != packed_sha256_) {
+    return make_error(ErrorCode::kUsage,
+                      shown_path_ + ": what arrived is damaged: its SHA-256 is another");
   }
   // Links come last, so that no file was written through one of them.
   for (const BundleFile& file : files_) {
     if (file.link_target.empty()) continue;
-    HORA_TRY(make_parents(file.path));
+    HORA_TRY(make_parents(directory_.get(), shown_path_, file.path, last_parent_));
     if (::symlinkat(file.link_target.c_str(), directory_.get(), file.path.c_str()) != 0) {
       return io_error(errno, "creating", file.path);
     }

@@ -17,6 +17,7 @@
 
 #include "launcher/agent/cache_directory.h"
 #include "launcher/agent/file_unpacker.h"
+#include "launcher/protocol/part_list.h"
 #include "rendezvous/os/fd.h"
 #include "rendezvous/os/random.h"
 

@@ -124,7 +124,9 @@ class Shim {
   // What the agent has made and not removed.
   void remove_announced() {
     if (share_.job_directory[0] != '\0') (void)remove_tree(share_.job_directory);
-    if (share_.unfinished_entry[0] != '\0') (void)remove_tree(share_.unfinished_entry);
+    for (const auto& entry : share_.unfinished_entries) {
+      if (entry[0] != '\0') (void)remove_tree(entry);
+    }
     for (const auto& mark : share_.use_marks) {
       if (mark[0] != '\0') (void)remove_tree(mark);
     }

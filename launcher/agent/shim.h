@@ -24,8 +24,9 @@ struct ShimState {
   char mark[80];                 // "HORA_AGENT_MARK=<random>": in the environment of all ranks
   char cgroup[PATH_MAX];
   char job_directory[PATH_MAX];
-  char unfinished_entry[PATH_MAX];  // of the cache, while a bundle is being unpacked
-  char use_marks[2][PATH_MAX];      // in the cache: where the agent lies, where the bundle does
+  // Of the cache, while a bundle is being made; two while it moves from one directory to the next.
+  char unfinished_entries[2][PATH_MAX];
+  char use_marks[2][PATH_MAX];  // in the cache: where the agent lies, where the bundle does
 };
 
 // Copies into one of the texts above; false (and an empty text) when it is too long.

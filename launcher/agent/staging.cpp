@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that is delivered to a host before its ranks start: the bundle, into a cache, and
-// shipped files, into the job's directory. One delivery at a time. When a cache refuses the bundle
-// (full, read-only, noexec), the next place gets it.
+// Everything that is delivered to a host before its ranks start: the parts of the bundle, into a
+// cache, and shipped files, into the job's directory. One delivery at a time. When a cache refuses
+// the bundle (full, read-only, noexec), the next place gets it.
 #include "launcher/agent/staging.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "launcher/agent/cache_places.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/protocol/part_list.h"
 
 namespace hora::launcher {
 
@@ -73,7 +75,8 @@ void Staging::mark(Place& place, const std::string& bundle) {
   place.marked_bundle = bundle;
 }
 
-bool Staging::have_bundle(const std::string& hash) {
+// Looks in all places, since an earlier job may have moved on to another one.
+bool Staging::find_bundle() {
   for (Place& place : places_) {
     const bool own = &place == &places_.front();
     auto cache = BundleCache::open(place.path);
@@ -83,69 +86,132 @@ bool Staging::have_bundle(const std::string& hash) {
     // and look for the entry afterwards.
     if (own && source_.cleans_cache) {
       mark(place, std::string(kCleaner));
-    } else if (own || place.cache->find(hash)) {
-      mark(place, hash);
+    } else if (own || place.cache->find(bundle_)) {
+      mark(place, bundle_);
     }
-    if (bundle_root_.empty()) bundle_root_ = place.cache->find(hash).value_or("");
-    if (hash.empty() || !bundle_root_.empty()) return true;
+    if (bundle_root_.empty()) bundle_root_ = place.cache->find(bundle_).value_or("");
+    if (bundle_.empty() || !bundle_root_.empty()) return true;
     // The bundle is not here; the mark would only block a cleaner.
     if (!own) place.mark.reset();
   }
-  return hash.empty() || !bundle_root_.empty();
+  return bundle_.empty() || !bundle_root_.empty();
 }
 
-Status Staging::begin_arrival() {
+std::vector<std::string> Staging::find_missing(std::vector<std::string> parts) {
+  parts_ = std::move(parts);
+  bundle_ = parts_.empty() ? "" : bundle_name(parts_);
+  if (find_bundle()) return {};
+  use_parts_of_others();
+  std::vector<std::string> missing;
+  for (const std::string& part : parts_) {
+    if (bundle_root_.empty() && (!arrival_ || !arrival_->has(part))) missing.push_back(part);
+  }
+  return missing;
+}
+
+// In the first place that has any. Links keep what they lead to, whatever becomes of the other
+// bundle.
+void Staging::use_parts_of_others() {
+  for (place_ = 0; place_ < places_.size(); ++place_) {
+    Place& place = places_[place_];
+    if (!place.cache) continue;
+    const auto known = place.cache->parts();
+    const auto is_known = [&known](const std::string& part) { return known.count(part) > 0; };
+    if (std::none_of(parts_.begin(), parts_.end(), is_known)) continue;
+    auto arrival = open_arrival();
+    if (!arrival) continue;
+    arrival_ = std::move(*arrival);
+    for (const std::string& part : parts_) {
+      if (!is_known(part) || arrival_->adopt(known.at(part))) continue;
+      // Somebody cleans, or nothing more can be created here: the launcher sends them all.
+      arrival_.reset();
+      break;
+    }
+    if (!arrival_) {
+      if (place_ > 0) place.mark.reset();
+      continue;
+    }
+    if (std::all_of(parts_.begin(), parts_.end(), is_known)) {
+      auto path = arrival_->finish();
+      arrival_.reset();
+      if (path) bundle_root_ = *path;
+    }
+    return;
+  }
+  place_ = 0;
+}
+
+// In this place.
+Result<std::unique_ptr<BundleCache::Arrival>> Staging::open_arrival() {
   if (places_.empty()) {
     return make_error(ErrorCode::kUsage, "the agent was started without a cache directory");
   }
   Place& place = places_[place_];
+  // Two places are unfinished at one time when the bundle moves on.
+  auto& announced = share_.unfinished_entries[place_ % 2];
   // A cleaner may remove the directory while it is still empty, so try again when it vanishes.
   Result<std::unique_ptr<BundleCache::Arrival>> arrival(nullptr);
   for (int attempt = 0; attempt < 3; ++attempt) {
     auto cache = BundleCache::create(place.path);
     if (!cache) return std::move(cache).error();
     place.cache.emplace(std::move(*cache));
-    mark(place, header_.hash);
-    arrival = place.cache->receive(header_, announcer(share_.unfinished_entry));
+    mark(place, bundle_);
+    arrival = place.cache->begin(announcer(announced));
     if (arrival || arrival.error().code != ErrorCode::kNotFound) break;
   }
-  if (!arrival) return std::move(arrival).error();
-  arrival_ = std::move(*arrival);
-  // Begin again with all bytes so far.
-  return arrival_->write(received_);
+  return arrival;
 }
 
-// Moves to the next place after a failure. All bytes received so far are kept, because a full disk
-// shows only when they no longer fit.
+// In the place that is next: with the parts that are whole, and with what has come of this one.
+Status Staging::begin_again() {
+  auto arrival = open_arrival();
+  if (!arrival) return std::move(arrival).error();
+  if (arrival_) {
+    for (const BundlePart& part : arrival_->parts()) {
+      HORA_TRY((*arrival)->adopt(*arrival_, part));
+    }
+  }
+  arrival_ = std::move(*arrival);
+  if (!delivering_) return Ok{};
+  HORA_TRY(arrival_->begin_part(part_));
+  for (const std::string& bytes : received_) HORA_TRY(arrival_->write(bytes));
+  return Ok{};
+}
+
+// Moves to the next place after a failure. The part that is arriving is kept as it came, because a
+// full disk shows only when it no longer fits.
 Status Staging::settle(Status tried) {
   while (!tried) {
-    arrival_.reset();
     const Error& error = tried.error();
     // A bad stream is bad everywhere; only the place's own failures are worth another one.
     if (error.code == ErrorCode::kUsage || place_ + 1 >= places_.size()) {
       Error all = error;
       all.message.insert(0, refusals_);
+      arrival_.reset();
       return all;
     }
     refusals_ += error.message + "; ";
     all_full_ = all_full_ && is_full(error);
-    if (place_ > 0) places_[place_].mark.reset();
-    ++place_;
-    tried = begin_arrival();
+    const std::size_t left = place_++;
+    tried = begin_again();
+    if (left > 0) places_[left].mark.reset();
   }
   return tried;
 }
 
-std::optional<Failure> Staging::on_bundle(std::string_view payload) {
-  if (in_progress()) return protocol_failure("a bundle inside another delivery");
-  auto header = decode_bundle_header(payload);
-  if (!header) return protocol_failure(header.error().message);
-  header_ = std::move(*header);
-  place_ = 0;
-  all_full_ = true;
+std::optional<Failure> Staging::on_part(std::string_view payload) {
+  if (in_progress()) return protocol_failure("a part inside another delivery");
+  auto part = decode_bundle_part(payload);
+  if (!part) return protocol_failure(part.error().message);
+  if (std::find(parts_.begin(), parts_.end(), part->hash) == parts_.end() ||
+      (arrival_ && arrival_->has(part->hash))) {
+    return protocol_failure("a part that it has not asked for");
+  }
+  part_ = std::move(*part);
   received_.clear();
-  refusals_.clear();
-  if (const Status begun = settle(begin_arrival()); !begun) return cache_failure(begun.error());
+  delivering_ = true;
+  const Status begun = settle(arrival_ ? arrival_->begin_part(part_) : begin_again());
+  if (!begun) return cache_failure(begun.error());
   return std::nullopt;
 }
 
@@ -162,18 +228,18 @@ std::optional<Failure> Staging::on_ship_file(std::string_view payload) {
   entry.path = file->name;
   entry.size_bytes = file->size_bytes;
   entry.mode = file->mode;
-  entry.sha256 = file->sha256;
-  auto unpacker = FileUnpacker::create(std::move(directory), *path, {std::move(entry)});
+  auto unpacker =
+      FileUnpacker::create(std::move(directory), *path, {std::move(entry)}, file->packed_sha256);
   if (!unpacker) return ship_failure(unpacker.error());
   shipped_ = std::move(*unpacker);
   return std::nullopt;
 }
 
 // Data frames carry no name: they belong to the delivery under way.
-std::optional<Failure> Staging::on_data(std::string_view bytes) {
-  if (arrival_) {
-    received_ += bytes;
-    const Status written = settle(arrival_->write(bytes));
+std::optional<Failure> Staging::on_data(std::string bytes) {
+  if (delivering_) {
+    received_.push_back(std::move(bytes));
+    const Status written = settle(arrival_->write(received_.back()));
     if (!written) return cache_failure(written.error());
   } else if (shipped_) {
     if (const Status written = shipped_->write(bytes); !written) {
@@ -185,20 +251,33 @@ std::optional<Failure> Staging::on_data(std::string_view bytes) {
   return std::nullopt;
 }
 
-std::optional<Failure> Staging::on_data_end() {
-  if (arrival_) {
-    // The last check may fail as well (close() on a full disk), and then the next place gets it
-    // all.
-    auto path = arrival_->finish();
-    while (!path) {
-      const Status begun = settle(path.error());
-      if (!begun) return cache_failure(begun.error());
-      path = arrival_->finish();
+// The last check may fail as well (close() on a full disk), and then the next place gets it all.
+Status Staging::complete_part() {
+  while (delivering_) {
+    if (Status ended = arrival_->end_part(); ended) {
+      delivering_ = false;
+      received_.clear();
+      received_.shrink_to_fit();
+    } else {
+      HORA_TRY(settle(std::move(ended)));
     }
-    bundle_root_ = *path;
-    arrival_.reset();
-    // Frees the memory; clear() would keep it.
-    received_ = std::string();
+  }
+  if (arrival_->parts().size() < parts_.size()) return Ok{};
+  auto path = arrival_->finish();
+  while (!path) {
+    HORA_TRY(settle(Error(path.error())));
+    path = arrival_->finish();
+  }
+  bundle_root_ = *path;
+  arrival_.reset();
+  return Ok{};
+}
+
+std::optional<Failure> Staging::on_data_end() {
+  if (delivering_) {
+    if (const Status completed = complete_part(); !completed) {
+      return cache_failure(completed.error());
+    }
   } else if (shipped_) {
     const Status finished = shipped_->finish();
     shipped_.reset();

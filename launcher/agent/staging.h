@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a launcher sends before the order: the bundle, and files for the job. One at a time: a
-// header, data, an end. Every method's answer is nothing, or the failure that ends the job.
+// What a launcher sends before the order: parts of the bundle, and files for the job. One at a
+// time: a header, data, an end. Every method's answer is nothing, or the failure that ends the job.
 // Owns what it has made on disk. Calls take as long as the file system does, on the agent's thread.
 #pragma once
 
@@ -29,17 +29,18 @@ class Staging {
   };
   Staging(Source source, ShimState& share);
 
-  // Looks whether the bundle is here, and marks what is used. A cache that cannot be used is no
+  // Looks for the bundle that has these parts (hashes), and marks what is used. If it is not here,
+  // begins to make it of those that are, and returns the others. A cache that cannot be used is no
   // failure before it is needed.
-  bool have_bundle(const std::string& hash);
+  std::vector<std::string> find_missing(std::vector<std::string> parts);
   // Where the bundle is; empty: not here.
   const std::string& bundle_root() const { return bundle_root_; }
 
-  std::optional<Failure> on_bundle(std::string_view payload);
+  std::optional<Failure> on_part(std::string_view payload);
   std::optional<Failure> on_ship_file(std::string_view payload);
-  std::optional<Failure> on_data(std::string_view bytes);
+  std::optional<Failure> on_data(std::string bytes);
   std::optional<Failure> on_data_end();
-  bool in_progress() const { return arrival_ || shipped_; }
+  bool in_progress() const { return delivering_ || shipped_; }
 
   // The job's own folder, made when first asked for.
   Result<std::string> job_directory();
@@ -68,20 +69,28 @@ class Staging {
   Failure ship_failure(const Error& error) const;
   Failure protocol_failure(const std::string& what) const;
   void mark(Place& place, const std::string& bundle);
-  Status begin_arrival();
+  bool find_bundle();
+  void use_parts_of_others();
+  Result<std::unique_ptr<BundleCache::Arrival>> open_arrival();
+  Status begin_again();
   Status settle(Status tried);  // goes on in the next place when this one was of no use
+  Status complete_part();
 
   Source source_;
   std::string bundle_root_;
   ShimState& share_;
   std::vector<Place> places_;  // the agent's own, and those to turn to when a bundle does not fit
-  // The bundle that is arriving, where it goes, what has come of it, and why not elsewhere.
-  BundleHeader header_;
+  std::vector<std::string> parts_;  // of the bundle
+  std::string bundle_;              // its name; empty: none is needed
+  // The bundle that is being made, where, and why not elsewhere.
+  std::unique_ptr<BundleCache::Arrival> arrival_;
   std::size_t place_ = 0;
-  std::string received_;
   std::string refusals_;
   bool all_full_ = true;
-  std::unique_ptr<BundleCache::Arrival> arrival_;
+  // The part that is arriving, and what has come of it: the one copy, as it came.
+  bool delivering_ = false;
+  BundlePart part_;
+  std::vector<std::string> received_;
   std::optional<JobDirectory> directory_;
   std::unique_ptr<FileUnpacker> shipped_;
 };

@@ -61,7 +61,7 @@ Json parse_answer(const std::string& line) {
 Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environment, bool deep)
     : spec_(std::move(spec)),
       runtime_is_ours_(spec_.runtime == RuntimeKind::kHora),
-      installation_(std::move(installation)),
+      installation_(with_parts_for_doctor(std::move(installation), runtime_is_ours_)),
       environment_(std::move(environment)),
       start_(Clock::now()),
       display_(start_, !spec_.json && !spec_.verbose,

@@ -27,6 +27,15 @@ std::string seconds_text(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
+// Each of them at most once.
+bool are_offered(std::vector<std::string> missing, const std::vector<NeededPart>& parts) {
+  for (const NeededPart& part : parts) {
+    const auto found = std::find(missing.begin(), missing.end(), part.hash);
+    if (found != missing.end()) missing.erase(found);
+  }
+  return missing.empty();
+}
+
 }  // namespace
 
 Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& installation,
@@ -148,22 +157,37 @@ void Fleet::on_hello(int host, Hello hello) {
   Member& each = member(host);
   each.clock_offset = Milliseconds((wall_clock_ns() - hello.clock_ns) / 1'000'000);
   each.hello = std::move(hello);
-  const bool ships = spec_.runtime == RuntimeKind::kHora && !installation_.bundle_hash.empty();
+  const bool ships = spec_.runtime == RuntimeKind::kHora && !installation_.needed_parts.empty();
   if (ships && options_.loads_runtime) {
     auto why = why_runtime_does_not_fit(each.hello->c_library, installation_.least_glibc);
     if (why) return handler_(host, std::move(*why));
   }
-  const bool lacks_runtime = ships && !each.hello->have_bundle;
-  if (lacks_runtime) {
-    if (!bundle_frames_) {
-      auto frames = bundle_frames(installation_);
-      if (!frames) return handler_(host, RuntimeMissing{std::move(frames).error()});
-      bundle_frames_ = std::move(*frames);
-    }
-    each.shipped_bytes += bundle_frames_->size();
-    each.link->send_shared(bundle_frames_);
+  const std::vector<std::string>& missing = each.hello->missing_parts;
+  if (!are_offered(missing, installation_.needed_parts)) {
+    return handler_(host, Failure{std::string(failure::kProtocol),
+                                  "its agent broke the protocol: hello: it misses parts of the "
+                                  "runtime that the job does not need",
+                                  ""});
   }
-  handler_(host, AgentGreeted{lacks_runtime});
+  for (const std::string& hash : missing) {
+    if (Status shipped = ship_part(each, hash); !shipped) {
+      return handler_(host, RuntimeMissing{std::move(shipped).error()});
+    }
+  }
+  handler_(host, AgentGreeted{!missing.empty()});
+}
+
+// Packed for the first host that lacks it. The others get the same bytes.
+Status Fleet::ship_part(Member& member, const std::string& hash) {
+  auto& frames = part_frames_[hash];
+  if (!frames) {
+    auto made = part_frames(installation_, hash);
+    if (!made) return std::move(made).error();
+    frames = std::move(*made);
+  }
+  member.shipped_bytes += frames->size();
+  member.link->send_shared(frames);
+  return Ok{};
 }
 
 // The agent itself is gone when its stream ends, and not before that is the host left as it was

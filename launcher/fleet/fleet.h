@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -121,6 +122,7 @@ class Fleet {
   const Member& member(int host) const { return members_[static_cast<std::size_t>(host)]; }
   void on_message(int host, AgentMessage message);
   void on_hello(int host, Hello hello);
+  Status ship_part(Member& member, const std::string& hash);
   void on_goodbye(int host, Goodbye goodbye);
   void on_link_end(int host, std::string detail);
   void beat();
@@ -133,7 +135,8 @@ class Fleet {
   Handler handler_;
   std::unique_ptr<HostConnector> connector_;
   std::vector<Member> members_;
-  std::shared_ptr<const std::string> bundle_frames_;  // made for the first host that needs them
+  // By hash; each is made for the first host that lacks it.
+  std::map<std::string, std::shared_ptr<const std::string>> part_frames_;
   Clock::time_point next_beat_;
 };
 

@@ -16,7 +16,7 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
   image.path = installation.agent_path;
   image.sha256 = installation.agent_sha256;
   if (spec.runtime == RuntimeKind::kHora) {
-    image.bundle_hash = installation.bundle_hash;
+    image.parts = part_list_text(installation.needed_parts);
     image.local_bundle = installation.bundle_directory;
   }
   if (several_hosts) image.arguments.push_back("--probe");

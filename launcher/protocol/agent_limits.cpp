@@ -33,6 +33,7 @@ void texts(Hello& m, auto&& visit) {
   visit(m.c_library, Kind::kLine, kMostName);
   visit(m.cache_directory, Kind::kBytes, kMostPath);
   visit(m.ssh_connection, Kind::kLine, kMostName);
+  for (std::string& hash : m.missing_parts) visit(hash, Kind::kLine, kMostName);
   visit(m.probe_nonce, Kind::kLine, kMostName);
   for (InterfaceInfo& each : m.interfaces) {
     visit(each.name, Kind::kLine, kMostName);
@@ -100,7 +101,10 @@ void cut_list(auto& list, std::size_t most) {
   if (list.size() > most) list.resize(most);
 }
 
-void cut_lists(Hello& m) { cut_list(m.interfaces, kMostInterfaces); }
+void cut_lists(Hello& m) {
+  cut_list(m.interfaces, kMostInterfaces);
+  cut_list(m.missing_parts, kMostParts);
+}
 void cut_lists(Started& m) { cut_list(m.notes, kMostNotes + 2 * m.pids.size()); }
 void cut_lists(StackReport& m) {
   cut_list(m.processes, kMostProcesses);
@@ -201,7 +205,8 @@ Status check(const Hello& m) {
       .number("probe_port", m.probe_port, 0, kLargestPort)
       .number("free_port", m.free_port, 0, kLargestPort)
       .number("clock_ns", m.clock_ns, 0, kLatestClockNs)
-      .list("interfaces", m.interfaces.size(), kMostInterfaces);
+      .list("interfaces", m.interfaces.size(), kMostInterfaces)
+      .list("missing_parts", m.missing_parts.size(), kMostParts);
   for (const InterfaceInfo& each : m.interfaces) {
     seen.address("address", each.address)
         .number("prefix_length", each.prefix_length, 0, 128)

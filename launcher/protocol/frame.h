@@ -40,9 +40,9 @@ enum class FrameType : std::uint8_t {
   kGpuFault = 14,    // GpuFault
   // launcher to agent
   kProbe = 32,     // Probe
-  kBundle = 33,    // BundleHeader; followed by kData frames, then kDataEnd
+  kPart = 33,      // BundlePart; followed by kData frames, then kDataEnd
   kShipFile = 34,  // ShipFile; followed by kData frames, then kDataEnd
-  kData = 35,      // bytes of a zlib stream
+  kData = 35,      // bytes of a zstd frame
   kDataEnd = 36,   // empty
   kOrder = 37,     // HostOrder: validate and prepare, start nothing; answered by kReady or kFailure
   kStart = 38,     // empty: spawn the ranks

@@ -72,7 +72,7 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
   switch (frame.type) {
     case FrameType::kHeartbeat:
       return LauncherMessage(LauncherAlive{});
-    case FrameType::kBundle:
+    case FrameType::kPart:
     case FrameType::kShipFile:
     case FrameType::kData:
     case FrameType::kDataEnd:

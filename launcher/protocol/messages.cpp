@@ -171,7 +171,7 @@ void fields(auto& archive, Either<Hello> auto& m) {
   archive("user", m.user);
   archive("c_library", m.c_library);
   archive("pid", m.pid);
-  archive("have_bundle", m.have_bundle);
+  archive("missing_parts", m.missing_parts);
   archive("cache_directory", m.cache_directory);
   archive("cpus", m.cpus);
   archive("gpus", m.gpus);
@@ -209,20 +209,22 @@ void fields(auto& archive, Either<BundleFile> auto& m) {
   archive("path", m.path);
   archive("size_bytes", m.size_bytes);
   archive("mode", m.mode);
-  archive("sha256", m.sha256);
   archive("link_target", m.link_target);
 }
 
-void fields(auto& archive, Either<BundleHeader> auto& m) {
+void fields(auto& archive, Either<BundlePart> auto& m) {
   archive("hash", m.hash);
+  archive("packed_sha256", m.packed_sha256);
   archive("files", m.files);
 }
+
+void fields(auto& archive, Either<BundleManifest> auto& m) { archive("parts", m.parts); }
 
 void fields(auto& archive, Either<ShipFile> auto& m) {
   archive("name", m.name);
   archive("size_bytes", m.size_bytes);
   archive("mode", m.mode);
-  archive("sha256", m.sha256);
+  archive("packed_sha256", m.packed_sha256);
 }
 
 void fields(auto& archive, Either<RankOrder> auto& m) {
@@ -388,7 +390,8 @@ Result<Message> decode_message(std::string_view bytes, const char* name) {
 std::string encode(const Hello& message) { return encode_message(message); }
 std::string encode(const Probe& message) { return encode_message(message); }
 std::string encode(const ProbeResult& message) { return encode_message(message); }
-std::string encode(const BundleHeader& message) { return encode_message(message); }
+std::string encode(const BundlePart& message) { return encode_message(message); }
+std::string encode(const BundleManifest& message) { return encode_message(message); }
 std::string encode(const ShipFile& message) { return encode_message(message); }
 std::string encode(const HostOrder& message) { return encode_message(message); }
 std::string encode(const Started& message) { return encode_message(message); }
@@ -406,8 +409,11 @@ Result<Probe> decode_probe(std::string_view bytes) { return decode_message<Probe
 Result<ProbeResult> decode_probe_result(std::string_view bytes) {
   return decode_message<ProbeResult>(bytes, "probe result");
 }
-Result<BundleHeader> decode_bundle_header(std::string_view bytes) {
-  return decode_message<BundleHeader>(bytes, "bundle header");
+Result<BundlePart> decode_bundle_part(std::string_view bytes) {
+  return decode_message<BundlePart>(bytes, "bundle part");
+}
+Result<BundleManifest> decode_bundle_manifest(std::string_view bytes) {
+  return decode_message<BundleManifest>(bytes, "bundle manifest");
 }
 Result<ShipFile> decode_ship_file(std::string_view bytes) {
   return decode_message<ShipFile>(bytes, "ship file");

@@ -36,7 +36,7 @@ struct Hello {
   std::string user;
   std::string c_library;  // "glibc 2.31", "musl", "none"; empty: unknown (agent/c_library.h)
   std::int64_t pid = 0;
-  bool have_bundle = false;  // the bundle named on the command line is in the cache, whole
+  std::vector<std::string> missing_parts;  // hashes of those parts that it needs and lacks
   std::string cache_directory;
   int cpus = 0;
   int gpus = 0;
@@ -79,20 +79,26 @@ struct BundleFile {
   std::string path;  // relative, no "..", '/'-separated
   std::uint64_t size_bytes = 0;
   int mode = 0644;
-  std::string sha256;       // lower-case hex
   std::string link_target;  // not empty: a symbolic link inside the bundle
   friend bool operator==(const BundleFile&, const BundleFile&) = default;
 };
-struct BundleHeader {
-  std::string hash;               // names the cache entry: SHA-256 of the encoded file list
-  std::vector<BundleFile> files;  // contents follow in this order, one zlib stream over all
-  friend bool operator==(const BundleHeader&, const BundleHeader&) = default;
+// One part of a bundle. Its contents follow in the order of its files, as one zstd frame.
+struct BundlePart {
+  std::string hash;           // of paths, modes and contents: what it is called everywhere
+  std::string packed_sha256;  // of the frame, lower-case hex
+  std::vector<BundleFile> files;
+  friend bool operator==(const BundlePart&, const BundlePart&) = default;
+};
+// What a bundle on a host is made of.
+struct BundleManifest {
+  std::vector<BundlePart> parts;
+  friend bool operator==(const BundleManifest&, const BundleManifest&) = default;
 };
 struct ShipFile {
   std::string name;  // relative to the job's working directory
   std::uint64_t size_bytes = 0;
   int mode = 0644;
-  std::string sha256;
+  std::string packed_sha256;  // of the zstd frame that follows
   friend bool operator==(const ShipFile&, const ShipFile&) = default;
 };
 
@@ -263,7 +269,8 @@ struct PmiReply {
 std::string encode(const Hello&);
 std::string encode(const Probe&);
 std::string encode(const ProbeResult&);
-std::string encode(const BundleHeader&);
+std::string encode(const BundlePart&);
+std::string encode(const BundleManifest&);
 std::string encode(const ShipFile&);
 std::string encode(const HostOrder&);
 std::string encode(const Started&);
@@ -280,7 +287,8 @@ std::string encode(const PmiReply&);
 Result<Hello> decode_hello(std::string_view bytes);
 Result<Probe> decode_probe(std::string_view bytes);
 Result<ProbeResult> decode_probe_result(std::string_view bytes);
-Result<BundleHeader> decode_bundle_header(std::string_view bytes);
+Result<BundlePart> decode_bundle_part(std::string_view bytes);
+Result<BundleManifest> decode_bundle_manifest(std::string_view bytes);
 Result<ShipFile> decode_ship_file(std::string_view bytes);
 Result<HostOrder> decode_host_order(std::string_view bytes);
 Result<Started> decode_started(std::string_view bytes);

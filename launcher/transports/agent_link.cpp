@@ -66,7 +66,7 @@ Result<std::string> AgentLink::command_line() const {
   request.size_bytes = options_.payload->size_bytes();
   request.nonce = attempt_.nonce;
   request.force = attempt_.forced;
-  request.bundle_hash = options_.image.bundle_hash;
+  request.parts = options_.image.parts;
   request.arguments = options_.image.arguments;
   return bootstrap_line(request);
 }

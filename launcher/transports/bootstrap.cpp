@@ -122,9 +122,9 @@ Result<std::string> bootstrap_line(const BootstrapRequest& request) {
                      std::to_string(request.size_bytes) + ' ' + request.nonce +
                      (request.force ? " 1" : " 0");
   std::vector<std::string> arguments;
-  if (!request.bundle_hash.empty()) {
-    arguments.push_back("--bundle-hash");
-    arguments.push_back(request.bundle_hash);
+  if (!request.parts.empty()) {
+    arguments.push_back("--parts");
+    arguments.push_back(request.parts);
   }
   arguments.insert(arguments.end(), request.arguments.begin(), request.arguments.end());
   for (const std::string& argument : arguments) {

@@ -25,9 +25,9 @@ namespace hora::launcher {
 struct BootstrapRequest {
   std::string sha256;            // of the agent, lower-case hex; names the cache entry
   std::uint64_t size_bytes = 0;  // of the agent, not packed
-  std::string nonce;        // letters and digits: tells our marker from whatever a shell prints
-  bool force = false;       // do not use a cached agent: it proved to be broken
-  std::string bundle_hash;  // may be empty
+  std::string nonce;   // letters and digits: tells our marker from whatever a shell prints
+  bool force = false;  // do not use a cached agent: it proved to be broken
+  std::string parts;   // may be empty
   std::vector<std::string> arguments;  // appended to the agent's argv
 };
 

@@ -30,8 +30,8 @@ constexpr std::chrono::milliseconds kReapPatience{200};
 // Unlike remote agents, a local one gets the bundle's path: it reads the files in place.
 std::vector<std::string> agent_arguments(const AgentImage& image) {
   std::vector<std::string> arguments{image.path, "agent", "--launcher", std::to_string(::getpid())};
-  if (!image.bundle_hash.empty()) {
-    arguments.insert(arguments.end(), {"--bundle-hash", image.bundle_hash});
+  if (!image.parts.empty()) {
+    arguments.insert(arguments.end(), {"--parts", image.parts});
   }
   if (!image.local_bundle.empty()) {
     arguments.insert(arguments.end(), {"--local-bundle", image.local_bundle});

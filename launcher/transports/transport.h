@@ -29,7 +29,7 @@ namespace hora::launcher {
 struct AgentImage {
   std::string path;                    // the static agent on this machine
   std::string sha256;                  // lower-case hex, of that file
-  std::string bundle_hash;             // may be empty (--runtime host)
+  std::string parts;                   // of the runtime, as part_list_text(); may be empty
   std::string local_bundle;            // the bundle's directory on this machine
   std::vector<std::string> arguments;  // appended to the agent's argv on every host
 };

@@ -54,10 +54,10 @@ std::string own_folder() {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-// Beside libhora in a bundle that was shipped; in share/hora/tls of an installation.
+// Beside libhora, in ../lib of the bundle's programs, and in the bundle of horarun's installation.
 std::string find_module() {
   const std::string folder = own_folder();
-  for (const std::string_view place : {"/", "/../lib/", "/../../tls/", "/../share/hora/tls/"}) {
+  for (const std::string_view place : {"/", "/../lib/", "/../share/hora/bundle/lib/"}) {
     std::string path = folder + std::string(place) + std::string(kModule);
     if (::access(path.c_str(), R_OK) == 0) return path;
   }

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json, files.json, files.zlib}. The layout is the
+# What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json, files.json}. The layout is the
 # same in an installed prefix, so horarun finds all of it beside its own executable.
 
-# hora_bundle(target folder [STATIC]): ships the target's file in the bundle's `folder` (lib or bin), with the
-# shared libraries it needs in lib/deps. DT_RPATH and not DT_RUNPATH, since only the former is
+# hora_bundle(target folder PART part [STATIC]): ships the target's file in the bundle's `folder` (lib or bin), with the
+# shared libraries it needs in lib/deps. Jobs ship it if they need that part: launcher/build/part_rules.cpp. DT_RPATH and not DT_RUNPATH, since only the former is
 # searched for what the libraries in lib/deps need themselves. STATIC: a program that is linked fully statically.
 function(hora_bundle target folder)
+  cmake_parse_arguments(ARG "STATIC" "PART" "" ${ARGN})
   set_property(GLOBAL APPEND PROPERTY HORA_BUNDLE_TARGETS ${target})
   set_property(GLOBAL APPEND PROPERTY HORA_BUNDLE_MODULES
-               --module ${folder}=$<TARGET_FILE:${target}>)
+               --module ${ARG_PART}:${folder}=$<TARGET_FILE:${target}>)
   if(folder STREQUAL lib)
     set(rpath "$ORIGIN;$ORIGIN/deps")
   else()
@@ -16,20 +17,11 @@ function(hora_bundle target folder)
   endif()
   set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH TRUE INSTALL_RPATH "${rpath}")
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
-  if("STATIC" IN_LIST ARGN)
+  if(ARG_STATIC)
     target_link_options(${target} PRIVATE -static)
   else()
     hora_ship(${target})
   endif()
-endfunction()
-
-# The module that only jobs with --rendezvous-tls ship; found and laid out as those of hora_bundle().
-function(hora_bundle_tls target)
-  set_property(GLOBAL APPEND PROPERTY HORA_BUNDLE_TARGETS ${target})
-  set_property(GLOBAL PROPERTY HORA_BUNDLE_TLS --tls $<TARGET_FILE:${target}>)
-  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH TRUE INSTALL_RPATH "$ORIGIN;$ORIGIN/deps")
-  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
-  hora_ship(${target})
 endfunction()
 
 # Called once, when every room has been read.
@@ -38,8 +30,7 @@ function(hora_make_bundle)
   set(python_root ${PROJECT_SOURCE_DIR}/collectives/python)
   get_property(targets GLOBAL PROPERTY HORA_BUNDLE_TARGETS)
   get_property(modules GLOBAL PROPERTY HORA_BUNDLE_MODULES)
-  get_property(tls GLOBAL PROPERTY HORA_BUNDLE_TLS)
-  set(arguments --output ${share} --version ${PROJECT_VERSION} ${modules} ${tls})
+  set(arguments --output ${share} --version ${PROJECT_VERSION} ${modules})
   set(inputs ${PROJECT_SOURCE_DIR}/scripts/bundle ${targets})
   if(TARGET hora-agent)
     list(APPEND arguments --agent $<TARGET_FILE:hora-agent>)

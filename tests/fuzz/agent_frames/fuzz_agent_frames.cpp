@@ -50,7 +50,8 @@ void check_payload(std::string_view bytes) {
   check_message(&decode_hello, bytes);
   check_message(&decode_probe, bytes);
   check_message(&decode_probe_result, bytes);
-  check_message(&decode_bundle_header, bytes);
+  check_message(&decode_bundle_part, bytes);
+  check_message(&decode_bundle_manifest, bytes);
   check_message(&decode_ship_file, bytes);
   check_message(&decode_host_order, bytes);
   check_message(&decode_started, bytes);

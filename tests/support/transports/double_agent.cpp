@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for the agent in tests of the transports: says Hello, then does as it is told.
-//   double_agent agent --cache DIR [--report-sha] [--bundle-hash H] MODE...
+//   double_agent agent --cache DIR [--report-sha] [--parts H] MODE...
 //     --echo          sends back every frame it gets, until its input ends
 //     --flood BYTES   sends that many bytes in kData frames, then kGoodbye
 //     --no-hello      the magic, and then nothing
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
     const bool has_value = i + 1 < argc;
     if (argument == "--cache" && has_value) {
       hello.cache_directory = argv[++i];
-    } else if (argument == "--bundle-hash" && has_value) {
+    } else if (argument == "--parts" && has_value) {
       ++i;
     } else if (argument == "--report-sha") {
       char hex[SHA256_DIGEST_STRING_LENGTH];

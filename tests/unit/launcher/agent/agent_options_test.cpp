@@ -8,8 +8,8 @@
 using namespace hora::launcher;
 
 TEST_CASE("agent options: values, numbers and flags") {
-  const std::vector<const char*> words{"--bundle-hash",
-                                       "b42",
+  const std::vector<const char*> words{"--parts",
+                                       "0123456789abcdef,fedcba9876543210:gpu",
                                        "--cache",
                                        "/c",
                                        "--local-bundle",
@@ -25,7 +25,8 @@ TEST_CASE("agent options: values, numbers and flags") {
                                        "0"};
   const auto options = parse_agent_options(words);
   REQUIRE(options);
-  CHECK(options->bundle_hash == "b42");
+  CHECK(options->parts ==
+        std::vector<NeededPart>{{"0123456789abcdef", false}, {"fedcba9876543210", true}});
   CHECK(options->cache_directory == "/c");
   CHECK(options->local_bundle == "/l");
   CHECK((options->probe && options->report_sha && options->cleans_cache));

@@ -103,7 +103,7 @@ TEST_CASE("the local transport starts an agent behind a stream") {
   });
   AgentImage image;
   image.path = agent_path();
-  image.bundle_hash = "0123456789abcdef";
+  image.parts = "0123456789abcdef";
   image.local_bundle = "/usr";
   image.arguments = {"--probe"};
   Host host;
@@ -113,7 +113,7 @@ TEST_CASE("the local transport starts an agent behind a stream") {
   CHECK(stages == 1);
   AgentDriver agent(std::move(*stream));
   const Hello hello = agent.hello();
-  CHECK(hello.have_bundle);
+  CHECK(hello.missing_parts.empty());
   CHECK(hello.probe_port > 0);
   agent.run(make_order({"echo", "x"}));
   CHECK(agent.output[{0, 1}] == "x\n");

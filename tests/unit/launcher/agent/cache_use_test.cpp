@@ -28,8 +28,8 @@ struct Cache {
   TemporaryDirectory directory;
   std::string path = directory / "hora";
   PackedBundle bundle = pack({{"bin/tool", "#!/bin/sh\necho tool runs\n"}});
-  std::string entry = path + "/" + bundle.header.hash;
-  std::vector<std::string> arguments = {"--cache", path, "--bundle-hash", bundle.header.hash};
+  std::string entry = path + "/" + bundle.name();
+  std::vector<std::string> arguments = {"--cache", path, "--parts", bundle.header.hash};
 
   void ship() {
     AgentDriver agent(arguments);
@@ -82,7 +82,7 @@ TEST_CASE("cleaning keeps the bundle of a job that runs here, and takes it after
   fs::create_directories(other);
   {
     AgentDriver agent(cache.arguments);
-    REQUIRE(agent.hello().have_bundle);
+    REQUIRE(agent.hello().missing_parts.empty());
     SECTION("before its order") {}
     SECTION("while its ranks run") {
       agent.start(order_of("echo up; exec sleep 1000"));
@@ -106,17 +106,17 @@ TEST_CASE("a shim takes away the mark of an agent that was killed") {
   Cache cache;
   cache.ship();
   AgentDriver agent(cache.arguments);
-  REQUIRE(agent.hello().have_bundle);
+  REQUIRE(agent.hello().missing_parts.empty());
   ::kill(agent.agent(), SIGKILL);
   REQUIRE(agent.reap_shim());
-  CHECK(names_in(cache.path) == std::vector<std::string>{cache.bundle.header.hash});
+  CHECK(names_in(cache.path) == std::vector<std::string>{cache.bundle.name()});
 }
 
 TEST_CASE("a mark that nobody holds here any more keeps nothing") {
   Cache cache;
   cache.ship();
   AgentDriver agent(cache.arguments);
-  REQUIRE(agent.hello().have_bundle);
+  REQUIRE(agent.hello().missing_parts.empty());
   REQUIRE(agent.kill_both());
   REQUIRE(names_in(cache.path).size() == 2);
   CHECK(cache.clean().empty());
@@ -131,7 +131,7 @@ TEST_CASE("cleaning keeps what a job on another host uses") {
   const std::string program = cache.path + "/agent-" + agent;
   write_file(program, "an agent");
   const std::string mark = cache.path + "/.used-0123456789abcdef-fedcba9876543210-" +
-                           agent.substr(0, 16) + "-" + cache.bundle.header.hash.substr(0, 16) +
+                           agent.substr(0, 16) + "-" + cache.bundle.name().substr(0, 16) +
                            "-far.example";
   fs::create_directories(mark);
   SECTION("made just now") {}
@@ -200,13 +200,13 @@ TEST_CASE("a job that starts while the cache is cleaned has its bundle, or is to
       (void)clean_cache(cache.path);
     });
     AgentDriver agent(cache.arguments);
-    const bool have = agent.hello().have_bundle;
+    const bool have = agent.hello().missing_parts.empty();
     cleaner.join();
     if (!have) send_bundle(agent, cache.bundle);
     agent.run(order_of("exec tool"));
     CHECK(agent.output[{0, 1}] == "tool runs\n");
   }
-  CHECK(names_in(cache.path) == std::vector<std::string>{cache.bundle.header.hash});
+  CHECK(names_in(cache.path) == std::vector<std::string>{cache.bundle.name()});
 }
 
 // The same, closer: what was there behind the mark is there behind the cleaning.
@@ -224,7 +224,7 @@ TEST_CASE("who looks behind his mark has what he saw") {
     });
     go = true;
     for (int wait = 0; wait < round % 50 * 20; ++wait) (void)go.load();
-    const auto mark = UseMark::make(*here, "", cache.bundle.header.hash,
+    const auto mark = UseMark::make(*here, "", cache.bundle.name(),
                                     [](const std::string&) -> hora::Status { return hora::Ok{}; });
     const bool is_there = mark && fs::exists(cache.entry);
     cleaner.join();

@@ -2,7 +2,7 @@
 #include "tests/unit/launcher/agent/packing.h"
 
 #include <stdlib.h>
-#include <zlib.h>
+#include <zstd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -21,15 +21,18 @@ std::string sha256_hex(std::string_view bytes) {
   return text;
 }
 
-std::string deflate(std::string_view bytes) {
-  uLongf size = ::compressBound(bytes.size());
-  std::string packed(size, '\0');
-  if (::compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
-                  reinterpret_cast<const Bytef*>(bytes.data()), bytes.size(), 1) != Z_OK) {
-    throw std::runtime_error("compress2");
-  }
+std::string pack_bytes(std::string_view bytes) {
+  std::string packed(::ZSTD_compressBound(bytes.size()), '\0');
+  const std::size_t size =
+      ::ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), 1);
+  if (::ZSTD_isError(size) != 0) throw std::runtime_error(::ZSTD_getErrorName(size));
   packed.resize(size);
   return packed;
+}
+
+void PackedBundle::set_data(std::string frame) {
+  data = std::move(frame);
+  header.packed_sha256 = sha256_hex(data);
 }
 
 PackedBundle pack(const std::map<std::string, std::string>& files) {
@@ -41,27 +44,28 @@ PackedBundle pack(const std::map<std::string, std::string>& files) {
     file.path = path;
     file.size_bytes = content.size();
     file.mode = 0755;
-    file.sha256 = sha256_hex(content);
-    named += file.sha256 + " " + path + "\n";
+    named += sha256_hex(content) + " " + path + "\n";
     bundle.header.files.push_back(std::move(file));
     all += content;
   }
   bundle.header.hash = sha256_hex(named);
-  bundle.data = deflate(all);
+  bundle.set_data(pack_bytes(all));
   return bundle;
 }
 
 void send_bundle(AgentDriver& agent, const PackedBundle& bundle, std::size_t piece) {
-  agent.send(FrameType::kBundle, encode(bundle.header));
+  agent.send(FrameType::kPart, encode(bundle.header));
   for (std::size_t at = 0; at < bundle.data.size(); at += piece) {
     agent.send(FrameType::kData, std::string_view(bundle.data).substr(at, piece));
   }
   agent.send(FrameType::kDataEnd);
 }
 
-void send_file(AgentDriver& agent, const ShipFile& file, std::string_view content) {
+void send_file(AgentDriver& agent, ShipFile file, std::string_view content) {
+  const std::string packed = pack_bytes(content);
+  if (file.packed_sha256.empty()) file.packed_sha256 = sha256_hex(packed);
   agent.send(FrameType::kShipFile, encode(file));
-  agent.send(FrameType::kData, deflate(content));
+  agent.send(FrameType::kData, packed);
   agent.send(FrameType::kDataEnd);
 }
 

@@ -8,23 +8,29 @@
 #include <vector>
 
 #include "launcher/protocol/messages.h"
+#include "launcher/protocol/part_list.h"
 #include "tests/support/agent_driver.h"
 
 namespace hora::test {
 
 std::string sha256_hex(std::string_view bytes);
-std::string deflate(std::string_view bytes);
+std::string pack_bytes(std::string_view bytes);  // one zstd frame
 
+// A bundle of one part.
 struct PackedBundle {
-  launcher::BundleHeader header;
-  std::string data;  // one zlib stream over all contents
+  launcher::BundlePart header;
+  std::string data;  // one zstd frame of all contents
+
+  std::string name() const { return launcher::bundle_name({header.hash}); }
+  void set_data(std::string frame);  // with its hash
 };
 // `files`: path to content; the hash is that of paths and contents.
 PackedBundle pack(const std::map<std::string, std::string>& files);
 
 // All at once, in data frames of `piece` bytes.
 void send_bundle(AgentDriver& agent, const PackedBundle& bundle, std::size_t piece = 10'000);
-void send_file(AgentDriver& agent, const launcher::ShipFile& file, std::string_view content);
+// The hash of the frame is added where `file` has none.
+void send_file(AgentDriver& agent, launcher::ShipFile file, std::string_view content);
 
 // A directory of the test's own, removed at the end.
 class TemporaryDirectory {

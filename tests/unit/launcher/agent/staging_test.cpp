@@ -49,7 +49,7 @@ struct CacheScene {
   TemporaryDirectory directory;
   std::string cache = directory / "cache";
   std::vector<std::string> arguments(const std::string& hash) const {
-    return {"--cache", cache, "--bundle-hash", hash};
+    return {"--cache", cache, "--parts", hash};
   }
 };
 
@@ -62,7 +62,7 @@ bool has_unfinished(const std::string& cache) {
 
 // Half of a bundle has come.
 void send_half(AgentDriver& agent, const PackedBundle& bundle, const std::string& cache) {
-  agent.send(FrameType::kBundle, encode(bundle.header));
+  agent.send(FrameType::kPart, encode(bundle.header));
   agent.send(FrameType::kData, std::string_view(bundle.data).substr(0, bundle.data.size() / 2));
   for (int i = 0; i < 20'000 && !has_unfinished(cache); ++i) ::usleep(1'000);
   REQUIRE(has_unfinished(cache));
@@ -128,13 +128,13 @@ TEST_CASE("a bundle is unpacked once and used twice") {
   const PackedBundle bundle = small_bundle();
   {
     AgentDriver agent(scene.arguments(bundle.header.hash));
-    CHECK(!agent.hello().have_bundle);
+    CHECK(agent.hello().missing_parts == std::vector{bundle.header.hash});
     send_bundle(agent, bundle);
     agent.run(bundle_order());
     CHECK(agent.output[{0, 1}] == "tool runs\n");
   }
-  CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.header.hash});
-  const std::string entry = scene.cache + "/" + bundle.header.hash;
+  CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.name()});
+  const std::string entry = scene.cache + "/" + bundle.name();
   CHECK(content_of(entry + "/lib/a/b/c/deep.so") == noise(300'000));
   CHECK(fs::exists(entry + "/lib/empty"));
   struct stat info {};
@@ -142,10 +142,113 @@ TEST_CASE("a bundle is unpacked once and used twice") {
   CHECK((info.st_mode & 0777) == 0700);
   {
     AgentDriver agent(scene.arguments(bundle.header.hash));
-    CHECK(agent.hello().have_bundle);
+    CHECK(agent.hello().missing_parts.empty());
     agent.run(bundle_order());
     CHECK(agent.output[{0, 1}] == "tool runs\n");
   }
+}
+
+TEST_CASE("a bundle of parts asks only for those that no other bundle has") {
+  CacheScene scene;
+  const PackedBundle core = small_bundle();
+  const PackedBundle extra = pack({{"lib/extra.so", noise(100'000)}});
+  const std::vector<std::string> both = {"--cache", scene.cache, "--parts",
+                                         core.header.hash + "," + extra.header.hash};
+  const std::string name = bundle_name({core.header.hash, extra.header.hash});
+  {
+    AgentDriver agent(scene.arguments(core.header.hash));
+    send_bundle(agent, core);
+    agent.run(bundle_order());
+  }
+  {
+    AgentDriver agent(both);
+    CHECK(agent.hello().missing_parts == std::vector{extra.header.hash});
+    send_bundle(agent, extra);
+    agent.run(bundle_order());
+    CHECK(agent.output[{0, 1}] == "tool runs\n");
+  }
+  // Each stands alone: what one loses the other keeps.
+  fs::remove_all(scene.cache + "/" + core.name());
+  CHECK(content_of(scene.cache + "/" + name + "/lib/a/b/c/deep.so") == noise(300'000));
+  CHECK(content_of(scene.cache + "/" + name + "/lib/extra.so") == noise(100'000));
+  {
+    AgentDriver agent(both);
+    CHECK(agent.hello().missing_parts.empty());
+    agent.run(bundle_order());
+    CHECK(agent.output[{0, 1}] == "tool runs\n");
+  }
+  // All of a smaller one is here: nothing is sent.
+  AgentDriver agent(scene.arguments(core.header.hash));
+  CHECK(agent.hello().missing_parts.empty());
+  agent.run(bundle_order());
+  CHECK(agent.output[{0, 1}] == "tool runs\n");
+  CHECK(names_in(scene.cache).size() == 2);
+}
+
+TEST_CASE("the bytes of a part are on the disk once") {
+  CacheScene scene;
+  const PackedBundle core = small_bundle();
+  const PackedBundle extra = pack({{"lib/extra.so", noise(100'000)}});
+  for (const std::string& parts : {core.header.hash, core.header.hash + "," + extra.header.hash}) {
+    AgentDriver agent(scene.arguments(parts));
+    for (const std::string& hash : agent.hello().missing_parts) {
+      send_bundle(agent, hash == core.header.hash ? core : extra);
+    }
+    agent.run(make_order({"true"}));
+  }
+  const std::string name = bundle_name({core.header.hash, extra.header.hash});
+  CHECK(fs::hard_link_count(scene.cache + "/" + name + "/bin/tool") == 2);
+  CHECK(fs::hard_link_count(scene.cache + "/" + name + "/lib/extra.so") == 1);
+}
+
+TEST_CASE("a part of a damaged bundle is sent again") {
+  CacheScene scene;
+  const PackedBundle core = small_bundle();
+  const PackedBundle extra = pack({{"lib/extra.so", noise(100'000)}});
+  {
+    AgentDriver agent(scene.arguments(core.header.hash));
+    send_bundle(agent, core);
+    agent.run(make_order({"true"}));
+  }
+  const std::string entry = scene.cache + "/" + core.name();
+  SECTION("a file is cut") { write_file(entry + "/python/x.py", "x"); }
+  SECTION("others may write to it") {
+    fs::permissions(entry, fs::perms::others_write, fs::perm_options::add);
+  }
+  SECTION("it is under another name") {
+    fs::rename(entry, scene.cache + "/" + sha256_hex("another"));
+  }
+  AgentDriver agent(scene.arguments(core.header.hash + "," + extra.header.hash));
+  CHECK(agent.hello().missing_parts == std::vector{core.header.hash, extra.header.hash});
+  send_bundle(agent, core);
+  send_bundle(agent, extra);
+  agent.run(bundle_order());
+  CHECK(agent.output[{0, 1}] == "tool runs\n");
+}
+
+TEST_CASE("a part for hosts with a GPU") {
+  CacheScene scene;
+  const PackedBundle core = small_bundle();
+  const PackedBundle extra = pack({{"lib/extra.so", noise(100'000)}});
+  AgentDriver agent(scene.arguments(core.header.hash + "," + extra.header.hash + ":gpu"));
+  const Hello hello = agent.hello();
+  const bool asked =
+      std::count(hello.missing_parts.begin(), hello.missing_parts.end(), extra.header.hash) == 1;
+  CHECK(asked == (hello.gpus > 0));
+}
+
+TEST_CASE("an order in the middle of a bundle's parts") {
+  CacheScene scene;
+  const PackedBundle core = small_bundle();
+  const PackedBundle extra = pack({{"lib/extra.so", noise(100'000)}});
+  AgentDriver agent(scene.arguments(core.header.hash + "," + extra.header.hash));
+  send_bundle(agent, core);
+  agent.send_order(bundle_order());
+  REQUIRE(agent.wait_for_end());
+  REQUIRE(agent.failure.has_value());
+  CHECK(agent.failure->code == "E_CACHE");
+  agent.close();
+  CHECK(names_in(scene.cache).empty());
 }
 
 TEST_CASE("a bundle in one-byte pieces") {
@@ -154,7 +257,7 @@ TEST_CASE("a bundle in one-byte pieces") {
   AgentDriver agent(scene.arguments(bundle.header.hash));
   send_bundle(agent, bundle, 1);
   agent.run(make_order({"true"}));
-  CHECK(content_of(scene.cache + "/" + bundle.header.hash + "/c") == "cc");
+  CHECK(content_of(scene.cache + "/" + bundle.name() + "/c") == "cc");
 }
 
 TEST_CASE("links inside a bundle") {
@@ -170,7 +273,7 @@ TEST_CASE("links inside a bundle") {
   AgentDriver agent(scene.arguments(bundle.header.hash));
   send_bundle(agent, bundle);
   agent.run(make_order({"true"}));
-  CHECK(content_of(scene.cache + "/" + bundle.header.hash + "/other/deep/libx.so") == "x");
+  CHECK(content_of(scene.cache + "/" + bundle.name() + "/other/deep/libx.so") == "x");
 }
 
 TEST_CASE("paths that lead out of the bundle are refused") {
@@ -216,13 +319,18 @@ TEST_CASE("a file cannot be written through a link of the same bundle") {
 TEST_CASE("damaged bundles are refused") {
   PackedBundle bundle = small_bundle();
   std::string message = "";
-  SECTION("a wrong content") {
-    bundle.header.files[3].sha256 = sha256_hex("another");
-    message = "arrived damaged";
+  SECTION("another content") {
+    bundle.header.packed_sha256 = sha256_hex("another");
+    message = "is damaged";
   }
-  SECTION("no zlib stream") {
-    bundle.data = "this is no zlib stream";
-    message = "no zlib stream";
+  SECTION("no zstd frame") {
+    bundle.set_data("this is no zstd frame");
+    message = "no zstd frame";
+  }
+  SECTION("a frame that needs more memory than an agent gives") {
+    // Of one segment of 64 MiB, as a descriptor without a content size says.
+    bundle.set_data(std::string("\x28\xb5\x2f\xfd\x00\x80\x01\x00\x00", 9));
+    message = "no zstd frame";
   }
   SECTION("a flipped bit") { bundle.data[bundle.data.size() / 2] ^= 0x10; }
   SECTION("cut off") {
@@ -234,7 +342,7 @@ TEST_CASE("damaged bundles are refused") {
     message = "more bytes";
   }
   SECTION("data behind the stream") {
-    bundle.data += "tail";
+    bundle.set_data(bundle.data + "tail");
     message = "behind the end";
   }
   SECTION("the same file twice") {
@@ -247,14 +355,14 @@ TEST_CASE("damaged bundles are refused") {
   check_refused(scene, agent, message);
 }
 
-TEST_CASE("a hash that is no name of an entry") {
+TEST_CASE("a part that the agent was not told of") {
   for (const std::string hash : {"", "../../escape/aaaaaaaaaaaaa", "ABCDEF0123456789", "abc"}) {
     CacheScene scene;
     PackedBundle bundle = small_bundle();
+    AgentDriver agent(scene.arguments(bundle.header.hash));
     bundle.header.hash = hash;
-    AgentDriver agent({"--cache", scene.cache});
     send_bundle(agent, bundle);
-    check_refused(scene, agent, "no bundle hash");
+    check_refused(scene, agent, "has not asked for", "E_PROTOCOL");
   }
 }
 
@@ -305,7 +413,7 @@ TEST_CASE("what killed agents and shims left is removed by the next transfer") {
   AgentDriver agent(scene.arguments(bundle.header.hash));
   send_bundle(agent, bundle);
   agent.run(make_order({"true"}));
-  CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.header.hash});
+  CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.name()});
 }
 
 // Where a home is shared, a lock of another host, or of another mount, may not be seen here.
@@ -318,7 +426,7 @@ TEST_CASE("what another host has made goes only when it is a day old") {
   write_file(scene.cache + "/.ship-0123456789abcdef", "half an agent");
   const PackedBundle bundle = small_bundle();
   const auto transfer = [&] {
-    fs::remove_all(scene.cache + "/" + bundle.header.hash);
+    fs::remove_all(scene.cache + "/" + bundle.name());
     AgentDriver agent(scene.arguments(bundle.header.hash));
     send_bundle(agent, bundle);
     agent.run(make_order({"true"}));
@@ -351,30 +459,65 @@ TEST_CASE("a bundle that does not fit goes to the next directory, and is found t
   SECTION("no room for a name") { mount.tmpfs(0, "nr_inodes=1,mode=700"); }
   SECTION("read-only") { mount.tmpfs(MS_RDONLY, "mode=700"); }
   if (!mount.mounted()) return;
-  const std::vector<std::string> arguments = {"--cache", first, "--bundle-hash",
-                                              bundle.header.hash};
+  const std::vector<std::string> arguments = {"--cache", first, "--parts", bundle.header.hash};
   {
     AgentDriver agent(arguments);
-    CHECK(!agent.hello().have_bundle);
+    CHECK(agent.hello().missing_parts == std::vector{bundle.header.hash});
     send_bundle(agent, bundle);
     auto order = shell_order("tool; echo $HORA_TEST_ROOT; ls -A " + second);
     order.prepend_paths = bundle_order().prepend_paths;
     agent.run(order);
     // While it runs it is marked as in use there.
-    CHECK(agent.output[{0, 1}].find("tool runs\n" + second + "/" + bundle.header.hash +
-                                    "\n.used-") == 0);
+    CHECK(agent.output[{0, 1}].find("tool runs\n" + second + "/" + bundle.name() + "\n.used-") ==
+          0);
   }
   CHECK(names_in(first).empty());
   REQUIRE(fs::exists(second));
-  CHECK(names_in(second) == std::vector<std::string>{bundle.header.hash});
-  CHECK(content_of(second + "/" + bundle.header.hash + "/lib/a/b/c/deep.so") == noise(300'000));
+  CHECK(names_in(second) == std::vector<std::string>{bundle.name()});
+  CHECK(content_of(second + "/" + bundle.name() + "/lib/a/b/c/deep.so") == noise(300'000));
   {
     AgentDriver agent(arguments);
-    REQUIRE(agent.hello().have_bundle);
+    REQUIRE(agent.hello().missing_parts.empty());
     agent.run(bundle_order());
     CHECK(agent.output[{0, 1}] == "tool runs\n");
   }
-  CHECK(names_in(second) == std::vector<std::string>{bundle.header.hash});
+  CHECK(names_in(second) == std::vector<std::string>{bundle.name()});
+}
+
+TEST_CASE("parts that are there already move along to the next directory") {
+  TemporaryDirectory directory;
+  const std::string first = directory / "home/.cache/hora";
+  const std::string second = directory / ("tmp/hora-" + std::to_string(::geteuid()));
+  fs::create_directories(first);
+  fs::create_directories(directory / "tmp");
+  const Variable home("HOME", directory / "home");
+  const Variable cache("XDG_CACHE_HOME", "");
+  const Variable temporary("TMPDIR", directory / "tmp");
+  Mount home_directory(first);
+  home_directory.tmpfs(0, "size=500k,mode=700");
+  if (!home_directory.mounted()) return;     // needs root
+  const PackedBundle core = small_bundle();  // 300 kB
+  const PackedBundle middle = pack({{"lib/middle.so", noise(100'000)}});
+  const PackedBundle extra = pack({{"lib/extra.so", noise(400'000)}});
+  {
+    AgentDriver agent({"--cache", first, "--parts", core.header.hash});
+    send_bundle(agent, core);
+    agent.run(bundle_order());
+  }
+  const std::string parts = core.header.hash + "," + middle.header.hash + "," + extra.header.hash;
+  AgentDriver agent({"--cache", first, "--parts", parts});
+  CHECK(agent.hello().missing_parts == std::vector{middle.header.hash, extra.header.hash});
+  send_bundle(agent, middle);
+  send_bundle(agent, extra);
+  agent.run(bundle_order());
+  CHECK(agent.output[{0, 1}] == "tool runs\n");
+  const std::string entry =
+      second + "/" + bundle_name({core.header.hash, middle.header.hash, extra.header.hash});
+  CHECK(content_of(entry + "/lib/a/b/c/deep.so") == noise(300'000));
+  CHECK(content_of(entry + "/lib/middle.so") == noise(100'000));
+  CHECK(content_of(entry + "/lib/extra.so") == noise(400'000));
+  CHECK((fs::status(entry + "/bin/tool").permissions() & fs::perms::owner_exec) != fs::perms::none);
+  CHECK(names_in(first) == std::vector<std::string>{core.name()});
 }
 
 TEST_CASE("a bundle that is damaged is damaged in every directory") {
@@ -384,8 +527,8 @@ TEST_CASE("a bundle that is damaged is damaged in every directory") {
   const Variable cache("XDG_CACHE_HOME", "");
   const Variable temporary("TMPDIR", directory / "tmp");
   PackedBundle bundle = small_bundle();
-  bundle.header.files[3].sha256 = sha256_hex("another");
-  AgentDriver agent({"--cache", first});
+  bundle.header.packed_sha256 = sha256_hex("another");
+  AgentDriver agent({"--cache", first, "--parts", bundle.header.hash});
   send_bundle(agent, bundle);
   REQUIRE(agent.wait_for_end());
   REQUIRE(agent.failure.has_value());
@@ -401,10 +544,10 @@ TEST_CASE("two launchers race") {
     fs::remove_all(scene.cache);
     AgentDriver first(scene.arguments(bundle.header.hash));
     AgentDriver second(scene.arguments(bundle.header.hash));
-    CHECK(!first.hello().have_bundle);
-    CHECK(!second.hello().have_bundle);
+    CHECK(!first.hello().missing_parts.empty());
+    CHECK(!second.hello().missing_parts.empty());
     for (AgentDriver* agent : {&first, &second}) {
-      agent->send(FrameType::kBundle, encode(bundle.header));
+      agent->send(FrameType::kPart, encode(bundle.header));
     }
     for (std::size_t at = 0; at < bundle.data.size(); at += 50'000) {
       first.send(FrameType::kData, std::string_view(bundle.data).substr(at, 50'000));
@@ -416,14 +559,14 @@ TEST_CASE("two launchers race") {
     second.run(bundle_order());
     CHECK(first.output[{0, 1}] == "tool runs\n");
     CHECK(second.output[{0, 1}] == "tool runs\n");
-    CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.header.hash});
+    CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.name()});
   }
 }
 
 TEST_CASE("an entry that is not whole, or not ours alone, is replaced") {
   CacheScene scene;
   const PackedBundle bundle = small_bundle();
-  const std::string entry = scene.cache + "/" + bundle.header.hash;
+  const std::string entry = scene.cache + "/" + bundle.name();
   {
     AgentDriver agent(scene.arguments(bundle.header.hash));
     send_bundle(agent, bundle);
@@ -444,12 +587,12 @@ TEST_CASE("an entry that is not whole, or not ours alone, is replaced") {
     fs::permissions(entry, fs::perms::others_write, fs::perm_options::add);
   }
   AgentDriver agent(scene.arguments(bundle.header.hash));
-  CHECK(!agent.hello().have_bundle);
+  CHECK(agent.hello().missing_parts == std::vector{bundle.header.hash});
   send_bundle(agent, bundle);
   agent.run(bundle_order());
   CHECK(agent.output[{0, 1}] == "tool runs\n");
   CHECK(content_of(entry + "/python/x.py") == "x = 1\n");
-  CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.header.hash});
+  CHECK(names_in(scene.cache) == std::vector<std::string>{bundle.name()});
 }
 
 TEST_CASE("a cache that somebody else prepared") {
@@ -476,7 +619,7 @@ TEST_CASE("a cache that somebody else prepared") {
     message = "can be written by every user";
   }
   AgentDriver agent(scene.arguments(bundle.header.hash));
-  CHECK(!agent.hello().have_bundle);
+  CHECK(agent.hello().missing_parts == std::vector{bundle.header.hash});
   send_bundle(agent, bundle);
   REQUIRE(agent.wait_for_end());
   REQUIRE(agent.failure.has_value());
@@ -533,7 +676,7 @@ TEST_CASE("a full disk is told by errno, not by the words of a path") {
   const std::string file = scene.directory / "No space left on device";
   write_file(file, "");
   const PackedBundle bundle = small_bundle();
-  AgentDriver agent({"--cache", file + "/cache", "--bundle-hash", bundle.header.hash});
+  AgentDriver agent({"--cache", file + "/cache", "--parts", bundle.header.hash});
   send_bundle(agent, bundle);
   REQUIRE(agent.wait_for_end());
   REQUIRE(agent.failure.has_value());
@@ -556,8 +699,8 @@ TEST_CASE("a local bundle is used where it lies") {
   fs::create_directories(directory / "bin");
   write_file(directory / "bin/tool", "#!/bin/sh\necho $HORA_TEST_ROOT\n");
   fs::permissions(directory / "bin/tool", fs::perms::owner_all);
-  AgentDriver agent({"--local-bundle", directory.path(), "--bundle-hash", "0123456789abcdef"});
-  CHECK(agent.hello().have_bundle);
+  AgentDriver agent({"--local-bundle", directory.path(), "--parts", "0123456789abcdef"});
+  CHECK(agent.hello().missing_parts.empty());
   agent.run(bundle_order());
   CHECK(agent.output[{0, 1}] == directory.path() + "\n");
 }
@@ -565,11 +708,11 @@ TEST_CASE("a local bundle is used where it lies") {
 TEST_CASE("shipped files are where the ranks run, and gone afterwards") {
   const std::string script = "#!/bin/sh\npwd; cat data/input.txt\n";
   AgentDriver agent;
-  ShipFile file{"run.sh", script.size(), 0755, sha256_hex(script)};
+  ShipFile file{"run.sh", script.size(), 0755, ""};
   send_file(agent, file, script);
   const std::string input = noise(200'000);
-  send_file(agent, {"data/input.txt", input.size(), 0644, sha256_hex(input)}, input);
-  send_file(agent, {"empty", 0, 0600, sha256_hex("")}, "");
+  send_file(agent, {"data/input.txt", input.size(), 0644, ""}, input);
+  send_file(agent, {"empty", 0, 0600, ""}, "");
   auto order = make_order({"./run.sh"});
   order.ship_directory = true;
   order.working_directory = "/no/such/place";
@@ -611,7 +754,7 @@ TEST_CASE("a shipped file that arrives damaged") {
 
 TEST_CASE("a shipped name that leads out") {
   AgentDriver agent;
-  send_file(agent, {"../x", 1, 0644, sha256_hex("x")}, "x");
+  send_file(agent, {"../x", 1, 0644, ""}, "x");
   REQUIRE(agent.wait_for_end());
   CHECK(agent.failure->code == "E_SHIP");
 }

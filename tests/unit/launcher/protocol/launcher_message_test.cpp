@@ -58,7 +58,7 @@ TEST_CASE("launcher message: frames without a payload, and those of a delivery")
   read<SuspendRanks>(FrameType::kSuspend, "");
   read<ResumeRanks>(FrameType::kResume, "");
   for (const FrameType type :
-       {FrameType::kBundle, FrameType::kShipFile, FrameType::kData, FrameType::kDataEnd}) {
+       {FrameType::kPart, FrameType::kShipFile, FrameType::kData, FrameType::kDataEnd}) {
     CHECK(read<DeliveryFrame>(type, "xyz").frame == Frame{type, "xyz"});
   }
 }

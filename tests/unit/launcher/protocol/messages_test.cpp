@@ -16,7 +16,7 @@ Hello some_hello() {
   hello.agent_sha256 = "ab";
   hello.hostname = kAnyBytes;
   hello.pid = 1ll << 40;
-  hello.have_bundle = true;
+  hello.missing_parts = {"0123456789abcdef", "fedcba9876543210"};
   hello.interfaces = {{"eth0", "10.0.0.1", 24, true, false, false, 1000, 1500}, {}};
   hello.clock_ns = -5;
   return hello;
@@ -46,8 +46,10 @@ TEST_CASE("messages survive the wire") {
   REQUIRE(decode_probe(encode(probe)).value() == probe);
   const ProbeResult result{{{1, "10.0.0.1", true, "10.0.0.2", ""}}};
   REQUIRE(decode_probe_result(encode(result)).value() == result);
-  const BundleHeader bundle{"h", {{"a/b", 1ull << 40, 0755, "00", ""}, {"l", 0, 0777, "", "a/b"}}};
-  REQUIRE(decode_bundle_header(encode(bundle)).value() == bundle);
+  const BundlePart part{"h", "00", {{"a/b", 1ull << 40, 0755, ""}, {"l", 0, 0777, "a/b"}}};
+  REQUIRE(decode_bundle_part(encode(part)).value() == part);
+  const BundleManifest manifest{{part, {"i", "01", {}}}};
+  REQUIRE(decode_bundle_manifest(encode(manifest)).value() == manifest);
   const ShipFile ship{"train.py", 3, 0644, "00"};
   REQUIRE(decode_ship_file(encode(ship)).value() == ship);
   const Started started{{{0, 11}, {1, 12}}};

@@ -29,7 +29,7 @@ BootstrapRequest request_for_agent() {
   request.sha256 = "abc123";
   request.size_bytes = kAgent.size();
   request.nonce = "n0nce";
-  request.bundle_hash = "b42";
+  request.parts = "b42,b43:gpu";
   request.arguments = {"--mark", "it's a \\ ! test"};
   return request;
 }
@@ -49,7 +49,7 @@ std::vector<std::string> environment(const std::string& home, const std::string&
 std::string magic() { return std::string(kAgentMagic); }
 std::string expected_arguments(const std::string& cache, bool shipped = false) {
   return "<agent><--cache><" + cache + (shipped ? "><--report-sha" : "") +
-         "><--bundle-hash><b42><--mark><it's a \\ ! test>";
+         "><--parts><b42,b43:gpu><--mark><it's a \\ ! test>";
 }
 
 TEST_CASE("every login shell ships a missing agent, and starts it from the cache the next time") {

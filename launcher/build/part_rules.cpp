@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// When in doubt a part is shipped: it costs a fraction of a second once per host, while a part that
+// is missing can end a job.
+#include "launcher/build/part_rules.h"
+
+#include <algorithm>
+#include <string>
+
+#include "rendezvous/contract/worker_env.h"
+
+namespace hora::launcher {
+
+namespace {
+
+struct Job {
+  const JobSpec& spec;
+  std::string backends;  // what HORA_BACKENDS and HOROVOD_CPU_OPERATIONS say, in lower case
+};
+
+Shipping yes_if(bool condition) { return condition ? Shipping::kYes : Shipping::kNo; }
+
+// Also behind a minus: a part that is refused does no harm.
+bool names(const Job& job, std::string_view backend) {
+  return job.backends.find(backend) != std::string::npos;
+}
+
+// One process alone has nobody to talk to.
+bool has_one_rank(const JobSpec& spec) {
+  if (spec.elastic || spec.by_mpirun) return false;
+  if (spec.num_proc != 0) return spec.num_proc == 1;
+  return spec.hosts.size() == 1 && spec.hosts.front().slots == 1;
+}
+
+// Also on one host, where ranks share memory: where that is refused, Gloo takes its place.
+Shipping gloo(const Job& job) { return yes_if(!has_one_rank(job.spec) || names(job, "gloo")); }
+
+// The module looks at MPI only in processes that an MPI launcher, or PMI, has introduced to each
+// other.
+Shipping mpi(const Job& job) {
+  return yes_if(job.spec.by_mpirun || !job.spec.pmi.empty() || names(job, "mpi"));
+}
+
+Shipping nccl(const Job& job) { return names(job, "nccl") ? Shipping::kYes : Shipping::kToGpus; }
+Shipping tls(const Job& job) { return yes_if(job.spec.rendezvous_tls); }
+Shipping pmi(const Job& job) { return yes_if(!job.spec.pmi.empty()); }
+
+// hora-smoke and hora-perf, also as words of a shell's command.
+Shipping tools(const Job& job) {
+  const auto& words = job.spec.command;
+  return yes_if(std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return word.find("hora-smoke") != std::string::npos ||
+           word.find("hora-perf") != std::string::npos;
+  }));
+}
+
+Shipping never(const Job&) { return Shipping::kNo; }
+Shipping always(const Job&) { return Shipping::kYes; }
+
+enum class Doctor { kNo, kYes, kWithRuntime, kWithRuntimeToGpus };
+
+struct Rule {
+  std::string_view part;
+  Shipping (*job)(const Job&);
+  Doctor doctor;
+};
+
+constexpr Rule kRules[] = {
+    {"core", always, Doctor::kWithRuntime},      // libhora, the Python packages
+    {"gloo", gloo, Doctor::kWithRuntime},        // tensors over TCP
+    {"mpi", mpi, Doctor::kWithRuntime},          // tensors through the site's MPI
+    {"nccl", nccl, Doctor::kWithRuntimeToGpus},  // tensors between GPUs
+    {"tls", tls, Doctor::kNo},                   // --rendezvous-tls
+    {"pmi", pmi, Doctor::kNo},                   // the servers of --pmi
+    {"tools", tools, Doctor::kNo},               // hora-smoke, hora-perf
+    {"doctor", never, Doctor::kYes},             // hora-doctor, hora-selftest
+};
+
+const Rule* find_rule(std::string_view part) {
+  for (const Rule& rule : kRules) {
+    if (rule.part == part) return &rule;
+  }
+  return nullptr;
+}
+
+// The library ignores case in these lists, too.
+void add_value(std::string& text, const std::string& name, const std::string& value) {
+  if (name != "HORA_BACKENDS" && name != rendezvous::env::kCpuOperations) return;
+  text += ' ';
+  for (const char c : value) text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+}  // namespace
+
+Shipping shipping_for_job(std::string_view part, const JobSpec& spec,
+                          const EnvironmentList& environment) {
+  const Rule* rule = find_rule(part);
+  if (rule == nullptr) return Shipping::kYes;
+  Job job{spec, {}};
+  for (const auto& [name, value] : environment) add_value(job.backends, name, value);
+  for (const EnvironmentVariable& knob : spec.knobs) {
+    add_value(job.backends, knob.name, knob.value);
+  }
+  return rule->job(job);
+}
+
+Shipping shipping_for_doctor(std::string_view part, bool with_runtime) {
+  const Rule* rule = find_rule(part);
+  const Doctor need = rule == nullptr ? Doctor::kWithRuntime : rule->doctor;
+  switch (need) {
+    case Doctor::kNo:
+      return Shipping::kNo;
+    case Doctor::kYes:
+      return Shipping::kYes;
+    case Doctor::kWithRuntime:
+      return yes_if(with_runtime);
+    case Doctor::kWithRuntimeToGpus:
+      break;
+  }
+  return with_runtime ? Shipping::kToGpus : Shipping::kNo;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/build/part_rules.h"
+
+#include <string>
+
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+JobSpec job_of(int ranks) {
+  JobSpec spec;
+  spec.num_proc = ranks;
+  spec.hosts = {Host{"node1", "", ranks}};
+  spec.command = {"python3", "train.py"};
+  return spec;
+}
+
+// "core gloo nccl?": a part that only hosts with a GPU get has a question mark.
+std::string shipped(const JobSpec& spec, const EnvironmentList& environment = {}) {
+  std::string text;
+  for (const char* part : {"core", "doctor", "gloo", "mpi", "nccl", "pmi", "tls", "tools"}) {
+    const Shipping how = shipping_for_job(part, spec, environment);
+    if (how == Shipping::kNo) continue;
+    text += (text.empty() ? "" : " ") + std::string(part) + (how == Shipping::kToGpus ? "?" : "");
+  }
+  return text;
+}
+
+std::string examined(bool with_runtime) {
+  std::string text;
+  for (const char* part : {"core", "doctor", "gloo", "mpi", "nccl", "pmi", "tls", "tools"}) {
+    const Shipping how = shipping_for_doctor(part, with_runtime);
+    if (how == Shipping::kNo) continue;
+    text += (text.empty() ? "" : " ") + std::string(part) + (how == Shipping::kToGpus ? "?" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("parts: a job ships what it needs") {
+  CHECK(shipped(job_of(2)) == "core gloo nccl?");
+  JobSpec spec = job_of(4);
+  SECTION("--rendezvous-tls") {
+    spec.rendezvous_tls = true;
+    CHECK(shipped(spec) == "core gloo nccl? tls");
+  }
+  SECTION("--pmi") {
+    spec.pmi = "pmix";
+    CHECK(shipped(spec) == "core gloo mpi nccl? pmi");
+  }
+  SECTION("--mpi") {
+    spec.by_mpirun = true;
+    CHECK(shipped(spec) == "core gloo mpi nccl?");
+  }
+  SECTION("--cpu-operations mpi") {
+    spec.knobs = {{"HOROVOD_CPU_OPERATIONS", "MPI"}};
+    CHECK(shipped(spec) == "core gloo mpi nccl?");
+  }
+  SECTION("the launcher's environment names a backend") {
+    CHECK(shipped(spec, {{"HORA_BACKENDS", "nccl,MPI"}}) == "core gloo mpi nccl");
+    CHECK(shipped(spec, {{"OTHER", "nccl,mpi"}}) == "core gloo nccl?");
+  }
+}
+
+TEST_CASE("parts: one rank alone needs no connections") {
+  CHECK(shipped(job_of(1)) == "core nccl?");
+  CHECK(shipped(job_of(1), {{"HORA_BACKENDS", "gloo"}}) == "core gloo nccl?");
+  JobSpec spec = job_of(1);
+  SECTION("it may become more") {
+    spec.elastic.emplace();
+    CHECK(shipped(spec) == "core gloo nccl?");
+  }
+  SECTION("as many as the one host has slots") {
+    spec.num_proc = 0;
+    CHECK(shipped(spec) == "core nccl?");
+    spec.hosts.front().slots = 2;
+    CHECK(shipped(spec) == "core gloo nccl?");
+    spec.hosts.front().slots.reset();
+    CHECK(shipped(spec) == "core gloo nccl?");
+  }
+  SECTION("as many as the hosts have slots") {
+    spec.num_proc = 0;
+    spec.hosts.push_back(Host{"node2", "", 1});
+    CHECK(shipped(spec) == "core gloo nccl?");
+  }
+}
+
+TEST_CASE("parts: the programs of the bundle go along where the command names them") {
+  JobSpec spec = job_of(1);
+  spec.command = {"hora-smoke", "--json"};
+  CHECK(shipped(spec) == "core nccl? tools");
+  spec.command = {"/bin/sh", "-c", "cd /tmp && exec hora-perf allreduce"};
+  CHECK(shipped(spec) == "core nccl? tools");
+}
+
+TEST_CASE("parts: a part without a rule goes to everybody") {
+  CHECK(shipping_for_job("news", job_of(1), {}) == Shipping::kYes);
+  CHECK(shipping_for_doctor("news", true) == Shipping::kYes);
+}
+
+TEST_CASE("parts: the doctor loads what ranks would load") {
+  CHECK(examined(true) == "core doctor gloo mpi nccl?");
+  CHECK(examined(false) == "doctor");
+}
+
+}  // namespace hora::launcher
