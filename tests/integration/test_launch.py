@@ -38,6 +38,36 @@ def test_smoke_on_bare_hosts_ships_once(horarun, hosts):
     assert jobs.agents() == []
 
 
+def test_a_job_ships_the_parts_that_it_needs(horarun, hosts):
+    """Each job ships what no earlier one has brought; all parts of a job are in one directory."""
+    two = hosts(2)
+    for k in (1, 2):
+        two.execute(k, "sh", "-c", "rm -rf /root/.cache/hora /tmp/hora-0 /dev/shm/hora-0")
+    listing = ["sh", "-c", 'ls "${LD_LIBRARY_PATH%%:*}" "${LD_LIBRARY_PATH%%:*}/../bin" 2>/dev/null; :']
+    plain = horarun.run("-H", two.spec(1), "--verbose", *listing).expect(0)
+    for lines in plain.ranks().values():
+        found = " ".join(lines)
+        assert "libhora.so" in found and "libhora_gloo.so" in found, plain
+        assert not re.search("tls|mpi|pmi|smoke|doctor", found), plain
+    smoke = horarun.run("-H", two.spec(1), "--verbose", "--smoke").expect(0)
+    secret = horarun.run("-H", two.spec(1), "--verbose", "--rendezvous-tls", "--smoke").expect(0)
+    for host in two.names:
+        assert 0 < shipped(smoke)[host] < shipped(plain)[host] / 4, (plain.messages, smoke.messages)
+        assert shipped(smoke)[host] < shipped(secret)[host], (smoke.messages, secret.messages)
+    for options in ([*listing], ["--smoke"], ["--rendezvous-tls", "--smoke"], ["--rendezvous-tls", *listing]):
+        again = horarun.run("-H", two.spec(1), "--verbose", *options).expect(0)
+        assert shipped(again) == dict.fromkeys(two.names, 0), again
+
+
+def test_a_part_that_was_not_shipped_is_named(horarun, hosts):
+    """The program asks for what horarun could not know of: the job fails and says what would help."""
+    two = hosts(2)
+    command = ["env", "HOROVOD_CPU_OPERATIONS=mpi", "hora-smoke"]
+    done = horarun.run("-H", two.spec(1), *command).expect(1)
+    assert "libhora_mpi.so is not in /root/.cache/hora/" in done.messages, done
+    assert "HORA_BACKENDS in the environment of horarun can ask for mpi" in done.messages, done
+
+
 def test_hosts_without_python(horarun, hosts):
     bare = hosts(2, without=["python3", "perl", "gzip", "sha256sum", "curl"])
     horarun.run("-np", 4, "-H", bare.spec(2), "--smoke").expect(0)
