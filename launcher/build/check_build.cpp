@@ -168,7 +168,7 @@ VendorLibrary probe_vendor_library(const BuiltFeature& row, const std::string& b
 }
 
 FeatureFact tls_fact(const BuiltFeature& row, const std::string& bundle, FeatureFact fact) {
-  fact.built = row.found && is_file(bundle + "/../tls/libhora_tls.so");
+  fact.built = row.found && is_file(bundle + "/lib/libhora_tls.so");
   if (!fact.built) return fact;
   const auto answer = run_isolated(
       [] {

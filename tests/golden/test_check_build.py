@@ -52,6 +52,16 @@ def test_a_whole_installation(installation):
     assert boxes(installation).count("[X] PyTorch") == 1
 
 
+def test_tls_is_a_module_of_the_bundle(installation):
+    module = installation / "share/hora" / MACHINE / "bundle/lib/libhora_tls.so"
+    if not module.exists():
+        pytest.skip("built without OpenSSL")
+    row = {row["name"]: row for row in facts(installation)["features"]}["TLS"]
+    assert row["built"] and row["loads"] and os.path.realpath(row["path"]) == str(module.resolve()), row
+    module.unlink()
+    assert not {row["name"]: row for row in facts(installation)["features"]}["TLS"]["built"]
+
+
 def test_a_missing_module_is_not_there(installation):
     module = installation / "share/hora/bundle/lib/libhora_gloo.so"
     if not module.exists():
