@@ -144,7 +144,18 @@ class Services {
   ~Services() = default;
 };
 
-// Who takes part. The arrays are valid only during create() or connect().
+// Tells people about a backend during its whole life. It outlives the backend; any thread.
+class Notices {
+ public:
+  // The backend works, but not as well as it should: one sentence for the log and hora_describe(),
+  // where it appears once however often it is told.
+  virtual void warn(const char* sentence) noexcept = 0;
+
+ protected:
+  ~Notices() = default;
+};
+
+// Who takes part. The arrays and the services are valid only during create() or connect().
 struct GroupContext {
   std::uint32_t struct_size = sizeof(GroupContext);
   std::int32_t set = 0;    // process set id; 0 is the world
@@ -160,6 +171,7 @@ struct GroupContext {
   const char* address = "";         // this host's own address for the others; numeric
   const char* job = "";             // unique among the jobs on this host
   Services* services = nullptr;
+  Notices* notices = nullptr;  // null: nobody wants to know
 };
 
 // What the rank knows before it creates anything.

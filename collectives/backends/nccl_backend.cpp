@@ -24,6 +24,7 @@
 #include "collectives/backends/nccl/device_memory.h"
 #include "collectives/backends/nccl/gpu.h"
 #include "collectives/backends/nccl/libraries.h"
+#include "collectives/backends/nccl/packing.h"
 #include "collectives/types.h"
 
 namespace hora::collectives {
@@ -32,10 +33,12 @@ namespace {
 using nccl::activity_name;
 using nccl::Copy;
 using nccl::Cuda;
+using nccl::first_failure;
 using nccl::Gpu;
 using nccl::Nccl;
 using nccl::NcclCommunicator;
 using nccl::operator_of;
+using nccl::Packing;
 using nccl::type_of;
 
 // Tensors in the fusion buffer begin at a multiple of this, in bytes: the copying kernels then move
@@ -57,21 +60,17 @@ bool is_even(const std::int64_t* counts, int size) {
   return std::all_of(counts, counts + size, [&](std::int64_t each) { return each == counts[0]; });
 }
 
-// ncclInProgress is no failure: the communicators do not block.
-ncclResult_t first_failure(ncclResult_t before, ncclResult_t now) {
-  return before == ncclSuccess || before == ncclInProgress ? now : before;
-}
-
 class NcclBackend final : public Backend {
  public:
   NcclBackend(const Cuda& cuda, const Nccl& library, std::vector<ncclUniqueId> ids, int index,
-              int size, std::chrono::milliseconds patience)
+              int size, std::chrono::milliseconds patience, Notices* notices)
       : cuda_(cuda),
         nccl_(library),
         ids_(std::move(ids)),
         index_(index),
         size_(size),
-        patience_(patience) {}
+        patience_(patience),
+        notices_(notices) {}
 
   Progress execute(const Step& step, std::uint64_t* ticket, ErrorText& error) noexcept override {
     try {
@@ -127,6 +126,7 @@ class NcclBackend final : public Backend {
     if (gpu_ != nullptr) {
       // NCCL frees its memory on the current device.
       const Gpu::Current current(*gpu_);
+      packing_.reset();
       communicators_.clear();
     }
     delete this;
@@ -174,6 +174,7 @@ class NcclBackend final : public Backend {
       if (joined == nullptr) return false;
       communicators_.push_back(std::move(joined));
     }
+    packing_ = std::make_unique<Packing>(cuda_, nccl_, *gpu_, aborted_, patience_, notices_);
     return true;
   }
 
@@ -205,6 +206,18 @@ class NcclBackend final : public Backend {
     return communicators_[static_cast<std::size_t>(lane_)]->group(what, calls, error);
   }
 
+  // Copies and scales on this operation's stream. The kernels are loaded for the first copy and no
+  // sooner: a rank whose driver compiles them for long must not keep the others from making their
+  // communicators in time, and many jobs need no copy at all.
+  bool copy(const Step& step, const std::vector<Copy>& copies, double factor, std::int64_t divisor,
+            ErrorText& error) {
+    if (!packing_->is_prepared()) {
+      const Activity activity(step, "INIT_KERNELS");
+      packing_->prepare();
+    }
+    return packing_->copy(lane_, dtype(step), copies, factor, divisor, error);
+  }
+
   // Whether anything remains to be done after the reduction, and doing it: an average over integers
   // divides exactly; everything else is one multiplication.
   static bool has_rest(const Step& step) { return step.postscale != 1.0 || step.divisor != 1; }
@@ -212,7 +225,7 @@ class NcclBackend final : public Backend {
     // Multiplying by 1/n in double could truncate to one less than the exact quotient.
     const bool exact = !is_floating(dtype(step)) && step.postscale == 1.0;
     const double factor = exact ? 1.0 : step.postscale / static_cast<double>(step.divisor);
-    return gpu_->copy(lane_, dtype(step), copies, factor, exact ? step.divisor : 1, error);
+    return copy(step, copies, factor, exact ? step.divisor : 1, error);
   }
 
   bool reduce(const void* input, void* output, std::int64_t count, const Step& step,
@@ -235,7 +248,7 @@ class NcclBackend final : public Backend {
       // The scaled input goes to the output, from which the reduction then works in place.
       if (step.prescale != 1.0) {
         const std::vector<Copy> scale = {{piece.input, piece.output, piece.count}};
-        if (!gpu_->copy(lane_, dtype(step), scale, step.prescale, 1, error)) return false;
+        if (!copy(step, scale, step.prescale, 1, error)) return false;
         input = piece.output;
       }
       return reduce(input, piece.output, piece.count, step, error) &&
@@ -262,7 +275,7 @@ class NcclBackend final : public Backend {
       out.push_back({place, step.pieces[i].output, step.pieces[i].count});
     }
     // Pack and prescale in one pass, reduce in place, unpack and scale in another.
-    return gpu_->copy(lane_, dtype(step), in, step.prescale, 1, error) &&
+    return copy(step, in, step.prescale, 1, error) &&
            reduce(packed, packed, bytes / width(step), step, error) && copy_back(step, out, error);
   }
 
@@ -360,8 +373,7 @@ class NcclBackend final : public Backend {
       // Not into the output, which only has room for this rank's part.
       void* const all =
           gpu_->buffer(lane_, static_cast<std::size_t>(piece.count * width(step)), error);
-      if (all == nullptr ||
-          !gpu_->copy(lane_, dtype(step), {{input, all, piece.count}}, step.prescale, 1, error)) {
+      if (all == nullptr || !copy(step, {{input, all, piece.count}}, step.prescale, 1, error)) {
         return false;
       }
       input = all;
@@ -398,7 +410,9 @@ class NcclBackend final : public Backend {
   int index_;
   int size_;
   std::chrono::milliseconds patience_;
+  Notices* notices_;
   std::unique_ptr<Gpu> gpu_;  // null before the first step
+  std::unique_ptr<Packing> packing_;
   std::vector<std::unique_ptr<NcclCommunicator>> communicators_;
   std::map<std::uint64_t, Running> running_;
   std::uint64_t last_ticket_ = 0;
@@ -448,7 +462,7 @@ Backend* create(const GroupContext& group, ErrorText& error) noexcept {
     if (library == nullptr || !exchange_ids(group, *library, ids, error)) return nullptr;
     nccl::expect_place(group.local_rank);
     return new NcclBackend(*driver, *library, std::move(ids), group.index, group.size,
-                           std::chrono::milliseconds(group.timeout_ms));
+                           std::chrono::milliseconds(group.timeout_ms), group.notices);
   } catch (const std::exception& failure) {
     error.set("%s", failure.what());
     return nullptr;

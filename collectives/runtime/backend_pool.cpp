@@ -13,6 +13,7 @@
 #include "collectives/backends/hierarchical_backend.h"
 #include "collectives/backends/peer_links_backend.h"
 #include "collectives/backends/registry.h"
+#include "rendezvous/os/log.h"
 
 namespace hora::collectives {
 
@@ -195,9 +196,26 @@ BackendPool::BackendPool(const World& world, OobAllgather* oob) : world_(world),
     const BackendRow* row = find_backend_row(id);
     if (row == nullptr) continue;
     auto descriptor = load_backend(*row);
-    if (descriptor) entries_.push_back({id, *descriptor, scope_of(**descriptor), nullptr, false});
+    if (!descriptor) continue;
+    entries_.push_back({id, *descriptor, scope_of(**descriptor), nullptr, false,
+                        std::make_unique<EntryNotices>(*this, id)});
   }
   rebuild_table();
+}
+
+void BackendPool::EntryNotices::warn(const char* sentence) noexcept {
+  try {
+    const std::pair<std::string, std::string> note(id_, sentence);
+    {
+      // The backend of each process set may find out the same.
+      const std::lock_guard<std::mutex> lock(pool_.mutex_);
+      std::vector<std::pair<std::string, std::string>>& notes = pool_.notes_;
+      if (std::find(notes.begin(), notes.end(), note) != notes.end()) return;
+      notes.push_back(note);
+    }
+    os::log_warn("backends", note.first + ": " + note.second);
+  } catch (const std::bad_alloc&) {  // it is for people, and they have other worries now
+  }
 }
 
 BackendPool::~BackendPool() {
@@ -408,6 +426,7 @@ Result<BackendPtr> BackendPool::create(Entry& entry, const ProcessSet& set) {
   context.address = world_.address.c_str();
   context.job = world_.settings.job_id.c_str();
   context.services = &services;
+  context.notices = entry.notices.get();
   ErrorText error;
   const auto conclude = [&](bool good) -> Status {
     auto objection = services.conclude(good ? std::string() : reason_of(error));

@@ -48,12 +48,24 @@ class BackendPool {
   bool any_thread() const;
 
  private:
+  // What a backend has to say goes to the log, and to notes().
+  class EntryNotices final : public Notices {
+   public:
+    EntryNotices(BackendPool& pool, std::string id) : pool_(pool), id_(std::move(id)) {}
+    void warn(const char* sentence) noexcept override;
+
+   private:
+    BackendPool& pool_;
+    std::string id_;
+  };
+
   struct Entry {
     std::string id;
     const BackendDescriptor* descriptor = nullptr;
     Scope scope = Scope::kHosts;
     PeerLinks* links = nullptr;  // of the world, once connected
     bool dropped = false;
+    std::unique_ptr<EntryNotices> notices;  // backends have its address
   };
 
   Status make_backends(ProcessSet& set);

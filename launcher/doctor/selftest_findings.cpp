@@ -52,6 +52,35 @@ std::string words_of(const Json& selftest) {
   return (stage.empty() ? "" : stage + ": ") + text_in(selftest, "error");
 }
 
+// What is no failure of the self-test, because it did not run, or works in another way.
+void of_nccl(const HostExamination& host, std::vector<Finding>& out) {
+  const auto warn = [&](std::string what, const char* why, const char* fix) {
+    out.push_back({Severity::kWarning, "D_NCCL", {host.name}, std::move(what), why, fix, {}});
+  };
+  const Json& gpus = member(host.machine, "gpus.devices");
+  const Json& absent = member(host.selftests, "nccl.absent");
+  const Json& notes = member(host.selftests, "nccl.notes");
+  const Json& copies = member(host.selftests, "nccl_copies");
+  if (gpus.is_number_integer() && gpus.get<int>() > 0 && absent.is_string()) {
+    warn(gpus.dump() + " GPUs, and NCCL cannot use them: " + absent.get<std::string>(),
+         "tensors of GPUs cannot be reduced",
+         "nvidia-smi must work there; install NCCL or a framework that brings it");
+  }
+  for (const Json& note : notes.is_array() ? notes : Json::array()) {
+    if (!note.is_string()) continue;
+    warn("NCCL works, but " + note.get<std::string>(),
+         "steps with many small tensors take longer, and so do averages over a number of ranks "
+         "that is no power of two",
+         "a driver for CUDA 11 or newer with its PTX compiler, libnvidia-ptxjitcompiler.so.1");
+  }
+  for (const Json& copy : copies.is_array() ? copies : Json::array()) {
+    if (!copy.contains("error")) continue;
+    warn(text_in(copy, "path") + " does not work: " + words_of(copy),
+         "a framework that loads it will fail on this host",
+         "reinstall the package that brought it, or remove it");
+  }
+}
+
 void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
   const Json& selftests = host.selftests;
   for (const Row& row : kRows) {
@@ -65,29 +94,6 @@ void of_one_host(const HostExamination& host, std::vector<Finding>& out) {
                    std::string(row.subject) + " failed: " + words_of(selftest),
                    std::string(row.why),
                    with_host(std::string(row.fix), host.name),
-                   {}});
-  }
-  // A GPU without NCCL is no failed self-test, because none ran.
-  const Json& gpus = member(host.machine, "gpus.devices");
-  const Json& absent = member(selftests, "nccl.absent");
-  const Json& copies = member(selftests, "nccl_copies");
-  if (gpus.is_number_integer() && gpus.get<int>() > 0 && absent.is_string()) {
-    out.push_back({Severity::kWarning,
-                   "D_NCCL",
-                   {host.name},
-                   gpus.dump() + " GPUs, and NCCL cannot use them: " + absent.get<std::string>(),
-                   "tensors of GPUs cannot be reduced",
-                   "nvidia-smi must work there; install NCCL or a framework that brings it",
-                   {}});
-  }
-  for (const Json& copy : copies.is_array() ? copies : Json::array()) {
-    if (!copy.contains("error")) continue;
-    out.push_back({Severity::kWarning,
-                   "D_NCCL",
-                   {host.name},
-                   text_in(copy, "path") + " does not work: " + words_of(copy),
-                   "a framework that loads it will fail on this host",
-                   "reinstall the package that brought it, or remove it",
                    {}});
   }
 }
@@ -153,7 +159,9 @@ std::vector<Finding> selftest_findings(const Examination& examination) {
     // Where the runtime cannot be loaded its self-tests say nothing of the libraries that they try.
     const bool loads =
         !host.hello || !why_runtime_does_not_fit(host.hello->c_library, examination.least_glibc);
-    if (!host.failure && loads) of_one_host(host, out);
+    if (host.failure || !loads) continue;
+    of_one_host(host, out);
+    of_nccl(host, out);
   }
   of_all_hosts(examination.world, out);
   return out;

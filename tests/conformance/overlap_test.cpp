@@ -3,7 +3,6 @@
 // work on the stream that makes a tensor: an operation on it cannot end before that is let go.
 //
 // Runs on the GPU that tests/support/gpu_double makes of host memory.
-#include <dlfcn.h>
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <thread>
 
 #include "calls.h"
+#include "gpu_double.h"
 #include "processes.h"
 #include "tensors.h"
 #include "tests/support/catch.h"
@@ -23,16 +23,6 @@ using namespace hora::test;
 using collectives::Communicator;
 
 namespace {
-
-constexpr std::chrono::seconds kPatience{60};
-
-template <typename Function>
-Function find(const char* library, const char* name) {
-  void* const handle = dlopen(library, RTLD_NOW);
-  void* const function = handle == nullptr ? nullptr : dlsym(handle, name);
-  if (function == nullptr) throw std::runtime_error(std::string(name) + ": " + dlerror());
-  return reinterpret_cast<Function>(function);
-}
 
 // A stream that goes on when it is let go, or this object ends.
 class Gate {
@@ -74,21 +64,6 @@ class Gate {
   bool open_ = false;
 };
 
-// How many operations this process has given to NCCL.
-int started() {
-  static const auto count = find<int (*)()>("libnccl.so.2", "hora_double_started");
-  return count();
-}
-
-void wait_until_started(int count) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (started() < count) {
-    check(std::chrono::steady_clock::now() < deadline,
-          "operation " + std::to_string(count) + " did not begin beside the one before it");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
 struct Reduction {
   Reduction(Communicator& communicator, const char* name, std::int64_t count, int set,
             const Gate* gate)
@@ -119,15 +94,6 @@ WorldOptions world_with(const char* streams) {
   options.backends = "nccl,shm";
   options.process_sets = {{0, 1}};
   return options;
-}
-
-void expect_all_well(const WorldOptions& options, const RankBody& body) {
-  const auto results = run_processes(options, body);
-  for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    INFO("rank " << rank << ": " << results[rank].text);
-    CHECK(results[rank].exited);
-    CHECK(results[rank].code == 0);
-  }
 }
 
 const std::vector<int> kWorld{0, 1, 2};

@@ -65,6 +65,14 @@ def test_the_libraries_of_a_gpu_are_used(horarun):
     assert selftests["driver"] == {"driver": "535.104.05", "cuda": "13.0"}, selftests
     assert re.fullmatch(r"\d+\.\d+\.\d+", selftests["nccl"]["version"]) and "error" not in selftests["nccl"], selftests
     assert doubles in selftests["nccl_copies"][0]["path"], selftests
+    assert "notes" not in selftests["nccl"], selftests
+
+    done = horarun.run(
+        "doctor", "--json", "--start-timeout", "30s", env={**libraries, "HORA_DOUBLE_REFUSES": "code,ptx"}
+    ).expect(0)
+    (finding,) = found(json.loads(done.out), "D_NCCL")
+    expect_whole(finding, "localhost")
+    assert "PTX: cuModuleLoadData: the PTX compiler is missing" in finding["what"], finding
 
     done = horarun.run(
         "doctor", "--json", "--start-timeout", "30s", env={**libraries, "HORA_NVML_DOUBLE": "mismatch"}

@@ -4,34 +4,7 @@
 // framework's.
 #include "collectives/backends/nccl/gpu.h"
 
-#include <algorithm>
-#include <string>
-
-#include "collectives/backends/nccl/pack_kernels.h"
-#include "collectives/types.h"
-
-// The kernels as nvcc compiled them (a fat binary for several GPU generations). The assembler
-// embeds them, so that the module has no file to find at run time.
-__asm__(
-    ".section .rodata\n"
-    ".balign 64\n"
-    "hora_pack_kernels_image:\n"
-    ".incbin \"" HORA_PACK_KERNELS
-    "\"\n"
-    ".byte 0\n"
-    ".previous\n");
-extern "C" const char hora_pack_kernels_image[] __attribute__((visibility("hidden")));
-
 namespace hora::collectives::nccl {
-
-namespace {
-
-// Indexed by hora_dtype; a bool is a byte.
-constexpr const char* kSuffixes[kDtypeCount] = {"u8",  "i8",  "u16", "i16", "i32", "i64",
-                                                "f16", "f32", "f64", "u8",  "bf16"};
-constexpr unsigned kMostBlocks = 64;  // per copy; the kernel's loop does the rest
-
-}  // namespace
 
 // A push and a pop leave the thread's current context as it was.
 Gpu::Current::Current(const Gpu& gpu) : cuda_(gpu.cuda_) {
@@ -56,20 +29,6 @@ std::unique_ptr<Gpu> Gpu::open(const Cuda& cuda, int device, int streams, ErrorT
 }
 
 bool Gpu::prepare(int streams, ErrorText& error) {
-  // The driver picks the code for this GPU from the image, or compiles the embedded PTX for a newer
-  // one.
-  if (!check(cuda_, cuda_.cuModuleLoadData(&module_, hora_pack_kernels_image), "cuModuleLoadData",
-             error)) {
-    return false;
-  }
-  for (const char* suffix : kSuffixes) {
-    const std::string name = std::string(kCopyKernel) + suffix;
-    kernels_.emplace_back();
-    if (!check(cuda_, cuda_.cuModuleGetFunction(&kernels_.back(), module_, name.c_str()),
-               "cuModuleGetFunction", error)) {
-      return false;
-    }
-  }
   for (int i = 0; i < streams; ++i) {
     lanes_.emplace_back();
     // Non-blocking: independent of the framework's default stream. Priority -1: ahead of its other
@@ -139,36 +98,6 @@ void* Gpu::buffer(int which, std::size_t bytes, ErrorText& error) {
     lane.capacity = bytes;
   }
   return reinterpret_cast<void*>(lane.buffer);
-}
-
-// One launch copies up to kMostCopies tensors: block row y does copy y.
-bool Gpu::copy(int which, hora_dtype dtype, const std::vector<Copy>& copies, double factor,
-               std::int64_t divisor, ErrorText& error) {
-  for (std::size_t first = 0; first < copies.size(); first += kMostCopies) {
-    const std::size_t count = std::min<std::size_t>(kMostCopies, copies.size() - first);
-    CopyTable table = {};
-    std::int64_t longest = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const Copy& each = copies[first + i];
-      table.from[i] = each.from;
-      table.to[i] = each.to;
-      table.count[i] = each.count;
-      longest = std::max(longest, each.count);
-    }
-    // A launch without blocks is an error.
-    if (longest == 0) continue;
-    void* arguments[] = {&table, &factor, &divisor};
-    // All copies of a launch get as many blocks as the longest one needs.
-    const std::int64_t wanted = (longest + kThreadsPerBlock - 1) / kThreadsPerBlock;
-    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(wanted, kMostBlocks));
-    if (!check(cuda_,
-               cuda_.cuLaunchKernel(kernels_[dtype], blocks, static_cast<unsigned>(count), 1,
-                                    kThreadsPerBlock, 1, 1, 0, stream(which), arguments, nullptr),
-               "cuLaunchKernel", error)) {
-      return false;
-    }
-  }
-  return true;
 }
 
 CUevent Gpu::mark(int which, ErrorText& error) {

@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GPU as a backend uses it: its own streams, events, a fusion buffer per stream, and the
-// copying kernels. One thread at a time. It works in the device's primary context, as CUDA's
-// runtime does, so streams and memory of the process's framework are valid here.
+// One GPU as a backend uses it: its own streams, events, and a fusion buffer per stream. One thread
+// at a time. It works in the device's primary context, as CUDA's runtime does, so streams and
+// memory of the process's framework are valid here.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "collectives/backends/nccl/libraries.h"
 
 namespace hora::collectives::nccl {
-
-struct Copy {
-  const void* from;
-  void* to;
-  std::int64_t count;  // elements
-};
 
 class Gpu {
  public:
@@ -40,6 +33,7 @@ class Gpu {
   };
 
   int device() const { return device_; }
+  int streams() const { return static_cast<int>(lanes_.size()); }
   CUstream stream(int which) const { return lanes_[static_cast<std::size_t>(which)].stream; }
 
   // The functions below need a Current.
@@ -50,8 +44,6 @@ class Gpu {
   // Memory for one step on this stream, owned by the Gpu; the next call may return the same. Null:
   // no memory left.
   void* buffer(int which, std::size_t bytes, ErrorText& error);
-  bool copy(int which, hora_dtype dtype, const std::vector<Copy>& copies, double factor,
-            std::int64_t divisor, ErrorText& error);
   // An event behind all work that the stream has so far; the caller returns it by recycle().
   CUevent mark(int which, ErrorText& error);
   Progress look_at(CUevent event, ErrorText& error);
@@ -71,8 +63,6 @@ class Gpu {
   const Cuda& cuda_;
   int device_;
   CUcontext context_ = nullptr;
-  CUmodule module_ = nullptr;
-  std::vector<CUfunction> kernels_;  // by dtype
   std::vector<Lane> lanes_;
   std::vector<CUevent> free_events_;
 };

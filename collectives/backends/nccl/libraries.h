@@ -13,19 +13,23 @@ namespace hora::collectives::nccl {
 // The functions' names as the libraries export them.
 // clang-format off
 #define HORA_CUDA_FUNCTIONS(X)                                                              \
-  X(cuInit)                                                                                 \
+  X(cuInit) X(cuDriverGetVersion)                                                           \
   X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(cuDeviceGet)                  \
       X(cuDevicePrimaryCtxRetain) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2)              \
           X(cuStreamCreateWithPriority) X(cuStreamDestroy_v2) X(cuStreamWaitEvent)          \
               X(cuStreamSynchronize) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord) \
                   X(cuEventQuery) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemcpyHtoD_v2)       \
-                      X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel)
+                      X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)          \
+                          X(cuLaunchKernel) X(cuLaunchHostFunc) X(cuMemAllocHost_v2)        \
+                              X(cuMemFreeHost) X(cuMemcpyDtoDAsync_v2)                      \
+                                  X(cuMemcpyDtoHAsync_v2) X(cuMemcpyHtoDAsync_v2)
 #define HORA_NCCL_FUNCTIONS(X)                                                             \
   X(ncclGetVersion)                                                                        \
   X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclCommDestroy) X(ncclCommAbort)         \
       X(ncclCommGetAsyncError) X(ncclGetErrorString) X(ncclGetLastError) X(ncclAllReduce)  \
           X(ncclAllGather) X(ncclBroadcast) X(ncclReduce) X(ncclReduceScatter) X(ncclSend) \
-              X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+              X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd) X(ncclRedOpCreatePreMulSum)    \
+                  X(ncclRedOpDestroy)
 // clang-format on
 
 #define HORA_MEMBER(name) decltype(&::name) name = nullptr;
@@ -48,5 +52,10 @@ const char* nccl_version();
 bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error);
 bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t communicator,
            ErrorText& error);
+
+// The result of several calls; ncclInProgress is no failure, since the communicators do not block.
+inline ncclResult_t first_failure(ncclResult_t before, ncclResult_t now) {
+  return before == ncclSuccess || before == ncclInProgress ? now : before;
+}
 
 }  // namespace hora::collectives::nccl

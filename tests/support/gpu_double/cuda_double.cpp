@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A double of the CUDA driver; see README.md.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -83,6 +85,11 @@ std::mutex memory_mutex;
 std::map<std::uintptr_t, std::size_t> memory;  // start, bytes
 constexpr int kMostDevices = 16;
 thread_local std::vector<int> contexts;  // devices; the current one last
+
+// What this process has asked of the driver; for tests.
+std::atomic<int> launches{0};
+std::atomic<int> host_functions{0};
+std::atomic<bool> loads_held{false};
 int fake_contexts[kMostDevices] = {};
 
 Stream& default_stream() {
@@ -104,6 +111,54 @@ hora_dtype dtype_of(const std::string& suffix) {
   return known.at(suffix);
 }
 
+struct ErrorWords {
+  const char* name;
+  const char* text;
+};
+ErrorWords error_of(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_INVALID_CONTEXT:
+      return {"CUDA_ERROR_INVALID_CONTEXT", "no context is current"};
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+      return {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available"};
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+      return {"CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the PTX is too new"};
+    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+      return {"CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "the PTX compiler is missing"};
+    default:
+      return {"CUDA_ERROR_OF_THE_DOUBLE", "an error of the double"};
+  }
+}
+
+int driver_version() {
+  const char* const wanted = std::getenv("HORA_DOUBLE_DRIVER");
+  return wanted == nullptr ? 13000 : std::atoi(wanted);
+}
+
+// HORA_DOUBLE_REFUSES: "code", "ptx" or both.
+bool refuses(const char* kind) {
+  const char* const refused = std::getenv("HORA_DOUBLE_REFUSES");
+  return refused != nullptr && std::strstr(refused, kind) != nullptr;
+}
+
+// A fat binary as nvcc writes it begins so.
+bool is_machine_code(const void* image) {
+  const unsigned char magic[] = {0x50, 0xed, 0x55, 0xba};
+  return std::memcmp(image, magic, sizeof magic) == 0;
+}
+
+// CUDA 11.x reads PTX up to 7.x, 12.x up to 8.x, 13.x up to 9.x.
+CUresult read_ptx(const char* text) {
+  const char* const version = std::strstr(text, "\n.version ");
+  if (version == nullptr || std::strstr(text, "\n.target sm_") == nullptr) {
+    return CUDA_ERROR_INVALID_PTX;
+  }
+  const double isa = std::atof(version + std::strlen("\n.version "));
+  const int most = driver_version() / 1000 - 4;
+  const double newest = most + driver_version() % 1000 / 100.0;
+  return isa > newest ? CUDA_ERROR_UNSUPPORTED_PTX_VERSION : CUDA_SUCCESS;
+}
+
 CUresult allocate(CUdeviceptr* place, std::size_t bytes) {
   if (need_context() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
   void* const data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -112,6 +167,27 @@ CUresult allocate(CUdeviceptr* place, std::size_t bytes) {
   *place = reinterpret_cast<CUdeviceptr>(data);
   const std::lock_guard<std::mutex> lock(memory_mutex);
   memory[*place] = bytes;
+  return CUDA_SUCCESS;
+}
+
+// Only page-locked memory lets a copy go on beside its caller.
+std::mutex locked_mutex;
+std::map<std::uintptr_t, std::size_t> page_locked;  // start, bytes
+
+void expect_page_locked(const void* data, std::size_t bytes) {
+  const auto start = reinterpret_cast<std::uintptr_t>(data);
+  const std::lock_guard<std::mutex> lock(locked_mutex);
+  auto after = page_locked.upper_bound(start);
+  if (after == page_locked.begin() || (--after)->first + after->second < start + bytes) {
+    fail("an asynchronous copy with memory that is not page-locked");
+  }
+}
+
+// At its turn on the stream.
+CUresult copy_later(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  if (need_context() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
+  enqueue(stream,
+          [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
   return CUDA_SUCCESS;
 }
 
@@ -140,17 +216,23 @@ void hora::gpu_double::expect_device_memory(const void* data, std::size_t bytes,
 
 extern "C" {
 
+// Of this process; for tests.
+int hora_double_launches() { return launches; }
+int hora_double_host_functions() { return host_functions; }
+// From now on a driver compiles for as long as this is true.
+void hora_double_hold_loads(bool hold) { loads_held = hold; }
+
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
-CUresult cuGetErrorName(CUresult, const char** text) {
-  *text = "CUDA_ERROR_OF_THE_DOUBLE";
+CUresult cuGetErrorName(CUresult result, const char** text) {
+  *text = error_of(result).name;
   return CUDA_SUCCESS;
 }
 CUresult cuGetErrorString(CUresult result, const char** text) {
-  *text = result == CUDA_ERROR_INVALID_CONTEXT ? "no context is current" : "an error of the double";
+  *text = error_of(result).text;
   return CUDA_SUCCESS;
 }
 CUresult cuDriverGetVersion(int* version) {
-  *version = 13000;
+  *version = driver_version();
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
@@ -187,6 +269,7 @@ CUresult cuStreamSynchronize(CUstream stream) {
   return CUDA_SUCCESS;
 }
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* data) {
+  ++host_functions;
   enqueue(stream, [function, data] { function(data); });
   return CUDA_SUCCESS;
 }
@@ -242,6 +325,38 @@ CUresult cuMemFree_v2(CUdeviceptr place) {
   std::free(reinterpret_cast<void*>(place));
   return CUDA_SUCCESS;
 }
+CUresult cuMemAllocHost_v2(void** place, std::size_t bytes) {
+  *place = std::malloc(bytes);
+  if (*place == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::lock_guard<std::mutex> lock(locked_mutex);
+  page_locked[reinterpret_cast<std::uintptr_t>(*place)] = bytes;
+  return need_context();
+}
+CUresult cuMemFreeHost(void* place) {
+  {
+    const std::lock_guard<std::mutex> lock(locked_mutex);
+    page_locked.erase(reinterpret_cast<std::uintptr_t>(place));
+  }
+  std::free(place);
+  return need_context();
+}
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t bytes,
+                              CUstream stream) {
+  expect_device_memory(reinterpret_cast<void*>(from), bytes, "cuMemcpyDtoDAsync's source");
+  expect_device_memory(reinterpret_cast<void*>(to), bytes, "cuMemcpyDtoDAsync's target");
+  return copy_later(to, from, bytes, stream);
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  expect_device_memory(reinterpret_cast<void*>(from), bytes, "cuMemcpyDtoHAsync");
+  expect_page_locked(to, bytes);
+  return copy_later(reinterpret_cast<CUdeviceptr>(to), from, bytes, stream);
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t bytes,
+                              CUstream stream) {
+  expect_device_memory(reinterpret_cast<void*>(to), bytes, "cuMemcpyHtoDAsync");
+  expect_page_locked(from, bytes);
+  return copy_later(to, reinterpret_cast<CUdeviceptr>(from), bytes, stream);
+}
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, std::size_t bytes) {
   expect_device_memory(reinterpret_cast<void*>(to), bytes, "cuMemcpyHtoD");
   default_stream().drain();
@@ -255,12 +370,21 @@ CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t bytes) {
   return CUDA_SUCCESS;
 }
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  // What nvcc writes begins so.
-  const unsigned char magic[] = {0x50, 0xed, 0x55, 0xba};
-  if (std::memcmp(image, magic, sizeof magic) != 0) return CUDA_ERROR_INVALID_IMAGE;
-  *module = reinterpret_cast<CUmodule>(&fake_contexts[0]);
-  return CUDA_SUCCESS;
+  if (need_context() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_CONTEXT;
+  while (loads_held) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CUresult result = CUDA_SUCCESS;
+  if (is_machine_code(image)) {
+    // The machine code is of the toolkit that has made this double.
+    if (driver_version() < CUDA_VERSION / 1000 * 1000) fail("machine code for newer drivers");
+    if (refuses("code")) result = CUDA_ERROR_NO_BINARY_FOR_GPU;
+  } else {
+    result = refuses("ptx") ? CUDA_ERROR_JIT_COMPILER_NOT_FOUND
+                            : read_ptx(static_cast<const char*>(image));
+  }
+  if (result == CUDA_SUCCESS) *module = reinterpret_cast<CUmodule>(&fake_contexts[0]);
+  return result;
 }
+CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
   if (std::strncmp(name, nccl::kCopyKernel, std::strlen(nccl::kCopyKernel)) != 0) {
     return CUDA_ERROR_NOT_FOUND;
@@ -277,6 +401,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks, unsigned copies, u
   if (blocks == 0 || copies == 0 || copies > nccl::kMostCopies) return CUDA_ERROR_INVALID_VALUE;
   const auto table =
       std::make_shared<nccl::CopyTable>(*static_cast<nccl::CopyTable*>(arguments[0]));
+  ++launches;
   const double factor = *static_cast<double*>(arguments[1]);
   const std::int64_t divisor = *static_cast<std::int64_t*>(arguments[2]);
   const hora_dtype dtype = dtype_of(*reinterpret_cast<std::string*>(function));

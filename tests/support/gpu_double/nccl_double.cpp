@@ -10,11 +10,15 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "collectives/kernels/elements.h"
 #include "collectives/kernels/kernels.h"
 #include "device.h"
 
@@ -151,36 +155,63 @@ hora_dtype dtype_of(ncclDataType_t type) {
   }
 }
 
-hora_reduce_op reduction_of(ncclRedOp_t op) {
+struct Reduction {
+  hora_reduce_op op;
+  double factor;  // of this rank's input, before the sum; it is an element of the dtype
+};
+
+// What ncclRedOpCreatePreMulSum() has made and nobody has destroyed.
+struct Product {
+  ncclComm_t communicator;
+  ncclDataType_t type;
+  double factor;
+};
+std::mutex products_mutex;
+std::map<int, Product> products;
+
+// None: no such operator, or one of another communicator or type.
+std::optional<Reduction> reduction_of(ncclRedOp_t op, ncclDataType_t type, ncclComm_t of) {
   switch (op) {
     case ncclMin:
-      return HORA_MIN;
+      return Reduction{HORA_MIN, 1};
     case ncclMax:
-      return HORA_MAX;
+      return Reduction{HORA_MAX, 1};
     case ncclProd:
-      return HORA_PRODUCT;
+      return Reduction{HORA_PRODUCT, 1};
+    case ncclSum:
+      return Reduction{HORA_SUM, 1};
     default:
-      return HORA_SUM;
+      break;
   }
+  const std::lock_guard<std::mutex> lock(products_mutex);
+  const auto found = products.find(op);
+  if (found == products.end()) return std::nullopt;
+  const Product& product = found->second;
+  if (product.type != type || product.communicator != of) return std::nullopt;
+  return Reduction{HORA_SUM, product.factor};
 }
 
 void reduce(ncclComm& self, const void* from, void* to, std::size_t count, ncclDataType_t type,
-            ncclRedOp_t op, int root) {
+            const Reduction& how, int root) {
   const hora_dtype dtype = dtype_of(type);
+  const auto elements = static_cast<std::int64_t>(count);
   const std::size_t bytes = count * dtype_bytes(dtype);
-  if (self.rank != root) return send(self, root, from, bytes);
+  std::vector<char> mine(bytes);
+  std::memcpy(mine.data(), from, bytes);
+  // The factor has no more digits than the dtype, so this rounds as a multiplication in the dtype.
+  apply_scale(mine.data(), elements, dtype, how.factor, 1);
+  if (self.rank != root) return send(self, root, mine.data(), bytes);
   std::vector<char> sum(bytes);
   std::vector<char> next(bytes);
   for (int rank = 0; rank < self.size && !self.aborted; ++rank) {
     std::vector<char>& target = rank == 0 ? sum : next;
     if (rank == root) {
-      std::memcpy(target.data(), from, bytes);
+      target = mine;
     } else {
       receive(self, rank, target.data(), bytes);
     }
     if (rank > 0) {
-      reduce_function(dtype, reduction_of(op))(sum.data(), sum.data(), next.data(),
-                                               static_cast<std::int64_t>(count));
+      reduce_function(dtype, how.op)(sum.data(), sum.data(), next.data(), elements);
     }
   }
   if (!self.aborted) std::memcpy(to, sum.data(), bytes);
@@ -341,15 +372,36 @@ ncclResult_t ncclGroupEnd() {
   return ncclSuccess;
 }
 
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
+                                      ncclScalarResidence_t where, ncclComm_t communicator) {
+  if (where != ncclScalarHostImmediate || !communicator->ready) return ncclInvalidArgument;
+  static int made = ncclNumOps;
+  const std::lock_guard<std::mutex> lock(products_mutex);
+  products[made] = {communicator, type, read_element(scalar, dtype_of(type), 0)};
+  *op = static_cast<ncclRedOp_t>(made++);
+  return ncclSuccess;
+}
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t communicator) {
+  const std::lock_guard<std::mutex> lock(products_mutex);
+  const auto found = products.find(op);
+  if (found == products.end() || found->second.communicator != communicator) {
+    return ncclInvalidArgument;
+  }
+  products.erase(found);
+  return ncclSuccess;
+}
+
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream) {
   const std::size_t bytes = count * dtype_bytes(dtype_of(type));
   expect_device_memory(from, bytes, "ncclAllReduce's source");
   expect_device_memory(to, bytes, "ncclAllReduce's target");
+  const auto how = reduction_of(op, type, communicator);
+  if (!how) return ncclInvalidArgument;
   return give({communicator,
                stream,
                [=](ncclComm& self) {
-                 reduce(self, from, to, count, type, op, 0);
+                 reduce(self, from, to, count, type, *how, 0);
                  broadcast(self, to, to, bytes, 0);
                },
                {}});
@@ -359,9 +411,11 @@ ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t
   const std::size_t bytes = count * dtype_bytes(dtype_of(type));
   expect_device_memory(from, bytes, "ncclReduce's source");
   if (communicator->rank == root) expect_device_memory(to, bytes, "ncclReduce's target");
+  const auto how = reduction_of(op, type, communicator);
+  if (!how) return ncclInvalidArgument;
   return give({communicator,
                stream,
-               [=](ncclComm& self) { reduce(self, from, to, count, type, op, root); },
+               [=](ncclComm& self) { reduce(self, from, to, count, type, *how, root); },
                {}});
 }
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
@@ -370,13 +424,15 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDat
   expect_device_memory(from, bytes * static_cast<std::size_t>(communicator->size),
                        "ncclReduceScatter's source");
   expect_device_memory(to, bytes, "ncclReduceScatter's target");
+  const auto how = reduction_of(op, type, communicator);
+  if (!how) return ncclInvalidArgument;
   return give({communicator,
                stream,
                [=](ncclComm& self) {
                  for (int root = 0; root < self.size; ++root) {
                    reduce(self,
                           static_cast<const char*>(from) + static_cast<std::size_t>(root) * bytes,
-                          to, count, type, op, root);
+                          to, count, type, *how, root);
                  }
                },
                {}});

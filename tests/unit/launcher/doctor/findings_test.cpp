@@ -152,6 +152,10 @@ TEST_CASE("a library that does not work is named, with the place where it failed
     h.machine["gpus"]["devices"] = 2;
     h.selftests["nccl"]["absent"] = "libnccl.so.2: no such file";
   });
+  expect("D_NCCL", Severity::kWarning, [](H h) {
+    h.selftests["nccl"] = {{"version", "2.28.9"},
+                           {"notes", Json::array({"the kernels do not load", 7})}};
+  });
   Examination set = set_of(1);
   set.hosts[0].selftests = {{"alone", {{"version", "0.1.0"}}},
                             {"mpi", {{"absent", "libmpi.so.40: no such file"}}},

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why an exact factor is enough: the product of two elements has at most twice their digits, which
+// the wider type holds (float64 for float32, float32 for the halves), so both ways round it once.
+// float64 is multiplied in float64 anyway.  [pure]
+#include "collectives/backends/nccl/exact_scalar.h"
+
+#include "collectives/kernels/elements.h"
+#include "collectives/types.h"
+
+namespace hora::collectives::nccl {
+
+std::optional<Scalar> exact_scalar(hora_dtype dtype, double factor) {
+  Scalar scalar;
+  if (!is_floating(dtype)) return std::nullopt;
+  write_element(scalar.bytes.data(), dtype, 0, factor);
+  if (read_element(scalar.bytes.data(), dtype, 0) != factor) return std::nullopt;
+  return scalar;
+}
+
+}  // namespace hora::collectives::nccl
