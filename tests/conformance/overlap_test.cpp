@@ -207,18 +207,25 @@ TEST_CASE("overlap: an error that NCCL tells of when it is asked ends what is un
     const bool holds = rank_of(communicator) == 2;
     Reduction warm_up(communicator, "warm-up", 1, 0, nullptr);
     warm_up.finish(kWorld);
-    SharedCounter over(communicator);
+    SharedCounter reached(communicator);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto wait_for = [&](int count) {
+      while (reached.value() < count && std::chrono::steady_clock::now() < deadline) sched_yield();
+    };
     std::optional<Gate> gate;
     if (holds) gate.emplace();
     const int before = started();
     Reduction held(communicator, "held", 1000, 0, holds ? &*gate : nullptr);
     wait_until_started(before + 1);
+    ++reached.value();
+    // A rank that has not begun when another one fails never begins.
+    const int all = size_of(communicator);
+    if (breaks) wait_for(all);
     if (breaks) find<void (*)()>("libnccl.so.2", "hora_double_break")();
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (holds && over.value() == 0 && std::chrono::steady_clock::now() < deadline) sched_yield();
+    if (holds) wait_for(all + 1);
     gate.reset();
     const hora_status status = held.call->wait();
-    if (breaks) ++over.value();
+    if (breaks) ++reached.value();
     check(status == HORA_ABORTED, std::string("ended by ") + hora_status_name(status));
     for (const char* const part : {"rank 1 (", "NCCL: an error of the double"}) {
       check(held.call->error().find(part) != std::string::npos, held.call->error());
