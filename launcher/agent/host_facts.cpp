@@ -22,6 +22,7 @@
 #include <string_view>
 
 #include "launcher/agent/c_library.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/net/interfaces.h"
 
 namespace hora::launcher {
@@ -161,6 +162,7 @@ Hello describe_machine() {
   hello.boot_id = machine_id();
   hello.home = home_directory();
   hello.user = user_name();
+  hello.machine = own_machine();
   hello.c_library = c_library();
   hello.cpus = usable_cpus();
   hello.gpus = count_gpus();

@@ -70,15 +70,26 @@ std::string feature_line(const FeatureFact& fact) {
   return out + "\n";
 }
 
+std::string machine_line(const MachineFact& fact) {
+  std::string out = "    " + column(fact.machine, 9);
+  if (!fact.fault.empty()) {
+    out += "cannot be used: " + fact.fault;
+  } else if (fact.least_glibc.empty()) {
+    out += "no runtime";
+  } else {
+    out += "hosts need glibc " + fact.least_glibc + " or newer";
+  }
+  return out + "\n";
+}
+
 std::string verbose_text(const BuildFacts& facts) {
   std::string out = "\nFeatures:\n    ";
   out += column("", 7).replace(0, 1, " ") + column("built", 7) + column("loads", 7) +
          column("built against", 15) + column("found here", 12) + "path\n";
   for (const FeatureFact& fact : facts.features) out += feature_line(fact);
+  out += "\nProcessors of hosts:\n";
+  for (const MachineFact& fact : facts.machines) out += machine_line(fact);
   out += "\nRuntime: " + (facts.runtime_path.empty() ? "none" : facts.runtime_path) + "\n";
-  if (!facts.least_glibc.empty()) {
-    out += "    hosts need glibc " + facts.least_glibc + " or newer\n";
-  }
   if (!facts.runtime_error.empty()) out += "    does not load: " + facts.runtime_error + "\n";
   for (const auto& [id, backend] : facts.backends) {
     out += "    " + column(id, 7) + column(backend.loads ? "loads" : "does not load", 15);
@@ -133,8 +144,13 @@ std::string format_build_facts_json(const BuildFacts& facts) {
                                {"path", fact.path},
                                {"note", fact.note}});
   }
+  out["machines"] = ordered_json::array();
+  for (const MachineFact& fact : facts.machines) {
+    out["machines"].push_back(
+        {{"name", fact.machine}, {"least_glibc", fact.least_glibc}, {"fault", fact.fault}});
+  }
   out["runtime"] = {{"path", facts.runtime_path},
-                    {"least_glibc", facts.least_glibc},
+                    {"least_glibc", facts.machines.empty() ? "" : facts.machines[0].least_glibc},
                     {"error", facts.runtime_error}};
   out["backends"] = ordered_json::array();
   for (const auto& [id, backend] : facts.backends) {

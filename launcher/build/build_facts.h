@@ -27,10 +27,17 @@ struct FeatureFact {
   std::string note;           // why it was not built or does not load
 };
 
+// What hosts with one kind of processor are sent.
+struct MachineFact {
+  std::string machine;      // "x86_64"
+  std::string least_glibc;  // that they need; may be empty
+  std::string fault;        // why they cannot be used; empty: they can
+};
+
 struct BuildFacts {
   std::string version;                  // of Hora
   std::string runtime_path;             // libhora.so of the bundle
-  std::string least_glibc;              // that hosts need; may be empty
+  std::vector<MachineFact> machines;    // this machine's first; empty: nothing is installed
   std::string runtime_error;            // why it does not load; empty: it does
   std::vector<std::string> frameworks;  // "tensorflow", "torch", ...: the packages in the bundle
   std::map<std::string, BackendFact> backends;  // by id

@@ -4,6 +4,7 @@
 // it takes less time than one host needs to connect.
 #include "launcher/build/bundle.h"
 
+#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
@@ -74,9 +76,8 @@ struct ListedFile {
   std::string sha256;
 };
 
-Result<std::vector<ListedFile>> read_list(const Installation& installation,
-                                          const std::string& part) {
-  const std::string path = installation.share + "/files.json";
+Result<std::vector<ListedFile>> read_list(const Build& build, const std::string& part) {
+  const std::string path = build.directory + "/files.json";
   const auto list = read_json(path);
   if (!list) return Error(list.error());
   std::vector<ListedFile> files;
@@ -108,29 +109,30 @@ Status add_file(FramePacker& packer, const std::string& path, const ListedFile& 
 // In the order of their names, which agents do not depend on.
 void choose_parts(Installation& installation,
                   const std::function<Shipping(std::string_view part)>& shipping) {
-  installation.needed_parts.clear();
-  for (const auto& [part, hash] : installation.part_hashes) {
-    const Shipping how = shipping(part);
-    if (how == Shipping::kNo) continue;
-    installation.needed_parts.push_back({hash, how == Shipping::kToGpus});
+  for (Build& build : installation.builds) {
+    build.needed_parts.clear();
+    for (const auto& [part, hash] : build.part_hashes) {
+      const Shipping how = shipping(part);
+      if (how == Shipping::kNo) continue;
+      build.needed_parts.push_back({hash, how == Shipping::kToGpus});
+    }
   }
 }
 
-}  // namespace
-
-Result<Installation> find_installation() {
-  auto directory = own_directory();
-  if (!directory) return std::move(directory).error();
-  // bin/horarun and share/hora have the same parent.
-  const std::string share = directory->substr(0, directory->rfind('/')) + "/share/hora";
-  const std::string path = share + "/manifest.json";
+Result<Build> read_build(const std::string& share, const std::string& machine) {
+  Build found;
+  found.machine = machine;
+  found.directory = share + "/" + machine;
+  found.agent_path = found.directory + "/agent/hora-agent";
+  found.bundle_directory = found.directory + "/bundle";
+  const std::string path = found.directory + "/manifest.json";
   const auto manifest = read_json(path);
   if (!manifest) return Error(manifest.error());
-  Installation found;
-  found.share = share;
-  found.agent_path = share + "/agent/hora-agent";
-  found.bundle_directory = share + "/bundle";
   try {
+    // Left from another installation: its agent speaks another protocol.
+    if (const auto version = manifest->at("version").get<std::string>(); version != HORA_VERSION) {
+      return make_error(ErrorCode::kFailed, "it is of Hora " + version);
+    }
     found.agent_sha256 = manifest->at("agent_sha256").get<std::string>();
     found.part_hashes = manifest->at("parts").get<std::map<std::string, std::string>>();
     found.least_glibc = manifest->value("least_glibc", "");
@@ -143,14 +145,81 @@ Result<Installation> find_installation() {
   return found;
 }
 
+// The folders of share/hora that have a build, sorted.
+std::vector<std::string> machines_in(const std::string& share) {
+  std::vector<std::string> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(share.c_str()), ::closedir);
+  if (!directory) return found;
+  while (const dirent* item = ::readdir(directory.get())) {
+    const std::string name = item->d_name;
+    // One that is being added has a dot in front.
+    if (name.front() == '.') continue;
+    if (::access((share + "/" + name + "/manifest.json").c_str(), F_OK) == 0) found.push_back(name);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+const Build* Installation::find(std::string_view machine) const {
+  if (machine.empty()) return &own();
+  for (const Build& build : builds) {
+    if (build.machine == machine) return build.fault.empty() ? &build : nullptr;
+  }
+  return nullptr;
+}
+
+std::string Installation::machines_text() const {
+  std::string text;
+  for (const Build& build : builds) {
+    text += (text.empty() ? "" : ", ") + build.machine;
+    if (!build.fault.empty()) text += " (" + build.fault + ")";
+  }
+  return text;
+}
+
+Result<Installation> find_installation() {
+  auto directory = own_directory();
+  if (!directory) return std::move(directory).error();
+  // bin/horarun and share/hora have the same parent.
+  const std::string share = directory->substr(0, directory->rfind('/')) + "/share/hora";
+  return read_installation(share, own_machine());
+}
+
+Result<Installation> read_installation(const std::string& share, std::string_view own) {
+  Installation found;
+  auto build = read_build(share, std::string(own));
+  if (!build) return std::move(build).error();
+  found.builds.push_back(std::move(*build));
+  for (const std::string& machine : machines_in(share)) {
+    if (machine == own) continue;
+    // What is wrong with it matters when such a host comes up.
+    auto other = read_build(share, machine);
+    Build& added = found.builds.emplace_back();
+    if (other) {
+      added = std::move(*other);
+    } else {
+      added.machine = machine;
+      added.fault = other.error().message;
+    }
+  }
+  return found;
+}
+
 Result<Installation> with_parts_for_job(Installation installation, const JobSpec& spec,
                                         const EnvironmentList& environment) {
-  if (spec.rendezvous_tls && installation.part_hashes.count(kTls) == 0) {
+  if (spec.rendezvous_tls && installation.own().part_hashes.count(kTls) == 0) {
     return make_error(ErrorCode::kUsage,
                       "--rendezvous-tls: this Hora was built without OpenSSL (see --check-build "
                       "--verbose); install "
                       "libssl-dev, or its equivalent, and build it again [" +
                           std::string(failure::kMissingFeature) + "]");
+  }
+  for (Build& build : installation.builds) {
+    if (spec.rendezvous_tls && build.fault.empty() && build.part_hashes.count(kTls) == 0) {
+      build.fault = "built without OpenSSL";
+    }
   }
   choose_parts(installation,
                [&](std::string_view part) { return shipping_for_job(part, spec, environment); });
@@ -165,21 +234,21 @@ Installation with_parts_for_doctor(Installation installation, bool with_runtime)
 }
 
 // The list comes first, so that the agent can create the files while their contents arrive.
-Result<std::shared_ptr<const std::string>> part_frames(const Installation& installation,
+Result<std::shared_ptr<const std::string>> part_frames(const Build& build,
                                                        const std::string& hash) {
-  const auto& parts = installation.part_hashes;
+  const auto& parts = build.part_hashes;
   const auto part = std::find_if(parts.begin(), parts.end(),
                                  [&hash](const auto& each) { return each.second == hash; });
   if (part == parts.end()) {
     return make_error(ErrorCode::kNotFound, "no part of the runtime has the hash " + hash);
   }
-  const auto files = read_list(installation, part->first);
+  const auto files = read_list(build, part->first);
   if (!files) return Error(files.error()).with_context("packing the runtime");
   FramePacker packer(kRuntimeLevel);
   BundlePart header;
   header.hash = hash;
   for (const ListedFile& listed : *files) {
-    HORA_TRY(add_file(packer, installation.bundle_directory + "/" + listed.file.path, listed));
+    HORA_TRY(add_file(packer, build.bundle_directory + "/" + listed.file.path, listed));
     header.files.push_back(listed.file);
   }
   auto packed = packer.finish();

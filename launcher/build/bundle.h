@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this installation can ship to a host: the agent and the runtime bundle, which is cut into
-// parts. The build writes share/hora/manifest.json beside them, so nothing is hashed at launch.
+// What this installation can ship to a host: the agent and the runtime bundle, for one or more
+// kinds of processor. The build writes a manifest.json beside each pair, so nothing is hashed at
+// launch.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/plan/job_spec.h"
@@ -15,8 +17,11 @@
 
 namespace hora::launcher {
 
-struct Installation {
-  std::string share;  // the directory of all this
+// For hosts with one kind of processor.
+struct Build {
+  std::string machine;    // as `uname -m` names the processor: "x86_64", "aarch64"
+  std::string directory;  // share/hora/<machine>
+  std::string fault;      // why it cannot be used; empty: it can
   std::string agent_path;
   std::string agent_sha256;
   std::string bundle_directory;                    // all parts, as they lie on hosts
@@ -25,12 +30,25 @@ struct Installation {
   std::string least_glibc;  // the oldest glibc that the bundle's libraries run on; may be empty
 };
 
+struct Installation {
+  std::vector<Build> builds;  // never empty; the one for this machine comes first, without a fault
+
+  const Build& own() const { return builds.front(); }
+  // The build for hosts of that machine; nullptr: there is none, or it has a fault. An empty name
+  // is this machine's own.
+  const Build* find(std::string_view machine) const;
+  // "x86_64, aarch64 (its agent is missing)"
+  std::string machines_text() const;
+};
+
 // Looks in <directory of the running program>/../share/hora, the same in a build tree and an
 // installed prefix. Errors: kNotFound names what is missing and how to get it.
 Result<Installation> find_installation();
+// The same for that share/hora and machine.
+Result<Installation> read_installation(const std::string& share, std::string_view own);
 
 // The same, with the parts that the job needs (part_rules.h). kUsage: it asks for what was not
-// built.
+// built. A build for other machines that lacks it gets a fault.
 Result<Installation> with_parts_for_job(Installation installation, const JobSpec& spec,
                                         const EnvironmentList& environment);
 // `with_runtime`: the doctor loads the libraries, too.
@@ -39,8 +57,7 @@ Installation with_parts_for_doctor(Installation installation, bool with_runtime)
 // The part with that hash as the frames that carry it to an agent: kPart, kData..., kDataEnd. About
 // a megabyte; made when the first host lacks it, and shared by all that do. Packing takes some 30
 // ms.
-Result<std::shared_ptr<const std::string>> part_frames(const Installation& installation,
-                                                       const std::string& hash);
+Result<std::shared_ptr<const std::string>> part_frames(const Build& build, const std::string& hash);
 
 // One of the user's own files as kShipFile, kData..., kDataEnd. Errors name the file.
 Result<std::string> ship_file_frames(const std::string& path);

@@ -228,8 +228,10 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
 BuildFacts facts_of_this_installation() {
   const auto installation = find_installation();
   if (!installation) return collect_build_facts("", installation.error().message);
-  BuildFacts facts = collect_build_facts(installation->bundle_directory, "");
-  facts.least_glibc = installation->least_glibc;
+  BuildFacts facts = collect_build_facts(installation->own().bundle_directory, "");
+  for (const Build& build : installation->builds) {
+    facts.machines.push_back({build.machine, build.least_glibc, build.fault});
+  }
   return facts;
 }
 

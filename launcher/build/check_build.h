@@ -9,8 +9,8 @@
 
 namespace hora::launcher {
 
-// `bundle_directory`: share/hora/bundle of this installation; `installation_error` when there is
-// none.
+// `bundle_directory`: share/hora/<machine>/bundle of this installation; `installation_error` when
+// there is none.
 BuildFacts collect_build_facts(const std::string& bundle_directory,
                                const std::string& installation_error);
 

@@ -67,7 +67,9 @@ Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environm
       display_(start_, !spec_.json && !spec_.verbose,
                [](const std::string& text) { std::fputs(text.c_str(), stderr); }) {
   examination_.deep = deep;
-  examination_.least_glibc = runtime_is_ours_ ? installation_.least_glibc : "";
+  for (const Build& build : installation_.builds) {
+    if (runtime_is_ours_) examination_.least_glibc[build.machine] = build.least_glibc;
+  }
   spec_.runtime = RuntimeKind::kHora;
 }
 
@@ -181,16 +183,17 @@ HostOrder Doctor::order_for(int host) const {
   order.environment = forwarded_environment(environment_, spec_, local);
   // A host that cannot load the runtime is not asked to: each of its libraries would take the
   // blame.
+  const Hello& hello = *examination_.hosts[host].hello;
   const bool loads_runtime =
-      runtime_is_ours_ && !why_runtime_does_not_fit(examination_.hosts[host].hello->c_library,
-                                                    examination_.least_glibc);
+      runtime_is_ours_ &&
+      !why_runtime_does_not_fit(hello.c_library, examination_.least_glibc_for(hello));
   const int ranks = loads_runtime ? std::max(examination_.hosts[host].slots, 1) : 0;
   order.environment = with_variables(
       order.environment, {{"HORA_DOCTOR_NONCE", patients_[host].word},
                           {"HORA_DOCTOR_DEEP", examination_.deep ? "1" : "0"},
                           {"HORA_DOCTOR_PATIENCE_MS", std::to_string(patience().count())},
                           {"HORA_DOCTOR_RANKS", std::to_string(ranks)},
-                          {"HORA_DOCTOR_CACHE", examination_.hosts[host].hello->cache_directory}});
+                          {"HORA_DOCTOR_CACHE", hello.cache_directory}});
   if (!local) order.own_variables = own_variables_of_remote();
   order.prepend_paths = {{"PATH", "@bundle@/bin"}};
   order.ranks.push_back({0, 0, {}, StdinSource::kStream});

@@ -29,10 +29,17 @@ struct HostExamination {
 
 struct Examination {
   std::vector<HostExamination> hosts;
-  std::string least_glibc;  // that the runtime asks for; may be empty
-  double seconds = 0;       // that all of it took
+  // By machine: what the runtime for it asks for. A machine may be missing.
+  std::map<std::string, std::string> least_glibc;
+  double seconds = 0;  // that all of it took
   bool deep = false;
   Json world;  // of a job of all hosts (common_world.h); null: none was tried
+
+  // What the runtime for that host asks for; empty: nothing is known.
+  std::string least_glibc_for(const Hello& hello) const {
+    const auto found = least_glibc.find(hello.machine);
+    return found == least_glibc.end() ? std::string() : found->second;
+  }
 };
 
 enum class Severity { kNote, kWarning, kError };

@@ -47,8 +47,8 @@ std::int64_t number(const Json& value, std::int64_t otherwise = -1) {
 // Collects the findings of one host.
 class HostCheck {
  public:
-  HostCheck(const HostExamination& host, const std::string& least_glibc, std::vector<Finding>& out)
-      : host_(host), least_glibc_(least_glibc), out_(out) {}
+  HostCheck(const HostExamination& host, const Examination& examination, std::vector<Finding>& out)
+      : host_(host), examination_(examination), out_(out) {}
 
   void run() {
     // Without an answer, no rule applies.
@@ -250,7 +250,8 @@ class HostCheck {
 
   void c_library() {
     if (!host_.hello) return;
-    const auto why = why_runtime_does_not_fit(host_.hello->c_library, least_glibc_);
+    const auto why = why_runtime_does_not_fit(host_.hello->c_library,
+                                              examination_.least_glibc_for(*host_.hello));
     if (!why) return;
     add(Severity::kError, "D_GLIBC", why->message, "horarun starts no rank on this host",
         why->advice);
@@ -326,7 +327,7 @@ class HostCheck {
   }
 
   const HostExamination& host_;
-  const std::string& least_glibc_;
+  const Examination& examination_;
   std::vector<Finding>& out_;
 };
 
@@ -353,7 +354,7 @@ std::string text_in(const Json& value, std::string_view path, std::string otherw
 std::vector<Finding> host_findings(const Examination& examination) {
   std::vector<Finding> out;
   for (const HostExamination& host : examination.hosts) {
-    HostCheck(host, examination.least_glibc, out).run();
+    HostCheck(host, examination, out).run();
   }
   return out;
 }

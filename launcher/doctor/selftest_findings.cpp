@@ -158,7 +158,8 @@ std::vector<Finding> selftest_findings(const Examination& examination) {
   for (const HostExamination& host : examination.hosts) {
     // Where the runtime cannot be loaded its self-tests say nothing of the libraries that they try.
     const bool loads =
-        !host.hello || !why_runtime_does_not_fit(host.hello->c_library, examination.least_glibc);
+        !host.hello ||
+        !why_runtime_does_not_fit(host.hello->c_library, examination.least_glibc_for(*host.hello));
     if (host.failure || !loads) continue;
     of_one_host(host, out);
     of_nccl(host, out);

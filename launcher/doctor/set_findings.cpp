@@ -22,8 +22,8 @@ struct Trait {
 
 // The fingerprint of a host: the traits on which hosts should agree.
 constexpr Trait kTraits[] = {
-    {"machine type", "machine", Trait::Of::kMachine, Severity::kError,
-     "one program cannot run on both"},
+    {"processor", "machine", Trait::Of::kMachine, Severity::kNote,
+     "compiled programs need a build for each; scripts and the runtime run on all"},
     {"operating system", "os", Trait::Of::kMachine, Severity::kNote,
      "libraries of the system differ"},
     {"kernel", "kernel", Trait::Of::kMachine, Severity::kNote, "drivers and limits may differ"},

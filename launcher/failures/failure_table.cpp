@@ -95,6 +95,11 @@ constexpr FailureClass kClasses[] = {
      "Leave the host out, or run there in a container image with a newer system. --runtime host "
      "ships no runtime, for programs that do not use it.",
      "{ssh} {host} 'ldd --version'"},
+    {failure::kProcessor, kExitLauncher, "there is no build for a host's processor",
+     "Agent and runtime are programs for one kind of processor, and this installation has them for "
+     "others (horarun --check-build lists which).",
+     "Add a build for that processor (docs/reference/systems.md), or leave the host out.",
+     "{ssh} {host} 'uname -m'"},
     {failure::kProtocol, kExitLauncher, "launcher and agent do not understand each other",
      "The host sent something that its agent never sends: something else writes to the connection, "
      "or the host is broken or not to be trusted.",

@@ -9,6 +9,7 @@
 #include "launcher/agent/host_facts.h"
 #include "launcher/build/runtime_fit.h"
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/no_build.h"
 #include "launcher/failures/proof.h"
 #include "launcher/process/process_table.h"
 #include "rendezvous/base/duration.h"
@@ -157,20 +158,24 @@ void Fleet::on_hello(int host, Hello hello) {
   Member& each = member(host);
   each.clock_offset = Milliseconds((wall_clock_ns() - hello.clock_ns) / 1'000'000);
   each.hello = std::move(hello);
-  const bool ships = spec_.runtime == RuntimeKind::kHora && !installation_.needed_parts.empty();
+  const Build* build = installation_.find(each.hello->machine);
+  if (build == nullptr) {
+    return handler_(host, no_build_for(each.hello->machine, installation_.machines_text()));
+  }
+  const bool ships = spec_.runtime == RuntimeKind::kHora && !build->needed_parts.empty();
   if (ships && options_.loads_runtime) {
-    auto why = why_runtime_does_not_fit(each.hello->c_library, installation_.least_glibc);
+    auto why = why_runtime_does_not_fit(each.hello->c_library, build->least_glibc);
     if (why) return handler_(host, std::move(*why));
   }
   const std::vector<std::string>& missing = each.hello->missing_parts;
-  if (!are_offered(missing, installation_.needed_parts)) {
+  if (!are_offered(missing, build->needed_parts)) {
     return handler_(host, Failure{std::string(failure::kProtocol),
                                   "its agent broke the protocol: hello: it misses parts of the "
                                   "runtime that the job does not need",
                                   ""});
   }
   for (const std::string& hash : missing) {
-    if (Status shipped = ship_part(each, hash); !shipped) {
+    if (Status shipped = ship_part(each, *build, hash); !shipped) {
       return handler_(host, RuntimeMissing{std::move(shipped).error()});
     }
   }
@@ -178,10 +183,10 @@ void Fleet::on_hello(int host, Hello hello) {
 }
 
 // Packed for the first host that lacks it. The others get the same bytes.
-Status Fleet::ship_part(Member& member, const std::string& hash) {
+Status Fleet::ship_part(Member& member, const Build& build, const std::string& hash) {
   auto& frames = part_frames_[hash];
   if (!frames) {
-    auto made = part_frames(installation_, hash);
+    auto made = part_frames(build, hash);
     if (!made) return std::move(made).error();
     frames = std::move(*made);
   }

@@ -122,7 +122,7 @@ class Fleet {
   const Member& member(int host) const { return members_[static_cast<std::size_t>(host)]; }
   void on_message(int host, AgentMessage message);
   void on_hello(int host, Hello hello);
-  Status ship_part(Member& member, const std::string& hash);
+  Status ship_part(Member& member, const Build& build, const std::string& hash);
   void on_goodbye(int host, Goodbye goodbye);
   void on_link_end(int host, std::string detail);
   void beat();

@@ -13,12 +13,14 @@ namespace {
 
 AgentImage agent_image(const JobSpec& spec, const Installation& installation, bool several_hosts) {
   AgentImage image;
-  image.path = installation.agent_path;
-  image.sha256 = installation.agent_sha256;
-  if (spec.runtime == RuntimeKind::kHora) {
-    image.parts = part_list_text(installation.needed_parts);
-    image.local_bundle = installation.bundle_directory;
+  const bool ships = spec.runtime == RuntimeKind::kHora;
+  for (const Build& build : installation.builds) {
+    if (!build.fault.empty()) continue;
+    image.builds.push_back({build.machine, build.agent_path, build.agent_sha256,
+                            ships ? part_list_text(build.needed_parts) : std::string()});
   }
+  image.machines = installation.machines_text();
+  if (ships) image.local_bundle = installation.own().bundle_directory;
   if (several_hosts) image.arguments.push_back("--probe");
   if (spec.cleans_cache) image.arguments.push_back("--cleans-cache");
   return image;

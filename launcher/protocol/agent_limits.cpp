@@ -30,6 +30,7 @@ void texts(Hello& m, auto&& visit) {
   visit(m.boot_id, Kind::kLine, kMostName);
   visit(m.home, Kind::kBytes, kMostPath);
   visit(m.user, Kind::kLine, kMostName);
+  visit(m.machine, Kind::kLine, kMostName);
   visit(m.c_library, Kind::kLine, kMostName);
   visit(m.cache_directory, Kind::kBytes, kMostPath);
   visit(m.ssh_connection, Kind::kLine, kMostName);

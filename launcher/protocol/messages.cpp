@@ -169,6 +169,7 @@ void fields(auto& archive, Either<Hello> auto& m) {
   archive("boot_id", m.boot_id);
   archive("home", m.home);
   archive("user", m.user);
+  archive("machine", m.machine);
   archive("c_library", m.c_library);
   archive("pid", m.pid);
   archive("missing_parts", m.missing_parts);

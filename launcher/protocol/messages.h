@@ -34,6 +34,7 @@ struct Hello {
   std::string boot_id;  // tells two names of one machine apart from two machines
   std::string home;
   std::string user;
+  std::string machine;    // that the agent is built for, as `uname -m` names it
   std::string c_library;  // "glibc 2.31", "musl", "none"; empty: unknown (agent/c_library.h)
   std::int64_t pid = 0;
   std::vector<std::string> missing_parts;  // hashes of those parts that it needs and lacks

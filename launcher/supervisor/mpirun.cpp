@@ -160,7 +160,8 @@ Result<int> run_by_mpirun(const JobSpec& spec, const Installation& installation,
   auto argv = plan_mpirun(spec, hosts, mpirun->flavour, findings, environment);
   if (!argv) return std::move(argv).error();
   if (all_local(hosts)) {
-    if (spec.runtime == RuntimeKind::kHora) findings.bundles = {installation.bundle_directory};
+    if (spec.runtime == RuntimeKind::kHora)
+      findings.bundles = {installation.own().bundle_directory};
   } else {
     auto prepared = prepare_hosts(spec, installation, environment, findings);
     if (!prepared) return std::move(prepared).error().with_context("preparing the hosts");

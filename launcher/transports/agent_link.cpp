@@ -9,13 +9,13 @@
 #include "launcher/transports/agent_link.h"
 
 #include <sys/epoll.h>
-#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
+#include "launcher/failures/no_build.h"
 #include "launcher/protocol/agent_limits.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/random.h"
@@ -31,11 +31,6 @@ constexpr auto kLinger = std::chrono::seconds(2);
 constexpr std::size_t kMaxErrors = 8 * 1024;
 constexpr std::size_t kMaxGreeting = 1u << 20;  // a Hello is some hundred bytes
 constexpr int kMaxNeeds = 4;                    // the script tries three directories
-
-std::string machine_here() {
-  utsname names{};
-  return ::uname(&names) == 0 ? names.machine : "";
-}
 
 std::string new_nonce() { return os::random_token().substr(0, 16); }
 
@@ -62,11 +57,13 @@ Status AgentLink::open() {
 
 Result<std::string> AgentLink::command_line() const {
   BootstrapRequest request;
-  request.sha256 = options_.image.sha256;
-  request.size_bytes = options_.payload->size_bytes();
+  for (std::size_t i = 0; i < options_.image.builds.size(); ++i) {
+    const AgentBuild& build = options_.image.builds[i];
+    request.builds.push_back(
+        {build.machine, build.sha256, options_.payloads[i]->size_bytes(), build.parts});
+  }
   request.nonce = attempt_.nonce;
   request.force = attempt_.forced;
-  request.parts = options_.image.parts;
   request.arguments = options_.image.arguments;
   return bootstrap_line(request);
 }
@@ -195,6 +192,8 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
     if (std::holds_alternative<BootstrapDialogue::Listening>(event)) return;
     if (const auto* need = std::get_if<BootstrapDialogue::Need>(&event)) {
       on_need(*need);
+    } else if (const auto* other = std::get_if<BootstrapDialogue::OtherMachine>(&event)) {
+      return refuse_machine(other->machine);
     } else if (const auto* failed = std::get_if<BootstrapDialogue::Failed>(&event)) {
       const bool full = is_disk_full(failed->directories);
       return fail({std::string(full ? failure::kDiskFull : failure::kCache),
@@ -210,26 +209,39 @@ void AgentLink::follow_dialogue(std::string_view bytes) {
   }
 }
 
+void AgentLink::refuse_machine(const std::string& machine) {
+  fail(no_build_for(machine, options_.image.machines));
+}
+
+bool AgentLink::is_ours(const std::string& sha256) const {
+  const auto& builds = options_.image.builds;
+  return std::any_of(builds.begin(), builds.end(),
+                     [&sha256](const AgentBuild& build) { return build.sha256 == sha256; });
+}
+
 void AgentLink::on_need(const BootstrapDialogue::Need& need) {
-  const std::string here = machine_here();
-  if (!need.machine.empty() && need.machine != here) {
+  const auto& builds = options_.image.builds;
+  const auto build =
+      need.machine.empty()
+          ? builds.begin()
+          : std::find_if(builds.begin(), builds.end(),
+                         [&need](const AgentBuild& each) { return each.machine == need.machine; });
+  if (build == builds.end()) {
     to_remote_.append(transfer_refusal());
-    return fail({std::string(failure::kAgent),
-                 "it is a " + need.machine + " machine, the agent here is for " + here,
-                 "launch from a machine of the same kind as the hosts"});
+    return refuse_machine(need.machine);
   }
   if (++attempt_.needs > kMaxNeeds || to_remote_.shipping()) {
     return fail({std::string(failure::kAgent), "kept requesting the agent", ""});
   }
   report(Stage::kShip, need.directory);
-  options_.payload->get(need.gzip,
-                        [this, gzip = need.gzip, loop = &loop_,
-                         alive = std::weak_ptr<bool>(alive_)](Result<AgentPayload::Bytes> bytes) {
-                          loop->post([this, gzip, alive, bytes = std::move(bytes)]() mutable {
-                            const auto still = alive.lock();
-                            if (still && *still) on_payload(gzip, std::move(bytes));
-                          });
-                        });
+  AgentPayload& payload = *options_.payloads[static_cast<std::size_t>(build - builds.begin())];
+  payload.get(need.gzip, [this, gzip = need.gzip, loop = &loop_,
+                          alive = std::weak_ptr<bool>(alive_)](Result<AgentPayload::Bytes> bytes) {
+    loop->post([this, gzip, alive, bytes = std::move(bytes)]() mutable {
+      const auto still = alive.lock();
+      if (still && *still) on_payload(gzip, std::move(bytes));
+    });
+  });
 }
 
 void AgentLink::on_payload(bool gzip, Result<AgentPayload::Bytes> bytes) {
@@ -254,12 +266,10 @@ void AgentLink::on_greeting() {
   if (hello && length <= kMaxGreeting) {
     if (greeting.size() < kFrameHeaderSize + length) return;
     const auto message = decode_hello(std::string_view(greeting).substr(kFrameHeaderSize, length));
-    if (message && !message->agent_sha256.empty() &&
-        message->agent_sha256 != options_.image.sha256) {
+    if (message && !message->agent_sha256.empty() && !is_ours(message->agent_sha256)) {
       if (!attempt_.forced) return restart("its hash does not match its name");
       return fail({std::string(failure::kAgent),
-                   "the agent was corrupted on the way (SHA-256 " + message->agent_sha256 +
-                       ", expected " + options_.image.sha256 + ")",
+                   "the agent was corrupted on the way: its SHA-256 is " + message->agent_sha256,
                    "check that host's memory and disk"});
     }
   }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/agent_payload.h"
@@ -31,7 +32,7 @@ struct AgentLinkOptions {
   std::string host;  // for messages: "node3 (10.0.0.3:22)"; may be refined by set_host()
   int host_index = 0;
   AgentImage image;
-  std::shared_ptr<AgentPayload> payload;
+  std::vector<std::shared_ptr<AgentPayload>> payloads;  // of image.builds, in their order
   StageObserver observer;
   std::string_view lost_class;   // failure class: the carrier itself broke before an agent spoke
   std::string_view shell_class;  // failure class: the command ended before an agent spoke
@@ -112,6 +113,8 @@ class AgentLink {
   void finish();
   void follow_dialogue(std::string_view bytes);
   void on_need(const BootstrapDialogue::Need& need);
+  void refuse_machine(const std::string& machine);
+  bool is_ours(const std::string& sha256) const;
   void on_payload(bool gzip, Result<AgentPayload::Bytes> bytes);
   void on_greeting();
   void pass_on(std::string_view bytes);

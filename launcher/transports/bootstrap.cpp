@@ -12,17 +12,22 @@ namespace hora::launcher {
 
 namespace {
 
-// Parameters: the agent's SHA-256, its size in bytes, a nonce, force (0 or 1), the agent's
-// arguments.
+// Parameters: a nonce, force (0 or 1); for each processor its name, the agent's SHA-256, its size
+// in bytes and the runtime's parts (or -); a dash, and the agent's arguments.
 //
 // Rules for this text: it is in single quotes for shells that disagree about them, so it has no
 // single quote, backslash, exclamation mark or line feed. It is POSIX sh, except for `-O`, which
 // every sh in use has. Variables start with _ so that no variable of the environment changes.
 // Pass 0 looks for a cached agent, pass 1 asks for one; each goes through all directories in order.
 constexpr std::string_view kScript =
-    "_h=$1 _n=$2 _k=$3 _f=$4; shift 4; "
+    "_k=$1 _f=$2 _h=; shift 2; "
     // An account may have no useful PATH; then only the shell's own commands would run.
     "command -v mkdir >/dev/null 2>&1 || PATH=${PATH:+$PATH:}/usr/bin:/bin; "
+    // The first build that is for this machine; the very first where there is no uname.
+    "_m=$(uname -m 2>/dev/null); until [ \"$1\" = - ]; do "
+    "[ -z \"$_h\" ] && [ \"${_m:-$1}\" = \"$1\" ] && _h=$2 _n=$3 _b=$4; shift 4; done; shift; "
+    "[ -n \"$_h\" ] || { echo \"HORA-$_k machine $_m\"; exit 1; }; "
+    "[ $_b = - ] || set -- --parts $_b \"$@\"; "
     "_c=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}; _u=; _t=; "
     "_x() { [ -z \"$_t\" ] || rm -f \"$_t\"; }; "
     // _p: can only we (and root) replace $_d? Its parent is ours, is sticky, or is not writable for
@@ -42,7 +47,7 @@ constexpr std::string_view kScript =
     "{ [ -e \"$_t\" ] && _w=full; return 1; }; "
     // Run the file before asking for the agent: a noexec mount shows here and costs no transfer.
     "_w=noexec; \"$_t\" 2>/dev/null || return; "
-    "echo \"HORA-$_k need $_g $(uname -m) $_d\"; "
+    "echo \"HORA-$_k need $_g $_m $_d\"; "
     "read -r _e _z || exit 1; "
     // Any other answer than gz or raw is the launcher's refusal (see transfer_refusal()).
     "case $_e in gz) _e=\"gzip -dc\";; raw) _e=cat;; *) exit 1;; esac; "
@@ -96,11 +101,22 @@ constexpr ReasonRow kReasons[] = {
 // A host that lists more than the script tries does not run the script.
 constexpr std::size_t kMostUnfit = 8;
 
-// Hash and nonce stand unquoted in the line, so nothing but letters and digits may be in them.
+// Processors, the agent's hashes and the nonce stand unquoted in the line, so nothing but letters,
+// digits and underscores may be in them.
 bool is_word(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
   });
+}
+
+Result<std::string> build_words(const BootstrapRequest::Build& build) {
+  if (!is_word(build.machine) || !is_word(build.sha256)) {
+    return make_error(ErrorCode::kUsage, "a processor and the agent's hash are letters and digits");
+  }
+  auto parts = quote_for_any_shell(build.parts.empty() ? "-" : build.parts);
+  if (!parts) return std::move(parts).error().with_context("the parts of the runtime");
+  return ' ' + build.machine + ' ' + build.sha256 + ' ' + std::to_string(build.size_bytes) + ' ' +
+         *parts;
 }
 
 // Takes the word before the next blank off `line`.
@@ -115,19 +131,18 @@ std::string take_word(std::string_view& line) {
 
 // `exec` leaves no login shell behind between sshd and the agent.
 Result<std::string> bootstrap_line(const BootstrapRequest& request) {
-  if (!is_word(request.sha256) || !is_word(request.nonce)) {
-    return make_error(ErrorCode::kUsage, "the agent's hash and the nonce are letters and digits");
+  if (!is_word(request.nonce)) {
+    return make_error(ErrorCode::kUsage, "the nonce is letters and digits");
   }
-  std::string line = "exec /bin/sh -c '" + std::string(kScript) + "' hora " + request.sha256 + ' ' +
-                     std::to_string(request.size_bytes) + ' ' + request.nonce +
+  std::string line = "exec /bin/sh -c '" + std::string(kScript) + "' hora " + request.nonce +
                      (request.force ? " 1" : " 0");
-  std::vector<std::string> arguments;
-  if (!request.parts.empty()) {
-    arguments.push_back("--parts");
-    arguments.push_back(request.parts);
+  for (const BootstrapRequest::Build& build : request.builds) {
+    auto words = build_words(build);
+    if (!words) return std::move(words).error();
+    line += *words;
   }
-  arguments.insert(arguments.end(), request.arguments.begin(), request.arguments.end());
-  for (const std::string& argument : arguments) {
+  line += " -";
+  for (const std::string& argument : request.arguments) {
     auto quoted = quote_for_any_shell(argument);
     if (!quoted) return std::move(quoted).error().with_context("the agent's arguments");
     line += ' ';
@@ -208,6 +223,10 @@ BootstrapDialogue::Event BootstrapDialogue::parse_marker(std::string_view line) 
                                   [&word](const ReasonRow& each) { return each.word == word; });
     if (unfit_.size() < kMostUnfit) unfit_.push_back({std::string(line), row->reason});
     return Listening{};
+  }
+  if (line.substr(0, 8) == "machine ") {
+    line.remove_prefix(8);
+    return OtherMachine{take_word(line)};
   }
   if (line == "fail") return Failed{std::move(unfit_)};
   keep_noise(line);  // not ours after all

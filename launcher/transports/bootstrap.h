@@ -9,6 +9,7 @@
 //   remote:         the agent's magic, or, when a directory cannot hold the agent,
 //                   "HORA-<nonce> unfit <reason> <directory>\n" and a "need" for the next one
 //   remote:         "HORA-<nonce> fail\n" behind the last "unfit"
+//   remote: noise*  "HORA-<nonce> machine <machine>\n"        none of the agents is for it
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,16 @@
 namespace hora::launcher {
 
 struct BootstrapRequest {
-  std::string sha256;            // of the agent, lower-case hex; names the cache entry
-  std::uint64_t size_bytes = 0;  // of the agent, not packed
-  std::string nonce;   // letters and digits: tells our marker from whatever a shell prints
-  bool force = false;  // do not use a cached agent: it proved to be broken
-  std::string parts;   // may be empty
+  // The agent for one kind of processor; the host takes the one for its own.
+  struct Build {
+    std::string machine;           // as `uname -m` says there
+    std::string sha256;            // of the agent, lower-case hex; names the cache entry
+    std::uint64_t size_bytes = 0;  // of the agent, not packed
+    std::string parts;             // of the runtime, as part_list_text(); may be empty
+  };
+  std::vector<Build> builds;  // a host that cannot tell what it is takes the first
+  std::string nonce;          // letters and digits: tells our marker from whatever a shell prints
+  bool force = false;         // do not use a cached agent: it proved to be broken
   std::vector<std::string> arguments;  // appended to the agent's argv
 };
 
@@ -69,8 +75,11 @@ class BootstrapDialogue {
   struct Listening {};  // more bytes are needed
   struct Need {         // answer with transfer_header() and the agent, or transfer_refusal()
     bool gzip = false;
-    std::string machine;  // `uname -m`
+    std::string machine;  // `uname -m`; empty: the host cannot tell
     std::string directory;
+  };
+  struct OtherMachine {  // the request has no build for it
+    std::string machine;
   };
   struct Failed {
     std::vector<UnfitDirectory> directories;  // all that were tried, in order
@@ -78,13 +87,14 @@ class BootstrapDialogue {
   struct Started {
     std::string rest;  // what came behind the magic
   };
-  using Event = std::variant<Listening, Need, Failed, Started>;
+  using Event = std::variant<Listening, Need, OtherMachine, Failed, Started>;
 
   explicit BootstrapDialogue(std::string_view nonce)
       : marker_("HORA-" + std::string(nonce) + " ") {}
 
   // Call with new bytes, then with none until Listening comes back: one read may hold more than
-  // one event. Not to be called after Failed or Started.
+  // one event. Not to be called after OtherMachine, Failed or
+  // Started.
   Event feed(std::string_view bytes);
 
   // Whatever the shell printed that was not for us; about MagicFinder::kMaxNoise bytes, the last.

@@ -67,7 +67,7 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
   options.host = "host " + host.name;
   options.host_index = host_index;
   options.image = image;
-  options.payload = payloads_.of(image.path);
+  options.payloads = payloads_.of(image);
   options.observer = observer_;
   options.lost_class = failure::kRsh;
   options.shell_class = failure::kRsh;

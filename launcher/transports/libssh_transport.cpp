@@ -144,7 +144,7 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
   options.host = target->describe("");
   options.host_index = host_index;
   options.image = image;
-  options.payload = engine.payloads.of(image.path);
+  options.payloads = engine.payloads.of(image);
   options.observer = [&engine](int index, Stage stage, std::string_view detail) {
     engine.announcements.tell(index, stage, detail);
   };

@@ -29,9 +29,10 @@ constexpr std::chrono::milliseconds kReapPatience{200};
 
 // Unlike remote agents, a local one gets the bundle's path: it reads the files in place.
 std::vector<std::string> agent_arguments(const AgentImage& image) {
-  std::vector<std::string> arguments{image.path, "agent", "--launcher", std::to_string(::getpid())};
-  if (!image.parts.empty()) {
-    arguments.insert(arguments.end(), {"--parts", image.parts});
+  std::vector<std::string> arguments{image.own().path, "agent", "--launcher",
+                                     std::to_string(::getpid())};
+  if (!image.own().parts.empty()) {
+    arguments.insert(arguments.end(), {"--parts", image.own().parts});
   }
   if (!image.local_bundle.empty()) {
     arguments.insert(arguments.end(), {"--local-bundle", image.local_bundle});
@@ -66,7 +67,7 @@ class LocalTransport : public Transport {
     argv.push_back(nullptr);
 
     SpawnRequest request;
-    request.program = image.path.c_str();
+    request.program = image.own().path.c_str();
     request.argv = argv.data();
     request.envp = environ;
     request.stdin_fd = theirs.get();
@@ -75,13 +76,13 @@ class LocalTransport : public Transport {
     const SpawnOutcome outcome = spawn(request);
     if (!outcome.ok()) {
       return errno_error(outcome.errnum, std::string(spawn_stage_name(outcome.failed_stage)) +
-                                             " the agent " + image.path);
+                                             " the agent " + image.own().path);
     }
     {
       std::lock_guard lock(mutex_);
       agents_.push_back(outcome.pid);
     }
-    if (observer_) observer_(host_index, Stage::kAgent, image.path);
+    if (observer_) observer_(host_index, Stage::kAgent, image.own().path);
     return ours;
   }
 

@@ -6,19 +6,25 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "launcher/transports/agent_payload.h"
+#include "launcher/transports/transport.h"
 
 namespace hora::launcher {
 
 class PayloadStore {
  public:
-  // Thread-safe.
-  std::shared_ptr<AgentPayload> of(const std::string& path) {
+  // Those of image.builds, in their order. Thread-safe.
+  std::vector<std::shared_ptr<AgentPayload>> of(const AgentImage& image) {
     std::lock_guard lock(mutex_);
-    auto& payload = payloads_[path];
-    if (!payload) payload = std::make_shared<AgentPayload>(path);
-    return payload;
+    std::vector<std::shared_ptr<AgentPayload>> found;
+    for (const AgentBuild& build : image.builds) {
+      auto& payload = payloads_[build.path];
+      if (!payload) payload = std::make_shared<AgentPayload>(build.path);
+      found.push_back(payload);
+    }
+    return found;
   }
 
   // Ends every payload's thread; no receiver is called afterwards.

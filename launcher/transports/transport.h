@@ -25,13 +25,22 @@
 
 namespace hora::launcher {
 
+// The agent for one kind of processor.
+struct AgentBuild {
+  std::string machine;  // as `uname -m` names it on the hosts
+  std::string path;     // the static agent on this machine
+  std::string sha256;   // lower-case hex, of that file
+  std::string parts;    // of the runtime, as part_list_text(); may be empty
+};
+
 // What a transport needs to start an agent on a host.
 struct AgentImage {
-  std::string path;                    // the static agent on this machine
-  std::string sha256;                  // lower-case hex, of that file
-  std::string parts;                   // of the runtime, as part_list_text(); may be empty
+  std::vector<AgentBuild> builds;      // never empty; the one for this machine comes first
+  std::string machines;                // what this installation has builds for, for messages
   std::string local_bundle;            // the bundle's directory on this machine
   std::vector<std::string> arguments;  // appended to the agent's argv on every host
+
+  const AgentBuild& own() const { return builds.front(); }
 };
 
 // Called from any thread; must not block.

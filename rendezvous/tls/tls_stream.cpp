@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "rendezvous/base/hex.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/tls/module.h"
 
@@ -57,7 +58,8 @@ std::string own_folder() {
 // Beside libhora, in ../lib of the bundle's programs, and in the bundle of horarun's installation.
 std::string find_module() {
   const std::string folder = own_folder();
-  for (const std::string_view place : {"/", "/../lib/", "/../share/hora/bundle/lib/"}) {
+  const std::string installed = "/../share/hora/" + std::string(own_machine()) + "/bundle/lib/";
+  for (const std::string_view place : {"/", "/../lib/", installed.c_str()}) {
     std::string path = folder + std::string(place) + std::string(kModule);
     if (::access(path.c_str(), R_OK) == 0) return path;
   }

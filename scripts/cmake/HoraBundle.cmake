@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# What horarun ships: <build>/share/hora/{agent/hora-agent, bundle/, manifest.json, files.json}. The layout is the
+# What horarun ships to hosts with this build's processor:
+# <build>/share/hora/<machine>/{agent/hora-agent, bundle/, manifest.json, files.json}. The layout is the
 # same in an installed prefix, so horarun finds all of it beside its own executable.
+set(HORA_SHARE ${CMAKE_BINARY_DIR}/share/hora/${CMAKE_SYSTEM_PROCESSOR})
 
 # hora_bundle(target folder PART part [STATIC]): ships the target's file in the bundle's `folder` (lib or bin), with the
 # shared libraries it needs in lib/deps. Jobs ship it if they need that part: launcher/build/part_rules.cpp. DT_RPATH and not DT_RUNPATH, since only the former is
@@ -26,11 +28,10 @@ endfunction()
 
 # Called once, when every room has been read.
 function(hora_make_bundle)
-  set(share ${CMAKE_BINARY_DIR}/share/hora)
   set(python_root ${PROJECT_SOURCE_DIR}/collectives/python)
   get_property(targets GLOBAL PROPERTY HORA_BUNDLE_TARGETS)
   get_property(modules GLOBAL PROPERTY HORA_BUNDLE_MODULES)
-  set(arguments --output ${share} --version ${PROJECT_VERSION} ${modules})
+  set(arguments --output ${HORA_SHARE} --version ${PROJECT_VERSION} ${modules})
   set(inputs ${PROJECT_SOURCE_DIR}/scripts/bundle ${targets})
   if(TARGET hora-agent)
     list(APPEND arguments --agent $<TARGET_FILE:hora-agent>)
@@ -41,8 +42,11 @@ function(hora_make_bundle)
     list(APPEND arguments --python ${python_root})
     list(APPEND inputs ${python_files})
   endif()
-  if(HORA_SANITIZE)
-    list(APPEND arguments --no-strip)
+  if(NOT HORA_SANITIZE)
+    list(APPEND arguments --strip ${CMAKE_STRIP})
+  endif()
+  if(HORA_LIBRARIES_ROOT)
+    list(APPEND arguments --library-path ${HORA_LIBRARIES_ROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
   endif()
 
   find_package(Python3 3.8 REQUIRED COMPONENTS Interpreter)
@@ -59,10 +63,10 @@ function(hora_make_bundle)
   endif()
   set(stamp ${CMAKE_BINARY_DIR}/bundle.stamp)
   add_custom_command(
-    OUTPUT ${stamp} BYPRODUCTS ${share}/manifest.json ${share}/files.json
+    OUTPUT ${stamp} BYPRODUCTS ${HORA_SHARE}/manifest.json ${HORA_SHARE}/files.json
     COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/bundle ${arguments}
     COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
-    DEPENDS ${inputs} COMMENT "Filling share/hora" VERBATIM)
+    DEPENDS ${inputs} COMMENT "Filling share/hora/${CMAKE_SYSTEM_PROCESSOR}" VERBATIM)
   add_custom_target(bundle ALL DEPENDS ${stamp})
 
   # Everything but the tests: what `scripts/run` builds.

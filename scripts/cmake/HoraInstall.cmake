@@ -12,8 +12,14 @@ if(TARGET horarun)
   endif()
 endif()
 
-# horarun looks in ../share/hora, whatever CMAKE_INSTALL_DATADIR says.
-install(DIRECTORY ${CMAKE_BINARY_DIR}/share/hora/ DESTINATION share/hora USE_SOURCE_PERMISSIONS)
+# horarun looks in ../share/hora, whatever CMAKE_INSTALL_DATADIR says. A folder for each processor that has a build
+# here (scripts/build --arch). The component `hosts` has no more than that: it adds a processor to an installation.
+install(CODE "
+  file(GLOB machines \"${CMAKE_BINARY_DIR}/share/hora/*/manifest.json\")
+  foreach(manifest \${machines})
+    get_filename_component(machine \${manifest} DIRECTORY)
+    file(INSTALL \${machine} DESTINATION \"\${CMAKE_INSTALL_PREFIX}/share/hora\" USE_SOURCE_PERMISSIONS)
+  endforeach()" COMPONENT hosts)
 
 # For programs that link libhora: find_package(hora) gives hora::hora. The modules that it loads
 # lie beside it, and what they need in deps/, as in the bundle.

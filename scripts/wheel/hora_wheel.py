@@ -5,7 +5,7 @@ The wheel holds the launcher, what the launcher ships to hosts (agent, runtime, 
 packages themselves. Nothing in it is compiled against Python, so one wheel serves every Python 3.
 
     <environment>/bin/horarun         the launcher
-    <environment>/share/hora/         agent, bundle and manifest, beside it as in any prefix
+    <environment>/share/hora/MACHINE/ agent, bundle and manifest, beside it as in any prefix
     site-packages/{hora,horovod,sparkdl}
 
 HORA_WHEEL_BUILD_DIR names the build folder (default: build/wheel), HORA_WHEEL_CMAKE_ARGS adds
@@ -151,7 +151,7 @@ class _Wheel:
 def _fill(wheel, staging, version):
     for package in ("hora", "horovod", "sparkdl"):
         wheel.add_tree(PACKAGES / package, package)
-    bundled = staging / "share" / "hora" / "bundle" / "python" / "hora" / "_bundled"
+    bundled = staging / "share" / "hora" / platform.machine() / "bundle" / "python" / "hora" / "_bundled"
     if bundled.is_dir():  # cloudpickle, so that the wheel needs no other
         wheel.add_tree(bundled, "hora/_bundled")
     data = f"hora-{version}.data"

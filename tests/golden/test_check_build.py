@@ -11,8 +11,11 @@ import pytest
 
 HORARUN = pathlib.Path(os.environ["HORARUN"]).resolve()
 SHARE = HORARUN.parent.parent / "share/hora"
+MACHINE = os.uname().machine
 
-pytestmark = pytest.mark.skipif(not (SHARE / "bundle/lib/libhora.so").exists(), reason="this build has no bundle")
+pytestmark = pytest.mark.skipif(
+    not (SHARE / MACHINE / "bundle/lib/libhora.so").exists(), reason="this build has no bundle"
+)
 
 
 @pytest.fixture
@@ -63,7 +66,7 @@ def test_tls_is_a_module_of_the_bundle(installation):
 
 
 def test_a_missing_module_is_not_there(installation):
-    module = installation / "share/hora/bundle/lib/libhora_gloo.so"
+    module = installation / "share/hora" / MACHINE / "bundle/lib/libhora_gloo.so"
     if not module.exists():
         pytest.skip("built without Gloo")
     assert facts(installation)["tensor_operations"]["Gloo"]
@@ -77,7 +80,7 @@ def test_a_missing_module_is_not_there(installation):
 
 
 def test_a_broken_module_does_not_load(installation):
-    module = installation / "share/hora/bundle/lib/libhora_gloo.so"
+    module = installation / "share/hora" / MACHINE / "bundle/lib/libhora_gloo.so"
     if not module.exists():
         pytest.skip("built without Gloo")
     module.write_bytes(module.read_bytes()[:4096])
@@ -85,14 +88,14 @@ def test_a_broken_module_does_not_load(installation):
 
 
 def test_a_missing_framework_package(installation):
-    shutil.rmtree(installation / "share/hora/bundle/python/horovod/torch")
+    shutil.rmtree(installation / "share/hora" / MACHINE / "bundle/python/horovod/torch")
     found = facts(installation)["frameworks"]
     assert not found["PyTorch"]
     assert found["TensorFlow"]
 
 
 def test_a_runtime_that_does_not_load_ticks_nothing(installation):
-    (installation / "share/hora/bundle/lib/libhora.so").write_bytes(b"\x7fELF")
+    (installation / "share/hora" / MACHINE / "bundle/lib/libhora.so").write_bytes(b"\x7fELF")
     assert all(line.startswith("[ ]") for line in boxes(installation))
     assert "libhora.so" in facts(installation)["runtime"]["error"]
 

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 HORARUN = pathlib.Path(os.environ["HORARUN"]).resolve()
-BUNDLE = HORARUN.parent.parent / "share/hora/bundle"
+BUNDLE = HORARUN.parent.parent / "share/hora" / os.uname().machine / "bundle"
 
 
 def can_hide():

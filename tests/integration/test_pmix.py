@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def program(build, shared):
     """Where all hosts see it."""
-    if not os.path.exists(os.path.join(build, "share/hora/bundle/bin/hora-pmix")):
+    if not os.path.exists(os.path.join(build, f"share/hora/{os.uname().machine}/bundle/bin/hora-pmix")):
         pytest.skip("built without PMIx")
     built = os.path.join(shared, "mpi_sum")
     if not os.path.exists(built):

@@ -171,7 +171,7 @@ BUGS += [(f"security: {name}", *rest) for name, *rest in [
     ("a prepared cache of another user's is filled", BOOT, '[ -O \\"$_d\\" ] || return 1;', ":;", "transports_bootstrap_test integration/ssh/test_cache.py::test_a_directory_that_somebody_else_made"),
     ("a cache that others may replace is filled", BOOT, '_p || return 1;', ":;", "transports_bootstrap_test"),
     ("a cache that others may replace is started from", BOOT, '{ _p && exec', '{ exec', "transports_bootstrap_test"),
-    ("an agent that was changed on its way is used", "launcher/transports/agent_link.cpp", "message->agent_sha256 != options_.image.sha256)", "false)", "transports_link_test integration/ssh/test_cache.py::test_an_agent_that_is_not_what_was_sent_is_refused"),
+    ("an agent that was changed on its way is used", "launcher/transports/agent_link.cpp", "!is_ours(message->agent_sha256)", "false", "transports_link_test integration/ssh/test_cache.py::test_an_agent_that_is_not_what_was_sent_is_refused"),
     ("a bundle that has lost a file is used", CACHE, "|| !is_whole(entry.get(), *header)) return", ") return", "agent_staging_test"),
     ("links of a bundle lead out", "launcher/agent/safe_path.cpp", 'if (--depth < 0) return refused(path, "links outside");', "--depth;", "agent_staging_test"),
     ("links of a bundle are followed", "launcher/agent/file_unpacker.cpp", "O_EXCL | O_NOFOLLOW | O_CLOEXEC", "O_CLOEXEC", "agent_staging_test"),

@@ -16,6 +16,7 @@ import pytest
 
 from support import job
 
+MACHINE = os.uname().machine
 SCRIPT = """
 import os, sys
 import torch
@@ -120,13 +121,13 @@ def test_name_and_contents(wheel):
     assert recorded == names
     data = info.replace(".dist-info", ".data")
     assert f"{data}/scripts/horarun" in executable
-    assert f"{data}/data/share/hora/agent/hora-agent" in executable
+    assert f"{data}/data/share/hora/{MACHINE}/agent/hora-agent" in executable
     for name in (
         "hora/_native.py",
         "horovod/torch/__init__.py",
         "sparkdl/__init__.py",
-        f"{data}/data/share/hora/bundle/lib/libhora.so",
-        f"{data}/data/share/hora/manifest.json",
+        f"{data}/data/share/hora/{MACHINE}/bundle/lib/libhora.so",
+        f"{data}/data/share/hora/{MACHINE}/manifest.json",
     ):
         assert name in names, name
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]

@@ -43,8 +43,8 @@ def find_horarun() -> str:
     if chosen:
         return chosen
     package = os.path.dirname(os.path.abspath(__file__))
-    bundle = os.path.dirname(os.path.dirname(package))  # <prefix>/share/hora/bundle
-    prefix = os.path.dirname(os.path.dirname(os.path.dirname(bundle)))
+    bundle = os.path.dirname(os.path.dirname(package))  # <prefix>/share/hora/<machine>/bundle
+    prefix = os.path.abspath(os.path.join(bundle, *[os.pardir] * 4))
     for root in (sys.prefix, _native.site_base(), prefix):
         candidate = os.path.join(root, "bin", "horarun")
         if root and os.access(candidate, os.X_OK):

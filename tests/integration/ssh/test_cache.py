@@ -177,5 +177,5 @@ def test_many_launchers_at_once(probe, two):
 def test_another_machine_type(probe, two, mounts):
     mounts.file(1, "/usr/bin/uname", "#!/bin/sh\necho aarch64\n")
     two.execute(1, "chmod", "755", "/usr/bin/uname")
-    message = probe("node1").failure("E_AGENT")
+    message = probe("node1").failure("E_PROCESSOR")
     assert "aarch64" in message

@@ -22,6 +22,7 @@
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/transport.h"
+#include "rendezvous/base/machine.h"
 
 namespace {
 
@@ -45,7 +46,7 @@ int usage() {
 struct Options {
   std::string transport = "ssh";
   std::vector<std::string> rsh;
-  AgentImage image;
+  AgentImage image;  // of one build, for this machine
   std::vector<Host> hosts;
   SshOptions ssh;
   int fan_out = 64;
@@ -285,9 +286,9 @@ bool parse(int argc, char** argv, Options& options) {
     else if (name == "--rsh")
       options.rsh.push_back(value);
     else if (name == "--agent")
-      options.image.path = value;
+      options.image.builds[0].path = value;
     else if (name == "--sha")
-      options.image.sha256 = value;
+      options.image.builds[0].sha256 = value;
     else if (name == "--arg")
       options.image.arguments.push_back(value);
     else if (name == "--port")
@@ -317,13 +318,15 @@ bool parse(int argc, char** argv, Options& options) {
       return false;
     }
   }
-  return !options.hosts.empty() && !options.image.path.empty();
+  return !options.hosts.empty() && !options.image.builds[0].path.empty();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
+  options.image.machines = hora::own_machine();
+  options.image.builds = {{options.image.machines, "", "", ""}};
   if (!parse(argc, argv, options)) return usage();
   began = Clock::now();
   StageObserver observer = [&](int index, Stage stage, std::string_view detail) {

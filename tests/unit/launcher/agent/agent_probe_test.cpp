@@ -102,8 +102,7 @@ TEST_CASE("the local transport starts an agent behind a stream") {
     ++stages;
   });
   AgentImage image;
-  image.path = agent_path();
-  image.parts = "0123456789abcdef";
+  image.builds = {{"", agent_path(), "", "0123456789abcdef"}};
   image.local_bundle = "/usr";
   image.arguments = {"--probe"};
   Host host;
@@ -119,7 +118,7 @@ TEST_CASE("the local transport starts an agent behind a stream") {
   CHECK(agent.output[{0, 1}] == "x\n");
   CHECK(agent.wait_for_end());
 
-  image.path = "/no/such/agent";
+  image.builds[0].path = "/no/such/agent";
   const auto missing = transport->start(host, 3, image, std::chrono::steady_clock::now());
   REQUIRE(!missing.has_value());
   CHECK(missing.error().message == "executing the agent /no/such/agent: No such file or directory");

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "launcher/build/check_build.h"
 #include "tests/support/catch.h"
 
@@ -83,6 +85,22 @@ TEST_CASE("Verbose: a blank line before, the features behind") {
       std::string::npos);
   CHECK(text.find("nccl   does not load  -           not usable here: libnccl.so.2 is not here") !=
         std::string::npos);
+}
+
+TEST_CASE("Verbose and JSON name the processors of hosts") {
+  BuildFacts facts = complete_facts();
+  facts.machines = {
+      {"x86_64", "2.28", ""}, {"aarch64", "", ""}, {"vax", "", "it is of Hora 0.0.1"}};
+  CHECK(format_build_facts(facts, true)
+            .find("Processors of hosts:\n"
+                  "    x86_64   hosts need glibc 2.28 or newer\n"
+                  "    aarch64  no runtime\n"
+                  "    vax      cannot be used: it is of Hora 0.0.1\n") != std::string::npos);
+  const auto json = nlohmann::json::parse(format_build_facts_json(facts));
+  CHECK(json["machines"][0] ==
+        nlohmann::json{{"name", "x86_64"}, {"least_glibc", "2.28"}, {"fault", ""}});
+  CHECK(json["machines"][2]["fault"] == "it is of Hora 0.0.1");
+  CHECK(json["runtime"]["least_glibc"] == "2.28");
 }
 
 TEST_CASE("A runtime that does not load ticks no box") {

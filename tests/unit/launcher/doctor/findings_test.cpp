@@ -122,7 +122,7 @@ TEST_CASE("each thing that is wrong with one host is named") {
   expect("D_LOAD", Severity::kNote, [](H h) { h.machine["load"] = 80.0; });
   expect("D_DIFFERS", Severity::kWarning,
          [](H h) { h.software["python"]["packages"]["torch"] = "2.5.0"; });
-  expect("D_DIFFERS", Severity::kError, [](H h) { h.machine["machine"] = "aarch64"; });
+  expect("D_DIFFERS", Severity::kNote, [](H h) { h.machine["machine"] = "aarch64"; });
   expect("D_GPU_ECC", Severity::kError, [](H h) {
     h.software["nvidia"] = Json::array({{{"used_mib", 1}, {"ecc_errors", 3}}});
   });
@@ -253,7 +253,10 @@ TEST_CASE("an old C library matters only to the shipped runtime") {
   set.hosts[0].hello = Hello{};
   set.hosts[0].hello->c_library = "glibc 2.17";
   CHECK(find(find_problems(set), "D_GLIBC") == nullptr);
-  set.least_glibc = "2.28";
+  set.hosts[0].hello->machine = "aarch64";
+  set.least_glibc["x86_64"] = "2.28";
+  CHECK(find(find_problems(set), "D_GLIBC") == nullptr);
+  set.least_glibc["aarch64"] = "2.28";
   REQUIRE(find(find_problems(set), "D_GLIBC") != nullptr);
   set.hosts[0].hello->c_library = "musl";
   REQUIRE(find(find_problems(set), "D_GLIBC") != nullptr);
@@ -263,8 +266,9 @@ TEST_CASE("an old C library matters only to the shipped runtime") {
 
 TEST_CASE("a library is not blamed where the C library is too old to load anything") {
   Examination set = set_of(1);
-  set.least_glibc = "2.28";
+  set.least_glibc["x86_64"] = "2.28";
   set.hosts[0].hello = Hello{};
+  set.hosts[0].hello->machine = "x86_64";
   set.hosts[0].selftests["mpi"] = {{"error", "ended with code 127"}};
   CHECK(find(find_problems(set), "D_MPI") != nullptr);
   set.hosts[0].hello->c_library = "none";

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 
+#include "rendezvous/base/machine.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
 
@@ -24,7 +25,9 @@ struct Agents {
 
   explicit Agents(std::chrono::milliseconds lease = 10s) {
     spec.runtime = RuntimeKind::kHost;
-    installation.agent_path = test::agent_path();
+    installation.builds.resize(1);
+    installation.builds[0].machine = own_machine();
+    installation.builds[0].agent_path = test::agent_path();
     fleet = std::make_unique<Fleet>(*loop, spec, installation,
                                     Fleet::Options{.loads_runtime = true, .lease = lease},
                                     [this](int host, FleetEvent event) {
@@ -140,9 +143,25 @@ TEST_CASE("hosts that are not needed are forgotten") {
   CHECK(agents.hosts_with<AgentLost>().empty());
 }
 
+TEST_CASE("an agent for a processor without a build is a failure of its host") {
+  Agents agents;
+  agents.installation.builds[0].machine = "vax";  // which the agent is not for
+  agents.on_event = [&](int, const FleetEvent& event) {
+    if (std::holds_alternative<Failure>(event)) agents.loop->stop();
+  };
+  agents.connect("a");
+  agents.run();
+  CHECK(agents.hosts_with<AgentGreeted>().empty());
+  const auto* failure = std::get_if<Failure>(&agents.events.back().second);
+  REQUIRE(failure != nullptr);
+  CHECK(failure->code == "E_PROCESSOR");
+  CHECK(failure->message.find(std::string(own_machine())) != std::string::npos);
+  CHECK(failure->message.find("for vax only") != std::string::npos);
+}
+
 TEST_CASE("an agent that cannot be started is a failure of its host") {
   Agents agents;
-  agents.installation.agent_path = "/nonexistent/hora-agent";
+  agents.installation.builds[0].agent_path = "/nonexistent/hora-agent";
   Fleet fleet(*agents.loop, agents.spec, agents.installation, {}, [&](int host, FleetEvent event) {
     agents.events.emplace_back(host, std::move(event));
     agents.loop->stop();

@@ -14,6 +14,7 @@ Hello some_hello() {
   Hello hello;
   hello.version = "1";
   hello.agent_sha256 = "ab";
+  hello.machine = "aarch64";
   hello.hostname = kAnyBytes;
   hello.pid = 1ll << 40;
   hello.missing_parts = {"0123456789abcdef", "fedcba9876543210"};

@@ -44,14 +44,19 @@ struct Bench : AgentLink::Carrier {
   explicit Bench(const std::string& agent_bytes = "AGENT") {
     loop = std::move(os::EventLoop::create()).value();
     std::ofstream(folder.path() + "/agent") << agent_bytes;
+    std::ofstream(folder.path() + "/agent.pdp10") << "an agent of 36 bits";
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     supervisor = os::Fd(ends[0]);
     AgentLinkOptions options;
     options.host = "host b";
-    options.image.path = folder.path() + "/agent";
-    options.image.sha256 = "abc";
-    options.payload = std::make_shared<AgentPayload>(options.image.path);
+    for (const AgentBuild& build :
+         {AgentBuild{"pdp11", folder.path() + "/agent", "abc", ""},
+          AgentBuild{"pdp10", folder.path() + "/agent.pdp10", "def", "b10"}}) {
+      options.image.builds.push_back(build);
+      options.payloads.push_back(std::make_shared<AgentPayload>(build.path));
+    }
+    options.image.machines = "pdp11, pdp10";
     options.lost_class = failure::kHostLost;
     options.shell_class = failure::kRemoteShell;
     link = std::make_unique<AgentLink>(*loop, os::Fd(ends[1]), options, *this);
@@ -80,11 +85,11 @@ struct Bench : AgentLink::Carrier {
   std::string nonce() {
     auto line = link->command_line();
     REQUIRE(line);
-    const auto at = line->find("' hora abc ");
+    const auto at = line->find("' hora ");
     REQUIRE(at != std::string::npos);
-    std::istringstream words(line->substr(at + 11));
-    std::string size, nonce, force;
-    words >> size >> nonce >> force;
+    std::istringstream words(line->substr(at + 7));
+    std::string nonce, force;
+    words >> nonce >> force;
     forced = force == "1";
     return nonce;
   }
@@ -165,12 +170,9 @@ TEST_CASE("noise is taken away, and an agent's bytes pass both ways") {
 
 TEST_CASE("the agent is sent when it is asked for, as it is or packed") {
   const std::string agent(300'000, 'a');
-  auto machine = test::run_program({"uname", "-m"}).out;
-  machine.pop_back();
   for (const std::string form : {"raw", "gz"}) {
     Bench bench(agent);
-    bench.link->on_remote_output("HORA-" + bench.nonce() + " need " + form + " " + machine +
-                                 " /d\n");
+    bench.link->on_remote_output("HORA-" + bench.nonce() + " need " + form + " pdp11 /d\n");
     REQUIRE(bench.turn_until([&] { return !bench.link->outgoing().empty(); }));
     const std::string sent = bench.take_outgoing();
     const auto line_end = sent.find('\n');
@@ -186,10 +188,33 @@ TEST_CASE("the agent is sent when it is asked for, as it is or packed") {
   }
 }
 
-TEST_CASE("an agent for another kind of machine is not sent") {
+TEST_CASE("a host is sent the agent for its processor") {
   Bench bench;
-  bench.link->on_remote_output("HORA-" + bench.nonce() + " need raw vax /d\n");
-  CHECK(bench.failure().code == failure::kAgent);
+  CHECK(bench.link->command_line()->find(" pdp11 abc 5 - pdp10 def 19 b10 -") != std::string::npos);
+  bench.link->on_remote_output("HORA-" + bench.nonce() + " need raw pdp10 /d\n");
+  REQUIRE(bench.turn_until([&] { return !bench.link->outgoing().empty(); }));
+  CHECK(bench.take_outgoing() == "raw 19\nan agent of 36 bits");
+  bench.link->on_remote_output(std::string(kAgentMagic) + hello_frame("def"));
+  CHECK(bench.link->agent_started());
+}
+
+TEST_CASE("a host that cannot tell its processor is sent the agent for ours") {
+  Bench bench;
+  bench.link->on_remote_output("HORA-" + bench.nonce() + " need raw  /d\n");
+  REQUIRE(bench.turn_until([&] { return !bench.link->outgoing().empty(); }));
+  CHECK(bench.take_outgoing() == "raw 5\nAGENT");
+}
+
+TEST_CASE("a processor without a build has a failure of its own") {
+  const std::string said = GENERATE("need raw vax /d", "machine vax");
+  Bench bench;
+  bench.link->on_remote_output("HORA-" + bench.nonce() + " " + said + "\n");
+  const Failure failure = bench.failure();
+  CHECK(failure.code == "E_PROCESSOR");
+  CHECK(failure.subject == "host b");
+  CHECK(failure.message ==
+        "its processor is vax, and this installation has builds for pdp11, pdp10 only");
+  CHECK(failure.advice.find("scripts/build release --arch vax") != std::string::npos);
 }
 
 TEST_CASE("a cached agent that ends at once is replaced, once") {

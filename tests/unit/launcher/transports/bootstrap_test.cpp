@@ -24,12 +24,17 @@ using test::TemporaryDirectory;
 const std::string kAgent =
     "#!/bin/sh\nprintf '\\001HORA-AGENT-1\\n'; for a; do printf '<%s>' \"$a\"; done; cat\n";
 
+std::string machine_here() {
+  auto name = run_program({"uname", "-m"}).out;
+  name.pop_back();
+  return name;
+}
+
 BootstrapRequest request_for_agent() {
   BootstrapRequest request;
-  request.sha256 = "abc123";
-  request.size_bytes = kAgent.size();
+  request.builds = {{"vax", "dead", 1, "b1"},
+                    {machine_here(), "abc123", kAgent.size(), "b42,b43:gpu"}};
   request.nonce = "n0nce";
-  request.parts = "b42,b43:gpu";
   request.arguments = {"--mark", "it's a \\ ! test"};
   return request;
 }
@@ -40,6 +45,23 @@ std::vector<std::string> with_line(std::vector<std::string> shell,
   REQUIRE(line);
   shell.push_back(*line);
   return shell;
+}
+
+// One test of the script per /bin/sh that a host may have.
+std::vector<std::string> script_under(const std::vector<std::string>& sh,
+                                      const BootstrapRequest& request) {
+  auto line = bootstrap_line(request);
+  REQUIRE(line);
+  const std::string prefix = "exec /bin/sh -c ";
+  REQUIRE(line->compare(0, prefix.size(), prefix) == 0);
+  std::string named;
+  for (std::size_t i = 0; i + 1 < sh.size(); ++i) named += sh[i] + " ";
+  return {"bash", "-c", "exec " + named + "-c " + line->substr(prefix.size())};
+}
+
+// zsh is sh only when called by that name; posh has no `test -O`, and is no system's sh.
+bool may_be_bin_sh(const std::vector<std::string>& shell) {
+  return shell[0] != "zsh" && shell[0] != "posh";
 }
 
 std::vector<std::string> environment(const std::string& home, const std::string& temporary) {
@@ -82,6 +104,44 @@ TEST_CASE("every login shell ships a missing agent, and starts it from the cache
   }
 }
 
+TEST_CASE("every shell takes the build for its processor, and says when there is none") {
+  for (const auto& shell : shells_here(true)) {
+    if (!may_be_bin_sh(shell)) continue;
+    INFO(shell[0]);
+    TemporaryDirectory home;
+    const auto variables = environment(home.path(), home.path());
+    BootstrapRequest request = request_for_agent();
+    request.builds.erase(request.builds.begin() + 1);
+    const auto run = run_program(script_under(shell, request), "", variables);
+    BootstrapDialogue dialogue("n0nce");
+    const auto event = dialogue.feed(run.out);
+    REQUIRE(std::holds_alternative<BootstrapDialogue::OtherMachine>(event));
+    CHECK(std::get<BootstrapDialogue::OtherMachine>(event).machine == machine_here());
+    CHECK(run.exit_code == 1);
+    CHECK(run.err.empty());
+    CHECK(fs::is_empty(home.path()));
+  }
+}
+
+TEST_CASE("a host without uname takes the first build") {
+  TemporaryDirectory home;
+  const std::string tools = home.path() + "/bin";
+  fs::create_directory(tools);
+  for (const std::string tool : {"cat", "chmod", "head", "id", "ln", "mkdir", "mv", "rm", "wc"}) {
+    fs::create_symlink("/bin/busybox", tools + "/" + tool);
+  }
+  BootstrapRequest request = request_for_agent();
+  std::swap(request.builds[0], request.builds[1]);
+  const std::vector<std::string> variables = {"PATH=" + tools, "HOME=" + home.path(),
+                                              "TMPDIR=" + home.path()};
+  const auto run = run_program(with_line({"/bin/sh", "-c"}, request),
+                               transfer_header(false, kAgent.size()) + kAgent, variables);
+  const std::string cache = home.path() + "/.cache/hora";
+  CHECK(run.out ==
+        "HORA-n0nce need raw  " + cache + "\n" + magic() + expected_arguments(cache, true));
+  CHECK(run.err.empty());
+}
+
 TEST_CASE("a gzipped agent is unpacked") {
   TemporaryDirectory home;
   std::ofstream(home.path() + "/a") << kAgent;
@@ -96,23 +156,6 @@ TEST_CASE("a gzipped agent is unpacked") {
     CHECK(run.out.find(magic() + expected_arguments(other.path() + "/.cache/hora", true)) !=
           std::string::npos);
   }
-}
-
-// One test of the script per /bin/sh that a host may have.
-std::vector<std::string> script_under(const std::vector<std::string>& sh,
-                                      const BootstrapRequest& request) {
-  auto line = bootstrap_line(request);
-  REQUIRE(line);
-  const std::string prefix = "exec /bin/sh -c ";
-  REQUIRE(line->compare(0, prefix.size(), prefix) == 0);
-  std::string named;
-  for (std::size_t i = 0; i + 1 < sh.size(); ++i) named += sh[i] + " ";
-  return {"bash", "-c", "exec " + named + "-c " + line->substr(prefix.size())};
-}
-
-// zsh is sh only when called by that name; posh has no `test -O`, and is no system's sh.
-bool may_be_bin_sh(const std::vector<std::string>& shell) {
-  return shell[0] != "zsh" && shell[0] != "posh";
 }
 
 TEST_CASE("the script runs under every POSIX shell that may be /bin/sh") {
@@ -409,10 +452,13 @@ TEST_CASE("noise without end is kept within bounds") {
 }
 
 TEST_CASE("the line is one that every shell reads, and short enough for csh") {
-  auto line = bootstrap_line(request_for_agent());
+  BootstrapRequest request = request_for_agent();
+  const std::string hash(64, 'a');
+  request.builds = {{"x86_64", hash, 3'000'000, hash}, {"aarch64", hash, 3'000'000, hash}};
+  auto line = bootstrap_line(request);
   REQUIRE(line);
   CHECK(line->find_first_of("\n\r") == std::string::npos);
-  CHECK(line->size() < 2048);
+  CHECK(line->size() < 4096);  // a word of csh has at most 8 KiB
   const std::size_t open = line->find('\'');
   const std::size_t close = line->find('\'', open + 1);
   CHECK(line->substr(open, close - open).find_first_of("\\!") == std::string::npos);

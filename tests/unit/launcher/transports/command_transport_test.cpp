@@ -12,6 +12,7 @@
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
 #include "launcher/transports/transport.h"
+#include "rendezvous/base/machine.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/transports/shell_run.h"
@@ -23,9 +24,9 @@ using std::chrono::seconds;
 
 AgentImage image(std::vector<std::string> arguments) {
   AgentImage made;
-  made.path = HORA_DOUBLE_AGENT;
-  const auto sum = test::run_program({"sha256sum", made.path}).out;
-  made.sha256 = sum.substr(0, sum.find(' '));
+  const std::string path = HORA_DOUBLE_AGENT;
+  const auto sum = test::run_program({"sha256sum", path}).out;
+  made.builds = {{std::string(own_machine()), path, sum.substr(0, sum.find(' ')), ""}};
   made.arguments = std::move(arguments);
   return made;
 }

@@ -54,7 +54,7 @@ TEST_CASE("an agent that was stopped as it started is continued at the end") {
   const Script agent("echo $$; kill -STOP $$; exec cat >/dev/null");
   auto transport = make_local_transport({});
   AgentImage image;
-  image.path = agent.path();
+  image.builds = {{"", agent.path(), "", ""}};
   auto stream = transport->start({}, 0, image, {});
   REQUIRE(stream);
   const pid_t pid = read_pid(stream->get());
