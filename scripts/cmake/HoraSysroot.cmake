@@ -35,8 +35,24 @@ if(HORA_PORTABLE)
       target_compile_options(hora_for_old_glibc INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-isystem ${folder}>")
     endif()
   endforeach()
-  # The headers of libraries; what the sysroot has takes precedence.
-  foreach(folder /usr/include/${hora_triplet} /usr/include)
+  # A cross compiler has a C library of its own and prefers the headers of that.
+  if(CMAKE_CROSSCOMPILING)
+    foreach(folder ${CMAKE_C_IMPLICIT_INCLUDE_DIRECTORIES})
+      if(folder MATCHES "/gcc")
+        target_compile_options(hora_for_old_glibc INTERFACE "SHELL:-isystem ${folder}")
+      endif()
+    endforeach()
+    foreach(folder ${hora_root}/usr/include/${hora_triplet} ${hora_root}/usr/include)
+      target_compile_options(hora_for_old_glibc INTERFACE "SHELL:-isystem ${folder}")
+    endforeach()
+  endif()
+  # The headers of libraries; what the sysroot has takes precedence. Another processor has libraries of its own, but
+  # not those that are headers only.
+  set(hora_header_folders ${HORA_LIBRARIES_ROOT}/usr/include/${hora_triplet} ${HORA_LIBRARIES_ROOT}/usr/include)
+  if(HORA_LIBRARIES_ROOT)
+    list(APPEND hora_header_folders /usr/include)
+  endif()
+  foreach(folder ${hora_header_folders})
     target_compile_options(hora_for_old_glibc INTERFACE "SHELL:-idirafter ${folder}")
   endforeach()
   target_link_options(hora_link_old_glibc INTERFACE --sysroot=${hora_root}

@@ -56,7 +56,7 @@ def test_a_whole_installation(installation):
 
 
 def test_tls_is_a_module_of_the_bundle(installation):
-    module = installation / "share/hora/bundle/lib/libhora_tls.so"
+    module = installation / "share/hora" / MACHINE / "bundle/lib/libhora_tls.so"
     if not module.exists():
         pytest.skip("built without OpenSSL")
     row = {row["name"]: row for row in facts(installation)["features"]}["TLS"]

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts with other systems: real root file systems, one to a host (tests/support/roots/make).
 
-HORA_ROOTS=FOLDER names them. Each host runs what reaches it inside its root, over --rsh.
+HORA_ROOTS=FOLDER names them. Each host runs what reaches it inside its root, over --rsh. One root is of another
+processor, ARM64, whose programs qemu runs; its hosts get the build that `scripts/build release --arch aarch64` makes.
 """
 
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -15,13 +17,33 @@ BUILD = os.environ.get("HORA_BUILD", "")
 ROOTS = os.environ.get("HORA_ROOTS", "")
 PRESENT = sorted(os.listdir(ROOTS)) if ROOTS else []
 SYSTEMS = [name for name in PRESENT if name in ("bullseye", "bookworm", "trixie", "sid")]
+EMULATED = os.path.join(os.path.dirname(__file__), "..", "..", "arm64", "emulated")
+QEMU = os.path.join(ROOTS, "qemu-aarch64")
 
-pytestmark = pytest.mark.skipif(not SYSTEMS, reason="HORA_ROOTS names no folder with roots (tests/support/roots/make)")
+
+def why_no_arm64():
+    """Why there can be no ARM64 hosts here; empty if there can."""
+    if "arm64" not in PRESENT:
+        return "takes the root arm64 (tests/support/roots/make)"
+    version = subprocess.run([QEMU, "--version"], capture_output=True, text=True).stdout
+    if not re.match(r"qemu-aarch64 version [1-9]\d", version):
+        return f"takes qemu 10 or later as {QEMU}"
+    tried = subprocess.run([EMULATED, QEMU, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        return f"no emulation here: {tried.stderr.strip()}"
+    if not os.path.exists(os.path.join(BUILD, "share/hora/aarch64/manifest.json")):
+        return f"{BUILD} has no build for ARM64 (scripts/build release --arch aarch64)"
+    return ""
+
+
+WHY_NO_ARM64 = why_no_arm64()
+needs_arm64 = pytest.mark.skipif(bool(WHY_NO_ARM64), reason=WHY_NO_ARM64)
+pytestmark = pytest.mark.skipif(not PRESENT, reason="HORA_ROOTS names no folder with roots (tests/support/roots/make)")
 
 # $1: host, $2: a line for its shell. The root's mounts are the host's own and end with it.
 ENTER = """#!/bin/sh
 pid=$(cat "{folder}/$1.pid")
-exec nsenter -t "$pid" -m -u -i -n -p --wd=/ -- \\
+exec nsenter -t "$pid" -m -u -i -n -p --wd=/ -- $(cat "{folder}/$1.wrap") \\
   chroot /mnt env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c "$2"
 """
 MOUNT = """
@@ -48,6 +70,21 @@ hvd.shutdown()
 if torch.__version__ < "1.9":  # Debian 11's aborts at exit after any backward() of a Python function, by itself
     os._exit(0)
 """
+# Digests of what every rank computes: sums of all kinds of numbers, in which the order of the terms shows.
+SAME_BITS = """
+import hashlib, numpy, hora.numpy as hvd
+hvd.init()
+digest = hashlib.sha256()
+for dtype in ("uint8", "int32", "int64", "float16", "float32", "float64"):
+    random = numpy.random.RandomState(17 + hvd.rank())
+    values = (random.standard_normal(10007) * 8).astype(dtype)
+    for op in (hvd.Sum, hvd.Min, hvd.Max, hvd.Product):
+        digest.update(hvd.allreduce(values, op=op, name=f"{dtype} {op}").tobytes())
+    digest.update(hvd.allgather(values[: 5 + hvd.rank()], name=f"gather {dtype}").tobytes())
+    digest.update(hvd.broadcast(values, 0, name=f"broadcast {dtype}").tobytes())
+print(digest.hexdigest(), flush=True)
+"""
+EMULATED_S = 400  # an emulated program takes many times as long
 
 
 class Systems:
@@ -62,9 +99,16 @@ class Systems:
         for k, name in enumerate(names, 1):
             set_of_hosts.execute(k, "sh", "-ec", MOUNT.format(root=os.path.join(ROOTS, name)))
             (folder / f"{self.hosts[name]}.pid").write_text(str(set_of_hosts._hosts.init_pid(k)))
+            (folder / f"{self.hosts[name]}.wrap").write_text(self.wrap(k) if name == "arm64" else "")
         self.enter = folder / "enter"
         self.enter.write_text(ENTER.format(folder=folder))
         self.enter.chmod(0o755)
+
+    def wrap(self, k):
+        """What runs programs for ARM64 on host k."""
+        with open(EMULATED) as script:
+            self.set_of_hosts.execute(k, "sh", "-c", "cat >/run/emulated", input=script.read())
+        return f"sh /run/emulated {QEMU}"
 
     def run(self, slots, *arguments, **options):
         spec = ",".join(f"{self.hosts[name]}:{slots}" for name in self.names)
@@ -114,6 +158,68 @@ def test_the_launcher_itself(systems, build, name):
         [here.enter, here.hosts[name], "/opt/bin/horarun -np 2 --smoke"], capture_output=True, text=True, timeout=120
     )
     assert "all ok" in done.stdout, done
+
+
+@needs_arm64
+def test_arm64_alone(systems):
+    here = systems("arm64")
+    first = here.run(2, "--verbose", "uname", "-m").expect(0)
+    assert first.ranks() == {0: ["aarch64"], 1: ["aarch64"]}
+    assert re.search(r"agent ready, shipped [1-9]\d+ bytes", first.messages), first
+    again = here.run(2, "--verbose", "uname", "-m").expect(0)
+    assert "agent ready, shipped 0 bytes" in again.messages, again
+    assert "all ok" in here.run(2, "--smoke", timeout=EMULATED_S).expect(0).text
+    done = here.run(2, "python3", "-c", TRAIN_TORCH, timeout=EMULATED_S).expect(0)
+    assert sorted(re.findall(r"torch \d of 2", done.text)) == ["torch 0 of 2", "torch 1 of 2"], done
+
+
+@needs_arm64
+def test_arm64_needs_the_agent_only_for_the_runtime_of_the_host(systems):
+    here = systems("arm64")
+    here.run(1, "--runtime", "host", "uname", "-m").expect(0)
+    cached = here.run(1, "--runtime", "host", "sh", "-c", "ls $HOME/.cache/hora").expect(0)
+    assert [name[:6] for name in cached.ranks()[0]] == ["agent-"], cached
+
+
+@needs_arm64
+@pytest.mark.parametrize("other", ["bookworm", "bullseye"])
+def test_one_world_of_two_processors(systems, other):
+    if other not in SYSTEMS:
+        pytest.skip(f"takes the root {other}")
+    world = systems(other, "arm64")
+    assert world.run(1, "uname", "-m").expect(0).ranks() == {0: ["x86_64"], 1: ["aarch64"]}
+    done = world.run(2, "--smoke", timeout=EMULATED_S).expect(0)
+    assert "all ok" in done.text and "gloo" in done.text, done
+    done = world.run(1, "python3", "-c", SAME_BITS, timeout=EMULATED_S).expect(0)
+    results = [line for lines in done.ranks().values() for line in lines]
+    assert len(results) == 2 and len(set(results)) == 1, done
+    done = world.run(1, "python3", "-c", TRAIN_TORCH, timeout=EMULATED_S).expect(0)
+    assert len(re.findall(r"torch \d of 2", done.text)) == 2, done
+
+
+@needs_arm64
+def test_a_processor_without_a_build(systems, build, tmp_path):
+    """An installation that has one build."""
+    here = systems("arm64")
+    for name in ("bin", "share/hora"):
+        (tmp_path / "one" / name).mkdir(parents=True)
+    shutil.copy(os.path.join(build, "bin/horarun"), tmp_path / "one/bin")
+    os.symlink(os.path.join(build, "share/hora/x86_64"), tmp_path / "one/share/hora/x86_64")
+    horarun = [tmp_path / "one/bin/horarun", "--rsh", here.enter, "-H", here.hosts["arm64"]]
+    for options in (["uname"], ["--runtime", "host", "uname"]):
+        done = subprocess.run([*horarun, *options], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 125 and "E_PROCESSOR" in done.stderr, done
+        assert "its processor is aarch64, and this installation has builds for x86_64 only" in done.stderr, done
+        assert "scripts/build release --arch aarch64" in done.stderr, done
+
+
+@needs_arm64
+def test_the_doctor_on_arm64(systems):
+    here = systems("arm64")
+    report = here.horarun.run("doctor", "--rsh", str(here.enter), "-H", f"{here.hosts['arm64']}:2", "--json")
+    codes = [finding["code"] for finding in json.loads(report.text)["findings"]]
+    for code in ("D_GLIBC", "D_LIBRARY", "D_SHARED_MEMORY", "D_LOOPBACK"):
+        assert code not in codes, report
 
 
 @pytest.mark.skipif("musl" not in PRESENT, reason="takes the root musl")
