@@ -119,6 +119,7 @@ void choose_parts(Installation& installation,
   }
 }
 
+// Looks at the manifest and the agent alone; each file of the runtime is checked when it is packed.
 Result<Build> read_build(const std::string& share, const std::string& machine) {
   Build found;
   found.machine = machine;
@@ -162,6 +163,8 @@ std::vector<std::string> machines_in(const std::string& share) {
 
 }  // namespace
 
+// Agents of tests, and of hosts that say nothing, count as ours. A build with a fault counts as
+// none: the failure that follows tells the fault.
 const Build* Installation::find(std::string_view machine) const {
   if (machine.empty()) return &own();
   for (const Build& build : builds) {

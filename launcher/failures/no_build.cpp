@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Said by two: the transport, when the host's script finds no agent for its processor, and the
+// fleet, when an agent that was already there is for another one.
 #include "launcher/failures/no_build.h"
 
 #include "launcher/failures/failure_code.h"

@@ -15,6 +15,7 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
   AgentImage image;
   const bool ships = spec.runtime == RuntimeKind::kHora;
   for (const Build& build : installation.builds) {
+    // Hosts of that machine are told that there is none.
     if (!build.fault.empty()) continue;
     image.builds.push_back({build.machine, build.agent_path, build.agent_sha256,
                             ships ? part_list_text(build.needed_parts) : std::string()});

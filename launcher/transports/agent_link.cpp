@@ -213,6 +213,7 @@ void AgentLink::refuse_machine(const std::string& machine) {
   fail(no_build_for(machine, options_.image.machines));
 }
 
+// Whichever processor it is for: which build the host took is known only from what it asked for.
 bool AgentLink::is_ours(const std::string& sha256) const {
   const auto& builds = options_.image.builds;
   return std::any_of(builds.begin(), builds.end(),
