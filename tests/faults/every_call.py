@@ -30,7 +30,7 @@ import jobs  # noqa: E402
 HORARUN = os.path.join(conftest.BUILD, "bin", "horarun")
 TRACER = os.path.join(conftest.BUILD, "bin", "fault_tracer")
 FAIL_MALLOC = os.path.join(conftest.BUILD, "lib", "libhora_fail_malloc.so")
-AGENT = os.path.join(conftest.BUILD, "share", "hora", "agent", "hora-agent")
+AGENT = os.path.join(conftest.BUILD, "share", "hora", os.uname().machine, "agent", "hora-agent")
 DEADLINE_S = 60
 LIMITS = ["--lease", "6s", "--grace", "1s", "--start-timeout", "20s"]
 ERRORS = {

@@ -23,7 +23,7 @@ class Mpirun:
     def __init__(self, build, shared):
         self.bundle = os.path.join(shared, "bundle")
         if not os.path.isdir(self.bundle):  # where all hosts see it
-            shutil.copytree(os.path.join(build, "share", "hora", "bundle"), self.bundle)
+            shutil.copytree(os.path.join(build, "share", "hora", os.uname().machine, "bundle"), self.bundle)
         self.script = os.path.join(shared, "mpi_ranks.py")
 
     def run(self, *arguments, **variables):

@@ -67,7 +67,7 @@ def test_torch_face_brings_what_torch_brings():
 
 def test_library_is_found_beside_the_package():
     """In the bundle the package needs no variable to find its library."""
-    bundle = job.build_dir() / "share" / "hora" / "bundle"
+    bundle = job.bundle_dir()
     if not bundle.exists():
         pytest.skip(f"{bundle} was not built")
     code = (
@@ -90,7 +90,7 @@ def test_a_missing_library_is_a_clear_error():
 
 
 def test_functions_travel_without_an_installed_cloudpickle():
-    bundle = job.build_dir() / "share" / "hora" / "bundle" / "python"
+    bundle = job.bundle_dir() / "python"
     if not (bundle / "hora" / "_bundled" / "cloudpickle").exists():
         pytest.skip("the bundle was made without cloudpickle")
     code = (

@@ -93,7 +93,7 @@ def hosts_job():
             f"cd {shared}; timeout 600 {shlex.join(map(str, command))} 2>&1; echo == exit $?",
         ]
         (shared / "caller.py").write_text(CALLER)
-        packages = job.build_dir() / "share" / "hora" / "bundle" / "python"
+        packages = job.bundle_dir() / "python"
         script.append(
             f"cd {shared}; PYTHONPATH={packages} HORARUN={job.launcher()} timeout 100 {sys.executable} caller.py 2>&1"
         )

@@ -98,7 +98,7 @@ def main():
     parser.add_argument("--hosts", default="1,16")
     arguments = parser.parse_args()
     arguments.probe = os.path.join(arguments.build, "bin", "hora-transport-probe")
-    arguments.agent = os.path.join(arguments.build, "share", "hora", "agent", "hora-agent")
+    arguments.agent = os.path.join(arguments.build, "share", "hora", os.uname().machine, "agent", "hora-agent")
     results = {}
     for count in map(int, arguments.hosts.split(",")):
         subprocess.run(

@@ -29,6 +29,11 @@ def build_dir():
     return max(built, key=lambda path: (path / "bin" / "horarun").stat().st_mtime)
 
 
+def bundle_dir():
+    """What is shipped to hosts with this machine's processor."""
+    return build_dir() / "share" / "hora" / os.uname().machine / "bundle"
+
+
 def launcher():
     return os.environ.get("HORARUN") or str(build_dir() / "bin" / "horarun")
 
