@@ -56,6 +56,7 @@ std::string_view name_of(FrameType type) {
 
 Error violation(std::string what) { return make_error(ErrorCode::kFailed, std::move(what)); }
 
+// An agent may be anybody's program: its texts reach the user's terminal and files.
 // A message within its limits, with texts that can be shown.
 template <typename Message>
 Result<Message> sound(Result<Message> message, FrameType type) {
@@ -99,6 +100,7 @@ bool answers(const ProbeResult& result, const Probe& probe) {
 
 void AgentConversation::sent(const Probe& probe) { probe_ = probe; }
 
+// Only the ranks that it was ordered to start are its to speak of.
 void AgentConversation::sent(const HostOrder& order) {
   ordered_ = true;
   for (const RankOrder& rank : order.ranks) ranks_[rank.rank] = {};
@@ -116,6 +118,7 @@ void AgentConversation::sent(FrameType type, std::string_view payload) {
     case FrameType::kSuspend:
       ++suspends_;
       return;
+    // What was acknowledged may be sent anew: the window bounds what the launcher must hold.
     case FrameType::kOutputAck:
       if (const auto bytes = read_u32(payload)) output_credit_ += *bytes;
       return;
@@ -138,6 +141,7 @@ void AgentConversation::feed(std::string_view bytes) {
 
 Result<std::optional<AgentMessage>> AgentConversation::next() {
   while (!over_) {
+    // By the header alone, so that nothing is stored for a message that may not come.
     if (const auto header = frames_.header()) HORA_TRY(admit(*header));
     auto frame = frames_.next();
     if (!frame) return std::move(frame).error();
@@ -166,6 +170,7 @@ Status AgentConversation::admit(const FrameHeader& header) const {
 }
 
 bool AgentConversation::has_turn(FrameType type) const {
+  // At any time: a host may find out late that it cannot go on.
   if (type == FrameType::kFailure) return true;
   if (!greeted_) return type == FrameType::kHello;
   switch (type) {
@@ -278,6 +283,7 @@ Result<AgentMessage> AgentConversation::read(Frame frame) {
 }
 
 Result<AgentMessage> AgentConversation::read_probe_result(std::string_view payload) {
+  // Each question has one answer; a second one would be out of turn.
   const Probe asked = *std::exchange(probe_, std::nullopt);
   auto result = sound(decode_probe_result(payload), FrameType::kProbeResult);
   if (result && !answers(*result, asked)) {
@@ -290,6 +296,7 @@ Result<AgentMessage> AgentConversation::read_started(std::string_view payload) {
   started_ = true;
   auto started = sound(decode_started(payload), FrameType::kStarted);
   if (!started) return std::move(started).error();
+  // A process number of another host's rank would make a later signal hit the wrong one.
   std::set<int> seen;
   for (const auto& [rank, pid] : started->pids) {
     if (ranks_.count(rank) == 0) return violation("started: a rank that is not of this host");
@@ -345,6 +352,7 @@ Result<AgentMessage> AgentConversation::read_input_taken(std::string_view payloa
   const auto rank = rank_of(payload, taken.rank);
   if (!rank) return rank.error().with_context("input acknowledgement");
   const auto bytes = read_u32(payload);
+  // Credit that was never given would let the launcher read standard input without bound.
   if (!bytes || *bytes > (*rank)->input) {
     return violation("input acknowledgement: of more than was sent");
   }

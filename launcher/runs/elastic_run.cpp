@@ -20,6 +20,7 @@ namespace hora::launcher {
 
 namespace {
 
+// What the state has to know of the options of the command line.
 elastic::ElasticOptions elastic_options(const JobSpec& spec) {
   elastic::ElasticOptions options;
   options.np = spec.num_proc;
@@ -32,6 +33,7 @@ elastic::ElasticOptions elastic_options(const JobSpec& spec) {
   }
   options.elastic_timeout = spec.elastic->timeout;
   options.start_timeout = spec.start_timeout;
+  // A worker that is told to leave may first end the step that it is in.
   options.leave = spec.grace + Milliseconds(15'000);
   options.hosts_are_fixed = spec.elastic->discovery_script.empty();
   return options;
@@ -39,6 +41,7 @@ elastic::ElasticOptions elastic_options(const JobSpec& spec) {
 
 std::chrono::nanoseconds wall_now() { return std::chrono::nanoseconds(wall_clock_ns()); }
 
+// The name of a worker in the wire protocol of Horovod, where it outlives ranks.
 std::string slot_key(const Host& host, int local_rank) {
   return host.name + ":" + std::to_string(local_rank);
 }
@@ -48,6 +51,7 @@ rendezvous::RankPlace rank_place(const Plan& plan, const HostPlan& host, const S
           slot.cross_rank, slot.cross_size, host.index,      host.host.name};
 }
 
+// Hosts that failed together should not be asked again together: the state spreads its waits.
 std::function<double()> random_numbers() {
   auto random = std::make_shared<std::mt19937>(std::random_device{}());
   return [random] { return std::uniform_real_distribution<double>(0, 1)(*random); };
@@ -126,6 +130,7 @@ void ElasticRun::on_job_event(const Event& event) {
   }
 }
 
+// Not recursive: an action of one event may cause the next, which then waits for its turn.
 void ElasticRun::feed(elastic::ElasticEvent event) {
   events_.push_back(std::move(event));
   if (is_performing_) return;
@@ -178,6 +183,7 @@ void ElasticRun::perform(const elastic::ElasticAction& action) {
 void ElasticRun::add_host(const Host& host) {
   const bool local = context_.spec.local_directly && find_local_hosts({host}).front();
   const int index = context_.fleet.add(host, local);
+  // An incarnation of a host keeps its index for good; a host that comes back is a new one.
   plan_.hosts.push_back({host, index, {}});
   context_.feed(HostAdded{});
   if (auto failed = context_.fleet.connect(index, Clock::now() + context_.spec.start_timeout)) {
@@ -222,6 +228,8 @@ std::variant<NetworkChoice, Failure> ElasticRun::choose_network() const {
 Status ElasticRun::open_rendezvous(const NetworkChoice& network) {
   interfaces_.clear();
   for (const HostRoute& route : network.hosts) interfaces_.push_back(route.interface);
+  // Of the first epoch a server is made; later ones let the new hosts in, so that those which
+  // stay keep their connections.
   auto access = access_for(state_.new_incarnations());
   if (rendezvous_) {
     for (const Cidr& host : access.allow) rendezvous_->service().admit_also(host);
@@ -234,6 +242,8 @@ Status ElasticRun::open_rendezvous(const NetworkChoice& network) {
   return watch_scopes();
 }
 
+// The fleet, the streams and the outcome know workers by numbers that are never used again,
+// while ranks change with every epoch.
 Status ElasticRun::add_ranks() {
   const auto& seats = state_.seats();
   for (std::size_t rank = 0; rank < seats.size(); ++rank) {
@@ -257,6 +267,7 @@ void ElasticRun::send_orders(const NetworkChoice& network) {
   for (const HostPlan& host : plan.hosts) {
     same_machine.push_back(!context_.fleet.is_remote(seats[host.slots.front().rank].incarnation));
   }
+  // Where rank 0 is to listen for torch.distributed: free there a moment ago.
   context_.identity.master_port = context_.fleet.hello(seats.front().incarnation)->free_port;
   const auto orders = make_orders(context_.spec, plan, network.hosts, same_machine,
                                   context_.identity, context_.environment);
@@ -272,6 +283,7 @@ void ElasticRun::send_orders(const NetworkChoice& network) {
 void ElasticRun::tell_place(int worker, int local_rank, const Host& host, const std::string& slot,
                             const std::string& place) {
   rendezvous::KvService& service = rendezvous_->service();
+  // A worker asks with or without knowledge of the last state; both get the same place.
   for (const bool knows : {false, true}) {
     const auto key = rendezvous::place_key({worker, state_.epoch() - 1, knows});
     (void)service.set(rendezvous::scope::kElasticPlace, key, place);
@@ -286,6 +298,7 @@ void ElasticRun::begin_epoch() {
   for (const HostPlan& host : plan.hosts) {
     for (const Slot& slot : host.slots) {
       const auto& seat = state_.seats()[static_cast<std::size_t>(slot.rank)];
+      // It reads its place from its environment.
       if (seat.is_new) continue;
       const auto place = rank_place(plan, host, slot);
       const std::string& interface = interfaces_[static_cast<std::size_t>(host.index)];
@@ -309,6 +322,7 @@ void ElasticRun::begin_epoch() {
   context_.on_running();
 }
 
+// Workers that meet for an epoch which will never be complete learn it from either key.
 void ElasticRun::break_epoch() {
   const std::string epoch = std::to_string(state_.epoch());
   rendezvous::KvService& service = rendezvous_->service();
@@ -344,6 +358,7 @@ Status ElasticRun::watch_scopes() {
     });
   };
   rendezvous_->service().watch_scope(std::string(rendezvous::scope::kRankAndSize), theirs);
+  // Programs built on the real Horovod are told of new hosts by a call to their own server.
   if (context_.spec.runtime != RuntimeKind::kHost) return Ok{};
   auto notifier = elastic::HorovodNotifier::start();
   if (!notifier) return std::move(notifier).error();
@@ -358,6 +373,7 @@ Status ElasticRun::watch_scopes() {
 }
 
 void ElasticRun::notify_workers(elastic::PlanChange change) {
+  // The bits of HostUpdateResult: 1 removed, 2 added.
   const int result = (change.removed ? 1 : 0) | (change.added ? 2 : 0);
   const auto key = rendezvous::host_update_key(state_.epoch(), ++host_updates_);
   (void)rendezvous_->service().set(rendezvous::scope::kElasticPlace, key, std::to_string(result));

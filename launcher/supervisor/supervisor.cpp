@@ -56,6 +56,7 @@ Supervisor::~Supervisor() = default;
 // --- set-up --------------------------------------------------------------------------------------
 
 Result<int> Supervisor::run() {
+  // What fails here fails before anything was started: nothing is to be undone.
   HORA_TRY(set_up());
   run_->connect();
   fleet_->begin_heartbeats();
@@ -145,6 +146,7 @@ Status Supervisor::plan_faults(const Plan& plan) {
   auto steps = schedule_chaos(*job_.spec.chaos, plan);
   if (!steps) return std::move(steps).error();
   FaultInjector::Handlers handlers;
+  // A fault of a rank that has ended already is reported as not struck.
   handlers.signal = [this](const ChaosStep& step) {
     if (!fleet_->is_open(step.host) || state_->outcome().exits.count(step.rank) != 0) return false;
     std::string payload = u32_payload(static_cast<std::uint32_t>(step.rank));
@@ -173,6 +175,7 @@ void Supervisor::make_hang_report() {
 
 void Supervisor::watch_for_stall() {
   if (job_.spec.on_stall == StallPolicy::kIgnore) return;
+  // The report comes first, whatever the policy: a job that was ended has nothing left to show.
   hang_report_->watch_for_stall(job_.spec.stall_after, [this] {
     if (state_->ending()) return;
     const std::string silence = "no rank has written anything or ended a collective for " +
@@ -206,6 +209,7 @@ void Supervisor::on(int, const RuntimeMissing& missing) {
 void Supervisor::on(int host, AgentLeft left) {
   const auto& exits = state_->outcome().exits;
   int missing = 0;
+  // An agent that says goodbye before it told of all its ranks has lost some of them.
   for (const Slot& slot : run_->plan().hosts[host].slots) missing += exits.count(slot.rank) == 0;
   feed(HostFinished{host, std::move(left.goodbye), missing});
 }
@@ -293,6 +297,7 @@ void Supervisor::on_console_broken(int fd, int errnum) {
     leaving_.output.console_errno = errnum;
     leaving_.broken_console = fd == STDOUT_FILENO ? "standard output" : "standard error";
   }
+  // A reader that has seen enough, such as head(1), is no error of the job.
   if (errnum == EPIPE) return feed(OutputClosed{});
   launch_failed(failure::kOutput, errno_error(errnum, "writing to " + leaving_.broken_console));
 }
@@ -328,6 +333,7 @@ void Supervisor::feed(const Event& event) {
     }
     narrator_.end_start();
   }
+  // Before the actions: none of them may race with a planned signal.
   if (is_over() && faults_) faults_->stop();
   for (const Action& action : actions) perform(action);
   if (!state_->done()) arm_deadline();
