@@ -105,6 +105,13 @@ void hold_signals(std::initializer_list<int> signals) {
   ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
 }
 
+// For what has no narrator.
+void announce_engine(const JobSpec& spec) {
+  if (spec.engine && !spec.json) {
+    std::fprintf(stderr, "horarun: %s\n", spec.engine->text.c_str());
+  }
+}
+
 int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) {
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
@@ -136,6 +143,7 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
   }
   if (!installation) return complain(installation.error());
   if (spec.by_mpirun) {
+    announce_engine(spec);
     const auto code = run_by_mpirun(spec, *installation, environment);
     return code ? *code : complain(code.error());
   }
@@ -227,6 +235,7 @@ int execute(const RunDoctor& command) {
   if (command.job.verbose) os::set_log_level(os::LogLevel::kDebug);
   auto installation = find_installation();
   if (!installation) return complain(installation.error());
+  announce_engine(command.job);
   const auto examined =
       examine(command.job, *installation, split_environment(environ), command.deep, stdout);
   return examined ? *examined : complain(examined.error());

@@ -36,16 +36,21 @@ Status check_all(const HostOrder& order) {
 }
 
 // "LC_*" stands for every name that begins so.
+bool matches(std::string_view name, std::string_view pattern) {
+  if (pattern.empty() || pattern.back() != '*') return name == pattern;
+  pattern.remove_suffix(1);
+  return name.substr(0, pattern.size()) == pattern;
+}
+
+// As in a .gitignore: the last pattern that matches decides, and "!" takes a name out.
 bool is_listed(std::string_view name, const std::vector<std::string>& patterns) {
+  bool listed = false;
   for (std::string_view pattern : patterns) {
-    if (!pattern.empty() && pattern.back() == '*') {
-      pattern.remove_suffix(1);
-      if (name.substr(0, pattern.size()) == pattern) return true;
-    } else if (name == pattern) {
-      return true;
-    }
+    const bool takes_out = pattern.substr(0, 1) == "!";
+    if (takes_out) pattern.remove_prefix(1);
+    if (matches(name, pattern)) listed = !takes_out;
   }
-  return false;
+  return listed;
 }
 
 std::vector<Variable> own_variables(const HostOrder& order, const char* const* machine) {

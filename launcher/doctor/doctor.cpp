@@ -67,6 +67,7 @@ Doctor::Doctor(JobSpec spec, Installation installation, EnvironmentList environm
       display_(start_, !spec_.json && !spec_.verbose,
                [](const std::string& text) { std::fputs(text.c_str(), stderr); }) {
   examination_.deep = deep;
+  examination_.engine = spec_.engine;
   for (const Build& build : installation_.builds) {
     if (runtime_is_ours_) examination_.least_glibc[build.machine] = build.least_glibc;
   }

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/plan/job_spec.h"
 #include "launcher/protocol/messages.h"
 
 namespace hora::launcher::doctor {
@@ -33,7 +34,8 @@ struct Examination {
   std::map<std::string, std::string> least_glibc;
   double seconds = 0;  // that all of it took
   bool deep = false;
-  Json world;  // of a job of all hosts (common_world.h); null: none was tried
+  std::optional<JobEngine> engine;  // whose allocation the hosts are
+  Json world;                       // of a job of all hosts (common_world.h); null: none was tried
 
   // What the runtime for that host asks for; empty: nothing is known.
   std::string least_glibc_for(const Hello& hello) const {

@@ -178,6 +178,9 @@ std::string report_json(const Examination& examination, const std::vector<Findin
   document["schema"] = 1;
   document["seconds"] = examination.seconds;
   document["deep"] = examination.deep;
+  if (const auto& engine = examination.engine) {
+    document["engine"] = {{"name", engine->name}, {"job", engine->job}, {"text", engine->text}};
+  }
   document["hosts"] = Json::array();
   for (const HostExamination& host : examination.hosts) {
     document["hosts"].push_back(host_json(examination, host));

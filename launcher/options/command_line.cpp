@@ -11,6 +11,7 @@
 
 #include "launcher/options/completion.h"
 #include "launcher/options/elastic_options.h"
+#include "launcher/options/engine_options.h"
 #include "launcher/options/job_options.h"
 #include "launcher/options/option_check.h"
 #include "launcher/options/option_spelling.h"
@@ -274,8 +275,9 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   auto values = check_options(*spelled, kVerbLaunch);
   if (!values) return std::move(values).error();
   if (values->has("--show-config")) {
-    return Command(
-        ShowText{values->has("--json") ? show_config_json(*settled) : show_config_text(*settled)});
+    const std::string allocation = describe_allocation(*values, inputs);
+    return Command(ShowText{values->has("--json") ? show_config_json(*settled, allocation)
+                                                  : show_config_text(*settled, allocation)});
   }
   if (values->has("--check-build")) {
     return Command(CheckBuild{values->has("--verbose"), values->has("--json")});

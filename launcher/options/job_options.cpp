@@ -10,6 +10,7 @@
 
 #include "launcher/network/network_choice.h"
 #include "launcher/options/elastic_options.h"
+#include "launcher/options/engine_options.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/transports/registry.h"
@@ -66,6 +67,8 @@ Status read_transport(const OptionValues& values, const ProcessInputs& inputs, J
     // Jobs that the MPI Operator starts work without further options.
     job.rsh_command = {std::string(kKubexec)};
     chosen = &command_transport();
+  } else if (!job.rsh_command.empty()) {
+    chosen = &command_transport();  // the engine starts agents
   }
   // With "auto", the default of the JobSpec reaches what is not this machine.
   job.local_directly = chosen == nullptr;
@@ -108,17 +111,12 @@ Status read_network_interfaces(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
-Status read_slots(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
+Status read_slots(const OptionValues& values, JobSpec& job) {
   job.num_proc = values.count("-np").value_or(0);
   const std::string slots = values.text("--slots-per-host");
   job.slots_per_host_auto = slots == "auto";
   job.slots_per_host = parse_int<int>(slots);
   if (job.num_proc > 0 || !job.hosts.empty() || is_elastic(values)) return Ok{};
-  // In an LSF job, horovodrun reads the hosts from LSF; say that horarun does not, instead of
-  // asking for -np alone.
-  if (inputs.variable("LSB_JOBID")) {
-    return usage("this version does not read the hosts of an LSF job; give -np and -H");
-  }
   return usage("-np is missing; give the number of ranks, or hosts with slots, such as -H a:2,b:2");
 }
 
@@ -227,6 +225,7 @@ void read_output(const OptionValues& values, JobSpec& job) {
 // The options that every verb with hosts shares.
 Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   HORA_TRY(read_hosts(values, inputs, job));
+  HORA_TRY(read_engine_options(values, inputs, job));
   HORA_TRY(read_start_timeout(values, inputs, job));
   job.ssh.port = values.count("-p");
   job.ssh.identity_file = values.text("-i");
@@ -240,7 +239,7 @@ Status read_reach_options(const OptionValues& values, const ProcessInputs& input
 
 Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
   HORA_TRY(read_reach_options(values, inputs, job));
-  HORA_TRY(read_slots(values, inputs, job));
+  HORA_TRY(read_slots(values, job));
   HORA_TRY(read_elastic_options(values, inputs, job));
   HORA_TRY(read_network_interfaces(values, job));
   job.grace = duration_of(values, "--grace", job.grace);

@@ -30,6 +30,12 @@ constexpr std::string_view kTransports = "auto"
 #undef HORA_TRANSPORT
 #undef HORA_INTERNAL_TRANSPORT
 
+#define HORA_ENGINE(name) "|" #name
+constexpr std::string_view kEngines = "auto|none"
+#include "hora_engines.inc"
+    ;
+#undef HORA_ENGINE
+
 // The verbs that reach hosts.
 constexpr unsigned kAll = kVerbLaunch | kVerbCache | kVerbDoctor;
 
@@ -110,6 +116,12 @@ constexpr OptionRow kRows[] = {
     {.names = "--blacklist-cooldown-range", .kind = kCountPair, .metavar = "MIN MAX",
      .group = kHosts, .help = "seconds before a failed host may return (default: never)",
      .least = 1, .most = 3600},
+    {.names = "--engine", .kind = kChoice, .metavar = kEngines, .group = kHosts,
+     .help = "take hosts and slots from an allocation (default: auto)",
+     .traits = kOurs, .verbs = kAll},
+    {.names = "--engine-args", .kind = kText, .metavar = "ARGS", .group = kHosts,
+     .help = "extra arguments for the engine's command: '--mem=0'",
+     .traits = kOurs, .verbs = kAll},
     // --- Reaching hosts --------------------------------------------------------------------------
     {.names = "-p,--ssh-port", .kind = kCount, .metavar = "PORT", .group = kReach,
      .help = "SSH port", .traits = kCommon, .verbs = kAll, .least = 1, .most = 65'535},

@@ -188,7 +188,7 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
   return settled;
 }
 
-std::string show_config_text(const Settled& settled) {
+std::string show_config_text(const Settled& settled, const std::string& allocation) {
   std::string out;
   for (const Setting& setting : settled.settings) {
     std::string line(long_name(*setting.row));
@@ -202,12 +202,13 @@ std::string show_config_text(const Settled& settled) {
     out += line + (typed ? "command line" : setting.origin) + "\n";
   }
   out += "Every other option has its default (horarun --help=all).\n";
+  if (!allocation.empty()) out += "Hosts and slots: " + allocation + "\n";
   if (!settled.files.empty()) out += "Files, the first counts most:\n";
   for (const std::string& file : settled.files) out += "  " + file + "\n";
   return out;
 }
 
-std::string show_config_json(const Settled& settled) {
+std::string show_config_json(const Settled& settled, const std::string& allocation) {
   nlohmann::ordered_json document;
   document["schema"] = 1;
   document["settings"] = nlohmann::ordered_json::array();
@@ -225,6 +226,7 @@ std::string show_config_json(const Settled& settled) {
     item["origin"] = setting.origin.substr(0, 1) == "-" ? "command line" : setting.origin;
     document["settings"].push_back(std::move(item));
   }
+  if (!allocation.empty()) document["allocation"] = allocation;
   document["files"] = settled.files;
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

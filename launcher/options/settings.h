@@ -23,9 +23,10 @@ struct Settled {
 // Errors (kUsage): a file that cannot be read, an unknown key, a value that does not fit.
 Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInputs& inputs);
 
-// --show-config: each value with its origin; as text, or as one JSON document.
-std::string show_config_text(const Settled& settled);
-std::string show_config_json(const Settled& settled);
+// --show-config: each value with its origin; as text, or as one JSON document. `allocation`: what
+// an engine has given (engine_options.h); may be empty.
+std::string show_config_text(const Settled& settled, const std::string& allocation);
+std::string show_config_json(const Settled& settled, const std::string& allocation);
 
 // The variable that sets an option: HORARUN_START_TIMEOUT for --start-timeout.
 std::string variable_of(const OptionRow& row);

@@ -127,8 +127,11 @@ std::string settings_text(const DryRun& run) {
         "working directory  a folder of the job, with " + quote_shell_words(spec.ship_files) + "\n";
   }
   out += "runtime            " + runtime_text(spec) + "\n";
+  if (spec.engine) out += "engine             " + spec.engine->text + "\n";
   if (!spec.rsh_command.empty()) {
-    out += "reached by         " + quote_shell_words(spec.rsh_command) + " HOST ...\n";
+    const std::string words = quote_shell_words(spec.rsh_command);
+    const bool is_whole = words.find("{command}") != std::string::npos;
+    out += "reached by         " + words + (is_whole ? "\n" : " HOST ...\n");
   }
   out += "network            chosen at launch";
   if (!spec.network_interfaces.empty()) out += " from " + join(spec.network_interfaces, ",");
@@ -210,6 +213,10 @@ std::string dry_run_json(const DryRun& run) {
   out["working_directory"] = spec.working_directory;
   out["ship"] = spec.ship_files;
   out["runtime"] = runtime_text(spec);
+  if (spec.engine) {
+    out["engine"] = {
+        {"name", spec.engine->name}, {"job", spec.engine->job}, {"text", spec.engine->text}};
+  }
   out["rsh"] = spec.rsh_command;
   out["network_interfaces"] = spec.network_interfaces;
   out["start_timeout_ms"] = spec.start_timeout.count();

@@ -37,6 +37,13 @@ struct EnvironmentVariable {
   friend bool operator==(const EnvironmentVariable&, const EnvironmentVariable&) = default;
 };
 
+// The engine in whose allocation a job runs: launcher/engines/.
+struct JobEngine {
+  std::string name;  // "slurm"
+  std::string job;   // its id there; may be empty
+  std::string text;  // for people: what it has given
+};
+
 // A job whose hosts may come, go and fail: launcher/elastic/.
 struct ElasticSpec {
   int min_np = 1;                // no epoch begins with fewer ranks, the first one with -np or more
@@ -64,10 +71,13 @@ struct JobSpec {
   std::string mpi_args;         // as typed, words of a shell
   std::string binding_args;     // likewise; empty: ours
 
+  std::optional<JobEngine> engine;  // none: the hosts are the user's own
+
   std::string transport = "ssh";  // for hosts that are not this machine: transports/registry.h
   bool local_directly = true;     // hosts that are this machine need no transport: --transport auto
   SshOptions ssh;
-  // The command that reaches a host, in words: from --rsh or from the transport; empty: ssh.
+  // The command that reaches a host, in words: from --rsh, the engine or the transport;
+  // empty: ssh.
   std::vector<std::string> rsh_command;
   int fan_out = 64;                             // hosts being connected at one time
   std::vector<std::string> network_interfaces;  // names or CIDRs; empty: choose

@@ -30,10 +30,13 @@ bool matches_any(std::string_view name, std::span<const std::string_view> patter
 // A process knows its place in another job by these variables. Inherited, they would make a rank
 // join that job, of ours or of another launcher.
 constexpr std::string_view kOtherJobs[] = {
-    "HORA_AGENT_MARK",   "HORA_JOB_DIRECTORY", "HORA_STACKS*",
-    "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "PMIX_*",
-    "PMI_RANK",          "PMI_SIZE",           "PMI_FD",
-    "MPI_LOCALRANKID",   "_HOROVOD_SECRET_KEY"};
+    "HORA_AGENT_MARK", "HORA_JOB_DIRECTORY", "HORA_STACKS*", "OMPI_COMM_WORLD_*",
+    "OMPI_UNIVERSE_SIZE", "PMIX_*", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPI_LOCALRANKID",
+    "_HOROVOD_SECRET_KEY",
+    // Slurm's place of this process in its step. Lightning, JAX and TensorFlow read it as the
+    // rank's.
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_STEP*",
+    "SLURM_SRUN_*", "SLURM_LAUNCH_*", "SLURM_CPU_BIND*", "SLURMD_NODENAME"};
 
 // These describe this machine, this login or this terminal, and would be wrong elsewhere.
 constexpr std::string_view kOfThisMachine[] = {
@@ -104,8 +107,17 @@ EnvironmentList forwarded_environment(const EnvironmentList& launcher_environmen
   return with_variables(std::move(list), settings);
 }
 
-// On a remote host, ranks see that host's own environment below the forwarded one.
-std::vector<std::string> own_variables_of_remote() { return {"*"}; }
+// On a remote host, ranks see that host's own environment below the forwarded one. Where an engine
+// has started the agent, its place in that step is not the rank's, and the step's counts are not
+// the job's; those of the job were forwarded, if this is inside of it.
+std::vector<std::string> own_variables_of_remote() {
+  std::vector<std::string> patterns{"*"};
+  for (const std::string_view name : kOtherJobs) patterns.push_back("!" + std::string(name));
+  for (const char* pattern : {"!SLURM_*", "SLURM_JOB_*", "SLURM_JOBID", "SLURM_CLUSTER_NAME"}) {
+    patterns.emplace_back(pattern);
+  }
+  return patterns;
+}
 
 EnvironmentList with_variables(EnvironmentList base, const EnvironmentList& additions) {
   std::unordered_map<std::string, std::size_t> places;

@@ -44,8 +44,8 @@ EnvironmentList split_environment(const char* const* entries);
 EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
                                       const JobSpec& spec, bool same_machine);
 
-// The names that an agent on another machine takes from its own environment; a trailing '*' stands
-// for any rest.
+// The names that an agent on another machine takes from its own environment, as
+// HostOrder::own_variables has them.
 std::vector<std::string> own_variables_of_remote();
 
 // `base` with the variables of `additions` put over it: the whole environment of a host's ranks

@@ -127,7 +127,8 @@ struct HostOrder {
   std::vector<std::string> argv;
   std::vector<std::pair<std::string, std::string>> environment;  // for every rank
   // Names that the agent adds from its own environment (HOME, TMPDIR, ...), where it has them and
-  // `environment` does not; a trailing '*' stands for any rest.
+  // `environment` does not; a trailing '*' stands for any rest, a leading '!' takes names out
+  // again.
   std::vector<std::string> own_variables;
   // Prepended to a path variable of the environment, the bundle's root put for "@bundle@":
   // {"PYTHONPATH", "@bundle@/python"}.

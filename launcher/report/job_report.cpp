@@ -132,6 +132,10 @@ std::string report_json(const JobReport& report) {
   out["exit_code"] = report.exit_code;
   out["command"] = without_secrets(report.command);
   out["working_directory"] = report.working_directory;
+  if (report.engine) {
+    out["engine"] = {
+        {"name", report.engine->name}, {"job", report.engine->job}, {"text", report.engine->text}};
+  }
   out["world_size"] = report.plan->world_size;
   out["cause"] = cause_json(report);
   out["text"] = report.text;

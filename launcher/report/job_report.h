@@ -10,6 +10,7 @@
 
 #include "launcher/job/job_state.h"
 #include "launcher/plan/chaos.h"
+#include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
 #include "launcher/report/gpu_fault_text.h"
 #include "launcher/report/lost_records.h"
@@ -24,6 +25,7 @@ struct JobReport {
   std::string ended_at;  // RFC 3339
   std::vector<std::string> command;
   std::string working_directory;
+  std::optional<JobEngine> engine;
   const Plan* plan = nullptr;
   const JobOutcome* outcome = nullptr;
   int exit_code = 0;  // of the launcher: the outcome's, or that of a record that is lost

@@ -148,8 +148,9 @@ std::string report_html(const JobReport& report) {
   std::snprintf(times, sizeof times, "%d ranks on %zu hosts, %.2f s, ended %s",
                 report.plan->world_size, report.plan->hosts.size(), report.seconds,
                 report.ended_at.c_str());
+  const std::string engine = report.engine ? "<br>" + escaped(report.engine->text) : "";
   out += "<h1>" + escaped(quote_shell_words(without_secrets(report.command))) + "</h1>\n<p>" +
-         times + "</p>\n<p class=\"" + (code == 0 ? "ok" : "bad") + "\">exit code " +
+         times + engine + "</p>\n<p class=\"" + (code == 0 ? "ok" : "bad") + "\">exit code " +
          std::to_string(code) + "</p>\n";
   if (!report.text.empty()) out += "<pre>" + escaped(report.text) + "</pre>\n";
   if (!report.chaos.empty()) {

@@ -50,6 +50,11 @@ void Narrator::tell(const std::string& text) {
 
 // --- the start -----------------------------------------------------------------------------------
 
+void Narrator::allocation_found(const JobEngine& engine) {
+  events_.emit("allocation", {{"engine", engine.name}, {"job", engine.job}, {"text", engine.text}});
+  tell(engine.text + "\n");
+}
+
 void Narrator::begin_start(std::vector<std::string> hosts) {
   display_.begin(*loop_, std::move(hosts));
 }
@@ -229,6 +234,7 @@ JobReport Narrator::record(const EndedJob& job, std::string text) const {
   report.ended_at = rfc3339_now();
   report.command = spec_.command;
   report.working_directory = spec_.working_directory;
+  report.engine = spec_.engine;
   report.plan = &job.plan;
   report.outcome = &job.outcome;
   report.exit_code = exit_code(job);

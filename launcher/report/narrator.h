@@ -52,6 +52,7 @@ class Narrator {
   void tell(const std::string& text);
 
   // --- the start ---
+  void allocation_found(const JobEngine& engine);
   Clock::time_point start() const { return timings_.start(); }
   void mark(std::string phase) { timings_.mark(std::move(phase)); }
   void begin_start(std::vector<std::string> hosts);

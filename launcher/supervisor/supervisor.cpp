@@ -89,6 +89,7 @@ Status Supervisor::set_up() {
   HORA_TRY(run_->make_plan());
   state_.emplace(state_options(), narrator_.start());
   narrator_.open(*loop_, job_.identity.job_id);
+  if (job_.spec.engine) narrator_.allocation_found(*job_.spec.engine);
   make_hang_report();
   return watch_starter();
 }

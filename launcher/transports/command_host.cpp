@@ -52,7 +52,7 @@ void CommandHost::run() {
   if (!line) return fail(line.error().message);
   auto argv = rsh_argv(command_, host_, *line);
   if (!argv) return fail(argv.error().message);
-  link_.report(Stage::kConnect, command_.front());
+  link_.report(Stage::kConnect, rsh_program(command_));
   auto child = PipedChild::start(*argv);
   if (!child) return fail(child.error().message);
   child_ = *std::move(child);
@@ -86,7 +86,7 @@ void CommandHost::on_deadline() {
   if (link_.agent_started() || link_.ended()) return;
   if (running_) read_errors();
   const auto said = trim(errors_);
-  fail("'" + command_.front() + "' did not start an agent in time" +
+  fail("'" + rsh_program(command_) + "' did not start an agent in time" +
        (said.empty() ? "" : "; it said: " + quote(said)));
 }
 
@@ -241,9 +241,10 @@ void CommandHost::report_end() {
   RemoteEnd end;
   const auto status = child_.try_wait();
   if (!status) {
-    end.link_error = "'" + command_.front() + "' closed its output but keeps running";
+    end.link_error = "'" + rsh_program(command_) + "' closed its output but keeps running";
   } else if (*status == kExitClientFailed) {
-    end.link_error = "'" + command_.front() + "' exited with status " + std::to_string(*status);
+    end.link_error =
+        "'" + rsh_program(command_) + "' exited with status " + std::to_string(*status);
   } else {
     end.exit_status = status;
   }

@@ -12,6 +12,7 @@
 #include "launcher/transports/io_threads.h"
 #include "launcher/transports/payload_store.h"
 #include "launcher/transports/registry.h"
+#include "launcher/transports/rsh_argv.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::launcher {
@@ -72,7 +73,7 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
   options.lost_class = failure::kRsh;
   options.shell_class = failure::kRsh;
   options.shell_advice =
-      "try the command by hand: " + command_.front() +
+      "try the command by hand: " + rsh_program(command_) +
       " ... must pass stdin and stdout through, unchanged and without a terminal";
   os::EventLoop& loop = threads_->loop(0);
   loop.post([this, &loop, theirs, options = std::move(options), host, deadline]() mutable {

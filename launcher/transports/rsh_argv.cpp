@@ -99,4 +99,19 @@ Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& comman
   return argv;
 }
 
+const std::string& rsh_program(const std::vector<std::string>& command) {
+  std::size_t at = 0;
+  if (command.front() == "env") {
+    for (++at; at + 1 < command.size(); ++at) {
+      const std::string& word = command[at];
+      if (word == "-u") {
+        ++at;  // and its name
+      } else if (word.find('=') == std::string::npos) {
+        break;
+      }
+    }
+  }
+  return command[std::min(at, command.size() - 1)];
+}
+
 }  // namespace hora::launcher

@@ -21,4 +21,7 @@ namespace hora::launcher {
 Result<std::vector<std::string>> rsh_argv(const std::vector<std::string>& command, const Host& host,
                                           const std::string& line);
 
+// The program that a person knows the command by: srun for "env -u NAME srun ...".
+const std::string& rsh_program(const std::vector<std::string>& command);
+
 }  // namespace hora::launcher

@@ -149,12 +149,16 @@ TEST_CASE("variables that the host has itself") {
   ::setenv("HORA_TEST_OWN_B", "from the host", 1);
   ::setenv("HORA_TEST_OTHER", "from the host", 1);
   auto order = make_order({HORA_TEST_REPORT_RANK});
-  order.own_variables = {"HORA_TEST_OWN*"};
+  ::setenv("HORA_TEST_OWN_PLACE", "from the host", 1);
+  ::setenv("HORA_TEST_OWN_PLACES", "from the host", 1);
+  order.own_variables = {"HORA_TEST_OWN*", "!HORA_TEST_OWN_PLACE*", "HORA_TEST_OWN_PLACES"};
   order.environment.emplace_back("HORA_TEST_OWN_B", "from the order");
   const auto entries = report_of(order)['E'];
   CHECK(holds(entries, "HORA_TEST_OWN_A=from the host"));
   CHECK(holds(entries, "HORA_TEST_OWN_B=from the order"));
   CHECK(count_of(entries, "HORA_TEST_OTHER") == 0);
+  CHECK(count_of(entries, "HORA_TEST_OWN_PLACE") == 0);
+  CHECK(holds(entries, "HORA_TEST_OWN_PLACES=from the host"));
 }
 
 TEST_CASE("paths are prepended") {

@@ -25,6 +25,7 @@ Result<Command> parse(const Words& words, const Variables& variables = {}) {
   };
   inputs.read_file = [](const std::string& path) -> Result<std::string> {
     if (path == "hosts") return std::string("a slots=2\nb slots=2\n");
+    if (path == "nodes") return std::string("a\nb\na\n");
     if (path == "bad") return std::string("a slots=2\nb slots=x\n");
     return errno_error(ENOENT, "opening " + path);
   };
@@ -449,7 +450,6 @@ TEST_CASE("Options of elastic jobs") {
 
 TEST_CASE("What this version cannot do is refused by name") {
   CHECK(error_of({"-np", "2", "--jsrun", "x"}).find("no jsrun engine") != std::string::npos);
-  CHECK(error_of({"x"}, {{"LSB_JOBID", "1"}}).find("LSF") != std::string::npos);
 }
 
 TEST_CASE("The way to the hosts") {
@@ -465,6 +465,46 @@ TEST_CASE("The way to the hosts") {
   const Variables kubernetes{{"OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh"}};
   CHECK(job_of({"-np", "1", "x"}, kubernetes).rsh_command == Words{"/etc/mpi/kubexec.sh"});
   CHECK(job_of({"-np", "1", "--transport", "ssh", "x"}, kubernetes).rsh_command.empty());
+}
+
+TEST_CASE("Inside of an engine's allocation") {
+  const Variables slurm{{"SLURM_JOB_ID", "4711"},
+                        {"SLURM_JOB_NODELIST", "n[1-2]"},
+                        {"SLURM_NTASKS", "3"},
+                        {"SLURM_TASKS_PER_NODE", "2,1"}};
+  const JobSpec job = job_of({"x"}, slurm);
+  CHECK(format_host_list(job.hosts) == "n1:2,n2:1");
+  CHECK(job.transport == "command");
+  CHECK(!job.local_directly);  // the step contains the ranks, those of this machine too
+  REQUIRE(job.engine);
+  CHECK(job.engine->text == "Slurm job 4711: 3 slots on 2 hosts (n1:2,n2:1); agents start by srun");
+  CHECK(job_of({"-np", "2", "x"}, slurm).hosts.size() == 2);
+
+  // Whoever names hosts gets these, in the usual way; --engine says that the engine starts there.
+  CHECK(!job_of({"-H", "a:2", "x"}, slurm).engine);
+  CHECK(!job_of({"--hostfile", "hosts", "x"}, slurm).engine);
+  CHECK(!job_of({"-np", "2", "--host-discovery-script", "d", "x"}, slurm).engine);
+  const JobSpec some = job_of({"--engine", "slurm", "-H", "n2:1", "x"}, slurm);
+  CHECK(format_host_list(some.hosts) == "n2:1");
+  CHECK(some.transport == "command");
+  CHECK(job_of({"-np", "2", "--engine", "none", "x"}, slurm).hosts.empty());
+  CHECK(error_of({"--engine", "none", "x"}, slurm).find("-np is missing") == 0);
+  CHECK(error_of({"--engine", "pbs", "x"}, slurm).find("--engine pbs: not inside") == 0);
+  CHECK(error_of({"--engine", "noone", "x"}, slurm).find("--engine") != std::string::npos);
+
+  const JobSpec by_ssh = job_of({"--transport", "ssh", "x"}, slurm);
+  CHECK(by_ssh.rsh_command.empty());
+  CHECK(by_ssh.engine->text.find("by ssh") != std::string::npos);
+  CHECK(job_of({"--rsh", "r", "x"}, slurm).rsh_command == Words{"r"});
+  CHECK(job_of({"--mpi", "x"}, slurm).rsh_command.empty());
+  const JobSpec with_args = job_of({"--engine-args", "--mem=0 -v", "x"}, slurm);
+  CHECK(std::count(with_args.rsh_command.begin(), with_args.rsh_command.end(), "--mem=0") == 1);
+
+  CHECK(error_of({"x"}, {{"SLURM_JOB_ID", "1"}})
+            .find("the allocation of Slurm (--engine none ignores it): $SLURM_JOB_NODELIST") == 0);
+  const JobSpec pbs = job_of({"x"}, {{"PBS_JOBID", "1"}, {"PBS_NODEFILE", "nodes"}});
+  CHECK(format_host_list(pbs.hosts) == "a:2,b:1");
+  CHECK(pbs.transport == "ssh");
 }
 
 TEST_CASE("The start timeout: option, then environment, then 30 seconds") {

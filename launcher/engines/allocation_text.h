@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person is told of an allocation.  [pure]
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "launcher/engines/engine.h"
+
+namespace hora::launcher {
+
+// "Slurm job 4711: 8 slots on 4 hosts (n1:4,n2:2,n3,n4); agents start by srun". Only the first of
+// many hosts are named.
+std::string allocation_text(const EngineDescriptor& engine, const Allocation& allocation,
+                            std::string_view how);
+
+}  // namespace hora::launcher

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine hands out machines: a batch system or an operator. Inside of what it has handed out, a
+// job needs no -H: hosts and slots are those of the allocation.  [interface]  [pure]
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/plan/host_list.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// What an engine may look at: the variables of this process, and files that they name.
+struct EngineInputs {
+  std::function<std::optional<std::string>(std::string_view name)> variable;
+  std::function<Result<std::string>(const std::string& path)> read_file;
+};
+
+struct Allocation {
+  std::string job;          // the engine's id of it, for people; may be empty
+  std::vector<Host> hosts;  // each with its slots
+  // The command that starts an agent on a host (launcher/transports/rsh_argv.h); empty: as without
+  // an engine, by ssh.
+  std::vector<std::string> starter;
+};
+
+// What the rest of the launcher knows of an engine: the last thing in the engine's file. One line
+// in CMakeLists.txt adds it (registry.h, docs/howto/add-engine.md).
+struct EngineDescriptor {
+  std::string_view name = {};   // --engine NAME
+  std::string_view title = {};  // "Slurm"
+  std::string_view from = {};   // where hosts and slots come from, for docs/reference/engines.md
+  std::string_view how = {};    // how agents start, for people: "srun"
+  // The variable without which this process is in no allocation of the engine.
+  std::string_view mark = {};
+  // Whether this process is inside of an allocation. nullptr: when `mark` is set.
+  bool (*is_here)(const EngineInputs& inputs) = nullptr;
+  // Errors (kUsage): the allocation cannot be read, or cannot be used; says what to do.
+  Result<Allocation> (*find)(const EngineInputs& inputs,
+                             const std::vector<std::string>& args) = nullptr;
+};
+
+}  // namespace hora::launcher

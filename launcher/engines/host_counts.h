@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host lists in the forms that several engines use.  [pure]
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/engines/engine.h"
+
+namespace hora::launcher {
+
+// The value of a variable; kUsage, with its name, when it is not set or empty.
+Result<std::string> needed_variable(const EngineInputs& inputs, std::string_view name);
+
+// The file that a variable names. kUsage: the variable is not set, or the file cannot be read.
+Result<std::string> needed_file(const EngineInputs& inputs, std::string_view name);
+
+// A host for each word, or one slot more for a host that comes again: "n1 n1 n2" is n1:2,n2:1.
+// `origin` names the source in errors. kUsage: there is no word, or one cannot be the name of a
+// host.
+Result<std::vector<Host>> count_hosts(std::string_view words, std::string_view origin);
+
+// "n1 4 n2 2": n1:4,n2:2.
+Result<std::vector<Host>> pair_hosts(std::string_view words, std::string_view origin);
+
+// Slurm's counts by node, "4,2,1(x2)": 4, 2, 1, 1. kUsage: it is not one, or names more than
+// `limit` nodes.
+Result<std::vector<int>> expand_counts(std::string_view text, std::string_view origin,
+                                       std::size_t limit);
+
+}  // namespace hora::launcher

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slurm: https://slurm.schedmd.com/sbatch.html, "Output environment variables", and srun(1). Seen
+// with 22.05.
+#include <algorithm>
+
+#include "launcher/engines/host_counts.h"
+#include "launcher/engines/registry.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// srun takes options from these, too. They describe the tasks of the user's job; the step of an
+// agent has one task, with all of the job's share of its node.
+constexpr std::string_view kOptionsOfTheJob[] = {
+    "SLURM_NTASKS",        "SLURM_NPROCS",       "SLURM_NTASKS_PER_NODE",
+    "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK",
+    "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND",     "SLURM_NTASKS_PER_CORE",
+    "SLURM_DISTRIBUTION",  "SLURM_EXACT"};
+
+std::vector<std::string> starter(const EngineInputs& inputs, const std::vector<std::string>& args) {
+  std::vector<std::string> words{"env"};
+  for (const std::string_view name : kOptionsOfTheJob) {
+    if (!inputs.variable(name)) continue;
+    words.emplace_back("-u");
+    words.emplace_back(name);
+  }
+  // Variables where they will do: a Slurm that does not know one ignores it, and an option of
+  // --engine-args wins. --cpu-bind=none would warn where binding is not configured. Steps that
+  // overlap share the job's processors; by SLURM_EXTERNAL_LAUNCHER (23.11) memory and GPUs, too.
+  // Without --unbuffered srun would pass whole lines only.
+  for (const char* word : {"SLURM_CPU_BIND=none", "SLURM_OVERLAP=1", "SLURM_MPI_TYPE=none",
+                           "SLURM_EXTERNAL_LAUNCHER=1", "srun", "--unbuffered", "--nodes=1",
+                           "--ntasks=1", "--input=0", "--quiet"}) {
+    words.emplace_back(word);
+  }
+  words.insert(words.end(), args.begin(), args.end());
+  for (const char* word : {"--nodelist={host}", "sh", "-c", "{command}"}) words.emplace_back(word);
+  return words;
+}
+
+// "4", "a100:4" or "a100:2,v100:1": all GPUs of a node.
+int gpus_of(std::string_view text) {
+  int sum = 0;
+  for (const std::string_view item : split(text, ',')) {
+    const std::size_t colon = item.rfind(':');
+    const auto count =
+        parse_int<int>(colon == std::string_view::npos ? item : item.substr(colon + 1));
+    sum += std::clamp(count.value_or(0), 0, kMaxSlotsPerHost);
+  }
+  return std::min(sum, kMaxSlotsPerHost);
+}
+
+// As many as srun would start on each node; where no tasks were asked for, one for each GPU.
+Result<std::vector<int>> slots_of(const EngineInputs& inputs, std::size_t nodes) {
+  const bool has_tasks =
+      inputs.variable("SLURM_NTASKS") || inputs.variable("SLURM_NTASKS_PER_NODE");
+  if (has_tasks) {
+    auto text = needed_variable(inputs, "SLURM_TASKS_PER_NODE");
+    if (!text) return std::move(text).error();
+    return expand_counts(*text, "$SLURM_TASKS_PER_NODE", nodes);
+  }
+  for (const char* name : {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}) {
+    const int gpus = gpus_of(inputs.variable(name).value_or(""));
+    if (gpus > 0) return std::vector<int>(nodes, gpus);
+  }
+  return std::vector<int>(nodes, 1);
+}
+
+// Each task of a step would start the whole job once more.
+Status check_step(const EngineInputs& inputs) {
+  const auto tasks = parse_int<int>(inputs.variable("SLURM_STEP_NUM_TASKS").value_or("1"));
+  if (tasks.value_or(1) <= 1) return Ok{};
+  return make_error(ErrorCode::kUsage, "srun has started " + std::to_string(*tasks) +
+                                           " of this horarun; start one, without srun, in the "
+                                           "job's script or after salloc");
+}
+
+Result<Allocation> find(const EngineInputs& inputs, const std::vector<std::string>& args) {
+  HORA_TRY(check_step(inputs));
+  if (inputs.variable("SLURM_HET_SIZE").value_or("1") != "1") {
+    return make_error(ErrorCode::kUsage,
+                      "the components of a heterogeneous job are not put together; give -H");
+  }
+  auto list = needed_variable(inputs, "SLURM_JOB_NODELIST");
+  if (!list) return std::move(list).error();
+  auto hosts = parse_host_list(*list, "$SLURM_JOB_NODELIST");
+  if (!hosts) return std::move(hosts).error();
+  auto slots = slots_of(inputs, hosts->size());
+  if (!slots) return std::move(slots).error();
+  if (slots->size() != hosts->size()) {
+    return make_error(ErrorCode::kUsage,
+                      "$SLURM_TASKS_PER_NODE counts " + std::to_string(slots->size()) +
+                          " nodes, $SLURM_JOB_NODELIST names " + std::to_string(hosts->size()));
+  }
+  for (std::size_t i = 0; i < hosts->size(); ++i) (*hosts)[i].slots = (*slots)[i];
+  return Allocation{inputs.variable("SLURM_JOB_ID").value_or(""), std::move(*hosts),
+                    starter(inputs, args)};
+}
+
+constexpr EngineDescriptor kDescriptor{
+    .name = "slurm",
+    .title = "Slurm",
+    .from =
+        "`$SLURM_JOB_NODELIST`, `$SLURM_TASKS_PER_NODE`; where no tasks were asked for, one slot "
+        "for each GPU of a node, "
+        "else one for each node",
+    .how = "srun",
+    .mark = "SLURM_JOB_ID",
+    .find = find};
+
+}  // namespace
+
+const EngineDescriptor* slurm_engine_descriptor() { return &kDescriptor; }
+
+}  // namespace hora::launcher

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/options/engine_options.h"
+
+#include <utility>
+
+#include "launcher/engines/allocation_text.h"
+#include "launcher/engines/registry.h"
+#include "launcher/text/shell_words.h"
+
+namespace hora::launcher {
+
+namespace {
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+bool names_hosts(const OptionValues& values) {
+  return values.has("-H") || values.has("--hostfile") || values.has("--host-discovery-script");
+}
+
+// nullptr: none is to be used. Whoever names hosts means those, wherever horarun was started; only
+// --engine says that the engine is to reach them.
+Result<const EngineDescriptor*> choose(const OptionValues& values, const EngineInputs& inputs) {
+  const std::string name = values.text("--engine", "auto");
+  if (name == "none") return nullptr;
+  if (name == "auto") return names_hosts(values) ? nullptr : engine_here(inputs);
+  const EngineDescriptor* const engine = find_engine(name);
+  if (!is_here(*engine, inputs)) {
+    return usage("--engine " + name + ": not inside an allocation of " +
+                 std::string(engine->title) + ": $" + std::string(engine->mark) + " is not set");
+  }
+  return engine;
+}
+
+// --rsh and --transport say how; mpirun has a way of its own.
+bool starts_by_engine(const OptionValues& values) {
+  return !values.has("--rsh") && values.text("--transport", "auto") == "auto" &&
+         !values.has("--mpi");
+}
+
+std::string way(const OptionValues& values, const EngineDescriptor& engine,
+                const Allocation& allocation) {
+  if (values.has("--mpi")) return "mpirun";
+  if (values.has("--rsh")) return "--rsh";
+  if (!starts_by_engine(values)) return values.text("--transport");
+  return allocation.starter.empty() ? JobSpec{}.transport : std::string(engine.how);
+}
+
+struct Found {
+  const EngineDescriptor* engine = nullptr;  // nullptr: none is to be used
+  Allocation allocation;
+};
+
+Result<Found> find_allocation(const OptionValues& values, const ProcessInputs& inputs) {
+  const EngineInputs of_engine{inputs.variable, inputs.read_file};
+  const auto engine = choose(values, of_engine);
+  if (!engine) return engine.error();
+  if (*engine == nullptr) return Found{};
+  auto args = split_shell_words(values.text("--engine-args"));
+  if (!args) return std::move(args).error().with_context("--engine-args");
+  auto allocation = (*engine)->find(of_engine, *args);
+  if (!allocation) {
+    return std::move(allocation)
+        .error()
+        .with_context("the allocation of " + std::string((*engine)->title) +
+                      " (--engine none ignores it)");
+  }
+  return Found{*engine, std::move(*allocation)};
+}
+
+}  // namespace
+
+Status read_engine_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
+  auto found = find_allocation(values, inputs);
+  if (!found) return std::move(found).error();
+  if (found->engine == nullptr) return Ok{};
+  Allocation& allocation = found->allocation;
+  if (names_hosts(values)) {
+    allocation.hosts = job.hosts;
+  } else {
+    job.hosts = allocation.hosts;
+  }
+  if (starts_by_engine(values)) job.rsh_command = allocation.starter;
+  job.engine = JobEngine{
+      std::string(found->engine->name), allocation.job,
+      allocation_text(*found->engine, allocation, way(values, *found->engine, allocation))};
+  return Ok{};
+}
+
+std::string describe_allocation(const OptionValues& values, const ProcessInputs& inputs) {
+  const auto found = find_allocation(values, inputs);
+  if (!found) return found.error().message;
+  if (found->engine == nullptr) return "";
+  return allocation_text(*found->engine, found->allocation,
+                         way(values, *found->engine, found->allocation));
+}
+
+}  // namespace hora::launcher

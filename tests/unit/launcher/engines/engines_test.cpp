@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "launcher/engines/allocation_text.h"
+#include "launcher/engines/host_counts.h"
+#include "launcher/engines/registry.h"
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+using Texts = std::map<std::string, std::string, std::less<>>;
+
+EngineInputs inputs(Texts variables, Texts files = {}) {
+  return {[variables](std::string_view name) -> std::optional<std::string> {
+            const auto found = variables.find(name);
+            if (found == variables.end()) return std::nullopt;
+            return found->second;
+          },
+          [files](const std::string& path) -> Result<std::string> {
+            const auto found = files.find(path);
+            if (found == files.end()) return errno_error(ENOENT, "opening " + path);
+            return found->second;
+          }};
+}
+
+Result<Allocation> find(const EngineInputs& in, const std::vector<std::string>& args = {}) {
+  const EngineDescriptor* const engine = engine_here(in);
+  REQUIRE(engine != nullptr);
+  return engine->find(in, args);
+}
+
+std::string hosts_of(const EngineInputs& in) {
+  const auto found = find(in);
+  if (!found) FAIL(found.error().message);
+  return format_host_list(found->hosts);
+}
+
+std::string error_of(const EngineInputs& in) {
+  const auto found = find(in);
+  REQUIRE_FALSE(found);
+  CHECK(found.error().code == ErrorCode::kUsage);
+  return found.error().message;
+}
+
+std::string name_of(const Texts& variables) {
+  const EngineDescriptor* const engine = engine_here(inputs(variables));
+  return engine == nullptr ? "" : std::string(engine->name);
+}
+
+TEST_CASE("engines: which one is here") {
+  CHECK(name_of({}) == "");
+  CHECK(name_of({{"SLURM_JOB_ID", ""}}) == "");
+  CHECK(name_of({{"SLURM_JOB_ID", "1"}}) == "slurm");
+  CHECK(name_of({{"LSB_JOBID", "1"}}) == "lsf");
+  CHECK(name_of({{"PE_HOSTFILE", "/x"}}) == "sge");
+  CHECK(name_of({{"PBS_JOBID", "1"}}) == "pbs");
+  CHECK(name_of({{"OMPI_MCA_orte_default_hostfile", "/etc/mpi/hostfile"}}) == "mpijob");
+  // A user's own setting of Open MPI is no job of Kubernetes.
+  CHECK(name_of({{"OMPI_MCA_orte_default_hostfile", "/home/me/hosts"}}) == "");
+  CHECK(name_of({{"MPI_HOST", "a,b"}}) == "volcano");
+}
+
+TEST_CASE("engines: Slurm's tasks are the slots, unequal ones too") {
+  Texts job{{"SLURM_JOB_ID", "4711"},
+            {"SLURM_JOB_NODELIST", "sn[1-4]"},
+            {"SLURM_NTASKS", "8"},
+            {"SLURM_TASKS_PER_NODE", "4,2,1(x2)"}};
+  CHECK(hosts_of(inputs(job)) == "sn1:4,sn2:2,sn3:1,sn4:1");
+  const auto found = find(inputs(job), {"--cpu-bind=cores"});
+  REQUIRE(found);
+  CHECK(found->job == "4711");
+  CHECK(found->starter.back() == "{command}");
+  CHECK(std::count(found->starter.begin(), found->starter.end(), "--cpu-bind=cores") == 1);
+  // What the user's tasks need is not for the one task that an agent is.
+  CHECK(std::count(found->starter.begin(), found->starter.end(), "SLURM_NTASKS") == 1);
+  CHECK(std::count(found->starter.begin(), found->starter.end(), "SLURM_GPU_BIND") == 0);
+  CHECK(allocation_text(*engine_here(inputs(job)), *found, "srun") ==
+        "Slurm job 4711: 8 slots on 4 hosts (sn1:4,sn2:2,sn3:1,sn4:1); agents start by srun");
+
+  job["SLURM_JOB_NODELIST"] = "a-[01,03],gpu7,b[1-2]-x";
+  job["SLURM_TASKS_PER_NODE"] = "2(x5)";
+  CHECK(hosts_of(inputs(job)) == "a-01:2,a-03:2,gpu7:2,b1-x:2,b2-x:2");
+  job["SLURM_TASKS_PER_NODE"] = "2(x4)";
+  CHECK(error_of(inputs(job)).find("counts 4 nodes, $SLURM_JOB_NODELIST names 5") !=
+        std::string::npos);
+  for (const char* bad :
+       {"", "x", "2(x", "2(x5", "2(x0)", "2(x6)", "-1(x5)", "2(x99999999999)", "1,,1,1,1"}) {
+    INFO(bad);
+    job["SLURM_TASKS_PER_NODE"] = bad;
+    CHECK(error_of(inputs(job)).find("$SLURM_TASKS_PER_NODE") != std::string::npos);
+  }
+}
+
+TEST_CASE("engines: where Slurm was asked for no tasks") {
+  Texts job{
+      {"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"SLURM_TASKS_PER_NODE", "64(x2)"}};
+  // As srun would: one for each node, not one for each of its processors.
+  CHECK(hosts_of(inputs(job)) == "n1:1,n2:1");
+  job["SLURM_GPUS_ON_NODE"] = "8";
+  CHECK(hosts_of(inputs(job)) == "n1:8,n2:8");
+  job["SLURM_GPUS_PER_NODE"] = "a100:2,v100:1";
+  CHECK(hosts_of(inputs(job)) == "n1:3,n2:3");
+  job["SLURM_NTASKS_PER_NODE"] = "64";
+  CHECK(hosts_of(inputs(job)) == "n1:64,n2:64");
+}
+
+TEST_CASE("engines: what cannot be used in Slurm is an error") {
+  Texts job{{"SLURM_JOB_ID", "1"}};
+  CHECK(error_of(inputs(job)) == "$SLURM_JOB_NODELIST is not set");
+  job["SLURM_JOB_NODELIST"] = "n[1-";
+  CHECK(error_of(inputs(job)).find("$SLURM_JOB_NODELIST") == 0);
+  job["SLURM_JOB_NODELIST"] = "n1";
+  job["SLURM_STEP_NUM_TASKS"] = "8";
+  CHECK(error_of(inputs(job)).find("srun has started 8 of this horarun") == 0);
+  job["SLURM_STEP_NUM_TASKS"] = "1";
+  CHECK(hosts_of(inputs(job)) == "n1:1");
+  job["SLURM_HET_SIZE"] = "2";
+  CHECK(error_of(inputs(job)).find("heterogeneous") != std::string::npos);
+}
+
+TEST_CASE("engines: LSF, Grid Engine, PBS, MPIJob and Volcano") {
+  CHECK(hosts_of(inputs({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "a 2 b 1 "}})) == "a:2,b:1");
+  CHECK(
+      hosts_of(inputs({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "z 9"}, {"LSB_DJOB_HOSTFILE", "/f"}},
+                      {{"/f", "a\na\nb\n"}})) == "a:2,b:1");
+  CHECK(error_of(inputs({{"LSB_JOBID", "7"}})) == "$LSB_MCPU_HOSTS is not set");
+  CHECK(error_of(inputs({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "a 2 b"}})).find("pairs of host") !=
+        std::string::npos);
+
+  const std::string pe = "a 2 main.q@a <NULL>\nb 1 main.q@b UNDEFINED\na 1 other.q@a UNDEFINED\n";
+  CHECK(hosts_of(inputs({{"PE_HOSTFILE", "/pe"}, {"JOB_ID", "3"}}, {{"/pe", pe}})) == "a:3,b:1");
+  CHECK(error_of(inputs({{"PE_HOSTFILE", "/pe"}})).find("$PE_HOSTFILE: opening /pe") == 0);
+  CHECK(error_of(inputs({{"PE_HOSTFILE", "/pe"}}, {{"/pe", "\n"}})).find("names no host") !=
+        std::string::npos);
+  CHECK(error_of(inputs({{"PE_HOSTFILE", "/pe"}}, {{"/pe", "a\n"}})).find("pairs") !=
+        std::string::npos);
+
+  const Texts pbs{{"PBS_JOBID", "9.server"}, {"PBS_NODEFILE", "/n"}};
+  CHECK(hosts_of(inputs(pbs, {{"/n", "a.x\na.x\nb.x\n"}})) == "a.x:2,b.x:1");
+  CHECK(find(inputs(pbs, {{"/n", "a"}}))->starter.empty());
+  CHECK(error_of(inputs(pbs, {{"/n", ""}})) == "$PBS_NODEFILE names no host");
+  CHECK(error_of(inputs(pbs, {{"/n", "-oProxyCommand=x"}})).find("$PBS_NODEFILE") == 0);
+
+  const Texts mpijob{{"I_MPI_HYDRA_HOST_FILE", "/etc/mpi/hostfile"}};
+  CHECK(hosts_of(inputs(mpijob, {{"/etc/mpi/hostfile", "w-0.job.ns.svc:2\nw-1.job.ns.svc:2\n"}})) ==
+        "w-0.job.ns.svc:2,w-1.job.ns.svc:2");
+  CHECK(hosts_of(inputs(mpijob, {{"/etc/mpi/hostfile", "w-0 slots=4\nw-1\n"}})) == "w-0:4,w-1:1");
+  CHECK(hosts_of(inputs({{"MPI_HOST", "a.b,c.b,a.b"}})) == "a.b:2,c.b:1");
+}
+
+TEST_CASE("engines: a long list of hosts is cut") {
+  Allocation many;
+  for (int i = 0; i < 100; ++i) many.hosts.push_back(Host{"n" + std::to_string(i), "", 2});
+  CHECK(allocation_text(*find_engine("pbs"), many, "ssh") ==
+        "PBS, Torque: 200 slots on 100 hosts (n0:2,n1:2,n2:2,n3:2,n4:2,n5:2,n6:2,n7:2,...); agents "
+        "start by ssh");
+}
+
+// scripts/accept writes the table.
+TEST_CASE("the reference of engines has the table of the registry", "[accept]") {
+  const std::string path = std::string(HORA_SOURCE_DIR) + "/docs/reference/engines.md";
+  std::ifstream file(path, std::ios::binary);
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t begin = page.find(": begin -->\n");
+  const std::size_t end = page.find("<!-- end -->");
+  REQUIRE(begin != std::string::npos);
+  REQUIRE(end != std::string::npos);
+  const std::string expected =
+      page.substr(0, begin) + ": begin -->\n" + engine_reference() + page.substr(end);
+  if (std::getenv("HORA_ACCEPT") != nullptr) {
+    std::ofstream(path, std::ios::binary) << expected;
+  } else {
+    CHECK(page == expected);
+  }
+}
+
+}  // namespace
+}  // namespace hora::launcher
