@@ -17,7 +17,8 @@ namespace hora::collectives {
 
 // out[i] = a[i] op b[i]. out may be a or b; no other overlap. Any alignment.
 using ReduceFunction = void (*)(void* out, const void* a, const void* b, std::int64_t count);
-// out[i] = in[i] * factor, integers truncated toward zero. out may be in.
+// out[i] = in[i] * factor, integers truncated toward zero. Floats of 16 and 32 bits are multiplied
+// in float32 by the factor as a float32, everything else in double. out may be in.
 using ScaleFunction = void (*)(void* out, const void* in, std::int64_t count, double factor);
 // data[i] = data[i] / divisor, integers truncated toward zero.
 using DivideFunction = void (*)(void* data, std::int64_t count, std::int64_t divisor);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why an exact factor is enough: the product of two elements has at most twice their digits, which
-// the wider type holds (float64 for float32, float32 for the halves), so both ways round it once.
-// float64 is multiplied in float64 anyway.  [pure]
+// Why an exact factor is enough: the product of two halves has at most twice their digits, which
+// float32 holds, so both ways round it once. float32 and float64 are multiplied in themselves
+// anyway.  [pure]
 #include "collectives/backends/nccl/exact_scalar.h"
 
 #include "collectives/kernels/elements.h"

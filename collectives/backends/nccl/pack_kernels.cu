@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies many small tensors into one buffer and back, and scales them on the way, in one launch.
 //
-// The arithmetic is that of kernels/kernels.h: integers truncate toward zero and saturate, float16
-// and bfloat16 are scaled in float32, the others in double.
+// The arithmetic is that of kernels/kernels.h: integers truncate toward zero and saturate, float32,
+// float16 and bfloat16 are scaled in float32, the others in double.
 #include <climits>
 #include <cstdint>
 
@@ -39,7 +39,7 @@ __device__ T scaled(T value, double factor, std::int64_t divisor) {
 
 template <>
 __device__ float scaled(float value, double factor, std::int64_t) {
-  return factor == 1.0 ? value : static_cast<float>(static_cast<double>(value) * factor);
+  return factor == 1.0 ? value : value * static_cast<float>(factor);
 }
 template <>
 __device__ double scaled(double value, double factor, std::int64_t) {

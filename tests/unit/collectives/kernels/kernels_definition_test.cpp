@@ -152,7 +152,7 @@ void expect_float_definition(hora_dtype dtype) {
   }
   for (const double factor : {0.5, 1.0 / 3, -2.75, 1e-40, 1e300, 0.0}) {
     std::transform(a.begin(), a.end(), expected.begin(),
-                   [&](T value) { return static_cast<T>(static_cast<double>(value) * factor); });
+                   [&](T value) { return value * static_cast<T>(factor); });
     for_each_table([&](const KernelTable& table) {
       INFO(dtype_name(dtype) << " times " << factor);
       table.scale[dtype](out.data(), a.data(), count, factor);

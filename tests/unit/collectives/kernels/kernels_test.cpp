@@ -122,7 +122,7 @@ TEST_CASE("kernels: the bits are the same on every architecture") {
       (*table)->divide[dtype](a.data(), kCount, 3);
       digest_of(a);
     }
-    CHECK(digest == UINT64_C(0x95b4faae7d97c1d1));  // of x86-64
+    CHECK(digest == UINT64_C(0x24afd7a0f47e5f03));  // of x86-64
   }
 }
 
