@@ -29,6 +29,10 @@ class UnsupportedError(HorovodInternalError, NotImplementedError):
     recoverable = False
 
 
+class UnsupportedReductionError(UnsupportedError, ValueError):
+    """The operation cannot reduce in this way, whatever the backend; nothing was sent."""
+
+
 class NotInitializedError(HorovodInternalError, ValueError):
     """init() was not called, or shutdown() was."""
 

@@ -277,7 +277,10 @@ def join(process_set: ProcessSet) -> int:
     all have joined. Returns the rank that joined last."""
     pending = start_control(_native.JOIN, "join", process_set)
     pending.fetch = _native.library().last_joined
-    return wait_now(pending)
+    last = wait_now(pending)
+    # The ranks that joined first have counted fewer operations without a name. All of them are done.
+    forget_names(set_id_of(process_set))
+    return last
 
 
 # --- arguments that every framework shares ---------------------------------------------------------
@@ -295,6 +298,13 @@ def choose_op(op: int | None, average: bool | None) -> int:
 
     warnings.warn("average= is deprecated; use op=Average or op=Sum", DeprecationWarning, stacklevel=3)
     return _native.AVERAGE if average else _native.SUM
+
+
+def scatter_op(op: int) -> int:
+    """The op itself; UnsupportedReductionError unless a reducescatter can reduce with it."""
+    if op not in (_native.AVERAGE, _native.SUM):
+        raise exceptions.UnsupportedReductionError("reducescatter reduces with Average and Sum only")
+    return op
 
 
 def numeric_splits(splits: Any) -> list[int] | None:

@@ -129,6 +129,23 @@ def check_scale_factors():
     same(hvd.reducescatter(tensor.repeat(hvd.size()), op=hvd.Sum, postscale_factor=3.0), total * 3.0, 1e-6)
 
 
+def check_scaling_gives_the_bits_of_the_framework():
+    """Programs compare exactly with `tensor * factor`; the other ranks add zeros, which rounds nothing."""
+    torch.manual_seed(11)
+    values = torch.randn(1000)
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        for factor in (1 / 3, 0.7, -1e-3):
+            own = values.to(dtype)
+            wide = own.double() if dtype == torch.float64 else own.float()
+            expected = (wide * torch.tensor(factor, dtype=wide.dtype)).to(dtype)
+            own = own if hvd.rank() == 0 else torch.zeros_like(own)
+            for scales in ({"prescale_factor": factor}, {"postscale_factor": factor}):
+                reduced = hvd.allreduce(own, op=hvd.Sum, **scales)
+                assert torch.equal(reduced, expected), (dtype, scales, (reduced - expected).abs().max())
+                scattered = hvd.reducescatter(own, op=hvd.Sum, **scales)
+                assert torch.equal(hvd.allgather(scattered), expected), (dtype, scales)
+
+
 def check_in_place():
     for shape in SHAPES:
         tensor = of_rank(hvd.rank(), shape, torch.float32)
@@ -502,6 +519,76 @@ def check_large_results_are_to_lie_in_huge_pages():
                 assert "hg" in line.split(), line
                 return
     raise AssertionError("the result lies nowhere")
+
+
+def check_reducescatter_refuses_adasum_as_a_runtime_error():
+    """Programs of Horovod catch either."""
+    for kind in (RuntimeError, ValueError, NotImplementedError):
+        raises(kind, hvd.reducescatter, torch.ones(hvd.size()), op=hvd.Adasum)
+        raises(kind, hvd.grouped_reducescatter_async, [torch.ones(hvd.size())], op=hvd.Adasum)
+
+
+def check_names_after_a_join():
+    """The ranks that joined early have made up fewer names than the others; then all make up the same."""
+    for round_number in range(2):
+        for step in range(hvd.rank()):
+            hvd.allreduce(torch.ones(2), op=hvd.Sum)
+            hvd.synchronize(hvd.allreduce_async(torch.ones(2) * step))
+        hvd.join()
+        same(hvd.allreduce(torch.ones(3), op=hvd.Sum), torch.full((3,), float(hvd.size())))
+        gathered = hvd.allgather(torch.full((1,), float(hvd.rank())))
+        same(gathered, torch.arange(float(hvd.size())))
+        numbers = torch.full((2,), float(round_number))
+        same(hvd.broadcast(numbers + hvd.rank(), 0), numbers)
+
+
+def check_autograd_functions_by_their_names():
+    """What programs call that have their own graph: the classes of mpi_ops."""
+    from horovod.torch import mpi_ops
+
+    size = hvd.size()
+    rows = torch.arange(2.0 * size).requires_grad_()
+    everyone = hvd.global_process_set
+    calls = {
+        "HorovodAllreduce": (rows, None, "f.reduce", hvd.Sum, 1.0, 1.0, everyone),
+        "HorovodAllgather": (rows, "f.gather", everyone),
+        "HorovodBroadcast": (rows, 0, "f.broadcast", everyone),
+        "HorovodAlltoall": (rows, None, "f.alltoall", everyone),
+        "HorovodReducescatter": (rows, "f.scatter", hvd.Sum, everyone, 1.0, 1.0),
+        "HorovodGroupedAllreduce": (None, "f.reduces", hvd.Sum, 1.0, 1.0, everyone, rows, rows),
+        "HorovodGroupedAllgather": ("f.gathers", everyone, rows, rows),
+        "HorovodGroupedReducescatter": ("f.scatters", hvd.Sum, everyone, 1.0, 1.0, rows, rows),
+    }
+    expected = {
+        "HorovodAllreduce": size,
+        "HorovodAllgather": 1,
+        "HorovodBroadcast": 1 if hvd.rank() == 0 else 0,
+        "HorovodAlltoall": 1,
+        "HorovodReducescatter": size,
+        "HorovodGroupedAllreduce": 2 * size,
+        "HorovodGroupedAllgather": 2,
+        "HorovodGroupedReducescatter": 2 * size,
+    }
+    for name, arguments in calls.items():
+        rows.grad = None
+        results = getattr(mpi_ops, name).apply(*arguments)
+        results = [each for each in (results if isinstance(results, tuple) else (results,)) if each.requires_grad]
+        sum(each.sum() for each in results).backward()
+        assert torch.equal(rows.grad, torch.full_like(rows, float(expected[name]))), (name, rows.grad)
+    # The arguments that follow the tensor may be left out.
+    total = mpi_ops.HorovodAllreduce.apply(rows)
+    same(total, rows)
+    total.sum().backward()
+
+
+def check_compiled_extension_stands_in():
+    from horovod.torch.mpi_ops import mpi_lib
+
+    handle = hvd.allreduce_async(torch.ones(2), op=hvd.Sum)
+    same(mpi_lib.horovod_torch_wait_and_clear(handle), torch.full((2,), float(hvd.size())))
+    assert mpi_lib.horovod_torch_poll(handle)
+    mpi_lib.horovod_torch_barrier()
+    assert not hasattr(mpi_lib, "horovod_torch_allreduce_async_torch_FloatTensor")
 
 
 def check_nothing_left_in_flight():

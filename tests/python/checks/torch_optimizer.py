@@ -407,3 +407,73 @@ def check_grad_scaler_style_use():
             with optimizer.skip_synchronize():
                 optimizer.step()
     agree(hvd.allgather_object, weights(model).tolist())
+
+
+def check_sparse_as_dense_gives_sparse_gradients_back():
+    """SparseAdam takes nothing else; each rank has other rows, and one rank none."""
+    for groups in (None, 1):
+        torch.manual_seed(2)
+        embedding = torch.nn.Embedding(10, 3, sparse=True)
+        alone = copy.deepcopy(embedding)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SparseAdam(list(embedding.parameters()), lr=0.5),
+            embedding.named_parameters(),
+            sparse_as_dense=True,
+            groups=groups,
+            op=hvd.Sum,
+        )
+        plain = torch.optim.SparseAdam(list(alone.parameters()), lr=0.5)
+        for step in range(3):
+            for each in (optimizer, plain):
+                each.zero_grad()
+            words = [torch.tensor([rank, step, rank + 3]) for rank in range(hvd.size())]
+            idle = hvd.size() - 1 if step == 1 and hvd.size() > 1 else None
+            if hvd.rank() != idle:
+                embedding(words[hvd.rank()]).sum().backward()
+            optimizer.synchronize()
+            assert embedding.weight.grad.is_sparse
+            with optimizer.skip_synchronize():
+                optimizer.step()
+            alone(torch.cat([part for rank, part in enumerate(words) if rank != idle])).sum().backward()
+            plain.step()
+            assert torch.allclose(embedding.weight, alone.weight), (step, embedding.weight - alone.weight)
+
+
+def check_broadcast_optimizer_state_leaves_zero_gradients():
+    """As Horovod does; but the step with which it makes them would count, and move the parameters."""
+    for make in OPTIMIZERS.values():
+        model = model_of()
+        model[0].bias.requires_grad_(False)
+        optimizer = hvd.DistributedOptimizer(make(model.parameters()), model.named_parameters())
+        before = weights(model)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert torch.equal(weights(model), before)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                assert torch.equal(parameter.grad, torch.zeros_like(parameter))
+            else:
+                assert parameter.grad is None
+        loss_of(model, own_part(next(batches(1)))).backward()
+        optimizer.step()
+        agree(hvd.allgather_object, weights(model).tolist())
+    embedding = torch.nn.Embedding(10, 3, sparse=True)
+    sparse = torch.optim.SparseAdam(list(embedding.parameters()))
+    hvd.broadcast_optimizer_state(sparse, root_rank=0)
+    embedding(torch.tensor([1, 2])).sum().backward()
+    sparse.step()
+
+
+def check_what_integrations_read():
+    model = model_of()
+    for op in (hvd.Average, hvd.Adasum):
+        optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model.parameters()), model.named_parameters(), op=op)
+        assert "horovod" in type(optimizer).__module__ and type(optimizer).__name__ == "SGD"
+        assert optimizer._parameter_names == {p: name for name, p in model.named_parameters()}
+        assert not optimizer._handles
+        reduced_here = hvd.size() > 1 and op == hvd.Average
+        assert optimizer._requires_update == (set(model.parameters()) if reduced_here else set())
+        if reduced_here:
+            loss_of(model, own_part(next(batches(1)))).backward()
+            assert set(optimizer._handles) == set(model.parameters())
+            optimizer.step()
+            assert not optimizer._handles

@@ -9,5 +9,6 @@ from hora.exceptions import (  # noqa: F401
     NotInitializedError,
     TensorMismatchError,
     UnsupportedError,
+    UnsupportedReductionError,
     get_version_mismatch_message,
 )

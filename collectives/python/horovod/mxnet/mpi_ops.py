@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from hora import _native
 from hora.basics import *  # noqa: F403
-from hora.basics import Average, Sum
-from hora.operations import choose_op, numeric_splits, wait_now
+from hora.basics import Average
+from hora.operations import choose_op, numeric_splits, scatter_op, wait_now
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set
 from horovod.mxnet.tensors import ops
@@ -181,12 +181,6 @@ def alltoall(
     return _back([result[0]], [tensor])[0], result[1]
 
 
-def _scatter_op(op):
-    if op not in (Average, Sum):
-        raise ValueError("reducescatter supports only op=Average and op=Sum")
-    return op
-
-
 def reducescatter(
     tensor: Any,
     op: int = Average,
@@ -201,7 +195,7 @@ def reducescatter(
         [
             wait_now(
                 ops.reducescatter(
-                    (tensor,), name, _scatter_op(op), prescale_factor, postscale_factor, process_set, priority=priority
+                    (tensor,), name, scatter_op(op), prescale_factor, postscale_factor, process_set, priority=priority
                 )
             )
         ],
@@ -226,7 +220,7 @@ def grouped_reducescatter(
             ops.reducescatter(
                 tensors,
                 name,
-                _scatter_op(op),
+                scatter_op(op),
                 prescale_factor,
                 postscale_factor,
                 process_set,

@@ -29,7 +29,7 @@ from hora.basics import (
     local_size,
     rank,
 )
-from hora.operations import choose_op, numeric_splits  # noqa: F401
+from hora.operations import choose_op, numeric_splits, scatter_op  # noqa: F401
 from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set, is_process_set_included
 from horovod.tensorflow import execution
@@ -359,12 +359,6 @@ def _reducescatter_tensors(tensors, name, op, prescale, postscale, process_set, 
     return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def _scatter_op(op):
-    if op not in (Average, Sum):
-        raise ValueError("reducescatter supports only op=Average and op=Sum")
-    return op
-
-
 @_plain
 def reducescatter_dense(
     tensor: Any,
@@ -379,7 +373,7 @@ def reducescatter_dense(
     tensor = tf.convert_to_tensor(tensor)
     name = _graph_name("Reducescatter", name, tensor, ignore_name_scope)
     return _reducescatter_tensors(
-        [tensor], name, _scatter_op(op), prescale_factor, postscale_factor, process_set, False
+        [tensor], name, scatter_op(op), prescale_factor, postscale_factor, process_set, False
     )[0]
 
 
@@ -396,7 +390,7 @@ def grouped_reducescatter_dense(
     if not tensors:
         return []
     name = _graph_name("GroupedReducescatter", name, tensors[0])
-    return _reducescatter_tensors(tensors, name, _scatter_op(op), prescale_factor, postscale_factor, process_set, True)
+    return _reducescatter_tensors(tensors, name, scatter_op(op), prescale_factor, postscale_factor, process_set, True)
 
 
 # --- join and questions, answered when the node runs -------------------------------------------------

@@ -2,7 +2,8 @@
 """The collectives on PyTorch tensors as autograd sees them: waiting, and differentiable as often as needed.
 
 Where no gradient is wanted, the functions here run the operation alone. Names, operations and
-factors are those of horovod.torch.mpi_ops, without its defaults.
+factors are those of horovod.torch.mpi_ops, without its defaults. The classes have Horovod's names
+and arguments, because programs call their apply().
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 import torch
 
 from hora.basics import Average, Max, Min, Product, Sum, rank
-from hora.operations import wait_now
-from hora.process_sets import ProcessSet
-from horovod.torch.handles import scatter_op
+from hora.operations import choose_op, numeric_splits, scatter_op, wait_now
+from hora.process_sets import ProcessSet, global_process_set
 from horovod.torch.tensors import ops as _ops
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ def allreduce(
     tensor: torch.Tensor, name: str | None, op: int, prescale: float, postscale: float, process_set: ProcessSet
 ) -> torch.Tensor:
     if _differentiates(tensor):
-        return _Allreduce.apply(tensor, name, op, prescale, postscale, process_set)
+        return HorovodAllreduce.apply(tensor, None, name, op, prescale, postscale, process_set)
     return _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
 
 
@@ -53,13 +53,20 @@ def grouped_allreduce(
     process_set: ProcessSet,
 ) -> Sequence[torch.Tensor]:
     if _any_differentiates(tensors):
-        return _GroupedAllreduce.apply(name, op, prescale, postscale, process_set, *tensors)
+        return list(HorovodGroupedAllreduce.apply(None, name, op, prescale, postscale, process_set, *tensors))
     return wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
 
 
-class _Allreduce(torch.autograd.Function):
+# The arguments that forward() leaves out have no gradient; autograd ignores Nones beyond its arguments.
+_NONES = (None,) * 6
+
+
+class HorovodAllreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, name, op, prescale, postscale, process_set):
+    def forward(
+        ctx, tensor, average=None, name=None, op=None, prescale=1.0, postscale=1.0, process_set=global_process_set
+    ):
+        op = choose_op(op, average)
         ctx.arguments = name, op, prescale, postscale, process_set
         output = _ops.allreduce_now(tensor, name, op, prescale, postscale, process_set)
         if op in _SELECTING:
@@ -74,12 +81,13 @@ class _Allreduce(torch.autograd.Function):
             gradient = _selecting_gradient(gradient, *ctx.saved_tensors, op, prescale, postscale, name, process_set)
         else:
             gradient = allreduce(gradient, name, op, prescale, postscale, process_set)
-        return gradient, None, None, None, None, None
+        return (gradient, *_NONES)
 
 
-class _GroupedAllreduce(torch.autograd.Function):
+class HorovodGroupedAllreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, name, op, prescale, postscale, process_set, *tensors):
+    def forward(ctx, average, name, op, prescale, postscale, process_set, *tensors):
+        op = choose_op(op, average)
         ctx.arguments = name, op, prescale, postscale, process_set
         outputs = wait_now(_ops.allreduce(tensors, name, op, prescale, postscale, process_set, grouped=True))
         ctx.count = len(tensors)
@@ -108,7 +116,7 @@ class _GroupedAllreduce(torch.autograd.Function):
             ]
         else:
             reduced = grouped_allreduce(gradients, name, op, prescale, postscale, process_set)
-        return (None, None, None, None, None, *reduced)
+        return (*_NONES, *reduced)
 
 
 # Min and Max pass each gradient to the ranks whose element was chosen (in equal parts), Product
@@ -133,13 +141,13 @@ def _selecting_gradient(gradient, source, output, op, prescale, postscale, name,
 
 def allgather(tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
     if _differentiates(tensor):
-        return _Allgather.apply(name, process_set, tensor)[0]
+        return HorovodAllgather.apply(tensor, name, process_set)
     return wait_now(_ops.allgather((tensor,), name, process_set))
 
 
 def grouped_allgather(tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet) -> list[torch.Tensor]:
     if _any_differentiates(tensors):
-        return list(_GroupedAllgather.apply(name, process_set, *tensors))
+        return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))
     return wait_now(_ops.allgather(tensors, name, process_set, grouped=True))
 
 
@@ -155,28 +163,26 @@ def _own_rows(gradients, first_extents, process_set):
     return own
 
 
-class _Allgather(torch.autograd.Function):
-    grouped = False
+class HorovodAllgather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, name=None, process_set=global_process_set):
+        ctx.arguments = [tensor.shape[0]], process_set
+        return wait_now(_ops.allgather((tensor,), name, process_set))
 
-    @classmethod
-    def _gather(cls, tensors, name, process_set):
-        return (wait_now(_ops.allgather(tensors, name, process_set)),)
+    @staticmethod
+    def backward(ctx, gradient):
+        return (*_own_rows([gradient], *ctx.arguments), None, None)
 
-    @classmethod
-    def forward(cls, ctx, name, process_set, *tensors):
-        ctx.process_set = process_set
-        ctx.first_extents = [tensor.shape[0] for tensor in tensors]
-        return tuple(cls._gather(tensors, name, process_set))
+
+class HorovodGroupedAllgather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, process_set, *tensors):
+        ctx.arguments = [tensor.shape[0] for tensor in tensors], process_set
+        return tuple(wait_now(_ops.allgather(tensors, name, process_set, grouped=True)))
 
     @staticmethod
     def backward(ctx, *gradients):
-        return (None, None, *_own_rows(gradients, ctx.first_extents, ctx.process_set))
-
-
-class _GroupedAllgather(_Allgather):
-    @classmethod
-    def _gather(cls, tensors, name, process_set):
-        return wait_now(_ops.allgather(tensors, name, process_set, grouped=True))
+        return (None, None, *_own_rows(gradients, *ctx.arguments))
 
 
 # --- broadcast --------------------------------------------------------------------------------------
@@ -184,13 +190,13 @@ class _GroupedAllgather(_Allgather):
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> torch.Tensor:
     if _differentiates(tensor):
-        return _Broadcast.apply(tensor, root_rank, name, process_set)
+        return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
     return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set))
 
 
-class _Broadcast(torch.autograd.Function):
+class HorovodBroadcast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, root_rank, name, process_set):
+    def forward(ctx, tensor, root_rank, name=None, process_set=global_process_set):
         ctx.arguments = root_rank, name, process_set
         return wait_now(_ops.broadcast((tensor,), root_rank, name, process_set))
 
@@ -211,14 +217,15 @@ def alltoall(
     tensor: torch.Tensor, splits: Sequence[int] | None, name: str | None, process_set: ProcessSet
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     if _differentiates(tensor):
-        received, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
+        received, received_splits = HorovodAlltoall.apply(tensor, splits, name, process_set)
         return received if splits is None else (received, received_splits)
     return wait_now(_ops.alltoall(tensor, splits, name, process_set))
 
 
-class _Alltoall(torch.autograd.Function):
+class HorovodAlltoall(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, splits, name, process_set):
+    def forward(ctx, tensor, splits=None, name=None, process_set=global_process_set):
+        splits = numeric_splits(splits)
         if splits is None:
             members = process_set.size()
             if tensor.dim() == 0 or tensor.shape[0] % members:
@@ -258,9 +265,11 @@ def reducescatter(
     grouped: bool,
 ) -> Sequence[torch.Tensor]:
     """A group, or one tensor alone (a sequence of one)."""
-    if _any_differentiates(tensors):
-        return _Reducescatter.apply(name, op, prescale, postscale, process_set, grouped, *tensors)
-    return _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped)
+    if not _any_differentiates(tensors):
+        return _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped)
+    if grouped:
+        return HorovodGroupedReducescatter.apply(name, op, process_set, prescale, postscale, *tensors)
+    return (HorovodReducescatter.apply(*tensors, name, op, process_set, prescale, postscale),)
 
 
 def _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped):
@@ -270,18 +279,31 @@ def _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped)
     return tuple(results) if grouped else (results,)
 
 
-class _Reducescatter(torch.autograd.Function):
+def _scattered_gradients(gradients, name, op, process_set, prescale, postscale):
+    factor = prescale * postscale * (process_set.size() if op == Sum else 1)
+    for index, gradient in enumerate(gradients):
+        gathered = allgather(gradient, _derived(name, f"grad.{index}"), process_set)
+        yield gathered if factor == 1 else gathered * factor
+
+
+class HorovodReducescatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, name, op, prescale, postscale, process_set, grouped, *tensors):
-        ctx.arguments = name, op, prescale, postscale, process_set
-        return _reducescatter(tensors, name, op, prescale, postscale, process_set, grouped)
+    def forward(ctx, tensor, name=None, op=Average, process_set=global_process_set, prescale=1.0, postscale=1.0):
+        ctx.arguments = name, op, process_set, prescale, postscale
+        (result,) = _reducescatter((tensor,), name, op, prescale, postscale, process_set, False)
+        return result
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (*_scattered_gradients([gradient], *ctx.arguments), *_NONES)
+
+
+class HorovodGroupedReducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, name, op, process_set, prescale, postscale, *tensors):
+        ctx.arguments = name, op, process_set, prescale, postscale
+        return _reducescatter(tensors, name, op, prescale, postscale, process_set, True)
 
     @staticmethod
     def backward(ctx, *gradients):
-        name, op, prescale, postscale, process_set = ctx.arguments
-        factor = prescale * postscale * (process_set.size() if op == Sum else 1)
-        returned = []
-        for index, gradient in enumerate(gradients):
-            gathered = allgather(gradient, _derived(name, f"grad.{index}"), process_set)
-            returned.append(gathered if factor == 1 else gathered * factor)
-        return (None, None, None, None, None, None, *returned)
+        return (None, None, None, None, None, *_scattered_gradients(gradients, *ctx.arguments))

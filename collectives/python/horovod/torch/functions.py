@@ -91,6 +91,7 @@ def broadcast_optimizer_state(
 ) -> None:
     """Gives every rank the root's optimizer state and options: momenta, step counts, learning
     rate. An optimizer that has no state yet on the other ranks gets it; none takes a step for it.
+    Where an optimizer has no state yet, parameters without a gradient get one of zeros.
     `model` is accepted for scripts that pass it."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of LBFGS cannot be broadcast: it contains the history of one rank's closure")
@@ -98,6 +99,8 @@ def broadcast_optimizer_state(
         raise TypeError(f"broadcast_optimizer_state: expected an optimizer, not {optimizer!r}")
     from hora import basics
 
+    if not optimizer.state:
+        _give_zero_gradients(optimizer)
     is_root = basics.rank() == root_rank
     tensors: list[torch.Tensor] = []
     skeleton = _take_tensors_out(optimizer.state_dict(), tensors) if is_root else None
@@ -115,6 +118,16 @@ def broadcast_optimizer_state(
         synchronize(handle)
     if not is_root:
         optimizer.load_state_dict(_put_tensors_in(skeleton, tensors))
+
+
+def _give_zero_gradients(optimizer):
+    """Horovod takes a step with gradients of zero to create the state, and scripts read these afterwards. No
+    step is taken here: it would count, and weight decay would move the parameters."""
+    takes_sparse_only = isinstance(optimizer, torch.optim.SparseAdam)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None and not takes_sparse_only:
+                parameter.grad = torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
 
 def _own_device(place):

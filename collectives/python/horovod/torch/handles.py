@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from hora import operations
-from hora.basics import Average, Sum
-from hora.operations import choose_op, new_handle, numeric_splits
+from hora.basics import Average
+from hora.operations import choose_op, new_handle, numeric_splits, scatter_op
 from hora.process_sets import ProcessSet, global_process_set
 from horovod.torch.tensors import ops as _ops
 
@@ -133,13 +133,6 @@ def alltoall_async(
 ) -> int:
     """Starts to send splits[i] rows to rank i of the set (equal parts without splits)."""
     return new_handle(_ops.alltoall(tensor, numeric_splits(splits), name, process_set))
-
-
-def scatter_op(op: int) -> int:
-    """The op itself; ValueError unless a reducescatter can reduce with it."""
-    if op not in (Average, Sum):
-        raise ValueError("reducescatter reduces with Average and Sum only")
-    return op
 
 
 def reducescatter_async(

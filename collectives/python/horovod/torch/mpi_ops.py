@@ -13,6 +13,8 @@ UnsupportedError if no backend can run the operation, and HorovodInternalError i
 
 from __future__ import annotations
 
+import types
+
 import torch
 
 from hora import operations
@@ -23,6 +25,16 @@ from hora.process_sets import *  # noqa: F403
 from hora.process_sets import ProcessSet, global_process_set
 from horovod.torch import differentiable
 from horovod.torch.compression import Compression
+from horovod.torch.differentiable import (  # noqa: F401
+    HorovodAllgather,
+    HorovodAllreduce,
+    HorovodAlltoall,
+    HorovodBroadcast,
+    HorovodGroupedAllgather,
+    HorovodGroupedAllreduce,
+    HorovodGroupedReducescatter,
+    HorovodReducescatter,
+)
 from horovod.torch.handles import (  # noqa: F401
     allgather_async,
     allreduce_async,
@@ -224,3 +236,19 @@ def join(device: int = -1) -> int:
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Blocks until every rank of the set has called it."""
     operations.barrier(process_set)
+
+
+def _barrier_of(process_set_id: int = 0) -> None:
+    process_set = ProcessSet([])
+    process_set.process_set_id = process_set_id
+    operations.barrier(process_set)
+
+
+# Stands for Horovod's compiled extension, of which programs ask whether it is there and use what is not tied to
+# a tensor's type. The collectives of a type are the functions above.
+mpi_lib = types.SimpleNamespace(
+    horovod_torch_poll=poll,
+    horovod_torch_wait_and_clear=synchronize,
+    horovod_torch_join=join,
+    horovod_torch_barrier=_barrier_of,
+)

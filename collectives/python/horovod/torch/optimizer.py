@@ -26,7 +26,23 @@ if TYPE_CHECKING:
     from hora.process_sets import ProcessSet
 
 
-class _Distributed:
+class _KnownNames:
+    """What integrations read of a distributed optimizer, by Horovod's names."""
+
+    @property
+    def _parameter_names(self):
+        return self._reduction.names
+
+    @property
+    def _handles(self):
+        return self._reduction.in_flight
+
+    @property
+    def _requires_update(self):
+        return set(self._reduction.hooked.values())
+
+
+class _Distributed(_KnownNames):
     """What DistributedOptimizer adds to the class of the optimizer that it wraps."""
 
     def synchronize(self):
@@ -93,7 +109,7 @@ class _Distributed:
 _Distributed.step.hooked = True  # type: ignore[attr-defined]
 
 
-class _AdasumDelta:
+class _AdasumDelta(_KnownNames):
     """For op=Adasum: every rank takes its own step, and the changes are combined."""
 
     def synchronize(self):
@@ -266,10 +282,10 @@ def DistributedOptimizer(
     )
     reduction.attach(optimizer.param_groups)
     base = optimizer.__class__
-    methods = dict((_AdasumDelta if adasum and member else _Distributed).__dict__)
+    methods = {**_KnownNames.__dict__, **(_AdasumDelta if adasum and member else _Distributed).__dict__}
     for unwanted in ("__dict__", "__weakref__", "__doc__"):
         methods.pop(unwanted, None)
-    methods["__module__"] = base.__module__
+    methods["__module__"] = __name__  # by which integrations tell it from the optimizer that it wraps
     wrapped: Any = object.__new__(type(base.__name__, (base,), methods))
     # The wrapped optimizer's options and state are shared, not copied: it was configured already.
     # A scheduler may have put its own `step` on the instance, which would hide ours.

@@ -109,25 +109,32 @@ class Reduction:
 
     def _gradient_to_submit(self, parameter):
         """The gradient; zeros where backward() made none, which other ranks may have: sparse ones
-        where it is a sparse gradient as a rule."""
+        where it is a sparse gradient as a rule. With sparse_as_dense a dense copy of a sparse one."""
         gradient = parameter.grad
         if gradient is None:
-            dims = None if self.sparse_as_dense else self.sparse_dims.get(parameter)
+            dims = self.sparse_dims.get(parameter)
             gradient = (
                 torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 if dims is None
                 else empty_sparse(parameter, dims)
             )
         elif gradient.is_sparse:
-            if self.sparse_as_dense:
-                gradient = gradient.to_dense()
-            elif gradient._nnz():
+            if gradient._nnz():
                 self.sparse_dims[parameter] = gradient.sparse_dim()
             else:  # zero_grad() may have made one that is sparse in all dimensions
                 gradient = empty_sparse(parameter, self.sparse_dims.get(parameter, 1))
         if gradient is not parameter.grad:
             parameter.grad = gradient
-        return gradient
+        return gradient.to_dense() if gradient.is_sparse and self.sparse_as_dense else gradient
+
+    def _take_reduced(self, parameter, submitted, reduced):
+        """Makes `reduced` the gradient of the parameter. An optimizer that takes only sparse gradients
+        gets a sparse one, however it travelled."""
+        if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = reduced.to_sparse(self.sparse_dims.get(parameter, 1))
+        elif reduced is not submitted:
+            with torch.no_grad():
+                submitted.copy_(reduced)
 
     def _submit(self, parameter):
         gradient = self._gradient_to_submit(parameter)
@@ -150,10 +157,7 @@ class Reduction:
         )
 
         def finish():
-            reduced = self.compression.decompress(synchronize(handle), context)
-            if reduced is not gradient:
-                with torch.no_grad():
-                    gradient.copy_(reduced)
+            self._take_reduced(parameter, gradient, self.compression.decompress(synchronize(handle), context))
 
         return finish
 
@@ -178,11 +182,8 @@ class Reduction:
 
         def finish():
             reduced = synchronize(handle)
-            with torch.no_grad():
-                for gradient, wire, (_, context) in zip(gradients, reduced, compressed):
-                    result = self.compression.decompress(wire, context)
-                    if result is not gradient:
-                        gradient.copy_(result)
+            for parameter, gradient, wire, (_, context) in zip(parameters, gradients, reduced, compressed):
+                self._take_reduced(parameter, gradient, self.compression.decompress(wire, context))
 
         return finish
 
