@@ -166,7 +166,8 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
 int execute(const ShowText& command) { return print(command.text); }
 
 int execute(const CheckBuild& command) {
-  return print(command.json ? check_build_json() : check_build_text(command.verbose));
+  return print(command.json ? check_build_json()
+                            : check_build_text(command.verbose, command.as_horovodrun));
 }
 
 int execute(const Launch& command) {

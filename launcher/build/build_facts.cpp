@@ -117,7 +117,7 @@ bool BuildFacts::loads(const std::string& backend) const {
 
 std::string format_build_facts(const BuildFacts& facts, bool verbose) {
   std::string out = verbose ? "\n" : "";
-  out += "Hora v" + facts.version + ":\n\n";
+  out += facts.title + ":\n\n";
   out += boxes_text("Available Frameworks", framework_boxes(facts)) + "\n";
   out += boxes_text("Available Controllers", controller_boxes(facts)) + "\n";
   out += boxes_text("Available Tensor Operations", operation_boxes(facts));

@@ -35,11 +35,13 @@ struct MachineFact {
 };
 
 struct BuildFacts {
-  std::string version;                  // of Hora
-  std::string runtime_path;             // libhora.so of the bundle
-  std::vector<MachineFact> machines;    // this machine's first; empty: nothing is installed
-  std::string runtime_error;            // why it does not load; empty: it does
-  std::vector<std::string> frameworks;  // "tensorflow", "torch", ...: the packages in the bundle
+  std::string version;                // of Hora
+  std::string title;                  // the heading of the text
+  std::string runtime_path;           // libhora.so of the bundle
+  std::vector<MachineFact> machines;  // this machine's first; empty: nothing is installed
+  std::string runtime_error;          // why it does not load; empty: it does
+  std::vector<std::string>
+      frameworks;  // "tensorflow", "torch", ...: those that can be imported here
   std::map<std::string, BackendFact> backends;  // by id
   std::vector<FeatureFact> features;
   bool mpi_engine = false;  // horarun can start ranks by mpirun

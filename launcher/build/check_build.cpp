@@ -8,6 +8,8 @@
 
 #include <chrono>
 #include <functional>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -16,7 +18,9 @@
 #include "launcher/build/bundle.h"
 #include "launcher/build/isolated.h"
 #include "launcher/build/vendor_library.h"
+#include "launcher/options/command_line.h"
 #include "launcher/options/option_table.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/tls/tls_stream.h"
 
 namespace hora::launcher {
@@ -28,18 +32,32 @@ bool is_file(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// Returns the packages under the names that scripts import. They need ours beneath them.
+constexpr std::chrono::seconds kLoadLimit{30};
+
+// The Python that ranks would use says what it can import. Nothing is imported for that: it takes
+// a framework several seconds.
+std::set<std::string> importable_frameworks() {
+  static constexpr const char* kQuestion =
+      "import importlib.util\n"
+      "print(*filter(importlib.util.find_spec, ('tensorflow', 'torch', 'mxnet')))";
+  const auto answer = run_isolated_program({"python3", "-c", kQuestion}, kLoadLimit);
+  std::set<std::string> out;
+  if (!answer) return out;  // there is no Python
+  for (const std::string_view name : split(*answer, ' ')) out.emplace(name);
+  return out;
+}
+
+// Returns the packages under the names that scripts import. They need ours beneath them, and the
+// framework beside them.
 std::vector<std::string> find_frameworks(const std::string& bundle) {
   std::vector<std::string> out;
   if (!is_file(bundle + "/python/hora/__init__.py")) return out;
   const std::string folder = bundle + "/python/horovod/";
-  for (const char* package : {"tensorflow", "torch", "mxnet"}) {
-    if (is_file(folder + package + "/__init__.py")) out.emplace_back(package);
+  for (const std::string& package : importable_frameworks()) {
+    if (is_file(folder + package + "/__init__.py")) out.push_back(package);
   }
   return out;
 }
-
-constexpr std::chrono::seconds kLoadLimit{30};
 
 using nlohmann::json;
 
@@ -241,6 +259,7 @@ BuildFacts collect_build_facts(const std::string& bundle_directory,
                                const std::string& installation_error) {
   BuildFacts facts;
   facts.version = HORA_VERSION;
+  facts.title = "Hora v" + facts.version;
   facts.runtime_error = installation_error;
   if (installation_error.empty()) {
     facts.runtime_path = bundle_directory + "/lib/libhora.so";
@@ -255,8 +274,10 @@ BuildFacts collect_build_facts(const std::string& bundle_directory,
   return facts;
 }
 
-std::string check_build_text(bool verbose) {
-  return format_build_facts(facts_of_this_installation(), verbose);
+std::string check_build_text(bool verbose, bool as_horovodrun) {
+  BuildFacts facts = facts_of_this_installation();
+  if (as_horovodrun) facts.title = "Horovod v" + std::string(kHorovodVersion);
+  return format_build_facts(facts, verbose);
 }
 
 std::string check_build_json() { return format_build_facts_json(facts_of_this_installation()); }

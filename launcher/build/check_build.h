@@ -15,7 +15,8 @@ BuildFacts collect_build_facts(const std::string& bundle_directory,
                                const std::string& installation_error);
 
 // Describes the installation that this program belongs to.
-std::string check_build_text(bool verbose);
+// `as_horovodrun`: under the heading that scripts parse to learn Horovod's version.
+std::string check_build_text(bool verbose, bool as_horovodrun);
 std::string check_build_json();
 
 }  // namespace hora::launcher

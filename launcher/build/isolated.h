@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/result.h"
 
@@ -14,5 +15,10 @@ namespace hora::launcher {
 // when it took longer than `limit` (it is killed). Only for a process without other threads.
 Result<std::string> run_isolated(const std::function<std::string()>& work,
                                  std::chrono::milliseconds limit);
+
+// What a program prints, less the end of its last line, which it must write. Its standard error and
+// input are /dev/null. Errors as above; kFailed also when there is no such program.
+Result<std::string> run_isolated_program(const std::vector<std::string>& words,
+                                         std::chrono::milliseconds limit);
 
 }  // namespace hora::launcher

@@ -264,11 +264,22 @@ std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionVa
   return out;
 }
 
+// A link of that name is installed beside horarun.
+bool is_named_horovodrun(std::string_view program) {
+  return program.substr(program.rfind('/') + 1) == "horovodrun";
+}
+
 // --show-config comes after all checks of values, and needs no program.
-Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs) {
+Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& inputs,
+                             bool as_horovodrun) {
   auto spelled = read_spelling(arguments, kVerbLaunch);
   if (!spelled) return std::move(spelled).error();
-  if (auto help = asks_for_help(*spelled, kVerbLaunch)) return Command(std::move(*help));
+  if (auto help = asks_for_help(*spelled, kVerbLaunch)) {
+    if (as_horovodrun && help->text == std::string(HORA_VERSION) + "\n") {
+      help->text = std::string(kHorovodVersion) + "\n";
+    }
+    return Command(std::move(*help));
+  }
   auto settled = settle_options(*spelled, kVerbLaunch, inputs);
   if (!settled) return std::move(settled).error();
   *spelled = std::move(settled->spelled);
@@ -280,12 +291,14 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
                                                   : show_config_text(*settled, allocation)});
   }
   if (values->has("--check-build")) {
-    return Command(CheckBuild{values->has("--verbose"), values->has("--json")});
+    return Command(CheckBuild{values->has("--verbose"), values->has("--json"), as_horovodrun});
   }
 
   HORA_TRY(check_command(*values, *spelled));
   JobSpec job;
   HORA_TRY(read_job_options(*values, inputs, job));
+  // Its users start it in loops that read the terminal's or a script's lines themselves.
+  if (as_horovodrun && !values->has("--stdin")) job.stdin_policy = StdinPolicy::kNone;
   job.command = std::move(spelled->command);
   auto warnings = collect_warnings(*spelled, *values);
   const bool dry_run = values->has("--dry-run");
@@ -310,7 +323,7 @@ Result<Command> parse_command_line(int argc, const char* const* argv, const Proc
   if (first == "completion") return parse_completion(rest);
   if (first == "explain") return parse_explain(rest);
   if (first == "timeline") return parse_timeline(rest);
-  return parse_launch(arguments, inputs);
+  return parse_launch(arguments, inputs, is_named_horovodrun(argv[0]));
 }
 
 }  // namespace hora::launcher

@@ -16,12 +16,17 @@
 
 namespace hora::launcher {
 
+// The release of Horovod whose interface the packages follow. Under the name horovodrun the program
+// says this.
+inline constexpr std::string_view kHorovodVersion = "0.28.1";
+
 struct ShowText {  // --help, --help=all, --version: to stdout, exit 0
   std::string text;
 };
 struct CheckBuild {
   bool verbose = false;
   bool json = false;
+  bool as_horovodrun = false;
 };
 // In the JobSpec of Launch and Smoke an empty working_directory means the launcher's own.
 struct Launch {

@@ -12,7 +12,7 @@ set(HORA_SANITIZE "" CACHE STRING "Sanitizers, semicolon-separated: address;unde
 option(HORA_WERROR "Warnings are errors" OFF)
 option(HORA_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
 option(HORA_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(HORA_INSTALL_HOROVODRUN "Install horarun under the name horovodrun too" OFF)
+option(HORA_INSTALL_HOROVODRUN "Install horarun under the name horovodrun too" ON)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)

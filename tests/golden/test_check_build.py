@@ -19,7 +19,17 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def installation(tmp_path):
+def frameworks(tmp_path, monkeypatch):
+    """What the Python in PATH can import: PyTorch and TensorFlow, which must not be imported to be found."""
+    for name in ("torch", "tensorflow"):
+        (tmp_path / "importable" / name).mkdir(parents=True)
+        (tmp_path / "importable" / name / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "importable"))
+    return tmp_path / "importable"
+
+
+@pytest.fixture
+def installation(tmp_path, frameworks):
     (tmp_path / "bin").mkdir()
     shutil.copy(HORARUN, tmp_path / "bin/horarun")
     shutil.copytree(SHARE, tmp_path / "share/hora", symlinks=True)
@@ -41,10 +51,12 @@ def facts(installation):
     return json.loads(printed.stdout)
 
 
+def text(program):
+    return subprocess.run([program, "--check-build"], check=True, timeout=120, capture_output=True, text=True).stdout
+
+
 def boxes(installation):
-    printed = subprocess.run(
-        [installation / "bin/horarun", "--check-build"], check=True, timeout=120, capture_output=True, text=True
-    ).stdout
+    printed = text(installation / "bin/horarun")
     return [line.strip() for line in printed.splitlines() if line.startswith("    [")]
 
 
@@ -92,6 +104,22 @@ def test_a_missing_framework_package(installation):
     found = facts(installation)["frameworks"]
     assert not found["PyTorch"]
     assert found["TensorFlow"]
+
+
+def test_a_framework_that_cannot_be_imported_here(installation, frameworks, monkeypatch):
+    shutil.rmtree(frameworks / "torch")
+    # Without packages of the user and the site, of which the machine may have any.
+    python = installation / "bin/python3"
+    python.write_text('#!/bin/sh\nexec /usr/bin/python3 -S -s "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{python.parent}:{os.environ['PATH']}")
+    assert boxes(installation)[:3] == ["[X] TensorFlow", "[ ] PyTorch", "[ ] MXNet"]
+
+
+def test_the_heading_of_horovodrun(installation):
+    (installation / "bin/horovodrun").symlink_to("horarun")
+    assert text(installation / "bin/horovodrun").startswith("Horovod v0.28.1:\n\nAvailable Frameworks:\n")
+    assert text(installation / "bin/horarun").startswith("Hora v")
 
 
 def test_a_runtime_that_does_not_load_ticks_nothing(installation):

@@ -3,13 +3,54 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
+
 import hora.basics as _basics
 from hora.basics import check_num_rank_power_of_2  # noqa: F401
 from hora.grouping import split_list  # noqa: F401
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from typing import Any
+
+_MISSING = object()
+
+
+@contextlib.contextmanager
+def env(**variables: str | None) -> Iterator[None]:
+    """Variables of this process's environment within a block; None takes one away."""
+    before = {name: os.environ.get(name) for name in variables}
+    _put_into_environment(variables)
+    try:
+        yield
+    finally:
+        _put_into_environment(before)
+
+
+def _put_into_environment(variables):
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _cache(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls the function once for each list of arguments, and remembers what it returned."""
+    known: dict[Any, Any] = {}
+
+    @functools.wraps(function)
+    def remembering(*args, **kwargs):
+        key = (args, frozenset(kwargs.items()))
+        value = known.get(key, _MISSING)
+        if value is _MISSING:
+            value = known[key] = function(*args, **kwargs)
+        return value
+
+    return remembering
 
 
 def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:

@@ -8,11 +8,11 @@ import sys
 
 
 def run_commandline() -> None:
-    """Becomes horarun with this process's arguments."""
+    """Becomes horarun with this process's arguments, under the name that its users know."""
     from hora.launch import find_horarun
 
     horarun = find_horarun()
-    os.execv(horarun, [horarun, *sys.argv[1:]])
+    os.execv(horarun, ["horovodrun", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

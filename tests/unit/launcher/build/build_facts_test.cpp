@@ -38,9 +38,23 @@ class TemporaryFolder {
   fs::path path_;
 };
 
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value) : name_(name) {
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~ScopedVariable() { ::unsetenv(name_); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
+};
+
 BuildFacts complete_facts() {
   BuildFacts facts;
   facts.version = "0.1.0";
+  facts.title = "Hora v0.1.0";
   facts.runtime_path = "/opt/hora/libhora.so";
   facts.frameworks = {"torch", "tensorflow"};
   facts.backends["gloo"] = {true, true, "0.5.0", ""};
@@ -130,6 +144,10 @@ TEST_CASE("The facts of an empty, a broken and no installation") {
   folder.write("lib/libhora.so", "this is no library");
   folder.write("python/hora/__init__.py", "");
   folder.write("python/horovod/torch/__init__.py", "");
+  folder.write("python/horovod/mxnet/__init__.py", "");
+  // A framework that the Python in PATH finds, and one that it does not.
+  folder.write("importable/torch/__init__.py", "raise RuntimeError('it is not imported for that')");
+  const ScopedVariable path("PYTHONPATH", folder.path() + "/importable");
   const BuildFacts broken = collect_build_facts(folder.path(), "");
   CHECK_FALSE(broken.runtime_error.empty());
   CHECK(broken.frameworks == std::vector<std::string>{"torch"});

@@ -14,8 +14,9 @@ namespace {
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::string, std::less<>>;
 
-Result<Command> parse(const Words& words, const Variables& variables = {}) {
-  std::vector<const char*> argv{"horarun"};
+Result<Command> parse(const Words& words, const Variables& variables = {},
+                      const char* program = "horarun") {
+  std::vector<const char*> argv{program};
   for (const std::string& word : words) argv.push_back(word.c_str());
   ProcessInputs inputs;
   inputs.variable = [&](std::string_view name) -> std::optional<std::string> {
@@ -269,6 +270,21 @@ TEST_CASE("An option without effect is told, not ignored") {
   CHECK(parsed<Launch>({"-np", "1", "--log-hide-timestamp", "x"}).warnings.size() == 1);
   CHECK(parsed<Launch>({"-np", "1", "--timeline-mark-cycles", "--timeline-filename", "t", "x"})
             .warnings.empty());
+}
+
+TEST_CASE("Under the name horovodrun it behaves as users of that name expect") {
+  for (const char* name : {"horovodrun", "/usr/bin/horovodrun", "./horovodrun"}) {
+    INFO(name);
+    CHECK(std::get<ShowText>(*parse({"--version"}, {}, name)).text == "0.28.1\n");
+    CHECK(std::get<CheckBuild>(*parse({"-cb"}, {}, name)).as_horovodrun);
+    const auto job = [&](const Words& words) {
+      return std::get<Launch>(*parse(words, {}, name)).job;
+    };
+    CHECK(job({"-np", "1", "x"}).stdin_policy == StdinPolicy::kNone);
+    CHECK(job({"-np", "1", "--stdin", "0", "x"}).stdin_policy == StdinPolicy::kRankZero);
+  }
+  CHECK_FALSE(std::get<CheckBuild>(*parse({"-cb"}, {}, "horovodrunner")).as_horovodrun);
+  CHECK(job_of({"-np", "1", "x"}).stdin_policy == StdinPolicy::kRankZero);
 }
 
 TEST_CASE("Other commands") {
