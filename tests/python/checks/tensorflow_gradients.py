@@ -278,8 +278,10 @@ def check_tape_with_local_sources():
         close(gradients[0], alone[0] / (hvd.size() if scaled else 1), 1e-5)
         close(gradients[1], expected[1], 1e-5)
         local, everywhere = tape.get_local_and_global_gradients(loss, parameters)
-        assert len(local) == 1 and len(everywhere) == 3
-        close(everywhere[-1], expected[-1], 1e-5)
+        assert [variable is each for (variable, _), each in zip(local, parameters[:1])] == [True]
+        assert [variable is each for (variable, _), each in zip(everywhere, parameters[1:])] == [True] * 3
+        close(local[0][1], gradients[0], 1e-5)
+        close(everywhere[-1][1], expected[-1], 1e-5)
 
     class Layer:
         trainable_weights = [parameters[0], parameters[1]]
@@ -570,3 +572,60 @@ def check_elastic_job_of_one_step():
         del os.environ["HOROVOD_ELASTIC"]
     for actual, wanted in zip(gradients, whole_gradients(parameters, step)):
         close(actual, wanted, 1e-5)
+
+
+def check_two_gradients_through_one_operation():
+    """Of one node of a graph, and in eager mode: each is an operation of its own."""
+    size = hvd.size()
+    operations = {
+        "allreduce": lambda x: hvd.allreduce(x, op=hvd.Sum, name="twice.allreduce"),
+        "max": lambda x: hvd.allreduce(x, op=hvd.Max, name="twice.max"),
+        "grouped": lambda x: tf.add_n(hvd.grouped_allreduce([x, 2 * x], op=hvd.Sum, name="twice.grouped")),
+        "allgather": lambda x: hvd.allgather(x, name="twice.allgather"),
+        "broadcast": lambda x: hvd.broadcast(x, 0, name="twice.broadcast"),
+        "alltoall": lambda x: hvd.alltoall(x, name="twice.alltoall"),
+        "reducescatter": lambda x: hvd.reducescatter(x, op=hvd.Sum, name="twice.reducescatter"),
+    }
+    for kind, operation in operations.items():
+
+        def losses(x, operation=operation):
+            result = operation(x)
+            return tf.reduce_sum(result), tf.reduce_sum(3.0 * result)
+
+        def by_persistent_tape(x, losses=losses):
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(x)
+                first, second = losses(x)
+            return tape.gradient(first, x), tape.gradient(second, x)
+
+        def by_tf_gradients(x, losses=losses):
+            first, second = losses(x)
+            return tf.gradients(first, x)[0], tf.gradients(second, x)[0]
+
+        x = tf.range(2.0 * size)
+        for call in (by_persistent_tape, tf.function(by_persistent_tape), tf.function(by_tf_gradients)):
+            for _ in range(3):
+                one, three = call(x)
+                close(three, 3.0 * one.numpy(), 1e-5)
+        if kind == "allreduce":
+            close(one, [size] * 2 * size)
+
+
+def check_functions_that_xla_compiles():
+    """Communication in them is refused when they are traced; around them it works."""
+
+    @tf.function(jit_compile=True)
+    def compiled(x):
+        return hvd.allreduce(x)
+
+    error = raises(NotImplementedError, compiled, tf.ones(3))
+    assert "compiled is compiled by XLA" in str(error) and "outside of it" in str(error), str(error)
+    outer = tf.function(lambda x: compiled(x) + 1)
+    raises(NotImplementedError, outer, tf.ones(3))
+
+    @tf.function(jit_compile=True)
+    def gradient(x):
+        return 2.0 * x
+
+    step = tf.function(lambda x: hvd.allreduce(gradient(x), op=hvd.Sum, name="around"))
+    close(step(tf.ones(3)), [2 * hvd.size()] * 3)

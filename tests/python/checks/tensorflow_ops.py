@@ -321,9 +321,10 @@ def check_errors():
     if hvd.size() > 1:
         error = raises(hvd.HorovodInternalError, hvd.allreduce, tf.ones(hvd.rank() + 1), name="mismatch")
         assert "mismatch" in str(error) and "shape differs" in str(error), str(error)
+        assert isinstance(error, tf.errors.FailedPreconditionError) and isinstance(error, ValueError)
         assert len(set(hvd.allgather_object(str(error)))) == 1
         graph = tf.function(lambda x: hvd.allreduce(x, name="mismatch"))
-        error = raises(tf.errors.OpError, graph, tf.ones(hvd.rank() + 1))
+        error = raises(tf.errors.FailedPreconditionError, graph, tf.ones(hvd.rank() + 1))
         assert "TensorMismatchError: " in error.message, error.message
         assert "shape differs" in error.message, error.message
         for call in modes(lambda x: hvd.allreduce(x, name="after", op=hvd.Sum)):

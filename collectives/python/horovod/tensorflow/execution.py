@@ -10,12 +10,15 @@ passed without a copy on the CPU.
 
 from __future__ import annotations
 
+import sys
 import weakref
 
 import numpy as np
 import tensorflow as tf
 
 from hora import batches
+from hora.exceptions import TensorMismatchError
+from horovod.tensorflow import errors
 from horovod.tensorflow.tensors import as_array, as_output
 
 TYPE_CHECKING = False
@@ -35,7 +38,7 @@ def run(
     """begin(*arrays) yields operations (hora.operations.Pending) on the tensors' arrays; returns
     all of their results as tensors, of these dtypes and (partly known) shapes."""
     if tf.executing_eagerly():
-        results = batches.run(begin, *map(as_array, tensors))
+        results = _finish_now(lambda: batches.run(begin, *map(as_array, tensors)))
         like = tensors[0] if tensors else None
         return [as_output(result, like) for result in results]
     return _add_nodes([(begin, tensors)], dtypes, shapes)
@@ -49,16 +52,24 @@ def run_parts(parts: Sequence[Any], dtypes: Sequence[Any], shapes: Sequence[Any]
         batch = batches.Batch()
         for begin, tensors in parts:
             batch.start(begin, *map(as_array, tensors))
-        return [as_output(result, like) for result in batch.finish()]
+        return [as_output(result, like) for result in _finish_now(batch.finish)]
     return _add_nodes(parts, dtypes, shapes)
+
+
+def _finish_now(finish):
+    try:
+        return finish()
+    except TensorMismatchError as error:
+        raise errors.MismatchInTensorFlow(str(error)) from None
 
 
 class _Site:
     """One place in a graph: what each of its parts started last. A run of the graph that failed
     half-way leaves a batch behind, which the next run drops."""
 
-    def __init__(self, parts):
+    def __init__(self, parts, dtypes):
         self.batches = [batches.Batch() for _ in range(parts)]
+        self.dtypes = dtypes
 
     def starter(self, part, begin):
         def start(*arrays):
@@ -76,11 +87,34 @@ class _Site:
         return np.int32(0)
 
     def finish(self, *_):
-        return batches.finish_all(self.batches)
+        """The results, and the path for errors.checked()."""
+        try:
+            return [*batches.finish_all(self.batches), errors.path_of(None)]
+        except TensorMismatchError as error:
+            nothing = [np.zeros(0, dtype.as_numpy_dtype) for dtype in self.dtypes]
+            return [*nothing, errors.path_of(error)]
+
+
+def _refuse_xla():
+    """XLA cannot call out of what it compiles, and says so late and in its own terms. Only the functions that are
+    being traced know that they will be compiled."""
+    frame = sys._getframe()
+    while frame is not None:
+        function = frame.f_locals.get("self")
+        in_tensorflow = frame.f_globals.get("__name__", "").startswith("tensorflow.python.eager.")
+        if in_tensorflow and getattr(function, "_jit_compile", None) is True:
+            name = getattr(getattr(function, "python_function", None), "__name__", "a function")
+            raise NotImplementedError(  # AutoGraph would replace an error of ours by its own
+                f"{name} is compiled by XLA (jit_compile=True), which cannot communicate. Call the collectives "
+                "outside of it: compile the forward and backward pass, and reduce the gradients in the function "
+                "around it; in Keras pass jit_compile=False to compile()"
+            )
+        frame = frame.f_back
 
 
 def _add_nodes(parts, dtypes, shapes):
-    site = _Site(len(parts))
+    _refuse_xla()
+    site = _Site(len(parts), dtypes)
     started = [
         tf.numpy_function(site.starter(part, begin), tensors, tf.int32, name="HoraStart")
         for part, (begin, tensors) in enumerate(parts)
@@ -88,10 +122,14 @@ def _add_nodes(parts, dtypes, shapes):
     in_function = getattr(tf.compat.v1.get_default_graph(), "building_function", False)
     if not in_function:
         started = [_wait_elsewhere(site, started)]
-    results = tf.numpy_function(
-        tf.autograph.experimental.do_not_convert(site.finish), started, list(dtypes), stateful=False, name="HoraFinish"
+    *results, path = tf.numpy_function(
+        tf.autograph.experimental.do_not_convert(site.finish),
+        started,
+        [*dtypes, tf.string],
+        stateful=False,
+        name="HoraFinish",
     )
-    results = results if isinstance(results, (list, tuple)) else [results]
+    results = errors.checked(results, path)
     for result, shape in zip(results, shapes):
         result.set_shape(shape)
     return list(results)

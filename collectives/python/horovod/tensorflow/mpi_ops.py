@@ -77,7 +77,9 @@ def _own_name(tensor):
 
 
 def _sub_name(name, suffix):
-    return None if name is None else f"{name}_{suffix}"
+    """The name of an operation that belongs to another one. In a graph it is unique: one operation has as many
+    gradients as the script asks for."""
+    return None if name is None else execution.unique_name(f"{name}_{suffix}")
 
 
 def place_now(function: Any) -> Any:

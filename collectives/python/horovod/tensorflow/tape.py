@@ -42,12 +42,13 @@ class _DistributedTape:
         self._hora_reducer.register_local(source)
 
     def get_local_and_global_gradients(self, target, sources, output_gradients=None, use_generic_names=False):
-        """Two lists: the gradients of the local sources, and the reduced ones of the others."""
+        """Two lists of (variable, gradient): of the local sources, and of the others, whose gradients are
+        reduced."""
         sources = tf.nest.flatten(sources)
         gradients = self.gradient(target, sources, output_gradients)
         local, everywhere = [], []
         for source, gradient in zip(sources, gradients):
-            (local if self._hora_reducer.is_local(source) else everywhere).append(gradient)
+            (local if self._hora_reducer.is_local(source) else everywhere).append((source, gradient))
         return local, everywhere
 
 
