@@ -297,8 +297,11 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   HORA_TRY(check_command(*values, *spelled));
   JobSpec job;
   HORA_TRY(read_job_options(*values, inputs, job));
-  // Its users start it in loops that read the terminal's or a script's lines themselves.
-  if (as_horovodrun && !values->has("--stdin")) job.stdin_policy = StdinPolicy::kNone;
+  // Its users start it in loops that read the terminal's or a script's lines themselves. mpirun
+  // passes on what it always passed on.
+  if (as_horovodrun && !job.by_mpirun && !values->has("--stdin")) {
+    job.stdin_policy = StdinPolicy::kNone;
+  }
   job.command = std::move(spelled->command);
   auto warnings = collect_warnings(*spelled, *values);
   const bool dry_run = values->has("--dry-run");

@@ -4,8 +4,11 @@
 #include "launcher/plan/mpirun_plan.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "launcher/text/shell_words.h"
+#include "rendezvous/base/address.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -13,6 +16,25 @@ namespace hora::launcher {
 namespace {
 
 using Words = std::vector<std::string>;
+
+// The smallest IPv4 network that has all of the addresses; empty where it would be so large that
+// it says nothing.
+std::string common_network(const Words& addresses) {
+  constexpr int kLeastPrefix = 8;
+  std::optional<Cidr> network;
+  for (const std::string& text : addresses) {
+    const auto address = parse_ip_address(text);
+    if (!address || address->v6) return "";
+    if (!network) network = Cidr{*address, address->bit_count()};
+    while (network->prefix_length > 0 && !network->contains(*address)) --network->prefix_length;
+  }
+  if (!network || network->prefix_length < kLeastPrefix) return "";
+  for (int bit = network->prefix_length; bit < network->address.bit_count(); ++bit) {
+    network->address.bytes[static_cast<std::size_t>(bit / 8)] &=
+        static_cast<std::uint8_t>(~(0x80u >> (bit % 8)));
+  }
+  return format_cidr(*network);
+}
 
 // From this many hosts on, Open MPI's tree of ssh connections is slower than opening all of them
 // from here.
@@ -202,7 +224,10 @@ class Planner {
         spec_.network_interfaces.empty() ? findings_.interfaces : spec_.network_interfaces;
     const std::string list = join(chosen, ",");
     if (is_orte(flavour_)) {
-      if (!list.empty()) add({"-mca", "btl_tcp_if_include", list});
+      // A name that a host does not have makes Open MPI 4 overlook the others there.
+      const bool differ = spec_.network_interfaces.empty() && chosen.size() > 1;
+      const std::string network = differ ? common_network(findings_.addresses) : "";
+      if (!list.empty()) add({"-mca", "btl_tcp_if_include", network.empty() ? list : network});
       // NCCL takes names only, no networks.
       if (!list.empty() && !contains(list, "/")) add({"-x", "NCCL_SOCKET_IFNAME=" + list});
       return Ok{};

@@ -22,6 +22,7 @@ Result<MpiFlavour> parse_mpi_flavour(std::string_view version_text);
 struct HostFindings {
   std::vector<std::string> bundles;     // where the runtime lies; more than one where homes differ
   std::vector<std::string> interfaces;  // for traffic between the hosts
+  std::vector<std::string> addresses;   // numeric, of those interfaces; one for each host
 };
 
 // The environment in which mpirun runs: the launcher's without what speaks of another job, with

@@ -44,6 +44,7 @@ Status MpiPreparation::make_plan() {
 void MpiPreparation::on_network(const NetworkChoice& network) {
   for (const HostRoute& route : network.hosts) {
     if (!route.interfaces.empty()) add_once(findings_.interfaces, route.interfaces.front());
+    if (!route.address.empty()) add_once(findings_.addresses, route.address);
   }
   send_orders(network);
 }

@@ -114,6 +114,32 @@ def test_what_cannot_be_imported(tmp_path, monkeypatch):
         hora.run(only_the_caller_has_this.f, np=1, options=options())
 
 
+def rank_that_was_given():
+    """Without the runtime: what the starter of the process says."""
+    return next(os.environ[name] for name in ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK") if name in os.environ)
+
+
+def sum_or_fail(failing):
+    import hora.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == failing:
+        raise ValueError(f"rank {failing} is wrong")
+    return hvd.rank(), float(hvd.allreduce([1.0], op=hvd.Sum)[0])
+
+
+@pytest.mark.parametrize("controller", ["--gloo", "--mpi", "--pmix"])
+@pytest.mark.parametrize("where", [{}, {"hosts": "localhost:2"}], ids=["here", "hosts"])
+def test_every_way_to_start_ranks(controller, where):
+    if controller == "--mpi" and shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun")
+    words = ["--pmi", "pmix"] if controller == "--pmix" else [controller]
+    assert hora.run(rank_that_was_given, np=2, options=[*options(), *words], **where) == ["0", "1"]
+    assert hora.run(sum_or_fail, args=(-1,), np=2, options=[*options(), *words], **where) == [(0, 2.0), (1, 2.0)]
+    with pytest.raises(RuntimeError, match="rank 1 is wrong"):
+        hora.run(sum_or_fail, args=(1,), np=2, options=[*options(), *words], **where)
+
+
 def test_horovod_run():
     import horovod
 

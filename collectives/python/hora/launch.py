@@ -228,6 +228,19 @@ def _runs_here(command, hosts, hostfile, environment):
         return False  # it cannot tell, or will say at the launch what is wrong
 
 
+def _addresses():
+    """The IPv4 addresses of this machine, those of its loopback interface left out."""
+    found = []
+    with contextlib.suppress(OSError), open("/proc/net/fib_trie") as file:
+        address = ""
+        for line in map(str.split, file):
+            if line[:1] == ["|--"]:
+                address = line[1]
+            elif line[:3] == ["/32", "host", "LOCAL"] and not address.startswith("127.") and address not in found:
+                found.append(address)
+    return found
+
+
 def _call(command, **options):
     """The exit code of a command. When the wait is interrupted the command is asked to end, so
     that it ends the job that it runs."""
@@ -281,8 +294,8 @@ def run(
         command += ["--hostfile", hostfile]
     command += options
     local = _runs_here(command, hosts, hostfile, variables)
-    # Ranks on other hosts reach this machine by the address that they reach the launcher by.
-    variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ""
+    # Ranks on other hosts reach the launcher by an address of this machine; mpirun does not tell them which.
+    variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ",".join(_addresses())
     variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     variables["PYTHONPATH"] = os.pathsep.join([root] + [part for part in [variables.get("PYTHONPATH")] if part])

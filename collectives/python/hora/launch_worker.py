@@ -4,22 +4,23 @@ what it returned or how it failed."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
+import time
 import traceback
 
 
 def main() -> None:
-    from hora import channel, serialization
+    from hora import serialization
     from hora.exceptions import RemovedFromJob
     from hora.launch import encode_outcome
 
     key = bytes.fromhex(os.environ.pop("HORA_RUN_KEY"))
     port = int(os.environ.pop("HORA_RUN_PORT"))
-    address = os.environ.pop("HORA_RUN_ADDRESS", "") or os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR") or "127.0.0.1"
-    with socket.create_connection((address, port), timeout=30) as connection:
-        link = channel.Channel(connection, key, is_server=False)
+    with contextlib.ExitStack() as stack:
+        connection, link = stack.enter_context(_reach_desk(port, key))
         payload = link.receive()
         connection.settimeout(None)
         code: str | int = 0
@@ -42,11 +43,54 @@ def main() -> None:
     sys.exit(code)
 
 
+def _desk_addresses():
+    """Where the caller may be reached, the likeliest first. Under mpirun nobody knows by which of its addresses;
+    sshd knows where the one who started this host connected from."""
+    given = os.environ.pop("HORA_RUN_ADDRESS", "").split(",")
+    launcher = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", "")
+    starter = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
+    known = given if given == ["127.0.0.1"] else [launcher, starter, *given, "127.0.0.1"]
+    return list(dict.fromkeys(address for address in known if address))
+
+
+@contextlib.contextmanager
+def _reach_desk(port, key):
+    """(connection, channel) to the caller. Another host may have one of its addresses, and something on that
+    port: only the caller has the key."""
+    from hora import channel
+
+    deadline = time.monotonic() + 30
+    addresses = _desk_addresses()
+    failures = []
+    for position, address in enumerate(addresses):
+        left = (deadline - time.monotonic()) / (len(addresses) - position)
+        try:
+            connection = socket.create_connection((address, port), timeout=max(1.0, left))
+        except OSError as error:
+            failures.append(f"{address}: {error}")
+            continue
+        with connection:
+            try:
+                link = channel.Channel(connection, key, is_server=False)
+            except (OSError, channel.ChannelError) as error:
+                failures.append(f"{address}: {error}")
+                continue
+            yield connection, link
+            return
+    raise ConnectionError(f"the caller of run() cannot be reached at port {port}: " + "; ".join(failures))
+
+
+# What tells a process its rank: horarun, mpirun of Open MPI, others by PMI and PMIx, srun.
+_RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
 def _rank():
     """This process's rank as it is now: in an elastic job it may be another than at the start."""
     from hora import basics
 
-    return basics.rank() if basics.is_initialized() else int(os.environ.get("HOROVOD_RANK", "0"))
+    if basics.is_initialized():
+        return basics.rank()
+    return next((int(os.environ[name]) for name in _RANK_VARIABLES if name in os.environ), 0)
 
 
 def _unpack(payload, serialization):

@@ -282,6 +282,7 @@ TEST_CASE("Under the name horovodrun it behaves as users of that name expect") {
     };
     CHECK(job({"-np", "1", "x"}).stdin_policy == StdinPolicy::kNone);
     CHECK(job({"-np", "1", "--stdin", "0", "x"}).stdin_policy == StdinPolicy::kRankZero);
+    CHECK(job({"-np", "1", "--mpi", "x"}).stdin_policy == StdinPolicy::kRankZero);
   }
   CHECK_FALSE(std::get<CheckBuild>(*parse({"-cb"}, {}, "horovodrunner")).as_horovodrun);
   CHECK(job_of({"-np", "1", "x"}).stdin_policy == StdinPolicy::kRankZero);

@@ -37,10 +37,23 @@ std::string value_of(const EnvironmentList& list, const std::string& name) {
 
 }  // namespace
 
+TEST_CASE("mpirun: where interfaces have other names on other hosts, Open MPI gets their network") {
+  const JobSpec spec = job(2, "a:1,b:1");
+  const auto line_for = [&](std::vector<std::string> addresses) {
+    return line(spec, MpiFlavour::kOpenMpi, {{}, {"br0", "eth0"}, std::move(addresses)});
+  };
+  CHECK_THAT(line_for({"10.79.0.250", "10.79.0.2"}),
+             Contains("btl_tcp_if_include 10.79.0.0/24 -x NCCL_SOCKET_IFNAME=br0,eth0 python"));
+  CHECK_THAT(line_for({"10.79.0.1", "10.79.3.9"}), Contains("if_include 10.79.0.0/22 "));
+  CHECK_THAT(line_for({"10.79.0.1", "192.168.3.9"}), Contains("if_include br0,eth0 "));
+  CHECK_THAT(line_for({"fd00::1", "fd00::2"}), Contains("if_include br0,eth0 "));
+  CHECK_THAT(line_for({}), Contains("if_include br0,eth0 "));
+}
+
 TEST_CASE(
     "mpirun: what was found on the hosts is used, the user's choice of interfaces before it") {
   JobSpec spec = job(4, "a:2,b:2");
-  const HostFindings findings = {{"/c/1", "/c/2"}, {"eth0"}};
+  const HostFindings findings = {{"/c/1", "/c/2"}, {"eth0"}, {}};
   CHECK_THAT(line(spec, MpiFlavour::kOpenMpi, findings),
              Contains("-mca btl_tcp_if_include eth0 -x "
                       "NCCL_SOCKET_IFNAME=eth0 python"));
