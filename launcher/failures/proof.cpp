@@ -16,6 +16,18 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
   }
 }
 
+// A --rsh command that says itself where host and command belong, such as srun's. The pattern is
+// "{ssh} {host} COMMAND"; COMMAND becomes one word, as when an agent is started.
+std::string fill_template(const std::string& text, std::string reach) {
+  constexpr std::string_view kHost = "{host} ";
+  std::string command = text.substr(text.find(kHost) + kHost.size());
+  const bool is_word = command.front() == '\'' || command.find(' ') == std::string::npos;
+  if (!is_word) command = quote_shell_words({command});
+  replace_all(reach, "'{command}'", command);
+  replace_all(reach, "{command}", command);
+  return reach;
+}
+
 bool is_ssh(const std::string& reach) {
   const std::string program = reach.substr(0, reach.find(' '));
   return program == "ssh" || (program.size() > 4 && program.substr(program.size() - 4) == "/ssh");
@@ -42,7 +54,11 @@ std::string fill_command(std::string_view pattern, const std::string& reach, con
       replace_all(text, option, " ");
     }
   }
-  const bool by_ssh = text.find("{ssh}") != std::string::npos;
+  bool by_ssh = text.find("{ssh}") != std::string::npos;
+  if (by_ssh && reach.find("{command}") != std::string::npos) {
+    text = fill_template(text, reach);
+    by_ssh = false;
+  }
   replace_all(text, "{ssh}", reach);
   // Other commands take no user@host.
   replace_all(text, "{host}", (by_ssh && !host.user.empty() ? host.user + "@" : "") + host.name);

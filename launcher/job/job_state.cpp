@@ -115,11 +115,12 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
     if (ended_there) {
-      // We have not asked for this: the agent has not heard from us for longer than the lease.
-      cause.failure = {
-          std::string(failure::kHostLost),
-          "its agent ended the ranks because it heard nothing from horarun for longer than --lease",
-          ""};
+      // We have not asked for this. Somebody there has, a batch system whose time limit has passed
+      // for one, or the agent has not heard from us for longer than the lease.
+      cause.failure = {std::string(failure::kHostLost),
+                       "its agent ended the ranks: it was told to by a signal, or it heard nothing "
+                       "from horarun for longer than --lease",
+                       ""};
     } else {
       cause.failure = {std::string(failure::kProtocol),
                        "its agent said goodbye without reporting how " +

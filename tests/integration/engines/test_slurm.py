@@ -123,6 +123,8 @@ def test_killed_by_force(horarun, allocation, who):
         os.kill(sruns[0].pid, signal.SIGKILL)
         done = job.finish(timeout=60)
         assert "E_HOST_LOST" in done.messages, done
+        # A command to paste, which begins as the agents did.
+        assert re.search(r"try: env .*srun .*--nodelist=node\d' sh -c 'uptime; dmesg \| tail'\n", done.messages), done
     jobs.expect_nothing_left(job, also=jobs.agents)
     jobs.wait_until(lambda: not held.steps(), "the steps to end")
 

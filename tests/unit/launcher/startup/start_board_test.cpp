@@ -136,6 +136,11 @@ TEST_CASE("A proof goes the way that the job went") {
   CHECK(reach_words(spec) == "ssh -p 2222 -i 'my key'");
   spec.rsh_command = {"docker", "exec", "-i"};
   CHECK(reach_words(spec) == "docker exec -i");
+  spec.rsh_command = {"srun", "--nodelist={host}", "sh", "-c", "{command}"};
+  CHECK(fill_command("{ssh} -v {host} true", reach_words(spec), host) ==
+        "srun '--nodelist=a' sh -c true");
+  CHECK(fill_command("{ssh} {host} 'uptime; dmesg | tail'", reach_words(spec), host) ==
+        "srun '--nodelist=a' sh -c 'uptime; dmesg | tail'");
 }
 
 }  // namespace
