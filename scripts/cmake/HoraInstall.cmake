@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# make install: bin/horarun, share/hora (what it ships), libhora with its header and CMake package.
+# make install: bin/horarun, share/hora (what it ships), manual page and completions are the component `hora`, which the
+# packages of HoraPackages.cmake contain; libhora with its header and CMake package are `development`.
 include(CMakePackageConfigHelpers)
 
 if(TARGET horarun)
-  install(TARGETS horarun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS horarun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT hora)
   if(HORA_INSTALL_HOROVODRUN)
     install(CODE "
       set(bin \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
       file(CREATE_LINK horarun \"\${bin}/horovodrun\" SYMBOLIC)
-      message(STATUS \"Installing: \${bin}/horovodrun -> horarun\")")
+      message(STATUS \"Installing: \${bin}/horovodrun -> horarun\")"
+      COMPONENT hora)
   endif()
 endif()
 
@@ -25,6 +27,7 @@ install(CODE "
 # lie beside it, and what they need in deps/, as in the bundle.
 if(TARGET hora)
   set(package ${CMAKE_INSTALL_LIBDIR}/cmake/hora)
+  set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
   install(TARGETS hora EXPORT hora_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/collectives/include/hora/hora.h
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/hora)

@@ -6,7 +6,11 @@ packages themselves. Nothing in it is compiled against Python, so one wheel serv
 
     <environment>/bin/horarun         the launcher
     <environment>/share/hora/MACHINE/ agent, bundle and manifest, beside it as in any prefix
+    <environment>/share/              also the manual page and the completions of three shells
     site-packages/{hora,horovod,sparkdl}
+
+The wheel's tag is manylinux_2_28 where scripts/check-bundle says that all of it runs there, which takes the files of
+scripts/sysroot; elsewhere it is linux, and pip takes the wheel on the machine that made it.
 
 HORA_WHEEL_BUILD_DIR names the build folder (default: build/wheel), HORA_WHEEL_CMAKE_ARGS adds
 arguments for CMake. The same input gives the same bytes.
@@ -22,11 +26,14 @@ import shlex
 import shutil
 import stat
 import subprocess
+import sys
 import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "collectives" / "python"
+GLIBC_FLOOR = "2.28"  # as in scripts/cmake/HoraSysroot.cmake
+MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine of an ELF file
 
 
 def get_requires_for_build_wheel(config_settings=None):
@@ -36,7 +43,7 @@ def get_requires_for_build_wheel(config_settings=None):
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     folder = pathlib.Path(metadata_directory, f"hora-{_version()}.dist-info")
     folder.mkdir()
-    for name, text in _metadata().items():
+    for name, text in _metadata(f"linux_{platform.machine()}").items():
         (folder / name).write_text(text)
     return folder.name
 
@@ -47,11 +54,12 @@ def build_sdist(sdist_directory, config_settings=None):
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     version = _version()
-    name = f"hora-{version}-py3-none-{_platform_tag()}.whl"
     with tempfile.TemporaryDirectory(prefix="hora-wheel-") as staging:
         _build_and_install(staging)
+        platform_tag = _platform_tag(pathlib.Path(staging))
+        name = f"hora-{version}-py3-none-{platform_tag}.whl"
         with zipfile.ZipFile(os.path.join(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as archive:
-            _fill(_Wheel(archive), pathlib.Path(staging), version)
+            _fill(_Wheel(archive), pathlib.Path(staging), version, platform_tag)
     return name
 
 
@@ -60,11 +68,20 @@ def _version():
     return re.search(r"project\(hora VERSION ([\d.]+)", text).group(1)
 
 
-def _platform_tag():
-    return f"linux_{platform.machine()}"
+def _platform_tag(prefix):
+    """What is in the files decides, not the machine that made them."""
+    with open(prefix / "bin" / "horarun", "rb") as file:
+        machine = int.from_bytes(file.read(20)[18:], "little")
+    if machine not in MACHINES:
+        raise RuntimeError(f"no wheel tag is known for this architecture (ELF machine {machine})")
+    check = [sys.executable, ROOT / "scripts" / "check-bundle", "--floor", GLIBC_FLOOR, prefix / "share" / "hora"]
+    if subprocess.run(check).returncode == 0:
+        return f"manylinux_{GLIBC_FLOOR.replace('.', '_')}_{MACHINES[machine]}"
+    print(f"wheel: not for every Linux with glibc {GLIBC_FLOOR}, see above: tagged linux", file=sys.stderr)
+    return f"linux_{MACHINES[machine]}"
 
 
-def _metadata():
+def _metadata(platform_tag):
     return {
         "METADATA": "\n".join(
             [
@@ -84,7 +101,7 @@ def _metadata():
                 "Wheel-Version: 1.0",
                 "Generator: hora_wheel",
                 "Root-Is-Purelib: false",
-                f"Tag: py3-none-{_platform_tag()}",
+                f"Tag: py3-none-{platform_tag}",
                 "",
             ]
         ),
@@ -114,10 +131,12 @@ def _build_and_install(prefix):
         configure += ["-G", "Unix Makefiles"]
     # pip hides the installed packages from what it runs; the build looks for some of them.
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
+    # Without the files that it fetches the build works, too, and says so.
+    subprocess.run([ROOT / "scripts" / "sysroot"], check=False, env=env)
     for command in (
         configure,
         [cmake, "--build", folder, "--parallel", "--target", "product"],
-        [cmake, "--install", folder, "--prefix", prefix],
+        [cmake, "--install", folder, "--prefix", prefix, "--strip"],
     ):
         subprocess.run(command, check=True, env=env)
 
@@ -148,7 +167,7 @@ class _Wheel:
         self.add(name, ("\n".join(self.records) + f"\n{name},,\n").encode())
 
 
-def _fill(wheel, staging, version):
+def _fill(wheel, staging, version, platform_tag):
     for package in ("hora", "horovod", "sparkdl"):
         wheel.add_tree(PACKAGES / package, package)
     bundled = staging / "share" / "hora" / platform.machine() / "bundle" / "python" / "hora" / "_bundled"
@@ -157,9 +176,9 @@ def _fill(wheel, staging, version):
     data = f"hora-{version}.data"
     for program in sorted((staging / "bin").iterdir()):
         wheel.add(f"{data}/scripts/{program.name}", program.read_bytes(), 0o755)
-    wheel.add_tree(staging / "share" / "hora", f"{data}/data/share/hora")
+    wheel.add_tree(staging / "share", f"{data}/data/share")
     info = f"hora-{version}.dist-info"
-    for name, text in _metadata().items():
+    for name, text in _metadata(platform_tag).items():
         wheel.add(f"{info}/{name}", text.encode())
     wheel.add(f"{info}/LICENSE", (ROOT / "LICENSE").read_bytes())
     wheel.finish(info)

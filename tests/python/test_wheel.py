@@ -111,6 +111,8 @@ def wheel(builder):
 
 def test_name_and_contents(wheel):
     machine = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if (job.ROOT / f"build/sysroot/{os.uname().machine}/complete").exists():  # what tests/packages checks in detail
+        machine = f"manylinux_2_28_{os.uname().machine}"
     assert re.fullmatch(rf"hora-[\d.]+-py3-none-{machine}\.whl", wheel.name)
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

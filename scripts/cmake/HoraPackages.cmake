@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# `cpack -G DEB` and `cpack -G RPM` in a build folder make the package hora for machines with glibc HORA_GLIBC_FLOOR or
+# later: the launcher with what it ships. Nothing else is needed, so the dependencies are named here and not
+# searched for. docs/howto/install.md says who should take which package.
+if(NOT HORA_PORTABLE)
+  return()  # the package would claim what is not so
+endif()
+
+set(CPACK_PACKAGE_NAME hora)
+set(CPACK_PACKAGE_VENDOR "The Hora project")
+# Who publishes a package answers for it: -DHORA_PACKAGE_CONTACT="Name <address>".
+set(HORA_PACKAGE_CONTACT "The Hora maintainers <hora@localhost>" CACHE STRING "Maintainer of the packages")
+set(CPACK_PACKAGE_CONTACT "${HORA_PACKAGE_CONTACT}")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Launcher of distributed training jobs on bare hosts")
+set(CPACK_PACKAGE_DESCRIPTION
+"horarun starts a distributed training job on machines that have no part of
+Hora installed: it brings agent and collective runtime along over ssh, tags
+the output of each rank, and leaves nothing behind. Horovod and PyTorch DDP
+scripts run unmodified.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_SET_DESTDIR OFF)
+set(CPACK_STRIP_FILES ON)  # horarun; what it ships is as the manifest says
+# The launcher alone; `cmake --install` installs libhora for developers, too.
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};hora;hora;/")
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/prepare_package.cmake)
+set(CPACK_HORA_SOURCE ${PROJECT_SOURCE_DIR})
+
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${HORA_GLIBC_FLOOR})")
+# horarun speaks ssh itself; this has the tools for keys, and programs for --rsh.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openssh-client")
+set(CPACK_DEBIAN_PACKAGE_SECTION net)
+set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+
+set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
+set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
+set(CPACK_RPM_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
+set(CPACK_RPM_PACKAGE_REQUIRES "glibc >= ${HORA_GLIBC_FLOOR}")
+set(CPACK_RPM_PACKAGE_AUTOREQPROV no)
+# The machine that builds must not change what is shipped: no stripping, no byte-compiling, no renamed interpreters.
+set(CPACK_RPM_SPEC_MORE_DEFINE "%global __os_install_post %{nil}\n%global debug_package %{nil}
+%global _build_id_links none\n%global _binary_payload w9.xzdio")
+set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
+  /usr/share/man /usr/share/man/man1 /usr/share/bash-completion /usr/share/bash-completion/completions /usr/share/zsh
+  /usr/share/zsh/site-functions /usr/share/fish /usr/share/fish/vendor_completions.d /usr/share/doc)
+include(CPack)

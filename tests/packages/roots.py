@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Root file systems of other systems to install into (tests/support/roots/make): a copy for each test, made by an
+overlay, with no network, no compiler and nothing of this machine but the folder of packages."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+ROOTS = os.environ.get("HORA_ROOTS", "")
+PRESENT = [name for name in ("bullseye", "bookworm", "trixie", "sid") if os.path.isdir(f"{ROOTS}/{name}-plain")]
+# What a system writes down about itself, whatever is installed and removed.
+BOOKKEEPING = ("tmp/", "run/", "var/log/", "var/cache/", "var/lib/dpkg/", "var/lib/rpm/", "etc/ld.so.cache")
+
+ENTER = """
+mount -t overlay -o lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work overlay {folder}/root
+cd {folder}/root
+mount -t proc proc proc; mount --rbind /dev dev; mount -t tmpfs none dev/shm; mount -t tmpfs none tmp
+mkdir -p packages; mount --bind {packages} packages
+ip link set lo up
+"""
+CHROOT = 'exec chroot . env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 sh -ec "$0"'
+
+
+class Root:
+    def __init__(self, name, folder, packages):
+        self.folder, self.packages = pathlib.Path(folder), packages
+        self.lower = name if os.path.isabs(name) else f"{ROOTS}/{name}-plain"
+        for part in ("upper", "work", "root"):
+            (self.folder / part).mkdir()
+
+    def run(self, script, outside="", code=0):
+        """The output of a shell's lines in the root. `outside`: lines that run before, with this machine's programs."""
+        enter = ENTER.format(lower=self.lower, folder=self.folder, packages=self.packages) + outside + "\n" + CHROOT
+        done = subprocess.run(
+            ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-ec", enter, script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == code, done.stdout[-6000:]
+        return done.stdout
+
+    def files(self):
+        """What it has more than the system that it is a copy of."""
+        upper = self.folder / "upper"
+        found = (str(path.relative_to(upper)) for path in upper.rglob("*") if path.is_file())
+        return {path for path in found if not path.startswith(BOOKKEEPING)}
+
+
+def reason_against():
+    """Why there can be no such root here; empty: there can."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return "roots take root and unshare"
+    return "" if PRESENT else "HORA_ROOTS names no folder with a root such as bullseye-plain (tests/support/roots/make)"

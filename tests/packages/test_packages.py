@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people install, as they install it: the packages that scripts/package has made (HORA_PACKAGES)."""
+
+import csv
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+import zipfile
+
+import pytest
+
+import roots
+from roots import Root
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = pathlib.Path(os.environ.get("HORA_PACKAGES", ""))
+VERSION = re.search(r"project\(hora VERSION ([\d.]+)", (REPOSITORY / "CMakeLists.txt").read_text())[1]
+MACHINE = os.uname().machine
+ENDS = [roots.PRESENT[0], roots.PRESENT[-1]] if roots.PRESENT else []
+WHERE = {
+    "bash": "share/bash-completion/completions/horarun",
+    "zsh": "share/zsh/site-functions/_horarun",
+    "fish": "share/fish/vendor_completions.d/horarun.fish",
+}
+
+needs_a_root = pytest.mark.skipif(bool(roots.reason_against()), reason=roots.reason_against() or "-")
+
+
+def package(pattern):
+    found = sorted(PACKAGES.glob(pattern)) if os.environ.get("HORA_PACKAGES") else []
+    if not found:
+        pytest.skip(f"HORA_PACKAGES has no {pattern} (scripts/package)")
+    assert len(found) == 1, found
+    return found[0]
+
+
+def tool(name):
+    found = shutil.which(name, path=f"{os.environ['PATH']}:{REPOSITORY}/.venv/bin")
+    if found is None:
+        pytest.skip(f"no {name} (scripts/setup --dev)")
+    return found
+
+
+def output_of(*command, code=0, env=None):
+    command = [str(word) for word in command]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600, env=env)
+    assert done.returncode == code, done.stdout[-6000:]
+    return done.stdout
+
+
+@pytest.fixture
+def root(tmp_path):
+    return lambda name: Root(name, tmp_path, PACKAGES)
+
+
+# --- the wheel -----------------------------------------------------------------------------------
+
+
+def test_auditwheel_agrees_with_the_tag():
+    wheel = package("*.whl")
+    assert wheel.name == f"hora-{VERSION}-py3-none-manylinux_2_28_{MACHINE}.whl"
+    shown = " ".join(output_of(tool("auditwheel"), "show", wheel).split())
+    tag = re.search(r'consistent with the following platform tag: "manylinux_2_(\d+)_(\w+)"', shown)
+    assert tag and int(tag[1]) <= 28 and tag[2] == MACHINE, shown
+    # It also lists what a host has to have: the C library.
+    needed = re.search(r"external versioned symbols in system-provided shared libraries: (.*?)\.? This", shown)
+    assert not re.search(r"lib(stdc\+\+|gcc_s|mpi|pmix|nccl|cuda|ssl)", needed[1] if needed else shown), shown
+
+
+def test_the_wheel_has_everything_once():
+    with zipfile.ZipFile(package("*.whl")) as wheel:
+        names = wheel.namelist()
+        records = list(csv.reader(wheel.read(f"hora-{VERSION}.dist-info/RECORD").decode().splitlines()))
+    data = f"hora-{VERSION}.data/data/"
+    for place in ("share/man/man1/horarun.1", "share/hora/manifest.json", *WHERE.values()):
+        assert data + place in names, place
+    large = [(digest, name) for name, digest, size in records if size and int(size) > 100_000]
+    assert len({digest for digest, _ in large}) == len(large), sorted(large)
+
+
+@needs_a_root
+@pytest.mark.parametrize("name", ENDS)
+def test_two_commands_in_an_empty_environment(root, name):
+    """pip install, horarun --smoke; and pip uninstall leaves nothing."""
+    wheel = package("*.whl")
+    here = root(name)
+    here.run("! command -v cc gcc c++ clang; python3 -m venv /opt/e; /opt/e/bin/pip --version")
+    before = here.files()
+    began = time.monotonic()
+    here.run(f"/opt/e/bin/pip install --no-index /packages/{wheel.name}")
+    installed = time.monotonic()
+    smoke = here.run("/opt/e/bin/horarun -np 2 --smoke")
+    print(f"\n{name}: installed in {installed - began:.1f} s, checked in {time.monotonic() - installed:.1f} s")
+    assert "all ok" in smoke, smoke
+    assert here.run("/opt/e/bin/horarun --version").strip().endswith(VERSION)
+    for shell, place in WHERE.items():
+        assert here.run(f"cat /opt/e/{place}") == here.run(f"/opt/e/bin/horarun completion {shell}")
+    assert "horarun" in here.run("head -5 /opt/e/share/man/man1/horarun.1")
+    used = {path for path in here.files() - before if not path.startswith("opt/e/")}
+    here.run("/opt/e/bin/pip uninstall --yes hora")
+    left = here.files() - before - used
+    assert not left, sorted(left)
+    # What the jobs left for the next ones is the user's, and says so itself.
+    assert all(path.startswith("root/.cache/hora/") for path in used), sorted(used)
+
+
+# --- .deb and .rpm -------------------------------------------------------------------------------
+
+
+def test_lintian_has_no_complaint():
+    found = output_of(tool("lintian"), "--fail-on", "none", "--allow-root", package("*.deb"))
+    assert not [line for line in found.splitlines() if line[:2] in ("E:", "W:")], found
+
+
+def test_rpmlint_has_no_complaint():
+    rpm = package("*.rpm")
+    found = output_of(tool("rpmlint"), "-c", REPOSITORY / "scripts/packages/rpmlint.toml", rpm)
+    assert "0 errors, 0 warnings" in found, found
+
+
+def check_an_installation(here, completions):
+    assert "all ok" in here.run("horarun -np 2 --smoke")
+    assert here.run("horarun --version").strip().endswith(VERSION)
+    for shell, place in completions.items():
+        assert here.run(f"cat /usr/{place}") == here.run(f"horarun completion {shell}")
+    assert "horarun" in here.run("gzip -dc /usr/share/man/man1/horarun.1.gz | head -5")
+    assert "horarun" in here.run("bash -c 'source /usr/share/bash-completion/completions/horarun; complete -p horarun'")
+
+
+@needs_a_root
+@pytest.mark.parametrize("name", ENDS)
+def test_deb(root, name):
+    deb = package("*.deb")
+    here = root(name)
+    before = here.files()
+    here.run(f"dpkg --install /packages/{deb.name}")
+    check_an_installation(here, {**WHERE, "zsh": "share/zsh/vendor-completions/_horarun"})
+    here.run("dpkg --verify hora; dpkg --purge hora")
+    left = {path for path in here.files() - before if not path.startswith("root/.cache/hora/")}
+    assert not left, sorted(left)
+
+
+def test_the_deb_asks_for_the_c_library_alone():
+    assert output_of(tool("dpkg-deb"), "--field", package("*.deb"), "Depends").strip() == "libc6 (>= 2.28)"
+
+
+def test_the_rpm_asks_for_the_c_library_alone():
+    asked = output_of(tool("rpm"), "-qp", "--requires", package("*.rpm")).splitlines()
+    assert [line for line in asked if not line.startswith("rpmlib(")] == ["glibc >= 2.28"], asked
+
+
+@needs_a_root
+@pytest.mark.parametrize("name", ENDS)
+def test_rpm(root, name):
+    """In a root whose C library the database of packages does not know, hence --nodeps."""
+    rpm = package("*.rpm")
+    here = root(name)
+    manager = tool("rpm") + ' --root "$PWD" --dbpath /var/lib/rpm'
+    before = here.files()
+    here.run("true", outside=f"{manager} --initdb; {manager} --install --nodeps packages/{rpm.name}")
+    check_an_installation(here, WHERE)
+    here.run("true", outside=f"{manager} --verify --nodeps hora; {manager} --erase hora")
+    left = {path for path in here.files() - before if not path.startswith("root/.cache/hora/")}
+    assert not left, sorted(left)
+
+
+# --- recipes -------------------------------------------------------------------------------------
+
+
+def test_the_conda_recipe():
+    yaml = pytest.importorskip("yaml")
+    recipe = yaml.safe_load((REPOSITORY / "scripts/packages/conda/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == VERSION
+    assert "__glibc >=2.28" in recipe["requirements"]["run"]
+    # Files of another build are no good: manifest.json names the hashes.
+    assert recipe["build"]["dynamic_linking"]["binary_relocation"] is False
+    # HORA_RECIPE_SCHEMA: schema.json of https://github.com/prefix-dev/recipe-format
+    if schema := os.environ.get("HORA_RECIPE_SCHEMA"):
+        jsonschema = pytest.importorskip("jsonschema")
+        jsonschema.validate(recipe, json.loads(pathlib.Path(schema).read_text()))
+
+
+def test_hadolint_has_no_complaint():
+    output_of(tool("hadolint"), REPOSITORY / "scripts/packages/Containerfile")
+
+
+@needs_a_root
+def test_the_image(tmp_path):
+    """Built from the recipe without a registry: a root of Debian 12 takes the place of debian:12-slim."""
+    package("*.deb")
+    base = f"{roots.ROOTS}/bookworm-plain"
+    if not os.path.isdir(base):
+        pytest.skip("no root bookworm-plain")
+    storage = tmp_path / "storage.conf"
+    storage.write_text(f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/graph"\nrunroot = "{tmp_path}/run"\n')
+    env = {**os.environ, "CONTAINERS_STORAGE_CONF": str(storage)}
+    buildah = tool("buildah")
+    container = output_of(buildah, "from", "scratch", env=env).strip()
+    output_of(buildah, "add", "--quiet", container, base, env=env)
+    output_of(buildah, "commit", "--quiet", container, "docker.io/library/debian:12-slim", env=env)
+    output_of(REPOSITORY / "scripts/package", "image", env=env)
+    output_of(tool("umoci"), "unpack", "--image", f"{PACKAGES}/image:{VERSION}", tmp_path / "unpacked")
+    config = json.loads((tmp_path / "unpacked/config.json").read_text())
+    assert config["process"]["args"] == ["horarun", "--help"]
+    (tmp_path / "root").mkdir()
+    here = Root(str(tmp_path / "unpacked/rootfs"), tmp_path / "root", PACKAGES)
+    assert "all ok" in here.run("horarun -np 2 --smoke")
+    assert VERSION in output_of(
+        buildah, "run", "--isolation", "chroot", output_of(buildah, "from", f"hora:{VERSION}", env=env).strip(), "--",
+        "horarun", "--version", env=env,
+    )  # fmt: skip
