@@ -20,11 +20,12 @@ install(CODE "
   file(GLOB machines \"${CMAKE_BINARY_DIR}/share/hora/*/manifest.json\")
   foreach(manifest \${machines})
     get_filename_component(machine \${manifest} DIRECTORY)
-    file(INSTALL \${machine} DESTINATION \"\${CMAKE_INSTALL_PREFIX}/share/hora\" USE_SOURCE_PERMISSIONS)
+    file(INSTALL \${machine} DESTINATION \"\${CMAKE_INSTALL_PREFIX}/share/hora\" USE_SOURCE_PERMISSIONS
+         PATTERN __pycache__ EXCLUDE)
   endforeach()" COMPONENT hosts)
 
 # For programs that link libhora: find_package(hora) gives hora::hora. The modules that it loads
-# lie beside it, and what they need in deps/, as in the bundle.
+# lie beside it, as in the bundle. Where the bundle is installed, too, lib/ has links to it.
 if(TARGET hora)
   set(package ${CMAKE_INSTALL_LIBDIR}/cmake/hora)
   set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
@@ -38,6 +39,14 @@ if(TARGET hora)
       install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
     endif()
   endforeach()
+  install(CODE "
+    set(prefix \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\")
+    set(bundled \"\${prefix}/share/hora/${CMAKE_SYSTEM_PROCESSOR}/bundle/lib\")
+    file(GLOB libraries RELATIVE \"\${bundled}\" \"\${bundled}/libhora*.so\")
+    file(RELATIVE_PATH from_lib \"\${prefix}/${CMAKE_INSTALL_LIBDIR}\" \"\${bundled}\")
+    foreach(library \${libraries})
+      file(CREATE_LINK \"\${from_lib}/\${library}\" \"\${prefix}/${CMAKE_INSTALL_LIBDIR}/\${library}\" SYMBOLIC)
+    endforeach()")
   install(EXPORT hora_targets NAMESPACE hora:: DESTINATION ${package})
   configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/hora-config.cmake.in
                                 ${CMAKE_BINARY_DIR}/hora-config.cmake INSTALL_DESTINATION ${package})

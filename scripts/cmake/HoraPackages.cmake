@@ -20,10 +20,27 @@ scripts run unmodified.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_SET_DESTDIR OFF)
 set(CPACK_STRIP_FILES ON)  # horarun; what it ships is as the manifest says
-# The launcher alone; `cmake --install` installs libhora for developers, too.
-set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};hora;hora;/")
+# The launcher with what it ships; `cmake --install` installs libhora for developers, too.
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};hora;hora;/;${CMAKE_BINARY_DIR};hora;hosts;/")
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/prepare_package.cmake)
 set(CPACK_HORA_SOURCE ${PROJECT_SOURCE_DIR})
+
+# Debian's and rpm's names of the processor, which may not be this machine's.
+set(hora_debian_x86_64 amd64)
+set(hora_debian_aarch64 arm64)
+set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE ${hora_debian_${CMAKE_SYSTEM_PROCESSOR}})
+set(CPACK_RPM_PACKAGE_ARCHITECTURE ${CMAKE_SYSTEM_PROCESSOR})
+
+# What Python leaves beside the packages when root runs jobs is in no list of files.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/package/prerm @ONLY CONTENT
+"#!/bin/sh
+set -e
+find /usr/share/hora -depth -type d -name __pycache__ -exec rm -r {} +
+")
+file(CHMOD ${CMAKE_BINARY_DIR}/package/prerm PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+     WORLD_READ WORLD_EXECUTE)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/package/prerm)
+set(CPACK_RPM_PRE_UNINSTALL_SCRIPT_FILE ${CMAKE_BINARY_DIR}/package/prerm)
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
@@ -43,6 +60,5 @@ set(CPACK_RPM_PACKAGE_AUTOREQPROV no)
 set(CPACK_RPM_SPEC_MORE_DEFINE "%global __os_install_post %{nil}\n%global debug_package %{nil}
 %global _build_id_links none\n%global _binary_payload w9.xzdio")
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION
-  /usr/share/man /usr/share/man/man1 /usr/share/bash-completion /usr/share/bash-completion/completions /usr/share/zsh
-  /usr/share/zsh/site-functions /usr/share/fish /usr/share/fish/vendor_completions.d /usr/share/doc)
+  /usr/share/man /usr/share/man/man1 /usr/share/bash-completion /usr/share/bash-completion/completions /usr/share/doc)
 include(CPack)

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the wheel: `pip install .` and `pip wheel .` call the functions of this module (PEP 517).
 
-The wheel holds the launcher, what the launcher ships to hosts (agent, runtime, packages), and the
-packages themselves. Nothing in it is compiled against Python, so one wheel serves every Python 3.
+The wheel holds the launcher and what the launcher ships to hosts: agent, runtime, packages. The environment imports the
+packages from there too, by a line in hora.pth, so no file is in the wheel twice. Nothing in it is compiled against
+Python, so one wheel serves every Python 3.
 
     <environment>/bin/horarun         the launcher
     <environment>/share/hora/MACHINE/ agent, bundle and manifest, beside it as in any prefix
     <environment>/share/              also the manual page and the completions of three shells
-    site-packages/{hora,horovod,sparkdl}
+    site-packages/hora.pth            names <environment>/share/hora/MACHINE/bundle/python
 
 The wheel's tag is manylinux_2_28 where scripts/check-bundle says that all of it runs there, which takes the files of
 scripts/sysroot; elsewhere it is linux, and pip takes the wheel on the machine that made it.
 
-HORA_WHEEL_BUILD_DIR names the build folder (default: build/wheel), HORA_WHEEL_CMAKE_ARGS adds
-arguments for CMake. The same input gives the same bytes.
+HORA_WHEEL_BUILD_DIR names the build folder (default: build/wheel), HORA_WHEEL_CMAKE_ARGS adds arguments for CMake,
+HORA_WHEEL_MACHINE makes a wheel for another processor (aarch64). The same input gives the same bytes.
 """
 
 import base64
@@ -31,7 +32,8 @@ import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PACKAGES = ROOT / "collectives" / "python"
+# Where pip puts packages is three folders below the environment: lib/python3.X/site-packages.
+PACKAGES_FOLDER = "../../../share/hora/{machine}/bundle/python"
 GLIBC_FLOOR = "2.28"  # as in scripts/cmake/HoraSysroot.cmake
 MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine of an ELF file
 
@@ -43,7 +45,7 @@ def get_requires_for_build_wheel(config_settings=None):
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     folder = pathlib.Path(metadata_directory, f"hora-{_version()}.dist-info")
     folder.mkdir()
-    for name, text in _metadata(f"linux_{platform.machine()}").items():
+    for name, text in _metadata(f"linux_{_machine()}").items():
         (folder / name).write_text(text)
     return folder.name
 
@@ -55,7 +57,7 @@ def build_sdist(sdist_directory, config_settings=None):
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     version = _version()
     with tempfile.TemporaryDirectory(prefix="hora-wheel-") as staging:
-        _build_and_install(staging)
+        _install(build_product(), staging)
         platform_tag = _platform_tag(pathlib.Path(staging))
         name = f"hora-{version}-py3-none-{platform_tag}.whl"
         with zipfile.ZipFile(os.path.join(wheel_directory, name), "w", zipfile.ZIP_DEFLATED) as archive:
@@ -68,17 +70,22 @@ def _version():
     return re.search(r"project\(hora VERSION ([\d.]+)", text).group(1)
 
 
+def _machine():
+    return os.environ.get("HORA_WHEEL_MACHINE") or platform.machine()
+
+
 def _platform_tag(prefix):
-    """What is in the files decides, not the machine that made them."""
+    """What is in the files decides, not what was asked for."""
     with open(prefix / "bin" / "horarun", "rb") as file:
-        machine = int.from_bytes(file.read(20)[18:], "little")
-    if machine not in MACHINES:
-        raise RuntimeError(f"no wheel tag is known for this architecture (ELF machine {machine})")
-    check = [sys.executable, ROOT / "scripts" / "check-bundle", "--floor", GLIBC_FLOOR, prefix / "share" / "hora"]
+        machine = MACHINES.get(int.from_bytes(file.read(20)[18:], "little"))
+    if machine != _machine():
+        raise RuntimeError(f"horarun is for {machine}, the wheel is to be for {_machine()}")
+    share = prefix / "share" / "hora" / machine
+    check = [sys.executable, ROOT / "scripts" / "check-bundle", "--floor", GLIBC_FLOOR, share]
     if subprocess.run(check).returncode == 0:
-        return f"manylinux_{GLIBC_FLOOR.replace('.', '_')}_{MACHINES[machine]}"
+        return f"manylinux_{GLIBC_FLOOR.replace('.', '_')}_{machine}"
     print(f"wheel: not for every Linux with glibc {GLIBC_FLOOR}, see above: tagged linux", file=sys.stderr)
-    return f"linux_{MACHINES[machine]}"
+    return f"linux_{machine}"
 
 
 def _metadata(platform_tag):
@@ -109,36 +116,47 @@ def _metadata(platform_tag):
     }
 
 
-def _build_and_install(prefix):
-    """The product, built in release mode and installed below prefix."""
-    cmake = shutil.which("cmake")
-    if cmake is None:
-        raise RuntimeError("cmake was not found: run scripts/setup first")
+def build_product():
+    """The product in release mode: returns the build folder."""
+    cmake = _cmake()
     folder = pathlib.Path(os.environ.get("HORA_WHEEL_BUILD_DIR", ROOT / "build" / "wheel"))
-    # The same code as any release build, so that a compiler cache has most of it.
-    configure = [
-        cmake,
-        "--preset",
-        "release",
-        "-S",
-        ROOT,
-        "-B",
-        folder,
-        "-DHORA_BUILD_TESTS=OFF",
-        *shlex.split(os.environ.get("HORA_WHEEL_CMAKE_ARGS", "")),
-    ]
-    if shutil.which("ninja") is None:
-        configure += ["-G", "Unix Makefiles"]
     # pip hides the installed packages from what it runs; the build looks for some of them.
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONNOUSERSITE")}
     # Without the files that it fetches the build works, too, and says so.
     subprocess.run([ROOT / "scripts" / "sysroot"], check=False, env=env)
-    for command in (
-        configure,
-        [cmake, "--build", folder, "--parallel", "--target", "product"],
-        [cmake, "--install", folder, "--prefix", prefix, "--strip"],
-    ):
-        subprocess.run(command, check=True, env=env)
+
+    def build(folder, preset, target, *arguments):
+        # The same code as any release build, so that a compiler cache has most of it.
+        configure = [cmake, "--preset", preset, "-S", ROOT, "-B", folder, "-DHORA_BUILD_TESTS=OFF", *arguments]
+        if shutil.which("ninja") is None:
+            configure += ["-G", "Unix Makefiles"]
+        subprocess.run(configure, check=True, env=env)
+        subprocess.run([cmake, "--build", folder, "--parallel", "--target", target], check=True, env=env)
+
+    arguments = shlex.split(os.environ.get("HORA_WHEEL_CMAKE_ARGS", ""))
+    if _machine() == platform.machine():
+        build(folder, "release", "product", *arguments)
+    else:
+        # The manual page comes from a program of the build, which must run here.
+        build(folder, "release", "print_manual", *arguments)
+        subprocess.run([ROOT / "scripts" / "sysroot", "--arch", _machine()], check=True, env=env)
+        native, folder = folder, folder.with_name(f"{folder.name}-{_machine()}")
+        manual = f"-DHORA_PRINT_MANUAL={native}/bin/print_manual"
+        build(folder, f"release-{_machine()}", "product", manual, *arguments)
+    return folder
+
+
+def _cmake():
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        raise RuntimeError("cmake was not found: run scripts/setup first")
+    return cmake
+
+
+def _install(folder, prefix):
+    for component in ("hora", "hosts"):
+        install = [_cmake(), "--install", folder, "--prefix", prefix, "--component", component, "--strip"]
+        subprocess.run(install, check=True)
 
 
 class _Wheel:
@@ -168,11 +186,7 @@ class _Wheel:
 
 
 def _fill(wheel, staging, version, platform_tag):
-    for package in ("hora", "horovod", "sparkdl"):
-        wheel.add_tree(PACKAGES / package, package)
-    bundled = staging / "share" / "hora" / platform.machine() / "bundle" / "python" / "hora" / "_bundled"
-    if bundled.is_dir():  # cloudpickle, so that the wheel needs no other
-        wheel.add_tree(bundled, "hora/_bundled")
+    wheel.add("hora.pth", (PACKAGES_FOLDER.format(machine=_machine()) + "\n").encode())
     data = f"hora-{version}.data"
     for program in sorted((staging / "bin").iterdir()):
         wheel.add(f"{data}/scripts/{program.name}", program.read_bytes(), 0o755)

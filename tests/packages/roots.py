@@ -10,13 +10,13 @@ import subprocess
 ROOTS = os.environ.get("HORA_ROOTS", "")
 PRESENT = [name for name in ("bullseye", "bookworm", "trixie", "sid") if os.path.isdir(f"{ROOTS}/{name}-plain")]
 # What a system writes down about itself, whatever is installed and removed.
-BOOKKEEPING = ("tmp/", "run/", "var/log/", "var/cache/", "var/lib/dpkg/", "var/lib/rpm/", "etc/ld.so.cache")
+BOOKKEEPING = ("tmp/", "run/", "var/log/", "var/cache/", "var/lib/dpkg/", "var/lib/rpm", "etc/ld.so.cache")
 
 ENTER = """
 mount -t overlay -o lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work overlay {folder}/root
 cd {folder}/root
 mount -t proc proc proc; mount --rbind /dev dev; mount -t tmpfs none dev/shm; mount -t tmpfs none tmp
-mkdir -p packages; mount --bind {packages} packages
+mount --bind {packages} packages
 ip link set lo up
 """
 CHROOT = 'exec chroot . env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 sh -ec "$0"'
@@ -26,7 +26,7 @@ class Root:
     def __init__(self, name, folder, packages):
         self.folder, self.packages = pathlib.Path(folder), packages
         self.lower = name if os.path.isabs(name) else f"{ROOTS}/{name}-plain"
-        for part in ("upper", "work", "root"):
+        for part in ("upper", "upper/packages", "work", "root"):
             (self.folder / part).mkdir()
 
     def run(self, script, outside="", code=0):
@@ -43,11 +43,16 @@ class Root:
         assert done.returncode == code, done.stdout[-6000:]
         return done.stdout
 
-    def files(self):
-        """What it has more than the system that it is a copy of."""
+    def found(self):
+        """The files and folders that the system which it is a copy of has not, or has otherwise."""
         upper = self.folder / "upper"
-        found = (str(path.relative_to(upper)) for path in upper.rglob("*") if path.is_file())
-        return {path for path in found if not path.startswith(BOOKKEEPING)}
+        return {
+            str(path.relative_to(upper))
+            for path in upper.rglob("*")
+            if not str(path.relative_to(upper)).startswith(BOOKKEEPING)
+            # A folder of the system has to be here for what is in it.
+            and not (path.is_dir() and os.path.isdir(f"{self.lower}/{path.relative_to(upper)}"))
+        }
 
 
 def reason_against():

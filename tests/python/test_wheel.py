@@ -124,11 +124,13 @@ def test_name_and_contents(wheel):
     data = info.replace(".dist-info", ".data")
     assert f"{data}/scripts/horarun" in executable
     assert f"{data}/data/share/hora/{MACHINE}/agent/hora-agent" in executable
+    bundle = f"{data}/data/share/hora/{MACHINE}/bundle"
     for name in (
-        "hora/_native.py",
-        "horovod/torch/__init__.py",
-        "sparkdl/__init__.py",
-        f"{data}/data/share/hora/{MACHINE}/bundle/lib/libhora.so",
+        "hora.pth",
+        f"{bundle}/python/hora/_native.py",
+        f"{bundle}/python/horovod/torch/__init__.py",
+        f"{bundle}/python/sparkdl/__init__.py",
+        f"{bundle}/lib/libhora.so",
         f"{data}/data/share/hora/{MACHINE}/manifest.json",
     ):
         assert name in names, name

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import site
-import sys
 
 ABI_VERSION = 1
 
@@ -36,15 +34,6 @@ class Options(ctypes.Structure):
     ]
 
 
-def site_base() -> str:
-    """The directory in which `pip install --user` and `--target` install data files, above that of the
-    packages; "" if this package is installed elsewhere."""
-    packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if os.path.isdir(os.path.join(packages, "share", "hora")):
-        return packages
-    return site.getuserbase() if site.ENABLE_USER_SITE else ""
-
-
 def library_candidates() -> list[str]:
     """The paths at which libhora is searched, best first. The last one uses the system's loader."""
     chosen = os.environ.get("HORA_LIBRARY")
@@ -52,12 +41,8 @@ def library_candidates() -> list[str]:
         return [chosen]
     package = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(package))
-    files = [
-        os.path.join(root, "lib", "libhora.so"),  # the bundle: python/hora beside lib
-        os.path.join(sys.prefix, "share", "hora", "bundle", "lib", "libhora.so"),  # the wheel
-        os.path.join(site_base(), "share", "hora", "bundle", "lib", "libhora.so"),
-    ]
-    return [file for file in files if os.path.exists(file)] + ["libhora.so.0", "libhora.so"]
+    bundled = os.path.join(root, "lib", "libhora.so")  # the bundle has python/hora beside lib
+    return [bundled] * os.path.exists(bundled) + ["libhora.so.0", "libhora.so"]
 
 
 class Library:

@@ -14,7 +14,7 @@ import struct
 import threading
 
 from hora import exceptions
-from hora._library import ABI_VERSION, Options, Tensor, load, site_base  # noqa: F401
+from hora._library import ABI_VERSION, Options, Tensor, load  # noqa: F401
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

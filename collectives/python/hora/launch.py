@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 
-from hora import _native, channel, serialization
+from hora import channel, serialization
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,17 +37,16 @@ _MOST_STRANGERS = 256
 
 
 def find_horarun() -> str:
-    """The launcher's path: HORARUN, the environment or installation that this
-    package is part of, PATH."""
+    """The launcher's path: HORARUN, the installation that this package is part of, the environment, PATH."""
     chosen = os.environ.get("HORARUN")
     if chosen:
         return chosen
     package = os.path.dirname(os.path.abspath(__file__))
     bundle = os.path.dirname(os.path.dirname(package))  # <prefix>/share/hora/<machine>/bundle
     prefix = os.path.abspath(os.path.join(bundle, *[os.pardir] * 4))
-    for root in (sys.prefix, _native.site_base(), prefix):
+    for root in (prefix, sys.prefix):
         candidate = os.path.join(root, "bin", "horarun")
-        if root and os.access(candidate, os.X_OK):
+        if os.access(candidate, os.X_OK):
             return candidate
     found = shutil.which("horarun")
     if found is None:

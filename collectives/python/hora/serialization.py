@@ -31,11 +31,27 @@ def _pickler():
         sys.path.append(_BUNDLED)
         try:
             import cloudpickle
+            import cloudpickle.cloudpickle as implementation
 
+            # The copy is that of the machine that built Hora, which may be older than this Python.
+            if sys.version_info >= (3, 14) and _version_of(cloudpickle) < (3, 1, 1):
+                implementation._getattribute = _attribute_and_owner
             return cloudpickle
         except ImportError:
             pass
     return pickle
+
+
+def _version_of(module):
+    return tuple(int(number) for number in module.__version__.split(".")[:3] if number.isdigit())
+
+
+def _attribute_and_owner(obj, dotted_name):
+    """What pickle._getattribute returned before Python 3.14, and cloudpickle before 3.1.1 expects of it."""
+    owner = None
+    for name in dotted_name.split("."):
+        owner, obj = obj, getattr(obj, name)
+    return obj, owner
 
 
 def dumps(obj: Any, what: str = "this object") -> bytes:
