@@ -9,6 +9,9 @@ function(compress file)
 endfunction()
 
 compress(${usr}/share/man/man1/horarun.1)
+if(EXISTS ${usr}/bin/horovodrun)
+  file(CREATE_LINK horarun.1.gz ${usr}/share/man/man1/horovodrun.1.gz SYMBOLIC)
+endif()
 set(doc ${usr}/share/doc/hora)
 if(CPACK_GENERATOR STREQUAL "DEB")
   # Debian's zsh looks elsewhere below /usr than zsh itself.

@@ -34,6 +34,13 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Where pip puts packages is three folders below the environment: lib/python3.X/site-packages.
 PACKAGES_FOLDER = "../../../share/hora/{machine}/bundle/python"
+# A wheel has no links. pip puts the environment's python into the first line.
+SECOND_NAME = """#!python
+import os
+import sys
+
+os.execv(os.path.join(os.path.dirname(os.path.abspath(__file__)), "horarun"), sys.argv)
+"""
 GLIBC_FLOOR = "2.28"  # as in scripts/cmake/HoraSysroot.cmake
 MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine of an ELF file
 
@@ -189,7 +196,8 @@ def _fill(wheel, staging, version, platform_tag):
     wheel.add("hora.pth", (PACKAGES_FOLDER.format(machine=_machine()) + "\n").encode())
     data = f"hora-{version}.data"
     for program in sorted((staging / "bin").iterdir()):
-        wheel.add(f"{data}/scripts/{program.name}", program.read_bytes(), 0o755)
+        content = SECOND_NAME.encode() if program.is_symlink() else program.read_bytes()
+        wheel.add(f"{data}/scripts/{program.name}", content, 0o755)
     wheel.add_tree(staging / "share", f"{data}/data/share")
     info = f"hora-{version}.dist-info"
     for name, text in _metadata(platform_tag).items():
