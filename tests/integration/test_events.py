@@ -62,9 +62,11 @@ def test_every_event_is_valid(horarun, schema, tmp_path):
     script.write_text("#!/bin/sh\necho localhost:1\n")
     script.chmod(0o755)
     elastic = horarun.run("-np", 1, "--min-np", 1, "--host-discovery-script", script, "--json", "true").expect(0)
-    events = (
-        events_of(done.messages) + events_of(elastic.messages) + events_of(lost.messages) + events_of(failed.messages)
-    )
+    nodes = tmp_path / "nodes"
+    nodes.write_text("localhost\n")
+    of_engine = dict(os.environ, PBS_JOBID="7.server", PBS_NODEFILE=str(nodes))
+    found = horarun.run("--json", "true", env=of_engine).expect(0)
+    events = [event for job in (done, elastic, lost, found, failed) for event in events_of(job.messages)]
     validator = jsonschema.Draft202012Validator(schema)
     for event in events:
         problems = [error.message for error in validator.iter_errors(event)]
