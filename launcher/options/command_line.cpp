@@ -304,6 +304,7 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   }
   job.command = std::move(spelled->command);
   auto warnings = collect_warnings(*spelled, *values);
+  warnings.insert(warnings.begin(), settled->warnings.begin(), settled->warnings.end());
   const bool dry_run = values->has("--dry-run");
   if (values->has("--smoke")) return Command(Smoke{std::move(job), dry_run, std::move(warnings)});
   return Command(Launch{std::move(job), dry_run, std::move(warnings)});

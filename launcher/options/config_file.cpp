@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads both Horovod's own configuration files, whose keys are in the table below, and the section
-// "horarun", whose keys are the names of options. Unknown keys are errors: a typo would otherwise
-// go unnoticed for months. Each error names line and column.
+// "horarun", whose keys are the names of options. A key that looks like a misspelt one is an error:
+// a typo would otherwise go unnoticed for months. Horovod's sections may have others, for releases
+// and tools that we do not know; those are told. Each error names line and column.
 #include "launcher/options/config_file.h"
 
 #include <algorithm>
@@ -77,6 +78,7 @@ class Reader {
   }
 
   std::vector<Setting> take() { return std::move(settings_); }
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   std::string place(const YAML::Node& node) const {
@@ -89,12 +91,13 @@ class Reader {
     return make_error(ErrorCode::kUsage, place(node) + ": " + what);
   }
 
-  Error unknown(const YAML::Node& key, const std::string& where,
-                const std::vector<std::string>& known) const {
-    std::string what = "unknown key " + quote(key.Scalar()) + where;
+  Status unknown(const YAML::Node& key, const std::string& where,
+                 const std::vector<std::string>& known) {
+    const std::string what = "unknown key " + quote(key.Scalar()) + where;
     const auto close = did_you_mean(key.Scalar(), known);
-    what += close.empty() ? "; known are " + join(known, ", ") : "; did you mean " + close[0] + "?";
-    return wrong(key, what);
+    if (!close.empty()) return wrong(key, what + "; did you mean " + close[0] + "?");
+    warnings_.push_back(place(key) + ": " + what + " is ignored; known are " + join(known, ", "));
+    return Ok{};
   }
 
   // YAML forbids duplicate keys, but the library silently keeps one of them.
@@ -234,6 +237,7 @@ class Reader {
 
   const std::string& path_;
   std::vector<Setting> settings_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace
@@ -296,7 +300,8 @@ int count_documents(const std::string& text) {
 
 }  // namespace
 
-Result<std::vector<Setting>> read_config_file(std::string_view text, const std::string& path) {
+Result<std::vector<Setting>> read_config_file(std::string_view text, const std::string& path,
+                                              std::vector<std::string>& warnings) {
   // A limit against a wrong path; real configurations have a few lines.
   if (text.size() > kLargest) {
     return make_error(ErrorCode::kUsage, path + ": larger than 1 MiB; this is no configuration");
@@ -308,6 +313,7 @@ Result<std::vector<Setting>> read_config_file(std::string_view text, const std::
     }
     Reader reader(path);
     if (documents == 1) HORA_TRY(reader.read(YAML::Load(std::string(text))));
+    warnings.insert(warnings.end(), reader.warnings().begin(), reader.warnings().end());
     return reader.take();
     // The library reports errors by exceptions; this is the only place that sees them.
   } catch (const YAML::Exception& error) {

@@ -14,8 +14,10 @@
 
 namespace hora::launcher {
 
-// Errors (kUsage) say `path:line:column`, what was found, and the nearest known key.
-Result<std::vector<Setting>> read_config_file(std::string_view text, const std::string& path);
+// Errors (kUsage) say `path:line:column`, what was found, and the nearest known key. Adds a warning
+// for each unknown key that is near none: it is ignored.
+Result<std::vector<Setting>> read_config_file(std::string_view text, const std::string& path,
+                                              std::vector<std::string>& warnings);
 
 // An option that may stand in the section `horarun` and in the environment: no question such as
 // --help, and not the file itself.

@@ -70,16 +70,17 @@ std::string user_file(const ProcessInputs& inputs) {
   return home && !home->empty() ? *home + "/.config/hora/config.yaml" : "";
 }
 
-Result<Layer> named_file_layer(const std::string& path, const ProcessInputs& inputs) {
+Result<Layer> named_file_layer(const std::string& path, const ProcessInputs& inputs,
+                               std::vector<std::string>& warnings) {
   auto text = inputs.read_file(path);
   if (!text) return usage("--config-file: " + text.error().message);
-  auto settings = read_config_file(*text, path);
+  auto settings = read_config_file(*text, path, warnings);
   if (!settings) return std::move(settings).error();
   return Layer{path, std::move(*settings)};
 }
 
 Status add_own_files(const ProcessInputs& inputs, std::vector<Layer>& layers,
-                     std::vector<std::string>& files) {
+                     std::vector<std::string>& files, std::vector<std::string>& warnings) {
   const std::string system(
       inputs.variable("HORA_SYSTEM_CONFIG").value_or(std::string(kSystemFile)));
   for (const std::string& path : {std::string(kProjectFile), user_file(inputs), system}) {
@@ -91,7 +92,7 @@ Status add_own_files(const ProcessInputs& inputs, std::vector<Layer>& layers,
       continue;
     }
     if (!text) return usage(text.error().message);
-    auto settings = read_config_file(*text, path);
+    auto settings = read_config_file(*text, path, warnings);
     if (!settings) return std::move(settings).error();
     files.push_back(path + " (read)");
     layers.push_back({path, std::move(*settings)});
@@ -155,7 +156,7 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
   std::vector<Layer> layers{command_line_layer(typed)};
   for (const SpelledOption& option : typed.options) {
     if (long_name(*option.row) != "--config-file") continue;
-    auto layer = named_file_layer(*option.value, inputs);
+    auto layer = named_file_layer(*option.value, inputs, settled.warnings);
     if (!layer) return std::move(layer).error();
     settled.files.push_back(layer->name + " (read)");
     // Of two files, the last one wins.
@@ -166,7 +167,7 @@ Result<Settled> settle_options(const Spelled& typed, Verb verb, const ProcessInp
   layers.push_back(std::move(*environment));
   // Some callers have no files of their own.
   if (inputs.read_own_file && !was_typed(typed, "--no-config")) {
-    HORA_TRY(add_own_files(inputs, layers, settled.files));
+    HORA_TRY(add_own_files(inputs, layers, settled.files, settled.warnings));
   }
   settled.spelled.command = typed.command;
   settled.spelled.after_dashes = typed.after_dashes;

@@ -16,8 +16,9 @@ namespace hora::launcher {
 
 struct Settled {
   Spelled spelled;  // as if all had been typed; the command is that of the command line
-  std::vector<Setting> settings;   // the same with their origins, in the order of the table
-  std::vector<std::string> files;  // every configuration file that was looked for: "PATH (read)"
+  std::vector<Setting> settings;      // the same with their origins, in the order of the table
+  std::vector<std::string> files;     // every configuration file that was looked for: "PATH (read)"
+  std::vector<std::string> warnings;  // one line each: keys of those files that are ignored
 };
 
 // Errors (kUsage): a file that cannot be read, an unknown key, a value that does not fit.

@@ -45,3 +45,17 @@ def test_a_folder_in_its_place(tmp_path):
     (tmp_path / "hora.yaml").mkdir()
     done = show(tmp_path)
     assert done.returncode == 2 and "expected a file" in done.stderr, done
+
+
+def test_keys_that_are_not_ours_are_told_and_ignored(tmp_path):
+    (tmp_path / "c.yaml").write_text("verbose: 1\nparams:\n  zeta: 3\n  cycle_time_ms: 2\n")
+    done = subprocess.run(
+        [HORARUN, "--config-file", "c.yaml", "-np", "1", "--dry-run", "true"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done
+    assert "c.yaml:1:1: unknown key 'verbose' is ignored" in done.stderr, done
+    assert "c.yaml:3:3: unknown key 'zeta' in section 'params' is ignored" in done.stderr, done
