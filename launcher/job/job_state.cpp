@@ -79,6 +79,7 @@ void JobState::on(const HostReady& e, TimePoint now, std::vector<Action>& action
 
 void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& actions) {
   outcome_.exits[e.exit.rank] = e.exit;
+  if (e.exit.terminated_by_us) agent_ended_ranks_ = true;
   // A rank that we ended ourselves is no cause.
   if (!failed(e.exit) || e.exit.terminated_by_us) return;
   failures_[e.exit.rank] = {
@@ -107,14 +108,11 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.exit_code = kExitLauncher;
     end(std::move(cause), now, options_.grace, actions);
   }
-  const bool ended_there =
-      std::any_of(outcome_.exits.begin(), outcome_.exits.end(),
-                  [](const auto& exit) { return exit.second.terminated_by_us; });
-  if (phase_ == Phase::kRunning && (ended_there || e.missing_exits > 0) && !options_.elastic) {
+  if (phase_ == Phase::kRunning && (agent_ended_ranks_ || e.missing_exits > 0) && !options_.elastic) {
     Cause cause;
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
-    if (ended_there) {
+    if (agent_ended_ranks_) {
       // We have not asked for this. Somebody there has, a batch system whose time limit has passed
       // for one, or the agent has not heard from us for longer than the lease.
       cause.failure = {std::string(failure::kHostLost),

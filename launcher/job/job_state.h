@@ -179,6 +179,7 @@ class JobState {
   Options options_;
   Phase phase_ = Phase::kConnecting;
   bool was_started_ = false;
+  bool agent_ended_ranks_ = false;  // some rank's end was its agent's work
   std::vector<HostPhase> hosts_;
   TimePoint start_deadline_;
   std::optional<TimePoint> job_deadline_;
