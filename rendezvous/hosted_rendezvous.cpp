@@ -9,6 +9,13 @@ namespace hora::rendezvous {
 
 Result<std::unique_ptr<HostedRendezvous>> HostedRendezvous::start(
     const std::vector<IpAddress>& addresses, std::string token) {
+  std::vector<Endpoint> endpoints;
+  for (const IpAddress& address : addresses) endpoints.push_back({address, 0});
+  return start(std::move(endpoints), std::move(token));
+}
+
+Result<std::unique_ptr<HostedRendezvous>> HostedRendezvous::start(std::vector<Endpoint> endpoints,
+                                                                  std::string token) {
   std::unique_ptr<HostedRendezvous> self(new HostedRendezvous);
   auto loop = os::EventLoop::create();
   if (!loop) return std::move(loop).error();
@@ -17,7 +24,7 @@ Result<std::unique_ptr<HostedRendezvous>> HostedRendezvous::start(
   access.token = std::move(token);
   self->service_ = std::make_unique<KvService>(std::move(access), KvLimits{});
   KvServerOptions options;
-  for (const IpAddress& address : addresses) options.addresses.push_back({address, 0});
+  options.addresses = std::move(endpoints);
   auto server = KvServer::start(*self->loop_, *self->service_, std::move(options));
   if (!server) return std::move(server).error();
   self->server_ = std::move(*server);

@@ -20,6 +20,9 @@ class HostedRendezvous {
   // Listens on a free port of each address. Every request must carry the token.
   static Result<std::unique_ptr<HostedRendezvous>> start(const std::vector<IpAddress>& addresses,
                                                          std::string token);
+  // The same at these ports; 0: a free one.
+  static Result<std::unique_ptr<HostedRendezvous>> start(std::vector<Endpoint> endpoints,
+                                                         std::string token);
   ~HostedRendezvous();
   HostedRendezvous(const HostedRendezvous&) = delete;
   HostedRendezvous& operator=(const HostedRendezvous&) = delete;

@@ -36,7 +36,8 @@ Result<std::string> find_own_address(Settings& settings) {
   // HOROVOD_SIZE without a rendezvous is an error of the environment, not another launcher.
   if (settings.rendezvous_address.empty() && !process_variable(rendezvous::env::kSize)) {
     const std::string launcher = find_other_launcher(process_variable);
-    if (!launcher.empty()) return bootstrap_by_launcher(settings, launcher);
+    const auto world = find_started_world(process_variable);
+    if (world || !launcher.empty()) return bootstrap_by_launcher(settings, launcher, world);
   }
   if (settings.size == 1) return std::string();
   return settings.interface.empty() ? address_by_route(settings)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining a job that another launcher started (mpirun, srun, mpiexec). There is no rendezvous, so
-// rank 0 opens one and tells the others its addresses through what the launcher offers: MPI or PMI.
+// Joining a job that another launcher started (mpirun, srun, mpiexec, torchrun). There is no
+// rendezvous, so rank 0 opens one and tells the others its addresses through what the launcher
+// offers: MPI, PMI, or variables from which all know a place to meet at.
 // All steps are collective, so a rank that fails takes part in the next exchange with its error
 // instead of leaving the others waiting.
 #include "collectives/runtime/launched_world.h"
@@ -14,8 +15,10 @@
 #include <vector>
 
 #include "collectives/backends/registry.h"
+#include "collectives/runtime/meeting_point.h"
 #include "collectives/runtime/own_address.h"
 #include "collectives/runtime/pmi_bootstrap.h"
+#include "collectives/runtime/process_environment.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/hosted_rendezvous.h"
 #include "rendezvous/net/interfaces.h"
@@ -36,6 +39,11 @@ int number_of(const Variables& variables, std::string_view name) {
   int value = 0;
   if (text) std::from_chars(text->data(), text->data() + text->size(), value);
   return value;
+}
+
+bool is_mpi_wanted(const Variables& variables) {
+  const auto controller = variables("HOROVOD_CONTROLLER");
+  return controller && (*controller == "mpi" || *controller == "MPI");
 }
 
 // The bootstrap of one process through its launcher.
@@ -209,31 +217,50 @@ class BootstrapOverLauncher {
 }  // namespace
 
 std::string find_other_launcher(const Variables& variables) {
+  if (is_started_by_torchrun(variables)) return {};
   for (const std::string name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     // A world of one needs no launcher.
     if (number_of(variables, name) > 1) return name;
   }
-  // PMIx itself does not say how many processes there are; Slurm does.
-  if (variables("PMIX_NAMESPACE") && number_of(variables, "SLURM_STEP_NUM_TASKS") > 1) {
+  // PMIx itself does not say how many processes there are; Slurm and jsrun do.
+  if (variables("PMIX_NAMESPACE") && (number_of(variables, "SLURM_STEP_NUM_TASKS") > 1 ||
+                                      number_of(variables, "JSM_NAMESPACE_SIZE") > 1)) {
     return "PMIX_NAMESPACE";
   }
-  const auto controller = variables("HOROVOD_CONTROLLER");
-  if (controller && (*controller == "mpi" || *controller == "MPI")) return "HOROVOD_CONTROLLER";
+  if (is_mpi_wanted(variables)) return "HOROVOD_CONTROLLER";
   return {};
 }
 
-Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string& launcher) {
-  const auto mpi = load_launcher_bootstrap(*find_backend_row("mpi"));
-  ErrorText why_not;
-  if (mpi && (*mpi)->is_launched(why_not)) return BootstrapOverLauncher(**mpi, settings).run();
-  // MPICH's launchers speak PMI-1, which needs no MPI library.
-  ErrorText no_pmi;
-  const LauncherBootstrap& pmi = pmi_launcher_bootstrap();
-  if (pmi.is_launched(no_pmi)) return BootstrapOverLauncher(pmi, settings).run();
-  return make_error(ErrorCode::kUnavailable,
-                    launcher + " says that an MPI launcher started this process, but " +
-                        (mpi ? std::string(why_not.text)
-                             : "Hora's MPI module does not load: " + mpi.error().message));
+Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string& launcher,
+                                          const std::optional<StartedWorld>& world) {
+  std::string why_not;
+  if (!launcher.empty()) {
+    const auto mpi = load_launcher_bootstrap(*find_backend_row("mpi"));
+    ErrorText not_launched;
+    if (mpi && (*mpi)->is_launched(not_launched))
+      return BootstrapOverLauncher(**mpi, settings).run();
+    // MPICH's launchers speak PMI-1, which needs no MPI library.
+    ErrorText no_pmi;
+    const LauncherBootstrap& pmi = pmi_launcher_bootstrap();
+    if (pmi.is_launched(no_pmi)) return BootstrapOverLauncher(pmi, settings).run();
+    why_not = mpi ? std::string(not_launched.text)
+                  : "Hora's MPI module does not load: " + mpi.error().message;
+  }
+  // Whoever asks for MPI by name wants to hear that it is missing.
+  if (!world || is_mpi_wanted(process_variable)) {
+    return make_error(ErrorCode::kUnavailable,
+                      launcher + " says that an MPI launcher started this process, but " + why_not);
+  }
+  if (world->rank >= world->size) return make_error(ErrorCode::kUsage, world->told());
+  if (!world->first_host.empty()) {
+    return BootstrapOverLauncher(meeting_point(*world, settings), settings).run();
+  }
+  return make_error(
+      ErrorCode::kUnavailable,
+      world->told() + ", but nothing says where rank 0 is, so they cannot meet" +
+          (why_not.empty() ? "" : " (" + why_not + ")") +
+          ". Start the program with horarun, or set MASTER_ADDR to an address of rank 0's host; "
+          "HOROVOD_SIZE=1 makes this process a world of its own");
 }
 
 }  // namespace hora::collectives

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job that mpirun, srun or mpiexec started without horarun: who this process is and where the
-// ranks meet is learnt through the launcher's own library.
+// A job that mpirun, srun, torchrun or mpiexec started without horarun: who this process is and
+// where the ranks meet is learnt through the launcher's own library, or from its environment.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "collectives/runtime/settings.h"
+#include "collectives/runtime/started_world.h"
 
 namespace hora::collectives {
 
-// Whether the environment speaks of several processes started by another launcher, and by which
-// variable; empty: it does not.  [pure]
+// Whether the environment speaks of several processes whose launcher has a library (MPI, PMI), and
+// by which variable; empty: it does not.  [pure]
 std::string find_other_launcher(const Variables& variables);
 
-// Collective over the processes of the launcher. Fills rank, sizes, rendezvous, token and job id
-// into `settings` and answers this host's own address for the others; "" in a world of one. Rank 0
-// serves the rendezvous until its process ends or meets again.
-Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string& launcher);
+// Collective over the processes of the launcher. `launcher`: from find_other_launcher(); where its
+// library cannot be used, and without one, the ranks meet by what `world` says. Fills rank, sizes,
+// rendezvous, token and job id into `settings` and answers this host's own address for the others;
+// "" in a world of one. Rank 0 serves the rendezvous until its process ends or meets again.
+Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string& launcher,
+                                          const std::optional<StartedWorld>& world);
 
 }  // namespace hora::collectives

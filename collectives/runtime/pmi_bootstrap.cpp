@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "collectives/runtime/launcher_place.h"
 #include "collectives/runtime/machine_identity.h"
 #include "collectives/runtime/pmi_client.h"
-#include "collectives/runtime/rank_info.h"
 #include "rendezvous/base/hex.h"
 
 namespace hora::collectives {
@@ -123,24 +123,7 @@ bool find_place(LauncherPlace* place, ErrorText& error) noexcept {
     constexpr std::chrono::seconds kPatience{60};
     const auto machines = pmi().allgather(machine_identity(), Clock::now() + kPatience);
     if (!machines) return error.set("%s", machines.error().message.c_str());
-    std::vector<std::int32_t> first_of_host;
-    std::vector<std::int32_t> local_ranks;
-    for (std::size_t rank = 0; rank < machines->size(); ++rank) {
-      std::size_t first = 0;
-      // A host is represented by its first rank. PMI-1 has no portable way to ask for the local
-      // ranks.
-      while ((*machines)[first] != (*machines)[rank]) ++first;
-      first_of_host.push_back(static_cast<std::int32_t>(first));
-      local_ranks.push_back(static_cast<std::int32_t>(
-          std::count(first_of_host.begin(), first_of_host.end() - 1, first_of_host.back())));
-    }
-    place->rank = pmi().rank();
-    place->size = pmi().size();
-    const std::int32_t host = first_of_host[static_cast<std::size_t>(place->rank)];
-    place->local_rank = local_ranks[static_cast<std::size_t>(place->rank)];
-    place->local_size =
-        static_cast<std::int32_t>(std::count(first_of_host.begin(), first_of_host.end(), host));
-    find_cross_place(first_of_host.data(), local_ranks.data(), *place);
+    *place = place_among(*machines, pmi().rank());
     return true;
   } catch (const std::exception& failure) {
     return error.set("%s", failure.what());

@@ -223,6 +223,12 @@ TEST_CASE("other launchers are known by what they set") {
   CHECK(launcher({{"PMI_SIZE", "2"}}) == "PMI_SIZE");
   CHECK(launcher({{"PMIX_NAMESPACE", "x"}}) == "");
   CHECK(launcher({{"PMIX_NAMESPACE", "x"}, {"SLURM_STEP_NUM_TASKS", "2"}}) == "PMIX_NAMESPACE");
+  CHECK(launcher({{"PMIX_NAMESPACE", "x"}, {"JSM_NAMESPACE_SIZE", "2"}}) == "PMIX_NAMESPACE");
+  // mpirun started a torchrun on each host.
+  CHECK(launcher({{"OMPI_COMM_WORLD_SIZE", "2"},
+                  {"TORCHELASTIC_RUN_ID", "x"},
+                  {"RANK", "3"},
+                  {"WORLD_SIZE", "4"}}) == "");
   CHECK(launcher({{"HOROVOD_CONTROLLER", "mpi"}}) == "HOROVOD_CONTROLLER");
   CHECK(launcher({{"HOROVOD_CONTROLLER", "gloo"}}) == "");
 }
