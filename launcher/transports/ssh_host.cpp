@@ -519,32 +519,40 @@ void SshHost::on_deadline() {
   if (link_.agent_started() || link_.ended()) return;
   switch (state_) {
     case State::kQueued:
-    // A proxy that keeps ending without a word looks like a busy server: both give an empty banner.
     case State::kBackOff:
-      if (back_off_.attempts() > 0 && !target_.route.proxy.empty() && busy_words_.empty()) {
-        return fail(
-            failure::kConnect,
-            "the proxy command ended " + std::to_string(back_off_.attempts()) +
-                " times without output",
-            "check that the ProxyCommand (ProxyJump) works by hand; the sshd behind it may be too "
-            "busy (MaxStartups)");
-      }
-      if (back_off_.attempts() > 0) {
-        return fail(failure::kSshBusy,
-                    "the server was too busy " + std::to_string(back_off_.attempts()) + " times" +
-                        (busy_words_.empty() ? ": it closed the connection at once"
-                                             : ": it said " + quote(busy_words_)),
-                    "raise MaxStartups in its sshd_config, or lower --fan-out");
-      }
+      if (back_off_.attempts() > 0) return fail_as_busy(back_off_.attempts());
       return fail(failure::kStartTimeout, "timed out in the --fan-out queue",
                   "raise --start-timeout or --fan-out");
     case State::kExecute:
     case State::kRunning:
       return fail(failure::kShellTimeout, "the remote shell did not start the agent in time",
                   "a login script there may wait for something or ask a question");
+    case State::kConnecting:
+    case State::kHandshake: {
+      // Where attempts were refused before, the one that the deadline cut off tells less.
+      const bool spoke = state_ == State::kHandshake && !client_->banner().empty();
+      if (back_off_.attempts() > 1 && !spoke) return fail_as_busy(back_off_.attempts() - 1);
+      return on_stage_limit();
+    }
     default:
       return on_stage_limit();
   }
+}
+
+// A proxy that keeps ending without a word looks like a busy server: both give an empty banner.
+void SshHost::fail_as_busy(int refusals) {
+  const std::string times = std::to_string(refusals) + " times";
+  if (!target_.route.proxy.empty() && busy_words_.empty()) {
+    return fail(
+        failure::kConnect, "the proxy command ended " + times + " without output",
+        "check that the ProxyCommand (ProxyJump) works by hand; the sshd behind it may be too "
+        "busy (MaxStartups)");
+  }
+  fail(failure::kSshBusy,
+       "the server was too busy " + times +
+           (busy_words_.empty() ? ": it closed the connection at once"
+                                : ": it said " + quote(busy_words_)),
+       "raise MaxStartups in its sshd_config, or lower --fan-out");
 }
 
 }  // namespace hora::launcher

@@ -78,6 +78,7 @@ class SshHost : private AgentLink::Carrier {
   void on_stage_limit();
   void on_deadline();
   void retry_when_busy();
+  void fail_as_busy(int refusals);
   void queue();
   void give_place_back();
   void fail(const Failure& failure);
