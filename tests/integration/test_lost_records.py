@@ -185,10 +185,12 @@ def test_output_that_nobody_waits_for(horarun):
     assert job.process.wait(timeout=60) == 128 + signal.SIGINT
 
 
-def test_job_ended_by_its_user_waits_for_no_reader(horarun):
+def test_job_ended_by_its_user_waits_for_no_reader(horarun, tmp_path):
     """One Ctrl-C is enough, though what the rank has written can go nowhere."""
-    job = horarun.start("-np", 1, "sh", "-c", "yes | head -c 200000; exec sleep 1000")
-    os.read(job.process.stdout.fileno(), 1)
+    written = tmp_path / "written"
+    job = horarun.start("-np", 1, "sh", "-c", f"yes | head -c 200000; touch {written}; exec sleep 1000")
+    # More than a pipe takes. It reaches the launcher before the rank's end does.
+    jobs.wait_until(written.exists, "the rank to have written all")
     job.send_signal(signal.SIGINT)
     assert job.process.wait(timeout=60) == 128 + signal.SIGINT
     messages = job.process.stderr.read().decode()
