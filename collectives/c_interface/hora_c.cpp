@@ -17,6 +17,8 @@
 #include "collectives/runtime/bootstrap.h"
 #include "collectives/runtime/describe.h"
 #include "collectives/runtime/elastic_world.h"
+#include "collectives/runtime/process_environment.h"
+#include "collectives/runtime/unused_settings.h"
 #include "hora/hora.h"
 #include "rendezvous/os/log.h"
 
@@ -130,6 +132,12 @@ hora_status start(const hora_options* options) {
   if (from_environment) {
     const auto level = hora::os::parse_log_level(from_environment->settings.log_level);
     hora::os::set_log_level(level.value_or(hora::os::LogLevel::kWarn));
+    hora::os::set_log_time(!from_environment->settings.log_hide_time);
+    // Once for the job: all ranks have the same variables.
+    if (generation == 0 && from_environment->settings.rank == 0) {
+      const std::string unused = describe_unused_settings(process_variable);
+      if (!unused.empty()) hora::os::log_warn("settings", unused);
+    }
   }
   hora::Result<std::unique_ptr<Communicator>> joined =
       from_environment ? Communicator::join(std::move(*from_environment))

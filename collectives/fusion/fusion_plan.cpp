@@ -22,6 +22,11 @@ auto key(const Response& response) {
                   agreed.priority, agreed.prescale, agreed.postscale, response.joined);
 }
 
+// Operations without a group count as one: they may share steps with each other.
+bool may_share_by_group(const Response& one, const Response& other, Groups groups) {
+  return groups == Groups::kMixed || one.agreed.group == other.agreed.group;
+}
+
 std::int64_t bytes_of(const Response& response) {
   return element_count(response.agreed.shape) *
          static_cast<std::int64_t>(dtype_bytes(response.agreed.dtype));
@@ -30,7 +35,8 @@ std::int64_t bytes_of(const Response& response) {
 }  // namespace
 
 std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Response* const> responses,
-                                                  const FusionThreshold& threshold_of) {
+                                                  const FusionThreshold& threshold_of,
+                                                  Groups groups) {
   // A step that may still grow; `sample` is its first response.
   struct Open {
     std::size_t step;
@@ -60,7 +66,8 @@ std::vector<std::vector<std::size_t>> plan_fusion(std::span<const Response* cons
     bool placed = false;
     for (Open& each : open) {
       if (each.bytes + bytes > threshold_bytes) continue;
-      if (key(*responses[each.sample]) != key(response)) continue;
+      const Response& sample = *responses[each.sample];
+      if (key(sample) != key(response) || !may_share_by_group(sample, response, groups)) continue;
       steps[each.step].push_back(i);
       each.bytes += bytes;
       placed = true;

@@ -54,6 +54,7 @@ RankInfo own_rank_info(const Communicator::Start& start) {
   rank_info.parameters = start.settings.parameters;
   rank_info.cache_capacity = start.settings.cache_capacity;
   rank_info.deterministic = start.settings.deterministic;
+  rank_info.group_fusion = start.settings.group_fusion;
   rank_info.stall_warning_s = stalls_of(start.settings).warning().count();
   rank_info.stall_limit_s = stalls_of(start.settings).limit().count();
   rank_info.hierarchical_allreduce = start.settings.hierarchical_allreduce;
@@ -108,6 +109,27 @@ Result<ControlWorld> bootstrap_world(const Communicator::Start& start, const Ran
                             : meet_as_worker(start, self, deadline);
 }
 
+// The job runs as well without: a list for other hosts, or a core that a container has taken away,
+// must not end it.
+void pin_to_core(std::thread& thread, const Settings& settings) {
+  const auto place = static_cast<std::size_t>(settings.local_rank);
+  const std::vector<int>& cores = settings.thread_affinity;
+  if (cores.empty()) return;
+  if (place >= cores.size()) {
+    os::log_warn("settings",
+                 "HOROVOD_THREAD_AFFINITY names " + std::to_string(cores.size()) + " of " +
+                     std::to_string(settings.local_size) +
+                     " cores that the ranks of this host need: the thread of local rank " +
+                     std::to_string(settings.local_rank) + " runs on any");
+    return;
+  }
+  const Status pinned = os::pin_thread(thread, cores[place]);
+  if (pinned) return;
+  os::log_warn("settings", "HOROVOD_THREAD_AFFINITY: " + pinned.error().message +
+                               "; the thread of local rank " + std::to_string(settings.local_rank) +
+                               " runs on any");
+}
+
 Outcome from_error(const Error& error) {
   // check_request() fails only for a wrong argument; everything else that can go wrong has a status
   // of its own.
@@ -158,6 +180,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
       "hora-runtime", [communicator = self.get()] { communicator->driver_->run(); });
   if (!thread) return self->engine_->fail_to_join(thread.error());
   self->thread_ = std::move(*thread);
+  pin_to_core(self->thread_, world.settings);
   return self;
 }
 

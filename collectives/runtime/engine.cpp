@@ -263,7 +263,9 @@ void Engine::carry_out(const std::vector<AgreedOp>& list) {
   };
   std::vector<const AgreedOp*> chosen;
   // Every rank computes the same plan from the same list, so fused steps agree without a message.
-  for (const auto& step : plan_fusion(responses, threshold_of)) {
+  // Rank 0's choice, so that all ranks make the same plan.
+  const Groups groups = world_.agreed().group_fusion ? Groups::kMixed : Groups::kApart;
+  for (const auto& step : plan_fusion(responses, threshold_of, groups)) {
     if (ended()) return;
     chosen.clear();
     for (std::size_t index : step) chosen.push_back(&list[index]);

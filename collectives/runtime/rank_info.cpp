@@ -24,6 +24,7 @@ std::string encode_rank_info(const RankInfo& rank_info) {
   out.integers(to_numbers(rank_info.parameters));
   out.integer(rank_info.cache_capacity);
   out.integer(rank_info.deterministic ? 1 : 0);
+  out.integer(rank_info.group_fusion ? 1 : 0);
   out.integer(rank_info.stall_warning_s);
   out.integer(rank_info.stall_limit_s);
   out.integer(static_cast<std::int64_t>(rank_info.hierarchical_allreduce));
@@ -48,6 +49,7 @@ Result<RankInfo> decode_rank_info(std::string_view bytes) {
   const auto parameters = from_numbers(in.integers<std::int64_t>());
   rank_info.cache_capacity = in.integer();
   rank_info.deterministic = in.integer() != 0;
+  rank_info.group_fusion = in.integer() != 0;
   rank_info.stall_warning_s = in.integer();
   rank_info.stall_limit_s = in.integer();
   rank_info.hierarchical_allreduce = static_cast<Choice>(in.integer());

@@ -26,6 +26,7 @@ struct RankInfo {
   Parameters parameters;
   std::int64_t cache_capacity = 1024;
   bool deterministic = false;
+  bool group_fusion = true;
   // For the signs of life (watchdog.h); 0: none.
   std::int64_t stall_warning_s = 0;
   std::int64_t stall_limit_s = 0;

@@ -53,6 +53,29 @@ class Reader {
     out = value;
   }
 
+  // A list such as 0,8,16. Ranges are not Horovod's; accepting some of them here would make a
+  // script that works here fail there.
+  void numbers(std::string_view name, std::vector<int>& out, int most) {
+    const std::optional<std::string> found = variables_(name);
+    if (!found || found->empty()) return;
+    out.clear();
+    const char* at = found->data();
+    const char* const end = at + found->size();
+    for (;;) {
+      int value = 0;
+      const auto parsed = std::from_chars(at, end, value);
+      const bool ends = parsed.ptr == end;
+      if (parsed.ec != std::errc{} || value < 0 || value > most || (!ends && *parsed.ptr != ',')) {
+        fail(std::string(name) + "=" + *found + ": expected whole numbers from 0 to " +
+             std::to_string(most) + ", separated by commas");
+        return;
+      }
+      out.push_back(value);
+      if (ends) return;
+      at = parsed.ptr + 1;
+    }
+  }
+
   // Any number above 0 is true.
   void flag(std::string_view name, bool& out) {
     std::int64_t value = out ? 1 : 0;
@@ -126,6 +149,7 @@ void read_autotune(Reader& reader, Settings& settings) {
 }
 
 constexpr std::int64_t kManyRanks = 1 << 20;
+constexpr int kManyCores = 1 << 16;
 
 void check_place(Reader& reader, std::string_view what, int rank, int size) {
   if (rank < size) return;
@@ -176,10 +200,16 @@ Result<Settings> parse_settings(const Variables& variables) {
   reader.integer(env::kGlooTimeoutSeconds, seconds, 1, 1'000'000);
   settings.start_timeout = std::chrono::seconds(seconds);
   reader.integer("HOROVOD_CACHE_CAPACITY", settings.cache_capacity, 0, 1 << 24);
+  reader.numbers("HOROVOD_THREAD_AFFINITY", settings.thread_affinity, kManyCores);
+  // Horovod's name is negative, ours is not.
+  bool groups_apart = false;
+  reader.flag("HOROVOD_DISABLE_GROUP_FUSION", groups_apart);
+  settings.group_fusion = !groups_apart;
   reader.integer("HORA_DETERMINISTIC", settings.deterministic, 0, 1);
   reader.text("HORA_BACKENDS", settings.backends);
   read_cpu_operations(reader, settings);
   reader.text("HOROVOD_LOG_LEVEL", settings.log_level);
+  reader.flag("HOROVOD_LOG_HIDE_TIME", settings.log_hide_time);
   reader.text(env::kFlightRecorder, settings.flight_recorder);
   read_timeline(reader, settings);
   read_stall_check(reader, settings);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/autotune/autotuner.h"
 #include "collectives/runtime/rank_info.h"
@@ -35,7 +36,8 @@ struct Settings {
   std::string interface;  // name of the one for the traffic between hosts; empty: by the route
   std::chrono::milliseconds start_timeout{30000};
 
-  std::string log_level;        // as given
+  std::string log_level;  // as given
+  bool log_hide_time = false;
   std::string flight_recorder;  // the agent's file; empty: none
 
   std::string timeline;  // path, or "DYNAMIC"; empty: none
@@ -56,6 +58,10 @@ struct Settings {
   std::string autotune_log;  // path; empty: none
   AutotuneOptions autotune_options;
 
+  // By local rank: the core of the runtime's thread; empty: any.
+  std::vector<int> thread_affinity;
+
+  bool group_fusion = true;            // operations of different groups may share a step
   std::int64_t cache_capacity = 1024;  // tensors of a process set; 0: off
   bool deterministic = false;          // the same inputs on the same ranks give the same bits
   // Only these backends ("shm,gloo"), or all but those behind a minus ("-mpi"); empty: all that

@@ -50,6 +50,10 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 constexpr std::array<std::string_view, 6> kColours = {
     "\033[37m", "\033[36m", "\033[32m", "\033[33m\033[1m", "\033[31m\033[1m", ""};
 
+// The format of log.h, in spdlog's letters: level, then component and message.
+constexpr const char* kPlain = "%^%l%$ %v";
+constexpr const char* kTimed = "%Y-%m-%d %H:%M:%S.%f %^%l%$ %v";
+
 // For a sink, which gets finished lines; spdlog colours its own.
 std::string level_word(LogLevel level) {
   std::string word(log_level_name(level));
@@ -67,8 +71,7 @@ struct Output {
         colour_wanted(STDERR_FILENO) ? spdlog::color_mode::always : spdlog::color_mode::never;
     logger = std::make_unique<spdlog::logger>(
         "hora", std::make_shared<spdlog::sinks::stderr_color_sink_st>(colours));
-    // The format of log.h: level, then component and message.
-    logger->set_pattern("%^%l%$ %v");
+    logger->set_pattern(kPlain);
     logger->set_level(spdlog::level::trace);  // log() has already checked the level
     // A log that is lost in a crash is of no use.
     logger->flush_on(spdlog::level::trace);
@@ -115,6 +118,13 @@ void log(LogLevel level, std::string_view component, std::string_view message) {
   if (out.sink) return out.sink(level_word(level) + " " + line + "\n");
   // A full disk or a closed stderr must not end the job; spdlog reports it once and continues.
   out.logger->log(to_spdlog(level), line);
+}
+
+void set_log_time(bool shown) {
+  Output& out = output();
+  // The pattern belongs to the logger, which another thread may be using at this moment.
+  std::lock_guard lock(out.mutex);
+  out.logger->set_pattern(shown ? kTimed : kPlain);
 }
 
 void set_log_sink(LogSink sink) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log: lines about Hora itself, on stderr. A job's own output never comes here.
 //
-//   level component: message
+//   [date time] level component: message
 //
 // error = the job fails; warn = it continues, but differently than asked; info = once per phase;
 // debug = per host; trace = per frame or operation. Any thread may log.
@@ -23,6 +23,10 @@ std::optional<LogLevel> parse_log_level(std::string_view text);
 // kWarn until set.
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
+
+// Whether lines on stderr begin with the local time, in microseconds. Off until set: the launcher
+// tells its user what happens now, the runtime writes into a file of many ranks.
+void set_log_time(bool shown);
 
 // Writes one line if the level is enabled; lines of different threads never mix.
 void log(LogLevel level, std::string_view component, std::string_view message);

@@ -4,8 +4,11 @@
 #include "rendezvous/os/service_thread.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
+#include <cerrno>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -58,6 +61,20 @@ Result<std::thread> start_service_thread(const char* name, std::function<void()>
   // Shown by ps, gdb and the hang report; the kernel keeps 15 characters.
   ::pthread_setname_np(thread.native_handle(), name);
   return thread;
+}
+
+Status pin_thread(std::thread& thread, int core) {
+  // A set of its own size: cpu_set_t ends at 1024 cores.
+  const auto cores = static_cast<std::size_t>(core) + 1;
+  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
+      CPU_ALLOC(cores), [](cpu_set_t* each) { CPU_FREE(each); });
+  if (set == nullptr) return errno_error(ENOMEM, "pinning a thread");
+  const std::size_t bytes = CPU_ALLOC_SIZE(cores);
+  CPU_ZERO_S(bytes, set.get());
+  CPU_SET_S(static_cast<std::size_t>(core), bytes, set.get());
+  const int refused = ::pthread_setaffinity_np(thread.native_handle(), bytes, set.get());
+  if (refused != 0) return errno_error(refused, "core " + std::to_string(core));
+  return Ok{};
 }
 
 }  // namespace hora::os

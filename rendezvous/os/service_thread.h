@@ -19,4 +19,7 @@ constexpr std::chrono::seconds kThreadPatience{10};
 Result<std::thread> start_service_thread(const char* name, std::function<void()> function,
                                          std::chrono::milliseconds patience = kThreadPatience);
 
+// From now on the thread runs on that core only; so do threads that it starts later.
+Status pin_thread(std::thread& thread, int core);
+
 }  // namespace hora::os

@@ -115,6 +115,22 @@ TEST_CASE("fusion: like with like, up to the threshold, nothing past a fence") {
   CHECK(fused({reduce(1), scaled, joined, reduce(1)}, 1000) == Plan{{0, 3}, {1}, {2}});
 }
 
+TEST_CASE("fusion: groups apart share steps among their members only") {
+  using Plan = std::vector<std::vector<std::size_t>>;
+  const auto of_group = [](const char* group) {
+    Response response = reduce(1);
+    response.agreed.group = group;
+    return response;
+  };
+  const Response list[] = {of_group("a"), reduce(1),     of_group("b"), of_group("a"),
+                           reduce(1),     of_group("b"), of_group("c")};
+  std::vector<const Response*> all;
+  for (const Response& each : list) all.push_back(&each);
+  const auto threshold = [](std::int32_t) { return std::int64_t{1000}; };
+  CHECK(plan_fusion(all, threshold, Groups::kApart) == Plan{{0, 3}, {1, 4}, {2, 5}, {6}});
+  CHECK(plan_fusion(all, threshold, Groups::kMixed) == Plan{{0, 1, 2, 3, 4, 5, 6}});
+}
+
 // Each rank plans what it is told: rank 0 everything, the others what their sets do.
 TEST_CASE("fusion: a fence of a set is none for ranks that do not see it") {
   using Plan = std::vector<std::vector<std::size_t>>;
@@ -162,6 +178,21 @@ TEST_CASE("settings: what is wrong is named") {
   CHECK_THAT(error(Map{{"HOROVOD_SIZE", "2"}}),
              Contains("HOROVOD_GLOO_RENDEZVOUS_ADDR is not set"));
   CHECK_THAT(error(Map{{"HOROVOD_GLOO_TIMEOUT_SECONDS", "1e3"}}), Contains("whole number"));
+  for (const char* list : {"0-3", "1,", ",1", "-1", "1 2", "99999999"}) {
+    CHECK_THAT(error(Map{{"HOROVOD_THREAD_AFFINITY", list}}), Contains("separated by commas"));
+  }
+}
+
+TEST_CASE("settings: a core per local rank, groups, time in the log") {
+  const auto nothing = settings_of({});
+  REQUIRE(nothing);
+  CHECK((nothing->thread_affinity.empty() && nothing->group_fusion && !nothing->log_hide_time));
+  const auto given = settings_of({{"HOROVOD_THREAD_AFFINITY", "0,8,16"},
+                                  {"HOROVOD_DISABLE_GROUP_FUSION", "1"},
+                                  {"HOROVOD_LOG_HIDE_TIME", "1"}});
+  REQUIRE(given);
+  CHECK(given->thread_affinity == std::vector<int>{0, 8, 16});
+  CHECK((!given->group_fusion && given->log_hide_time));
 }
 
 TEST_CASE("settings: what the user gives is not tuned") {

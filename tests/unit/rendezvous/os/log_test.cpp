@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,6 +53,7 @@ class CapturedStderr {
 struct RestoreLog {
   ~RestoreLog() {
     set_log_level(LogLevel::kWarn);
+    set_log_time(false);
     set_log_sink({});
   }
 };
@@ -79,6 +81,18 @@ TEST_CASE("a line goes to stderr, without colour where there is no terminal") {
   log_error("test", "third");
   CHECK(captured.finish() ==
         "info test: a message with {} and % in it\nwarn test: second\nerror test: third\n");
+}
+
+TEST_CASE("lines begin with the time when it is wanted") {
+  RestoreLog restore;
+  CapturedStderr captured;
+  set_log_time(true);
+  log_warn("test", "with");
+  set_log_time(false);
+  log_warn("test", "without");
+  const std::string text = captured.finish();
+  CHECK(std::regex_match(text, std::regex(R"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6} warn test: with)"
+                                          "\nwarn test: without\n")));
 }
 
 TEST_CASE("a sink gets the lines instead") {
