@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "launcher/agent/agent.h"
+#include "launcher/agent/cache_clean.h"
 #include "launcher/agent/cache_places.h"
-#include "launcher/agent/cache_use.h"
 #include "launcher/agent/own_image.h"
 #include "launcher/agent/shim.h"
 #include "launcher/protocol/exit_code.h"
@@ -33,7 +33,9 @@ int usage(const char* problem) {
       "hora-agent: %s\n"
       "usage: hora-agent agent [--parts LIST] [--cache DIR] [--local-bundle DIR]\n"
       "                        [--probe] [--report-sha] [--cleans-cache] [--launcher PID]\n"
-      "       hora-agent clean-cache\n"
+      "                        [--cache-max-age SECONDS] [--cache-max-size BYTES]\n"
+      "       hora-agent list-cache\n"
+      "       hora-agent clean-cache [--max-age SECONDS] [--max-size BYTES] [--dry-run]\n"
       "       hora-agent --version\n"
       "horarun starts it on each host. Do not run it by hand.\n",
       problem);
@@ -85,19 +87,29 @@ void settle_signals() {
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
 }
 
-// Goes on when one directory cannot be cleaned.
-int clean_caches() {
+// Prints the lines about each directory; goes on when one is not fit.
+template <typename Action>
+int for_each_cache(Action action) {
   int exit_code = kExitOk;
   for (const std::string& place : cache_places()) {
-    const auto kept = clean_cache(place);
-    if (!kept) {
-      std::fprintf(stderr, "hora-agent: %s\n", kept.error().message.c_str());
+    const auto lines = action(place);
+    if (!lines) {
+      std::fprintf(stderr, "hora-agent: %s\n", lines.error().message.c_str());
       exit_code = kExitFailed;
       continue;
     }
-    for (const std::string& line : *kept) std::printf("%s\n", line.c_str());
+    for (const std::string& line : *lines) std::printf("%s\n", line.c_str());
   }
   return exit_code;
+}
+
+int clean_caches(std::span<const char* const> words) {
+  const auto options = parse_clean_options(words);
+  if (!options) return usage(options.error().message.c_str());
+  const CleanRequest request{cache_limits(options->max_age_s, options->max_bytes), options->dry_run,
+                             false, std::nullopt};
+  return for_each_cache(
+      [&request](const std::string& place) { return clean_cache(place, request); });
 }
 
 }  // namespace
@@ -108,10 +120,13 @@ int main(int argc, char** argv) {
     std::printf("hora-agent %s\n", HORA_VERSION);
     return kExitOk;
   }
-  if (argc == 2 && std::string_view(argv[1]) == "clean-cache") return clean_caches();
+  if (argc == 2 && std::string_view(argv[1]) == "list-cache") return for_each_cache(list_cache);
+  const auto words = std::span<char*>(argv, static_cast<std::size_t>(argc));
+  if (argc >= 2 && std::string_view(argv[1]) == "clean-cache") {
+    return clean_caches(words.subspan(2));
+  }
   if (argc < 2 || std::string_view(argv[1]) != "agent") return usage("expected 'agent'");
-  auto options =
-      parse_agent_options(std::span<char*>(argv, static_cast<std::size_t>(argc)).subspan(2));
+  auto options = parse_agent_options(words.subspan(2));
   if (!options) return usage(options.error().message.c_str());
   if (!settle_standard_streams()) {
     std::fprintf(stderr, "hora-agent: standard input or output is closed\n");

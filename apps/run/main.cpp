@@ -216,12 +216,19 @@ int execute(const RunRendezvous& command) {
 // which entries are in use, the rank executes the agent's own program.
 int execute(const ManageCache& command) {
   JobSpec spec = command.job;
-  spec.cleans_cache = command.action == ManageCache::Action::kClean;
-  const std::string script =
-      spec.cleans_cache
-          ? "exec /proc/$PPID/exe clean-cache"
-          : "for d in \"${XDG_CACHE_HOME:-$HOME/.cache}/hora\" \"${TMPDIR:-/tmp}/hora-$(id -u)\" "
-            "\"/dev/shm/hora-$(id -u)\"; do [ -d \"$d\" ] && du -sk \"$d\"/*; done 2>/dev/null; :";
+  spec.manages_cache = true;
+  spec.cache_limits = {};
+  std::string script = "exec /proc/$PPID/exe list-cache";
+  if (command.action == ManageCache::Action::kClean) {
+    script = "exec /proc/$PPID/exe clean-cache";
+    if (const auto& age = command.limits.max_age) {
+      script += " --max-age " + std::to_string(age->count());
+    }
+    if (const auto& bytes = command.limits.max_bytes) {
+      script += " --max-size " + std::to_string(*bytes);
+    }
+    if (command.dry_run) script += " --dry-run";
+  }
   spec.command = {"/bin/sh", "-c", script};
   spec.num_proc = 0;
   for (Host& host : spec.hosts) host.slots = 1;

@@ -119,7 +119,8 @@ int Agent::run() {
       LauncherLease::Options{options_.launcher, Milliseconds(options_.suspended_lease_ms)},
       [this] { on_lease_over(); });
   const Staging::Source source{options_.cache_directory, options_.own_sha256, options_.local_bundle,
-                               options_.cleans_cache};
+                               options_.cleans_cache,
+                               cache_limits(options_.cache_max_age_s, options_.cache_max_bytes)};
   staging_ = std::make_unique<Staging>(source, share_);
   if (const Status opened = open(); !opened) {
     // The stream may still carry the reason; the exit code tells it in any case.

@@ -2,10 +2,12 @@
 // The command line of hora-agent, which horarun writes.  [pure]
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "launcher/plan/cache_limits.h"
 #include "launcher/protocol/part_list.h"
 #include "rendezvous/base/result.h"
 
@@ -18,7 +20,10 @@ struct AgentOptions {
   bool probe = false;             // answer probes of other hosts
   bool report_sha = false;        // SHA-256 of the own executable in Hello
   bool cleans_cache = false;      // its rank removes what nobody uses there
-  std::string own_sha256;         // empty: computed when Hello needs it
+  // What the job leaves there when it ends (plan/cache_limits.h); 0: no limit.
+  std::uint64_t cache_max_age_s = 0;
+  std::uint64_t cache_max_bytes = 0;
+  std::string own_sha256;  // empty: computed when Hello needs it
   // The launcher's process, where it is on this machine: as long as that is at work it may be
   // silent for longer than the lease. 0: it is elsewhere.
   int launcher = 0;
@@ -28,6 +33,17 @@ struct AgentOptions {
   // its machine.
   int suspended_lease_ms = 24 * 3'600'000;
 };
+
+// The words behind "hora-agent clean-cache".
+struct CleanOptions {
+  std::uint64_t max_age_s = 0;  // 0: no limit
+  std::uint64_t max_bytes = 0;
+  bool dry_run = false;
+};
+Result<CleanOptions> parse_clean_options(std::span<const char* const> words);
+
+// None for 0.
+CacheLimits cache_limits(std::uint64_t max_age_s, std::uint64_t max_bytes);
 
 // The words behind "hora-agent agent". The Error's message is the word that was not understood.
 Result<AgentOptions> parse_agent_options(std::span<const char* const> words);

@@ -92,6 +92,11 @@ std::optional<std::string> find_bundle(const CacheDirectory& directory, const st
 
 }  // namespace
 
+std::vector<BundlePart> parts_of_entry(const CacheDirectory& directory, const std::string& name) {
+  auto entry = open_entry(directory, name);
+  return entry ? std::move(entry->manifest.parts) : std::vector<BundlePart>();
+}
+
 Result<BundleCache> BundleCache::create(const std::string& path) {
   if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) {
     return make_error(ErrorCode::kUsage, "the cache directory '" + path + "' is not absolute");

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/agent/cache_directory.h"
 #include "launcher/agent/file_unpacker.h"
@@ -19,6 +20,9 @@
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
+
+// The parts of the entry that has this name; none: it is no bundle, or a damaged one.
+std::vector<BundlePart> parts_of_entry(const CacheDirectory& directory, const std::string& name);
 
 class BundleCache {
  public:

@@ -76,14 +76,6 @@ std::string_view place_in(std::string_view name) {
   return {};
 }
 
-// Reads the time from the file system's own clock (the server's, for a network mount): the clocks
-// of two hosts may differ by more than the age that matters.
-std::optional<time_t> touch(int directory) {
-  struct stat info {};
-  if (::futimens(directory, nullptr) != 0 || ::fstat(directory, &info) != 0) return std::nullopt;
-  return info.st_mtim.tv_sec;
-}
-
 }  // namespace
 
 Result<CacheDirectory> CacheDirectory::open(const std::string& path) {
@@ -173,12 +165,28 @@ CacheDirectory::Owner CacheDirectory::owner_of(const std::string& name) const {
     if (locked) owner.lock = std::move(lock);
     if (owner.here) return owner;
   }
-  struct stat info {};
-  if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return owner;
+  const auto touched = touched_at(name);
+  if (!touched) return owner;
   // The owners renew their marks, so an old one has lost its owner.
-  if (const auto now = touch(fd())) owner.age_s = *now - info.st_mtim.tv_sec;
+  if (const auto today = now()) owner.age_s = *today - *touched;
   owner.gone = owner.age_s && *owner.age_s > kAbandonedAfterS;
   return owner;
+}
+
+std::optional<time_t> CacheDirectory::now() const {
+  struct stat info {};
+  if (::futimens(fd(), nullptr) != 0 || ::fstat(fd(), &info) != 0) return std::nullopt;
+  return info.st_mtim.tv_sec;
+}
+
+void CacheDirectory::touch(const std::string& name) const {
+  (void)::utimensat(fd(), name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+}
+
+std::optional<time_t> CacheDirectory::touched_at(const std::string& name) const {
+  struct stat info {};
+  if (::fstatat(fd(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+  return info.st_mtim.tv_sec;
 }
 
 void CacheDirectory::remove_debris() const {

@@ -10,6 +10,8 @@
 // Calls take as long as the file system does; none waits for a lock. One thread at a time.
 #pragma once
 
+#include <time.h>
+
 #include <functional>
 #include <optional>
 #include <string>
@@ -64,6 +66,14 @@ class CacheDirectory {
     os::Fd lock;                // valid: it is ours now
   };
   Owner owner_of(const std::string& name) const;
+
+  // The file system's own clock, a server's for a network mount: those of two hosts may differ by
+  // more than the age that matters. Nothing where the directory cannot be touched.
+  std::optional<time_t> now() const;
+  // The modification time of an entry is that of its last use. It is no loss when the file system
+  // refuses.
+  void touch(const std::string& name) const;
+  std::optional<time_t> touched_at(const std::string& name) const;
 
   // What killed agents, shims and shells have left, here or on other hosts. What cannot be
   // removed is left to the next who tries.

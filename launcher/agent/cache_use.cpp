@@ -3,18 +3,14 @@
 // host runs. A mark is an empty, locked directory whose name says everything.
 #include "launcher/agent/cache_use.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 #include <utility>
 
 #include "launcher/agent/host_facts.h"
-#include "launcher/agent/remove_tree.h"
 #include "launcher/protocol/part_list.h"
 
 namespace hora::launcher {
@@ -37,12 +33,6 @@ std::string host_part() {
   return name;
 }
 
-// age_s is empty if a lock proves the use.
-struct Use {
-  std::string agent, bundle, host;
-  std::optional<long> age_s;  // nothing: it is proven
-};
-
 // Splits by position, since the host part may contain dashes.
 std::optional<Use> read_mark(std::string_view name) {
   constexpr std::size_t kStep = kTagSize + 1;
@@ -54,10 +44,9 @@ std::optional<Use> read_mark(std::string_view name) {
              std::nullopt};
 }
 
-using Found = Result<std::optional<Use>>;
+}  // namespace
 
-// Finds who uses an entry. A user that the message must name comes first.
-Found use_of(const CacheDirectory& directory, const std::string& entry) {
+Result<std::optional<Use>> use_of(const CacheDirectory& directory, const std::string& entry) {
   const bool is_agent = entry.compare(0, kAgentPrefix.size(), kAgentPrefix) == 0;
   const std::string wanted =
       part(std::string_view(entry).substr(is_agent ? kAgentPrefix.size() : 0));
@@ -78,58 +67,6 @@ Found use_of(const CacheDirectory& directory, const std::string& entry) {
   }
   return cleaner;
 }
-
-bool is_entry(std::string_view name) {
-  if (name.substr(0, kAgentPrefix.size()) == kAgentPrefix) name.remove_prefix(kAgentPrefix.size());
-  return is_hash(name);
-}
-
-std::string tell(const std::string& path, const Use& use) {
-  std::string text = "kept " + path + ": in use on " + use.host;
-  if (use.age_s) {
-    text += ", as it said " + std::to_string(std::max(*use.age_s, 0L) / 60) + " min ago";
-  }
-  return text;
-}
-
-// The entry is gone: a cleaner on another host was faster.
-bool is_gone(int errnum) { return errnum == ENOENT || errnum == ESTALE; }
-
-// Returns nothing when the entry is gone. An agent sets its mark first and looks for the entry
-// afterwards; this function removes the name first and looks for marks afterwards. So at least one
-// of the two sees the other.
-Found remove_unused(const CacheDirectory& directory, const std::string& name) {
-  if (auto use = use_of(directory, name); !use || *use) return use;
-  const std::string path = directory.entry_path(name);
-  os::Fd entry(::openat(directory.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat info {};
-  if (!entry.valid() || ::fstat(entry.get(), &info) != 0) {
-    if (is_gone(errno)) return std::optional<Use>();
-    return errno_error(errno, "opening " + path);
-  }
-  const bool is_directory = S_ISDIR(info.st_mode);
-  // The entry may have to come back, so its temporary copy must not look like old debris: lock it
-  // where possible, and set its time to now.
-  if (is_directory) (void)::flock(entry.get(), LOCK_EX | LOCK_NB);
-  (void)::futimens(entry.get(), nullptr);
-  const std::string aside =
-      directory.temporary_name(is_directory ? kIncomingPrefix : kShippedPrefix);
-  if (::renameat(directory.fd(), name.c_str(), directory.fd(), aside.c_str()) != 0) {
-    if (is_gone(errno)) return std::optional<Use>();
-    return errno_error(errno, "removing " + path);
-  }
-  auto use = use_of(directory, name);
-  // If the entry was shipped again meanwhile, the rename back fails (or replaces equal bytes); the
-  // new copy is used.
-  if ((!use || *use) &&
-      ::renameat(directory.fd(), aside.c_str(), directory.fd(), name.c_str()) == 0) {
-    return use;
-  }
-  HORA_TRY(remove_tree(directory.entry_path(aside)));
-  return use;
-}
-
-}  // namespace
 
 Result<UseMark> UseMark::make(const CacheDirectory& directory, std::string_view agent,
                               std::string_view bundle,
@@ -153,34 +90,5 @@ UseMark::~UseMark() {
 
 // Another host judges the mark by its age alone.
 void UseMark::renew() const { (void)::futimens(lock_.get(), nullptr); }
-
-Result<std::vector<std::string>> clean_cache(const std::string& path) {
-  std::vector<std::string> kept;
-  auto directory = CacheDirectory::open(path);
-  if (!directory) {
-    if (directory.error().code == ErrorCode::kNotFound) return kept;
-    return std::move(directory).error();
-  }
-  directory->remove_debris();
-  const auto names = directory->names();
-  if (!names) return names.error();
-  for (const std::string& name : *names) {
-    const std::string whole = directory->entry_path(name);
-    // A note is only a shortcut for verifying an agent; it can always be removed.
-    if (name.compare(0, kNotePrefix.size(), kNotePrefix) == 0) {
-      HORA_TRY(remove_tree(whole));
-      continue;
-    }
-    if (!is_entry(name)) continue;
-    const auto use = remove_unused(*directory, name);
-    if (!use) return std::move(use).error();
-    if (*use && (*use)->bundle != kCleaner) kept.push_back(tell(whole, **use));
-  }
-  // The directory itself goes when nothing else is in it.
-  if (::rmdir(path.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT) {
-    return errno_error(errno, "removing " + path);
-  }
-  return kept;
-}
 
 }  // namespace hora::launcher

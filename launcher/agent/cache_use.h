@@ -5,9 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "launcher/agent/cache_directory.h"
 
@@ -40,9 +40,12 @@ class UseMark {
   std::function<Status(const std::string&)> announce_;
 };
 
-// Removes what no agent uses, here or on any host; and the directory, when it is empty then. What
-// has to stay is told, a line each; but for agents that clean as well, on hosts that share it: who
-// takes a program away from another host may end it there, and that is not worth a word.
-Result<std::vector<std::string>> clean_cache(const std::string& path);
+struct Use {
+  std::string agent, bundle, host;
+  std::optional<long> age_s;  // since it was renewed; nothing: a lock proves it
+};
+
+// Who uses an entry; nothing: nobody. One that a message has to name comes before a cleaner.
+Result<std::optional<Use>> use_of(const CacheDirectory& directory, const std::string& entry);
 
 }  // namespace hora::launcher

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "launcher/agent/cache_clean.h"
 #include "launcher/agent/cache_places.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/part_list.h"
@@ -28,6 +29,9 @@ std::function<Status(const std::string&)> announcer(char (&text)[N]) {
     return Ok{};
   };
 }
+
+// The user waits for the end of his job; what is left is for the next one to remove.
+constexpr Milliseconds kCleaningTime{1'000};
 
 bool is_full(const Error& error) { return error.errnum == ENOSPC || error.errnum == EDQUOT; }
 
@@ -73,6 +77,22 @@ void Staging::mark(Place& place, const std::string& bundle) {
   if (!made) return;
   place.mark.emplace(std::move(*made));
   place.marked_bundle = bundle;
+  note_use_of(place);
+}
+
+// Whoever cleans is no user: the age of what he looks at must stay.
+void Staging::note_use_of(const Place& place) const {
+  if (!place.mark || source_.cleans_cache) return;
+  const bool own = &place == &places_.front();
+  note_use(place.cache->directory(), own ? source_.agent_sha256 : "", place.marked_bundle);
+}
+
+// To be called while our marks stand, so that what this job has used stays for the next one. What
+// cannot be removed is no failure of the job.
+void Staging::keep_limits() const {
+  if (!source_.limits.max_age && !source_.limits.max_bytes) return;
+  const CleanRequest request{source_.limits, false, true, Clock::now() + kCleaningTime};
+  for (const Place& place : places_) (void)clean_cache(place.path, request);
 }
 
 // Looks in all places, since an earlier job may have moved on to another one.
@@ -308,6 +328,9 @@ void Staging::clean_up() {
   arrival_.reset();
   shipped_.reset();
   directory_.reset();
+  // A job of many days began long ago.
+  for (const Place& place : places_) note_use_of(place);
+  keep_limits();
   for (Place& place : places_) place.mark.reset();
   // Nothing but our mark may be left after cleaning.
   if (source_.cleans_cache) ::rmdir(source_.cache_directory.c_str());

@@ -15,6 +15,7 @@
 #include "launcher/agent/file_unpacker.h"
 #include "launcher/agent/job_directory.h"
 #include "launcher/agent/shim.h"
+#include "launcher/plan/cache_limits.h"
 #include "launcher/protocol/messages.h"
 
 namespace hora::launcher {
@@ -26,6 +27,7 @@ class Staging {
     std::string agent_sha256;     // of this agent, when it is one of the cache
     std::string local_bundle;     // the bundle, used where it lies; empty: it is in the cache
     bool cleans_cache = false;    // its rank does, see cache_use.h
+    CacheLimits limits = {};      // what the job leaves of the cache when it ends; none: all
   };
   Staging(Source source, ShimState& share);
 
@@ -50,7 +52,8 @@ class Staging {
   // To be called each hour.
   void renew_marks() const;
 
-  // Removes the job's folder, the marks and whatever is unfinished.
+  // Removes the job's folder, the marks and whatever is unfinished; and of the cache what is beyond
+  // its limits, for a second at most.
   void clean_up();
 
  private:
@@ -69,6 +72,8 @@ class Staging {
   Failure ship_failure(const Error& error) const;
   Failure protocol_failure(const std::string& what) const;
   void mark(Place& place, const std::string& bundle);
+  void note_use_of(const Place& place) const;
+  void keep_limits() const;
   bool find_bundle();
   void use_parts_of_others();
   Result<std::unique_ptr<BundleCache::Arrival>> open_arrival();

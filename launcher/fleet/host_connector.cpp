@@ -23,7 +23,16 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
   image.machines = installation.machines_text();
   if (ships) image.local_bundle = installation.own().bundle_directory;
   if (several_hosts) image.arguments.push_back("--probe");
-  if (spec.cleans_cache) image.arguments.push_back("--cleans-cache");
+  if (spec.manages_cache) image.arguments.push_back("--cleans-cache");
+  // The agent has no limits of its own: what is removed is the launcher's to say, whose
+  // configuration people know.
+  if (const auto& age = spec.cache_limits.max_age) {
+    image.arguments.insert(image.arguments.end(),
+                           {"--cache-max-age", std::to_string(age->count())});
+  }
+  if (const auto& bytes = spec.cache_limits.max_bytes) {
+    image.arguments.insert(image.arguments.end(), {"--cache-max-size", std::to_string(*bytes)});
+  }
   return image;
 }
 

@@ -63,6 +63,13 @@ Result<Command> parse_cache(Arguments arguments, const ProcessInputs& inputs) {
   auto values = check_options(settled->spelled, kVerbCache);
   if (!values) return std::move(values).error();
   HORA_TRY(read_reach_options(*values, inputs, cache.job));
+  for (const char* option : {"--older-than", "--max-size", "--dry-run"}) {
+    if (cache.action == ManageCache::Action::kList && values->has(option)) {
+      return usage(std::string(option) + " is for horarun cache clean; ls removes nothing");
+    }
+  }
+  cache.dry_run = values->has("--dry-run");
+  cache.limits = read_cache_limits(*values, "--older-than", "--max-size", {});
   return Command(std::move(cache));
 }
 

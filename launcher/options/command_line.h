@@ -51,6 +51,8 @@ struct RunRendezvous {
 struct ManageCache {
   enum class Action { kList, kClean };
   Action action = Action::kList;
+  CacheLimits limits;    // of kClean; none: all that no job uses goes
+  bool dry_run = false;  // of kClean
   JobSpec job;  // hosts (empty: this machine), transport, ssh, start_timeout, json, verbose
 };
 struct RunDoctor {

@@ -13,6 +13,7 @@
 #include "launcher/options/engine_options.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/text/size.h"
 #include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"
 
@@ -234,7 +235,24 @@ Status read_reach_options(const OptionValues& values, const ProcessInputs& input
   job.fan_out = values.count("--fan-out").value_or(job.fan_out);
   job.verbose = values.has("--verbose");
   job.json = values.has("--json");
+  job.cache_limits =
+      read_cache_limits(values, "--cache-max-age", "--cache-max-size", job.cache_limits);
   return read_transport(values, inputs, job);  // last: a transport may look at any of the above
+}
+
+CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_age,
+                              std::string_view max_size, CacheLimits otherwise) {
+  CacheLimits limits = otherwise;
+  if (const auto age = parse_duration(values.text(max_age))) {
+    // Never sooner than was asked for.
+    limits.max_age = std::chrono::ceil<std::chrono::seconds>(*age);
+    if (age->count() == 0) limits.max_age.reset();
+  }
+  if (const auto bytes = parse_size(values.text(max_size))) {
+    limits.max_bytes = bytes;
+    if (*bytes == 0) limits.max_bytes.reset();
+  }
+  return limits;
 }
 
 Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {

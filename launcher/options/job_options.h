@@ -12,6 +12,10 @@ namespace hora::launcher {
 // Hosts and how to reach them: what the launch and the cache verb have in common.
 Status read_reach_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 
+// What the two options say, else `otherwise`; 0 is no limit.
+CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_age,
+                              std::string_view max_size, CacheLimits otherwise);
+
 // All of a launch but for the command.
 Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
 

@@ -14,6 +14,7 @@ constexpr std::string_view kJob = "Job";
 constexpr std::string_view kHosts = "Hosts";
 constexpr std::string_view kReach = "Reaching hosts";
 constexpr std::string_view kOutput = "Output";
+constexpr std::string_view kCache = "What stays on the hosts";
 constexpr std::string_view kLife = "Time limits";
 constexpr std::string_view kShow = "Instead of running a program";
 constexpr std::string_view kTuning = "Tuning";
@@ -122,6 +123,19 @@ constexpr OptionRow kRows[] = {
     {.names = "--engine-args", .kind = kText, .metavar = "ARGS", .group = kHosts,
      .help = "extra arguments for the engine's command: '--mem=0'",
      .traits = kOurs, .verbs = kAll},
+    // --- What stays on the hosts -----------------------------------------------------------------
+    {.names = "--cache-max-age", .kind = kDuration, .metavar = "TIME", .group = kCache,
+     .help = "keep what no job uses for TIME (default: 30d; 0: for ever)",
+     .traits = kOurs, .verbs = kVerbLaunch | kVerbDoctor},
+    {.names = "--cache-max-size", .kind = kSize, .metavar = "SIZE", .group = kCache,
+     .help = "keep at most SIZE on a host (default: 2G; 0: no limit)",
+     .traits = kOurs, .verbs = kVerbLaunch | kVerbDoctor},
+    {.names = "--older-than", .kind = kDuration, .metavar = "TIME", .group = kCache,
+     .help = "cache clean: remove only what no job has used for TIME: 30d", .traits = kCommon | kOurs,
+     .verbs = kVerbCache, .least = 1},
+    {.names = "--max-size", .kind = kSize, .metavar = "SIZE", .group = kCache,
+     .help = "cache clean: remove the oldest until at most SIZE is left: 500M",
+     .traits = kCommon | kOurs, .verbs = kVerbCache, .least = 1},
     // --- Reaching hosts --------------------------------------------------------------------------
     {.names = "-p,--ssh-port", .kind = kCount, .metavar = "PORT", .group = kReach,
      .help = "SSH port", .traits = kCommon, .verbs = kAll, .least = 1, .most = 65'535},
@@ -191,7 +205,8 @@ constexpr OptionRow kRows[] = {
      .help = "check every collective end to end on the given hosts",
      .traits = kCommon | kOurs},
     {.names = "--dry-run", .group = kShow,
-     .help = "print the plan and exit", .traits = kCommon | kOurs},
+     .help = "print the plan (cache clean: what would go) and exit", .traits = kCommon | kOurs,
+     .verbs = kVerbLaunch | kVerbCache},
     {.names = "--check-hosts", .group = kShow,
      .help = "examine the hosts first; start nothing if there is an error",
      .traits = kOurs},

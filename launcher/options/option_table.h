@@ -20,6 +20,7 @@ enum class ValueKind {
   kCountList,    // counts separated by commas
   kCountPair,    // two counts, two words of the command line; the value is "MIN MAX"
   kDuration,     // from `least` seconds
+  kSize,         // bytes, from `least`
   kChoice,       // one of the words in `metavar`, separated by '|'
 };
 

@@ -7,6 +7,7 @@
 
 #include "launcher/options/option_table.h"
 #include "launcher/text/duration.h"
+#include "launcher/text/size.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -55,6 +56,11 @@ bool is_count_pair(const OptionRow& row, std::string_view text) {
 bool is_duration(const OptionRow& row, std::string_view text) {
   const auto value = parse_duration(text);
   return value && static_cast<double>(value->count()) >= row.least * 1000;
+}
+
+bool is_size(const OptionRow& row, std::string_view text) {
+  const auto value = parse_size(text);
+  return value && static_cast<double>(*value) >= row.least;
 }
 
 bool is_choice(const OptionRow& row, std::string_view text) {
@@ -146,6 +152,10 @@ std::string check_option_value(const OptionRow& row, std::string_view value) {
     case ValueKind::kDuration:
       is_good = is_duration(row, value);
       expected = duration_text(row);
+      break;
+    case ValueKind::kSize:
+      is_good = is_size(row, value);
+      expected = std::string(kSizeGrammar) + (row.least >= 1 ? ", not 0" : "");
       break;
     case ValueKind::kChoice:
       is_good = is_choice(row, value);

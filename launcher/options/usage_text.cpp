@@ -32,8 +32,8 @@ constexpr std::string_view kExamples =
     "  horarun doctor -H a:2,b:2\n";
 
 constexpr std::string_view kUsageCache =
-    "usage: horarun cache ls [options]      the runtimes kept on the hosts, with their sizes\n"
-    "       horarun cache clean [options]   remove those that no job uses\n"
+    "usage: horarun cache ls [options]      the runtimes kept on the hosts, size and last use\n"
+    "       horarun cache clean [options]   remove those that no job uses, or only the oldest\n"
     "Without -H and --hostfile: on this machine.\n";
 
 constexpr std::string_view kUsageDoctor =

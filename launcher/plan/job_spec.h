@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/plan/cache_limits.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/host_list.h"
 
@@ -110,7 +111,9 @@ struct JobSpec {
   std::string bind = "auto";  // auto, none, core, numa
   std::string gpus_per_rank;  // empty: all are seen by every rank
 
-  bool cleans_cache = false;  // horarun cache clean: the agents must know
+  // Of what is kept on the hosts, when the job ends. None: nothing is removed.
+  CacheLimits cache_limits = kDefaultCacheLimits;
+  bool manages_cache = false;  // horarun cache: the agents must know
 };
 
 }  // namespace hora::launcher

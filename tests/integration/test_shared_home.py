@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 
 import pytest
 
@@ -153,6 +154,71 @@ def test_cleaning_takes_all_there_is(horarun, hosts):
     assert done.text == "", done
     for k in (1, 2):
         assert two.execute(k, "sh", "-c", f"ls -A {CACHES} 2>/dev/null; :").replace("/root/.cache:\n", "") == "", done
+
+
+def make_older(path, days):
+    then = time.time() - days * 86_400
+    os.utime(path, (then, then))
+
+
+def test_a_job_that_keeps_limits_takes_what_is_old_and_nothing_in_use(horarun, apart, shared_cache):
+    apart(2)
+    # With TLS: another bundle than that of the second job.
+    script = (
+        f"echo up; until [ -e {shared_cache.folder}/go ]; do sleep 0.05; done; "
+        f"exec {PYTHON} -c 'import hora; print(hora.size)'"
+    )
+    job = horarun.start("-H", "node1:1", "--rendezvous-tls", "sh", "-c", script)
+    job.read_until("up", 1)
+    in_use = [name for name in shared_cache.names() if not name.startswith(".")]
+    assert len(in_use) == 2, in_use
+    forgotten = "a" * 64
+    os.mkdir(f"{shared_cache.folder}/hora/{forgotten}", 0o700)
+    for name in shared_cache.names():
+        if not name.startswith((".used-", "agent-")):  # another time would make an agent look changed
+            make_older(f"{shared_cache.folder}/hora/{name}", 40)
+    shown = horarun.run("cache", "clean", "--older-than", "30d", "--dry-run", "-H", "node2:1").expect(0)
+    assert f"would remove /root/.cache/hora/{forgotten}: 0, used 40 days ago" in shown.text, shown
+    assert "in use on node1" in shown.text and forgotten in shared_cache.names(), shown
+    horarun.run("-H", "node2:1", "--cache-max-size", "1", PYTHON, "-c", "import hora").expect(0)
+    assert forgotten not in shared_cache.names(), shared_cache.names()
+    assert set(in_use) <= set(shared_cache.names()), shared_cache.names()
+    with open(f"{shared_cache.folder}/go", "w"):
+        pass
+    job.finish().expect(0)
+
+
+def test_jobs_that_limit_a_shared_cache_at_once(horarun, apart, shared_cache):
+    """Each of them would leave nothing; none loses what it runs from, and all is whole at the end."""
+    apart(2)
+    for _ in range(4):
+        jobs_at_once = [
+            horarun.start("-H", f"node{k}:1", *more, "--cache-max-size", "1", PYTHON, "-c", "import hora; print('ran')")
+            for k, more in ((1, []), (2, ["--rendezvous-tls"]))
+        ]
+        for job in jobs_at_once:
+            assert job.finish().expect(0).ranks() == {0: ["ran"]}
+    jobs.wait_until(lambda: not shared_cache.names((".used-", ".incoming-")), "nothing is left but entries")
+    horarun.run("-H", "node1:1", PYTHON, "-c", "import hora").expect(0)
+
+
+def test_the_cache_is_shown_and_limited_by_age(horarun, hosts):
+    two = hosts(2)
+    for k in (1, 2):
+        two.execute(k, "sh", "-c", f"rm -rf {CACHES}")
+    horarun.run("-H", two.spec(1), PYTHON, "-c", "import hora").expect(0)
+    old = "/root/.cache/hora/" + "a" * 64
+    two.execute(1, "sh", "-c", f"mkdir -m 700 {old}; touch -d '40 days ago' {old}")
+    listed = horarun.run("cache", "ls", "-H", two.spec(1)).expect(0)
+    assert listed.text.count(" 0 min ago ") == 4 and listed.text.count("together") == 2, listed
+    assert f"0  40 days ago       {old}" in listed.text, listed
+    there = two.execute(1, "ls", "-A", "/root/.cache/hora").split()
+    horarun.run("-H", two.spec(1), "--cache-max-age", "0", "true").expect(0)
+    assert "a" * 64 in two.execute(1, "ls", "/root/.cache/hora"), "0 is no limit"
+    # The defaults.
+    horarun.run("-H", two.spec(1), "true").expect(0)
+    left = two.execute(1, "ls", "-A", "/root/.cache/hora").split()
+    assert {name for name in there if not name.startswith(".")} - set(left) == {"a" * 64}, left
 
 
 @pytest.fixture

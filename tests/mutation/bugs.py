@@ -11,9 +11,9 @@ IMAGE, CACHE, BOOT = (
     "launcher/agent/bundle_cache.cpp",
     "launcher/transports/bootstrap.cpp",
 )
-FOLDER, USE, DELIVERIES = (
+FOLDER, CLEAN, DELIVERIES = (
     "launcher/agent/cache_directory.cpp",
-    "launcher/agent/cache_use.cpp",
+    "launcher/agent/cache_clean.cpp",
     "launcher/agent/staging.cpp",
 )
 DOOR, COORD, PLAN = (
@@ -106,7 +106,10 @@ BUGS = [
     ("debris of other hosts stays for ever", FOLDER, "owner.gone = owner.age_s && *owner.age_s > kAbandonedAfterS;", "", "agent_staging_test agent_cache_use_test"),
     ("a bundle has one place", DELIVERIES, "place_ + 1 >= places_.size()", "true", "agent_staging_test"),
     ("nobody marks what is used", DELIVERIES, "place.mark.emplace(std::move(*made));", "", "agent_cache_use_test agent_staging_test"),
-    ("a mark is looked for once only", USE, "  auto use = use_of(directory, name);\n  // If", "  Found use = std::optional<Use>();\n  // If", "agent_cache_use_test"),
+    ("a mark is looked for once only", CLEAN, "  auto use = use_of(directory, name);\n  // If", "  Found use = std::optional<Use>();\n  // If", "agent_cache_use_test"),
+    ("limits take what is in use", "launcher/agent/cache_choice.cpp", "if (item.in_use) {", "if (false) {", "agent_cache_choice_test"),
+    ("a job that ends leaves its bundle old", DELIVERIES, "for (const Place& place : places_) note_use_of(place);", "", "agent_cache_clean_test"),
+    ("a cleaner removes before it looks aside", CLEAN, "  if (::renameat(directory.fd(), name.c_str(), directory.fd(), aside.c_str()) != 0) {", "  if (auto gone = remove_tree(path); !gone) return gone.error(); else if (true) return std::optional<Use>(); else {", "agent_cache_clean_test"),
     ("an agent that was killed keeps its mark", "launcher/agent/shim.cpp", "if (mark[0] != '\\0') (void)remove_tree(mark);", "", "agent_cache_use_test"),
     ("paths may lead out", "launcher/agent/safe_path.cpp", 'if (part == "..") return refused(path, "leads outside");', "", "agent_staging_test"),
     ("a damaged file is taken", "launcher/agent/file_unpacker.cpp", "if (hasher_->hex() != file.sha256) {", "if (false) {", "agent_staging_test"),

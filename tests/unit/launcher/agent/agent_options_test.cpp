@@ -17,6 +17,10 @@ TEST_CASE("agent options: values, numbers and flags") {
                                        "--probe",
                                        "--report-sha",
                                        "--cleans-cache",
+                                       "--cache-max-age",
+                                       "2592000",
+                                       "--cache-max-size",
+                                       "5000000000",
                                        "--launcher",
                                        "17",
                                        "--shim-margin-ms",
@@ -30,10 +34,22 @@ TEST_CASE("agent options: values, numbers and flags") {
   CHECK(options->cache_directory == "/c");
   CHECK(options->local_bundle == "/l");
   CHECK((options->probe && options->report_sha && options->cleans_cache));
+  CHECK(cache_limits(options->cache_max_age_s, options->cache_max_bytes) ==
+        CacheLimits{std::chrono::seconds(2592000), std::uint64_t{5'000'000'000}});
   CHECK(options->launcher == 17);
   CHECK(options->shim_margin_ms == 5);
   CHECK(options->suspended_lease_ms == 0);
   CHECK(parse_agent_options({})->launcher == 0);
+  CHECK(cache_limits(0, 0) == CacheLimits{});
+}
+
+TEST_CASE("agent options: what is cleaned") {
+  const auto options = parse_clean_options(
+      std::vector<const char*>{"--max-age", "60", "--max-size", "5000000000", "--dry-run"});
+  REQUIRE(options);
+  CHECK((options->max_age_s == 60 && options->max_bytes == 5'000'000'000 && options->dry_run));
+  CHECK_FALSE(parse_clean_options(std::vector<const char*>{"--max-age", "-1"}));
+  CHECK_FALSE(parse_clean_options(std::vector<const char*>{"--probe"}));
 }
 
 TEST_CASE("agent options: what is not understood is named") {

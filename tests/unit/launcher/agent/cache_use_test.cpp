@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "launcher/agent/cache_clean.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/agent/packing.h"
@@ -40,7 +41,7 @@ struct Cache {
 
   // What was kept, line by line.
   std::string clean() const {
-    const auto kept = clean_cache(path);
+    const auto kept = clean_cache(path, {});
     REQUIRE(kept);
     std::string text;
     for (const std::string& line : *kept) text += line + "\n";
@@ -197,7 +198,7 @@ TEST_CASE("a job that starts while the cache is cleaned has its bundle, or is to
     if (!fs::exists(cache.entry)) cache.ship();
     std::thread cleaner([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(round % 20 * 300));
-      (void)clean_cache(cache.path);
+      (void)clean_cache(cache.path, {});
     });
     AgentDriver agent(cache.arguments);
     const bool have = agent.hello().missing_parts.empty();
@@ -220,7 +221,7 @@ TEST_CASE("who looks behind his mark has what he saw") {
     std::atomic<bool> go{false};
     std::thread cleaner([&] {
       while (!go) std::this_thread::yield();
-      (void)clean_cache(cache.path);
+      (void)clean_cache(cache.path, {});
     });
     go = true;
     for (int wait = 0; wait < round % 50 * 20; ++wait) (void)go.load();

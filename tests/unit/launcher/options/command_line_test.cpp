@@ -288,6 +288,17 @@ TEST_CASE("Under the name horovodrun it behaves as users of that name expect") {
   CHECK(job_of({"-np", "1", "x"}).stdin_policy == StdinPolicy::kRankZero);
 }
 
+TEST_CASE("What a job leaves on the hosts") {
+  CHECK(job_of({"-np", "1", "x"}).cache_limits == kDefaultCacheLimits);
+  const auto limits =
+      job_of({"-np", "1", "--cache-max-age", "500ms", "--cache-max-size", "1G", "x"}).cache_limits;
+  CHECK(limits == CacheLimits{std::chrono::seconds(1), std::uint64_t{1} << 30});
+  CHECK(job_of({"-np", "1", "--cache-max-age", "0", "--cache-max-size", "0", "x"}).cache_limits ==
+        CacheLimits{});
+  CHECK(parsed<RunDoctor>({"doctor", "--cache-max-size", "0"}).job.cache_limits.max_bytes ==
+        std::nullopt);
+}
+
 TEST_CASE("Other commands") {
   CHECK(parsed<ShowText>({"--version"}).text == std::string(HORA_VERSION) + "\n");
   CHECK(parsed<ShowText>({"-v"}).text == std::string(HORA_VERSION) + "\n");
@@ -301,6 +312,11 @@ TEST_CASE("Other commands") {
   CHECK(cache.action == ManageCache::Action::kClean);
   CHECK(format_host_list(cache.job.hosts) == "a,b");
   CHECK(parsed<ManageCache>({"cache", "ls"}).job.hosts.empty());
+  CHECK((cache.limits == CacheLimits{} && !cache.dry_run));
+  const auto limited =
+      parsed<ManageCache>({"cache", "clean", "--older-than", "1d", "--max-size=500M", "--dry-run"});
+  CHECK(limited.limits == CacheLimits{std::chrono::hours(24), std::uint64_t{500} << 20});
+  CHECK(limited.dry_run);
   const auto server = parsed<RunRendezvous>({"rendezvous", "--port", "7000", "--address", "::1",
                                              "--token-file", "t", "--allow", "10.0.0.0/8, ::1"});
   CHECK(server.port == 7000);

@@ -3,6 +3,7 @@
 
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
+#include "launcher/text/size.h"
 #include "tests/support/catch.h"
 
 namespace hora::launcher {
@@ -32,6 +33,25 @@ TEST_CASE("A printed duration is read back") {
     const milliseconds duration(random() % 2'000'000'000);
     CHECK(parse_duration(format_duration(duration)) == duration);
   }
+}
+
+TEST_CASE("Sizes are read and printed as du has them") {
+  CHECK(parse_size("4096") == 4096u);
+  CHECK(parse_size("500M") == 500u << 20);
+  CHECK(parse_size("2g") == std::uint64_t{2} << 30);
+  CHECK(parse_size("1.5K") == 1536u);
+  CHECK(parse_size("1T") == std::uint64_t{1} << 40);
+  CHECK(parse_size("0") == 0u);
+  for (const std::string_view text : {"", "G", "-1", "+1", "1GB", "1 G", "1x", "inf", "nan", ".",
+                                      "1..2", "0x10", "1e3", "2000T"}) {
+    INFO(text);
+    CHECK_FALSE(parse_size(text));
+  }
+  CHECK(format_size(0) == "0");
+  CHECK(format_size(1023) == "1023");
+  CHECK(format_size(1536) == "1.5K");
+  CHECK(format_size(std::uint64_t{250} << 20) == "250M");
+  CHECK(format_size(std::uint64_t{2} << 30) == "2.0G");
 }
 
 TEST_CASE("Words are split as a shell would") {

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `horarun cache` shows and limits, and what the end of a job limits.
+#include "launcher/agent/cache_clean.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "launcher/agent/bundle_cache.h"
+#include "launcher/agent/cache_use.h"
+#include "tests/support/agent_driver.h"
+#include "tests/support/catch.h"
+#include "tests/unit/launcher/agent/packing.h"
+
+using namespace hora::launcher;
+using namespace hora::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::hours kDay{24};
+
+// A cache into which an agent has put bundles.
+struct Cache {
+  TemporaryDirectory directory;
+  std::string path = directory / "hora";
+
+  std::vector<std::string> arguments(const PackedBundle& bundle) const {
+    return {"--cache", path, "--parts", bundle.header.hash};
+  }
+  std::string entry(const PackedBundle& bundle) const { return path + "/" + bundle.name(); }
+
+  // Runs a job whose agent gets these words as well.
+  void run_job(const PackedBundle& bundle, const std::vector<std::string>& more = {}) const {
+    auto words = arguments(bundle);
+    words.insert(words.end(), more.begin(), more.end());
+    AgentDriver agent(words);
+    if (!agent.hello().missing_parts.empty()) send_bundle(agent, bundle);
+    agent.run(make_order({"true"}));
+    REQUIRE(fs::exists(entry(bundle)));
+  }
+};
+
+void make_older(const std::string& path, std::chrono::hours age) {
+  timespec now{};
+  REQUIRE(::clock_gettime(CLOCK_REALTIME, &now) == 0);
+  const timespec then{now.tv_sec - std::chrono::seconds(age).count(), now.tv_nsec};
+  const timespec times[2] = {then, then};
+  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
+}
+
+PackedBundle bundle_of(const std::string& content) { return pack({{"bin/tool", content}}); }
+
+std::string joined(const hora::Result<std::vector<std::string>>& lines) {
+  REQUIRE(lines);
+  std::string text;
+  for (const std::string& line : *lines) text += line + "\n";
+  return text;
+}
+
+CleanRequest older_than(std::chrono::seconds age) {
+  return {{age, std::nullopt}, false, false, {}};
+}
+CleanRequest at_most(std::uint64_t bytes) { return {{std::nullopt, bytes}, false, false, {}}; }
+
+}  // namespace
+
+TEST_CASE("cleaning by age and by size takes what was used longest ago") {
+  const Cache cache;
+  const auto old = bundle_of(std::string(3000, 'o'));
+  const auto recent = bundle_of(std::string(2000, 'r'));
+  cache.run_job(old);
+  cache.run_job(recent);
+  make_older(cache.entry(old), 40 * kDay);
+  make_older(cache.entry(recent), 3 * kDay);
+  SECTION("by age") {
+    CHECK(joined(clean_cache(cache.path, older_than(41 * kDay))).empty());
+    CHECK(fs::exists(cache.entry(old)));
+    CHECK(joined(clean_cache(cache.path, older_than(30 * kDay))).empty());
+    CHECK(!fs::exists(cache.entry(old)));
+    CHECK(fs::exists(cache.entry(recent)));
+  }
+  SECTION("by size") {
+    CHECK(joined(clean_cache(cache.path, at_most(5000))).empty());
+    CHECK(fs::exists(cache.entry(old)));
+    CHECK(joined(clean_cache(cache.path, at_most(4999))).empty());
+    CHECK(!fs::exists(cache.entry(old)));
+    CHECK(fs::exists(cache.entry(recent)));
+  }
+  SECTION("a dry run tells and changes nothing") {
+    CleanRequest request = older_than(30 * kDay);
+    request.dry_run = true;
+    write_file(cache.path + "/.verified-" + sha256_hex("gone"), "a note");
+    const auto before = names_in(cache.path);
+    CHECK(joined(clean_cache(cache.path, request)) ==
+          "would remove " + cache.entry(old) + ": 2.9K, used 40 days ago\n");
+    CHECK(names_in(cache.path) == before);
+  }
+  SECTION("not after the deadline") {
+    CleanRequest request = older_than(30 * kDay);
+    request.deadline = hora::Clock::now();
+    CHECK(joined(clean_cache(cache.path, request)).empty());
+    CHECK(fs::exists(cache.entry(old)));
+  }
+}
+
+TEST_CASE("a list shows size, last use and user") {
+  const Cache cache;
+  const auto old = bundle_of(std::string(3000, 'o'));
+  const auto recent = bundle_of(std::string(2048, 'r'));
+  CHECK(joined(list_cache(cache.path)).empty());
+  cache.run_job(old);
+  cache.run_job(recent);
+  make_older(cache.entry(old), 40 * kDay);
+  make_older(cache.entry(recent), std::chrono::hours(3));
+  CHECK(joined(list_cache(cache.path)) ==
+        "   2.9K  40 days ago       " + cache.entry(old) + "\n   2.0K  3 h ago           " +
+            cache.entry(recent) + "\n   4.9K  together          " + cache.path + "\n");
+  AgentDriver agent(cache.arguments(old));
+  REQUIRE(agent.hello().missing_parts.empty());
+  const std::string shown = joined(list_cache(cache.path));
+  CHECK(shown.find("2.9K  in use on ") != std::string::npos);
+}
+
+TEST_CASE("using a bundle makes it young, when the job begins and when it ends") {
+  const Cache cache;
+  const auto bundle = bundle_of("x");
+  cache.run_job(bundle);
+  const auto age = [&] {
+    struct stat info {};
+    REQUIRE(::stat(cache.entry(bundle).c_str(), &info) == 0);
+    return std::chrono::seconds(::time(nullptr) - info.st_mtim.tv_sec);
+  };
+  make_older(cache.entry(bundle), 40 * kDay);
+  {
+    AgentDriver agent(cache.arguments(bundle));
+    REQUIRE(agent.hello().missing_parts.empty());
+    CHECK(age() < kDay);
+    make_older(cache.entry(bundle), 40 * kDay);
+    agent.run(make_order({"true"}));
+  }
+  CHECK(age() < kDay);
+}
+
+TEST_CASE("an agent's last use is that of its note") {
+  const Cache cache;
+  fs::create_directories(cache.path);
+  const std::string sha = sha256_hex("an agent");
+  const std::string program = cache.path + "/agent-" + sha;
+  const std::string note = cache.path + "/.verified-" + sha;
+  write_file(program, "an agent");
+  write_file(note, "a note");
+  make_older(program, 40 * kDay);
+  CHECK(joined(clean_cache(cache.path, older_than(30 * kDay))).empty());
+  CHECK((fs::exists(program) && fs::exists(note)));
+  make_older(note, 40 * kDay);
+  const auto directory = CacheDirectory::open(cache.path);
+  REQUIRE(directory);
+  note_use(*directory, sha, "");
+  CHECK(joined(clean_cache(cache.path, older_than(30 * kDay))).empty());
+  CHECK(fs::exists(program));
+  make_older(note, 40 * kDay);
+  CHECK(joined(clean_cache(cache.path, older_than(30 * kDay))).empty());
+  CHECK(!fs::exists(cache.path));
+}
+
+TEST_CASE("the end of a job keeps the limits, and never takes what a job uses") {
+  const Cache cache;
+  const auto old = bundle_of(std::string(3000, 'o'));
+  const auto used = bundle_of(std::string(2500, 'u'));
+  const auto mine = bundle_of(std::string(2000, 'm'));
+  for (const auto& bundle : {old, used, mine}) cache.run_job(bundle);
+  AgentDriver other(cache.arguments(used));
+  REQUIRE(other.hello().missing_parts.empty());
+  for (const auto& bundle : {old, used, mine}) make_older(cache.entry(bundle), 40 * kDay);
+  SECTION("without limits all stays") {
+    cache.run_job(mine);
+    CHECK(fs::exists(cache.entry(old)));
+  }
+  SECTION("by age") {
+    cache.run_job(mine, {"--cache-max-age", "2592000"});
+    CHECK(!fs::exists(cache.entry(old)));
+  }
+  SECTION("by size, which even this job is too large for") {
+    cache.run_job(mine, {"--cache-max-size", "1"});
+    CHECK(!fs::exists(cache.entry(old)));
+  }
+  CHECK(fs::exists(cache.entry(used) + "/bin/tool"));
+  CHECK(fs::exists(cache.entry(mine) + "/bin/tool"));
+}
+
+// Jobs of one shared directory, each with a limit that everything is beyond: each has what it uses.
+TEST_CASE("jobs that limit one cache at the same time do not take from each other") {
+  const Cache cache;
+  const auto run = [&cache](const std::string& content) {
+    const auto bundle = bundle_of("#!/bin/sh\necho " + content + "\n");
+    auto words = cache.arguments(bundle);
+    words.insert(words.end(), {"--cache-max-size", "1"});
+    for (int round = 0; round < 25; ++round) {
+      AgentDriver agent(words);
+      if (!agent.hello().missing_parts.empty()) send_bundle(agent, bundle);
+      auto order = shell_order("exec tool");
+      order.prepend_paths = {{"PATH", "@bundle@/bin"}};
+      agent.run(order);
+      if (agent.output[{0, 1}] != content + "\n") return false;
+    }
+    return true;
+  };
+  bool good[3] = {};
+  std::thread first([&] { good[0] = run("one"); });
+  std::thread second([&] { good[1] = run("two"); });
+  good[2] = run("two");
+  first.join();
+  second.join();
+  CHECK((good[0] && good[1] && good[2]));
+}
+
+// Whoever is killed between two steps leaves entries that are whole, and debris that goes.
+TEST_CASE("a cleaner that is killed leaves a cache that works") {
+  const Cache cache;
+  int killed = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<PackedBundle> bundles;
+    fs::create_directories(cache.path);
+    for (int k = 0; k < 3; ++k) {
+      bundles.push_back(bundle_of("#!/bin/sh\necho " + std::to_string(k) + "\n"));
+      if (!fs::exists(cache.entry(bundles.back()))) cache.run_job(bundles.back());
+      make_older(cache.entry(bundles.back()), (40 + k) * kDay);
+    }
+    const pid_t cleaner = ::fork();
+    REQUIRE(cleaner >= 0);
+    if (cleaner == 0) {
+      (void)clean_cache(cache.path, older_than(30 * kDay));
+      ::_exit(0);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(round * 40));
+    ::kill(cleaner, SIGKILL);
+    int status = 0;
+    REQUIRE(::waitpid(cleaner, &status, 0) == cleaner);
+    if (WIFSIGNALED(status)) ++killed;
+    const auto directory = BundleCache::open(cache.path);
+    if (!directory) continue;  // all is gone, the directory, too
+    for (const auto& bundle : bundles) {
+      if (fs::exists(cache.entry(bundle))) CHECK(directory->find(bundle.name()));
+    }
+  }
+  CHECK(killed > 0);
+  CHECK(joined(clean_cache(cache.path, {})).empty());
+  CHECK(!fs::exists(cache.path));
+}
