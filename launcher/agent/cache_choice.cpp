@@ -33,17 +33,22 @@ class Room {
 
 }  // namespace
 
-CacheChoice choose_removals(std::vector<CacheItem> items, const CacheLimits& limits) {
-  // By name among equals, so that hosts which share the directory choose alike.
-  std::sort(items.begin(), items.end(), [](const CacheItem& a, const CacheItem& b) {
-    return std::tie(b.unused, a.name) < std::tie(a.unused, b.name);
-  });
+CacheChoice choose_removals(const std::vector<CacheItem>& items, const CacheLimits& limits) {
+  std::vector<const CacheItem*> in_order;
   Room room;
-  for (const CacheItem& item : items) room.add(item);
+  for (const CacheItem& item : items) {
+    in_order.push_back(&item);
+    room.add(item);
+  }
+  // By name among equals, so that hosts which share the directory choose alike.
+  std::sort(in_order.begin(), in_order.end(), [](const CacheItem* a, const CacheItem* b) {
+    return std::tie(b->unused, a->name) < std::tie(a->unused, b->name);
+  });
   // As `horarun cache clean` without options.
   const bool everything = !limits.max_age && !limits.max_bytes;
   CacheChoice choice;
-  for (const CacheItem& item : items) {
+  for (const CacheItem* const each : in_order) {
+    const CacheItem& item = *each;
     const bool too_old = limits.max_age && item.unused >= *limits.max_age;
     const bool too_much = limits.max_bytes && room.bytes() > *limits.max_bytes;
     if (!everything && !too_old && !too_much) continue;

@@ -32,7 +32,7 @@ struct CacheChoice {
 
 // What has not been used for max_age, then the least recently used until the rest fits into
 // max_bytes. Nothing that is in use, although it counts. Without limits: everything else.
-CacheChoice choose_removals(std::vector<CacheItem> items, const CacheLimits& limits);
+CacheChoice choose_removals(const std::vector<CacheItem>& items, const CacheLimits& limits);
 
 // The room that all of them take together.
 std::uint64_t total_bytes(const std::vector<CacheItem>& items);

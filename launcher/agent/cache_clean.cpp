@@ -226,10 +226,12 @@ Result<std::vector<std::string>> list_cache(const std::string& path) {
     if (directory.error().code == ErrorCode::kNotFound) return lines;
     return std::move(directory).error();
   }
-  auto entries = look_at(*directory);
-  if (!entries) return std::move(entries).error();
-  std::sort(entries->begin(), entries->end(),
-            [](const Entry& a, const Entry& b) { return b.item.unused < a.item.unused; });
+  const auto entries = look_at(*directory);
+  if (!entries) return entries.error();
+  std::vector<const Entry*> in_order;
+  for (const Entry& entry : *entries) in_order.push_back(&entry);
+  std::sort(in_order.begin(), in_order.end(),
+            [](const Entry* a, const Entry* b) { return b->item.unused < a->item.unused; });
   const auto add = [&lines](std::uint64_t bytes, const std::string& what,
                             const std::string& where) {
     char columns[96];
@@ -237,7 +239,8 @@ Result<std::vector<std::string>> list_cache(const std::string& path) {
                   what.c_str());
     lines.push_back(columns + where);
   };
-  for (const auto& [item, use] : *entries) {
+  for (const Entry* const entry : in_order) {
+    const auto& [item, use] = *entry;
     const bool is_used = use && use->bundle != kCleaner;
     add(total_bytes({item}), is_used ? use_text(*use) : age_text(item.unused),
         directory->entry_path(item.name));

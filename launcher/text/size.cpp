@@ -2,10 +2,8 @@
 // "GB" and "GiB" are not accepted: for half of the readers, one of them means something else.
 #include "launcher/text/size.h"
 
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 
 namespace hora::launcher {
 
@@ -34,21 +32,6 @@ std::optional<std::uint64_t> parse_size(std::string_view text) {
   }
   if (value > kLargest) return std::nullopt;
   return static_cast<std::uint64_t>(std::llround(value));
-}
-
-std::string format_size(std::uint64_t bytes) {
-  double value = static_cast<double>(bytes);
-  std::size_t power = 0;
-  while (value >= 1024 && power < kUnits.size()) {
-    value /= 1024;
-    ++power;
-  }
-  // Bytes are exact, and have no unit to confuse them with.
-  if (power == 0) return std::to_string(bytes);
-  std::array<char, 32> text;
-  const int size = std::snprintf(text.data(), text.size(), value < 100 ? "%.1f%c" : "%.0f%c", value,
-                                 kUnits[power - 1]);
-  return {text.data(), static_cast<std::size_t>(size)};
 }
 
 }  // namespace hora::launcher
