@@ -20,6 +20,7 @@
 #include "collectives/runtime/process_environment.h"
 #include "collectives/runtime/unused_settings.h"
 #include "hora/hora.h"
+#include "rendezvous/contract/worker_env.h"
 #include "rendezvous/os/log.h"
 
 namespace {
@@ -31,9 +32,10 @@ std::mutex life_mutex;  // one of init, shutdown, reset at a time
 // pointer only. joining and leaving, which may take long, happen under life_mutex alone.
 std::shared_mutex current_mutex;
 std::shared_ptr<Communicator> current_communicator;
-// Counts the worlds of this process. It is part of the key under which rank 0 publishes its
-// address, so that a second init never finds the first one's.
+// Counts the worlds of this process within a job. It is part of the key under which rank 0
+// publishes its address, so that a second init never finds the first one's.
 int generation = 0;
+std::string job_of_generation;
 
 // True in a process that was forked from a rank. The runtime's threads do not exist here, and its
 // connections and shared memory belong to the parent, so nothing touches them, not even at exit.
@@ -122,6 +124,11 @@ hora_status start(const hora_options* options) {
     sets.emplace_back(ranks, ranks + size);
     ranks += size;
   }
+  // An actor of Ray may join one job after another. Where the one before ended early, its ranks had
+  // not all joined equally often.
+  std::string job = process_variable(hora::rendezvous::env::kJobId).value_or("");
+  if (job != job_of_generation) generation = 0;
+  job_of_generation = std::move(job);
   // Settings are read again at each init: an elastic worker gets a new place, and tests change the
   // environment.
   auto from_environment = start_from_environment(std::move(sets), generation);

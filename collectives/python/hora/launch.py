@@ -201,14 +201,14 @@ class _Report:
 
 
 def _are_local(hosts):
-    """Whether all ranks run here, by the names of their hosts."""
-    return all(name in ("localhost", "127.0.0.1") for name in hosts)
+    """Whether all ranks run here, by the names of their hosts; without a name nobody knows."""
+    return bool(hosts) and all(name in ("localhost", "127.0.0.1") for name in hosts)
 
 
 def _runs_here(command, hosts, hostfile, environment):
     """Whether all ranks will run on this machine, as far as that is known before the launch."""
     if hosts:
-        return _are_local(part.split(":")[0].strip() for part in hosts.split(","))
+        return _are_local([part.split(":")[0].strip() for part in hosts.split(",")])
     if hostfile:
         return False
     # The launcher finds hosts in configuration files, the environment, and batch systems.
@@ -222,14 +222,14 @@ def _runs_here(command, hosts, hostfile, environment):
             check=False,
             timeout=_END_SECONDS,
         )
-        return _are_local(host["name"] for host in json.loads(asked.stdout)["hosts"])
+        return _are_local([host["name"] for host in json.loads(asked.stdout)["hosts"]])
     except (ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
         return False  # it cannot tell, or will say at the launch what is wrong
 
 
-def _addresses():
+def local_addresses() -> list[str]:
     """The IPv4 addresses of this machine, those of its loopback interface left out."""
-    found = []
+    found: list[str] = []
     with contextlib.suppress(OSError), open("/proc/net/fib_trie") as file:
         address = ""
         for line in map(str.split, file):
@@ -294,7 +294,7 @@ def run(
     command += options
     local = _runs_here(command, hosts, hostfile, variables)
     # Ranks on other hosts reach the launcher by an address of this machine; mpirun does not tell them which.
-    variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ",".join(_addresses())
+    variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ",".join(local_addresses())
     variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     variables["PYTHONPATH"] = os.pathsep.join([root] + [part for part in [variables.get("PYTHONPATH")] if part])
