@@ -74,6 +74,7 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
   }
   auto plan = plan_job(settle_named_slots(spec), spec.num_proc);
   if (!plan) return std::move(plan).error();
+  HORA_TRY(check_shown_ranks(spec, *plan));
   // Errors in --chaos appear in a dry run, too.
   if (spec.chaos) {
     if (auto steps = schedule_chaos(*spec.chaos, *plan); !steps) return std::move(steps).error();

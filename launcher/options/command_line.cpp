@@ -232,6 +232,9 @@ Status check_command(const OptionValues& values, const Spelled& spelled) {
   if (is_smoke && !spelled.command.empty()) {
     return usage("--smoke brings its own program, found " + quote(spelled.command.front()));
   }
+  if (is_smoke && values.has("--module")) {
+    return usage("--smoke brings its own program; --module is for yours");
+  }
   if (is_smoke) return Ok{};
   if (spelled.command.empty() || spelled.command.front().empty()) {
     return usage("no program to run; expected: horarun [options] program [arguments]");
@@ -303,15 +306,19 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
 
   HORA_TRY(check_command(*values, *spelled));
   JobSpec job;
-  HORA_TRY(read_job_options(*values, inputs, job));
+  std::vector<std::string> warnings = settled->warnings;
+  HORA_TRY(read_job_options(*values, inputs, job, warnings));
   // Its users start it in loops that read the terminal's or a script's lines themselves. mpirun
   // passes on what it always passed on.
   if (as_horovodrun && !job.by_mpirun && !values->has("--stdin")) {
     job.stdin_policy = StdinPolicy::kNone;
   }
   job.command = std::move(spelled->command);
-  auto warnings = collect_warnings(*spelled, *values);
-  warnings.insert(warnings.begin(), settled->warnings.begin(), settled->warnings.end());
+  // The module is found by the interpreter that the ranks' PATH has.
+  if (values->has("--module")) job.command.insert(job.command.begin(), {"python3", "-m"});
+  for (std::string& warning : collect_warnings(*spelled, *values)) {
+    warnings.push_back(std::move(warning));
+  }
   const bool dry_run = values->has("--dry-run");
   if (values->has("--smoke")) return Command(Smoke{std::move(job), dry_run, std::move(warnings)});
   return Command(Launch{std::move(job), dry_run, std::move(warnings)});

@@ -11,6 +11,8 @@
 #include "launcher/network/network_choice.h"
 #include "launcher/options/elastic_options.h"
 #include "launcher/options/engine_options.h"
+#include "launcher/options/environment_options.h"
+#include "launcher/options/slot_options.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/text/size.h"
@@ -112,15 +114,6 @@ Status read_network_interfaces(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
-Status read_slots(const OptionValues& values, JobSpec& job) {
-  job.num_proc = values.count("-np").value_or(0);
-  const std::string slots = values.text("--slots-per-host");
-  job.slots_per_host_auto = slots == "auto";
-  job.slots_per_host = parse_int<int>(slots);
-  if (job.num_proc > 0 || !job.hosts.empty() || is_elastic(values)) return Ok{};
-  return usage("-np is missing; give the number of ranks, or hosts with slots, such as -H a:2,b:2");
-}
-
 // --fusion-threshold-mb sets HOROVOD_FUSION_THRESHOLD, which is in bytes. All other values go
 // through as typed.
 std::string knob_value(const OptionRow& row, const std::string& value) {
@@ -197,10 +190,19 @@ Status read_chaos(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
+Status read_shown_ranks(const OptionValues& values, JobSpec& job) {
+  if (!values.has("--show-ranks")) return Ok{};
+  auto ranks = RankList::parse(values.text("--show-ranks"), "--show-ranks");
+  if (!ranks) return std::move(ranks).error();
+  job.shown_ranks = std::move(*ranks);
+  return Ok{};
+}
+
 void read_output(const OptionValues& values, JobSpec& job) {
   job.output_directory = values.text("--output-filename");
   job.prefix_timestamp = values.has("--prefix-output-with-timestamp");
   job.prefix_output = !values.has("--no-prefix-output");
+  job.merge_stderr = values.has("--merge-stderr");
   job.timings = values.has("--timings");
   job.check_hosts = values.has("--check-hosts");
   job.report_file = values.text("--report");
@@ -255,9 +257,10 @@ CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_a
   return limits;
 }
 
-Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job) {
+Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job,
+                        std::vector<std::string>& warnings) {
   HORA_TRY(read_reach_options(values, inputs, job));
-  HORA_TRY(read_slots(values, job));
+  HORA_TRY(read_slot_options(values, job));
   HORA_TRY(read_elastic_options(values, inputs, job));
   HORA_TRY(read_network_interfaces(values, job));
   job.grace = duration_of(values, "--grace", job.grace);
@@ -286,6 +289,8 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   HORA_TRY(read_chaos(values, job));
   HORA_TRY(check_report_file(values));
   read_output(values, job);
+  HORA_TRY(read_shown_ranks(values, job));
+  HORA_TRY(read_environment_options(values, inputs, job, warnings));
   read_knobs(values, job);
   return Ok{};
 }

@@ -2,6 +2,9 @@
 // Checked option values and the environment become a JobSpec.  [pure]
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "launcher/options/command_line.h"
 #include "launcher/options/option_check.h"
 #include "launcher/plan/job_spec.h"
@@ -16,7 +19,8 @@ Status read_reach_options(const OptionValues& values, const ProcessInputs& input
 CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_age,
                               std::string_view max_size, CacheLimits otherwise);
 
-// All of a launch but for the command.
-Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job);
+// All of a launch but for the command. `warnings`: one line each.
+Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job,
+                        std::vector<std::string>& warnings);
 
 }  // namespace hora::launcher

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "launcher/options/peer_options.h"
 #include "launcher/text/did_you_mean.h"
 #include "rendezvous/base/text.h"
 
@@ -82,30 +83,44 @@ struct Word {
 // Short options may be glued to their values: "-p2222", "-Ha:4", "-np4".
 std::optional<Word> read_glued(const std::string& word, Verb verb) {
   // "-np" comes before "-n" and "-p", because both are its prefixes or look like it.
-  for (const std::string_view name : {"-np", "-n", "-p", "-i", "-H"}) {
+  for (const std::string_view name : {"-np", "-n", "-N", "-p", "-i", "-H"}) {
     if (!starts_with(word, name)) continue;
     const std::string rest = word.substr(name.size());
     const bool is_number = !rest.empty() && rest[0] >= '0' && rest[0] <= '9';
     // "-n" glued to a letter would swallow single-dash options and typos.
-    if (name[1] == 'n' && !is_number) continue;
+    if ((name[1] == 'n' || name[1] == 'N') && !is_number) continue;
     if (const OptionRow* row = find_option(name, verb)) return Word{row, std::string(name), rest};
   }
   return std::nullopt;
 }
 
-// An exact name wins over an abbreviation.
+// torchrun, DeepSpeed and accelerate take --nproc_per_node and --nproc-per-node alike.
+std::string with_dashes(std::string name) {
+  if (starts_with(name, "--")) std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// An exact name wins over an abbreviation, one of horovodrun's over another launcher's option, and
+// that one over an abbreviation of ours: who types a whole name means that one.
 Result<Word> read_word(const std::string& word, Verb verb) {
   Word out;
   const std::size_t equals = word.find('=');
   out.typed = word.substr(0, equals);
   if (equals != std::string::npos) out.value = word.substr(equals + 1);
-  out.row = find_option(out.typed, verb);
-  if (out.row == nullptr && starts_with(word, "--")) {
-    const auto rows = find_abbreviated(out.typed, verb);
-    if (rows.size() > 1) return ambiguous_option(out.typed, rows);
-    if (rows.size() == 1) out.row = rows.front();
+  const std::string name = with_dashes(out.typed);
+  out.row = find_option(name, verb);
+  if (out.row != nullptr) return out;
+  const bool is_long = starts_with(word, "--");
+  const auto rows = is_long ? find_abbreviated(name, verb) : std::vector<const OptionRow*>{};
+  const bool is_certain = rows.size() == 1 && !rows.front()->has(kOurs);
+  const PeerOption* const peer =
+      verb == kVerbLaunch && !is_certain ? find_peer_option(name) : nullptr;
+  if (peer != nullptr) {
+    return usage("unknown option " + quote(out.typed) + "; " + peer_answer_text(*peer));
   }
-  if (out.row == nullptr && !starts_with(word, "--")) {
+  if (rows.size() > 1) return ambiguous_option(out.typed, rows);
+  if (rows.size() == 1) out.row = rows.front();
+  if (!is_long) {
     if (auto glued = read_glued(word, verb)) return *glued;
   }
   if (out.row == nullptr) return unknown_option(out.typed, verb);

@@ -126,7 +126,9 @@ void OutputSinks::relabel(int rank, int label) {
   labels_[rank] = label;
   for (const int stream : {1, 2}) {
     const auto found = streams_.find({rank, stream});
-    if (found != streams_.end()) found->second.tagger.relabel(label);
+    if (found == streams_.end()) continue;
+    found->second.tagger.relabel(label);
+    found->second.shown = is_shown(label);
   }
 }
 
@@ -136,9 +138,16 @@ OutputSinks::Stream& OutputSinks::stream_of(int host, int rank, int stream) {
   if (found == streams_.end()) {
     const OutputStream kind = stream == 2 ? OutputStream::kStderr : OutputStream::kStdout;
     LineTagger tagger(rank, kind, options_.prefix);
-    found = streams_.emplace(key, Stream{std::move(tagger), {}, stream, host}).first;
+    const int console = options_.merge_stderr ? STDOUT_FILENO : stream;
+    found = streams_.emplace(key, Stream{std::move(tagger), {}, console, host}).first;
+    const auto label = labels_.find(rank);
+    found->second.shown = is_shown(label == labels_.end() ? rank : label->second);
   }
   return found->second;
+}
+
+bool OutputSinks::is_shown(int label) const {
+  return !options_.shown || options_.shown->contains(label);
 }
 
 std::string OutputSinks::timestamp() const {
@@ -173,7 +182,7 @@ void OutputSinks::output(int host, int rank, int stream, std::string_view bytes)
   entry.host = host;
   std::string text;
   text.reserve(bytes.size() + 64);
-  if (last_on(stream) != &entry) entry.tagger.interrupt();
+  if (last_on(entry.console) != &entry) entry.tagger.interrupt();
   entry.tagger.feed(bytes, timestamp(), text);
   // An incomplete line waits in the tagger, which is bounded by itself: its credit goes back now.
   emit(entry, std::move(text), false, bytes.size());
@@ -185,7 +194,7 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
   if (entry.ended) return;
   entry.ended = true;
   std::string text;
-  if (last_on(stream) != &entry) entry.tagger.interrupt();
+  if (last_on(entry.console) != &entry) entry.tagger.interrupt();
   // The tagger may hold a last line without a line feed.
   const bool unterminated = entry.tagger.finish(timestamp(), text);
   // On the console another rank's line must not run on behind this one.
@@ -195,6 +204,8 @@ void OutputSinks::end_of_stream(int host, int rank, int stream) {
 void OutputSinks::emit(Stream& stream, std::string text, bool end_line, std::size_t credit) {
   // The same text twice: its credit is returned once, with the console's copy.
   if (stream.file.valid() && !text.empty()) writer_.write(stream.file.get(), text, stream.host, 0);
+  // Nobody sees the text, but its bytes are done with: the host may send more.
+  if (!stream.shown) return writer_.write(stream.console, {}, stream.host, credit);
   if (!text.empty()) take_console(stream, text);
   if (end_line) text += '\n';
   writer_.write(stream.console, std::move(text), stream.host, credit);

@@ -15,6 +15,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 
 #include "launcher/output/line_tagger.h"
 #include "launcher/output/output_writer.h"
+#include "launcher/plan/rank_list.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/os/fd.h"
 
@@ -35,6 +37,8 @@ class OutputSinks {
     bool timestamp = false;  // "Sat Nov 21 02:44:46 2026" before the prefix
     std::string directory;   // empty: console only
     int digits_for = 0;  // ranks that file names have room for, where that is more than world_size
+    bool merge_stderr = false;      // the console's stderr goes to its stdout
+    std::optional<RankList> shown;  // whose output the console has; none: all. Files have all.
   };
 
   OutputSinks(OutputWriter& writer, Options options);
@@ -66,9 +70,11 @@ class OutputSinks {
     int host = 0;
     bool ended = false;
     bool cut = false;  // in the middle of a line, on the console
+    bool shown = true;
   };
 
   Stream& stream_of(int host, int rank, int stream);
+  bool is_shown(int label) const;
   Status open_files(int rank, int label, bool append);
   Stream*& last_on(int console);
   void take_console(Stream& stream, std::string& text);

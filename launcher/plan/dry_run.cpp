@@ -46,7 +46,9 @@ VariableNames sort_names(const DryRun& run) {
         break;
     }
   }
-  for (const EnvironmentVariable& knob : run.spec.knobs) names.by_options.push_back(knob.name);
+  for (const auto* list : {&run.spec.variables, &run.spec.knobs}) {
+    for (const EnvironmentVariable& variable : *list) names.by_options.push_back(variable.name);
+  }
   // Placeholders make the library list exactly the variables that a launch would set.
   rendezvous::RendezvousAddress place;
   place.job_id = place.token = place.rendezvous_address = place.master_address = "at launch";
@@ -70,11 +72,13 @@ VariableNames sort_names(const DryRun& run) {
     return holds(names.by_launcher) || holds(names.by_options);
   };
   // What the launcher sets overrides what would be forwarded.
-  auto& sent = names.forwarded;
-  sent.erase(std::remove_if(sent.begin(), sent.end(), is_set), sent.end());
+  for (Names* sent : {&names.forwarded, &names.kept}) {
+    sent->erase(std::remove_if(sent->begin(), sent->end(), is_set), sent->end());
+  }
   for (Names* list :
        {&names.forwarded, &names.kept, &names.dropped, &names.by_options, &names.by_launcher}) {
     std::sort(list->begin(), list->end());
+    list->erase(std::unique(list->begin(), list->end()), list->end());
   }
   return names;
 }

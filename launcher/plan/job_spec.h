@@ -12,6 +12,7 @@
 #include "launcher/plan/cache_limits.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/host_list.h"
+#include "launcher/plan/rank_list.h"
 
 namespace hora::launcher {
 
@@ -93,7 +94,10 @@ struct JobSpec {
   bool prefix_timestamp = false;
   bool prefix_output = true;  // --no-prefix-output
   StdinPolicy stdin_policy = StdinPolicy::kRankZero;
-  std::vector<EnvironmentVariable> knobs;  // from options such as --cycle-time-ms
+  bool merge_stderr = false;
+  std::optional<RankList> shown_ranks;         // --show-ranks; none: the output of all is printed
+  std::vector<EnvironmentVariable> variables;  // -x, --env-file; knobs win
+  std::vector<EnvironmentVariable> knobs;      // from options such as --cycle-time-ms
 
   bool verbose = false;
   bool json = false;

@@ -98,6 +98,8 @@ class Planner {
   Status refuse_the_impossible() const {
     if (!spec_.ship_files.empty()) return usage("--ship is not supported with --mpi");
     if (spec_.json) return usage("--json is not supported with --mpi");
+    if (spec_.shown_ranks) return usage("--show-ranks is not supported with --mpi");
+    if (spec_.merge_stderr && !is_orte(flavour_)) return not_with_this("--merge-stderr");
     for (const Host& host : hosts_) {
       if (!host.user.empty()) {
         return usage("-H: " + quote(format_host(host)) +
@@ -129,6 +131,7 @@ class Planner {
       add({"--allow-run-as-root"});
       if (spec_.prefix_output) add({"--tag-output"});
       if (spec_.prefix_timestamp) add({"--timestamp-output"});
+      if (spec_.merge_stderr) add({"--merge-stderr-to-stdout"});
       if (spec_.stdin_policy == StdinPolicy::kNone) add({"--stdin", "none"});
       if (spec_.stdin_policy == StdinPolicy::kAll) add({"--stdin", "all"});
       if (spec_.timeout) {
@@ -246,6 +249,12 @@ class Planner {
     add({is_orte(flavour_) ? "--output-filename" : "-outfile-pattern", spec_.output_directory});
   }
 
+  // By -x or --env-file, which also pass on what would stay on this machine.
+  bool is_given(const std::string& name) const {
+    return std::any_of(spec_.variables.begin(), spec_.variables.end(),
+                       [&name](const auto& variable) { return variable.name == name; });
+  }
+
   // Passes variables by name: the values travel in mpirun's own messages. Hydra sends everything
   // anyway.
   void add_environment() {
@@ -254,7 +263,9 @@ class Planner {
     for (const auto& [name, value] : environment_) {
       // mpirun cannot parse the names of functions that bash exports.
       const bool plain = name.find_first_of("=%() ") == std::string::npos;
-      if (plain && travel_of(name) == Travel::kEverywhere) names.push_back(name);
+      if (plain && (travel_of(name) == Travel::kEverywhere || is_given(name))) {
+        names.push_back(name);
+      }
     }
     std::sort(names.begin(), names.end());
     for (const std::string& name : names) add({"-x", name});

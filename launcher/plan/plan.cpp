@@ -101,6 +101,15 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc) {
   return plan;
 }
 
+Status check_shown_ranks(const JobSpec& spec, const Plan& plan) {
+  if (!spec.shown_ranks || spec.elastic) return Ok{};
+  const int largest = spec.shown_ranks->largest();
+  if (largest < plan.world_size) return Ok{};
+  return make_error(ErrorCode::kUsage, "--show-ranks: there is no rank " + std::to_string(largest) +
+                                           "; the job has the ranks 0 to " +
+                                           std::to_string(plan.world_size - 1));
+}
+
 // -np without hosts means this machine.
 std::vector<Host> settle_named_slots(const JobSpec& spec) {
   if (spec.hosts.empty()) return {Host{"localhost", "", spec.num_proc}};

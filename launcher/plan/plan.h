@@ -40,6 +40,10 @@ inline constexpr int kMaxRanks = 1'000'000;
 // Errors: fewer slots than num_proc; no slot at all; slots that are not settled.
 Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc);
 
+// Errors (kUsage): --show-ranks asks for a rank that the plan lacks. The ranks of an elastic job
+// come and go.
+Status check_shown_ranks(const JobSpec& spec, const Plan& plan);
+
 // How many slots the hosts that were named without a number offer.
 //   step 1, from the command line alone: every one gets `slots_per_host`, or one slot. With
 //   `slots_per_host_auto` they stay open, to be settled by step 2 when the agents have counted.

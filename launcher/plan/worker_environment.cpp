@@ -103,6 +103,10 @@ EnvironmentList forwarded_environment(const EnvironmentList& launcher_environmen
     list.push_back(variable);
   }
   EnvironmentList settings;
+  for (const EnvironmentVariable& given : spec.variables) {
+    settings.emplace_back(given.name, given.value);
+  }
+  // Behind them, so that an option that tunes the runtime wins over a variable.
   for (const EnvironmentVariable& knob : spec.knobs) settings.emplace_back(knob.name, knob.value);
   return with_variables(std::move(list), settings);
 }

@@ -39,7 +39,7 @@ Travel travel_of(std::string_view name);
 EnvironmentList split_environment(const char* const* entries);
 
 // The launcher's environment as the ranks of one host get it, with the variables that options set
-// (JobSpec::knobs, which win) on top. `same_machine`: the host is the one that the launcher runs
+// (JobSpec::variables and knobs) on top. `same_machine`: the host is the one that the launcher runs
 // on. For another machine the variables that stay here are missing: the agent there puts its own.
 EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
                                       const JobSpec& spec, bool same_machine);

@@ -116,7 +116,7 @@ RunContext Supervisor::run_context() {
           narrator_,
           [this](const Event& event) { feed(event); },
           [this] { return is_over(); },
-          [this](const Plan& plan) { return plan_faults(plan); },
+          [this](const Plan& plan) { return accept_plan(plan); },
           [this] { on_running(); },
           [this](int fd, int errnum) { on_console_broken(fd, errnum); }};
 }
@@ -142,7 +142,8 @@ Status Supervisor::watch_starter() {
   return Ok{};
 }
 
-Status Supervisor::plan_faults(const Plan& plan) {
+Status Supervisor::accept_plan(const Plan& plan) {
+  HORA_TRY(check_shown_ranks(job_.spec, plan));
   if (!job_.spec.chaos) return Ok{};
   auto steps = schedule_chaos(*job_.spec.chaos, plan);
   if (!steps) return std::move(steps).error();

@@ -75,7 +75,7 @@ class Supervisor {
   RunContext run_context();
   JobState::Options state_options() const;
   Status watch_starter();
-  Status plan_faults(const Plan& plan);
+  Status accept_plan(const Plan& plan);
   void make_hang_report();
   void watch_for_stall();
 

@@ -27,6 +27,8 @@ Result<Command> parse(const Words& words, const Variables& variables = {},
   inputs.read_file = [](const std::string& path) -> Result<std::string> {
     if (path == "hosts") return std::string("a slots=2\nb slots=2\n");
     if (path == "nodes") return std::string("a\nb\na\n");
+    if (path == "variables") return std::string("# of the job\nA=1\n\nHERE\r\nEMPTY=\nB= 'x' \n");
+    if (path == "bad variables") return std::string("A=1\nexport B=2\n");
     if (path == "bad") return std::string("a slots=2\nb slots=x\n");
     return errno_error(ENOENT, "opening " + path);
   };
@@ -479,6 +481,92 @@ TEST_CASE("Options of elastic jobs") {
             .find("cannot be used together") != std::string::npos);
   CHECK(error_of({"-np", "2", "--min-np", "1", "--slots-per-host", "auto", "x"}).find("a number") !=
         std::string::npos);
+}
+
+std::string variable(const JobSpec& job, std::string_view name) {
+  for (const auto& each : job.variables) {
+    if (each.name == name) return each.value;
+  }
+  return "unset";
+}
+
+TEST_CASE("Variables for the ranks") {
+  const Variables here{{"HERE", "value"}};
+  const JobSpec job =
+      job_of({"-np", "1", "-x", "A=b=c", "--env", "HERE", "-x=D=", "-x", "A=2", "x"}, here);
+  CHECK(variable(job, "A") == "2");
+  CHECK(variable(job, "HERE") == "value");
+  CHECK(variable(job, "D").empty());
+  CHECK(job.variables.size() == 3);
+
+  const JobSpec both = job_of({"-np", "1", "-x", "A=3", "--env-file", "variables", "x"}, here);
+  CHECK(variable(both, "A") == "3");  // wherever it stands
+  CHECK(variable(both, "HERE") == "value");
+  CHECK(variable(both, "EMPTY").empty());
+  CHECK(variable(both, "B") == " 'x' ");
+
+  const auto warned = parsed<Launch>({"-np", "1", "-x", "ABSENT", "--env-file", "variables", "x"});
+  CHECK(warned.warnings == Words{"variables:4: HERE is not set here, so no rank gets it from here",
+                                 "-x: ABSENT is not set here, so no rank gets it from here"});
+  CHECK(error_of({"-np", "1", "-x", "=1", "x"}) == "-x: expected VAR or VAR=VALUE");
+  CHECK(error_of({"-np", "1", "-x", "RANK=1", "x"}).find("-x: RANK cannot be set") == 0);
+  CHECK(error_of({"-np", "1", "--env", "A B", "x"}).find("a blank in the name 'A B'") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "1", "--env-file", "bad variables", "x"}).find("bad variables:2:1: ") ==
+        0);
+  CHECK(error_of({"-np", "1", "--env-file", "none", "x"}) ==
+        "--env-file: opening none: No such file or directory");
+}
+
+TEST_CASE("A module is run by Python") {
+  CHECK(job_of({"-np", "1", "-m", "package.train", "--lr", "3"}).command ==
+        Words{"python3", "-m", "package.train", "--lr", "3"});
+  CHECK(job_of({"-np", "1", "--module", "train"}).command == Words{"python3", "-m", "train"});
+  CHECK(error_of({"-np", "1", "-m"}).find("no program to run") == 0);
+  CHECK(error_of({"-np", "1", "-m", "--smoke"}).find("--smoke brings") == 0);
+}
+
+std::string hosts_of(const Words& words) { return format_host_list(job_of(words).hosts); }
+
+TEST_CASE("Ranks by host") {
+  for (const Words& words :
+       {Words{"-N", "2", "x"}, Words{"-N2", "x"}, Words{"-ppn", "2", "x"},
+        Words{"--nproc-per-node=2", "x"}, Words{"--nproc_per_node", "2", "x"}}) {
+    CHECK(hosts_of(words) == "localhost:2");
+    CHECK(job_of(words).num_proc == 0);
+  }
+  CHECK(hosts_of({"-N", "2", "-H", "a,b:4,c:0", "x"}) == "a:2,b:2,c:0");
+  CHECK(hosts_of({"--nnodes", "2", "-H", "a:4,b:0,c:3,d:1", "x"}) == "a:4,c:3");
+  CHECK(hosts_of({"--nnodes", "2", "-N", "3", "-H", "a:4,b:3,c:1", "x"}) == "a:3,b:3");
+  CHECK(job_of({"-np", "3", "--nnodes", "1", "x"}).hosts.empty());
+  const JobSpec by_gpu = job_of({"--nproc-per-node", "gpu", "x"});
+  CHECK(by_gpu.slots_per_host_auto);
+  CHECK(format_host_list(by_gpu.hosts) == "localhost");
+  CHECK(job_of({"-N", "auto", "-H", "a,b", "x"}).slots_per_host_auto);
+
+  CHECK(error_of({"-N", "3", "-H", "a:4,b:2", "x"}) == "--nproc-per-node 3: host b has 2 slots");
+  CHECK(error_of({"-N", "0", "x"}).find("--nproc-per-node: expected a number of ranks") == 0);
+  CHECK(error_of({"-N", "cpu", "x"}).find("or auto, found 'cpu'") != std::string::npos);
+  CHECK(error_of({"--nnodes", "3", "-H", "a:4,b:2", "x"}) ==
+        "--nnodes 3 asks for 3 hosts, but there are 2");
+  CHECK(error_of({"-np", "2", "--nnodes", "2", "x"}).find("(this machine); give hosts") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "2", "--nnodes", "1:4", "x"}).find("--min-np and --max-np") !=
+        std::string::npos);
+  CHECK(error_of({"-np", "2", "--nnodes", "x", "x"}).find("found 'x'") != std::string::npos);
+  CHECK(error_of({"-N", "2", "--slots-per-host", "2", "x"}).find("cannot be used together") !=
+        std::string::npos);
+}
+
+TEST_CASE("Whose output is printed, and where") {
+  CHECK_FALSE(job_of({"-np", "2", "x"}).shown_ranks);
+  CHECK(job_of({"-np", "2", "--show-ranks", "1", "x"}).shown_ranks->contains(1));
+  CHECK_FALSE(job_of({"-np", "2", "--show-ranks", "1", "x"}).shown_ranks->contains(0));
+  CHECK(error_of({"-np", "2", "--show-ranks", "a", "x"}).find("--show-ranks: column 1") == 0);
+  CHECK(job_of({"-np", "2", "--merge-stderr-to-stdout", "x"}).merge_stderr);
+  CHECK(job_of({"-np", "2", "--tag-output", "x"}).prefix_output);
+  CHECK(error_of({"-np", "2", "--tag-output", "--no-prefix-output", "x"})
+            .find("cannot be used together") != std::string::npos);
 }
 
 TEST_CASE("What this version cannot do is refused by name") {

@@ -7,6 +7,7 @@
 
 #include "launcher/failures/exit_code.h"
 #include "launcher/options/option_table.h"
+#include "launcher/options/peer_options.h"
 #include "launcher/options/usage_text.h"
 #include "launcher/plan/worker_environment.h"
 #include "tests/support/catch.h"
@@ -45,6 +46,11 @@ TEST_CASE("The manual page is that of the option table", "[accept]") {
 
 TEST_CASE("The reference of the command line is that of the option table", "[accept]") {
   expect_page("reference/cli.md", with_generated("reference/cli.md", option_reference()));
+}
+
+TEST_CASE("The reference of other launchers' options is that of their table", "[accept]") {
+  expect_page("reference/peer-options.md",
+              with_generated("reference/peer-options.md", peer_option_reference()));
 }
 
 TEST_CASE("The reference of exit codes is that of the table of failures", "[accept]") {

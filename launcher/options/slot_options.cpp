@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What torchrun, mpirun and Hydra say by host becomes slots, so that planning knows one kind of
+// limit. A contradiction (more ranks than the slots that a host was given) is an error: whichever
+// number won, half of the users would be surprised.
+#include "launcher/options/slot_options.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "launcher/options/elastic_options.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
+
+void read_slots(const OptionValues& values, JobSpec& job) {
+  job.num_proc = values.count("-np").value_or(0);
+  const std::string slots = values.text("--slots-per-host");
+  job.slots_per_host_auto = slots == "auto";
+  job.slots_per_host = parse_int<int>(slots);
+}
+
+// --nnodes: the first N hosts that may be used.
+Status read_host_count(const OptionValues& values, JobSpec& job) {
+  if (!values.has("--nnodes")) return Ok{};
+  const std::string text = values.text("--nnodes");
+  if (text.find(':') != std::string::npos) {
+    return usage("--nnodes: expected one number of hosts, found " + quote(text) +
+                 "; a job that may shrink and grow has --min-np and --max-np, in ranks");
+  }
+  const auto count = parse_int<int>(text);
+  if (!count || *count < 1) {
+    return usage("--nnodes: expected a number of hosts, 1 or more, found " + quote(text));
+  }
+  if (values.has("--host-discovery-script")) {
+    return usage("--nnodes cannot be used with --host-discovery-script, whose hosts come and go");
+  }
+  // A host with 0 slots is listed and not used: it does not count as one of the N.
+  auto& hosts = job.hosts;
+  hosts.erase(
+      std::remove_if(hosts.begin(), hosts.end(), [](const Host& h) { return h.slots == 0; }),
+      hosts.end());
+  // No hosts at all are this machine.
+  const int offered = std::max<int>(static_cast<int>(hosts.size()), 1);
+  if (*count > offered) {
+    return usage("--nnodes " + text + " asks for " + text + " hosts, but there " +
+                 (offered == 1 ? "is 1" : "are " + std::to_string(offered)) +
+                 (hosts.empty() ? " (this machine); give hosts with -H or --hostfile" : ""));
+  }
+  if (!hosts.empty()) hosts.resize(static_cast<std::size_t>(*count));
+  return Ok{};
+}
+
+// --nproc-per-node: each host gets so many ranks, and has to have as many slots if it has a number.
+Status read_ranks_per_host(const OptionValues& values, JobSpec& job) {
+  if (!values.has("--nproc-per-node")) return Ok{};
+  const std::string text = values.text("--nproc-per-node");
+  const auto count = parse_int<int>(text);
+  // torchrun calls it "gpu".
+  const bool is_auto = text == "auto" || text == "gpu";
+  if (!is_auto && (!count || *count < 1 || *count > kMaxSlotsPerHost)) {
+    return usage("--nproc-per-node: expected a number of ranks from 1 to " +
+                 std::to_string(kMaxSlotsPerHost) + ", or auto, found " + quote(text));
+  }
+  if (is_auto) {
+    job.slots_per_host_auto = true;
+    if (job.hosts.empty()) job.hosts = {Host{"localhost", "", {}}};
+    return Ok{};
+  }
+  // Hosts that a discovery script will name have no slots yet; they get as many.
+  job.slots_per_host = *count;
+  if (job.hosts.empty() && !is_elastic(values)) job.hosts = {Host{"localhost", "", {}}};
+  for (Host& host : job.hosts) {
+    if (host.slots.value_or(*count) == 0) continue;  // listed, but not used
+    if (host.slots.value_or(*count) < *count) {
+      return usage("--nproc-per-node " + text + ": host " + host.name + " has " +
+                   std::to_string(*host.slots) + (*host.slots == 1 ? " slot" : " slots"));
+    }
+    host.slots = *count;
+  }
+  return Ok{};
+}
+
+Status check_there_are_ranks(const OptionValues& values, const JobSpec& job) {
+  if (job.num_proc > 0 || !job.hosts.empty() || is_elastic(values)) return Ok{};
+  return usage("-np is missing; give the number of ranks, or hosts with slots, such as -H a:2,b:2");
+}
+
+}  // namespace
+
+Status read_slot_options(const OptionValues& values, JobSpec& job) {
+  read_slots(values, job);
+  HORA_TRY(read_host_count(values, job));
+  HORA_TRY(read_ranks_per_host(values, job));
+  return check_there_are_ranks(values, job);
+}
+
+}  // namespace hora::launcher

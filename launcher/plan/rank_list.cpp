@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges stay ranges: "0-999999" is as short to keep and to search as it is to type.
+#include "launcher/plan/rank_list.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "launcher/text/spec_location.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+Result<RankList> RankList::parse(std::string_view text, std::string_view origin) {
+  RankList list;
+  if (text == "none") return list;
+  const SpecLine line{origin, text, 0};
+  std::size_t offset = 0;
+  for (const std::string_view item : split(text, ',')) {
+    const std::size_t dash = item.find('-');
+    const auto first = parse_int<int>(item.substr(0, dash));
+    // "3" is the range from 3 to 3.
+    const auto last =
+        dash == std::string_view::npos ? first : parse_int<int>(item.substr(dash + 1));
+    if (!first || !last || *first < 0) {
+      return spec_error(line, offset,
+                        "expected ranks such as 0,4-7, or none, found " + quote(item));
+    }
+    if (*last < *first) {
+      return spec_error(line, offset, "the range " + quote(item) + " ends before it begins");
+    }
+    list.ranges_.emplace_back(*first, *last);
+    offset += item.size() + 1;
+  }
+  return list;
+}
+
+bool RankList::contains(int rank) const {
+  return std::any_of(ranges_.begin(), ranges_.end(), [rank](const auto& range) {
+    return rank >= range.first && rank <= range.second;
+  });
+}
+
+int RankList::largest() const {
+  int largest = -1;
+  for (const auto& range : ranges_) largest = std::max(largest, range.second);
+  return largest;
+}
+
+}  // namespace hora::launcher

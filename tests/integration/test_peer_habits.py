@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that users of mpirun, Hydra, torchrun, DeepSpeed, accelerate and srun type work as they do there."""
+
+import os
+
+import pytest
+
+PYTHON = "/usr/bin/python3"
+PLACE = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK"'
+
+
+def test_variables_for_the_ranks(horarun, tmp_path):
+    file = tmp_path / "job.env"
+    file.write_text("# of the job\nFROM_FILE=one two\nBOTH=file\nPASSED\n")
+    options = ("-x", "GIVEN=a=b", "--env", "BOTH=option", "--env-file", file)
+    done = horarun.run(
+        *("-np", 2, *options, "sh", "-c", 'echo "$GIVEN|$BOTH|$FROM_FILE|$PASSED"'), env={"PASSED": "here"}
+    ).expect(0)
+    assert done.ranks() == {rank: ["a=b|option|one two|here"] for rank in (0, 1)}
+
+
+def test_variables_that_would_stay_on_this_machine(horarun, hosts):
+    hosts(2)
+    show = ("sh", "-c", 'echo "$CUDA_VISIBLE_DEVICES|$DISPLAY|$EXTRA"')
+    here = {"CUDA_VISIBLE_DEVICES": "3,1", "DISPLAY": ":7"}
+    plain = horarun.run("-H", "node1,node2", *show, env=here).expect(0)
+    assert plain.ranks() == {0: ["||"], 1: ["||"]}
+    passed = horarun.run("-H", "node1,node2", "-x", "CUDA_VISIBLE_DEVICES", "-x", "EXTRA=1", *show, env=here).expect(0)
+    assert passed.ranks() == {0: ["3,1||1"], 1: ["3,1||1"]}
+
+
+def test_a_variable_that_is_not_set_is_told(horarun):
+    done = horarun.run("-np", 1, "-x", "NOT_SET_ANYWHERE", "true").expect(0)
+    assert "warning: -x: NOT_SET_ANYWHERE is not set here" in done.messages
+
+
+def test_a_module(horarun, tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "train.py").write_text("import sys\nprint(__name__, sys.argv[1:], __package__)\n")
+    done = horarun.run("-np", 2, "-m", "package.train", "--lr", "3", cwd=str(tmp_path)).expect(0)
+    assert done.ranks() == {rank: ["__main__ ['--lr', '3'] package"] for rank in (0, 1)}
+
+
+def test_ranks_by_host_as_torchrun_and_mpirun_count_them(horarun, hosts):
+    hosts(3)
+    everywhere = "node1:4,node2:4,node3:4"
+    done = horarun.run("--nnodes", 2, "--nproc_per_node", 2, "-H", everywhere, "sh", "-c", PLACE).expect(0)
+    assert done.ranks() == {0: ["0/4 0/2 0"], 1: ["1/4 1/2 0"], 2: ["2/4 0/2 1"], 3: ["3/4 1/2 1"]}
+    for option in ("-N", "-ppn"):
+        done = horarun.run("-np", 3, option, 1, "-H", everywhere, "sh", "-c", PLACE).expect(0)
+        assert done.ranks() == {rank: [f"{rank}/3 0/1 {rank}"] for rank in range(3)}
+    assert horarun.run("--nproc-per-node", 3, "sh", "-c", PLACE).expect(0).ranks()[2] == ["2/3 2/3 0"]
+
+
+SAY = ("sh", "-c", "echo out$RANK; echo err$RANK >&2")
+
+
+def test_output_of_some_ranks(horarun, tmp_path):
+    done = horarun.run("-np", 4, "--show-ranks", "1,3", "--output-filename", tmp_path, *SAY).expect(0)
+    assert done.ranks() == {1: ["out1"], 3: ["out3"]}
+    assert done.ranks("stderr") == {1: ["err1"], 3: ["err3"]}
+    for rank in range(4):
+        for name, text in (("stdout", f"out{rank}"), ("stderr", f"err{rank}")):
+            assert (tmp_path / f"rank.{rank}" / name).read_text() == f"[{rank}]<{name}>:{text}\n"
+
+
+def test_output_to_files_only(horarun, tmp_path):
+    done = horarun.run("-np", 2, "--show-ranks", "none", "--output-filename", tmp_path, *SAY).expect(0)
+    assert done.out == b"" and done.ranks("stderr") == {}
+    assert (tmp_path / "rank.1" / "stdout").read_text() == "[1]<stdout>:out1\n"
+
+
+def test_hidden_ranks_are_not_held_up(horarun):
+    """What nobody sees returns the host's credit for output: more than its window passes."""
+    script = "import os, sys\nfor _ in range(64): os.write(1, b'x' * 99999 + b'\\n')\nos.write(2, b'end\\n')"
+    done = horarun.run("-np", 2, "--show-ranks", "0", PYTHON, "-S", "-c", script).expect(0)
+    assert len(done.out) == 64 * (100_000 + len("[0]<stdout>:"))
+
+
+def test_a_hidden_rank_that_fails_is_still_named(horarun):
+    script = "test $RANK = 0 || { echo reason >&2; exit 7; }"
+    done = horarun.run("-np", 2, "--show-ranks", "0", "sh", "-c", script).expect(7)
+    assert "rank 1" in done.messages and "reason" in done.messages
+
+
+def test_stderr_on_stdout(horarun, tmp_path):
+    done = horarun.run("-np", 2, "--merge-stderr", "--output-filename", tmp_path, *SAY).expect(0)
+    assert done.err == b""
+    assert done.ranks() == {0: ["out0"], 1: ["out1"]}
+    assert sorted(line for line in done.text.splitlines() if "stderr" in line) == [
+        "[0]<stderr>:err0",
+        "[1]<stderr>:err1",
+    ]
+    assert (tmp_path / "rank.1" / "stderr").read_text() == "[1]<stderr>:err1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--bind-to", "core"), "horarun calls this --bind core|none|numa"),
+        (("-genv", "A", "1"), "horarun calls this -x NAME=VALUE"),
+        (("--rdzv-backend=c10d",), "it is not needed: every job has its own rendezvous"),
+        (("--num_processes", "2"), "horarun calls this -np N"),
+        (("--ntasks-per-node=2",), "horarun calls this --nproc-per-node N"),
+        (("--num_gpus", "2"), "horarun calls this --nproc-per-node N"),
+    ],
+)
+def test_another_name(horarun, options, message, tmp_path):
+    done = horarun.run("-np", 2, *options, "touch", tmp_path / "started").expect(2)
+    assert done.messages == f"horarun: error: unknown option '{options[0].split('=')[0]}'; {message}\n"
+    assert not os.path.exists(tmp_path / "started")
