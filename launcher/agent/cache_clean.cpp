@@ -76,7 +76,7 @@ std::optional<time_t> last_use(const CacheDirectory& directory, const std::strin
   return noted ? std::max(*used, *noted) : used;
 }
 
-// What goes away while we look is left out.
+// What goes away while we look is left out. Without users: see find_users().
 Result<std::vector<Entry>> look_at(const CacheDirectory& directory) {
   const auto names = directory.names();
   if (!names) return names.error();
@@ -86,15 +86,23 @@ Result<std::vector<Entry>> look_at(const CacheDirectory& directory) {
   std::vector<Entry> entries;
   for (const std::string& name : *names) {
     if (!is_entry(name)) continue;
-    auto use = use_of(directory, name);
-    if (!use) return std::move(use).error();
     const auto used = last_use(directory, name);
     if (!used) continue;
-    CacheItem item{name, std::chrono::seconds(now - *used), pieces_of(directory, name),
-                   use->has_value()};
-    entries.push_back({std::move(item), std::move(*use)});
+    CacheItem item{name, std::chrono::seconds(now - *used), pieces_of(directory, name), false};
+    entries.push_back({std::move(item), std::nullopt});
   }
   return entries;
+}
+
+// Each takes a look at the marks of all hosts.
+Status find_users(const CacheDirectory& directory, std::vector<Entry>& entries) {
+  for (Entry& entry : entries) {
+    auto use = use_of(directory, entry.item.name);
+    if (!use) return std::move(use).error();
+    entry.use = std::move(*use);
+    entry.item.in_use = entry.use.has_value();
+  }
+  return Ok{};
 }
 
 std::vector<CacheItem> items_of(const std::vector<Entry>& entries) {
@@ -191,9 +199,13 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
     if (directory.error().code == ErrorCode::kNotFound) return told;
     return std::move(directory).error();
   }
-  if (!request.dry_run) directory->remove_debris();
-  const auto entries = look_at(*directory);
-  if (!entries) return entries.error();
+  if (!request.dry_run && !request.in_passing) directory->remove_debris();
+  auto entries = look_at(*directory);
+  if (!entries) return std::move(entries).error();
+  if (request.in_passing && choose_removals(items_of(*entries), request.limits).remove.empty()) {
+    return told;
+  }
+  HORA_TRY(find_users(*directory, *entries));
   const CacheChoice choice = choose_removals(items_of(*entries), request.limits);
   // Another cleaner is not worth a word, see the header.
   const auto tell = [&](const std::string& name, const std::optional<Use>& use) {
@@ -215,7 +227,7 @@ Result<std::vector<std::string>> clean_cache(const std::string& path, const Clea
   }
   if (request.dry_run) return told;
   HORA_TRY(remove_notes(*directory));
-  if (!request.keep_directory) HORA_TRY(remove_directory(path));
+  if (!request.in_passing) HORA_TRY(remove_directory(path));
   return told;
 }
 
@@ -226,8 +238,9 @@ Result<std::vector<std::string>> list_cache(const std::string& path) {
     if (directory.error().code == ErrorCode::kNotFound) return lines;
     return std::move(directory).error();
   }
-  const auto entries = look_at(*directory);
-  if (!entries) return entries.error();
+  auto entries = look_at(*directory);
+  if (!entries) return std::move(entries).error();
+  HORA_TRY(find_users(*directory, *entries));
   std::vector<const Entry*> in_order;
   for (const Entry& entry : *entries) in_order.push_back(&entry);
   std::sort(in_order.begin(), in_order.end(),

@@ -16,9 +16,12 @@
 namespace hora::launcher {
 
 struct CleanRequest {
-  CacheLimits limits;           // without any, all goes that is not in use
-  bool dry_run = false;         // tells what would go, and changes nothing
-  bool keep_directory = false;  // even an empty one: a job that begins may have just made it
+  CacheLimits limits;    // without any, all goes that is not in use
+  bool dry_run = false;  // tells what would go, and changes nothing
+  // At the end of a job, which a thousand hosts of one home may reach at once: looks at no mark
+  // unless an entry has to go, leaves debris to the next bundle, and an empty directory to the job
+  // that may have just made it.
+  bool in_passing = false;
   // Begins no removal after it; the rest is for whoever cleans next.
   std::optional<Clock::time_point> deadline;
 };

@@ -197,6 +197,22 @@ TEST_CASE("the end of a job keeps the limits, and never takes what a job uses") 
   CHECK(fs::exists(cache.entry(mine) + "/bin/tool"));
 }
 
+TEST_CASE("in passing, debris and an empty directory are left to others") {
+  const Cache cache;
+  fs::create_directories(cache.path);
+  CleanRequest request = older_than(30 * kDay);
+  request.in_passing = true;
+  CHECK(joined(clean_cache(cache.path, request)).empty());
+  CHECK(fs::exists(cache.path));
+  const std::string debris = cache.path + "/.incoming-0123456789abcdef-fedcba9876543210";
+  fs::create_directories(debris);
+  make_older(debris, 3 * kDay);
+  CHECK(joined(clean_cache(cache.path, request)).empty());
+  CHECK(fs::exists(debris));
+  CHECK(joined(clean_cache(cache.path, {})).empty());
+  CHECK(!fs::exists(cache.path));
+}
+
 // Jobs of one shared directory, each with a limit that everything is beyond: each has what it uses.
 TEST_CASE("jobs that limit one cache at the same time do not take from each other") {
   const Cache cache;
