@@ -106,6 +106,7 @@ def test_a_second_launch_leaves_the_first_ones_transfer_alone(horarun, apart, sh
             "the first bundle is being unpacked",
             60,
         )
+        three.act("netem", 1, "--rate", "0.1")  # it does not end before the second one does
         horarun.run("-H", "node2:1", PYTHON, "-c", "import hora; print('second')").expect(0)
         assert len(shared_cache.names(".incoming-")) == 1, shared_cache.names()
     finally:
