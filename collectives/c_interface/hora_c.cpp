@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 
@@ -115,6 +116,13 @@ int ask_place(Function&& function) {
   return ask(std::forward<Function>(function));
 }
 
+// Callers of older headers pass a shorter struct.
+std::optional<CallersWorld> callers_world(const hora_options* options) {
+  if (options == nullptr || options->struct_size < sizeof(hora_options)) return std::nullopt;
+  if (options->size <= 0) return std::nullopt;
+  return CallersWorld{options->rank, options->size, options->allgather, options->context};
+}
+
 hora_status start(const hora_options* options) {
   std::vector<std::vector<std::int32_t>> sets;
   const std::int32_t* ranks = options == nullptr ? nullptr : options->process_set_ranks;
@@ -131,7 +139,8 @@ hora_status start(const hora_options* options) {
   job_of_generation = std::move(job);
   // Settings are read again at each init: an elastic worker gets a new place, and tests change the
   // environment.
-  auto from_environment = start_from_environment(std::move(sets), generation);
+  const auto callers = callers_world(options);
+  auto from_environment = start_from_environment(std::move(sets), generation, callers);
   if (from_environment && from_environment->removed) {
     return fail(HORA_REMOVED,
                 "this process is no longer needed: the elastic job continues without it");
@@ -149,8 +158,9 @@ hora_status start(const hora_options* options) {
   hora::Result<std::unique_ptr<Communicator>> joined =
       from_environment ? Communicator::join(std::move(*from_environment))
                        : hora::Result<std::unique_ptr<Communicator>>(from_environment.error());
-  // Also after a failure: the other ranks have counted this attempt, too.
-  ++generation;
+  // Also after a failure: the other ranks have counted this attempt, too. A world that the program
+  // has chosen meets at a rendezvous of its own, and not all ranks count it.
+  if (!callers) ++generation;
   if (joined) {
     replace_current(std::move(*joined));
     return HORA_OK;

@@ -61,8 +61,13 @@ Status check_cpu_operations(const Settings& settings) {
 }  // namespace
 
 Result<Communicator::Start> start_from_environment(
-    std::vector<std::vector<std::int32_t>> process_sets, int generation) {
+    std::vector<std::vector<std::int32_t>> process_sets, int generation,
+    const std::optional<CallersWorld>& callers) {
   Communicator::Start start;
+  if (callers && in_elastic_job()) {
+    return make_error(ErrorCode::kUsage,
+                      "the world of an elastic job is the launcher's; init cannot choose another");
+  }
   // The first world of an elastic worker is in its environment. Later ones come from the launcher,
   // which holds the request until the next epoch begins.
   if (generation > 0 && in_elastic_job()) {
@@ -75,7 +80,8 @@ Result<Communicator::Start> start_from_environment(
   if (!settings) return std::move(settings).error();
   start.settings = std::move(*settings);
   start.process_sets = std::move(process_sets);
-  auto address = find_own_address(start.settings);
+  auto address =
+      callers ? bootstrap_by_caller(start.settings, *callers) : find_own_address(start.settings);
   if (!address) return std::move(address).error();
   HORA_TRY(check_cpu_operations(start.settings));
   if (start.settings.size == 1) return start;
@@ -91,9 +97,11 @@ Result<Communicator::Start> start_from_environment(
                      rendezvous::void_key(start.settings.round);
   }
   start.meeting_key =
-      // A new key for each world: a worker must never find the address of a rank 0 that has ended.
-      "hora_control/" + (start.settings.round.empty() ? "start-" + std::to_string(generation)
-                                                      : "round-" + start.settings.round);
+      // A world of the program's choice has a rendezvous for itself alone. Otherwise a new key for
+      // each world: a worker must never find the address of a rank 0 that has ended.
+      "hora_control/" + (start.settings.round.empty()
+                             ? "start-" + std::to_string(callers ? 0 : generation)
+                             : "round-" + start.settings.round);
   return start;
 }
 

@@ -143,9 +143,10 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   std::unique_ptr<Communicator> self(new Communicator);
   // Before anything that can hang: a hang report then shows which ranks have not connected.
   const Settings& settings = start.settings;
-  self->recorder_.flight().open(settings.flight_recorder, settings.local_rank,
+  const int slot = settings.recorder_slot < 0 ? settings.local_rank : settings.recorder_slot;
+  self->recorder_.flight().open(settings.flight_recorder, slot,
                                 settings.worker < 0 ? settings.rank : settings.worker);
-  offer_stacks(settings.flight_recorder, settings.local_rank);
+  offer_stacks(settings.flight_recorder, slot);
   std::optional<Heartbeat> signs = open_life_signs(start);
   RankInfo rank_info = own_rank_info(start);
   // The address of the heartbeat socket travels with the rank info, so it needs no exchange of its

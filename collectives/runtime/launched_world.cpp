@@ -263,4 +263,17 @@ Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string&
           "HOROVOD_SIZE=1 makes this process a world of its own");
 }
 
+Result<std::string> bootstrap_by_caller(Settings& settings, const CallersWorld& world) {
+  if (world.rank < 0 || world.rank >= world.size || world.allgather == nullptr) {
+    return make_error(ErrorCode::kUsage,
+                      "hora_options: expected a rank below the size, and an "
+                      "exchange among these processes");
+  }
+  // The agent knows this process by its place in the whole job.
+  settings.recorder_slot = settings.local_rank;
+  settings.worker = settings.rank;
+  settings.rendezvous_tls.clear();
+  return BootstrapOverLauncher(callers_exchange(world, settings.start_timeout), settings).run();
+}
+
 }  // namespace hora::collectives

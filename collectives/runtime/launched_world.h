@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "collectives/runtime/callers_exchange.h"
 #include "collectives/runtime/settings.h"
 #include "collectives/runtime/started_world.h"
 
@@ -21,5 +22,8 @@ std::string find_other_launcher(const Variables& variables);
 // "" in a world of one. Rank 0 serves the rendezvous until its process ends or meets again.
 Result<std::string> bootstrap_by_launcher(Settings& settings, const std::string& launcher,
                                           const std::optional<StartedWorld>& world);
+
+// The same for a world of processes that the program has chosen.
+Result<std::string> bootstrap_by_caller(Settings& settings, const CallersWorld& world);
 
 }  // namespace hora::collectives

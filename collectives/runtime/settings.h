@@ -31,9 +31,10 @@ struct Settings {
   std::string rendezvous_token;  // a secret
   std::string rendezvous_tls;    // its certificate's SHA-256, in hexadecimal; empty: plain HTTP
   std::string job_id;
-  std::string round;      // of an elastic job: which incarnation of the world this is
-  int worker = -1;        // of an elastic job: by which the agent knows this process
-  std::string interface;  // name of the one for the traffic between hosts; empty: by the route
+  std::string round;       // of an elastic job: which incarnation of the world this is
+  int worker = -1;         // by which the agent knows this process, if not by its rank
+  int recorder_slot = -1;  // of the agent's file, if not the local rank
+  std::string interface;   // name of the one for the traffic between hosts; empty: by the route
   std::chrono::milliseconds start_timeout{30000};
 
   std::string log_level;  // as given

@@ -151,6 +151,15 @@ typedef struct hora_options {
   const int32_t* process_set_sizes;
   int32_t process_set_count;
   int32_t reserved;
+  /* size > 0: not the world that the environment describes, but one of processes that the program
+   * has chosen, such as those of an MPI communicator. This process is `rank` of `size`; allgather
+   * gives `bytes` bytes of each of them to all, by rank, within timeout_ms (0: done). hora_init
+   * calls it a few times, on its own thread. */
+  int32_t rank;
+  int32_t size;
+  int (*allgather)(void* context, const void* data, size_t bytes, void* received,
+                   int64_t timeout_ms);
+  void* context; /* its first argument */
 } hora_options;
 
 /* Joins the job that the environment describes (docs/reference/environment.md); without one this is

@@ -22,6 +22,12 @@ class Tensor(ctypes.Structure):
     ]
 
 
+#: hora_options.allgather: context, data, bytes, received, timeout_ms
+Exchange = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64
+)
+
+
 class Options(ctypes.Structure):
     """struct hora_options"""
 
@@ -31,6 +37,10 @@ class Options(ctypes.Structure):
         ("process_set_sizes", ctypes.POINTER(ctypes.c_int32)),
         ("process_set_count", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("size", ctypes.c_int32),
+        ("allgather", Exchange),
+        ("context", ctypes.c_void_p),
     ]
 
 

@@ -8,8 +8,8 @@ import ctypes
 import json
 import os
 
-from hora import _native, exceptions, operations
-from hora.process_sets import ProcessSet
+from hora import _native, communicators, exceptions, operations
+from hora.process_sets import ProcessSet, _settle_communicators
 from hora.process_sets import _setup as _setup_process_sets
 
 TYPE_CHECKING = False
@@ -59,23 +59,7 @@ Product = _native.PRODUCT
 _exit_registered = False
 
 
-def _check_communicator(comm):
-    """In Horovod, `comm` chooses a subset of an MPI world. Here the launcher decides which processes
-    take part, so only values that name all ranks are accepted; returns the size that it names, or None."""
-    if comm is None:
-        return None
-    if hasattr(comm, "Get_size"):  # mpi4py
-        return comm.Get_size()
-    ranks = list(comm)
-    if sorted(ranks) != list(range(len(ranks))):
-        raise ValueError(
-            f"init(comm={ranks}): comm cannot select some of the ranks; start that many "
-            "ranks, or pass process_sets=[...] and use them"
-        )
-    return len(ranks) or None
-
-
-def _static_sets(process_sets):
+def _static_sets(process_sets, world):
     if process_sets is None:
         return []
     if isinstance(process_sets, str):
@@ -88,10 +72,9 @@ def _static_sets(process_sets):
     ):
         raise ValueError("init(process_sets=...): expected a list of process sets, or 'dynamic'")
     sets = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets]
+    sets = _settle_communicators(sets, world)
     seen = {}
     for index, each in enumerate(sets):
-        if each.ranks is None:
-            raise ValueError("a process set made of an MPI communicator cannot be used: give the list of its ranks")
         if tuple(each.ranks) in seen:
             raise ValueError(
                 f"process sets {seen[tuple(each.ranks)]} and {index} of init() both have the ranks {each.ranks}"
@@ -102,19 +85,24 @@ def _static_sets(process_sets):
 
 def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None) -> None:
     """Joins the job that the launcher described in the environment; without a launcher the
-    process is a world of one. A second call changes nothing."""
+    process is a world of one. A second call changes nothing.
+
+    comm: under MPI, the part of the job that becomes a world of its own, as a communicator of
+    mpi4py or a list of ranks of MPI's world; each such part trains by itself."""
     global _exit_registered
     native = _native.library()
     if native.is_initialized():
         return
-    sets = _static_sets(process_sets)
-    named_size = _check_communicator(comm)
+    world, named_size = communicators.world_of(comm)
+    sets = _static_sets(process_sets, world.comm if world else None)
     options = _native.Options(struct_size=ctypes.sizeof(_native.Options))
     if sets:
         flat = [rank for each in sets for rank in each.ranks]
         options.process_set_ranks = (ctypes.c_int32 * len(flat))(*flat)
         options.process_set_sizes = (ctypes.c_int32 * len(sets))(*(len(s.ranks) for s in sets))
         options.process_set_count = len(sets)
+    if world:
+        world.describe(options)
     operations.forget_all()
 
     def join_job():
@@ -132,14 +120,14 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet | Sequence[int]] | 
             raise error
         if isinstance(error, ValueError):
             raise error
-        raise InitError(str(error)) from None
+        raise InitError(f"{error}: {world.failure}" if world and world.failure else str(error)) from None
     if named_size not in (None, size()):
         shutdown()
         raise ValueError(
             f"init(comm=...) names {named_size} ranks, but the job has "
-            f"{os.environ.get('HOROVOD_SIZE', 'another number')}"
+            f"{os.environ.get('HOROVOD_SIZE', 'another number')}; horarun --pmix makes the job a world of MPI's"
         )
-    _setup_process_sets(sets)
+    _setup_process_sets(sets, world.comm if world else None)
     if in_elastic_job():
         _tell_environment()
     if not _exit_registered:
@@ -270,15 +258,24 @@ def mpi_built() -> bool:
 
 
 def mpi_enabled() -> bool:
-    return is_initialized() and _enabled(b"mpi")
+    """Whether the processes of this job are a world of MPI's, whoever moves the tensors: MPI or
+    what is faster here."""
+    return is_initialized() and (_enabled(b"mpi") or (communicators.launched_by_mpi() and size() > 1))
 
 
 def mpi_threads_supported() -> bool:
-    """Whether threads of the program may use MPI beside the runtime (HOROVOD_MPI_THREADS_DISABLE
-    was not set); ValueError when MPI is not in use."""
+    """Whether threads of the program may use MPI beside the runtime: MPI was initialised with
+    MPI_THREAD_MULTIPLE, or nothing keeps the first to use it from doing so; ValueError when MPI is
+    not in use."""
     _native.check_initialized("mpi_threads_supported")
     if not mpi_enabled():
         raise ValueError("MPI is not in use in this job, so its thread support is not known")
+    mpi = communicators.mpi_in_use()
+    if mpi is not None:
+        return mpi.Query_thread() == mpi.THREAD_MULTIPLE
+    version = next((each["version"] for each in describe()["backends"] if each["id"] == "mpi"), "")
+    if "MPI_THREAD_" in version:  # the runtime has initialised it
+        return "MPI_THREAD_MULTIPLE" in version
     return os.environ.get("HOROVOD_MPI_THREADS_DISABLE", "") in ("", "0")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 
-from hora import _native, exceptions, operations
+from hora import _native, communicators, exceptions, operations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,14 +18,15 @@ __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_proces
 
 class ProcessSet:
     """Some of the ranks of the job. It can be used once it is registered: by init(process_sets=),
-    or by add_process_set()."""
+    or by add_process_set(). Under MPI, a communicator of mpi4py names its members; of a split, each
+    process gives its own part."""
 
     process_set_id: int | None = None
     ranks: list[int] | None = None
     mpi_comm: Any = None
 
     def __init__(self, ranks_or_comm: Any = None) -> None:
-        if hasattr(ranks_or_comm, "Get_size"):
+        if communicators.is_communicator(ranks_or_comm):
             self.mpi_comm = ranks_or_comm
             return
         ranks = list(ranks_or_comm if ranks_or_comm is not None else [])
@@ -82,10 +83,31 @@ class _GlobalProcessSet(ProcessSet):
 
 global_process_set = _GlobalProcessSet()
 _registered_sets: dict[int, ProcessSet] = {}
+# Where init(comm=) has made a part of the job a world of its own.
+_world_communicator: Any = None
 
 
-def _setup(static_sets):
+def _settle_communicators(sets, world):
+    """The sets to register, where some are made of communicators: a split makes several of one. Collective."""
+    made_of_comms = [each for each in sets if each.mpi_comm is not None]
+    if not made_of_comms:
+        return sets
+    positions = communicators.agree_on_members((each.mpi_comm for each in made_of_comms), world)
+    settled = [each for each in sets if each.mpi_comm is None]
+    for own, parts in zip(made_of_comms, positions):
+        # A process without a part of its own gets the first, of which it is no member.
+        mine = communicators.members(own.mpi_comm, world) or (parts[0] if parts else None)
+        for ranks in parts:
+            if ranks == mine:
+                own.ranks = ranks
+            settled.append(own if ranks == mine else ProcessSet(ranks))
+    return settled
+
+
+def _setup(static_sets, world_communicator=None):
     """Called by init with the sets that it registered, in order; by shutdown with None."""
+    global _world_communicator
+    _world_communicator = world_communicator
     for each in _registered_sets.values():
         each.process_set_id = None
     _registered_sets.clear()
@@ -127,13 +149,17 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     it with the same ranks; returns once all have."""
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    if process_set.ranks is None:
-        raise ValueError("a process set made of an MPI communicator cannot be added: give the list of its ranks")
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} is already registered")
     native = _native.library()
     if not native.is_initialized():
         raise exceptions.NotInitializedError("add_process_set() was called before init()")
+    for each in _settle_communicators([process_set], _world_communicator):
+        _add(native, each)
+    return process_set
+
+
+def _add(native, process_set):
     for set_id, ranks in _known_ranks().items():
         if ranks == process_set.ranks:
             raise ValueError(f"a process set with the ranks {ranks} already exists: its id is {set_id}")
@@ -150,7 +176,6 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     process_set.process_set_id = new_id.value
     _registered_sets[new_id.value] = process_set
     operations.forget_names(new_id.value)
-    return process_set
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
