@@ -98,15 +98,16 @@ def test_first_launch_of_shells_with_equal_numbers(horarun, apart, shared_cache)
 
 def test_a_second_launch_leaves_the_first_ones_transfer_alone(horarun, apart, shared_cache):
     three = apart(3)
-    three.act("netem", 1, "--rate", "6")
+    # The agent is there, and the bundle would take minutes: it does not end before the second launch does.
+    horarun.run("-H", "node1:1", "--runtime", "host", "true").expect(0)
+    three.act("netem", 1, "--rate", "0.2")
     try:
-        first = horarun.start("-H", "node1:1", PYTHON, "-c", "import hora; print('first')")
+        first = horarun.start("-H", "node1:1", "--start-timeout", "120s", PYTHON, "-c", "import hora; print('first')")
         jobs.wait_until(
             lambda: shared_cache.names(".incoming-") or first.process.poll() is not None,
             "the first bundle is being unpacked",
             60,
         )
-        three.act("netem", 1, "--rate", "0.1")  # it does not end before the second one does
         horarun.run("-H", "node2:1", PYTHON, "-c", "import hora; print('second')").expect(0)
         assert len(shared_cache.names(".incoming-")) == 1, shared_cache.names()
     finally:
