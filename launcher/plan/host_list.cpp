@@ -310,6 +310,8 @@ class LineParser {
   // Parses slots=N and max_slots=N, with optional blanks around '='. max_slots is checked but has
   // no other effect: a host never runs more ranks than it has slots.
   bool parse_attributes() {
+    skip_blanks();
+    if (!at_end() && is_digit(peek()) && !slots_) return parse_grid_engine_fields();
     std::optional<int> max_slots;
     std::size_t max_slots_offset = 0;
     for (;;) {
@@ -342,6 +344,25 @@ class LineParser {
       return fail(max_slots_offset, "max_slots is less than the slots of this host");
     }
     return true;
+  }
+
+  // The rest of a line of Grid Engine's $PE_HOSTFILE: the slots, the queue, the processors. The
+  // last two say where the slots come from and have no effect.
+  bool parse_grid_engine_fields() {
+    const std::size_t start = at_;
+    if (!parse_slots(next_word(), start)) return false;
+    for (int field = 0; field < 2; ++field) {
+      skip_blanks();
+      const std::size_t field_start = at_;
+      while (!at_end() && peek() != '#' && !is_blank(peek())) {
+        // "a 4 max_slots=8" is another file's line, cut short.
+        if (peek() == '=') return fail(field_start, "expected slots=N for an attribute to follow");
+        ++at_;
+      }
+    }
+    skip_blanks();
+    if (at_end() || peek() == '#') return true;
+    return fail(at_, "expected the end of the line after host, slots, queue and processors");
   }
 
   bool add_hosts() {

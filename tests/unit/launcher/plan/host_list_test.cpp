@@ -137,6 +137,29 @@ TEST_CASE("A hostfile takes every layout that people have") {
   CHECK(file_of("a\na\nb\na#x\n") == Hosts{{"a", "", 3}, {"b", "", std::nullopt}});
 }
 
+TEST_CASE("Hostfiles of other launchers and batch systems") {
+  const auto hosts_of = [](std::string_view text) {
+    const auto hosts = parse_hostfile(text, "f");
+    REQUIRE(hosts);
+    return format_host_list(*hosts);
+  };
+  CHECK(hosts_of("a slots=4 max_slots=8\nb slots=2\n") == "a:4,b:2");  // Open MPI, DeepSpeed
+  CHECK(hosts_of("a:4\nb:2\n") == "a:4,b:2");                          // Hydra
+  CHECK(hosts_of("a\na\nb\na\n") == "a:3,b");                          // PBS, LSF
+  // Grid Engine, which lists a host once per queue
+  CHECK(hosts_of("a 4 all.q@a UNDEFINED\nb\t2 all.q@b <NULL>\na 1 gpu.q@a 0,0:0,1\n") == "a:5,b:2");
+  CHECK(hosts_of("a 4\nb 2 all.q@b # two\n") == "a:4,b:2");
+  const auto error_of = [](std::string_view text) {
+    const auto hosts = parse_hostfile(text, "f");
+    REQUIRE_FALSE(hosts);
+    return hosts.error().message;
+  };
+  CHECK(error_of("a 4 all.q@a UNDEFINED more\n").find("f:1:23: expected the end of the line") == 0);
+  CHECK(error_of("a 4 max_slots=8\n").find("f:1:5: expected slots=N") == 0);
+  CHECK(error_of("a:2 4\n").find("f:1:5: expected slots=N") == 0);
+  CHECK(error_of("b\na 4x\n").find("f:2:4: expected the number of slots in digits") == 0);
+}
+
 TEST_CASE("A rejected hostfile names file, line and column") {
   CHECK(file_error("a slots=2\n\n\tb slots=x\n") ==
         "hosts:3:10: expected the number of slots in digits, found 'x'\n"
