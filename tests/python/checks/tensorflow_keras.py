@@ -311,16 +311,6 @@ def check_best_model_checkpoint():
 
 
 def check_what_is_refused_says_what_to_use():
-    from horovod.tensorflow.data import compute_service
-
-    for use in (
-        compute_service.TfDataServiceConfig,
-        compute_service.tf_data_service,
-        compute_service.send_to_data_service,
-        compute_service.compute_worker_fn,
-    ):
-        error = raises(NotImplementedError, use)
-        assert "tf.data.experimental.service" in str(error)
     error = raises(TypeError, hvd.DistributedOptimizer, "sgd")
     assert "keras.optimizers.get" in str(error)
     error = raises(RuntimeError, hvd.broadcast_global_variables, 0)
