@@ -6,6 +6,7 @@
 // Some channels let two threads take turns to drive (waiters() is not null): see waiters.h.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,10 @@ class ControlChannel {
   // Queues one message: to any rank on the coordinator, to rank 0 elsewhere. A rank that is gone
   // may still read; the channel drops a message that cannot reach its rank.
   virtual void send(int rank, std::string_view bytes) = 0;
+  // The same message to each of them. It may be large, and is kept in memory once.
+  virtual void send_to_all(const std::vector<std::int32_t>& ranks, std::string_view bytes) {
+    for (const std::int32_t rank : ranks) send(rank, bytes);
+  }
   // Blocks until the kernel (or the ring) has taken all messages for `rank` (-1: for every rank).
   virtual Status flush(int rank, Deadline deadline) = 0;
   // Waits for messages, for wake() or for the deadline, and returns the messages that have arrived.

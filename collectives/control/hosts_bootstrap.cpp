@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three collective steps, each of which ends with the same outcome on all ranks: exchange cards
-// (pipes and listeners), set up the shared memory and doorbells of each host, connect the leaders.
+// Three collective steps, each of which ends with the same outcome on all ranks: exchange where the
+// leaders listen, set up the shared memory and doorbells of each host, connect the leaders. What
+// concerns a single host is exchanged within it: whatever goes to all is sent as often as there are
+// ranks.
 // A rank that fails still takes part in the exchanges, so that no other rank waits for it.
 #include "collectives/control/hosts_bootstrap.h"
 
@@ -23,35 +25,51 @@ namespace {
 // How long the others wait, once and at the start, for a leader that cannot be reached.
 constexpr std::chrono::seconds kPatience{10};
 
-// What a rank tells the others: where to find its pipe, and where a leader listens.
+// What a rank tells all others.
 struct Card {
-  std::int64_t pid = 0;
-  std::int64_t fd = -1;
-  std::int64_t pipe = 0;  // the inode number of the pipe
-  std::string endpoint;
+  std::string endpoint;  // where a leader listens
   std::string error;
 };
 
 std::string encode(const Card& card) {
   WireWriter out;
-  out.integer(card.pid);
-  out.integer(card.fd);
-  out.integer(card.pipe);
   out.text(card.endpoint);
   out.text(card.error);
   return out.take();
 }
 
-Card decode(std::string_view bytes) {
+Card decode_card(std::string_view bytes) {
   WireReader in(bytes);
   Card card;
-  card.pid = in.integer();
-  card.fd = in.integer();
-  card.pipe = in.integer();
   card.endpoint = in.text();
   card.error = in.text();
   if (!in.ok()) card.error = "malformed card of a rank";
   return card;
+}
+
+// What a rank tells the others on its host: where to find its pipe.
+struct Doorbell {
+  std::int64_t pid = 0;
+  std::int64_t fd = -1;
+  std::int64_t pipe = 0;  // the inode number of the pipe
+};
+
+std::string encode(const Doorbell& doorbell) {
+  WireWriter out;
+  out.integer(doorbell.pid);
+  out.integer(doorbell.fd);
+  out.integer(doorbell.pipe);
+  return out.take();
+}
+
+// A malformed one leads to no pipe.
+Doorbell decode_doorbell(std::string_view bytes) {
+  WireReader in(bytes);
+  Doorbell doorbell;
+  doorbell.pid = in.integer();
+  doorbell.fd = in.integer();
+  doorbell.pipe = in.integer();
+  return in.ok() ? doorbell : Doorbell{};
 }
 
 // 0 stands for "not a pipe".
@@ -69,9 +87,6 @@ struct Own {
 
 Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& own, Card& card) {
   if (!own.doorbell.open(O_NONBLOCK)) return errno_error(errno, "creating a pipe");
-  card.pid = getpid();
-  card.fd = own.doorbell.write_end.get();
-  card.pipe = pipe_number(own.doorbell.write_end.get());
   if (!plan.leads()) return Ok{};
   auto address = parse_ip_address(bootstrap.address);
   if (!address) return std::move(address).error();
@@ -86,8 +101,9 @@ Status make_own(const HostsBootstrap& bootstrap, const LeaderPlan& plan, Own& ow
 
 // Opens another rank's pipe by way of /proc. Opened for reading, too, so that writing into the pipe
 // of a rank that is gone raises no SIGPIPE.
-Result<os::Fd> open_doorbell(const Card& card) {
-  const std::string path = "/proc/" + std::to_string(card.pid) + "/fd/" + std::to_string(card.fd);
+Result<os::Fd> open_doorbell(const Doorbell& doorbell) {
+  const std::string path =
+      "/proc/" + std::to_string(doorbell.pid) + "/fd/" + std::to_string(doorbell.fd);
   os::Fd fd(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!fd.valid()) {
     Error error = errno_error(errno, "opening " + path);
@@ -95,22 +111,26 @@ Result<os::Fd> open_doorbell(const Card& card) {
     return error;
   }
   // In another PID namespace the same path may name a different process: compare the inode number.
-  if (pipe_number(fd.get()) == card.pipe) return fd;
+  if (pipe_number(fd.get()) == doorbell.pipe) return fd;
   return make_error(ErrorCode::kUnavailable, path + " is not the pipe of that rank");
 }
 
-Status set_up_here(const HostsBootstrap& bootstrap, const std::vector<Card>& cards,
-                   HostsParts& parts) {
+Status set_up_here(const HostsBootstrap& bootstrap, const Own& own, HostsParts& parts) {
   const LeaderPlan& plan = parts.plan;
   const std::size_t bytes = HostsChannel::memory_bytes(plan);
+  const int write_end = own.doorbell.write_end.get();
+  const std::string mine = encode(Doorbell{getpid(), write_end, pipe_number(write_end)});
   // A rank alone on its host needs no sharing, only the same layout.
-  auto segment = plan.here().size() == 1
-                     ? Segment::open_private(bytes)
-                     : Segment::open(plan.here(), plan.place, bytes, bootstrap.here);
+  const bool alone = plan.here().size() == 1;
+  Result<std::vector<std::string>> all = std::vector<std::string>{mine};
+  if (!alone) all = bootstrap.here(mine);
+  if (!all) return std::move(all).error();
+  auto segment = alone ? Segment::open_private(bytes)
+                       : Segment::open(plan.here(), plan.place, bytes, bootstrap.here);
   if (!segment) return std::move(segment).error();
   parts.segment = std::move(*segment);
-  for (const std::int32_t rank : plan.here()) {
-    auto doorbell = open_doorbell(cards[static_cast<std::size_t>(rank)]);
+  for (const std::string& each : *all) {
+    auto doorbell = open_doorbell(decode_doorbell(each));
     if (!doorbell) return std::move(doorbell).error();
     parts.doorbells.push_back(std::move(*doorbell));
   }
@@ -190,13 +210,13 @@ Status bootstrap_hosts(const HostsBootstrap& bootstrap, std::unique_ptr<ControlC
   auto texts = bootstrap.all(encode(card));
   if (!texts) return std::move(texts).error();
   std::vector<Card> cards;
-  for (const std::string& text : *texts) cards.push_back(decode(text));
+  for (const std::string& text : *texts) cards.push_back(decode_card(text));
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     if (cards[rank].error.empty()) continue;
     return make_error(ErrorCode::kUnavailable,
                       "rank " + std::to_string(rank) + ": " + cards[rank].error);
   }
-  const Status here = set_up_here(bootstrap, cards, parts);
+  const Status here = set_up_here(bootstrap, own, parts);
   // Any other code comes from the exchange itself, after which a vote cannot work either.
   if (!here && here.error().code != ErrorCode::kUnavailable) return here;
   HORA_TRY(vote(bootstrap.all, here));

@@ -41,6 +41,9 @@ class HostsChannel final : public ControlChannel, public Waiters {
   explicit HostsChannel(HostsParts parts);
 
   void send(int rank, std::string_view bytes) override { links_->send(rank, bytes); }
+  void send_to_all(const std::vector<std::int32_t>& ranks, std::string_view bytes) override {
+    links_->send_to_all(ranks, bytes);
+  }
   Status flush(int rank, Deadline deadline) override { return links_->flush(rank, deadline); }
   std::vector<Incoming> poll(Deadline deadline) override;
   void wake() override;

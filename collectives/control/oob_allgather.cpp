@@ -19,6 +19,8 @@ namespace {
 // How much longer than rank 0 the others wait. Rank 0 may begin later and may wait for a library
 // first (backend_pool.cpp), and its report names the missing ranks.
 constexpr std::chrono::seconds kRankZeroFirst{10};
+// A bound for what a malformed message can make this process allocate.
+constexpr std::size_t kMostRanks = 1 << 24;
 
 std::string encode(ControlMessage kind, std::int32_t scope, std::uint64_t number,
                    const std::vector<std::string>& parts) {
@@ -26,8 +28,7 @@ std::string encode(ControlMessage kind, std::int32_t scope, std::uint64_t number
   out.u8(static_cast<std::uint8_t>(kind));
   out.varint(static_cast<std::uint64_t>(scope));
   out.varint(number);
-  out.varint(parts.size());
-  for (const std::string& part : parts) out.text(part);
+  out.texts(parts);
   return out.take();
 }
 
@@ -57,8 +58,7 @@ bool OobAllgather::handle(const Incoming& message) {
   WireReader in(std::string_view(message.bytes).substr(1));
   const auto scope = static_cast<std::int32_t>(in.varint());
   const std::uint64_t number = in.varint();
-  std::vector<std::string> parts;
-  for (std::uint64_t left = in.varint(); left > 0 && in.ok(); --left) parts.push_back(in.text());
+  std::vector<std::string> parts = in.texts(kMostRanks);
   if (!in.ok()) return true;  // the peer is authenticated, so only our own encoder writes here
   if (result) {
     results_[{scope, number}] = std::move(parts);
@@ -74,22 +74,42 @@ void OobAllgather::contribute(const Key& key, int rank, std::vector<std::string>
   const auto scope = scopes_.find(key.first);
   // Not complete, or the scope has no definition yet: the part waits in rounds_.
   if (scope == scopes_.end() || round.given.size() < scope->second.size()) return;
-  const std::vector<std::int32_t>& members = scope->second;
-  for (std::size_t to = 0; to < members.size(); ++to) {
+  answer(key, scope->second, round);
+  rounds_.erase(key);
+}
+
+void OobAllgather::answer(const Key& key, const std::vector<std::int32_t>& members,
+                          const Round& round) {
+  const auto received_by = [&](std::size_t to) {
     std::vector<std::string> received;
-    for (std::int32_t from : members) {
-      const std::vector<std::string>& given = round.given[from];
+    received.reserve(members.size());
+    for (const std::int32_t from : members) {
+      const std::vector<std::string>& given = round.given.at(from);
       received.push_back(given.size() == 1 ? given[0]
                                            : (to < given.size() ? given[to] : std::string()));
     }
+    return received;
+  };
+  const auto encoded = [&](const std::vector<std::string>& received) {
+    return encode(ControlMessage::kExchangeResult, key.first, key.second, received);
+  };
+  // Nearly always all get the same. It is then put together once: with N ranks it is N parts long.
+  if (std::all_of(round.given.begin(), round.given.end(),
+                  [](const auto& each) { return each.second.size() == 1; })) {
+    std::vector<std::int32_t> others = members;
+    const bool takes_part = std::erase(others, rank_) > 0;
+    std::vector<std::string> received = received_by(0);
+    channel_->send_to_all(others, encoded(received));
+    if (takes_part) results_[key] = std::move(received);
+    return;
+  }
+  for (std::size_t to = 0; to < members.size(); ++to) {
     if (members[to] == rank_) {
-      results_[key] = std::move(received);
+      results_[key] = received_by(to);
     } else {
-      channel_->send(members[to],
-                     encode(ControlMessage::kExchangeResult, key.first, key.second, received));
+      channel_->send(members[to], encoded(received_by(to)));
     }
   }
-  rounds_.erase(key);
 }
 
 std::vector<int> OobAllgather::missing() const {

@@ -67,6 +67,7 @@ class OobAllgather {
   };
 
   void contribute(const Key& key, int rank, std::vector<std::string> parts);
+  void answer(const Key& key, const std::vector<std::int32_t>& members, const Round& round);
 
   ControlChannel* channel_;
   std::function<bool()> broken_off_ = [] { return false; };

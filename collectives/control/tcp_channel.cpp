@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace hora::collectives {
 
@@ -72,6 +73,8 @@ Status TcpChannel::add_peer(int rank, os::Fd socket, FrameBuffer early) {
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.socket.get(), &event) != 0) {
     return errno_error(errno, "watching a control connection");
   }
+  places_[rank] = peers_.size();
+  early_.push_back(peers_.size());
   peers_.push_back(std::move(peer));
   return Ok{};
 }
@@ -94,10 +97,8 @@ void TcpChannel::watch_doorbell(os::Fd reading_end) {
 }
 
 TcpChannel::Peer* TcpChannel::find(int rank) {
-  for (Peer& peer : peers_) {
-    if (peer.rank == rank) return &peer;
-  }
-  return nullptr;
+  const auto place = places_.find(rank);
+  return place == places_.end() ? nullptr : &peers_[place->second];
 }
 
 void TcpChannel::lose(Peer& peer, std::string reason) {
@@ -109,7 +110,7 @@ void TcpChannel::lose(Peer& peer, std::string reason) {
 }
 
 void TcpChannel::watch(Peer& peer) {
-  const bool wanted = !peer.gone && peer.sent < peer.out.size();
+  const bool wanted = !peer.gone && has_words(peer);
   if (wanted == peer.watching_output || peer.gone) return;
   peer.watching_output = wanted;
   epoll_event event{};
@@ -119,11 +120,13 @@ void TcpChannel::watch(Peer& peer) {
 }
 
 void TcpChannel::write_to(Peer& peer) {
-  while (!peer.deaf && peer.sent < peer.out.size()) {
-    const ssize_t count = ::send(peer.socket.get(), peer.out.data() + peer.sent,
-                                 peer.out.size() - peer.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (!peer.deaf && has_words(peer)) {
+    const std::string& words = peer.shared ? *peer.shared : peer.out;
+    const ssize_t count = ::send(peer.socket.get(), words.data() + peer.sent,
+                                 words.size() - peer.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count > 0) {
       peer.sent += static_cast<std::size_t>(count);
+      if (peer.sent == words.size()) forget_words(peer);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
@@ -131,10 +134,14 @@ void TcpChannel::write_to(Peer& peer) {
       peer.deaf = true;
     }
   }
-  if (peer.deaf || peer.sent == peer.out.size()) {
-    peer.out.clear();
-    peer.sent = 0;
-  }
+  while (peer.deaf && has_words(peer)) forget_words(peer);
+}
+
+// What has been sent, or never will be.
+void TcpChannel::forget_words(Peer& peer) {
+  peer.sent = 0;
+  if (peer.shared) return peer.shared.reset();
+  peer.out.clear();
 }
 
 void TcpChannel::read_from(Peer& peer) {
@@ -163,6 +170,23 @@ void TcpChannel::send(int rank, std::string_view bytes) {
   watch(*peer);
 }
 
+void TcpChannel::send_to_all(const std::vector<std::int32_t>& ranks, std::string_view bytes) {
+  std::string frame;
+  append_frame(frame, bytes);
+  const auto shared = std::make_shared<const std::string>(std::move(frame));
+  for (const std::int32_t rank : ranks) {
+    Peer* peer = find(rank);
+    if (peer == nullptr || peer->deaf) continue;
+    if (has_words(*peer)) {
+      peer->out += *shared;
+    } else {
+      peer->shared = shared;
+    }
+    write_to(*peer);
+    watch(*peer);
+  }
+}
+
 Status TcpChannel::flush(int rank, Deadline deadline) {
   std::vector<pollfd> full;
   while (true) {
@@ -172,7 +196,7 @@ Status TcpChannel::flush(int rank, Deadline deadline) {
       if (rank >= 0 && peer.rank != rank) continue;
       write_to(peer);
       watch(peer);
-      if (peer.out.empty()) continue;
+      if (!has_words(peer)) continue;
       full.push_back({peer.socket.get(), POLLOUT, 0});
       if (reader < 0) reader = peer.rank;
     }
@@ -198,7 +222,8 @@ void TcpChannel::collect(Peer& peer, std::vector<Incoming>& messages) {
 
 std::vector<Incoming> TcpChannel::poll(Deadline deadline) {
   std::vector<Incoming> messages;
-  for (Peer& peer : peers_) collect(peer, messages);  // messages that came with the handshake
+  // Messages that came with the handshake.
+  for (const std::size_t place : std::exchange(early_, {})) collect(peers_[place], messages);
   epoll_event events[64];
   const int count =
       epoll_wait(epoll_.get(), events, 64, messages.empty() ? milliseconds_until(deadline) : 0);

@@ -3,7 +3,11 @@
 // the thread that drives uses a channel; any thread may call wake().
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "collectives/control/control_channel.h"
@@ -32,6 +36,7 @@ class TcpChannel final : public ControlChannel {
   int waiting_fd() const { return epoll_.get(); }
 
   void send(int rank, std::string_view bytes) override;
+  void send_to_all(const std::vector<std::int32_t>& ranks, std::string_view bytes) override;
   Status flush(int rank, Deadline deadline) override;
   std::vector<Incoming> poll(Deadline deadline) override;
   void wake() override;
@@ -44,8 +49,9 @@ class TcpChannel final : public ControlChannel {
     int rank = 0;
     os::Fd socket;
     FrameBuffer in;
+    std::shared_ptr<const std::string> shared;  // a frame that others get as well, before `out`
     std::string out;
-    std::size_t sent = 0;          // bytes of `out` that the kernel has taken
+    std::size_t sent = 0;          // bytes of `shared`, or else `out`, that the kernel has taken
     bool gone = false;             // it sends nothing more, but may still read
     bool deaf = false;             // it reads nothing more, or this side has hung up
     bool reported = false;         // poll() has returned its end
@@ -54,14 +60,18 @@ class TcpChannel final : public ControlChannel {
     std::string reason;            // why it is gone
   };
 
+  static bool has_words(const Peer& peer) { return peer.shared || !peer.out.empty(); }
   void read_from(Peer& peer);
   void write_to(Peer& peer);
+  static void forget_words(Peer& peer);
   void lose(Peer& peer, std::string reason);
   void watch(Peer& peer);
   void collect(Peer& peer, std::vector<Incoming>& messages);
   Peer* find(int rank);
 
   std::vector<Peer> peers_;
+  std::unordered_map<int, std::size_t> places_;  // in peers_, by rank
+  std::vector<std::size_t> early_;               // peers that spoke before the first poll()
   os::Fd epoll_;
   os::Fd wake_up_;
   os::Fd doorbell_;

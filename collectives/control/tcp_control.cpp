@@ -5,16 +5,18 @@
 #include "collectives/control/tcp_control.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <map>
 
 #include "collectives/control/handshake.h"
 #include "collectives/control/tcp_channel.h"
 #include "collectives/negotiation/wire.h"
 #include "rendezvous/base/hex.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/file_limit.h"
 #include "rendezvous/os/random.h"
 #include "rendezvous/os/would_block.h"
 
@@ -27,7 +29,7 @@ namespace {
 // Either side may answer REFUSED text instead and hang up.
 enum MessageKind : std::uint8_t { kHello = 1, kChallenge, kProof, kWelcome, kRefused };
 
-constexpr std::uint64_t kProtocolVersion = 1;
+constexpr std::uint64_t kProtocolVersion = 2;
 // A port scanner or an HTTP client fails here, before any memory is spent on it.
 constexpr std::string_view kMagic = "hora control";
 constexpr std::size_t kNonceBytes = 16;
@@ -36,9 +38,12 @@ constexpr std::uint32_t kLargestProof = 1 << 20;
 // The limit of unauthenticated connections in addition to those of the ranks; it bounds the memory
 // and descriptors that outsiders can take.
 constexpr std::size_t kMaxUnauthenticated = 256;
+constexpr std::size_t kOtherDescriptors = 1024;  // what the program may open besides
+constexpr std::size_t kFewestDescriptors = 8;    // and what it has for sure
 // After this many, the accepted connections and the clock get their turn: connections may arrive
 // faster than they can be accepted.
 constexpr int kAcceptsPerTurn = 64;
+constexpr int kWordsPerTurn = 256;  // and from as many candidates it is read between two turns
 
 std::string refusal(std::string_view text) {
   WireWriter out;
@@ -58,6 +63,10 @@ struct Candidate {
   bool over = false;
 };
 
+// In the order in which they came; each has a number, which is not used again.
+using Candidates = std::map<std::uint64_t, Candidate>;
+constexpr std::uint64_t kListener = 0;
+
 constexpr std::chrono::milliseconds kVoidPause{500};  // between two questions whether it is void
 constexpr std::chrono::milliseconds kRoomPause{10};   // until the kernel may have room again
 
@@ -65,6 +74,7 @@ class Gathering {
  public:
   Gathering(os::Fd listener, const ControlIdentity& self, std::function<bool()> is_void)
       : listener_(std::move(listener)),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
         self_(self),
         is_void_(std::move(is_void)),
         joined_(static_cast<std::size_t>(self.size)) {}
@@ -85,25 +95,30 @@ class Gathering {
     // Indexed by rank; ranks arrive in any order.
     world_.rank_infos.assign(static_cast<std::size_t>(self_.size), {});
     world_.rank_infos[0] = self_.rank_info;
+    HORA_TRY(make_room());
     auto channel = std::make_unique<TcpChannel>();
+    HORA_TRY(watch(listener_, kListener));
     while (count_ < self_.size - 1) {
-      HORA_TRY(wait(deadline));
-      HORA_TRY(accept_some());
-      for (Candidate& candidate : candidates_) {
-        push(candidate);
-        if (!candidate.over) read_from(candidate);
+      auto ready = wait(deadline);
+      if (!ready) return std::move(ready).error();
+      for (const std::uint64_t number : *ready) {
+        // Whoever was ready may have been turned away meanwhile.
+        const auto candidate = candidates_.find(number);
+        if (candidate != candidates_.end()) converse(candidate);
       }
-      std::erase_if(candidates_, [](const Candidate& each) { return each.over; });
+      if (waits_for_room_) push_all();
+      HORA_TRY(accept_some());
     }
     WireWriter welcome;
     welcome.u8(kWelcome);
-    for (const std::string& each : world_.rank_infos) welcome.text(each);
-    const std::string bytes = welcome.take();
+    welcome.texts(world_.rank_infos);
+    std::vector<std::int32_t> others;
     for (int rank = 1; rank < self_.size; ++rank) {
       Candidate& candidate = joined_[static_cast<std::size_t>(rank)];
       HORA_TRY(channel->add_peer(rank, std::move(candidate.socket), std::move(candidate.in)));
-      channel->send(rank, bytes);
+      others.push_back(rank);
     }
+    channel->send_to_all(others, welcome.take());
     // Every rank must have its welcome before rank 0 goes on to the first exchange.
     HORA_TRY(channel->flush(-1, deadline));
     world_.channel = std::move(channel);
@@ -127,11 +142,30 @@ class Gathering {
                           " to start (HOROVOD_GLOO_TIMEOUT_SECONDS sets the limit)");
   }
 
-  Status wait(Deadline deadline) {
-    std::vector<pollfd> fds{{listener_.get(), POLLIN, 0}};
-    for (const Candidate& candidate : candidates_) {
-      fds.push_back({candidate.socket.get(), POLLIN, 0});
+  // A descriptor for each rank, in a program that has its own. Its limit is often 1024.
+  Status make_room() const {
+    const auto ranks = static_cast<std::size_t>(self_.size);
+    const std::size_t limit = os::raise_file_limit(ranks + kMaxUnauthenticated + kOtherDescriptors);
+    if (limit >= ranks + kFewestDescriptors) return Ok{};
+    return make_error(ErrorCode::kUnavailable,
+                      "rank 0 needs a descriptor for each of " + std::to_string(ranks) +
+                          " ranks, and may have " + std::to_string(limit) +
+                          " in all: raise the hard limit on its host (ulimit -Hn; LimitNOFILE of "
+                          "the service that starts it)");
+  }
+
+  Status watch(const os::Fd& socket, std::uint64_t number) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = number;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+      return errno_error(errno, "watching the connections of the other ranks");
     }
+    return Ok{};
+  }
+
+  // The numbers of the candidates that have something to say.
+  Result<std::vector<std::uint64_t>> wait(Deadline deadline) {
     const auto now = Clock::now();
     if (now >= deadline) return missing_ranks();
     // By the clock, whatever unauthenticated clients send meanwhile.
@@ -142,14 +176,15 @@ class Gathering {
       }
     }
     auto until = is_void_ ? std::min(deadline, next_void_look_) : deadline;
-    const bool has_words = std::any_of(candidates_.begin(), candidates_.end(),
-                                       [](const Candidate& each) { return !each.out.empty(); });
-    if (has_words) until = std::min(until, now + kRoomPause);
+    if (waits_for_room_) until = std::min(until, now + kRoomPause);
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now);
-    if (::poll(fds.data(), fds.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) {
-      return errno_error(errno, "waiting for the other ranks");
-    }
-    return Ok{};
+    epoll_event events[kWordsPerTurn];
+    const int count =
+        ::epoll_wait(epoll_.get(), events, kWordsPerTurn, static_cast<int>(left.count()));
+    if (count < 0 && errno != EINTR) return errno_error(errno, "waiting for the other ranks");
+    std::vector<std::uint64_t> ready;
+    for (int i = 0; i < count; ++i) ready.push_back(events[i].data.u64);
+    return ready;
   }
 
   Status accept_some() {
@@ -165,7 +200,8 @@ class Gathering {
         turn_one_away();
       Candidate candidate;
       candidate.socket = std::move((*accepted)->fd);
-      candidates_.push_back(std::move(candidate));
+      HORA_TRY(watch(candidate.socket, next_number_));
+      candidates_.emplace(next_number_++, std::move(candidate));
     }
     return Ok{};
   }
@@ -176,13 +212,28 @@ class Gathering {
     if (candidates_.empty()) return false;
     auto leaves = candidates_.begin();
     for (auto each = candidates_.begin(); each != candidates_.end(); ++each) {
-      if (each->rank < 0 && !each->over) read_from(*each);  // its word may have come meanwhile
-      if (each->rank >= 0 && !each->over) continue;
+      Candidate& candidate = each->second;
+      // Its word may have come meanwhile.
+      if (candidate.rank < 0 && !candidate.over) read_from(candidate);
+      if (candidate.rank >= 0 && !candidate.over) continue;
       leaves = each;
       break;
     }
     candidates_.erase(leaves);
     return true;
+  }
+
+  void converse(Candidates::iterator each) {
+    push(each->second);
+    if (!each->second.over) read_from(each->second);
+    if (each->second.over) candidates_.erase(each);
+  }
+
+  // Whoever the kernel had no room for.
+  void push_all() {
+    waits_for_room_ = false;
+    for (auto& [number, candidate] : candidates_) push(candidate);
+    std::erase_if(candidates_, [](const auto& each) { return each.second.over; });
   }
 
   void say(Candidate& candidate, std::string_view message) {
@@ -200,6 +251,7 @@ class Gathering {
       if (sent >= 0) {
         out.erase(0, static_cast<std::size_t>(sent));
       } else if (os::would_block(errno)) {
+        waits_for_room_ = true;
         return;
       } else if (errno != EINTR) {
         candidate.over = true;
@@ -298,6 +350,7 @@ class Gathering {
       return refuse(candidate, "another process is rank " + std::to_string(at) + " already");
     }
     world_.rank_infos[at] = std::move(rank_info);
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, candidate.socket.get(), nullptr);
     // Its buffered input moves along: the rank may have sent its first message already.
     joined_[at] = std::move(candidate);
     candidate.over = true;
@@ -305,10 +358,13 @@ class Gathering {
   }
 
   os::Fd listener_;
+  os::Fd epoll_;
   const ControlIdentity& self_;
   std::function<bool()> is_void_;
   Clock::time_point next_void_look_ = Clock::now() + kVoidPause;
-  std::vector<Candidate> candidates_;
+  Candidates candidates_;
+  std::uint64_t next_number_ = kListener + 1;
+  bool waits_for_room_ = false;    // some candidate's `out` is not empty
   std::vector<Candidate> joined_;  // by rank
   int count_ = 0;
   ControlWorld world_;
@@ -393,8 +449,9 @@ Result<ControlWorld> converse(Conversation& talk, const ControlIdentity& self) {
   in = expect(*welcome, kWelcome);
   if (!in) return std::move(in).error();
   ControlWorld world;
-  for (int rank = 0; rank < self.size; ++rank) world.rank_infos.push_back(in->text());
-  if (!in->ok()) return make_error(ErrorCode::kFailed, "rank 0 sent a malformed welcome");
+  world.rank_infos = in->texts(static_cast<std::size_t>(self.size));
+  if (!in->ok() || world.rank_infos.size() != static_cast<std::size_t>(self.size))
+    return make_error(ErrorCode::kFailed, "rank 0 sent a malformed welcome");
   return world;
 }
 

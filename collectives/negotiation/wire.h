@@ -37,6 +37,9 @@ class WireWriter {
     varint(values.size());
     for (Integer value : values) integer(value);
   }
+  // A list in which neighbours resemble each other, such as what the ranks of a job say of
+  // themselves: of each text only what differs from the one before it, and equal ones as a count.
+  void texts(const std::vector<std::string>& values);
   std::string take() { return std::move(bytes_); }
   std::size_t size() const { return bytes_.size(); }
 
@@ -93,6 +96,8 @@ class WireReader {
     for (std::uint64_t i = 0; i < count; ++i) values.push_back(static_cast<Integer>(integer()));
     return values;
   }
+  // Fails if there are more than `most`: a count of equal texts may be far larger than the message.
+  std::vector<std::string> texts(std::size_t most);
 
  private:
   std::string_view take(std::uint64_t count) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each rank tells all others when it joins. Both sides run the same version (handshake), so
-// the encoding has no optional fields.
+// the encoding has no optional fields. Every rank gets those of all, in the order of the ranks, and
+// each of them as its difference from the one before (WireWriter::texts): so what is the same on
+// all ranks comes first, then what is the same on a host.
 #include "collectives/runtime/rank_info.h"
 
 #include <algorithm>
@@ -13,10 +15,6 @@ namespace hora::collectives {
 
 std::string encode_rank_info(const RankInfo& rank_info) {
   WireWriter out;
-  out.text(rank_info.hostname);
-  out.text(rank_info.machine);
-  out.integer(rank_info.local_rank);
-  out.integer(rank_info.local_size);
   out.varint(rank_info.backends.size());
   for (const std::string& id : rank_info.backends) out.text(id);
   out.varint(rank_info.process_sets.size());
@@ -29,17 +27,17 @@ std::string encode_rank_info(const RankInfo& rank_info) {
   out.integer(rank_info.stall_limit_s);
   out.integer(static_cast<std::int64_t>(rank_info.hierarchical_allreduce));
   out.integer(static_cast<std::int64_t>(rank_info.hierarchical_allgather));
+  out.integer(rank_info.local_size);
+  out.text(rank_info.hostname);
+  out.text(rank_info.machine);
   out.text(rank_info.heartbeat_card);
+  out.integer(rank_info.local_rank);
   return out.take();
 }
 
 Result<RankInfo> decode_rank_info(std::string_view bytes) {
   WireReader in(bytes);
   RankInfo rank_info;
-  rank_info.hostname = in.text();
-  rank_info.machine = in.text();
-  rank_info.local_rank = static_cast<int>(in.integer());
-  rank_info.local_size = static_cast<int>(in.integer());
   for (std::uint64_t left = in.varint(); left > 0 && in.ok(); --left) {
     rank_info.backends.push_back(in.text());
   }
@@ -54,7 +52,11 @@ Result<RankInfo> decode_rank_info(std::string_view bytes) {
   rank_info.stall_limit_s = in.integer();
   rank_info.hierarchical_allreduce = static_cast<Choice>(in.integer());
   rank_info.hierarchical_allgather = static_cast<Choice>(in.integer());
+  rank_info.local_size = static_cast<int>(in.integer());
+  rank_info.hostname = in.text();
+  rank_info.machine = in.text();
   rank_info.heartbeat_card = in.text();
+  rank_info.local_rank = static_cast<int>(in.integer());
   if (!in.ok() || !parameters)
     return make_error(ErrorCode::kFailed, "malformed rank_info of a rank");
   rank_info.parameters = *parameters;

@@ -8,23 +8,16 @@
 
 #include "launcher/doctor/findings.h"
 #include "launcher/protocol/exit_code.h"
+#include "launcher/text/few_names.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher::doctor {
 
 namespace {
 
-constexpr std::size_t kMostNames = 8;
-
 std::string padded(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size()), ' ');
   return text;
-}
-
-std::string names(const std::vector<std::string>& hosts) {
-  if (hosts.size() <= kMostNames) return join(hosts, ", ");
-  return join({hosts.begin(), hosts.begin() + kMostNames}, ", ") + " and " +
-         std::to_string(hosts.size() - kMostNames) + " more";
 }
 
 std::string short_text(const Json& value) {
@@ -158,7 +151,7 @@ std::string report_text(const Examination& examination, const std::vector<Findin
                                               : notes)++;
     if (finding.severity == Severity::kNote && !verbose) continue;
     out += "\n" + std::string(severity_name(finding.severity)) + " [" + finding.code + "]";
-    if (!finding.hosts.empty()) out += " " + names(finding.hosts);
+    if (!finding.hosts.empty()) out += " " + few_names(finding.hosts);
     out += ": " + finding.what + "\n";
     out += "  why: " + finding.why + "\n";
     out += "  fix: " + finding.fix + "\n";

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "launcher/text/few_names.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -20,13 +22,9 @@ std::string slots_text(std::int64_t count) {
 
 // "a:2, b:2 and 14 more"
 std::string slots_by_host(const std::vector<Host>& hosts) {
-  constexpr std::size_t kShown = 8;
-  std::string out;
-  for (std::size_t i = 0; i < std::min(hosts.size(), kShown); ++i) {
-    out += (i == 0 ? "" : ", ") + format_host(hosts[i]);
-  }
-  if (hosts.size() > kShown) out += " and " + std::to_string(hosts.size() - kShown) + " more";
-  return out;
+  std::vector<std::string> out;
+  for (const Host& host : hosts) out.push_back(format_host(host));
+  return few_names(out);
 }
 
 // The message computes what would help, since this is the error that beginners meet first.

@@ -11,6 +11,7 @@
 #include "launcher/failures/proof.h"
 #include "launcher/failures/stderr_hints.h"
 #include "launcher/report/resource_usage.h"
+#include "launcher/text/few_names.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/text/signal_name.h"
 #include "rendezvous/base/text.h"
@@ -205,6 +206,27 @@ std::string collateral_text(const JobOutcome& outcome) {
   return text;
 }
 
+// One line, however many they are: where the launcher's own link is cut, all hosts are among them.
+std::string unconfirmed_text(const JobOutcome& outcome, const std::vector<HostPlan>& hosts) {
+  std::string text;
+  std::vector<std::string> others;
+  for (const int host : outcome.unconfirmed_hosts) {
+    if (outcome.cause && outcome.cause->kind == Cause::Kind::kHost && outcome.cause->host == host) {
+      text += "  its ranks end with their agent's lease\n";
+    } else {
+      others.push_back(host_name(hosts, host));
+    }
+  }
+  if (others.size() == 1) {
+    text += "host " + others[0] +
+            " did not confirm that its ranks have ended; they end with their agent's lease\n";
+  } else if (!others.empty()) {
+    text += "hosts " + few_names(others) +
+            " did not confirm that their ranks have ended; they end with their agents' leases\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string strike_text(const ChaosStrike& strike) {
@@ -224,14 +246,7 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
     text += collateral_text(outcome);
     text += chaos_text(context.chaos);
   }
-  for (const int host : outcome.unconfirmed_hosts) {
-    if (outcome.cause && outcome.cause->kind == Cause::Kind::kHost && outcome.cause->host == host) {
-      text += "  its ranks end with their agent's lease\n";
-    } else {
-      text += "host " + host_name(hosts, host) +
-              " did not confirm that its ranks have ended; they end with their agent's lease\n";
-    }
-  }
+  text += unconfirmed_text(outcome, hosts);
   for (const auto& [host, goodbye] : outcome.goodbyes) {
     if (goodbye.survivors == 0) continue;
     text += "host " + host_name(hosts, host) + ": " + std::to_string(goodbye.survivors) +

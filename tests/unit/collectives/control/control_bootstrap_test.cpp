@@ -65,7 +65,7 @@ std::string hello(int rank, int size, std::string_view nonce) {
   WireWriter out;
   out.u8(1);
   out.text("hora control");
-  out.varint(1);
+  out.varint(2);
   out.text("job");
   out.integer(rank);
   out.integer(size);
@@ -261,7 +261,7 @@ TEST_CASE("strangers that take the last descriptor are sent away") {
   if (zero == 0) {
     rlimit few{};
     ::getrlimit(RLIMIT_NOFILE, &few);
-    few.rlim_cur = static_cast<rlim_t>(listener->get()) + 12;
+    few.rlim_cur = few.rlim_max = static_cast<rlim_t>(listener->get()) + 12;
     const bool limited = ::setrlimit(RLIMIT_NOFILE, &few) == 0;
     const ControlIdentity self = identity(0, 2);
     ::_exit(limited && gather_workers(std::move(*listener), self, in(kPatience)) ? 0 : 1);
@@ -274,6 +274,52 @@ TEST_CASE("strangers that take the last descriptor are sent away") {
   int status = -1;
   REQUIRE(::waitpid(zero, &status, 0) == zero);
   CHECK(status == 0);
+}
+
+// In a process of its own, too: the limit of this one stays as it is.
+TEST_CASE("rank 0 takes the descriptors that it needs for its ranks, or says that it cannot") {
+  constexpr int kRanks = 40;
+  const auto limited = [](rlim_t soft, rlim_t hard, auto work) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      const rlimit few{soft, hard};
+      ::_exit(::setrlimit(RLIMIT_NOFILE, &few) == 0 && work() ? 0 : 1);
+    }
+    return child;
+  };
+  const auto succeeded = [](pid_t child) {
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    return status == 0;
+  };
+  rlimit now{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &now) == 0);
+  auto listener = open_control_listener(*parse_ip_address("127.0.0.1"));
+  REQUIRE(listener);
+  const Endpoint where = *net::local_endpoint(listener->get());
+  const auto few = static_cast<rlim_t>(listener->get()) + 12;
+  const ControlIdentity zero = identity(0, kRanks);
+  const pid_t refused = limited(few, few, [&] {
+    const auto world = gather_workers(std::move(*listener), zero, in(kPatience));
+    return !world && world.error().message.find("for each of 40 ranks") != std::string::npos;
+  });
+  CHECK(succeeded(refused));
+  const pid_t waits = limited(few, now.rlim_max, [&] {
+    return gather_workers(std::move(*listener), zero, in(kPatience)).has_value();
+  });
+  listener->reset();
+  std::atomic<int> joined = 0;
+  std::vector<std::thread> ranks;
+  for (int rank = 1; rank < kRanks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const ControlIdentity self = identity(rank, kRanks);
+      joined += join_coordinator(where, self, in(kPatience)).has_value();
+    });
+  }
+  for (std::thread& each : ranks) each.join();
+  CHECK(joined == kRanks - 1);
+  CHECK(succeeded(waits));
 }
 
 TEST_CASE("rank 0 hangs up on what is no rank, and on more than a greeting") {

@@ -242,3 +242,19 @@ TEST_CASE("signals of limits are told as such") {
   outcome.cause->exit.signal = SIGXCPU;
   CHECK(describe_outcome(outcome, kHosts, {}).find("(ulimit -t)\n") != std::string::npos);
 }
+
+TEST_CASE("ten thousand hosts that confirm nothing are one line") {
+  std::vector<HostPlan> hosts(10'000);
+  for (std::size_t k = 0; k < hosts.size(); ++k) hosts[k].host.name = "n" + std::to_string(k);
+  JobOutcome outcome;
+  outcome.unconfirmed_hosts = {7};
+  CHECK(describe_outcome(outcome, hosts, {}) ==
+        "host n7 did not confirm that its ranks have ended; they end with their agent's lease\n");
+  for (int k = 0; k < 10'000; ++k) outcome.unconfirmed_hosts.push_back(k);
+  outcome.unconfirmed_hosts.erase(outcome.unconfirmed_hosts.begin());
+  CHECK(describe_outcome(outcome, hosts, {}) ==
+        "hosts n0, n1, n2, n3, n4, n5, n6, n7 and 9992 more did not confirm that their ranks have "
+        "ended; they end with their agents' leases\n");
+  outcome.unconfirmed_hosts.resize(8);
+  CHECK(describe_outcome(outcome, hosts, {}).find("n6, n7 did not confirm") != std::string::npos);
+}

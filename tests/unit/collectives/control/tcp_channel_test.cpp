@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/control/tcp_channel.h"
+
+#include <sys/socket.h>
+
+#include <map>
+
+#include "rendezvous/net/socket.h"
+#include "tests/support/catch.h"
+
+using namespace hora;
+using namespace hora::collectives;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+
+Deadline soon() { return Clock::now() + kPatience; }
+
+// Two ends of a TCP connection.
+std::pair<os::Fd, os::Fd> connection() {
+  auto listener = net::listen_tcp({*parse_ip_address("127.0.0.1"), 0});
+  REQUIRE(listener);
+  auto near = net::connect_tcp(*net::local_endpoint(listener->get()), soon());
+  REQUIRE(near);
+  REQUIRE(net::wait_readable(listener->get(), soon(), "the connection"));
+  auto far = net::accept_tcp(listener->get());
+  REQUIRE((far && *far));
+  return {std::move(*near), std::move((*far)->fd)};
+}
+
+// A centre with two peers, 1 and 2.
+struct Star {
+  Star() {
+    for (int rank : {1, 2}) {
+      auto [near, far] = connection();
+      REQUIRE(centre.add_peer(rank, std::move(near), {}));
+      REQUIRE(peers[rank].add_peer(0, std::move(far), {}));
+    }
+  }
+  std::vector<std::string> heard_by(int rank, std::size_t count) {
+    std::vector<std::string> heard;
+    while (heard.size() < count) {
+      const auto messages = peers[rank].poll(soon());
+      REQUIRE(!messages.empty());
+      for (const Incoming& each : messages) heard.push_back(each.bytes);
+    }
+    return heard;
+  }
+  TcpChannel centre;
+  std::map<int, TcpChannel> peers;
+};
+
+}  // namespace
+
+TEST_CASE("a message to all arrives between those before and behind it, also where nobody reads") {
+  Star star;
+  const std::string large(16 << 20, 'x');  // more than the kernel takes
+  star.centre.send(1, "first");
+  star.centre.send_to_all({1, 2}, large);
+  star.centre.send(2, "behind");
+  star.centre.send_to_all({2, 1}, "second");  // while the large one waits
+  star.centre.send(1, "last");
+  CHECK_FALSE(star.centre.flush(-1, Clock::now()));  // it has to wait
+  // Rank 0 writes on whenever it polls.
+  const auto take = [&](int rank, std::size_t count) {
+    std::vector<std::string> heard;
+    while (heard.size() < count) {
+      (void)star.centre.poll(kNoWait);
+      for (Incoming& each : star.peers[rank].poll(Clock::now() + std::chrono::milliseconds(1))) {
+        REQUIRE_FALSE(each.gone);
+        heard.push_back(std::move(each.bytes));
+      }
+    }
+    return heard;
+  };
+  CHECK(take(1, 4) == std::vector<std::string>{"first", large, "second", "last"});
+  CHECK(take(2, 3) == std::vector<std::string>{large, "behind", "second"});
+  CHECK(star.centre.flush(-1, soon()));
+}
+
+TEST_CASE("a message to all reaches the others when one of them is gone") {
+  Star star;
+  star.peers.erase(1);
+  const auto end = star.centre.poll(soon());
+  REQUIRE(end.size() == 1);
+  CHECK((end[0].gone && end[0].rank == 1));
+  star.centre.send_to_all({1, 2, 7}, "to all");  // there is no rank 7
+  star.centre.send_to_all({1, 2}, "again");
+  CHECK(star.heard_by(2, 2) == std::vector<std::string>{"to all", "again"});
+  CHECK(star.centre.flush(-1, soon()));
+}
+
+TEST_CASE("what came with the handshake is delivered once, and by its sender's number") {
+  auto [near, far] = connection();
+  TcpChannel channel;
+  FrameBuffer early;
+  std::string frame;
+  append_frame(frame, "early");
+  early.append(frame);
+  REQUIRE(channel.add_peer(12'345, std::move(near), std::move(early)));
+  auto messages = channel.poll(soon());
+  REQUIRE(messages.size() == 1);
+  CHECK((messages[0].rank == 12'345 && messages[0].bytes == "early"));
+  CHECK(channel.poll(kNoWait).empty());
+}
