@@ -11,6 +11,7 @@
 
 #include "hora/event_schema.h"
 #include "launcher/build/check_build.h"
+#include "launcher/build/vendor_search.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/doctor/report.h"
@@ -79,7 +80,10 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
   if (spec.chaos) {
     if (auto steps = schedule_chaos(*spec.chaos, *plan); !steps) return std::move(steps).error();
   }
-  const DryRun run{spec, *plan, environment};
+  const auto needs = vendor_needs_of(spec, environment);
+  if (!needs) return needs.error();
+  DryRun run{spec, *plan, environment};
+  for (const VendorNeed& need : *needs) run.libraries.emplace_back(need.name, plan_text(need));
   return print(spec.json ? dry_run_json(run) : dry_run_text(run));
 }
 

@@ -15,6 +15,7 @@
 
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/host_job.h"
+#include "launcher/agent/host_libraries.h"
 #include "launcher/agent/launcher_lease.h"
 #include "launcher/agent/launcher_link.h"
 #include "launcher/agent/order_check.h"
@@ -169,10 +170,10 @@ Status Agent::watch_shim() {
 
 // Of the job's parts, those that this host needs.
 std::vector<std::string> Agent::needed_parts(const Hello& hello) const {
-  // The launcher cannot know whether a host has a GPU before the host says so.
+  // The launcher cannot know what a host has before the host says so.
   std::vector<std::string> needed;
   for (const NeededPart& part : options_.parts) {
-    if (!part.with_gpu || hello.gpus > 0) needed.push_back(part.hash);
+    if (is_needed(part, hello)) needed.push_back(part.hash);
   }
   return needed;
 }
@@ -181,6 +182,7 @@ void Agent::greet() {
   Hello hello = describe_machine();
   hello.version = HORA_VERSION;
   hello.pid = ::getpid();
+  hello.libraries = find_host_libraries(options_);
   hello.missing_parts = staging_->find_missing(needed_parts(hello));
   hello.cache_directory = options_.cache_directory;
   if (const char* connection = ::getenv("SSH_CONNECTION")) hello.ssh_connection = connection;

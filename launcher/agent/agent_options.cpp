@@ -24,6 +24,9 @@ struct OptionRow {
 constexpr OptionRow<AgentOptions> kAgentRows[] = {
     {"--parts", &AgentOptions::parts},
     {"--cache", &AgentOptions::cache_directory},
+    {"--library-path", &AgentOptions::library_path},
+    {"--run-path", &AgentOptions::run_path},
+    {"--find", &AgentOptions::find},
     {"--local-bundle", &AgentOptions::local_bundle},
     {"--probe", &AgentOptions::probe},
     {"--report-sha", &AgentOptions::report_sha},

@@ -16,10 +16,14 @@ namespace hora::launcher {
 struct AgentOptions {
   std::vector<NeededPart> parts;  // of the runtime that the job needs; empty: none
   std::string cache_directory;    // absolute
-  std::string local_bundle;       // a bundle to use where it lies; nothing is copied then
-  bool probe = false;             // answer probes of other hosts
-  bool report_sha = false;        // SHA-256 of the own executable in Hello
-  bool cleans_cache = false;      // its rank removes what nobody uses there
+  // Where programs of the job look for libraries first, "a:b"; without it, LD_LIBRARY_PATH counts.
+  std::string library_path;
+  std::string run_path;       // of the program, the same
+  std::string find;           // sonames to look for on this host besides those of `parts`, "a,b"
+  std::string local_bundle;   // a bundle to use where it lies; nothing is copied then
+  bool probe = false;         // answer probes of other hosts
+  bool report_sha = false;    // SHA-256 of the own executable in Hello
+  bool cleans_cache = false;  // its rank removes what nobody uses there
   // What the job leaves there when it ends (plan/cache_limits.h); 0: no limit.
   std::uint64_t cache_max_age_s = 0;
   std::uint64_t cache_max_bytes = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
@@ -82,6 +83,18 @@ std::string machine_line(const MachineFact& fact) {
   return out + "\n";
 }
 
+// In the verbose text alone: the boxes above are Horovod's, and what can be sent says nothing of
+// what works here.
+std::string vendor_line(const VendorFact& fact) {
+  std::string out = "    " + column(fact.name, 9);
+  if (!fact.fault.empty()) return out + "none: " + fact.fault + "\n";
+  char size[32];
+  std::snprintf(size, sizeof size, "%.1f MB", static_cast<double>(fact.bytes) / 1e6);
+  out += column(size, 9);
+  if (!fact.least_glibc.empty()) out += "to glibc " + fact.least_glibc + " or newer  ";
+  return out + fact.path + "\n";
+}
+
 std::string verbose_text(const BuildFacts& facts) {
   std::string out = "\nFeatures:\n    ";
   out += column("", 7).replace(0, 1, " ") + column("built", 7) + column("loads", 7) +
@@ -89,6 +102,8 @@ std::string verbose_text(const BuildFacts& facts) {
   for (const FeatureFact& fact : facts.features) out += feature_line(fact);
   out += "\nProcessors of hosts:\n";
   for (const MachineFact& fact : facts.machines) out += machine_line(fact);
+  if (!facts.vendors.empty()) out += "\nSent to hosts that have none:\n";
+  for (const VendorFact& fact : facts.vendors) out += vendor_line(fact);
   out += "\nRuntime: " + (facts.runtime_path.empty() ? "none" : facts.runtime_path) + "\n";
   if (!facts.runtime_error.empty()) out += "    does not load: " + facts.runtime_error + "\n";
   for (const auto& [id, backend] : facts.backends) {
@@ -148,6 +163,14 @@ std::string format_build_facts_json(const BuildFacts& facts) {
   for (const MachineFact& fact : facts.machines) {
     out["machines"].push_back(
         {{"name", fact.machine}, {"least_glibc", fact.least_glibc}, {"fault", fact.fault}});
+  }
+  out["vendors"] = ordered_json::array();
+  for (const VendorFact& fact : facts.vendors) {
+    out["vendors"].push_back({{"name", fact.name},
+                              {"path", fact.path},
+                              {"bytes", fact.bytes},
+                              {"least_glibc", fact.least_glibc},
+                              {"fault", fact.fault}});
   }
   out["runtime"] = {{"path", facts.runtime_path},
                     {"least_glibc", facts.machines.empty() ? "" : facts.machines[0].least_glibc},

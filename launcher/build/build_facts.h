@@ -2,6 +2,7 @@
 // What this installation can do, for --check-build: the facts, and their two printed forms.  [pure]
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,6 +35,15 @@ struct MachineFact {
   std::string fault;        // why they cannot be used; empty: they can
 };
 
+// A vendor's library of this machine that hosts without one can be sent.
+struct VendorFact {
+  std::string name;         // "Open MPI"
+  std::string path;         // of the library
+  std::int64_t bytes = 0;   // of all its files, unpacked
+  std::string least_glibc;  // that hosts need; may be empty
+  std::string fault;        // why it cannot be sent; empty: it can
+};
+
 struct BuildFacts {
   std::string version;                // of Hora
   std::string title;                  // the heading of the text
@@ -44,6 +54,7 @@ struct BuildFacts {
       frameworks;  // "tensorflow", "torch", ...: those that can be imported here
   std::map<std::string, BackendFact> backends;  // by id
   std::vector<FeatureFact> features;
+  std::vector<VendorFact> vendors;
   bool mpi_engine = false;  // horarun can start ranks by mpirun
 
   bool loads(const std::string& backend) const;

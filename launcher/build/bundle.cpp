@@ -18,6 +18,7 @@
 
 #include "launcher/build/frame_packer.h"
 #include "launcher/build/part_rules.h"
+#include "launcher/build/vendor_search.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/frame.h"
 #include "launcher/protocol/messages.h"
@@ -71,23 +72,19 @@ Error damaged(const std::string& path, const json::exception& e) {
 }
 
 // What files.json says of a part.
-struct ListedFile {
-  BundleFile file;
-  std::string sha256;
-};
-
-Result<std::vector<ListedFile>> read_list(const Build& build, const std::string& part) {
+Result<std::vector<PartFile>> read_list(const Build& build, const std::string& part) {
   const std::string path = build.directory + "/files.json";
   const auto list = read_json(path);
   if (!list) return Error(list.error());
-  std::vector<ListedFile> files;
+  std::vector<PartFile> files;
   try {
     for (const json& entry : list->at(part)) {
-      ListedFile& listed = files.emplace_back();
+      PartFile& listed = files.emplace_back();
       listed.file.path = entry.at("path").get<std::string>();
       listed.file.size_bytes = entry.at("size").get<std::uint64_t>();
       listed.file.mode = entry.at("mode").get<int>();
       listed.sha256 = entry.at("sha256").get<std::string>();
+      listed.source = build.bundle_directory + "/" + listed.file.path;
     }
   } catch (const json::exception& e) {
     return damaged(path, e);
@@ -96,14 +93,26 @@ Result<std::vector<ListedFile>> read_list(const Build& build, const std::string&
 }
 
 // Hosts keep a part under the hash that it had when it was built, so it must be what it was.
-Status add_file(FramePacker& packer, const std::string& path, const ListedFile& listed) {
-  const auto bytes = read_part(path);
+Status add_file(FramePacker& packer, const PartFile& listed) {
+  const auto bytes = read_part(listed.source);
   if (!bytes) return Error(bytes.error());
   if (bytes->size() != listed.file.size_bytes || sha256_hex(*bytes) != listed.sha256) {
-    return make_error(ErrorCode::kFailed,
-                      path + " is not as it was built; build the target 'bundle' or install again");
+    return make_error(
+        ErrorCode::kFailed,
+        listed.source + " is not as it was built; build the target 'bundle' or install again");
   }
   return packer.add(*bytes);
+}
+
+// Of a part of the runtime, or of a vendor.
+Result<std::vector<PartFile>> files_of(const Build& build, const std::string& hash) {
+  for (const VendorNeed& need : build.vendor_needs) {
+    if (need.part && need.part->hash == hash) return need.part->files;
+  }
+  for (const auto& [name, each] : build.part_hashes) {
+    if (each == hash) return read_list(build, name);
+  }
+  return make_error(ErrorCode::kNotFound, "no part of the runtime has the hash " + hash);
 }
 
 // In the order of their names, which agents do not depend on.
@@ -114,7 +123,12 @@ void choose_parts(Installation& installation,
     for (const auto& [part, hash] : build.part_hashes) {
       const Shipping how = shipping(part);
       if (how == Shipping::kNo) continue;
-      build.needed_parts.push_back({hash, how == Shipping::kToGpus});
+      NeededPart& needed = build.needed_parts.emplace_back();
+      needed.hash = hash;
+      needed.with_gpu = how == Shipping::kToGpus;
+    }
+    for (const VendorNeed& need : build.vendor_needs) {
+      if (auto part = needed_part(need)) build.needed_parts.push_back(std::move(*part));
     }
   }
 }
@@ -224,6 +238,22 @@ Result<Installation> with_parts_for_job(Installation installation, const JobSpec
       build.fault = "built without OpenSSL";
     }
   }
+  auto needs = vendor_needs_of(spec, environment);
+  if (!needs) return std::move(needs).error();
+  if (!needs->empty()) {
+    installation.library_path = library_path(spec, environment);
+    installation.run_path = program_run_path(spec, environment);
+  }
+  // Agents of every processor look for the libraries, since the rules for hosts that lack them are
+  // the same; only those of this machine's can be sent its files.
+  for (Build& build : installation.builds) {
+    build.vendor_needs = *needs;
+    if (&build == &installation.own()) continue;
+    for (VendorNeed& need : build.vendor_needs) {
+      need.part.reset();
+      need.why_no_part = "this machine's is for " + installation.own().machine;
+    }
+  }
   choose_parts(installation,
                [&](std::string_view part) { return shipping_for_job(part, spec, environment); });
   return installation;
@@ -239,19 +269,13 @@ Installation with_parts_for_doctor(Installation installation, bool with_runtime)
 // The list comes first, so that the agent can create the files while their contents arrive.
 Result<std::shared_ptr<const std::string>> part_frames(const Build& build,
                                                        const std::string& hash) {
-  const auto& parts = build.part_hashes;
-  const auto part = std::find_if(parts.begin(), parts.end(),
-                                 [&hash](const auto& each) { return each.second == hash; });
-  if (part == parts.end()) {
-    return make_error(ErrorCode::kNotFound, "no part of the runtime has the hash " + hash);
-  }
-  const auto files = read_list(build, part->first);
+  const auto files = files_of(build, hash);
   if (!files) return Error(files.error()).with_context("packing the runtime");
   FramePacker packer(kRuntimeLevel);
   BundlePart header;
   header.hash = hash;
-  for (const ListedFile& listed : *files) {
-    HORA_TRY(add_file(packer, build.bundle_directory + "/" + listed.file.path, listed));
+  for (const PartFile& listed : *files) {
+    HORA_TRY(add_file(packer, listed));
     header.files.push_back(listed.file);
   }
   auto packed = packer.finish();

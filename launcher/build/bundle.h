@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/build/vendor_need.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/protocol/part_list.h"
@@ -27,11 +28,15 @@ struct Build {
   std::string bundle_directory;                    // all parts, as they lie on hosts
   std::map<std::string, std::string> part_hashes;  // by name; empty when this build has no runtime
   std::vector<NeededPart> needed_parts;            // to ship; none before one of the calls below
+  std::vector<VendorNeed> vendor_needs;            // of the job, beside its own parts
   std::string least_glibc;  // the oldest glibc that the bundle's libraries run on; may be empty
 };
 
 struct Installation {
   std::vector<Build> builds;  // never empty; the one for this machine comes first, without a fault
+  // Where programs of the job look for libraries, for agents that look for some, "a:b".
+  std::string library_path;
+  std::string run_path;
 
   const Build& own() const { return builds.front(); }
   // The build for hosts of that machine; nullptr: there is none, or it has a fault. An empty name
@@ -47,8 +52,9 @@ Result<Installation> find_installation();
 // The same for that share/hora and machine.
 Result<Installation> read_installation(const std::string& share, std::string_view own);
 
-// The same, with the parts that the job needs (part_rules.h). kUsage: it asks for what was not
-// built. A build for other machines that lacks it gets a fault.
+// The same, with the parts that the job needs (part_rules.h), and with what it needs of vendors'
+// libraries, which is looked for here. kUsage: it asks for what was not built, or is not here. A
+// build for other machines that lacks it gets a fault.
 Result<Installation> with_parts_for_job(Installation installation, const JobSpec& spec,
                                         const EnvironmentList& environment);
 // `with_runtime`: the doctor loads the libraries, too.

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <set>
 #include <string_view>
@@ -17,7 +18,9 @@
 #include "hora/features.h"
 #include "launcher/build/bundle.h"
 #include "launcher/build/isolated.h"
+#include "launcher/build/open_mpi_part.h"
 #include "launcher/build/vendor_library.h"
+#include "launcher/libraries/library_search.h"
 #include "launcher/options/command_line.h"
 #include "launcher/options/option_table.h"
 #include "rendezvous/base/text.h"
@@ -243,12 +246,26 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
   return fact;
 }
 
+// As a job would find it, so that what is printed here is what is sent. The MPI that this machine
+// uses itself is among the features.
+VendorFact open_mpi_fact() {
+  const char* const folders = std::getenv("LD_LIBRARY_PATH");
+  const auto part = collect_open_mpi(absolute_folders(folders == nullptr ? "" : folders));
+  if (!part) return {"Open MPI", "", 0, "", part.error().message};
+  return {part->name, part->origin, static_cast<std::int64_t>(unpacked_bytes(*part)),
+          part->least_glibc, ""};
+}
+
 BuildFacts facts_of_this_installation() {
   const auto installation = find_installation();
   if (!installation) return collect_build_facts("", installation.error().message);
   BuildFacts facts = collect_build_facts(installation->own().bundle_directory, "");
   for (const Build& build : installation->builds) {
     facts.machines.push_back({build.machine, build.least_glibc, build.fault});
+  }
+  // Without the server of --pmix, no job would send it.
+  if (is_file(installation->own().bundle_directory + "/bin/hora-pmix")) {
+    facts.vendors.push_back(open_mpi_fact());
   }
   return facts;
 }

@@ -48,7 +48,8 @@ inline constexpr std::string_view kElasticTimeout = "E_ELASTIC_TIMEOUT";  // exi
 inline constexpr std::string_view kElasticHosts = "E_ELASTIC_HOSTS";      // too few are left
 inline constexpr std::string_view kElasticState = "E_ELASTIC_STATE";      // no rank has the state
 inline constexpr std::string_view kResetLimit = "E_RESET_LIMIT";
-inline constexpr std::string_view kPmi = "E_PMI";  // no PMI server beside the ranks
+inline constexpr std::string_view kPmi = "E_PMI";          // no PMI server beside the ranks
+inline constexpr std::string_view kLibrary = "E_LIBRARY";  // of a vendor: a host lacks it
 // Ranks that could not be started; the job ends with their exit code.
 inline constexpr std::string_view kProgramNotFound = "E_PROGRAM_NOT_FOUND";  // exit 127
 inline constexpr std::string_view kInterpreter = "E_INTERPRETER";            // exit 127

@@ -155,10 +155,16 @@ constexpr FailureClass kClasses[] = {
      "horarun doctor -H HOSTS"},
     {failure::kPmi, kExitLauncher, "a host cannot serve PMI to its ranks",
      "With --pmi, a process on each host serves PMI to the ranks there. It did not start, or it "
-     "exited before them. PMIx needs the host's own library, libpmix.so.2.",
+     "exited before them. PMIx needs libpmix.so.2, the host's own or one that was sent (HORA_MPI).",
      "The message tells why. For --pmi pmix, install that library on the host (Debian, Ubuntu: "
      "libpmix2), or add its directory to LD_LIBRARY_PATH.",
      "{ssh} {host} 'ldconfig -p | grep libpmix'"},
+    {failure::kLibrary, kExitLauncher, "a host lacks a vendor's library",
+     "The job needs a library that belongs to the site, such as Open MPI. The host has none that "
+     "programs can load, and HORA_MPI says that none is sent, or it cannot be sent there.",
+     "Install the library on the host, name its folder in LD_LIBRARY_PATH, or let horarun send this "
+     "machine's: HORA_MPI=auto.",
+     "{ssh} {host} 'ldconfig -p | grep libmpi'"},
     {failure::kInternal, kExitLauncher, "internal error",
      "This is a bug in horarun.",
      "Please report it with the output of --verbose."},

@@ -167,6 +167,7 @@ void Fleet::on_hello(int host, Hello hello) {
     auto why = why_runtime_does_not_fit(each.hello->c_library, build->least_glibc);
     if (why) return handler_(host, std::move(*why));
   }
+  if (auto why = look_at_libraries(each, *build)) return handler_(host, std::move(*why));
   const std::vector<std::string>& missing = each.hello->missing_parts;
   if (!are_offered(missing, build->needed_parts)) {
     return handler_(host, Failure{std::string(failure::kProtocol),
@@ -182,6 +183,42 @@ void Fleet::on_hello(int host, Hello hello) {
   handler_(host, AgentGreeted{!missing.empty()});
 }
 
+// Before anything is sent to it. Nothing has started yet, on no host, so a failure here is the
+// whole message.
+std::optional<Failure> Fleet::look_at_libraries(const Member& member, const Build& build) const {
+  for (const VendorNeed& need : build.vendor_needs) {
+    if (auto why = why_unfit(need, *member.hello, !member.local)) return why;
+    const std::string warning = unfit_warning(need, *member.hello, !member.local);
+    if (!warning.empty()) os::log_warn(kComponent, member.host.name + ": " + warning);
+  }
+  return std::nullopt;
+}
+
+std::vector<std::pair<std::string, std::string>> Fleet::vendor_paths(int host) const {
+  std::vector<std::pair<std::string, std::string>> paths;
+  const Build* build = installation_.find(hello(host)->machine);
+  // This machine uses its own where they are.
+  if (build == nullptr || !is_remote(host)) return paths;
+  for (const VendorNeed& need : build->vendor_needs) {
+    if (!uses_sent(need, *hello(host))) continue;
+    paths.insert(paths.end(), need.part->paths.begin(), need.part->paths.end());
+  }
+  return paths;
+}
+
+// For the message that it is on its way: unlike the runtime, it may be large enough for a user to
+// wonder what takes so long.
+void Fleet::count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes) {
+  for (const VendorNeed& need : build.vendor_needs) {
+    if (!need.part || need.part->hash != hash) continue;
+    auto& all = sent_vendor_parts_;
+    auto sent = std::find_if(all.begin(), all.end(),
+                             [&need](const auto& each) { return each.name == need.name; });
+    if (sent == all.end()) sent = all.insert(all.end(), {need.name, bytes, 0});
+    ++sent->hosts;
+  }
+}
+
 // Packed for the first host that lacks it. The others get the same bytes.
 Status Fleet::ship_part(Member& member, const Build& build, const std::string& hash) {
   auto& frames = part_frames_[hash];
@@ -192,6 +229,7 @@ Status Fleet::ship_part(Member& member, const Build& build, const std::string& h
   }
   member.shipped_bytes += frames->size();
   member.link->send_shared(frames);
+  count_vendor_part(build, hash, frames->size());
   return Ok{};
 }
 

@@ -90,6 +90,16 @@ class Fleet {
   // The launcher's wall clock minus the host's.
   std::chrono::milliseconds clock_offset(int host) const { return member(host).clock_offset; }
   std::size_t shipped_bytes(int host) const { return member(host).shipped_bytes; }
+  // A vendor's library that was sent to some hosts.
+  struct SentVendorPart {
+    std::string name;
+    std::size_t bytes = 0;  // for each host, as they travel
+    int hosts = 0;
+  };
+  const std::vector<SentVendorPart>& sent_vendor_parts() const { return sent_vendor_parts_; }
+  // What the host's order prepends so that its ranks use vendors' libraries that were sent, now or
+  // by an earlier job.
+  std::vector<std::pair<std::string, std::string>> vendor_paths(int host) const;
 
   // --- what they are sent; nothing where the link is gone ---
   void send(int host, FrameType type, std::string_view payload = {});
@@ -122,6 +132,8 @@ class Fleet {
   const Member& member(int host) const { return members_[static_cast<std::size_t>(host)]; }
   void on_message(int host, AgentMessage message);
   void on_hello(int host, Hello hello);
+  std::optional<Failure> look_at_libraries(const Member& member, const Build& build) const;
+  void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes);
   Status ship_part(Member& member, const Build& build, const std::string& hash);
   void on_goodbye(int host, Goodbye goodbye);
   void on_link_end(int host, std::string detail);
@@ -137,6 +149,7 @@ class Fleet {
   std::vector<Member> members_;
   // By hash; each is made for the first host that lacks it.
   std::map<std::string, std::shared_ptr<const std::string>> part_frames_;
+  std::vector<SentVendorPart> sent_vendor_parts_;
   Clock::time_point next_beat_;
 };
 

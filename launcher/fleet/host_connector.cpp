@@ -3,6 +3,8 @@
 // come from the registry by name, so this file knows none of them.
 #include "launcher/fleet/host_connector.h"
 
+#include <utility>
+
 #include "launcher/transports/registry.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
@@ -10,6 +12,21 @@
 namespace hora::launcher {
 
 namespace {
+
+// What agents look for on their hosts, and where programs of the job will. The folders are nobody's
+// secret: every process of a host may see them in the ranks' own programs.
+void add_library_arguments(const Installation& installation, std::vector<std::string>& arguments) {
+  std::vector<std::string> sonames;
+  for (const VendorNeed& need : installation.own().vendor_needs) {
+    sonames.insert(sonames.end(), need.sonames.begin(), need.sonames.end());
+  }
+  if (sonames.empty()) return;
+  arguments.insert(arguments.end(), {"--find", join(sonames, ",")});
+  for (const auto& [option, folders] : {std::pair{"--library-path", &installation.library_path},
+                                        std::pair{"--run-path", &installation.run_path}}) {
+    if (!folders->empty()) arguments.insert(arguments.end(), {option, *folders});
+  }
+}
 
 AgentImage agent_image(const JobSpec& spec, const Installation& installation, bool several_hosts) {
   AgentImage image;
@@ -23,6 +40,7 @@ AgentImage agent_image(const JobSpec& spec, const Installation& installation, bo
   image.machines = installation.machines_text();
   if (ships) image.local_bundle = installation.own().bundle_directory;
   if (several_hosts) image.arguments.push_back("--probe");
+  add_library_arguments(installation, image.arguments);
   if (spec.manages_cache) image.arguments.push_back("--cleans-cache");
   // The agent has no limits of its own: what is removed is the launcher's to say, whose
   // configuration people know.

@@ -3,6 +3,8 @@
 // agent replaces.
 #include "launcher/job/orders.h"
 
+#include <algorithm>
+
 namespace hora::launcher {
 
 namespace {
@@ -94,6 +96,23 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
     orders.push_back(std::move(order));
   }
   return orders;
+}
+
+// Behind the runtime's own folder and before the user's. What is sent is used as a whole: if the
+// user's folder had the same libraries, the host would have been found to have them.
+void use_vendor_paths(HostOrder& order,
+                      const std::vector<std::pair<std::string, std::string>>& paths) {
+  for (const auto& path : paths) {
+    order.prepend_paths.push_back(path);
+    const std::string& name = path.first;
+    if (name == "LD_LIBRARY_PATH") continue;
+    // Another installation's folder, of the launcher or of the host, would be a second value.
+    order.environment.erase(
+        std::remove_if(order.environment.begin(), order.environment.end(),
+                       [&name](const auto& variable) { return variable.first == name; }),
+        order.environment.end());
+    if (!order.own_variables.empty()) order.own_variables.push_back("!" + name);
+  }
 }
 
 }  // namespace hora::launcher

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/network/network_choice.h"
@@ -27,5 +28,10 @@ std::vector<HostOrder> make_orders(const JobSpec& spec, const Plan& plan,
                                    const std::vector<bool>& same_machine,
                                    const JobIdentity& identity,
                                    const EnvironmentList& launcher_environment);
+
+// The ranks of that host use vendors' libraries that were sent there: `paths` come first in
+// LD_LIBRARY_PATH, and replace what the order says of the other variables.
+void use_vendor_paths(HostOrder& order,
+                      const std::vector<std::pair<std::string, std::string>>& paths);
 
 }  // namespace hora::launcher

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
@@ -14,6 +16,8 @@ struct DryRun {
   const JobSpec& spec;
   const Plan& plan;
   const EnvironmentList& launcher_environment;  // only the names are shown
+  // Where hosts get vendors' libraries from: {"Open MPI", "the host's; ..."}.
+  std::vector<std::pair<std::string, std::string>> libraries = {};
 };
 
 // Describes what would run, with one line per rank.

@@ -35,6 +35,11 @@ void texts(Hello& m, auto&& visit) {
   visit(m.cache_directory, Kind::kBytes, kMostPath);
   visit(m.ssh_connection, Kind::kLine, kMostName);
   for (std::string& hash : m.missing_parts) visit(hash, Kind::kLine, kMostName);
+  for (HostLibrary& each : m.libraries) {
+    visit(each.soname, Kind::kLine, kMostName);
+    visit(each.path, Kind::kBytes, kMostPath);
+    visit(each.fault, Kind::kLine, kMostPath);
+  }
   visit(m.probe_nonce, Kind::kLine, kMostName);
   for (InterfaceInfo& each : m.interfaces) {
     visit(each.name, Kind::kLine, kMostName);
@@ -105,6 +110,7 @@ void cut_list(auto& list, std::size_t most) {
 void cut_lists(Hello& m) {
   cut_list(m.interfaces, kMostInterfaces);
   cut_list(m.missing_parts, kMostParts);
+  cut_list(m.libraries, kMostParts);
 }
 void cut_lists(Started& m) { cut_list(m.notes, kMostNotes + 2 * m.pids.size()); }
 void cut_lists(StackReport& m) {
@@ -207,7 +213,8 @@ Status check(const Hello& m) {
       .number("free_port", m.free_port, 0, kLargestPort)
       .number("clock_ns", m.clock_ns, 0, kLatestClockNs)
       .list("interfaces", m.interfaces.size(), kMostInterfaces)
-      .list("missing_parts", m.missing_parts.size(), kMostParts);
+      .list("missing_parts", m.missing_parts.size(), kMostParts)
+      .list("libraries", m.libraries.size(), kMostParts);
   for (const InterfaceInfo& each : m.interfaces) {
     seen.address("address", each.address)
         .number("prefix_length", each.prefix_length, 0, 128)

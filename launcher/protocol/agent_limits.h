@@ -15,7 +15,7 @@
 namespace hora::launcher {
 
 inline constexpr std::size_t kMostInterfaces = 1024;
-inline constexpr std::size_t kMostParts = 64;       // of a bundle
+inline constexpr std::size_t kMostParts = 64;       // of a bundle; libraries that are looked for
 inline constexpr std::size_t kMostNotes = 8;        // of a placement, and two for each rank
 inline constexpr std::size_t kMostLogLines = 1000;  // of one agent, from its start to its end
 inline constexpr std::size_t kMostGpuFaults = 32;   // of one job on one host

@@ -162,6 +162,12 @@ void fields(auto& archive, Either<InterfaceInfo> auto& m) {
   archive("mtu", m.mtu);
 }
 
+void fields(auto& archive, Either<HostLibrary> auto& m) {
+  archive("soname", m.soname);
+  archive("path", m.path);
+  archive("fault", m.fault);
+}
+
 void fields(auto& archive, Either<Hello> auto& m) {
   archive("version", m.version);
   archive("agent_sha256", m.agent_sha256);
@@ -173,6 +179,7 @@ void fields(auto& archive, Either<Hello> auto& m) {
   archive("c_library", m.c_library);
   archive("pid", m.pid);
   archive("missing_parts", m.missing_parts);
+  archive("libraries", m.libraries);
   archive("cache_directory", m.cache_directory);
   archive("cpus", m.cpus);
   archive("gpus", m.gpus);

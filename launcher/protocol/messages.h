@@ -27,6 +27,14 @@ struct InterfaceInfo {
   friend bool operator==(const InterfaceInfo&, const InterfaceInfo&) = default;
 };
 
+// A shared library that the launcher has asked for, as programs of this host would find it.
+struct HostLibrary {
+  std::string soname;  // "libmpi.so.40"
+  std::string path;    // empty: it was not found
+  std::string fault;   // why programs cannot load it; empty: they can
+  friend bool operator==(const HostLibrary&, const HostLibrary&) = default;
+};
+
 struct Hello {
   std::string version;       // of the agent
   std::string agent_sha256;  // of its own executable, lower-case hex
@@ -38,6 +46,7 @@ struct Hello {
   std::string c_library;  // "glibc 2.31", "musl", "none"; empty: unknown (agent/c_library.h)
   std::int64_t pid = 0;
   std::vector<std::string> missing_parts;  // hashes of those parts that it needs and lacks
+  std::vector<HostLibrary> libraries;      // that it was asked for
   std::string cache_directory;
   int cpus = 0;
   int gpus = 0;

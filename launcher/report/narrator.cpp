@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "launcher/failures/failure_code.h"
@@ -79,6 +80,18 @@ void Narrator::agent_greeted(int host, const std::string& name, const Hello& hel
                          {"shipped_bytes", static_cast<std::int64_t>(shipped_bytes)}});
   os::log_info(kComponent, name + ": agent ready, shipped " + std::to_string(shipped_bytes) +
                                " bytes of runtime");
+}
+
+// When all hosts have answered, so that it is one line for all of them; most of it is on its way
+// then.
+void Narrator::vendor_part_sent(const std::string& library, std::size_t bytes, int hosts) {
+  events_.emit("sending", {{"library", library},
+                           {"bytes", static_cast<std::int64_t>(bytes)},
+                           {"hosts", std::int64_t{hosts}}});
+  char size[32];
+  std::snprintf(size, sizeof size, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  tell("sending " + library + " (" + size + ") to " + std::to_string(hosts) +
+       (hosts == 1 ? " host\n" : " hosts\n"));
 }
 
 void Narrator::network_chosen(const std::string& name, const HostRoute& route) {

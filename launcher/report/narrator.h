@@ -59,6 +59,8 @@ class Narrator {
   void reach(int host, const std::string& name, Stage stage, std::string_view detail = {});
   void agent_greeted(int host, const std::string& name, const Hello& hello, bool lacks_runtime,
                      std::size_t shipped_bytes);
+  // A vendor's library is on its way, which may take a while.
+  void vendor_part_sent(const std::string& library, std::size_t bytes, int hosts);
   void network_chosen(const std::string& name, const HostRoute& route);
   void ranks_started(const std::string& name, const Started& started);
   void all_ranks_run() { display_.ranks_run(); }

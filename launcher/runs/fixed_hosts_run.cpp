@@ -47,6 +47,9 @@ void FixedHostsRun::connect() {
 
 void FixedHostsRun::prepare_all() {
   context_.narrator.mark("all agents answered");
+  for (const auto& sent : context_.fleet.sent_vendor_parts()) {
+    context_.narrator.vendor_part_sent(sent.name, sent.bytes, sent.hosts);
+  }
   if (auto settled = settle_slots(); !settled) {
     return launch_failed(failure::kUsage, settled.error());
   }
@@ -80,11 +83,13 @@ void FixedHostsRun::send_orders(const NetworkChoice& network) {
   for (int host = 0; host < context_.fleet.size(); ++host) {
     same_machine.push_back(!context_.fleet.is_remote(host));
   }
-  const auto orders = make_orders(context_.spec, plan_, network.hosts, same_machine,
-                                  context_.identity, context_.environment);
+  auto orders = make_orders(context_.spec, plan_, network.hosts, same_machine, context_.identity,
+                            context_.environment);
   for (int host = 0; host < context_.fleet.size(); ++host) {
+    HostOrder& order = orders[static_cast<std::size_t>(host)];
+    use_vendor_paths(order, context_.fleet.vendor_paths(host));
     reach(host, Stage::kPrepare);
-    context_.fleet.send(host, orders[static_cast<std::size_t>(host)]);
+    context_.fleet.send(host, order);
   }
 }
 

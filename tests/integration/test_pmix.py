@@ -152,12 +152,16 @@ def test_a_host_without_the_library(horarun, hosts, program):
         pytest.skip("the library cannot be hidden without others")
     two.execute(2, "mount", "-t", "tmpfs", "none", folder)  # of this host alone
     try:
-        done = horarun.run("-np", 2, "-H", two.spec(1), "--pmix", "--wdir", "/", program).expect(125)
+        done = horarun.run(
+            "-np", 2, "-H", two.spec(1), "--pmix", "--wdir", "/", program, env={"HORA_MPI": "site"}
+        ).expect(125)
+        sent = horarun.run("-np", 2, "-H", two.spec(1), "--pmix", "--wdir", "/", program).expect(0)
     finally:
         two.execute(2, "umount", folder)
-    assert len(re.findall(r"E_PMI\b", done.messages)) == 1 and "host node2" in done.messages, done
+    assert len(re.findall(r"E_LIBRARY\b", done.messages)) == 1 and "host node2" in done.messages, done
     assert "libpmix.so.2" in done.messages and "libpmix2" in done.messages, done
-    assert files_on(two, 1) == []
+    assert lines(sent) == [f"rank {rank} of 2, 1 here: sum 3" for rank in range(2)], sent
+    assert [files_on(two, 1), files_on(two, 2)] == [[], []]
 
 
 @pytest.fixture

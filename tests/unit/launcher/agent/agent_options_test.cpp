@@ -23,6 +23,12 @@ TEST_CASE("agent options: values, numbers and flags") {
                                        "5000000000",
                                        "--launcher",
                                        "17",
+                                       "--library-path",
+                                       "/a:/b",
+                                       "--run-path",
+                                       "/r",
+                                       "--find",
+                                       "libmpi.so.40",
                                        "--shim-margin-ms",
                                        "5",
                                        "--suspended-lease-ms",
@@ -36,6 +42,9 @@ TEST_CASE("agent options: values, numbers and flags") {
   CHECK((options->probe && options->report_sha && options->cleans_cache));
   CHECK(cache_limits(options->cache_max_age_s, options->cache_max_bytes) ==
         CacheLimits{std::chrono::seconds(2592000), std::uint64_t{5'000'000'000}});
+  CHECK(options->library_path == "/a:/b");
+  CHECK(options->run_path == "/r");
+  CHECK(options->find == "libmpi.so.40");
   CHECK(options->launcher == 17);
   CHECK(options->shim_margin_ms == 5);
   CHECK(options->suspended_lease_ms == 0);

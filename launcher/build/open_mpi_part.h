@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// This machine's Open MPI as a part that hosts without one can be sent.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/build/vendor_part.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// What a program of Open MPI 4 or 5, and hora-pmix, load by name. A host that has all of them, and
+// what they need, has a usable Open MPI.
+std::vector<std::string> open_mpi_sonames();
+
+// Reads and hashes all of it: about 0.1 s. `folders` are searched before the system's, as
+// LD_LIBRARY_PATH is. The error says what is missing. Only for a process without other threads.
+Result<VendorPart> collect_open_mpi(const std::vector<std::string>& folders);
+
+}  // namespace hora::launcher

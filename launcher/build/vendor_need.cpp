@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Four things meet here: what the user wants, what this machine has, what the host has, and whether
+// the host is this machine. The words of each refusal name the first three, since a user can change
+// any of them.
+#include "launcher/build/vendor_need.h"
+
+#include <algorithm>
+#include <array>
+
+#include "launcher/failures/failure_code.h"
+#include "rendezvous/base/text.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, VendorMode>, 3> kModes{
+    {{"auto", VendorMode::kAuto}, {"site", VendorMode::kSite}, {"ship", VendorMode::kShip}}};
+
+// "libmpi.so.40 was not found"; empty: the host has all that is needed.
+std::string what_is_missing(const VendorNeed& need, const Hello& host) {
+  for (const std::string& soname : need.sonames) {
+    const auto known =
+        std::find_if(host.libraries.begin(), host.libraries.end(),
+                     [&soname](const HostLibrary& each) { return each.soname == soname; });
+    if (known == host.libraries.end()) return soname + " was not looked for";
+    if (!known->fault.empty()) return known->fault;
+  }
+  return {};
+}
+
+// Why this machine's cannot be used there; empty: it can.
+std::string why_not_sent(const VendorNeed& need, const Hello& host) {
+  if (!need.part) return need.why_no_part;
+  NeededPart unconditional;
+  unconditional.least_glibc = need.part->least_glibc;
+  if (is_needed(unconditional, host)) return {};
+  return "this machine's needs glibc " + need.part->least_glibc + ", and the host has " +
+         (host.c_library == "none" ? "no glibc" : host.c_library);
+}
+
+std::string install_advice(const VendorNeed& need) {
+  return "install " + need.name + " there (" + need.package + ")";
+}
+
+}  // namespace
+
+Result<VendorMode> vendor_mode(const EnvironmentList& environment, std::string_view variable) {
+  const auto set = std::find_if(environment.begin(), environment.end(),
+                                [variable](const auto& each) { return each.first == variable; });
+  if (set == environment.end() || set->second.empty()) return VendorMode::kAuto;
+  for (const auto& [name, mode] : kModes) {
+    if (set->second == name) return mode;
+  }
+  return make_error(ErrorCode::kUsage, std::string(variable) + "=" + quote(set->second) +
+                                           ": expected auto, site or ship");
+}
+
+std::string_view mode_name(VendorMode mode) {
+  for (const auto& [name, each] : kModes) {
+    if (each == mode) return name;
+  }
+  return "";
+}
+
+// The condition on glibc stays in every mode: files that no program of a host can load are not
+// worth sending, and why_unfit() or the warning says so.
+std::optional<NeededPart> needed_part(const VendorNeed& need) {
+  if (need.mode == VendorMode::kSite || !need.part) return std::nullopt;
+  NeededPart part;
+  part.hash = need.part->hash;
+  part.least_glibc = need.part->least_glibc;
+  if (need.mode == VendorMode::kAuto) part.lacks = need.sonames;
+  return part;
+}
+
+bool uses_sent(const VendorNeed& need, const Hello& host) {
+  const auto part = needed_part(need);
+  return part && is_needed(*part, host);
+}
+
+std::optional<Failure> why_unfit(const VendorNeed& need, const Hello& host, bool is_remote) {
+  // In auto a host may lack what the agent can see: the program may still find a library of its
+  // own, by the run path of another library or by dlopen() with a path. It gets a warning instead.
+  // This machine's own is what it would be sent.
+  const bool may_be_sent = is_remote && need.mode != VendorMode::kSite;
+  if (need.mode == VendorMode::kAuto) return std::nullopt;
+  const std::string missing = may_be_sent ? why_not_sent(need, host) : what_is_missing(need, host);
+  if (missing.empty()) return std::nullopt;
+  const std::string setting = need.variable + "=" + std::string(mode_name(need.mode));
+  if (may_be_sent) {
+    return Failure{std::string(failure::kLibrary),
+                   need.name + " cannot be sent to the host (" + setting + "): " + missing,
+                   install_advice(need) + " and set " + need.variable + "=auto", ""};
+  }
+  return Failure{
+      std::string(failure::kLibrary),
+      "the host has no " + need.name + " that programs can load (" + setting + "): " + missing,
+      install_advice(need) +
+          ", name its folder in LD_LIBRARY_PATH, or let horarun send this machine's: " +
+          need.variable + "=auto",
+      ""};
+}
+
+// In the other modes a host that lacks the library does not get so far.
+std::string unfit_warning(const VendorNeed& need, const Hello& host, bool is_remote) {
+  if (need.mode != VendorMode::kAuto || (is_remote && uses_sent(need, host))) return {};
+  const std::string missing = what_is_missing(need, host);
+  if (missing.empty()) return {};
+  std::string text = "no " + need.name + " was found that programs can load: " + missing;
+  if (is_remote) text += "; none is sent: " + why_not_sent(need, host);
+  return text;
+}
+
+std::string plan_text(const VendorNeed& need) {
+  const std::string setting = " (" + need.variable + "=" + std::string(mode_name(need.mode)) + ")";
+  if (need.mode == VendorMode::kSite) return "the host's" + setting;
+  if (!need.part) return "the host's; none can be sent: " + need.why_no_part + setting;
+  return (need.mode == VendorMode::kShip ? "sent to other machines: "
+                                         : "the host's; where there is none, sent: ") +
+         need.part->origin + setting;
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which vendors' libraries a job needs on its hosts, and where this machine has them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/build/vendor_need.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/worker_environment.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// kUsage: HORA_MPI is none of its values, or asks to send what is not here. About 0.1 s for a job
+// that needs one on other machines. Only for a process without other threads.
+Result<std::vector<VendorNeed>> vendor_needs_of(const JobSpec& spec,
+                                                const EnvironmentList& environment);
+
+// Where ranks look for libraries first: the LD_LIBRARY_PATH that they get, "a:b".
+std::string library_path(const JobSpec& spec, const EnvironmentList& environment);
+// And then, as far as this machine has the program: its own run path, "a:b".
+std::string program_run_path(const JobSpec& spec, const EnvironmentList& environment);
+
+}  // namespace hora::launcher

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is left out of the loader's rules: the run path of whoever loaded the library that asks
+// (DT_RPATH is inherited), LD_PRELOAD, and folders for one kind of processor, whose files have a
+// sibling for all kinds in practice.
+#include "launcher/libraries/library_search.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <set>
+#include <utility>
+
+#include "launcher/libraries/loader_cache.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/os/fd.h"
+#include "rendezvous/os/read_file.h"
+
+namespace hora::launcher {
+
+namespace {
+
+// Where the loaders of the common distributions look at last.
+constexpr std::string_view kSystemFolders[] = {
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+#if defined(__x86_64__)
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+#elif defined(__aarch64__)
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+#endif
+};
+
+// No plug-in of any library needs so many; a circle ends by the set of names that were seen.
+constexpr std::size_t kMostLibraries = 512;
+
+std::string folder_of(std::string_view path) {
+  return std::string(path.substr(0, std::min(path.rfind('/'), path.size())));
+}
+
+void replace_all(std::string& text, std::string_view what, std::string_view by) {
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) {
+    text.replace(at, what.size(), by);
+    at += by.size();
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> run_path_folders(std::string_view run_path, std::string_view path) {
+  std::vector<std::string> folders;
+  for (const std::string_view each : split(run_path, ':')) {
+    std::string folder(each);
+    replace_all(folder, "${ORIGIN}", folder_of(path));
+    replace_all(folder, "$ORIGIN", folder_of(path));
+    if (folder.substr(0, 1) == "/" && folder.find('$') == std::string::npos) {
+      folders.push_back(std::move(folder));
+    }
+  }
+  return folders;
+}
+
+std::vector<std::string> absolute_folders(std::string_view list) {
+  std::vector<std::string> folders;
+  for (const std::string_view folder : split(list, ':')) {
+    if (folder.substr(0, 1) == "/") folders.emplace_back(folder);
+  }
+  return folders;
+}
+
+// By name: the host's C library comes with the loader that starts its programs, and a second one in
+// a process would be one too many.
+bool is_of_glibc(std::string_view soname) {
+  static constexpr std::string_view kNames[] = {
+      "libc.so.",      "libm.so.",    "libdl.so.",   "librt.so.",  "libpthread.so.", "libutil.so.",
+      "libresolv.so.", "libmvec.so.", "libnsl.so.1", "libanl.so.", "ld-linux"};
+  return std::any_of(std::begin(kNames), std::end(kNames), [soname](std::string_view name) {
+    return soname.substr(0, name.size()) == name;
+  });
+}
+
+LibrarySearch::LibrarySearch(std::vector<std::string> folders, std::string root)
+    : folders_(std::move(folders)), root_(std::move(root)) {
+  if (const auto bytes = os::read_file(root_ + "/etc/ld.so.cache")) {
+    cache_ = parse_loader_cache(*bytes);
+  }
+}
+
+std::optional<FoundLibrary> LibrarySearch::open(const std::string& path) const {
+  // Without O_NONBLOCK a pipe of that name would keep the agent from greeting.
+  const os::Fd file(::open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return std::nullopt;
+  }
+  auto elf = parse_elf_dynamic([&file](std::uint64_t offset, void* into, std::size_t size) {
+    return offset <= INT64_MAX && ::pread(file.get(), into, size, static_cast<off_t>(offset)) ==
+                                      static_cast<ssize_t>(size);
+  });
+  if (!elf || elf->machine != own_elf_machine()) return std::nullopt;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return FoundLibrary{name, path, std::move(*elf)};
+}
+
+std::optional<FoundLibrary> LibrarySearch::find(const std::string& soname,
+                                                const FoundLibrary* needed_by) const {
+  std::vector<std::string> files;
+  const auto look_in = [&](const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) files.push_back(folder + "/" + soname);
+  };
+  if (needed_by != nullptr) look_in(run_path_folders(needed_by->elf.run_path, needed_by->path));
+  look_in(folders_);
+  if (const auto listed = cache_.find(soname); listed != cache_.end()) {
+    files.insert(files.end(), listed->second.begin(), listed->second.end());
+  }
+  for (const std::string_view folder : kSystemFolders) {
+    files.push_back(std::string(folder) + "/" + soname);
+  }
+  for (const std::string& file : files) {
+    if (auto found = open(file)) {
+      found->soname = soname;
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+Result<std::vector<FoundLibrary>> LibrarySearch::find_with_needs(const std::string& soname) const {
+  auto first = find(soname);
+  if (!first) return make_error(ErrorCode::kNotFound, soname + " was not found");
+  return needs_of(std::move(*first));
+}
+
+// Breadth first, as the loader does it: the first file of a name serves all that ask for it later,
+// whatever their own run paths say.
+Result<std::vector<FoundLibrary>> LibrarySearch::needs_of(FoundLibrary first) const {
+  std::set<std::string> seen{first.soname};
+  std::vector<FoundLibrary> found{std::move(first)};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    // By value: the vector grows.
+    const FoundLibrary needed_by = found[i];
+    for (const std::string& soname : needed_by.elf.needed) {
+      if (is_of_glibc(soname) || !seen.insert(soname).second) continue;
+      auto library = find(soname, &needed_by);
+      if (!library || found.size() >= kMostLibraries) {
+        return make_error(ErrorCode::kNotFound,
+                          needed_by.path + " needs " + soname + ", which was not found");
+      }
+      found.push_back(std::move(*library));
+    }
+  }
+  return found;
+}
+
+}  // namespace hora::launcher

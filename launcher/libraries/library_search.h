@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds shared libraries on this machine where glibc's loader would, without loading them: the
+// agent is static, and what a program would load is to be known before it starts.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/libraries/elf_dynamic.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+struct FoundLibrary {
+  std::string soname;  // that was searched
+  std::string path;    // as the loader would open it
+  ElfDynamic elf;
+};
+
+class LibrarySearch {
+ public:
+  // `folders` come first, as LD_LIBRARY_PATH and a program's run path do. `root` comes before every
+  // path: "" but in tests.
+  explicit LibrarySearch(std::vector<std::string> folders, std::string root = "");
+
+  // For this processor. `needed_by`: the library that asks for it, whose run path counts.
+  std::optional<FoundLibrary> find(const std::string& soname,
+                                   const FoundLibrary* needed_by = nullptr) const;
+  // It and everything that it needs, it first; without glibc itself. kNotFound says what is
+  // missing.
+  Result<std::vector<FoundLibrary>> find_with_needs(const std::string& soname) const;
+  // The same for a file that the caller has, such as a plug-in.
+  Result<std::vector<FoundLibrary>> needs_of(FoundLibrary first) const;
+
+  // The file there, if it is for this processor.
+  std::optional<FoundLibrary> open(const std::string& path) const;
+
+ private:
+  std::vector<std::string> folders_;
+  std::string root_;
+  std::map<std::string, std::vector<std::string>> cache_;  // what ldconfig listed
+};
+
+// "a:b" as the loader reads it: $ORIGIN, ${ORIGIN} is the folder of `path`; other variables and
+// empty entries, which stand for the working directory, are left out.
+std::vector<std::string> run_path_folders(std::string_view run_path, std::string_view path);
+
+// "a:b" as in LD_LIBRARY_PATH, without what is relative to a working directory.
+std::vector<std::string> absolute_folders(std::string_view list);
+
+// Whether it is a part of glibc, which belongs to the host.
+bool is_of_glibc(std::string_view soname);
+
+}  // namespace hora::launcher

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes may be a library or the loader's list of libraries. Names never hold a NUL, since the
+// text that they come from ends at one.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "launcher/libraries/elf_dynamic.h"
+#include "launcher/libraries/loader_cache.h"
+
+namespace {
+
+void check(const std::string& name) {
+  if (name.empty() || name.find('\0') != std::string::npos) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  const auto elf = hora::launcher::parse_elf_dynamic(
+      [&bytes](std::uint64_t offset, void* into, std::size_t wanted) {
+        if (offset > bytes.size() || wanted > bytes.size() - offset) return false;
+        std::memcpy(into, bytes.data() + offset, wanted);
+        return true;
+      });
+  if (elf) {
+    for (const std::string& name : elf->needed) check(name);
+  }
+  for (const auto& [soname, files] : hora::launcher::parse_loader_cache(bytes)) {
+    check(soname);
+    for (const std::string& file : files) check(file);
+  }
+  return 0;
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/build/vendor_need.h"
+
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+VendorNeed need_of(VendorMode mode) {
+  VendorPart part;
+  part.name = "Open MPI";
+  part.origin = "/usr/lib/libmpi.so.40";
+  part.hash = "0123456789abcdef";
+  part.least_glibc = "2.34";
+  VendorNeed need;
+  need.name = "Open MPI";
+  need.variable = "HORA_MPI";
+  need.mode = mode;
+  need.sonames = {"libmpi.so.40"};
+  need.package = "libopenmpi3";
+  need.part = std::make_shared<const VendorPart>(part);
+  return need;
+}
+
+Hello host_with(const std::string& fault, const std::string& c_library = "glibc 2.36") {
+  Hello host;
+  host.c_library = c_library;
+  host.libraries = {{"libmpi.so.40", fault.empty() ? "/lib/libmpi.so.40" : "", fault}};
+  return host;
+}
+
+const Hello kHas = host_with("");
+const Hello kLacks = host_with("libmpi.so.40 was not found");
+const Hello kOld = host_with("libmpi.so.40 was not found", "glibc 2.31");
+
+TEST_CASE("vendor need: the variable has three values") {
+  CHECK(*vendor_mode({}, "HORA_MPI") == VendorMode::kAuto);
+  CHECK(*vendor_mode({{"HORA_MPI", ""}}, "HORA_MPI") == VendorMode::kAuto);
+  CHECK(*vendor_mode({{"HORA_MPI", "auto"}}, "HORA_MPI") == VendorMode::kAuto);
+  CHECK(*vendor_mode({{"HORA_MPI", "site"}}, "HORA_MPI") == VendorMode::kSite);
+  CHECK(*vendor_mode({{"HORA_NCCL", "site"}, {"HORA_MPI", "ship"}}, "HORA_MPI") ==
+        VendorMode::kShip);
+  CHECK(vendor_mode({{"HORA_MPI", "Ship"}}, "HORA_MPI").error().message ==
+        "HORA_MPI='Ship': expected auto, site or ship");
+}
+
+TEST_CASE("vendor need: auto sends to hosts that have none") {
+  const VendorNeed need = need_of(VendorMode::kAuto);
+  CHECK_FALSE(uses_sent(need, kHas));
+  CHECK(uses_sent(need, kLacks));
+  CHECK_FALSE(uses_sent(need, kOld));
+  for (const Hello& host : {kHas, kLacks, kOld}) {
+    CHECK_FALSE(why_unfit(need, host, true));
+    CHECK_FALSE(why_unfit(need, host, false));
+  }
+  CHECK(unfit_warning(need, kHas, true).empty());
+  CHECK(unfit_warning(need, kLacks, true).empty());
+  CHECK(unfit_warning(need, kOld, true) ==
+        "no Open MPI was found that programs can load: libmpi.so.40 was not found; none is sent: "
+        "this machine's needs glibc 2.34, and the host has glibc 2.31");
+  CHECK(unfit_warning(need, kLacks, false) ==
+        "no Open MPI was found that programs can load: libmpi.so.40 was not found");
+}
+
+TEST_CASE("vendor need: site refuses hosts that have none") {
+  const VendorNeed need = need_of(VendorMode::kSite);
+  CHECK_FALSE(needed_part(need));
+  CHECK_FALSE(why_unfit(need, kHas, true));
+  for (const bool is_remote : {true, false}) {
+    const auto why = why_unfit(need, kLacks, is_remote);
+    REQUIRE(why);
+    CHECK(why->code == "E_LIBRARY");
+    CHECK(why->message ==
+          "the host has no Open MPI that programs can load (HORA_MPI=site): libmpi.so.40 was not "
+          "found");
+  }
+  CHECK(unfit_warning(need, kLacks, true).empty());
+}
+
+TEST_CASE("vendor need: ship sends to all, and refuses hosts that cannot load it") {
+  VendorNeed need = need_of(VendorMode::kShip);
+  CHECK(uses_sent(need, kHas));
+  CHECK_FALSE(why_unfit(need, kHas, true));
+  CHECK_FALSE(why_unfit(need, kHas, false));
+  REQUIRE(why_unfit(need, kOld, true));
+  CHECK(why_unfit(need, kOld, true)->message ==
+        "Open MPI cannot be sent to the host (HORA_MPI=ship): this machine's needs glibc 2.34, and "
+        "the host has glibc 2.31");
+  // This machine has it, or there would be no part.
+  CHECK(why_unfit(need, kLacks, false));
+  need.part.reset();
+  need.why_no_part = "this machine's is for x86_64";
+  CHECK_FALSE(uses_sent(need, kLacks));
+  CHECK(why_unfit(need, kHas, true)->message ==
+        "Open MPI cannot be sent to the host (HORA_MPI=ship): this machine's is for x86_64");
+}
+
+TEST_CASE("vendor need: a host that says nothing of a library lacks it") {
+  CHECK(why_unfit(need_of(VendorMode::kSite), Hello{}, true)->message ==
+        "the host has no Open MPI that programs can load (HORA_MPI=site): libmpi.so.40 was not "
+        "looked for");
+}
+
+}  // namespace
+}  // namespace hora::launcher

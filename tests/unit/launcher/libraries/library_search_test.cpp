@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/libraries/library_search.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/catch.h"
+#include "tests/unit/launcher/libraries/small_elf.h"
+
+namespace hora::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A machine's root with libraries.
+class Root {
+ public:
+  Root() {
+    std::string name = fs::temp_directory_path() / "libraries-XXXXXX";
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Root() { fs::remove_all(path_); }
+  Root(const Root&) = delete;
+  Root& operator=(const Root&) = delete;
+
+  void add(const std::string& path, const SmallElf& file = {}) const {
+    fs::create_directories((path_ + path).substr(0, (path_ + path).rfind('/')));
+    std::ofstream(path_ + path) << file.bytes();
+  }
+  LibrarySearch search(std::vector<std::string> folders = {}) const {
+    return LibrarySearch(std::move(folders), path_);
+  }
+
+ private:
+  std::string path_;
+};
+
+std::string path_of(const std::optional<FoundLibrary>& found) { return found ? found->path : ""; }
+
+TEST_CASE("library search: the program's folders come before the system's") {
+  const Root root;
+  root.add("/usr/lib/liba.so.1");
+  CHECK(path_of(root.search().find("liba.so.1")) == "/usr/lib/liba.so.1");
+  CHECK(path_of(root.search().find("libb.so.1")).empty());
+  root.add("/opt/mpi/lib/liba.so.1");
+  CHECK(path_of(root.search().find("liba.so.1")) == "/usr/lib/liba.so.1");
+  CHECK(path_of(root.search({"/none", "/opt/mpi/lib"}).find("liba.so.1")) ==
+        "/opt/mpi/lib/liba.so.1");
+}
+
+TEST_CASE("library search: a file for another processor, or none at all, is passed over") {
+  const Root root;
+  SmallElf other;
+  other.machine = EM_VAX;
+  root.add("/opt/liba.so.1", other);
+  root.add("/usr/lib/liba.so.1");
+  CHECK(path_of(root.search({"/opt"}).find("liba.so.1")) == "/usr/lib/liba.so.1");
+}
+
+TEST_CASE("library search: with what it needs, and what that needs") {
+  const Root root;
+  root.add("/opt/lib/liba.so.1", {{"libb.so.1", "libc.so.6"}, "$ORIGIN/deps"});
+  root.add("/opt/lib/deps/libb.so.1", {{"libc2.so.1", "libdl.so.2"}});
+  const LibrarySearch search = root.search({"/opt/lib"});
+  const auto lacking = search.find_with_needs("liba.so.1");
+  REQUIRE_FALSE(lacking);
+  CHECK(lacking.error().message == "/opt/lib/deps/libb.so.1 needs libc2.so.1, which was not found");
+  // In a circle.
+  root.add("/usr/lib/libc2.so.1", {{"liba.so.1"}});
+  const auto whole = search.find_with_needs("liba.so.1");
+  REQUIRE(whole);
+  std::vector<std::string> paths;
+  for (const FoundLibrary& each : *whole) paths.push_back(each.path);
+  CHECK(paths == std::vector<std::string>{"/opt/lib/liba.so.1", "/opt/lib/deps/libb.so.1",
+                                          "/usr/lib/libc2.so.1"});
+  CHECK(search.find_with_needs("libnone.so.1").error().message == "libnone.so.1 was not found");
+}
+
+TEST_CASE("library search: run paths as the loader reads them") {
+  CHECK(run_path_folders("$ORIGIN/../lib:/a:${ORIGIN}:relative::$LIB/x", "/opt/bin/program") ==
+        std::vector<std::string>{"/opt/bin/../lib", "/a", "/opt/bin"});
+  CHECK(absolute_folders("/a::b:/c") == std::vector<std::string>{"/a", "/c"});
+}
+
+TEST_CASE("library search: this machine's C library is where its loader finds it") {
+  const auto found = LibrarySearch({}).find("libc.so.6");
+  REQUIRE(found);
+  CHECK(found->elf.machine == own_elf_machine());
+  CHECK(is_of_glibc("libc.so.6"));
+  CHECK_FALSE(is_of_glibc("libcuda.so.1"));
+}
+
+}  // namespace
+}  // namespace hora::launcher
