@@ -6,6 +6,10 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "arm64"))
+import emulation
 
 ROOTS = os.environ.get("HORA_ROOTS", "")
 PRESENT = [name for name in ("bullseye", "bookworm", "trixie", "sid") if os.path.isdir(f"{ROOTS}/{name}-plain")]
@@ -19,26 +23,38 @@ mount -t proc proc proc; mount --rbind /dev dev; mount -t tmpfs none dev/shm; mo
 mount --bind {packages} packages
 ip link set lo up
 """
-CHROOT = 'exec chroot . env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 sh -ec "$0"'
+# A user namespace may not rename in an overlay, so it begins when all is mounted.
+EMULATED = f"{emulation.EMULATED} {emulation.qemu(ROOTS)}"
+CHROOT = """
+exec {within} chroot . env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 {variables} \\
+  sh -ec "$0"
+"""
 
 
 class Root:
-    def __init__(self, name, folder, packages):
+    """`name`: of a plain root, or a folder. `emulated`: its programs are for ARM64."""
+
+    def __init__(self, name, folder, packages, emulated=False):
         self.folder, self.packages = pathlib.Path(folder), packages
         self.lower = name if os.path.isabs(name) else f"{ROOTS}/{name}-plain"
+        self.within = EMULATED if emulated else ""
+        # Its Python is not set up, either: it would write what it compiles. And all takes many times as long.
+        self.variables = "PYTHONDONTWRITEBYTECODE=1 HOROVOD_START_TIMEOUT=120" if emulated else ""
+        self.patience_s = 600 if emulated else 300
         for part in ("upper", "upper/packages", "work", "root"):
             (self.folder / part).mkdir()
 
     def run(self, script, outside="", code=0):
         """The output of a shell's lines in the root. `outside`: lines that run before, with this machine's programs."""
-        enter = ENTER.format(lower=self.lower, folder=self.folder, packages=self.packages) + outside + "\n" + CHROOT
+        enter = ENTER.format(lower=self.lower, folder=self.folder, packages=self.packages) + outside + "\n"
+        enter += CHROOT.format(within=self.within, variables=self.variables)
         done = subprocess.run(
             ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-ec", enter, script],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=self.patience_s,
         )
         assert done.returncode == code, done.stdout[-6000:]
         return done.stdout
@@ -53,6 +69,13 @@ class Root:
             # A folder of the system has to be here for what is in it.
             and not (path.is_dir() and os.path.isdir(f"{self.lower}/{path.relative_to(upper)}"))
         }
+
+
+def reason_against_arm64():
+    """The same for programs for ARM64."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return "roots take root and unshare"
+    return emulation.reason_against(ROOTS)
 
 
 def reason_against():

@@ -28,10 +28,13 @@ WHERE = {
     "zsh": "share/zsh/site-functions/_horarun",
     "fish": "share/fish/vendor_completions.d/horarun.fish",
 }
+DEB_COMPLETIONS = {**WHERE, "zsh": "share/zsh/vendor-completions/_horarun"}
 
 TRAIN = 'import hora; hora.init(); print(len(hora.allgather_object(hora.rank())), "of", hora.size())'
 FUNCTION = "import hora; print(hora.run(lambda: (hora.init(), hora.rank())[1], np=2))"
 
+WHY_NO_ARM64 = roots.reason_against_arm64()
+needs_arm64 = pytest.mark.skipif(bool(WHY_NO_ARM64), reason=WHY_NO_ARM64 or "-")
 needs_a_root = pytest.mark.skipif(bool(roots.reason_against()), reason=roots.reason_against() or "-")
 
 
@@ -153,7 +156,7 @@ def test_deb(root, name):
     here = root(name)
     before = here.found()
     here.run(f"dpkg --install /packages/{deb.name}")
-    check_an_installation(here, {**WHERE, "zsh": "share/zsh/vendor-completions/_horarun"})
+    check_an_installation(here, DEB_COMPLETIONS)
     here.run("dpkg --verify hora; dpkg --purge hora")
     assert not here.found() - before, sorted(here.found() - before)
 
@@ -181,6 +184,32 @@ def test_rpm(root, name):
     here.run("true", outside=f"{manager} --initdb; {manager} --install --nodeps packages/{rpm.name}")
     check_an_installation(here, WHERE)
     here.run("true", outside=f"{manager} --verify --nodeps hora; {manager} --erase hora")
+    assert not here.found() - before, sorted(here.found() - before)
+
+
+@needs_arm64
+@pytest.mark.skipif(MACHINE == "aarch64", reason="the packages of this machine are for ARM64")
+@pytest.mark.parametrize("kind", ["deb", "rpm"])
+def test_packages_for_arm64(tmp_path, kind):
+    """Into Debian 12 for ARM64, unpacked only: no database of packages knows its C library. qemu runs it all."""
+    found = package("*_arm64.deb" if kind == "deb" else "*.aarch64.rpm")
+    here = Root(f"{roots.ROOTS}/arm64", tmp_path, PACKAGES, emulated=True)
+    use = "uname -m; horarun --version; horarun --check-build; horarun -np 2 --smoke"
+    use += f"; horarun -np 2 python3 -c '{TRAIN}'"
+    here.run("touch /var/lib/dpkg/status")
+    before = here.found()
+    # Entering the root costs most, so each time does all it can.
+    if kind == "deb":
+        used = here.run(f"dpkg --install --force-depends /packages/{found.name}; dpkg --verify hora; {use}")
+        here.run("dpkg --purge hora")
+    else:
+        # This machine's rpm; what it starts in the root is emulated.
+        manager = f'{roots.EMULATED} {tool("rpm")} --root "$PWD" --dbpath /var/lib/rpm'
+        install = f"{manager} --install --ignorearch --nodeps packages/{found.name}"
+        used = here.run(use, outside=f"{manager} --initdb; {install}")
+        here.run("true", outside=f"{manager} --verify --nodeps hora; {manager} --erase hora")
+    for word in ("aarch64", VERSION, "[X] PyTorch", "all ok", "2 of 2"):
+        assert word in used, (word, used)
     assert not here.found() - before, sorted(here.found() - before)
 
 

@@ -10,27 +10,24 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "arm64"))
+import emulation
 
 BUILD = os.environ.get("HORA_BUILD", "")
 ROOTS = os.environ.get("HORA_ROOTS", "")
 PRESENT = sorted(os.listdir(ROOTS)) if ROOTS else []
 SYSTEMS = [name for name in PRESENT if name in ("bullseye", "bookworm", "trixie", "sid")]
-EMULATED = os.path.join(os.path.dirname(__file__), "..", "..", "arm64", "emulated")
-QEMU = os.path.join(ROOTS, "qemu-aarch64")
+QEMU = emulation.qemu(ROOTS)
 
 
 def why_no_arm64():
     """Why there can be no ARM64 hosts here; empty if there can."""
-    if "arm64" not in PRESENT:
-        return "takes the root arm64 (tests/support/roots/make)"
-    version = subprocess.run([QEMU, "--version"], capture_output=True, text=True).stdout
-    if not re.match(r"qemu-aarch64 version [1-9]\d", version):
-        return f"takes qemu 10 or later as {QEMU}"
-    tried = subprocess.run([EMULATED, QEMU, "true"], capture_output=True, text=True)
-    if tried.returncode:
-        return f"no emulation here: {tried.stderr.strip()}"
+    if reason := emulation.reason_against(ROOTS):
+        return reason
     if not os.path.exists(os.path.join(BUILD, "share/hora/aarch64/manifest.json")):
         return f"{BUILD} has no build for ARM64 (scripts/build release --arch aarch64)"
     return ""
@@ -106,7 +103,7 @@ class Systems:
 
     def wrap(self, k):
         """What runs programs for ARM64 on host k."""
-        with open(EMULATED) as script:
+        with open(emulation.EMULATED) as script:
             self.set_of_hosts.execute(k, "sh", "-c", "cat >/run/emulated", input=script.read())
         return f"sh /run/emulated {QEMU}"
 
