@@ -226,8 +226,21 @@ Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled)
                " without blanks, or put -- before a program of that name");
 }
 
+// mpirun and Hydra begin another program behind a ':'. Passed on as an argument, it would make a
+// job of one program that has the others' names among its arguments.
+Status check_one_program(const Spelled& spelled) {
+  const auto& command = spelled.command;
+  if (spelled.after_dashes || std::find(command.begin(), command.end(), ":") == command.end()) {
+    return Ok{};
+  }
+  return usage(
+      "':' stands between two programs in mpirun; a job of horarun has one program; put -- before "
+      "the program to pass ':' on to it");
+}
+
 Status check_command(const OptionValues& values, const Spelled& spelled) {
   HORA_TRY(check_forgotten_comma(values, spelled));
+  HORA_TRY(check_one_program(spelled));
   const bool is_smoke = values.has("--smoke");
   if (is_smoke && !spelled.command.empty()) {
     return usage("--smoke brings its own program, found " + quote(spelled.command.front()));

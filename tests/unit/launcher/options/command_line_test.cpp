@@ -569,6 +569,13 @@ TEST_CASE("Whose output is printed, and where") {
             .find("cannot be used together") != std::string::npos);
 }
 
+TEST_CASE("A job has one program") {
+  CHECK(error_of({"-np", "2", "a", ":", "-np", "2", "b"}).find("':' stands between two programs") ==
+        0);
+  CHECK(job_of({"-np", "2", "--", "a", ":", "b"}).command == Words{"a", ":", "b"});
+  CHECK(job_of({"-np", "2", "a", "x:y", "::"}).command == Words{"a", "x:y", "::"});
+}
+
 TEST_CASE("What this version cannot do is refused by name") {
   CHECK(error_of({"-np", "2", "--jsrun", "x"}).find("no jsrun engine") != std::string::npos);
 }
