@@ -20,7 +20,7 @@ pytest.importorskip("cloudpickle")
 sys.path.insert(0, str(job.PACKAGES))
 
 import hora
-from hora import channel, launch
+from hora import channel, desk, launch
 
 
 @pytest.fixture(autouse=True)
@@ -386,7 +386,7 @@ def test_a_crowd_of_silent_strangers_keeps_no_rank_out(files):
     ) as server:
         port, key = server.stdout.readline().split()
         crowd = [
-            socket.create_connection(("127.0.0.1", int(port)), timeout=60) for _ in range(launch._MOST_STRANGERS + 100)
+            socket.create_connection(("127.0.0.1", int(port)), timeout=60) for _ in range(desk._MOST_STRANGERS + 100)
         ]
         with socket.create_connection(("127.0.0.1", int(port)), timeout=60) as connection:
             link = channel.Channel(connection, bytes.fromhex(key), is_server=False, timeout=60)

@@ -11,29 +11,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import threading
-import time
 
-from hora import channel, serialization
+from hora import desk, serialization
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
     from typing import Any
+
+    from hora import channel
 
 WORKER_MODULE = "hora.launch_worker"
 
 # How long an interrupted launcher gets to end its job.
 _END_SECONDS = 30
-
-# Connections that may stand before the desk at one time without having shown the job's key. The one
-# that has stood there longest is sent away for the next: a rank shows it as soon as it is connected.
-_MOST_STRANGERS = 256
 
 
 def find_horarun() -> str:
@@ -54,67 +50,15 @@ def find_horarun() -> str:
     return found
 
 
-class _ResultServer:
-    """Where the ranks fetch the function and bring their results: a thread per rank."""
+class _ResultServer(desk.Desk):
+    """Where the ranks fetch the function and bring their results."""
 
     def __init__(self, payload, everywhere):
-        self.key = secrets.token_bytes(32)
         self._payload = payload
-        self._lock = threading.Lock()
         self.outcomes = {}  # rank -> ("ok", value) or ("error", text)
-        self._listener = socket.create_server(("", 0) if everywhere else ("127.0.0.1", 0), backlog=1024)
-        self.port = self._listener.getsockname()[1]
-        self._served = {}  # connection -> its thread
-        self._strangers = {}  # connections that have not shown the key, the oldest first
-        self._closing = False
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._accepting.start()
+        super().__init__(everywhere)
 
-    def _accept(self):
-        while not self._closing:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                # The end; or no descriptor is left, and a stranger has to go.
-                if not self._closing and not self._send_one_away():
-                    time.sleep(0.1)
-                continue
-            with self._lock:
-                crowded = len(self._strangers) >= _MOST_STRANGERS
-                self._strangers[connection] = True
-            if crowded:
-                self._send_one_away()
-            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            with self._lock:
-                self._served[connection] = thread
-            thread.start()
-
-    def _send_one_away(self):
-        with self._lock:
-            oldest = next(iter(self._strangers), None)
-            if oldest is None:
-                return False
-            del self._strangers[oldest]
-            thread = self._served.get(oldest)
-            _hang_up(oldest)
-        if thread is not None:
-            thread.join(_END_SECONDS)  # which closes it
-        return True
-
-    def _serve(self, connection):
-        try:
-            with connection, contextlib.suppress(OSError, channel.ChannelError):
-                self._talk(connection)
-        finally:
-            with self._lock:
-                self._served.pop(connection, None)
-                self._strangers.pop(connection, None)
-
-    def _talk(self, connection):
-        link = channel.Channel(connection, self.key, is_server=True, timeout=30)
-        with self._lock:
-            if self._strangers.pop(connection, None) is None:
-                return  # it was sent away in this moment
+    def talk(self, connection: socket.socket, link: channel.Channel) -> None:
         link.send(self._payload)
         connection.settimeout(None)  # the function may take as long as it wants
         rank, outcome = _read_outcome(link.receive())
@@ -123,24 +67,6 @@ class _ResultServer:
             if self.outcomes.get(rank, ("error",))[0] == "error":
                 self.outcomes[rank] = outcome
         link.send(b"seen")
-
-    def close(self):
-        """Closes all connections: the job has ended."""
-        self._closing = True
-        _hang_up(self._listener)  # wakes accept(), which close() does not
-        self._accepting.join()
-        self._listener.close()
-        with self._lock:
-            served = dict(self._served)
-            for connection in served:
-                _hang_up(connection)
-        for thread in served.values():
-            thread.join(_END_SECONDS)
-
-
-def _hang_up(connection):
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def encode_outcome(kind: bytes, rank: int, body: bytes) -> bytes:
@@ -279,7 +205,7 @@ def run(
     """
     if hosts and hostfile:
         raise ValueError("give hosts= or hostfile=, not both")
-    _check_call(func, args, kwargs, np)
+    check_call(func, args, kwargs, np, "np")
     payload = serialization.dumps(
         (func, tuple(args), dict(kwargs or {})),
         f"the function {getattr(func, '__qualname__', func)!r} with its arguments",
@@ -298,18 +224,19 @@ def run(
     variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     variables["PYTHONPATH"] = os.pathsep.join([root] + [part for part in [variables.get("PYTHONPATH")] if part])
-    with contextlib.closing(_ResultServer(payload, everywhere=not local)) as desk, _Report() as report:
-        variables["HORA_RUN_PORT"] = str(desk.port)
-        variables["HORA_RUN_KEY"] = desk.key.hex()
+    with contextlib.closing(_ResultServer(payload, everywhere=not local)) as server, _Report() as report:
+        variables["HORA_RUN_PORT"] = str(server.port)
+        variables["HORA_RUN_KEY"] = server.key.hex()
         command[1:1] = ["--report", f"/proc/self/fd/{report.fd}"]  # the caller's own wins
         command += [executable or sys.executable, "-m", WORKER_MODULE]
         code = _call(
             command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, pass_fds=[report.fd]
         )
-    return _results(desk.outcomes, results or np, code, report.text())
+    return _results(server.outcomes, results or np, code, report.text())
 
 
-def _check_call(func, args, kwargs, np):
+def check_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> None:
+    """Raises what is wrong with the arguments; `name` is what the caller calls the number of ranks."""
     if not callable(func):
         raise TypeError(f"run() calls a function on every rank; {func!r} is not callable")
     if isinstance(args, (str, bytes)) or not hasattr(args, "__iter__"):
@@ -317,7 +244,7 @@ def _check_call(func, args, kwargs, np):
     if not isinstance(kwargs or {}, dict):
         raise TypeError(f"kwargs={kwargs!r}: expected a dict of arguments")
     if isinstance(np, bool) or not hasattr(np, "__index__") or np < 1:
-        raise ValueError(f"np={np!r}: expected a number of ranks, 1 or more")
+        raise ValueError(f"{name}={np!r}: expected a number of ranks, 1 or more")
 
 
 def _results(outcomes, np, code, reason):

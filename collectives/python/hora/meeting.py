@@ -84,8 +84,11 @@ class Meeting:
 
     def environment(self, place: Place) -> dict[str, str]:
         """The variables with which a rank joins. They hold a secret: not for a command line."""
+        return {**place.environment(), **self.shared_environment()}
+
+    def shared_environment(self) -> dict[str, str]:
+        """Those among them that all ranks have in common."""
         return {
-            **place.environment(),
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": self.address,
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self.port),

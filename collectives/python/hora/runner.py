@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 class HorovodRunner:
     """HorovodRunner(np=-4).run(main, lr=0.1): np=-n starts n ranks on this machine; np=n starts n
-    ranks on the hosts of the allocation (or here, where there is none)."""
+    ranks in tasks of Spark where a SparkContext is active, otherwise on the hosts of the allocation (or
+    here, where there is none)."""
 
     def __init__(self, *, np: Any, driver_log_verbosity: str = "log_callback_only") -> None:
         if not isinstance(np, int) or isinstance(np, bool) or np == 0:
@@ -25,8 +26,11 @@ class HorovodRunner:
 
     def run(self, main: Callable[..., Any], **kwargs: Any) -> Any:
         """Calls main(**kwargs) on every rank; returns what rank 0 returned."""
+        from hora import spark_job
         from hora.launch import run
 
+        if self.num_processor > 0 and spark_job.active_context() is not None:
+            return spark_job.run(main, kwargs=kwargs, num_proc=self.num_processor)[0]
         count = abs(self.num_processor)
         hosts = f"localhost:{count}" if self.num_processor < 0 else None
         return run(main, kwargs=kwargs, np=count, hosts=hosts)[0]

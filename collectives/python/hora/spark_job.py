@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs inside of Spark: a barrier stage whose tasks each run a rank, and the driver's part of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+
+from hora import channel, desk, launch, meeting, rank_process, serialization, spark_task
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+_log = logging.getLogger(__name__)
+
+# How long to wait for the cause, where a rank failed only because another one did.
+_CAUSE_SECONDS = 3
+# How long the tasks may take to return when the job is over.
+_END_SECONDS = 10
+# How long a cluster may have too few slots before that is said.
+_PATIENCE_SECONDS = 10
+# Settings of the driver's that hold for the ranks, too.
+_PASSED_ON = ("HOROVOD_", "NCCL_", "GLOO_")
+
+
+def active_context() -> Any:
+    """The SparkContext of this process, or None. Does not import pyspark."""
+    pyspark = sys.modules.get("pyspark")
+    return getattr(pyspark, "SparkContext", None) and pyspark.SparkContext._active_spark_context  # type: ignore[union-attr]
+
+
+def run(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    num_proc: int | None = None,
+    start_timeout: float | None = None,
+    use_mpi: bool | None = None,
+    use_gloo: bool | None = None,
+    extra_mpi_args: str | None = None,
+    env: dict[str, str] | None = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    verbose: int = 1,
+    nics: Any = None,
+    prefix_output_with_timestamp: bool = False,
+    executable: str | None = None,
+) -> list[Any]:
+    """fn(*args, **kwargs) on num_proc ranks, each in a task of a barrier stage (default: as many as
+    Spark's default parallelism); returns the results by rank.
+
+    start_timeout: seconds for Spark to start all tasks (HOROVOD_SPARK_START_TIMEOUT, 600). env are
+    variables for the ranks. stdout and stderr are files for what the ranks print (default: this
+    process's). nics are network interfaces between ranks, of which the first is used. RuntimeError
+    carries the traceback of the rank that failed.
+    """
+    if use_mpi or extra_mpi_args:
+        raise ValueError("horovod.spark.run(use_mpi, extra_mpi_args): ranks in Spark meet without MPI")
+    context = active_context()
+    if context is None:
+        raise RuntimeError(
+            "horovod.spark.run needs a SparkContext in this process: create a SparkSession first. "
+            "Spark Connect has none; there, run the program in the cluster with spark-submit"
+        )
+    count = context.defaultParallelism if num_proc is None else num_proc
+    launch.check_call(fn, args, kwargs, count, "num_proc")
+    payload = serialization.dumps(
+        (fn, tuple(args), dict(kwargs or {})), f"the function {getattr(fn, '__qualname__', fn)!r} with its arguments"
+    )
+    if start_timeout is None:
+        start_timeout = float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "") or 600)
+    deadline = time.monotonic() + start_timeout
+    _wait_for_slots(context, count, deadline, start_timeout)
+    variables = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
+    if nics:
+        variables["HOROVOD_GLOO_IFACE"] = sorted([nics] if isinstance(nics, str) else nics)[0]
+    address = context.getConf().get("spark.driver.host") or socket.gethostname()
+    with meeting.Meeting(address) as met:
+        orders = {"variables": {**variables, **(env or {}), **met.shared_environment()}, "executable": executable}
+        output = _Output(stdout, stderr, prefix_output_with_timestamp)
+        with contextlib.closing(_Ranks(count, orders, payload, output)) as ranks:
+            stage = _Stage(context, count, functools.partial(spark_task.run_rank, address, ranks.port, ranks.key))
+            try:
+                return ranks.wait(stage, deadline, start_timeout)
+            finally:
+                ranks.end()
+                stage.end(ranks.lost)
+
+
+def _wait_for_slots(context, count, deadline, start_timeout):
+    """Spark itself looks every 15 s, and gives up after ten minutes."""
+    conf = context.getConf()
+    if conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        raise ValueError(
+            "spark.dynamicAllocation.enabled=true: all ranks have to run at the same time, for which Spark's barrier "
+            "stages need a fixed number of executors: --conf spark.dynamicAllocation.enabled=false --num-executors N"
+        )
+    java = context._jsc.sc()
+    profile = java.resourceProfileManager().defaultResourceProfile()
+    most = _most_slots(context.master, int(conf.get("spark.task.cpus", "1")))
+    told = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        slots = java.maxNumConcurrentTasks(profile)
+        if slots >= count:
+            return
+        text = (
+            f"num_proc={count}, but Spark runs {slots} tasks at the same time "
+            "(executors x cores / spark.task.cpus, or GPUs)"
+        )
+        if most is not None and slots >= most:
+            raise ValueError(f"{text}: lower num_proc, or give the application more executors or cores")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{text}, still after {start_timeout:g} s (start_timeout)")
+        if time.monotonic() > told:
+            _log.warning("%s: waiting for more executors", text)
+            told = deadline
+        time.sleep(0.1)
+
+
+def _most_slots(master, cpus_per_task):
+    """How many slots there will be in the end, where the name of the master says so; executors come one by one."""
+    cluster = re.match(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)", master)
+    if cluster:
+        return int(cluster[1]) * (int(cluster[2]) // cpus_per_task)
+    return 0 if master.startswith("local") else None  # within this process: they are there from the start
+
+
+class _Stage:
+    """The Spark job of the ranks, in a thread of its own."""
+
+    def __init__(self, context, count, task):
+        self._context = context
+        self._group = "hora-" + secrets.token_hex(8)
+        self.error: Exception | None = None
+        self._rdd = context.parallelize(range(count), count).barrier().mapPartitions(task)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self._context.setJobGroup(self._group, "horovod.spark.run", interruptOnCancel=True)
+            self._rdd.collect()
+        except Exception as error:
+            self.error = error
+
+    def is_over(self):
+        return not self._thread.is_alive()
+
+    def end(self, at_once):
+        """The tasks return when their ranks have ended; a stage that lost one would be started again."""
+        if not at_once:
+            self._thread.join(_END_SECONDS)
+        if self._thread.is_alive():
+            self._context.cancelJobGroup(self._group)
+            self._thread.join(_END_SECONDS)
+
+
+class _Ranks(desk.Desk):
+    """What the tasks say about their ranks."""
+
+    def __init__(self, count, orders, payload, output):
+        self._count, self._payload, self._output = count, payload, output
+        self._orders = json.dumps(orders).encode()
+        self._news = threading.Condition()
+        self._places: dict[int, dict[str, Any]] = {}
+        self._links: dict[int, channel.Channel] = {}
+        self._results: dict[int, bytes] = {}
+        self._failures: list[tuple[bool, str]] = []  # whether it is a consequence, text
+        self._is_over = False
+        self.lost = False
+        super().__init__(everywhere=True)
+
+    def talk(self, connection: socket.socket, link: channel.Channel) -> None:
+        place = json.loads(link.receive())
+        rank = place["rank"]
+        with self._news:
+            if self._is_over or rank in self._places:
+                return
+            self._places[rank] = place
+        outcome = b""
+        status = None
+        with contextlib.suppress(OSError):
+            link.send(self._orders)
+            link.send(self._payload)
+            with self._news:
+                self._links[rank] = link
+            connection.settimeout(None)  # the function may take as long as it wants
+            while status is None:
+                message = link.receive()
+                kind, body = message[:1], message[1:]
+                if kind == spark_task.OUTCOME:
+                    outcome = body
+                elif kind == spark_task.ENDED:
+                    status = int(body)
+                else:
+                    self._output.write(rank, kind == spark_task.ERRORS, body)
+        self._output.finish(rank)
+        self._record(rank, place["host"], outcome, status)
+
+    def _record(self, rank, host, outcome, status):
+        kind, body = outcome[:1], outcome[1:]
+        with self._news:
+            if kind == rank_process.RESULT:
+                self._results[rank] = body
+            elif kind:
+                text = f"rank {rank} failed:\n{body.decode(errors='replace')}"
+                self._failures.append((kind == rank_process.CONSEQUENCE, text))
+            elif status is None:
+                self.lost = self.lost or not self._is_over
+                text = f"rank {rank} on {host} was lost: its task of Spark ended without a word (executor killed?)"
+                self._failures.append((False, text))
+            else:
+                self._failures.append((False, f"rank {rank} on {host} {_status_text(status)}"))
+            self._news.notify_all()
+
+    def wait(self, stage: _Stage, deadline: float, start_timeout: float) -> list[Any]:
+        """The results by rank, once all have come."""
+        patience = None
+        while True:
+            with self._news:
+                self._news.wait(0.1)
+                cause = next((text for consequence, text in self._failures if not consequence), None)
+                failed, missing = bool(self._failures), self._count - len(self._places)
+                done = len(self._results) == self._count
+            if cause:
+                raise RuntimeError(cause)
+            if failed:
+                patience = patience or time.monotonic() + _CAUSE_SECONDS
+                if time.monotonic() > patience:
+                    raise RuntimeError(self._failures[0][1])
+            elif done:
+                return [
+                    serialization.loads(self._results[rank], f"the result of rank {rank}")
+                    for rank in range(self._count)
+                ]
+            elif stage.is_over() and stage.error is not None:
+                raise RuntimeError(f"Spark could not run the ranks: {stage.error}") from stage.error
+            elif missing and time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{missing} of {self._count} tasks did not start within {start_timeout:g} s (start_timeout): "
+                    "other jobs may have their slots, or the executors cannot reach the driver"
+                )
+
+    def end(self) -> None:
+        """Ends the ranks that run still."""
+        with self._news:
+            self._is_over = True
+            links = list(self._links.values())
+        for link in links:
+            with contextlib.suppress(OSError):
+                link.send(b"end")
+
+
+def _status_text(status):
+    if status >= 0:
+        return f"ended with exit code {status} before the function returned"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+class _Output:
+    """What the ranks print, in whole lines that say of which rank they are, as horarun prints them."""
+
+    def __init__(self, stdout, stderr, with_time):
+        self._files = stdout, stderr
+        self._with_time = with_time
+        self._lock = threading.Lock()
+        self._rest = {}  # (rank, whether stderr) -> the begin of a line
+
+    def write(self, rank, is_error, data):
+        *lines, rest = (self._rest.get((rank, is_error), b"") + data).split(b"\n")
+        self._rest[rank, is_error] = rest
+        for line in lines:
+            self._print(rank, is_error, line)
+
+    def finish(self, rank):
+        for is_error in (False, True):
+            rest = self._rest.pop((rank, is_error), b"")
+            if rest:
+                self._print(rank, is_error, rest)
+
+    def _print(self, rank, is_error, line):
+        file = self._files[is_error] or (sys.stderr if is_error else sys.stdout)
+        stamp = time.strftime("%a %b %d %H:%M:%S %Y") if self._with_time else ""
+        name = "stderr" if is_error else "stdout"
+        with self._lock:
+            file.write(f"{stamp}[{rank}]<{name}>:{line.decode(errors='replace')}\n")
+            file.flush()
