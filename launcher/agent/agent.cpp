@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 
+#include "launcher/agent/delivery_exchange.h"
 #include "launcher/agent/host_facts.h"
 #include "launcher/agent/host_job.h"
 #include "launcher/agent/host_libraries.h"
@@ -60,6 +61,9 @@ class Agent {
   void on_frame(Frame frame);
   void on(LauncherAlive);
   void on(DeliveryFrame delivery);
+  void on(KeepDelivery order);
+  void on(FetchDelivery order);
+  void on(ForgetDeliveries) { exchange_->forget(); }
   void on(Probe probe);
   void on(HostOrder order);
   void on(StartRanks);
@@ -74,6 +78,8 @@ class Agent {
   void on(RankInput input);
   void on(RankInputEnd end);
 
+  std::optional<Failure> stage(Frame frame);
+  bool unpack(std::string_view frames);
   std::optional<Failure> prepare_place(bool ship_directory, JobPlace& place);
   void serve_pmi();
   void on_launcher_lost();
@@ -97,6 +103,7 @@ class Agent {
   std::unique_ptr<LauncherLink> link_;
   std::unique_ptr<LauncherLease> lease_;
   std::unique_ptr<Staging> staging_;
+  std::unique_ptr<DeliveryExchange> exchange_;
   std::unique_ptr<ProbeListener> probe_listener_;
   std::unique_ptr<Prober> prober_;
   std::unique_ptr<StackCollector> stacks_;
@@ -123,6 +130,13 @@ int Agent::run() {
                                options_.cleans_cache,
                                cache_limits(options_.cache_max_age_s, options_.cache_max_bytes)};
   staging_ = std::make_unique<Staging>(source, share_);
+  exchange_ = std::make_unique<DeliveryExchange>(
+      *loop_, DeliveryExchange::Handlers{[this](std::string_view frames) { return unpack(frames); },
+                                         [this] { return !leaving_ && !staging_->in_progress(); },
+                                         [this](DeliveryReport report) {
+                                           link_->send(FrameType::kDelivered,
+                                                       encode(fit(std::move(report))));
+                                         }});
   if (const Status opened = open(); !opened) {
     // The stream may still carry the reason; the exit code tells it in any case.
     const Failure failure{std::string(failure::kAgent), opened.error().message, ""};
@@ -221,22 +235,59 @@ void Agent::on(LauncherAlive) {
 
 void Agent::on(DeliveryFrame delivery) {
   if (job_) return fail_protocol("a delivery after the order");
-  std::optional<Failure> failure;
-  switch (delivery.frame.type) {
+  exchange_->record(delivery.frame);
+  if (auto failure = stage(std::move(delivery.frame))) return fail(std::move(*failure));
+  exchange_->proceed();
+}
+
+// Frames of a delivery are unpacked as they come, whoever has sent them.
+std::optional<Failure> Agent::stage(Frame frame) {
+  switch (frame.type) {
     case FrameType::kPart:
-      failure = staging_->on_part(delivery.frame.payload);
-      break;
+      return staging_->on_part(frame.payload);
     case FrameType::kShipFile:
-      failure = staging_->on_ship_file(delivery.frame.payload);
-      break;
+      return staging_->on_ship_file(frame.payload);
     case FrameType::kData:
-      failure = staging_->on_data(std::move(delivery.frame.payload));
-      break;
+      return staging_->on_data(std::move(frame.payload));
+    case FrameType::kDataEnd:
+      return staging_->on_data_end();
     default:
-      failure = staging_->on_data_end();
-      break;
+      return Failure{std::string(failure::kProtocol), "its agent received no delivery", ""};
   }
-  if (failure) fail(std::move(*failure));
+}
+
+// From another host, and what the launcher would have sent: the hash says so.
+bool Agent::unpack(std::string_view frames) {
+  FrameReader reader;
+  reader.feed(frames);
+  while (true) {
+    auto frame = reader.next();
+    if (!frame) {
+      fail_protocol(frame.error().message);
+      return false;
+    }
+    if (!frame->has_value()) return true;
+    if (auto failure = stage(std::move(**frame))) {
+      fail(std::move(*failure));
+      return false;
+    }
+  }
+}
+
+void Agent::on(KeepDelivery order) {
+  if (job_) return fail_protocol("a delivery after the order");
+  if (const Status good = exchange_->keep(std::move(order)); !good) {
+    fail_protocol(good.error().message);
+  }
+}
+
+// Takes its time, and the launcher's other frames are read meanwhile. The order of the job comes
+// when the launcher has heard of the end.
+void Agent::on(FetchDelivery order) {
+  if (job_) return fail_protocol("a delivery after the order");
+  if (const Status good = exchange_->fetch(std::move(order)); !good) {
+    fail_protocol(good.error().message);
+  }
 }
 
 void Agent::on(Probe probe) {
@@ -428,6 +479,7 @@ void Agent::say_goodbye(Goodbye goodbye) {
   reserved_port_.holder.reset();
   prober_.reset();
   probe_listener_.reset();
+  exchange_->forget();
   staging_->clean_up();
   link_->send(FrameType::kGoodbye, encode(fit(std::move(goodbye))));
   if (link_->ended() || link_->all_sent()) return leave();

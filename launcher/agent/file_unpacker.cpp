@@ -184,6 +184,15 @@ Status FileUnpacker::finish() {
   return Ok{};
 }
 
+std::string sha256_of(std::string_view bytes) {
+  SHA2_CTX context;
+  SHA256Init(&context);
+  SHA256Update(&context, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  std::array<char, SHA256_DIGEST_STRING_LENGTH> text;
+  SHA256End(&context, text.data());
+  return text.data();
+}
+
 Result<std::string> sha256_of_file(const std::string& path) {
   os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return errno_error(errno, "opening " + path);

@@ -54,6 +54,8 @@ class FileUnpacker {
   std::unique_ptr<Hasher> hasher_;
 };
 
+// The SHA-256 of some bytes in lower-case hex.
+std::string sha256_of(std::string_view bytes);
 // The SHA-256 of a file in lower-case hex; an Error if it cannot be read.
 Result<std::string> sha256_of_file(const std::string& path);
 

@@ -11,6 +11,7 @@
 #include "launcher/failures/failure_code.h"
 #include "launcher/failures/no_build.h"
 #include "launcher/failures/proof.h"
+#include "launcher/network/network_candidates.h"
 #include "launcher/process/process_table.h"
 #include "rendezvous/base/duration.h"
 #include "rendezvous/os/log.h"
@@ -26,6 +27,12 @@ constexpr Milliseconds kLongestPause{2'500};
 
 std::string seconds_text(Clock::duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
+Sharing sharing_of(ShipVia via) {
+  return via == ShipVia::kHosts      ? Sharing::kAlways
+         : via == ShipVia::kLauncher ? Sharing::kNever
+                                     : Sharing::kAuto;
 }
 
 // Each of them at most once.
@@ -54,7 +61,8 @@ Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& insta
               // A host beyond the end is not needed after all.
               if (host < size()) handler_(host, StageReached{stage, text});
             });
-          })) {}
+          })),
+      delivery_(loop, sharing_of(spec.ship_via), delivery_handlers()) {}
 
 // The links go before the transports that pump them.
 Fleet::~Fleet() {
@@ -84,6 +92,7 @@ std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
       HostLink::Handlers{
           [this, host](AgentMessage message) { on_message(host, std::move(message)); },
           [this, host](const std::string& what) {
+            delivery_.lost(host);
             handler_(host, Failure{std::string(failure::kProtocol),
                                    "its agent broke the protocol: " + what, ""});
           },
@@ -94,7 +103,10 @@ std::optional<Failure> Fleet::connect(int host, Clock::time_point deadline) {
   return std::nullopt;
 }
 
-void Fleet::keep_first(int count) { members_.resize(static_cast<std::size_t>(count)); }
+void Fleet::keep_first(int count) {
+  for (int host = count; host < size(); ++host) delivery_.lost(host);
+  members_.resize(static_cast<std::size_t>(count));
+}
 
 std::vector<std::optional<Hello>> Fleet::hellos() const {
   std::vector<std::optional<Hello>> out;
@@ -117,7 +129,10 @@ void Fleet::send(int host, const Probe& probe) {
 }
 
 void Fleet::send(int host, const HostOrder& order) {
-  if (member(host).link) member(host).link->send(order);
+  if (!member(host).link) return;
+  // An agent prepares the ranks when it gets the order, and needs the runtime for that.
+  if (delivery_.is_complete(host)) return member(host).link->send(order);
+  member(host).order = order;
 }
 
 void Fleet::send_all(FrameType type, std::string_view payload) {
@@ -134,7 +149,9 @@ void Fleet::ship(int host, const ShipFiles& files) {
 }
 
 void Fleet::close(int host) {
-  if (member(host).link) member(host).link->close();
+  if (!member(host).link) return;
+  member(host).link->close();
+  delivery_.lost(host);
 }
 
 // --- what they say -------------------------------------------------------------------------------
@@ -145,6 +162,8 @@ void Fleet::on_message(int host, AgentMessage message) {
         using Message = std::decay_t<decltype(each)>;
         if constexpr (std::is_same_v<Message, Hello>) {
           on_hello(host, std::move(each));
+        } else if constexpr (std::is_same_v<Message, DeliveryReport>) {
+          delivery_.on_report(host, each);
         } else if constexpr (std::is_same_v<Message, Goodbye>) {
           on_goodbye(host, std::move(each));
         } else {
@@ -175,10 +194,12 @@ void Fleet::on_hello(int host, Hello hello) {
                                   "runtime that the job does not need",
                                   ""});
   }
-  for (const std::string& hash : missing) {
-    if (Status shipped = ship_part(each, *build, hash); !shipped) {
-      return handler_(host, RuntimeMissing{std::move(shipped).error()});
-    }
+  auto frames = frames_of(*build, missing);
+  if (!frames) return handler_(host, RuntimeMissing{std::move(frames).error()});
+  if (frames->empty()) {
+    delivery_.greeted();
+  } else {
+    delivery_.want(host, *frames, size());
   }
   handler_(host, AgentGreeted{!missing.empty()});
 }
@@ -220,17 +241,66 @@ void Fleet::count_vendor_part(const Build& build, const std::string& hash, std::
 }
 
 // Packed for the first host that lacks it. The others get the same bytes.
-Status Fleet::ship_part(Member& member, const Build& build, const std::string& hash) {
-  auto& frames = part_frames_[hash];
-  if (!frames) {
-    auto made = part_frames(build, hash);
-    if (!made) return std::move(made).error();
-    frames = std::move(*made);
+Result<PartDelivery::Frames> Fleet::frames_of(const Build& build,
+                                              const std::vector<std::string>& parts) {
+  PartDelivery::Frames found;
+  for (const std::string& hash : parts) {
+    auto& frames = part_frames_[hash];
+    if (!frames) {
+      auto made = part_frames(build, hash);
+      if (!made) return std::move(made).error();
+      frames = std::move(*made);
+    }
+    found.emplace(hash, frames);
+    count_vendor_part(build, hash, frames->size());
   }
-  member.shipped_bytes += frames->size();
-  member.link->send_shared(frames);
-  count_vendor_part(build, hash, frames->size());
-  return Ok{};
+  return found;
+}
+
+PartDelivery::Handlers Fleet::delivery_handlers() {
+  PartDelivery::Handlers handlers;
+  handlers.send = [this](int host, std::shared_ptr<const std::string> frames) {
+    member(host).shipped_bytes += frames->size();
+    member(host).link->send_shared(std::move(frames));
+  };
+  handlers.keep = [this](int host, const KeepDelivery& keep) { member(host).link->send(keep); };
+  handlers.fetch = [this](int host, const FetchDelivery& fetch) { member(host).link->send(fetch); };
+  handlers.forget = [this](int host) { send(host, FrameType::kForget); };
+  handlers.find_source = [this](int source, int host) { return find_source(source, host); };
+  handlers.on_complete = [this](int host, const Supply& supply) { on_supplied(host, supply); };
+  handlers.more_may_come = [this] { return more_may_greet(); };
+  handlers.name = [this](int host) -> const std::string& { return name(host); };
+  return handlers;
+}
+
+void Fleet::on_supplied(int host, const Supply& supply) {
+  Member& each = member(host);
+  if (each.order) each.link->send(*std::exchange(each.order, std::nullopt));
+  // Not at once: this may be within a call of our user.
+  loop_.post([this, host, supply] {
+    if (host < size()) handler_(host, RuntimeSupplied{supply});
+  });
+}
+
+// By the addresses that it has for this one host, as the network of the job is not chosen yet.
+DeliverySource Fleet::find_source(int source, int host) const {
+  constexpr std::size_t kMostAddresses = 4;
+  DeliverySource found;
+  found.host = name(source);
+  const auto candidates =
+      find_candidates({network(source), network(host)}, spec_.network_interfaces);
+  for (const Candidate& each : candidates.front()) {
+    if (!each.refusal.empty() || found.addresses.size() == kMostAddresses) continue;
+    found.addresses.push_back(format_address(each.address));
+  }
+  return found;
+}
+
+// While a host is still connecting, the others keep what it may lack.
+bool Fleet::more_may_greet() const {
+  return std::any_of(members_.begin(), members_.end(), [](const Member& each) {
+    return !each.hello && each.link && each.link->is_open();
+  });
 }
 
 // The agent itself is gone when its stream ends, and not before that is the host left as it was
@@ -244,6 +314,7 @@ void Fleet::on_goodbye(int host, Goodbye goodbye) {
 
 void Fleet::on_link_end(int host, std::string detail) {
   Member& each = member(host);
+  delivery_.lost(host);
   if (each.goodbye) {
     if (!std::exchange(each.left, true)) handler_(host, AgentLeft{*each.goodbye});
     return;
@@ -272,6 +343,7 @@ void Fleet::beat() {
     const auto length = silence.length(now);
     if (length > options_.lease && !is_only_slow(host, length)) {
       each.link->close();
+      delivery_.lost(host);
       handler_(host,
                AgentLost{"no sign of life for " + seconds_text(length), silence.last_heard()});
     } else {

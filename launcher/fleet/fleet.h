@@ -16,6 +16,7 @@
 #include "launcher/build/bundle.h"
 #include "launcher/fleet/host_connector.h"
 #include "launcher/fleet/host_link.h"
+#include "launcher/fleet/part_delivery.h"
 #include "launcher/fleet/ship_files.h"
 #include "launcher/network/network_choice.h"
 #include "launcher/plan/job_spec.h"
@@ -35,6 +36,10 @@ struct StageReached {
 struct AgentGreeted {
   bool lacks_runtime = false;  // it is on its way
 };
+// What it lacked of the runtime is there, or will be before its order.
+struct RuntimeSupplied {
+  Supply supply;
+};
 // The runtime cannot be read on this machine: no host's fault.
 struct RuntimeMissing {
   Error error;
@@ -51,9 +56,9 @@ struct AgentLost {
 
 // A Failure is the host's: it was not reached, its agent reports a failure, or breaks the protocol.
 using FleetEvent =
-    std::variant<StageReached, AgentGreeted, RuntimeMissing, AgentLeft, AgentLost, Failure,
-                 ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit, InputTaken,
-                 RankProgress, StackReport, GpuFault, AgentSuspended, LogLine>;
+    std::variant<StageReached, AgentGreeted, RuntimeSupplied, RuntimeMissing, AgentLeft, AgentLost,
+                 Failure, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
+                 InputTaken, RankProgress, StackReport, GpuFault, AgentSuspended, LogLine>;
 
 class Fleet {
  public:
@@ -104,6 +109,7 @@ class Fleet {
   // --- what they are sent; nothing where the link is gone ---
   void send(int host, FrameType type, std::string_view payload = {});
   void send(int host, const Probe& probe);
+  // Waits until the host has the runtime.
   void send(int host, const HostOrder& order);
   void send_all(FrameType type, std::string_view payload = {});
   void ship(int host, const ShipFiles& files);
@@ -123,9 +129,10 @@ class Fleet {
     std::optional<Goodbye> goodbye;
     std::chrono::milliseconds clock_offset{0};
     std::size_t shipped_bytes = 0;
-    Clock::time_point slow_since;  // last heard of when its slowness was logged
-    bool seen_gone = false;        // its process was gone at the heartbeat before
-    bool left = false;             // AgentLeft was reported
+    std::optional<HostOrder> order;  // that waits for the runtime
+    Clock::time_point slow_since;    // last heard of when its slowness was logged
+    bool seen_gone = false;          // its process was gone at the heartbeat before
+    bool left = false;               // AgentLeft was reported
   };
 
   Member& member(int host) { return members_[static_cast<std::size_t>(host)]; }
@@ -134,7 +141,11 @@ class Fleet {
   void on_hello(int host, Hello hello);
   std::optional<Failure> look_at_libraries(const Member& member, const Build& build) const;
   void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes);
-  Status ship_part(Member& member, const Build& build, const std::string& hash);
+  PartDelivery::Handlers delivery_handlers();
+  Result<PartDelivery::Frames> frames_of(const Build& build, const std::vector<std::string>& parts);
+  void on_supplied(int host, const Supply& supply);
+  DeliverySource find_source(int source, int host) const;
+  bool more_may_greet() const;
   void on_goodbye(int host, Goodbye goodbye);
   void on_link_end(int host, std::string detail);
   void beat();
@@ -150,6 +161,7 @@ class Fleet {
   // By hash; each is made for the first host that lacks it.
   std::map<std::string, std::shared_ptr<const std::string>> part_frames_;
   std::vector<SentVendorPart> sent_vendor_parts_;
+  PartDelivery delivery_;
   Clock::time_point next_beat_;
 };
 

@@ -65,6 +65,16 @@ void HostLink::send(const Probe& probe) {
   queue(FrameType::kProbe, encode(probe));
 }
 
+void HostLink::send(const KeepDelivery& keep) {
+  conversation_.sent(keep);
+  queue(FrameType::kKeep, encode(keep));
+}
+
+void HostLink::send(const FetchDelivery& fetch) {
+  conversation_.sent(fetch);
+  queue(FrameType::kFetch, encode(fetch));
+}
+
 void HostLink::send(const HostOrder& order) {
   conversation_.sent(order);
   queue(FrameType::kOrder, encode(order));

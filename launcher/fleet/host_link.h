@@ -36,10 +36,12 @@ class HostLink {
 
   Status open();  // starts watching
 
-  // Queues a frame; never blocks. Frames go out in order. Ignored after close(). A probe and an
-  // order go by their own, since what the agent may say depends on what they hold.
+  // Queues a frame; never blocks. Frames go out in order. Ignored after close(). Those
+  // on which it depends what the agent may say go by their own.
   void send(FrameType type, std::string_view payload = {});
   void send(const Probe& probe);
+  void send(const KeepDelivery& keep);
+  void send(const FetchDelivery& fetch);
   void send(const HostOrder& order);
   // Queues encoded frames that several links share.
   void send_shared(std::shared_ptr<const std::string> frames);

@@ -234,6 +234,10 @@ Status read_reach_options(const OptionValues& values, const ProcessInputs& input
   job.ssh.identity_file = values.text("-i");
   job.ssh.config_file = values.text("--ssh-config-file");
   job.ssh.accept_new_host_keys = values.has("--accept-new-host-keys");
+  const std::string via = values.text("--ship-via");
+  job.ship_via = via == "launcher" ? ShipVia::kLauncher
+                 : via == "hosts"  ? ShipVia::kHosts
+                                   : ShipVia::kAuto;
   job.fan_out = values.count("--fan-out").value_or(job.fan_out);
   job.verbose = values.has("--verbose");
   job.json = values.has("--json");

@@ -167,6 +167,9 @@ constexpr OptionRow kRows[] = {
     {.names = "--fan-out", .kind = kCount, .metavar = "N", .group = kReach,
      .help = "hosts to connect to at the same time (default: 64)", .traits = kOurs, .verbs = kAll,
      .least = 1, .most = 4096},
+    {.names = "--ship-via", .kind = kChoice, .metavar = "auto|launcher|hosts", .group = kReach,
+     .help = "who sends hosts the runtime (default: auto: hosts, if 9 or more)",
+     .traits = kOurs, .verbs = kVerbLaunch | kVerbDoctor},
     // --- Output ----------------------------------------------------------------------------------
     {.names = "--output-filename", .kind = kText, .metavar = "DIR", .group = kOutput,
      .help = "also write output to DIR/rank.N/stdout and DIR/rank.N/stderr", .traits = kCommon},

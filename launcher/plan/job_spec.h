@@ -23,6 +23,8 @@ enum class RuntimeKind {
 
 // What to do with a job whose ranks have written nothing for a long time.
 enum class StallPolicy { kIgnore, kWarn, kDump, kKill };
+// Who sends a host what it lacks: when there are many hosts, others that have it.
+enum class ShipVia { kAuto, kLauncher, kHosts };
 enum class StdinPolicy { kNone, kRankZero, kAll };
 
 struct SshOptions {
@@ -66,6 +68,7 @@ struct JobSpec {
   std::string working_directory;      // --wdir, else the launcher's own
   std::vector<std::string>
       ship_files;  // --ship: copied into the ranks' working directory's job folder
+  ShipVia ship_via = ShipVia::kAuto;  // --ship-via
   RuntimeKind runtime = RuntimeKind::kHora;
   bool rendezvous_tls = false;  // --rendezvous-tls
   bool by_mpirun = false;       // --mpi

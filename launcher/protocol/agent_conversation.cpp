@@ -45,6 +45,8 @@ std::string_view name_of(FrameType type) {
       return "progress";
     case FrameType::kGpuFault:
       return "GPU fault";
+    case FrameType::kDelivered:
+      return "delivery report";
     case FrameType::kSuspend:
       return "suspension";
     case FrameType::kHeartbeat:
@@ -99,6 +101,12 @@ bool answers(const ProbeResult& result, const Probe& probe) {
 // --- what it was sent ----------------------------------------------------------------------------
 
 void AgentConversation::sent(const Probe& probe) { probe_ = probe; }
+
+void AgentConversation::sent(const KeepDelivery& keep) { deliveries_[keep.id] = 0; }
+
+void AgentConversation::sent(const FetchDelivery& fetch) {
+  deliveries_[fetch.id] = fetch.sources.size();
+}
 
 // Only the ranks that it was ordered to start are its to speak of.
 void AgentConversation::sent(const HostOrder& order) {
@@ -191,6 +199,8 @@ bool AgentConversation::has_turn(FrameType type) const {
       return ordered_;
     case FrameType::kGpuFault:
       return ordered_ && gpu_faults_ < kMostGpuFaults;
+    case FrameType::kDelivered:
+      return !deliveries_.empty();
     case FrameType::kStacks:
       return dumps_ > 0;
     case FrameType::kSuspend:
@@ -233,6 +243,8 @@ std::size_t AgentConversation::longest(FrameType type) const {
       return 12;
     case FrameType::kGpuFault:
       return kLargestGpuFault;
+    case FrameType::kDelivered:
+      return kLargestDeliveryReport;
     default:
       return 0;  // kSuspend, kHeartbeat
   }
@@ -268,6 +280,8 @@ Result<AgentMessage> AgentConversation::read(Frame frame) {
       return read_stacks(payload);
     case FrameType::kGpuFault:
       return read_gpu_fault(payload);
+    case FrameType::kDelivered:
+      return read_delivery_report(payload);
     case FrameType::kSuspend:
       --suspends_;
       return AgentMessage(AgentSuspended{});
@@ -384,6 +398,19 @@ Result<AgentMessage> AgentConversation::read_stacks(std::string_view payload) {
       return violation("stack report: of a rank that is not of this host");
     }
   }
+  return AgentMessage(std::move(*report));
+}
+
+// A host that reports what it was not told of would make others ask it for that.
+Result<AgentMessage> AgentConversation::read_delivery_report(std::string_view payload) {
+  auto report = sound(decode_delivery_report(payload), FrameType::kDelivered);
+  if (!report) return std::move(report).error();
+  const auto asked = deliveries_.find(report->id);
+  if (asked == deliveries_.end()) return violation("delivery report: of what it was not told of");
+  if (report->refusals.size() > asked->second) {
+    return violation("delivery report: of more sources than it was told of");
+  }
+  deliveries_.erase(asked);
   return AgentMessage(std::move(*report));
 }
 

@@ -92,6 +92,11 @@ void texts(GpuFault& m, auto&& visit) {
   visit(m.text, Kind::kLine, 1024);
 }
 
+void texts(DeliveryReport& m, auto&& visit) {
+  visit(m.id, Kind::kLine, kMostName);
+  for (std::string& refusal : m.refusals) visit(refusal, Kind::kLine, kMostName);
+}
+
 void texts(Failure& m, auto&& visit) {
   visit(m.code, Kind::kLine, kMostName);
   visit(m.message, Kind::kBlock, kMostFailureText);
@@ -118,6 +123,7 @@ void cut_lists(StackReport& m) {
   for (ProcessStacks& each : m.processes) cut_list(each.standing.operations, kMostOperations);
 }
 void cut_lists(Goodbye& m) { cut_list(m.survivor_pids, kMostSurvivorPids); }
+void cut_lists(DeliveryReport& m) { cut_list(m.refusals, kMostSources); }
 template <typename Message>
 void cut_lists(Message&) {}
 
@@ -191,6 +197,7 @@ RankExit fit(RankExit message) { return fitting(std::move(message)); }
 StackReport fit(StackReport message) { return fitting(std::move(message)); }
 Goodbye fit(Goodbye message) { return fitting(std::move(message)); }
 GpuFault fit(GpuFault message) { return fitting(std::move(message)); }
+DeliveryReport fit(DeliveryReport message) { return fitting(std::move(message)); }
 Failure fit(Failure message) { return fitting(std::move(message)); }
 LogLine fit(LogLine message) { return fitting(std::move(message)); }
 
@@ -201,6 +208,7 @@ RankExit clean(RankExit message) { return cleaned(std::move(message)); }
 StackReport clean(StackReport message) { return cleaned(std::move(message)); }
 Goodbye clean(Goodbye message) { return cleaned(std::move(message)); }
 GpuFault clean(GpuFault message) { return cleaned(std::move(message)); }
+DeliveryReport clean(DeliveryReport message) { return cleaned(std::move(message)); }
 Failure clean(Failure message) { return cleaned(std::move(message)); }
 LogLine clean(LogLine message) { return cleaned(std::move(message)); }
 
@@ -294,6 +302,14 @@ Status check(const GpuFault& m) {
       .number("xid", m.xid, 0, 9'999)
       .number("rank", m.rank, -1, kLargestPid)
       .number("pid", m.pid, 0, kLargestPid)
+      .status();
+}
+
+Status check(const DeliveryReport& m) {
+  return Examination()
+      .number("port", m.port, 0, kLargestPort)
+      .that(m.here || m.port == 0, "port", "is of what is not here")
+      .list("refusals", m.refusals.size(), kMostSources)
       .status();
 }
 

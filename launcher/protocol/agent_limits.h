@@ -18,6 +18,7 @@ inline constexpr std::size_t kMostInterfaces = 1024;
 inline constexpr std::size_t kMostParts = 64;       // of a bundle; libraries that are looked for
 inline constexpr std::size_t kMostNotes = 8;        // of a placement, and two for each rank
 inline constexpr std::size_t kMostLogLines = 1000;  // of one agent, from its start to its end
+inline constexpr std::size_t kMostSources = 8;      // of a delivery
 inline constexpr std::size_t kMostGpuFaults = 32;   // of one job on one host
 inline constexpr std::size_t kMostSurvivorPids = 64;
 inline constexpr std::size_t kMostProcesses = 2048;   // of a stack report
@@ -44,6 +45,7 @@ inline constexpr std::size_t kLargestExit = 64 * 1024;
 inline constexpr std::size_t kLargestFailure = 64 * 1024;
 inline constexpr std::size_t kLargestLogLine = 16 * 1024;
 inline constexpr std::size_t kLargestGpuFault = 4 * 1024;
+inline constexpr std::size_t kLargestDeliveryReport = 8 * 1024;
 inline constexpr std::size_t kLargestGoodbye = 4 * 1024;
 inline constexpr std::size_t kLargestStackReport = 8u << 20;
 inline constexpr std::size_t kLargestNote = 2 * 1024;  // with its part of the list
@@ -57,6 +59,7 @@ RankExit fit(RankExit message);
 StackReport fit(StackReport message);
 Goodbye fit(Goodbye message);
 GpuFault fit(GpuFault message);
+DeliveryReport fit(DeliveryReport message);
 Failure fit(Failure message);
 LogLine fit(LogLine message);
 
@@ -68,6 +71,7 @@ Status check(const RankExit& message);
 Status check(const StackReport& message);
 Status check(const Goodbye& message);
 Status check(const GpuFault& message);
+Status check(const DeliveryReport& message);
 Status check(const Failure& message);
 Status check(const LogLine& message);
 
@@ -80,6 +84,7 @@ RankExit clean(RankExit message);
 StackReport clean(StackReport message);
 Goodbye clean(Goodbye message);
 GpuFault clean(GpuFault message);
+DeliveryReport clean(DeliveryReport message);
 Failure clean(Failure message);
 LogLine clean(LogLine message);
 

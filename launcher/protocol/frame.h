@@ -38,6 +38,7 @@ enum class FrameType : std::uint8_t {
   kStacks = 12,      // StackReport: the answer to kDump
   kProgress = 13,    // meeting:u32le joined:u32le worked:u32le (ranks of the host, by the runtime)
   kGpuFault = 14,    // GpuFault
+  kDelivered = 15,   // DeliveryReport: the answer to kKeep and kFetch
   // launcher to agent
   kProbe = 32,     // Probe
   kPart = 33,      // BundlePart; followed by kData frames, then kDataEnd
@@ -56,6 +57,9 @@ enum class FrameType : std::uint8_t {
   kDump = 46,        // patience_ms:u32le                 (where do the ranks stand?)
   kEndRank = 47,     // rank:u32le grace_ms:u32le         (that rank alone: TERM, grace, KILL)
   kSignalRank = 48,  // rank:u32le signo:u32le           (that rank alone; its end stays its own)
+  kKeep = 49,        // KeepDelivery: the delivery behind it is for other hosts, too
+  kFetch = 50,       // FetchDelivery: other hosts have it
+  kForget = 51,      // empty: every host has what it needs; keep and serve nothing any more
   // both
   kHeartbeat = 64,  // empty
 };

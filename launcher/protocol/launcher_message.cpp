@@ -77,6 +77,12 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
     case FrameType::kData:
     case FrameType::kDataEnd:
       return LauncherMessage(DeliveryFrame{std::move(frame)});
+    case FrameType::kKeep:
+      return as_message(decode_keep_delivery(frame.payload));
+    case FrameType::kFetch:
+      return as_message(decode_fetch_delivery(frame.payload));
+    case FrameType::kForget:
+      return LauncherMessage(ForgetDeliveries{});
     case FrameType::kProbe:
       return as_message(decode_probe(frame.payload));
     case FrameType::kOrder:

@@ -22,6 +22,7 @@ struct LauncherAlive {};  // a heartbeat
 struct DeliveryFrame {
   Frame frame;
 };
+struct ForgetDeliveries {};
 struct StartRanks {};
 // TERM, then KILL after `grace`.
 struct TerminateRanks {
@@ -58,9 +59,9 @@ struct RankInputEnd {
 };
 
 using LauncherMessage =
-    std::variant<LauncherAlive, DeliveryFrame, Probe, HostOrder, StartRanks, TerminateRanks,
-                 TerminateRank, SignalRanks, SignalRank, SuspendRanks, ResumeRanks, DumpStacks,
-                 OutputTaken, RankInput, RankInputEnd>;
+    std::variant<LauncherAlive, DeliveryFrame, KeepDelivery, FetchDelivery, ForgetDeliveries, Probe,
+                 HostOrder, StartRanks, TerminateRanks, TerminateRank, SignalRanks, SignalRank,
+                 SuspendRanks, ResumeRanks, DumpStacks, OutputTaken, RankInput, RankInputEnd>;
 
 // The Error says what was received instead: "a malformed frame of type 42".
 Result<LauncherMessage> read_launcher_frame(Frame frame);

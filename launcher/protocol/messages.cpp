@@ -235,6 +235,32 @@ void fields(auto& archive, Either<ShipFile> auto& m) {
   archive("packed_sha256", m.packed_sha256);
 }
 
+void fields(auto& archive, Either<KeepDelivery> auto& m) {
+  archive("id", m.id);
+  archive("key", m.key);
+}
+
+void fields(auto& archive, Either<DeliverySource> auto& m) {
+  archive("host", m.host);
+  archive("addresses", m.addresses);
+  archive("port", m.port);
+}
+
+void fields(auto& archive, Either<FetchDelivery> auto& m) {
+  archive("id", m.id);
+  archive("size_bytes", m.size_bytes);
+  archive("key", m.key);
+  archive("sources", m.sources);
+  archive("patience_ms", m.patience_ms);
+}
+
+void fields(auto& archive, Either<DeliveryReport> auto& m) {
+  archive("id", m.id);
+  archive("here", m.here);
+  archive("port", m.port);
+  archive("refusals", m.refusals);
+}
+
 void fields(auto& archive, Either<RankOrder> auto& m) {
   archive("rank", m.rank);
   archive("local_rank", m.local_rank);
@@ -401,6 +427,9 @@ std::string encode(const ProbeResult& message) { return encode_message(message);
 std::string encode(const BundlePart& message) { return encode_message(message); }
 std::string encode(const BundleManifest& message) { return encode_message(message); }
 std::string encode(const ShipFile& message) { return encode_message(message); }
+std::string encode(const KeepDelivery& message) { return encode_message(message); }
+std::string encode(const FetchDelivery& message) { return encode_message(message); }
+std::string encode(const DeliveryReport& message) { return encode_message(message); }
 std::string encode(const HostOrder& message) { return encode_message(message); }
 std::string encode(const Started& message) { return encode_message(message); }
 std::string encode(const RankExit& message) { return encode_message(message); }
@@ -426,6 +455,18 @@ Result<BundleManifest> decode_bundle_manifest(std::string_view bytes) {
 Result<ShipFile> decode_ship_file(std::string_view bytes) {
   return decode_message<ShipFile>(bytes, "ship file");
 }
+Result<KeepDelivery> decode_keep_delivery(std::string_view bytes) {
+  return decode_message<KeepDelivery>(bytes, "order to keep a delivery");
+}
+
+Result<FetchDelivery> decode_fetch_delivery(std::string_view bytes) {
+  return decode_message<FetchDelivery>(bytes, "order to fetch a delivery");
+}
+
+Result<DeliveryReport> decode_delivery_report(std::string_view bytes) {
+  return decode_message<DeliveryReport>(bytes, "delivery report");
+}
+
 Result<HostOrder> decode_host_order(std::string_view bytes) {
   return decode_message<HostOrder>(bytes, "host order");
 }

@@ -112,6 +112,41 @@ struct ShipFile {
   friend bool operator==(const ShipFile&, const ShipFile&) = default;
 };
 
+// A delivery is what carries one part or file to a host: its header, data and end, as frames. Where
+// hosts pass deliveries on, its id is the SHA-256 of these frames, in lower-case hex.
+//
+// The delivery whose frames follow is to be kept, and served to who proves to have the key.
+struct KeepDelivery {
+  std::string id;
+  std::string key;  // the job's; a secret
+  friend bool operator==(const KeepDelivery&, const KeepDelivery&) = default;
+};
+// A host that serves a delivery.
+struct DeliverySource {
+  std::string host;                    // its name, for people
+  std::vector<std::string> addresses;  // numeric, the most promising first
+  int port = 0;
+  friend bool operator==(const DeliverySource&, const DeliverySource&) = default;
+};
+// The delivery is to be had from one of these, tried one after the other; then to be kept and
+// served as well.
+struct FetchDelivery {
+  std::string id;
+  std::uint64_t size_bytes = 0;
+  std::string key;
+  std::vector<DeliverySource> sources;
+  int patience_ms = 10'000;  // for each source
+  friend bool operator==(const FetchDelivery&, const FetchDelivery&) = default;
+};
+// What came of it.
+struct DeliveryReport {
+  std::string id;
+  bool here = false;                  // whole and unpacked; else the launcher has to send it
+  int port = 0;                       // where it is served; 0: nowhere
+  std::vector<std::string> refusals;  // why each of the first sources was of no use, in their order
+  friend bool operator==(const DeliveryReport&, const DeliveryReport&) = default;
+};
+
 enum class StdinSource : std::uint8_t { kNull = 0, kStream = 1 };
 
 struct RankOrder {
@@ -283,6 +318,9 @@ std::string encode(const ProbeResult&);
 std::string encode(const BundlePart&);
 std::string encode(const BundleManifest&);
 std::string encode(const ShipFile&);
+std::string encode(const KeepDelivery&);
+std::string encode(const FetchDelivery&);
+std::string encode(const DeliveryReport&);
 std::string encode(const HostOrder&);
 std::string encode(const Started&);
 std::string encode(const RankExit&);
@@ -301,6 +339,9 @@ Result<ProbeResult> decode_probe_result(std::string_view bytes);
 Result<BundlePart> decode_bundle_part(std::string_view bytes);
 Result<BundleManifest> decode_bundle_manifest(std::string_view bytes);
 Result<ShipFile> decode_ship_file(std::string_view bytes);
+Result<KeepDelivery> decode_keep_delivery(std::string_view bytes);
+Result<FetchDelivery> decode_fetch_delivery(std::string_view bytes);
+Result<DeliveryReport> decode_delivery_report(std::string_view bytes);
 Result<HostOrder> decode_host_order(std::string_view bytes);
 Result<Started> decode_started(std::string_view bytes);
 Result<RankExit> decode_rank_exit(std::string_view bytes);

@@ -13,6 +13,7 @@
 #include "launcher/report/resource_usage.h"
 #include "launcher/startup/start_report.h"
 #include "rendezvous/base/duration.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/os/log.h"
 
 namespace hora::launcher {
@@ -92,6 +93,18 @@ void Narrator::vendor_part_sent(const std::string& library, std::size_t bytes, i
   std::snprintf(size, sizeof size, "%.1f MB", static_cast<double>(bytes) / 1e6);
   tell("sending " + library + " (" + size + ") to " + std::to_string(hosts) +
        (hosts == 1 ? " host\n" : " hosts\n"));
+}
+
+// That the launcher has sent it is the rule, and agent_greeted() has told it.
+void Narrator::runtime_supplied(const std::string& name, const RuntimeSource& source) {
+  const std::string hosts = join(source.hosts, ", ");
+  events_.emit("runtime", {{"host", name},
+                           {"sent_bytes", static_cast<std::int64_t>(source.sent_bytes)},
+                           {"fetched_bytes", static_cast<std::int64_t>(source.fetched_bytes)},
+                           {"from", hosts}});
+  if (source.fetched_bytes == 0) return;
+  os::log_info(kComponent, name + ": fetched " + std::to_string(source.fetched_bytes) +
+                               " bytes of runtime from " + hosts);
 }
 
 void Narrator::network_chosen(const std::string& name, const HostRoute& route) {

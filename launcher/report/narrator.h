@@ -38,6 +38,13 @@ struct EndedJob {
   EndOfOutput end;                           // records_lost is the narrator's to know
 };
 
+// How a host has got the runtime that it lacked.
+struct RuntimeSource {
+  std::size_t sent_bytes = 0;      // by the launcher
+  std::size_t fetched_bytes = 0;   // from other hosts
+  std::vector<std::string> hosts;  // these
+};
+
 class Narrator {
  public:
   // The clock of the job starts now. `spec` and `environment` must outlive this object.
@@ -61,6 +68,7 @@ class Narrator {
                      std::size_t shipped_bytes);
   // A vendor's library is on its way, which may take a while.
   void vendor_part_sent(const std::string& library, std::size_t bytes, int hosts);
+  void runtime_supplied(const std::string& name, const RuntimeSource& source);
   void network_chosen(const std::string& name, const HostRoute& route);
   void ranks_started(const std::string& name, const Started& started);
   void all_ranks_run() { display_.ranks_run(); }

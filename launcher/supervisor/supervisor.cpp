@@ -204,6 +204,12 @@ void Supervisor::on(int host, const AgentGreeted& greeted) {
   feed(HostGreeted{host});
 }
 
+void Supervisor::on(int host, const RuntimeSupplied& supplied) {
+  const Supply& supply = supplied.supply;
+  narrator_.runtime_supplied(fleet_->name(host),
+                             {supply.sent_bytes, supply.fetched_bytes, supply.sources});
+}
+
 void Supervisor::on(int, const RuntimeMissing& missing) {
   launch_failed(failure::kShip, missing.error);
 }

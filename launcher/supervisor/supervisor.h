@@ -82,6 +82,7 @@ class Supervisor {
   // What the fleet reports.
   void on(int host, const StageReached& reached);
   void on(int host, const AgentGreeted& greeted);
+  void on(int host, const RuntimeSupplied& supplied);
   void on(int host, const RuntimeMissing& missing);
   void on(int host, AgentLeft left);
   void on(int host, AgentLost lost);

@@ -40,4 +40,14 @@ std::string hmac_sha256(std::string_view key, std::string_view message) {
   return sha256(outer, sha256(inner, message));
 }
 
+std::string hmac_of_fields(std::string_view key, std::initializer_list<std::string_view> fields) {
+  std::string message;
+  for (const std::string_view field : fields) {
+    message += std::to_string(field.size());
+    message += ':';
+    message += field;
+  }
+  return hmac_sha256(key, message);
+}
+
 }  // namespace hora

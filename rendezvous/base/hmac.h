@@ -2,6 +2,7 @@
 // A keyed digest (HMAC, RFC 2104): only a holder of the key can compute it.  [pure]
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -9,5 +10,9 @@ namespace hora {
 
 // Returns 32 bytes.
 std::string hmac_sha256(std::string_view key, std::string_view message);
+
+// The same for a list. Each field counts with its length, so that no two lists give the same
+// message: otherwise an attacker could move bytes from one field into the next and keep the proof.
+std::string hmac_of_fields(std::string_view key, std::initializer_list<std::string_view> fields);
 
 }  // namespace hora

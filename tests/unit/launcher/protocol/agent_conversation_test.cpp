@@ -62,6 +62,11 @@ struct Talk {
     with.sent(Probe{{{1, {"10.0.0.1", "10.0.0.2"}, 80, "x"}}, 100});
     return *this;
   }
+  Talk& fetching() {
+    greeted();
+    with.sent(FetchDelivery{"id", 10, "key", {{"node1", {"10.0.0.1"}, 80}}, 100});
+    return *this;
+  }
   Talk& ordered() {
     greeted();
     HostOrder order;
@@ -81,6 +86,19 @@ struct Talk {
 };
 
 }  // namespace
+
+TEST_CASE("a delivery is reported once for each time that it was asked for") {
+  Talk talk;
+  talk.fetching();
+  const std::string gone = encode(DeliveryReport{"id", false, 0, {"refused"}});
+  talk.say(FrameType::kDelivered, gone);
+  CHECK(talk.wrong.empty());
+  talk.with.sent(KeepDelivery{"id", "key"});
+  talk.say(FrameType::kDelivered, encode(DeliveryReport{"id", true, 80, {}}));
+  CHECK(talk.wrong.empty());
+  talk.say(FrameType::kDelivered, gone);
+  CHECK(talk.wrong == "delivery report: out of turn");
+}
 
 TEST_CASE("a job from the hello to the goodbye") {
   Talk talk;
@@ -154,6 +172,16 @@ TEST_CASE("frames out of turn, of nobody's, too long") {
        "suspension: out of turn"},
       {"a GPU fault before the order", &Talk::greeted, FrameType::kGpuFault, nothing,
        "GPU fault: out of turn"},
+      {"a delivery report that nobody asked for", &Talk::greeted, FrameType::kDelivered, nothing,
+       "delivery report: out of turn"},
+      {"a report of another delivery", &Talk::fetching, FrameType::kDelivered,
+       encode(DeliveryReport{"other", true, 80, {}}),
+       "delivery report: of what it was not told of"},
+      {"a report of more sources than there are", &Talk::fetching, FrameType::kDelivered,
+       encode(DeliveryReport{"id", false, 0, {"a", "b"}}),
+       "delivery report: of more sources than it was told of"},
+      {"a long delivery report", &Talk::fetching, FrameType::kDelivered, a_lot,
+       "delivery report: 70000 bytes"},
       {"a frame of the launcher", &Talk::greeted, FrameType::kOrder, nothing,
        "a frame of type 37, which no agent sends"},
       {"an unknown frame", &Talk::greeted, static_cast<FrameType>(99), nothing,
@@ -377,6 +405,10 @@ TEST_CASE("numbers that cannot be") {
   CHECK(refused(LogLine{5, ""}));
   CHECK(refused(LogLine{-1, ""}));
   CHECK(refused(GpuFault{"", -1, 0, 0, "", ""}));
+  CHECK(check(DeliveryReport{"id", true, 65'535, {"refused"}}));
+  CHECK(refused(DeliveryReport{"id", true, 65'536, {}}));
+  CHECK(refused(DeliveryReport{"id", false, 80, {}}));
+  CHECK(refused(DeliveryReport{"id", false, 0, std::vector<std::string>(kMostSources + 1)}));
   CHECK(refused(Failure{"", "", ""}));
   CHECK(refused(Failure{"E_OK \x1b[2J", "", ""}));
   CHECK(check(Failure{"E_CWD", "", ""}));

@@ -55,6 +55,10 @@ TEST_CASE("launcher message: input stands behind its rank") {
 TEST_CASE("launcher message: frames without a payload, and those of a delivery") {
   read<LauncherAlive>(FrameType::kHeartbeat, "");
   read<StartRanks>(FrameType::kStart, "");
+  read<ForgetDeliveries>(FrameType::kForget, "");
+  CHECK(read<KeepDelivery>(FrameType::kKeep, encode(KeepDelivery{"id", "key"})).id == "id");
+  CHECK(read<FetchDelivery>(FrameType::kFetch, encode(FetchDelivery{"id", 7, "", {}, 1}))
+            .size_bytes == 7);
   read<SuspendRanks>(FrameType::kSuspend, "");
   read<ResumeRanks>(FrameType::kResume, "");
   for (const FrameType type :

@@ -53,6 +53,12 @@ TEST_CASE("messages survive the wire") {
   REQUIRE(decode_bundle_manifest(encode(manifest)).value() == manifest);
   const ShipFile ship{"train.py", 3, 0644, "00"};
   REQUIRE(decode_ship_file(encode(ship)).value() == ship);
+  const KeepDelivery keep{std::string(64, 'a'), "key"};
+  REQUIRE(decode_keep_delivery(encode(keep)).value() == keep);
+  const FetchDelivery fetch{std::string(64, 'b'), 1ull << 30, "key", {{"n1", {"10.0.0.1"}, 80}}, 5};
+  REQUIRE(decode_fetch_delivery(encode(fetch)).value() == fetch);
+  const DeliveryReport report{std::string(64, 'c'), true, 4711, {kAnyBytes, ""}};
+  REQUIRE(decode_delivery_report(encode(report)).value() == report);
   const Started started{{{0, 11}, {1, 12}}};
   REQUIRE(decode_started(encode(started)).value() == started);
   RankExit exit;

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launcher's own sending is complete when it is queued, because the order follows in the same
+// stream. A fetch is complete when the agent reports it, because it comes by another way.
+#include "launcher/fleet/part_delivery.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "launcher/build/frame_packer.h"
+#include "launcher/protocol/frame.h"
+#include "rendezvous/os/log.h"
+#include "rendezvous/os/random.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::string_view kComponent = "horarun";
+constexpr std::chrono::seconds kLook{1};
+// Without any host getting anything. A start has 30 s, unless the user says otherwise.
+constexpr std::chrono::seconds kWaitPatience{10};
+
+// A source that serves others as well, over a slow network, still counts as alive.
+int patience_ms(std::size_t bytes) {
+  constexpr std::size_t kLeastBytesPerMs = 512;
+  return static_cast<int>(3'000 + bytes / kLeastBytesPerMs);
+}
+
+}  // namespace
+
+PartDelivery::PartDelivery(os::EventLoop& loop, Sharing sharing, Handlers handlers)
+    : loop_(loop), sharing_(sharing), handlers_(std::move(handlers)), key_(os::random_token()) {}
+
+PartDelivery::~PartDelivery() { loop_.cancel(timer_); }
+
+void PartDelivery::want(int host, const Frames& parts, int hosts) {
+  // All of them first: a host is complete when none is left.
+  Pending& pending = pending_[host];
+  std::vector<Part*> wanted;
+  for (const auto& [hash, frames] : parts) {
+    // Agents keep what they share in memory, so a library of hundreds of megabytes is not for them.
+    const bool large = frames->size() > kMaxFramePayload;
+    Part& part = parts_.try_emplace(hash, large ? Sharing::kNever : sharing_).first->second;
+    part.frames = frames;
+    pending.parts.insert(&part);
+    wanted.push_back(&part);
+  }
+  moved_at_ = Clock::now();
+  for (Part* part : wanted) carry_out(*part, part->plan.want(host, hosts));
+  settle();
+}
+
+// Sending may lead to further steps, for other hosts: a plan names each host once.
+void PartDelivery::carry_out(Part& part, const SharePlan::Steps& steps) {
+  for (const SharePlan::Step& step : steps) {
+    if (step.sources.empty()) {
+      send(part, step.host);
+    } else {
+      fetch(part, step.host, step.sources);
+    }
+  }
+}
+
+// The hash is made when the part is first shared: jobs on a few hosts do without it.
+void PartDelivery::send(Part& part, int host) {
+  const bool shares = part.plan.shares();
+  if (shares) {
+    if (part.id.empty()) part.id = sha256_hex(*part.frames);
+    holders_.insert(host);
+    handlers_.keep(host, {part.id, key_});
+  }
+  handlers_.send(host, part.frames);
+  pending_[host].supply.sent_bytes += part.frames->size();
+  // An agent that keeps nothing reports nothing.
+  if (!shares) carry_out(part, part.plan.ready(host, /*serves=*/false));
+  has_come(part, host);
+}
+
+// The port is the source's own report; the addresses are those of its Hello.
+void PartDelivery::fetch(Part& part, int host, const std::vector<int>& sources) {
+  FetchDelivery order;
+  order.id = part.id;
+  order.size_bytes = part.frames->size();
+  order.key = key_;
+  order.patience_ms = patience_ms(part.frames->size());
+  for (const int source : sources) {
+    order.sources.push_back(handlers_.find_source(source, host));
+    order.sources.back().port = part.ports[source];
+  }
+  part.fetches[host] = sources;
+  holders_.insert(host);
+  handlers_.fetch(host, order);
+}
+
+// Here or not, the host is heard: its refusals count against the sources before new steps are
+// planned.
+void PartDelivery::on_report(int host, const DeliveryReport& report) {
+  const auto found = std::find_if(parts_.begin(), parts_.end(), [&report](const auto& each) {
+    return each.second.id == report.id;
+  });
+  if (found == parts_.end()) return;
+  Part& part = found->second;
+  moved_at_ = Clock::now();
+  note_refusals(part, host, report);
+  if (!report.here) {
+    carry_out(part, part.plan.failed(host));
+    return settle();
+  }
+  if (report.port > 0) part.ports[host] = report.port;
+  // The plan's next steps are not this host's, which goes on at once.
+  const auto fetched = part.fetches.find(host);
+  if (fetched != part.fetches.end()) {
+    Supply& supply = pending_[host].supply;
+    supply.fetched_bytes += part.frames->size();
+    if (report.refusals.size() < fetched->second.size()) {
+      supply.sources.push_back(handlers_.name(fetched->second[report.refusals.size()]));
+    }
+    part.fetches.erase(fetched);
+    has_come(part, host);
+  }
+  carry_out(part, part.plan.ready(host, report.port > 0));
+  settle();
+}
+
+// Told once: the rest is more of the same.
+void PartDelivery::note_refusals(Part& part, int host, const DeliveryReport& report) {
+  const auto fetch = part.fetches.find(host);
+  if (fetch == part.fetches.end()) return;
+  for (std::size_t i = 0; i < std::min(report.refusals.size(), fetch->second.size()); ++i) {
+    const int source = fetch->second[i];
+    part.plan.refuse(source);
+    const std::string text = handlers_.name(host) + " could not fetch a part of the runtime from " +
+                             handlers_.name(source) + ": " + report.refusals[i];
+    if (std::exchange(told_, true)) {
+      os::log_debug(kComponent, text);
+    } else {
+      os::log_info(kComponent, text + "; what no host can give, the launcher sends");
+    }
+  }
+  if (!report.here) part.fetches.erase(fetch);
+}
+
+// Reports of hosts that were lost meanwhile find nothing here.
+void PartDelivery::has_come(const Part& part, int host) {
+  const auto pending = pending_.find(host);
+  if (pending == pending_.end()) return;
+  pending->second.parts.erase(&part);
+  if (!pending->second.parts.empty()) return;
+  const Supply supply = std::move(pending->second.supply);
+  pending_.erase(pending);
+  handlers_.on_complete(host, supply);
+}
+
+// Those that fetch from it find out by themselves, and report it.
+void PartDelivery::lost(int host) {
+  pending_.erase(host);
+  holders_.erase(host);
+  for (auto& [hash, part] : parts_) {
+    part.fetches.erase(host);
+    carry_out(part, part.plan.lost(host));
+  }
+  settle();
+}
+
+// When all have what they lack, hosts need not keep it any more.
+void PartDelivery::settle() {
+  const bool settled = std::all_of(parts_.begin(), parts_.end(),
+                                   [](const auto& each) { return each.second.plan.is_settled(); });
+  if (!settled) return watch_waiting();
+  loop_.cancel(std::exchange(timer_, 0));
+  if (holders_.empty() || handlers_.more_may_come()) return;
+  for (auto& [hash, part] : parts_) part.plan.forget();
+  for (const int host : std::exchange(holders_, {})) handlers_.forget(host);
+}
+
+// Hosts wait for sources that are still being sent the part. Where that takes for ever (a source
+// that lives, but does not read), waiting on would cost the job its start.
+void PartDelivery::watch_waiting() {
+  if (timer_ != 0) return;
+  timer_ = loop_.call_after(kLook, [this] {
+    timer_ = 0;
+    const bool late = Clock::now() - moved_at_ > kWaitPatience;
+    for (auto& [hash, part] : parts_) {
+      if (late && part.plan.anybody_waits()) carry_out(part, part.plan.give_up());
+    }
+    settle();
+  });
+}
+
+}  // namespace hora::launcher

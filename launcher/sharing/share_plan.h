@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who sends a part of the bundle, or a file, to which host: the launcher to a few, and these to the
+// others.  [pure]
+//
+//   unknown --want()--> waiting --> sent by the launcher ---------> holds it, serves others
+//                          ^  \--> fetches from hosts --ready()--/
+//                          |            | failed(): the launcher sends it
+//
+// Hosts come and go at any time, so there is no tree that is drawn in advance: a host that waits
+// takes a source that is free, and becomes one. The number of sources at least doubles with each
+// round.
+//
+// With sharing, the launcher sends a delivery to at most log2(hosts) hosts, and to those that could
+// fetch it from nobody. When several fail in a row, the hosts cannot reach each other: it sends to
+// all.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace hora::launcher {
+
+// Whether hosts pass on what they have: when there are many, never, always.
+enum class Sharing { kAuto, kNever, kAlways };
+// With fewer hosts, the launcher's own sending takes less time than a second hop.
+inline constexpr int kLeastSharingHosts = 9;
+
+class SharePlan {
+ public:
+  struct Step {
+    int host = 0;
+    std::vector<int> sources;  // to try, in this order; empty: the launcher sends it
+    friend bool operator==(const Step&, const Step&) = default;
+  };
+  using Steps = std::vector<Step>;
+
+  explicit SharePlan(Sharing sharing) : sharing_(sharing) {}
+
+  // It lacks the delivery; `hosts` is how many the job has now. Once for each host.
+  Steps want(int host, int hosts);
+  // It has the delivery, whoever it is from.
+  Steps ready(int host, bool serves);
+  // It could not fetch it from its sources: the first step is that the launcher sends it.
+  Steps failed(int host);
+  // This source was of no use to somebody.
+  void refuse(int source);
+  // It is gone.
+  Steps lost(int host);
+  // Those that wait have waited for too long.
+  Steps give_up();
+
+  // Nobody serves any more.
+  void forget();
+
+  // Whether hosts are to keep and serve what they get. Otherwise the launcher sends to all.
+  bool shares() const { return shares_ && !given_up_; }
+  bool has_given_up() const { return given_up_; }
+  bool anybody_waits() const { return !waiting_.empty(); }
+  // Whether all have it who want it.
+  bool is_settled() const { return waiting_.empty() && fetching_ == 0 && sending_ == 0; }
+  bool anybody_serves() const { return !serving_.empty(); }
+  int sends() const { return sends_; }
+
+ private:
+  enum class State { kWaiting, kSending, kFetching, kServing, kDone };
+  struct Member {
+    State state = State::kWaiting;
+    std::vector<int> sources;  // while it fetches; the first one counts as its source
+    int peers = 0;             // that fetch from it
+    int refusals = 0;
+    int load() const { return peers + refusals; }
+  };
+
+  Steps next();
+  Step send(int host);
+  std::vector<int> sources() const;
+  void begin_fetch(int host, std::vector<int> sources);
+  void end_fetch(Member& member);
+  void set_load(int source, int peers, int refusals);
+  void stop_serving(int host, const Member& member);
+  bool more_will_serve() const { return sending_ > 0 || fetching_ > 0; }
+
+  Sharing sharing_;
+  bool shares_ = false;
+  int hosts_ = 0;
+  int sends_ = 0;
+  int sending_ = 0;
+  int fetching_ = 0;
+  int failures_ = 0;  // in a row
+  bool given_up_ = false;
+  std::map<int, Member> members_;
+  std::set<std::pair<int, int>> serving_;  // load and host: the least busy come first
+  std::deque<int> waiting_;
+};
+
+}  // namespace hora::launcher
