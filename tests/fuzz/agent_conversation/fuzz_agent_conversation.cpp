@@ -4,9 +4,9 @@
 //
 // The input is a list of steps. What the launcher does: 'P' sends a probe, 'O' the order, 'S' the
 // start, 'D' asks for stacks, 'Z' suspends, 'A' acknowledges all output so far, 'I' sends 5 bytes
-// of input. What the agent does: 'F' type:u8 length:u16le payload is a frame, 'B' length:u16le
-// bytes are bytes as they come, 'M' length:u16le a frame header for so many megabytes. Other bytes
-// are nothing.
+// of input, 'K' has it serve a part of the runtime, 'G' has it get one from two hosts. What the
+// agent does: 'F' type:u8 length:u16le payload is a frame, 'B' length:u16le bytes are bytes as they
+// come, 'M' length:u16le a frame header for so many megabytes. Other bytes are nothing.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -30,6 +30,8 @@ namespace {
 
 constexpr int kHonest = 0;
 constexpr int kLiar = 1;
+constexpr const char* kKept = "kept";
+constexpr const char* kFetched = "fetched";
 constexpr std::int64_t kWindow = 2'000;
 constexpr std::int64_t kNow = 1'800'000'000'000'000'000;
 
@@ -74,6 +76,10 @@ class Job {
         return conversation_.sent(FrameType::kDump, u32_payload(100));
       case 'Z':
         return conversation_.sent(FrameType::kSuspend, {});
+      case 'K':
+        return conversation_.sent(KeepDelivery{kKept, "key"});
+      case 'G':
+        return conversation_.sent(FetchDelivery{kFetched, 100, "key", {{}, {}}});
       case 'A':
         conversation_.sent(FrameType::kOutputAck, u32_payload(static_cast<std::uint32_t>(held_)));
         held_ = 0;
@@ -199,6 +205,12 @@ class Job {
     faults_.push_back({"liar", std::move(fault)});
     check(faults_.size() <= kMostGpuFaults);
     check_shown(gpu_fault_text(faults_.back()));
+  }
+  void on(DeliveryReport& report) {
+    check(report.id == kKept || report.id == kFetched);
+    check(report.port >= 0 && report.port <= 65'535 && (report.here || report.port == 0));
+    check(report.refusals.size() <= (report.id == kKept ? 0u : 2u));
+    for (const std::string& refusal : report.refusals) check_shown(refusal);
   }
   void on(AgentSuspended&) {}
   void on(LogLine& line) {
