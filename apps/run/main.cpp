@@ -3,15 +3,21 @@
 // the process: environment, signals, standard streams.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 
 #include "hora/event_schema.h"
+#include "launcher/agent/host_facts.h"
 #include "launcher/build/check_build.h"
 #include "launcher/build/vendor_search.h"
+#include "launcher/dial/join.h"
+#include "launcher/dial/muster.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/doctor/findings.h"
 #include "launcher/doctor/report.h"
@@ -37,6 +43,8 @@ namespace {
 
 using namespace hora;
 using namespace hora::launcher;
+
+constexpr std::size_t kLongestJoinLine = 4096;
 
 // The only place that prints an error that ends the program.
 int complain(const Error& error) {
@@ -117,6 +125,25 @@ void announce_engine(const JobSpec& spec) {
   }
 }
 
+// `muster`: nullptr, or where the hosts come to.
+int supervise(JobSpec spec, Installation installation, const EnvironmentList& environment,
+              Muster* muster) {
+  if (muster != nullptr) {
+    const auto early = muster->wait(spec);
+    if (!early) return complain(early.error());
+    if (early->has_value()) return **early;
+  }
+  // A second Ctrl-C that arrives when the job is over comes too late to end it differently.
+  hold_signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
+  Supervisor supervisor(std::move(spec), std::move(installation), environment);
+  if (muster != nullptr) {
+    supervisor.reach_hosts_by(
+        [muster](StageObserver observer) { return muster->transport(std::move(observer)); });
+  }
+  const auto exit_code = supervisor.run();
+  return exit_code ? *exit_code : complain(exit_code.error());
+}
+
 int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings) {
     std::fprintf(stderr, "horarun: warning: %s\n", warning.c_str());
@@ -161,11 +188,17 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
       return kExitLauncher;
     }
   }
-  // A second Ctrl-C that arrives when the job is over comes too late to end it differently.
-  hold_signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
-  Supervisor supervisor(std::move(spec), std::move(*installation), environment);
-  const auto exit_code = supervisor.run();
-  return exit_code ? *exit_code : complain(exit_code.error());
+  // It outlives the supervisor: the machines are told the exit code when all is said and done.
+  std::unique_ptr<Muster> muster;
+  if (spec.listen) {
+    auto opened = Muster::open(spec);
+    if (!opened) return complain(opened.error());
+    muster = std::move(*opened);
+  }
+  const int exit_code =
+      supervise(std::move(spec), std::move(*installation), environment, muster.get());
+  if (muster) muster->say_goodbye(exit_code);
+  return exit_code;
 }
 
 int execute(const ShowText& command) { return print(command.text); }
@@ -290,6 +323,60 @@ int execute(const BundleReport& command) {
   return print(command.output + ": " + std::to_string(bundle->size()) + " bytes\n");
 }
 
+// From a terminal, a file that only its owner can read, or a pipe.
+Result<std::string> read_join_source(const std::string& source) {
+  if (source.starts_with(kJoinScheme)) return source;
+  if (source == "-" && ::isatty(STDIN_FILENO) == 1) {
+    std::fputs("horarun: paste what horarun --listen printed: ", stderr);
+  }
+  os::Fd opened;
+  if (source != "-") {
+    opened = os::Fd(::open(source.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!opened.valid()) return errno_error(errno, "--join: opening " + source);
+    struct stat info {};
+    if (::fstat(opened.get(), &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 077) != 0) {
+      return make_error(ErrorCode::kUsage,
+                        "--join: " + source + " is a secret that others can read; chmod 600 it");
+    }
+  }
+  // One line, byte by byte: a script may have more to read there, and what we had taken beyond the
+  // line would be lost to it.
+  std::string line;
+  char c = 0;
+  while (line.size() < kLongestJoinLine &&
+         ::read(opened.valid() ? opened.get() : STDIN_FILENO, &c, 1) == 1 && c != '\n') {
+    line.push_back(c);
+  }
+  return line;
+}
+
+// Slots are counted here and not by an agent, which comes only when the launcher has its hosts:
+// what this machine offers decides whether it has them.
+int execute(const Join& command) {
+  if (command.verbose) os::set_log_level(os::LogLevel::kDebug);
+  auto text = read_join_source(command.source);
+  if (!text) return complain(text.error());
+  JoinOptions options;
+  auto url = parse_join_url(*text);
+  if (!url) return complain(url.error().with_context("--join"));
+  options.url = std::move(*url);
+  options.slots = command.slots.value_or(std::max(1, count_gpus()));
+  options.patience = command.patience.value_or(options.patience);
+  const auto code = join_job(options);
+  return code ? *code : complain(code.error().with_context("--join"));
+}
+
+// Other users see command lines. It is too late for whoever looked in the first millisecond; hence
+// the line that --listen prints goes by a pipe. The kernel shows these very bytes, so overwriting
+// them needs no new process.
+void hide_join_url(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    char* const secret = std::strstr(argv[i], kJoinScheme.data());
+    if (secret == nullptr) continue;
+    for (char* c = secret + kJoinScheme.size(); *c != '\0'; ++c) *c = '*';
+  }
+}
+
 int execute(const Explain& command) {
   if (command.code == "events") return print(std::string(kEventSchema));
   const auto text = explain(command.code);
@@ -318,5 +405,6 @@ int main(int argc, char** argv) {
   const auto command =
       parse_command_line(argc, argv, {variable, read_text_file, read_own_text_file});
   if (!command) return complain(command.error());
+  if (std::holds_alternative<Join>(*command)) hide_join_url(argc, argv);
   return std::visit([](const auto& chosen) { return execute(chosen); }, *command);
 }

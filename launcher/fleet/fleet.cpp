@@ -51,10 +51,10 @@ Fleet::Fleet(os::EventLoop& loop, const JobSpec& spec, const Installation& insta
     : loop_(loop),
       spec_(spec),
       installation_(installation),
-      options_(options),
+      options_(std::move(options)),
       handler_(std::move(handler)),
       connector_(std::make_unique<HostConnector>(
-          spec, installation, options.probes,
+          spec, installation, options_.probes, options_.make_remote,
           // Any thread calls this one.
           [this](int host, Stage stage, std::string_view detail) {
             loop_.post([this, host, stage, text = std::string(detail)] {

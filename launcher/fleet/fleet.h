@@ -66,6 +66,7 @@ class Fleet {
     bool probes = false;                      // the agents will try each other's addresses
     bool loads_runtime = false;               // a host that cannot load the runtime is a Failure
     std::chrono::milliseconds lease{10'000};  // the longest silence of an agent
+    MakeTransport make_remote = {};           // as HostConnector takes it
   };
   // Hosts are numbered in the order in which they were added. Never called from within a call of
   // this class.

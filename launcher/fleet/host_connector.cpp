@@ -65,14 +65,17 @@ StageObserver showing(StageObserver observer) {
 }  // namespace
 
 HostConnector::HostConnector(const JobSpec& spec, const Installation& installation,
-                             bool several_hosts, StageObserver observer)
+                             bool several_hosts, MakeTransport make_remote, StageObserver observer)
     : spec_(spec),
       image_(agent_image(spec, installation, several_hosts)),
+      make_remote_(std::move(make_remote)),
       observer_(showing(std::move(observer))) {}
 
 Transport& HostConnector::transport_for(bool same_machine) {
   std::unique_ptr<Transport>& transport = same_machine ? local_ : remote_;
-  if (!transport) {
+  if (!transport && !same_machine && make_remote_) {
+    transport = make_remote_(observer_);
+  } else if (!transport) {
     const TransportDescriptor& descriptor =
         same_machine ? local_transport() : *find_transport(spec_.transport);
     transport = descriptor.create(spec_, observer_);

@@ -16,8 +16,9 @@ namespace hora::launcher {
 class HostConnector {
  public:
   // `observer` is called from any thread. `spec` and `installation` must outlive this object.
+  // `make_remote` makes what reaches the hosts; none: `spec.transport` says.
   HostConnector(const JobSpec& spec, const Installation& installation, bool several_hosts,
-                StageObserver observer);
+                MakeTransport make_remote, StageObserver observer);
 
   // Never blocks; the stream tells of success and failure (transport.h).
   Result<os::Fd> connect(const Host& host, int host_index, bool same_machine,
@@ -28,6 +29,7 @@ class HostConnector {
 
   const JobSpec& spec_;
   AgentImage image_;
+  MakeTransport make_remote_;
   StageObserver observer_;
   std::unique_ptr<Transport> local_;  // each is made when the first host needs it
   std::unique_ptr<Transport> remote_;

@@ -255,6 +255,27 @@ Status check_command(const OptionValues& values, const Spelled& spelled) {
   return Ok{};
 }
 
+// --join runs what the launcher of the job says: nothing of a job can be said here.
+Result<Command> parse_join(const Spelled& spelled, const OptionValues& values) {
+  if (!spelled.command.empty()) {
+    return usage("--join takes its program from the job that it joins, found " +
+                 quote(spelled.command.front()));
+  }
+  for (const auto& [row, given] : values.rows()) {
+    const std::string_view name = long_name(*row);
+    if (name != "--join" && name != "--slots-per-host" && name != "--start-timeout" &&
+        name != "--verbose" && row->variable.empty()) {
+      return usage(std::string(name) + " cannot be used with --join: it is for the job's horarun");
+    }
+  }
+  Join join;
+  join.source = values.text("--join");
+  join.slots = parse_int<int>(values.text("--slots-per-host"));
+  join.patience = parse_duration(values.text("--start-timeout"));
+  join.verbose = values.has("--verbose");
+  return Command(std::move(join));
+}
+
 // Options that have no effect because another one is missing, and old names. These are warnings,
 // not errors, because configuration files and scripts serve several jobs.
 std::vector<std::string> collect_warnings(const Spelled& spelled, const OptionValues& values) {
@@ -316,6 +337,7 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   if (values->has("--check-build")) {
     return Command(CheckBuild{values->has("--verbose"), values->has("--json"), as_horovodrun});
   }
+  if (values->has("--join")) return parse_join(*spelled, *values);
 
   HORA_TRY(check_command(*values, *spelled));
   JobSpec job;

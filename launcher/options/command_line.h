@@ -3,6 +3,7 @@
 // docs/reference/cli.md describes every option.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -68,12 +69,19 @@ struct MergeTimelines {
   std::vector<std::string> files;
   std::string output;
 };
+// horarun --join. Where the URL is: "-" (standard input), a file, or the URL itself.
+struct Join {
+  std::string source;
+  std::optional<int> slots;                           // none: one for each GPU, or one
+  std::optional<std::chrono::milliseconds> patience;  // until the launcher has answered
+  bool verbose = false;
+};
 struct Explain {
   std::string code;  // empty: list all codes
 };
 
 using Command = std::variant<ShowText, CheckBuild, Launch, Smoke, RunRendezvous, ManageCache,
-                             RunDoctor, BundleReport, MergeTimelines, Explain>;
+                             RunDoctor, BundleReport, MergeTimelines, Join, Explain>;
 
 // Errors are kUsage (exit 2): the message names the option, what was found and what was expected;
 // the caller prints it as "horarun: error: <message>".

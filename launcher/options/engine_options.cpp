@@ -14,7 +14,8 @@ namespace {
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
 
 bool names_hosts(const OptionValues& values) {
-  return values.has("-H") || values.has("--hostfile") || values.has("--host-discovery-script");
+  return values.has("-H") || values.has("--hostfile") || values.has("--host-discovery-script") ||
+         values.has("--listen");
 }
 
 // nullptr: none is to be used. Whoever names hosts means those, wherever horarun was started; only

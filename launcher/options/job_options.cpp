@@ -12,6 +12,7 @@
 #include "launcher/options/elastic_options.h"
 #include "launcher/options/engine_options.h"
 #include "launcher/options/environment_options.h"
+#include "launcher/options/listen_options.h"
 #include "launcher/options/slot_options.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
@@ -264,6 +265,7 @@ CacheLimits read_cache_limits(const OptionValues& values, std::string_view max_a
 Status read_job_options(const OptionValues& values, const ProcessInputs& inputs, JobSpec& job,
                         std::vector<std::string>& warnings) {
   HORA_TRY(read_reach_options(values, inputs, job));
+  HORA_TRY(read_listen_options(values, job));
   HORA_TRY(read_slot_options(values, job));
   HORA_TRY(read_elastic_options(values, inputs, job));
   HORA_TRY(read_network_interfaces(values, job));

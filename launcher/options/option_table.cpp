@@ -135,6 +135,12 @@ constexpr OptionRow kRows[] = {
     {.names = "--engine-args", .kind = kText, .metavar = "ARGS", .group = kHosts,
      .help = "extra arguments for the engine's command: '--mem=0'",
      .traits = kOurs, .verbs = kAll},
+    {.names = "--listen", .kind = kText, .metavar = "ADDRESS", .group = kHosts,
+     .help = "let hosts dial in, at ADDRESS[:PORT] or any[:PORT]; no ssh",
+     .traits = kCommon | kOurs},
+    {.names = "--listen-file", .kind = kText, .metavar = "FILE", .group = kHosts,
+     .help = "write what --join needs to FILE instead of printing it",
+     .traits = kOurs, .needs = "--listen"},
     // --- What stays on the hosts -----------------------------------------------------------------
     {.names = "--cache-max-age", .kind = kDuration, .metavar = "TIME", .group = kCache,
      .help = "keep what no job uses for TIME (default: 30d; 0: for ever)",
@@ -223,6 +229,9 @@ constexpr OptionRow kRows[] = {
     {.names = "--chaos", .kind = kText, .metavar = "LIST", .group = kLife,
      .help = "inject faults: kill:3@10s,stop:HOST@20s+3s", .traits = kOurs},
     // --- Instead of a program --------------------------------------------------------------------
+    {.names = "--join", .kind = kText, .metavar = "FILE|-", .group = kShow,
+     .help = "lend this machine to a job of --listen; -: ask, or read stdin",
+     .traits = kCommon | kOurs},
     {.names = "--smoke", .group = kShow,
      .help = "check every collective end to end on the given hosts",
      .traits = kCommon | kOurs},

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,6 +49,14 @@ struct JobEngine {
   std::string text;  // for people: what it has given
 };
 
+// A job whose hosts dial the launcher: launcher/dial/.
+struct ListenSpec {
+  std::string address;     // --listen ADDRESS; empty: every address of this machine
+  std::uint16_t port = 0;  // 0: a free one
+  std::string file;        // --listen-file; empty: the line is printed
+  std::chrono::milliseconds patience{600'000};  // until all hosts have joined
+};
+
 // A job whose hosts may come, go and fail: launcher/elastic/.
 struct ElasticSpec {
   int min_np = 1;                // no epoch begins with fewer ranks, the first one with -np or more
@@ -77,6 +86,8 @@ struct JobSpec {
   std::string binding_args;     // likewise; empty: ours
 
   std::optional<JobEngine> engine;  // none: the hosts are the user's own
+
+  std::optional<ListenSpec> listen;  // none: horarun reaches the hosts
 
   std::string transport = "ssh";  // for hosts that are not this machine: transports/registry.h
   bool local_directly = true;     // hosts that are this machine need no transport: --transport auto

@@ -74,12 +74,15 @@ Status Supervisor::set_up() {
   if (!signals) return std::move(signals).error();
   signals_ = std::move(*signals);
   HORA_TRY(identify());
-  fleet_ = std::make_unique<Fleet>(
-      *loop_, job_.spec, job_.installation,
-      Fleet::Options{.probes = true, .loads_runtime = true, .lease = job_.spec.lease},
-      [this](int host, FleetEvent event) {
-        std::visit([&](auto& each) { on(host, std::move(each)); }, event);
-      });
+  fleet_ =
+      std::make_unique<Fleet>(*loop_, job_.spec, job_.installation,
+                              Fleet::Options{.probes = true,
+                                             .loads_runtime = true,
+                                             .lease = job_.spec.lease,
+                                             .make_remote = make_remote_},
+                              [this](int host, FleetEvent event) {
+                                std::visit([&](auto& each) { on(host, std::move(each)); }, event);
+                              });
   suspension_ = std::make_unique<Suspension>(*loop_, *fleet_, [this] {
     ::raise(SIGSTOP);
     // The shell's fg or bg has continued us; the terminal may be ours again.

@@ -16,11 +16,11 @@
 #include "launcher/job/orders.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
+#include "launcher/process/signals.h"
 #include "launcher/report/hang_report.h"
 #include "launcher/report/narrator.h"
 #include "launcher/runs/run.h"
 #include "launcher/supervisor/fault_injector.h"
-#include "launcher/supervisor/signals.h"
 #include "launcher/supervisor/suspension.h"
 #include "rendezvous/net/stream.h"
 #include "rendezvous/os/event_loop.h"
@@ -39,6 +39,9 @@ class Supervisor {
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
+
+  // Before run(): what reaches the hosts, in place of `spec.transport`.
+  void reach_hosts_by(MakeTransport make_remote) { make_remote_ = std::move(make_remote); }
 
   // Blocks until the job is over. Prints rank output, and at the end why it failed if it did.
   // Returns the launcher's exit code; the Error (kUsage: bad hosts) is for what failed before any
@@ -119,6 +122,7 @@ class Supervisor {
 
   Job job_;
   MakeRun make_run_;
+  MakeTransport make_remote_;
   std::unique_ptr<os::EventLoop> loop_;
   Narrator narrator_;
   std::unique_ptr<Signals> signals_;

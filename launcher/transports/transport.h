@@ -54,6 +54,9 @@ class Transport {
                                Clock::time_point deadline) = 0;
 };
 
+// For hosts that a transport of the registry does not reach.
+using MakeTransport = std::function<std::unique_ptr<Transport>(StageObserver observer)>;
+
 // What the rest of the launcher knows of a transport: the last thing in the transport's file. One
 // line in CMakeLists.txt adds it to the registry (registry.h, docs/howto/add-transport.md).
 struct TransportDescriptor {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/supervisor/signals.h"
+#include "launcher/process/signals.h"
 
 #include <sys/epoll.h>
 #include <sys/signalfd.h>

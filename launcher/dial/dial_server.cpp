@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/dial/dial_server.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <future>
+#include <utility>
+
+#include "launcher/failures/failure_code.h"
+#include "rendezvous/base/hex.h"
+#include "rendezvous/base/little_endian.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/interfaces.h"
+#include "rendezvous/os/random.h"
+#include "rendezvous/tls/tls_stream.h"
+
+namespace hora::launcher {
+
+namespace {
+
+constexpr std::size_t kMostStrangers = 64;  // that have not shown the token yet
+constexpr auto kStrangerPatience = std::chrono::seconds(10);
+constexpr auto kGoodbyePatience = std::chrono::seconds(1);
+constexpr std::size_t kMostAddresses = 4;  // in the URL
+
+// What other machines may call. The kernel lists the interfaces in the order in which they were
+// made, the first one is most often that of the site's network.
+Result<std::vector<JoinUrl::Address>> addresses_of(const Endpoint& bound) {
+  if (!bound.address.is_unspecified()) {
+    return std::vector<JoinUrl::Address>{{format_address(bound.address), bound.port}};
+  }
+  auto interfaces = net::list_interfaces();
+  if (!interfaces) return std::move(interfaces).error();
+  std::vector<JoinUrl::Address> v4, v6, bridges;
+  for (const net::Interface& each : *interfaces) {
+    if (!each.up || each.loopback || each.address.is_link_local()) continue;
+    auto& kind = each.virtual_bridge ? bridges : each.address.v6 ? v6 : v4;
+    kind.push_back({format_address(each.address), bound.port});
+  }
+  v4.insert(v4.end(), v6.begin(), v6.end());
+  // Other machines may have a docker0 with the same address: it is named only where nothing else
+  // is.
+  if (v4.empty()) v4 = std::move(bridges);
+  if (v4.empty()) v4.push_back({"127.0.0.1", bound.port});
+  if (v4.size() > kMostAddresses) v4.resize(kMostAddresses);
+  return v4;
+}
+
+std::string slots_text(int slots) {
+  return std::to_string(slots) + (slots == 1 ? " slot" : " slots");
+}
+
+}  // namespace
+
+// --- the transport -------------------------------------------------------------------------------
+
+// Its end gives up what the machines still run for it; they stay connected.
+class DialServer::DialTransport : public Transport {
+ public:
+  DialTransport(DialServer& server, StageObserver observer)
+      : server_(server), observer_(std::move(observer)) {}
+  ~DialTransport() override {
+    server_.run_on_loop([this] {
+      while (!server_.hosts_.empty()) server_.forget(server_.hosts_.begin()->first);
+    });
+  }
+
+  Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
+                       Clock::time_point deadline) override {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      return errno_error(errno, "making a socketpair for host " + host.name);
+    }
+    os::Fd ours(ends[0]);
+    auto theirs = std::make_shared<os::Fd>(ends[1]);
+    AgentLinkOptions options;
+    options.host = "host " + host.name;
+    options.host_index = host_index;
+    options.image = image;
+    options.payloads = server_.payloads_.of(image);
+    options.observer = observer_;
+    options.lost_class = failure::kHostLost;
+    options.shell_class = failure::kRemoteShell;
+    options.shell_advice = "try sh -c true on that machine";
+    server_.threads_->loop(0).post(
+        [this, theirs, name = host.name, options = std::move(options), deadline]() mutable {
+          server_.begin_host(name, std::move(*theirs), std::move(options), deadline);
+        });
+    return ours;
+  }
+
+ private:
+  DialServer& server_;
+  StageObserver observer_;
+};
+
+std::unique_ptr<Transport> DialServer::transport(StageObserver observer) {
+  return std::make_unique<DialTransport>(*this, std::move(observer));
+}
+
+// Without a machine of that name the host's link says so, as it does when a machine leaves later.
+void DialServer::begin_host(const std::string& name, os::Fd local, AgentLinkOptions options,
+                            Clock::time_point deadline) {
+  Peer* peer = nullptr;
+  for (auto& [id, each] : peers_) {
+    if (each->name == name) peer = each.get();
+  }
+  if (peer != nullptr) options.host += " (" + peer->address + ")";
+  os::EventLoop& loop = threads_->loop(0);
+  const HostId id = next_host_++;
+  // A host asks for its removal from inside a call of its own, so the removal takes a turn of its
+  // own.
+  auto made = std::make_unique<JoinedHost>(
+      loop, std::move(local), std::move(options), peer != nullptr ? peer->stream.get() : nullptr,
+      peer != nullptr ? peer->next_number : 1, deadline,
+      [this, &loop, id] { loop.post([this, id] { forget(id); }); });
+  JoinedHost* const host = made.get();
+  hosts_[id] = std::move(made);
+  if (peer != nullptr) peer->host = host;
+  host->begin();
+}
+
+// The next command on that machine gets another number than any that this one has had.
+void DialServer::forget(HostId id) {
+  const auto found = hosts_.find(id);
+  if (found == hosts_.end()) return;
+  for (auto& [peer_id, peer] : peers_) {
+    if (peer->host != found->second.get()) continue;
+    peer->next_number = peer->host->number() + 1;
+    peer->host = nullptr;
+  }
+  hosts_.erase(found);
+}
+
+// --- opening and closing -------------------------------------------------------------------------
+
+DialServer::DialServer(DialRoster roster, Observer observer)
+    : observer_(std::move(observer)), roster_(std::move(roster)) {}
+
+Result<std::unique_ptr<DialServer>> DialServer::open(const Endpoint& where, DialRoster roster,
+                                                     Observer observer) {
+  std::unique_ptr<DialServer> server(new DialServer(std::move(roster), std::move(observer)));
+  server->url_.token = os::random_token();
+  auto side = tls::make_server_side("horarun --listen");
+  if (!side) return std::move(side).error();
+  server->accept_ = std::move(side->accept);
+  server->url_.fingerprint = std::move(side->fingerprint);
+  HORA_TRY(server->listen(where));
+  return server;
+}
+
+// The thread starts when the socket is there, and serves it before anybody knows the URL.
+Status DialServer::listen(const Endpoint& where) {
+  auto listener = net::listen_tcp(where);
+  if (!listener) return std::move(listener).error();
+  auto bound = net::local_endpoint(listener->get());
+  if (!bound) return std::move(bound).error();
+  auto addresses = addresses_of(*bound);
+  if (!addresses) return std::move(addresses).error();
+  url_.addresses = std::move(*addresses);
+  auto threads = IoThreads::start(1);
+  if (!threads) return std::move(threads).error();
+  threads_ = *std::move(threads);
+  listener_ = std::move(*listener);
+  Status watched = Ok{};
+  run_on_loop([&] {
+    // Strangers knock here: those who have joined go first.
+    watched = threads_->loop(0).watch(
+        listener_.get(), EPOLLIN, [this](std::uint32_t) { on_connection(); },
+        os::EventLoop::Priority::kBackground);
+  });
+  return watched;
+}
+
+// The order matters: nobody posts, then the loop stops, then this thread owns what is left.
+DialServer::~DialServer() {
+  if (!threads_) return;
+  payloads_.close();
+  threads_->stop();
+  for (auto& [id, peer] : peers_) {
+    if (peer->host != nullptr) peer->host->on_lost("");
+  }
+  hosts_.clear();
+  peers_.clear();
+}
+
+// The loop's thread never waits for this one, so this cannot lock up.
+void DialServer::run_on_loop(std::function<void()> task) {
+  std::promise<void> done;
+  threads_->loop(0).post([&] {
+    task();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+std::vector<Host> DialServer::hosts() {
+  std::vector<Host> out;
+  run_on_loop([&] { out = roster_.hosts(); });
+  return out;
+}
+
+std::string DialServer::standing() {
+  std::string out;
+  run_on_loop([&] { out = roster_.standing(); });
+  return out;
+}
+
+void DialServer::say_goodbye(int exit_code) {
+  run_on_loop([&] {
+    close_door();
+    std::vector<PeerId> strangers;
+    for (auto& [id, peer] : peers_) {
+      if (peer->name.empty()) {
+        strangers.push_back(id);
+        continue;
+      }
+      std::string payload;
+      append_u32(payload, static_cast<std::uint32_t>(exit_code));
+      peer->stream->listen(true);
+      peer->stream->send(DialFrameType::kOver, payload);
+    }
+    for (const PeerId id : strangers) drop(id);
+  });
+  // Whoever closes with bytes unread resets the connection, and the last frame with it: so the
+  // machines hang up.
+  std::unique_lock lock(mutex_);
+  all_gone_.wait_for(lock, kGoodbyePatience, [this] { return connected_ == 0; });
+}
+
+// The kernel refuses who comes from now on, and --join says what that means.
+void DialServer::close_door() {
+  if (!listener_.valid()) return;
+  threads_->loop(0).unwatch(listener_.get());
+  listener_.reset();
+}
+
+// --- connections ---------------------------------------------------------------------------------
+
+void DialServer::on_connection() {
+  auto accepted = net::accept_tcp(listener_.get());
+  // Out of descriptors: those who wait are served when others have left.
+  if (!accepted || !accepted->has_value()) return;
+  admit(std::move(**accepted));
+}
+
+// TLS begins when a whole first message is there: silent strangers cost a socket each.
+void DialServer::admit(net::Accepted accepted) {
+  std::vector<PeerId> strangers;
+  for (const auto& [id, peer] : peers_) {
+    if (peer->name.empty()) strangers.push_back(id);
+  }
+  if (strangers.size() >= kMostStrangers) drop(strangers.front());
+  keep_alive(accepted.fd.get());
+  const PeerId id = next_peer_++;
+  auto peer = std::make_unique<Peer>();
+  os::EventLoop& loop = threads_->loop(0);
+  peer->address = format_address(accepted.peer.address);
+  peer->stream = std::make_unique<DialStream>(
+      loop, accept_(std::move(accepted.fd)), kLargestJoin,
+      DialStream::Handlers{[this, id](const DialFrame& frame) { on_frame(id, frame); },
+                           [this, id](const std::string& why) { on_end(id, why); },
+                           [this, id] {
+                             Peer& each = *peers_.at(id);
+                             if (each.host != nullptr) each.host->on_room();
+                           }});
+  if (!peer->stream->open()) return;
+  peer->patience = loop.call_after(kStrangerPatience, [this, id] { drop(id); });
+  peers_[id] = std::move(peer);
+  const std::lock_guard lock(mutex_);
+  ++connected_;
+}
+
+// A machine that was let in and has no command says nothing that matters: it is what is left of
+// one.
+void DialServer::on_frame(PeerId id, const DialFrame& frame) {
+  Peer& peer = *peers_.at(id);
+  if (peer.name.empty()) {
+    if (frame.type != DialFrameType::kJoin) return drop(id);
+    return on_join(id, peer, frame.payload);
+  }
+  if (peer.host != nullptr) peer.host->on_frame(frame);
+}
+
+// Version, token, name, in this order: what a stranger is told does not depend on any secret, and
+// only who has the token learns about the job.
+void DialServer::on_join(PeerId id, Peer& peer, std::string_view payload) {
+  auto request = decode_join_request(payload);
+  if (!request) return refuse(id, request.error().message);
+  if (!equals_in_constant_time(request->token, url_.token)) {
+    return refuse(id, "the token is not this job's");
+  }
+  // From here on it is one of the user's machines.
+  if (!is_machine_name(request->name)) {
+    return refuse(id, quote(request->name, 64) + " cannot be the name of a host");
+  }
+  const int slots = static_cast<int>(
+      std::clamp<std::uint32_t>(request->slots, 1, static_cast<std::uint32_t>(kMaxSlotsPerHost)));
+  const DialRoster::Verdict verdict = roster_.join(request->name, peer.address, slots);
+  if (!verdict.refusal.empty()) return refuse(id, verdict.refusal);
+  threads_->loop(0).cancel(peer.patience);
+  peer.patience = 0;
+  peer.name = verdict.name;
+  peer.stream->allow(kLargestDialFrame);
+  peer.stream->send(DialFrameType::kAccepted, peer.name);
+  const bool complete = roster_.complete();
+  if (complete) close_door();
+  observer_({peer.name + (peer.name == peer.address ? "" : " (" + peer.address + ")") +
+                 " has joined with " + slots_text(slots) + ": " + roster_.standing(),
+             complete});
+}
+
+// All that the machine has sent was read, so closing does not reset the connection, and the text
+// arrives.
+void DialServer::refuse(PeerId id, const std::string& why) {
+  peers_.at(id)->stream->send(DialFrameType::kRefused, why);
+  drop(id);
+}
+
+void DialServer::on_end(PeerId id, const std::string& why) {
+  Peer& peer = *peers_.at(id);
+  if (peer.host != nullptr) std::exchange(peer.host, nullptr)->on_lost(why);
+  const std::string name = peer.name;
+  drop(id);
+  // Once the job has all of its hosts, what becomes of them is for the job to tell.
+  if (name.empty() || roster_.complete()) return;
+  roster_.leave(name);
+  observer_({name + " has left (" + why + "): " + roster_.standing()});
+}
+
+// May be called from inside a handler of the stream that it destroys; that one allows it.
+void DialServer::drop(PeerId id) {
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) return;
+  Peer& peer = *found->second;
+  threads_->loop(0).cancel(peer.patience);
+  if (peer.host != nullptr) std::exchange(peer.host, nullptr)->on_lost("it was closed");
+  peers_.erase(found);
+  const std::lock_guard lock(mutex_);
+  if (--connected_ == 0) all_gone_.notify_all();
+}
+
+}  // namespace hora::launcher

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launcher's door for machines that dial it: --listen. It has a certificate and a token of its
+// own for each job; who does not present the token is sent away before anything else is read.
+// A thread of its own serves the connections. The calls below come from the thread that owns it.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "launcher/dial/dial_roster.h"
+#include "launcher/dial/dial_stream.h"
+#include "launcher/dial/join_url.h"
+#include "launcher/dial/joined_host.h"
+#include "launcher/transports/io_threads.h"
+#include "launcher/transports/payload_store.h"
+#include "launcher/transports/transport.h"
+#include "rendezvous/net/socket.h"
+
+namespace hora::launcher {
+
+class DialServer {
+ public:
+  // What happened, for people; from the server's thread.
+  struct Event {
+    std::string text;
+    bool complete = false;  // the job has all of its hosts; nobody is let in any more
+  };
+  using Observer = std::function<void(Event event)>;
+
+  // `where`: port 0 takes a free one. Errors: nothing can listen there, or there is no OpenSSL.
+  static Result<std::unique_ptr<DialServer>> open(const Endpoint& where, DialRoster roster,
+                                                  Observer observer);
+  ~DialServer();
+  DialServer(const DialServer&) = delete;
+  DialServer& operator=(const DialServer&) = delete;
+
+  const JoinUrl& url() const { return url_; }
+  // Who is there.
+  std::vector<Host> hosts();
+  std::string standing();
+
+  // Reaches the machines that have joined, by name. The server must outlive it.
+  std::unique_ptr<Transport> transport(StageObserver observer);
+
+  // Tells all machines that the job is over, and waits a moment for them to hang up.
+  void say_goodbye(int exit_code);
+
+ private:
+  class DialTransport;
+  struct Peer {
+    std::string address;  // what it called from
+    std::unique_ptr<DialStream> stream;
+    std::string name;  // empty: not let in yet
+    std::uint32_t next_number = 1;
+    JoinedHost* host = nullptr;  // its use at present, of hosts_
+    os::EventLoop::TimerId patience = 0;
+  };
+  using PeerId = std::uint64_t;
+  using HostId = std::uint64_t;
+
+  DialServer(DialRoster roster, Observer observer);
+  Status listen(const Endpoint& where);
+  void run_on_loop(std::function<void()> task);  // and waits for it
+
+  // On the loop's thread.
+  void on_connection();
+  void admit(net::Accepted accepted);
+  void on_frame(PeerId id, const DialFrame& frame);
+  void on_join(PeerId id, Peer& peer, std::string_view payload);
+  void refuse(PeerId id, const std::string& why);
+  void on_end(PeerId id, const std::string& why);
+  void drop(PeerId id);
+  void close_door();
+  void begin_host(const std::string& name, os::Fd local, AgentLinkOptions options,
+                  Clock::time_point deadline);
+  void forget(HostId id);
+
+  Observer observer_;
+  JoinUrl url_;
+  net::AcceptStream accept_;
+  PayloadStore payloads_;
+  std::unique_ptr<IoThreads> threads_;
+
+  // The rest belongs to the loop's thread.
+  os::Fd listener_;
+  DialRoster roster_;
+  std::map<PeerId, std::unique_ptr<Peer>> peers_;
+  std::map<HostId, std::unique_ptr<JoinedHost>> hosts_;
+  HostId next_host_ = 1;
+  PeerId next_peer_ = 1;
+
+  std::mutex mutex_;
+  std::condition_variable all_gone_;
+  std::size_t connected_ = 0;  // guarded by mutex_
+};
+
+}  // namespace hora::launcher

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// `horarun --join`: lends this machine to the job of a launcher that listens (--listen), by a
+// connection from here to there. Nothing on this machine has to listen.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "launcher/dial/join_url.h"
+
+namespace hora::launcher {
+
+struct JoinOptions {
+  JoinUrl url;
+  int slots = 1;
+  std::chrono::milliseconds patience{30'000};  // until the launcher has answered
+  bool verbose = false;
+};
+
+// Blocks until the job is over; tells on stderr what happens. Answers the exit code: that of the
+// job, or 128 + the signal that ended this process' part in it. Errors: the launcher was not
+// reached, is another one, or does not let this machine in.
+Result<int> join_job(const JoinOptions& options);
+
+}  // namespace hora::launcher
