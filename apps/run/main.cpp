@@ -28,6 +28,7 @@
 #include "launcher/plan/dry_run.h"
 #include "launcher/report/job_recorder.h"
 #include "launcher/report/report_bundle.h"
+#include "launcher/supervisor/attempts.h"
 #include "launcher/supervisor/mpirun.h"
 #include "launcher/supervisor/supervisor.h"
 #include "launcher/timeline/timeline_merge.h"
@@ -45,6 +46,8 @@ using namespace hora;
 using namespace hora::launcher;
 
 constexpr std::size_t kLongestJoinLine = 4096;
+// A second Ctrl-C that arrives when the job is over comes too late to end it differently.
+constexpr std::initializer_list<int> kJobSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 // The only place that prints an error that ends the program.
 int complain(const Error& error) {
@@ -81,7 +84,7 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
         ErrorCode::kUsage,
         "--dry-run does not run the discovery script; list hosts with -H to see a plan");
   }
-  auto plan = plan_job(settle_named_slots(spec), spec.num_proc);
+  auto plan = plan_job(settle_named_slots(spec), spec.num_proc, spec.map_by);
   if (!plan) return std::move(plan).error();
   HORA_TRY(check_shown_ranks(spec, *plan));
   // Errors in --chaos appear in a dry run, too.
@@ -125,21 +128,16 @@ void announce_engine(const JobSpec& spec) {
   }
 }
 
-// `muster`: nullptr, or where the hosts come to.
-int supervise(JobSpec spec, Installation installation, const EnvironmentList& environment,
-              Muster* muster) {
-  if (muster != nullptr) {
-    const auto early = muster->wait(spec);
-    if (!early) return complain(early.error());
-    if (early->has_value()) return **early;
-  }
-  // A second Ctrl-C that arrives when the job is over comes too late to end it differently.
-  hold_signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
-  Supervisor supervisor(std::move(spec), std::move(installation), environment);
-  if (muster != nullptr) {
-    supervisor.reach_hosts_by(
-        [muster](StageObserver observer) { return muster->transport(std::move(observer)); });
-  }
+// On the hosts that come to `muster`. They come for one job: it is not started again (--restarts).
+int supervise(JobSpec spec, const Installation& installation, const EnvironmentList& environment,
+              Muster& muster) {
+  const auto early = muster.wait(spec);
+  if (!early) return complain(early.error());
+  if (early->has_value()) return **early;
+  hold_signals(kJobSignals);
+  Supervisor supervisor(std::move(spec), installation, environment);
+  supervisor.reach_hosts_by(
+      [&muster](StageObserver observer) { return muster.transport(std::move(observer)); });
   const auto exit_code = supervisor.run();
   return exit_code ? *exit_code : complain(exit_code.error());
 }
@@ -188,17 +186,17 @@ int run_job(JobSpec spec, bool dry_run, const std::vector<std::string>& warnings
       return kExitLauncher;
     }
   }
-  // It outlives the supervisor: the machines are told the exit code when all is said and done.
-  std::unique_ptr<Muster> muster;
   if (spec.listen) {
-    auto opened = Muster::open(spec);
-    if (!opened) return complain(opened.error());
-    muster = std::move(*opened);
+    // It outlives the supervisor: the machines are told the exit code when all is said and done.
+    auto muster = Muster::open(spec);
+    if (!muster) return complain(muster.error());
+    const int exit_code = supervise(std::move(spec), *installation, environment, **muster);
+    (*muster)->say_goodbye(exit_code);
+    return exit_code;
   }
-  const int exit_code =
-      supervise(std::move(spec), std::move(*installation), environment, muster.get());
-  if (muster) muster->say_goodbye(exit_code);
-  return exit_code;
+  hold_signals(kJobSignals);
+  const auto exit_code = run_attempts(std::move(spec), *installation, environment);
+  return exit_code ? *exit_code : complain(exit_code.error());
 }
 
 int execute(const ShowText& command) { return print(command.text); }

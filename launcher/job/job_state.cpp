@@ -86,7 +86,7 @@ void JobState::on(const RankEnded& e, TimePoint now, std::vector<Action>& action
       // The agents' clocks differ; the offset translates to the launcher's clock.
       std::chrono::nanoseconds(e.exit.clock_ns) + std::chrono::nanoseconds(e.clock_offset), e.host};
   // While the job ends, ranks fail because the others are gone; settle_cause() sorts them out.
-  if (phase_ == Phase::kEnding || options_.elastic) return;
+  if (phase_ == Phase::kEnding || options_.elastic || options_.keep_going) return;
   Cause cause;
   cause.kind = Cause::Kind::kRank;
   cause.host = e.host;
@@ -108,7 +108,8 @@ void JobState::on(const HostFinished& e, TimePoint now, std::vector<Action>& act
     cause.exit_code = kExitLauncher;
     end(std::move(cause), now, options_.grace, actions);
   }
-  if (phase_ == Phase::kRunning && (agent_ended_ranks_ || e.missing_exits > 0) && !options_.elastic) {
+  if (phase_ == Phase::kRunning && (agent_ended_ranks_ || e.missing_exits > 0) &&
+      !options_.elastic) {
     Cause cause;
     cause.kind = Cause::Kind::kHost;
     cause.host = e.host;
@@ -300,6 +301,9 @@ void JobState::finish_if_over(std::vector<Action>& actions) {
 // The failure that was reported first need not have happened first, because news travels at
 // different speeds. Among the ranks that failed by themselves, the earliest one is the cause.
 void JobState::settle_cause() {
+  if (options_.keep_going && !outcome_.cause && !failures_.empty()) {
+    outcome_.cause.emplace().kind = Cause::Kind::kRank;
+  }
   if (!outcome_.cause || outcome_.cause->kind != Cause::Kind::kRank || options_.elastic) return;
   const auto earliest =
       std::min_element(failures_.begin(), failures_.end(),

@@ -135,6 +135,8 @@ class JobState {
     std::optional<Milliseconds> timeout;  // of the whole job, from its start
     // Hosts are added and may be lost, and the job goes on until it is told that it is over.
     bool elastic = false;
+    // A rank that fails does not end the others; the first one that failed is the cause at the end.
+    bool keep_going = false;
   };
 
   JobState(const Options& options, TimePoint now);

@@ -191,6 +191,37 @@ Status read_chaos(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
+Status read_restarts(const OptionValues& values, JobSpec& job) {
+  const auto most = values.count("--restarts");
+  if (!most || *most == 0) return Ok{};
+  if (job.elastic) {
+    return usage(
+        "--restarts cannot be used with elastic jobs, which go on without what has failed; they "
+        "have --reset-limit");
+  }
+  if (job.by_mpirun) {
+    return usage(
+        "--restarts cannot be used with --mpi: mpirun starts the ranks, not horarun; --pmi runs "
+        "MPI programs without it");
+  }
+  const auto delay = duration_of(values, "--restart-delay", std::chrono::milliseconds(0));
+  job.restart = RestartSpec{.most = *most, .delay = delay, .attempt = 0, .run_id = {}};
+  return Ok{};
+}
+
+// mpirun places the ranks, and ends them, by its own rules; so do the epochs of elastic jobs.
+Status read_placement(const OptionValues& values, JobSpec& job) {
+  job.map_by = values.text("--map-by") == "node" ? MapBy::kNode : MapBy::kSlot;
+  job.keep_going = values.has("--keep-going");
+  for (const std::string_view option : {"--map-by", "--keep-going"}) {
+    const bool is_asked = option == "--map-by" ? job.map_by == MapBy::kNode : job.keep_going;
+    if (!is_asked || (!job.elastic && !job.by_mpirun)) continue;
+    return usage(std::string(option) + " cannot be used with " +
+                 (job.elastic ? "elastic jobs" : "--mpi; --mpi-args has options for mpirun"));
+  }
+  return Ok{};
+}
+
 Status read_shown_ranks(const OptionValues& values, JobSpec& job) {
   if (!values.has("--show-ranks")) return Ok{};
   auto ranks = RankList::parse(values.text("--show-ranks"), "--show-ranks");
@@ -296,6 +327,8 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   HORA_TRY(check_report_file(values));
   read_output(values, job);
   HORA_TRY(read_shown_ranks(values, job));
+  HORA_TRY(read_restarts(values, job));
+  HORA_TRY(read_placement(values, job));
   HORA_TRY(read_environment_options(values, inputs, job, warnings));
   read_knobs(values, job);
   return Ok{};

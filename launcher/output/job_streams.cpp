@@ -28,7 +28,7 @@ JobStreams::JobStreams(os::EventLoop& loop, const JobSpec& spec, const Plan& pla
       sinks_(writer_,
              {plan.world_size, spec.prefix_output, spec.prefix_timestamp, spec.output_directory,
               spec.elastic ? std::max(spec.num_proc, spec.elastic->max_np.value_or(0)) : 0,
-              spec.merge_stderr, spec.shown_ranks}),
+              spec.restart && spec.restart->attempt > 0, spec.merge_stderr, spec.shown_ranks}),
       input_(loop, STDIN_FILENO, [this](std::string_view bytes) { return send_input(bytes); }) {
   for (const HostPlan& host : plan.hosts) {
     for (const Slot& slot : host.slots) host_of_rank_[slot.rank] = host.index;

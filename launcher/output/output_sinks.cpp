@@ -90,7 +90,8 @@ OutputSinks::OutputSinks(OutputWriter& writer, Options options)
       one_console_(are_one(STDOUT_FILENO, STDERR_FILENO)) {}
 
 Status OutputSinks::open() {
-  for (int rank = 0; rank < options_.world_size; ++rank) HORA_TRY(open_files(rank, rank, false));
+  for (int rank = 0; rank < options_.world_size; ++rank)
+    HORA_TRY(open_files(rank, rank, options_.append));
   return Ok{};
 }
 

@@ -36,7 +36,8 @@ class OutputSinks {
     bool prefix = true;
     bool timestamp = false;  // "Sat Nov 21 02:44:46 2026" before the prefix
     std::string directory;   // empty: console only
-    int digits_for = 0;  // ranks that file names have room for, where that is more than world_size
+    int digits_for = 0;   // ranks that file names have room for, where that is more than world_size
+    bool append = false;  // the files are those of an earlier attempt
     bool merge_stderr = false;      // the console's stderr goes to its stdout
     std::optional<RankList> shown;  // whose output the console has; none: all. Files have all.
   };

@@ -59,6 +59,9 @@ VariableNames sort_names(const DryRun& run) {
   if (run.spec.rendezvous_tls) place.tls_fingerprint = "at launch";
   for (const auto& variable : host_variables(place, {}))
     names.by_launcher.push_back(variable.first);
+  for (const auto& variable : restart_variables(run.spec)) {
+    names.by_launcher.push_back(variable.first);
+  }
   const HostPlan& first = run.plan.hosts.front();
   // All ranks have the same names, so the first one stands for all.
   for (const auto& variable : rank_variables(run.plan, first, first.slots.front())) {
@@ -142,6 +145,11 @@ std::string settings_text(const DryRun& run) {
   if (!spec.network_interfaces.empty()) out += " from " + join(spec.network_interfaces, ",");
   out += "\nstart timeout      " + format_duration(spec.start_timeout) + "\n";
   if (spec.timeout) out += "timeout            " + format_duration(*spec.timeout) + "\n";
+  if (spec.restart) {
+    out += "restarts           up to " + std::to_string(spec.restart->most);
+    if (spec.restart->delay.count() > 0) out += ", after " + format_duration(spec.restart->delay);
+    out += "\n";
+  }
   if (!spec.output_directory.empty()) out += "output also in     " + spec.output_directory + "\n";
   if (spec.chaos) out += "chaos              " + spec.chaos->text + "\n";
   return out;
@@ -228,6 +236,7 @@ std::string dry_run_json(const DryRun& run) {
   out["network_interfaces"] = spec.network_interfaces;
   out["start_timeout_ms"] = spec.start_timeout.count();
   out["timeout_ms"] = spec.timeout ? ordered_json(spec.timeout->count()) : ordered_json(nullptr);
+  if (spec.restart) out["restarts"] = spec.restart->most;
   out["output_directory"] = spec.output_directory;
   if (spec.chaos) out["chaos"] = spec.chaos->text;
   out["hosts"] = hosts_json(run);

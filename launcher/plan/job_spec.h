@@ -26,6 +26,8 @@ enum class RuntimeKind {
 enum class StallPolicy { kIgnore, kWarn, kDump, kKill };
 // Who sends a host what it lacks: when there are many hosts, others that have it.
 enum class ShipVia { kAuto, kLauncher, kHosts };
+// Where the next rank goes: to the same host until it is full, or to the next one in turn.
+enum class MapBy { kSlot, kNode };
 enum class StdinPolicy { kNone, kRankZero, kAll };
 
 struct SshOptions {
@@ -68,8 +70,17 @@ struct ElasticSpec {
   std::optional<std::pair<int, int>> cooldown_seconds;  // --blacklist-cooldown-range
 };
 
+// A job that is started again when it has failed: launcher/job/restart_policy.h.
+struct RestartSpec {
+  int most = 0;                        // --restarts
+  std::chrono::milliseconds delay{0};  // --restart-delay
+  int attempt = 0;                     // this one; 0: the first
+  std::string run_id;                  // the same in all attempts
+};
+
 struct JobSpec {
-  int num_proc = 0;                   // -np; 0: every slot of the named hosts
+  int num_proc = 0;  // -np; 0: every slot of the named hosts
+  MapBy map_by = MapBy::kSlot;
   std::vector<Host> hosts;            // empty: this machine, num_proc slots
   bool slots_per_host_auto = false;   // --slots-per-host auto: a bare host offers its GPUs
   std::optional<int> slots_per_host;  // --slots-per-host N: a bare host offers N
@@ -122,6 +133,8 @@ struct JobSpec {
   StallPolicy on_stall = StallPolicy::kIgnore;
   std::chrono::milliseconds stall_after{300'000};
 
+  bool keep_going = false;  // a rank that fails does not end the others
+  std::optional<RestartSpec> restart;
   std::optional<ElasticSpec> elastic;  // none: the hosts and ranks are what they are at the start
 
   std::optional<ChaosSpec> chaos;  // --chaos: what is done to the ranks on purpose

@@ -55,10 +55,45 @@ void fill_cross_ranks(Plan& plan) {
   }
 }
 
+// How many ranks each host gets. The caller has checked that there are slots for all of them, so
+// each round of the outer loop places at least one.
+std::vector<int> share_ranks(const std::vector<Host>& hosts, int wanted, MapBy map_by) {
+  std::vector<int> shares(hosts.size(), 0);
+  // In turn, one rank at a time; else each host is filled in its turn.
+  const int at_once = map_by == MapBy::kNode ? 1 : wanted;
+  for (int left = wanted; left > 0;) {
+    for (std::size_t i = 0; i < hosts.size(); ++i) {
+      const int more = std::min({hosts[i].slots.value_or(0) - shares[i], left, at_once});
+      shares[i] += more;
+      left -= more;
+    }
+  }
+  return shares;
+}
+
+// Numbers the ranks. Local ranks keep the order of the ranks either way.
+void number_ranks(Plan& plan, MapBy map_by) {
+  if (map_by == MapBy::kSlot) {
+    for (HostPlan& host : plan.hosts) {
+      for (Slot& slot : host.slots) slot.rank = plan.world_size++;
+    }
+    return;
+  }
+  bool is_dealt = false;
+  for (std::size_t local_rank = 0; !is_dealt; ++local_rank) {
+    is_dealt = true;
+    for (HostPlan& host : plan.hosts) {
+      if (local_rank >= host.slots.size()) continue;
+      host.slots[local_rank].rank = plan.world_size++;
+      is_dealt = false;
+    }
+  }
+}
+
 }  // namespace
 
 // The sum is 64 bits wide: many hosts with many slots exceed an int.
-Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc) {
+Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by) {
   for (const Host& host : hosts) {
     if (host.slots) continue;
     return make_error(ErrorCode::kUsage, "the slots of host " + host.name +
@@ -82,25 +117,26 @@ Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc) {
   }
 
   Plan plan;
-  for (const Host& host : hosts) {
-    const int left = static_cast<int>(wanted) - plan.world_size;
-    const int here = std::min(host.slots.value_or(0), left);
+  const std::vector<int> shares = share_ranks(hosts, static_cast<int>(wanted), map_by);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
     // Hosts beyond the wanted number take no part and are not contacted.
-    if (here == 0) continue;
+    if (shares[i] == 0) continue;
     HostPlan part;
-    part.host = host;
+    part.host = hosts[i];
     part.index = static_cast<int>(plan.hosts.size());
-    for (int local_rank = 0; local_rank < here; ++local_rank) {
-      part.slots.push_back(Slot{plan.world_size++, local_rank, 0, 1});
+    for (int local_rank = 0; local_rank < shares[i]; ++local_rank) {
+      part.slots.push_back(Slot{0, local_rank, 0, 1});
     }
     plan.hosts.push_back(std::move(part));
   }
+  number_ranks(plan, map_by);
   fill_cross_ranks(plan);
   return plan;
 }
 
 Status check_shown_ranks(const JobSpec& spec, const Plan& plan) {
-  if (!spec.shown_ranks || spec.elastic) return Ok{};
+  const bool may_shrink = spec.elastic || (spec.restart && spec.restart->attempt > 0);
+  if (!spec.shown_ranks || may_shrink) return Ok{};
   const int largest = spec.shown_ranks->largest();
   if (largest < plan.world_size) return Ok{};
   return make_error(ErrorCode::kUsage, "--show-ranks: there is no rank " + std::to_string(largest) +

@@ -36,12 +36,13 @@ struct Plan {
 inline constexpr int kMaxRanks = 1'000'000;
 
 // Fills hosts in order with consecutive ranks until `num_proc` are placed (contract 2.3, with np
-// as an upper bound). Every host's slots must be set. num_proc 0 means all slots.
+// as an upper bound), or deals the ranks to the hosts in turn. Every host's slots must be set.
+// num_proc 0 means all slots.
 // Errors: fewer slots than num_proc; no slot at all; slots that are not settled.
-Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc);
+Result<Plan> plan_job(const std::vector<Host>& hosts, int num_proc, MapBy map_by = MapBy::kSlot);
 
 // Errors (kUsage): --show-ranks asks for a rank that the plan lacks. The ranks of an elastic job
-// come and go.
+// come and go, and a job that is started again may have fewer.
 Status check_shown_ranks(const JobSpec& spec, const Plan& plan);
 
 // How many slots the hosts that were named without a number offer.

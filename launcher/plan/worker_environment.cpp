@@ -8,6 +8,7 @@
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 namespace hora::launcher {
 
@@ -32,7 +33,7 @@ bool matches_any(std::string_view name, std::span<const std::string_view> patter
 constexpr std::string_view kOtherJobs[] = {
     "HORA_AGENT_MARK", "HORA_JOB_DIRECTORY", "HORA_STACKS*", "OMPI_COMM_WORLD_*",
     "OMPI_UNIVERSE_SIZE", "PMIX_*", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPI_LOCALRANKID",
-    "_HOROVOD_SECRET_KEY",
+    "_HOROVOD_SECRET_KEY", "HORA_RESTART", "TORCHELASTIC_*",
     // Slurm's place of this process in its step. Lightning, JAX and TensorFlow read it as the
     // rank's.
     "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_STEP*",
@@ -108,7 +109,18 @@ EnvironmentList forwarded_environment(const EnvironmentList& launcher_environmen
   }
   // Behind them, so that an option that tunes the runtime wins over a variable.
   for (const EnvironmentVariable& knob : spec.knobs) settings.emplace_back(knob.name, knob.value);
+  for (auto& variable : restart_variables(spec)) settings.push_back(std::move(variable));
   return with_variables(std::move(list), settings);
+}
+
+// Those of torchrun: programs for it look there for what they are to do again.
+EnvironmentList restart_variables(const JobSpec& spec) {
+  if (!spec.restart) return {};
+  const std::string attempt = std::to_string(spec.restart->attempt);
+  return {{"HORA_RESTART", attempt},
+          {"TORCHELASTIC_RESTART_COUNT", attempt},
+          {"TORCHELASTIC_MAX_RESTARTS", std::to_string(spec.restart->most)},
+          {"TORCHELASTIC_RUN_ID", spec.restart->run_id}};
 }
 
 // On a remote host, ranks see that host's own environment below the forwarded one. Where an engine

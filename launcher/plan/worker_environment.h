@@ -44,6 +44,9 @@ EnvironmentList split_environment(const char* const* entries);
 EnvironmentList forwarded_environment(const EnvironmentList& launcher_environment,
                                       const JobSpec& spec, bool same_machine);
 
+// With --restarts: which attempt this is, the same for all ranks.
+EnvironmentList restart_variables(const JobSpec& spec);
+
 // The names that an agent on another machine takes from its own environment, as
 // HostOrder::own_variables has them.
 std::vector<std::string> own_variables_of_remote();

@@ -120,6 +120,15 @@ Json ranks_json(const JobReport& report) {
   return out;
 }
 
+// Absent where there are none: most jobs have no --restarts.
+void add_failed_attempts(const JobReport& report, Json& out) {
+  for (const RestartPolicy::Attempt& attempt : report.failed_attempts) {
+    out["failed_attempts"].push_back({{"cause", attempt.cause},
+                                      {"exit_code", attempt.exit_code},
+                                      {"ran_ms", attempt.ran.count()}});
+  }
+}
+
 }  // namespace
 
 std::string report_json(const JobReport& report) {
@@ -151,6 +160,7 @@ std::string report_json(const JobReport& report) {
     out["hosts"].push_back(host_json(report, i));
   out["ranks"] = ranks_json(report);
   if (!report.stacks.empty()) out["stacks"] = report.stacks;
+  add_failed_attempts(report, out);
   for (const ChaosStrike& strike : report.chaos) {
     out["chaos"].push_back({{"at_ms", strike.at.count()},
                             {"rank", strike.rank},

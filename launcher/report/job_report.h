@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/job/job_state.h"
+#include "launcher/job/restart_policy.h"
 #include "launcher/plan/chaos.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/plan.h"
@@ -30,14 +31,15 @@ struct JobReport {
   const JobOutcome* outcome = nullptr;
   int exit_code = 0;  // of the launcher: the outcome's, or that of a record that is lost
   const StartBoard* board = nullptr;
-  std::vector<std::optional<Hello>> hellos;            // by host
-  std::vector<std::pair<std::string, double>> phases;  // name, ms since the start
-  std::string text;                                    // what was said on the terminal
-  std::string stacks;                                  // of the last hang report, if any
-  std::vector<ChaosStrike> chaos;                      // what --chaos did
-  std::vector<HostGpuFault> gpu_faults;                // what the hosts' kernels said of GPUs
-  std::vector<LostRecord> lost;                        // what else was to be left
-  std::vector<std::string> events;                     // as --json writes them, the newest ones
+  std::vector<std::optional<Hello>> hellos;             // by host
+  std::vector<std::pair<std::string, double>> phases;   // name, ms since the start
+  std::string text;                                     // what was said on the terminal
+  std::string stacks;                                   // of the last hang report, if any
+  std::vector<ChaosStrike> chaos;                       // what --chaos did
+  std::vector<HostGpuFault> gpu_faults;                 // what the hosts' kernels said of GPUs
+  std::vector<LostRecord> lost;                         // what else was to be left
+  std::vector<RestartPolicy::Attempt> failed_attempts;  // of --restarts
+  std::vector<std::string> events;                      // as --json writes them, the newest ones
   SecretFilter secrets;
   double seconds = 0;
 };

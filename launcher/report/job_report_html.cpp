@@ -153,6 +153,13 @@ std::string report_html(const JobReport& report) {
          times + engine + "</p>\n<p class=\"" + (code == 0 ? "ok" : "bad") + "\">exit code " +
          std::to_string(code) + "</p>\n";
   if (!report.text.empty()) out += "<pre>" + escaped(report.text) + "</pre>\n";
+  if (!report.failed_attempts.empty()) {
+    out += section("Failed attempts") + "<pre>";
+    for (const RestartPolicy::Attempt& attempt : report.failed_attempts) {
+      out += escaped(attempt.cause) + "\n";
+    }
+    out += "</pre>\n";
+  }
   if (!report.chaos.empty()) {
     out += section("Chaos") + "<pre>";
     for (const ChaosStrike& strike : report.chaos) out += escaped(strike_text(strike)) + "\n";

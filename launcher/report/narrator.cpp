@@ -229,19 +229,31 @@ int Narrator::exit_code(const EndedJob& job) const {
 // The report comes before the messages: when it is lost, they say so.
 int Narrator::end(const EndedJob& job) {
   display_.stop();
-  const std::string text = describe_outcome(
+  std::string text = describe_outcome(
       job.outcome, job.plan.hosts,
       {start_table_, reach_words(spec_), strikes_, spec_.working_directory, gpu_faults_});
-  if (!spec_.report_file.empty()) write_report_of(job, text);
+  if (!job.why_not_restarted.empty()) text += "  " + job.why_not_restarted + "\n";
+  const bool is_over = job.restart.empty();
+  if (is_over && !spec_.report_file.empty()) write_report_of(job, text);
   const std::string lost = lost_records_text(lost_);
-  events_.take(job_end(job, text + lost));
+  if (is_over) events_.take(job_end(job, text + lost));
   if (!text.empty()) tell(text);
   if (!lost.empty()) tell(lost);
+  if (!is_over) tell_restart(job);
   if (spec_.timings) {
     say(timings_.text() + display_.board().waterfall() +
         resource_usage_text(job.outcome.exits, job.plan.hosts));
   }
   return exit_code(job);
+}
+
+void Narrator::tell_restart(const EndedJob& job) {
+  const RestartPolicy::Attempt& failed = job.failed_attempts.back();
+  events_.emit("restart", {{"attempt", static_cast<std::int64_t>(job.failed_attempts.size())},
+                           {"exit_code", std::int64_t{failed.exit_code}},
+                           {"cause", failed.cause},
+                           {"message", job.restart}});
+  tell(job.restart + "\n");
 }
 
 void Narrator::write_report_of(const EndedJob& job, const std::string& text) {
@@ -273,6 +285,7 @@ JobReport Narrator::record(const EndedJob& job, std::string text) const {
   report.text = std::move(text);
   report.events = events_.kept();
   report.secrets = SecretFilter(environment_);
+  report.failed_attempts = job.failed_attempts;
   report.stacks = job.stacks;
   report.chaos = strikes_;
   report.gpu_faults = gpu_faults_;

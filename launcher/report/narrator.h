@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launcher/job/job_state.h"
+#include "launcher/job/restart_policy.h"
 #include "launcher/network/network_choice.h"
 #include "launcher/output/console.h"
 #include "launcher/plan/chaos.h"
@@ -36,6 +37,11 @@ struct EndedJob {
   std::vector<std::optional<Hello>> hellos;  // by host
   std::string stacks;                        // the last hang report
   EndOfOutput end;                           // records_lost is the narrator's to know
+  // Of --restarts: the attempts that have failed, this one included; how the job goes on ("restart
+  // 1 of 3"; empty: it is over), or why it does not.
+  std::vector<RestartPolicy::Attempt> failed_attempts;
+  std::string restart;
+  std::string why_not_restarted;
 };
 
 // How a host has got the runtime that it lacked.
@@ -90,13 +96,15 @@ class Narrator {
 
   // --- the end ---
   void lose(LostRecord record);
-  // Says how the job ended, writes the report, and returns the launcher's exit code.
+  // Says how the job ended, writes the report, and returns the launcher's exit code. Of a job that
+  // is started again the last attempt writes the report.
   int end(const EndedJob& job);
   // Calls `done` when all that was said is written; `events_lost` when --json is not whole.
   void flush(std::function<void(bool events_lost)> done);
 
  private:
   void say(std::string text);  // on standard error
+  void tell_restart(const EndedJob& job);
   void tell_placement(const std::string& note);
   int exit_code(const EndedJob& job) const;
   void write_report_of(const EndedJob& job, const std::string& text);

@@ -17,7 +17,7 @@ constexpr std::size_t kRendezvousFiles = 8'192;
 Status StaticRun::make_plan() {
   std::vector<Host> hosts = settle_named_slots(context_.spec);
   if (!has_open_slots(hosts)) {
-    auto plan = plan_job(hosts, context_.spec.num_proc);
+    auto plan = plan_job(hosts, context_.spec.num_proc, context_.spec.map_by);
     if (!plan) return std::move(plan).error();
     HORA_TRY(context_.on_planned(*plan));
     use_plan(std::move(*plan));
@@ -38,14 +38,14 @@ std::size_t StaticRun::files_needed() const {
   return kRendezvousFiles + (has_files ? 2 * static_cast<std::size_t>(plan_.world_size) : 0);
 }
 
-// The plan fills hosts in order, so those that it leaves out are the last ones.
+// The plan takes hosts in order, so those that it leaves out are the last ones.
 Status StaticRun::settle_slots() {
   if (open_hosts_.empty()) return Ok{};
   std::vector<int> gpus;
   for (const auto& hello : context_.fleet.hellos()) gpus.push_back(hello->gpus);
   auto hosts = settle_gpu_slots(open_hosts_, gpus);
   if (!hosts) return std::move(hosts).error();
-  auto plan = plan_job(*hosts, context_.spec.num_proc);
+  auto plan = plan_job(*hosts, context_.spec.num_proc, context_.spec.map_by);
   if (!plan) return std::move(plan).error();
   const int needed = static_cast<int>(plan->hosts.size());
   for (int host = needed; host < context_.fleet.size(); ++host) context_.feed(HostUnneeded{host});

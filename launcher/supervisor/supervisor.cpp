@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -131,6 +132,7 @@ JobState::Options Supervisor::state_options() const {
   options.start_timeout = job_.spec.start_timeout;
   options.timeout = job_.spec.timeout;
   options.elastic = job_.spec.elastic.has_value();
+  options.keep_going = job_.spec.keep_going;
   return options;
 }
 
@@ -287,6 +289,7 @@ void Supervisor::on_signal(int signal) {
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
+      interrupted_by_ = signal;
       if (leaving_.flushing) return stop_waiting_for_readers(signal);
       return feed(UserSignal{signal});
     case SIGQUIT:  // Ctrl-\ asks where the job stands, or its start
@@ -314,6 +317,7 @@ void Supervisor::on_console_broken(int fd, int errnum) {
 }
 
 void Supervisor::on_running() {
+  running_since_ = Clock::now();
   watch_for_stall();
   if (faults_) faults_->begin();
 }
@@ -399,13 +403,40 @@ void Supervisor::leave() {
   if (std::exchange(leaving_.begun, true)) return;
   narrator_.end_start();
   find_lost_records();
-  leaving_.exit_code = narrator_.end({state_->outcome(), run_->plan(), fleet_->hellos(),
-                                      hang_report_->last_text(), leaving_.output});
+  EndedJob ended{state_->outcome(),
+                 run_->plan(),
+                 fleet_->hellos(),
+                 hang_report_->last_text(),
+                 leaving_.output,
+                 {},
+                 {},
+                 {}};
+  if (restarts_ != nullptr) decide_restart(ended);
+  leaving_.exit_code = narrator_.end(ended);
   narrator_.flush([this](bool events_lost) {
     // There is nowhere left to say it.
     if (leaving_.exit_code == 0 && events_lost) leaving_.exit_code = kExitLauncher;
     loop_->stop();
   });
+}
+
+void Supervisor::decide_restart(EndedJob& ended) {
+  const auto ran = running_since_
+                       ? std::chrono::duration_cast<Milliseconds>(Clock::now() - *running_since_)
+                       : Milliseconds(0);
+  const auto& hosts = run_->plan().hosts;
+  const auto decision = restarts_->decide(state_->outcome(), hosts, {interrupted_by_ != 0, ran});
+  ended.failed_attempts = restarts_->failed();
+  ended.why_not_restarted = decision.why_not;
+  if (!decision.again) return;
+  next_attempt_ = restarted(job_.spec, state_->outcome(), hosts);
+  // The limit is that of all attempts together.
+  if (auto& limit = next_attempt_->timeout) limit = std::max(*limit - ran, Milliseconds(1));
+  const std::string changes = restart_changes(job_.spec, *next_attempt_);
+  const Milliseconds delay = job_.spec.restart->delay;
+  ended.restart = restarts_->count_text();
+  if (delay.count() > 0) ended.restart += " in " + format_duration(delay);
+  if (!changes.empty()) ended.restart += ": " + changes;
 }
 
 // After the last rank has ended: the user does not wait for a slow reader of the output.

@@ -14,6 +14,7 @@
 #include "launcher/fleet/ship_files.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/orders.h"
+#include "launcher/job/restart_policy.h"
 #include "launcher/plan/job_spec.h"
 #include "launcher/plan/worker_environment.h"
 #include "launcher/process/signals.h"
@@ -47,6 +48,13 @@ class Supervisor {
   // Returns the launcher's exit code; the Error (kUsage: bad hosts) is for what failed before any
   // host was contacted.
   Result<int> run();
+
+  // A job that fails may be started again, as `policy` says. Before run().
+  void use_restarts(RestartPolicy& policy) { restarts_ = &policy; }
+  // After run(): the last signal by which the user has asked for the end; 0: none.
+  int interrupted_by() const { return interrupted_by_; }
+  // After run(): the job to start again; none: it is over.
+  const std::optional<JobSpec>& next_attempt() const { return next_attempt_; }
 
  private:
   // The job as it was asked for, and what identifies it.
@@ -119,6 +127,7 @@ class Supervisor {
   void watch_reader(std::size_t written_before);
   void stop_waiting_for_readers(int signal);
   void find_lost_records();
+  void decide_restart(EndedJob& ended);
 
   Job job_;
   MakeRun make_run_;
@@ -136,6 +145,10 @@ class Supervisor {
   os::EventLoop::TimerId deadline_timer_ = 0;
   bool reported_timeout_ = false;  // the hang report of --timeout is made
   Leaving leaving_;
+  RestartPolicy* restarts_ = nullptr;  // of --restarts
+  std::optional<JobSpec> next_attempt_;
+  std::optional<Clock::time_point> running_since_;
+  int interrupted_by_ = 0;
 };
 
 }  // namespace hora::launcher

@@ -58,6 +58,7 @@ def test_every_event_is_valid(horarun, schema, tmp_path):
     (tmp_path / "rank.0").mkdir()
     (tmp_path / "rank.0" / "stdout").symlink_to("/dev/full")
     lost = horarun.run("-np", 1, "--json", "--output-filename", tmp_path, "echo", "x").expect(125)
+    once = horarun.run("-np", 1, "--json", "--restarts", 1, "sh", "-c", "test $HORA_RESTART = 1").expect(0)
     script = tmp_path / "hosts.sh"
     script.write_text("#!/bin/sh\necho localhost:1\n")
     script.chmod(0o755)
@@ -66,7 +67,7 @@ def test_every_event_is_valid(horarun, schema, tmp_path):
     nodes.write_text("localhost\n")
     of_engine = dict(os.environ, PBS_JOBID="7.server", PBS_NODEFILE=str(nodes))
     found = horarun.run("--json", "true", env=of_engine).expect(0)
-    events = [event for job in (done, elastic, lost, found, failed) for event in events_of(job.messages)]
+    events = [event for job in (done, elastic, lost, found, once, failed) for event in events_of(job.messages)]
     validator = jsonschema.Draft202012Validator(schema)
     for event in events:
         problems = [error.message for error in validator.iter_errors(event)]

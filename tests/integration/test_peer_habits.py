@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that users of mpirun, Hydra, torchrun, DeepSpeed, accelerate and srun type work as they do there."""
 
+import json
 import os
+import subprocess
 
 import pytest
 
@@ -52,6 +54,29 @@ def test_ranks_by_host_as_torchrun_and_mpirun_count_them(horarun, hosts):
         done = horarun.run("-np", 3, option, 1, "-H", everywhere, "sh", "-c", PLACE).expect(0)
         assert done.ranks() == {rank: [f"{rank}/3 0/1 {rank}"] for rank in range(3)}
     assert horarun.run("--nproc-per-node", 3, "sh", "-c", PLACE).expect(0).ranks()[2] == ["2/3 2/3 0"]
+
+
+def test_ranks_dealt_to_the_hosts_in_turn(horarun, hosts):
+    hosts(2)
+    options = ("-np", 3, "-H", "node1:2,node2:2", "--map-by", "node")
+    done = horarun.run(*options, "sh", "-c", PLACE + '; echo "$HOROVOD_HOSTNAME"').expect(0)
+    assert done.ranks() == {0: ["0/3 0/2 0", "node1"], 1: ["1/3 0/1 1", "node2"], 2: ["2/3 1/2 0", "node1"]}
+    horarun.run("-H", "node1:2,node2:2", "--map-by", "node", "--smoke").expect(0)
+
+
+def test_a_rank_that_fails_alone(horarun, hosts):
+    hosts(2)
+    options = ("-H", "node1:2,node2:1", "--keep-going", "--json", "--stdin", "all")
+    script = 'test $RANK != 1 || exit 5; read line; echo "$line"; test $RANK != 2 || exit 6'
+    job = horarun.start(*options, "sh", "-c", script, stdin=subprocess.PIPE)
+    told = b""
+    while b'"event":"rank_exit"' not in told:
+        chunk = os.read(job.process.stderr.fileno(), 4096)
+        assert chunk, told
+        told += chunk
+    done = job.finish(input=b"goes on\n").expect(5)
+    assert done.ranks() == {0: ["goes on"], 2: ["goes on"]}
+    assert "rank 1 on node1" in json.loads(done.messages.splitlines()[-1])["message"]
 
 
 SAY = ("sh", "-c", "echo out$RANK; echo err$RANK >&2")

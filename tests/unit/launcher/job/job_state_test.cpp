@@ -100,6 +100,31 @@ TEST_CASE("one rank fails: every host is told to end its ranks, and its code is 
   REQUIRE(outcome.cause->host == 1);
 }
 
+TEST_CASE("a rank that fails does not end the others of a job that keeps going") {
+  JobState::Options options;
+  options.keep_going = true;
+  Job job = started_job(2, options);
+  CHECK(job(RankEnded{0, exited(0, 5, 200)}).empty());
+  CHECK_FALSE(job.state.ending());
+  job(HostFinished{0, {}});
+  job(RankEnded{1, exited(1, 6, 100)});
+  CHECK(count<Finish>(job(HostFinished{1, {}})) == 1);
+  REQUIRE(job.state.outcome().cause);
+  CHECK(job.state.outcome().cause->exit.rank == 1);  // the first by the clock
+  CHECK(job.state.outcome().cause->host == 1);
+  CHECK(job.state.outcome().exit_code() == 6);
+
+  Job good = started_job(1, options);
+  good(RankEnded{0, exited(0, 0)});
+  good(HostFinished{0, {}});
+  CHECK(good.state.outcome().exit_code() == 0);
+  Job interrupted = started_job(1, options);
+  interrupted(RankEnded{0, exited(0, 5)});
+  CHECK(count<TerminateHost>(interrupted(UserSignal{2})) == 1);
+  interrupted(HostFinished{0, {}});
+  CHECK(interrupted.state.outcome().exit_code() == 130);
+}
+
 TEST_CASE("the first failure by the clock is the cause, not the first one heard of") {
   Job job = started_job(2);
   job(RankEnded{0, exited(0, 1, 2'000)});

@@ -576,6 +576,38 @@ TEST_CASE("A job has one program") {
   CHECK(job_of({"-np", "2", "a", "x:y", "::"}).command == Words{"a", "x:y", "::"});
 }
 
+TEST_CASE("Placement, and ranks that fail alone") {
+  CHECK(job_of({"-np", "2", "x"}).map_by == MapBy::kSlot);
+  CHECK(job_of({"-np", "2", "--map-by", "node", "x"}).map_by == MapBy::kNode);
+  CHECK(job_of({"-np", "2", "--keep-going", "x"}).keep_going);
+  CHECK(job_of({"-np", "2", "--mpi", "--map-by", "slot", "x"}).map_by == MapBy::kSlot);
+  CHECK(error_of({"-np", "2", "--map-by", "core", "x"}).find("--map-by: expected slot or node") ==
+        0);
+  CHECK(error_of({"-np", "2", "--mpi", "--map-by", "node", "x"})
+            .find("--map-by cannot be used with --mpi") == 0);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "--keep-going", "x"})
+            .find("--keep-going cannot be used with elastic jobs") == 0);
+}
+
+TEST_CASE("Jobs that are started again") {
+  CHECK_FALSE(job_of({"-np", "2", "x"}).restart);
+  CHECK_FALSE(job_of({"-np", "2", "--restarts", "0", "x"}).restart);
+  const JobSpec job = job_of({"-np", "2", "--restarts", "3", "--restart-delay", "1m", "x"});
+  REQUIRE(job.restart);
+  CHECK(job.restart->most == 3);
+  CHECK(job.restart->delay == std::chrono::minutes(1));
+  CHECK(job.restart->attempt == 0);
+  CHECK(job_of({"-np", "2", "--max_restarts=2", "x"}).restart->most == 2);
+  CHECK(error_of({"-np", "2", "--restarts", "1", "--min-np", "1", "x"})
+            .find("--restarts cannot be used with elastic jobs") == 0);
+  CHECK(error_of({"-np", "2", "--restarts", "1", "--mpi", "x"})
+            .find("--restarts cannot be used with --mpi") == 0);
+  CHECK(error_of({"-np", "2", "-x", "HORA_RESTART=1", "x"}).find("cannot be set") !=
+        std::string::npos);
+  CHECK(parsed<Launch>({"-np", "2", "--restart-delay", "1", "x"}).warnings ==
+        Words{"--restart-delay has no effect without --restarts"});
+}
+
 TEST_CASE("What this version cannot do is refused by name") {
   CHECK(error_of({"-np", "2", "--jsrun", "x"}).find("no jsrun engine") != std::string::npos);
 }

@@ -23,6 +23,31 @@ std::string plan_error(const std::string& hosts, int num_proc) {
   return plan.error().message;
 }
 
+// "0,2|1": the ranks of each host.
+std::string dealt(std::string_view hosts, int num_proc) {
+  const auto plan = plan_job(parse_host_list(hosts, "-H").value(), num_proc, MapBy::kNode).value();
+  std::string out;
+  for (const HostPlan& host : plan.hosts) {
+    if (host.index > 0) out += "|";
+    for (const Slot& slot : host.slots) {
+      out += (slot.local_rank > 0 ? "," : "") + std::to_string(slot.rank);
+      CHECK(slot.local_rank == static_cast<int>(&slot - host.slots.data()));
+    }
+  }
+  return out;
+}
+
+TEST_CASE("Ranks are dealt to the hosts in turn") {
+  CHECK(dealt("a:2,b:2,c:2", 0) == "0,3|1,4|2,5");
+  CHECK(dealt("a:4,b:4", 3) == "0,2|1");
+  CHECK(dealt("a:1,b:3,c:0,d:2", 0) == "0|1,3,5|2,4");
+  CHECK(dealt("a:4,b:4,c:4", 2) == "0|1");
+  CHECK(dealt("a:3", 0) == "0,1,2");
+  const auto plan = plan_job(parse_host_list("a:1,b:3,d:2", "-H").value(), 0, MapBy::kNode).value();
+  CHECK(plan.world_size == 6);
+  CHECK(plan.hosts[2].slots[1] == Slot{4, 1, 1, 2});
+}
+
 TEST_CASE("Hosts are filled in order with consecutive ranks") {
   const Plan plan = plan_of("a:2,b:1", 3);
   CHECK(plan.world_size == 3);

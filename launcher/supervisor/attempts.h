@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job from its first attempt to its last: with --restarts, one that fails is started again as the
+// restart policy decides.
+#pragma once
+
+#include "launcher/build/bundle.h"
+#include "launcher/plan/job_spec.h"
+#include "launcher/plan/worker_environment.h"
+#include "rendezvous/base/result.h"
+
+namespace hora::launcher {
+
+// Blocks until the job is over. SIGINT, SIGTERM and SIGHUP must be blocked: between two attempts
+// they are taken here. Returns the exit code; the Error is as of Supervisor::run().
+Result<int> run_attempts(JobSpec spec, const Installation& installation,
+                         const EnvironmentList& environment);
+
+}  // namespace hora::launcher
