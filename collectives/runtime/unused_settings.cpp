@@ -21,8 +21,8 @@ struct UnusedSetting {
 // In the order of the alphabet, which is that of the line. What Horovod reads and Hora does not, but
 // that asks for nothing either (NVTX ranges can only be disabled), needs no row.
 constexpr UnusedSetting kUnused[] = {
-    {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", Asks::kWhenSet, "backends cut messages themselves"},
-    {"HOROVOD_BATCH_D2D_MEMCOPIES", Asks::kWhenOff, "copies on a GPU are always batched"},
+    {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", Asks::kWhenSet, "Adasum has no chunks of that kind"},
+    {"HOROVOD_BATCH_D2D_MEMCOPIES", Asks::kWhenOff, "the runtime chooses how it copies on a GPU"},
     {"HOROVOD_CCL_CACHE", Asks::kWhenOn, "there is no oneCCL"},
     {"HOROVOD_ENABLE_ASYNC_COMPLETION", Asks::kWhenOn,
      "an operation is done when the GPU has finished it"},
