@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An attempt is compared with others by what a person would call the same error, not by which rank
-// came first or which port was in use. Of hosts, the policy believes the worst: one that failed once
-// is left out for good, for a training that is started on it again loses more than a slot.
+// came first or which port was in use. Of hosts, the policy believes the worst: one that failed
+// once is left out for good, for a training that is started on it again loses more than a slot.
 #include "launcher/job/restart_policy.h"
 
 #include <algorithm>

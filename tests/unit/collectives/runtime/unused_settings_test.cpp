@@ -31,8 +31,9 @@ TEST_CASE("a value that asks for nothing is not told") {
                  {"HOROVOD_BATCH_D2D_MEMCOPIES", "1"},
                  {"HOROVOD_FUSION_THRESHOLD", "1024"}})
             .empty());
-  CHECK(told_of({{"HOROVOD_BATCH_D2D_MEMCOPIES", "0"}}) ==
-        "not used here: HOROVOD_BATCH_D2D_MEMCOPIES=0 (the runtime chooses how it copies on a GPU)");
+  CHECK(
+      told_of({{"HOROVOD_BATCH_D2D_MEMCOPIES", "0"}}) ==
+      "not used here: HOROVOD_BATCH_D2D_MEMCOPIES=0 (the runtime chooses how it copies on a GPU)");
   // Any size asks for pieces of that size.
   CHECK_FALSE(told_of({{"HOROVOD_ADASUM_MPI_CHUNK_SIZE", "65536"}}).empty());
 }
