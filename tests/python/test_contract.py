@@ -109,24 +109,34 @@ def mentioned():
     found = set()
     for file in [*HERE.glob("checks/*.py"), *HERE.glob("test_*.py")]:
         tree = ast.parse(file.read_text())
-        alias = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                alias.update(
-                    (each.asname or each.name.split(".")[0], each.name if each.asname else each.name.split(".")[0])
-                    for each in node.names
-                )
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                for each in node.names:
-                    alias[each.asname or each.name] = f"{node.module}.{each.name}"
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Attribute, ast.Name)):
-                path = dotted(node)
-                if path is not None and path.split(".")[0] in alias:
-                    first, _, rest = path.partition(".")
-                    found.add(alias[first] + ("." + rest if rest else ""))
-            if isinstance(node, ast.Attribute):
-                found.add("." + node.attr)
+        found |= mentioned_in(tree)
+        for each in tree.body:
+            text = each.value.value if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant) else None
+            if isinstance(text, str) and text.startswith("\nimport "):  # a program that a test runs
+                found |= mentioned_in(ast.parse(text))
+    return found
+
+
+def mentioned_in(tree):
+    found = set()
+    alias = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            alias.update(
+                (each.asname or each.name.split(".")[0], each.name if each.asname else each.name.split(".")[0])
+                for each in node.names
+            )
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for each in node.names:
+                alias[each.asname or each.name] = f"{node.module}.{each.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Attribute, ast.Name)):
+            path = dotted(node)
+            if path is not None and path.split(".")[0] in alias:
+                first, _, rest = path.partition(".")
+                found.add(alias[first] + ("." + rest if rest else ""))
+        if isinstance(node, ast.Attribute):
+            found.add("." + node.attr)
     return found
 
 
@@ -145,6 +155,10 @@ def is_mentioned(modules, name):
     return any(f"{module}.{name}" in mentioned() for module in modules)
 
 
+# What a command calls that a test runs: test_data_service.py the worker of the data service.
+CALLED_BY_COMMANDS = {"horovod.tensorflow.data.compute_service.compute_worker_fn"}
+
+
 def test_every_function_is_called_by_a_check():
     untested = []
     everywhere = [*contract.FRAMEWORKS, "hora", "hora.numpy", "hora.jax"]
@@ -158,4 +172,5 @@ def test_every_function_is_called_by_a_check():
             for name in entries(text)
             if not is_mentioned([module, *everywhere, "hora.elastic", "hora.exceptions"], name)
         ]
+    untested = [name for name in untested if name not in CALLED_BY_COMMANDS]
     assert not untested, "no check or test mentions " + ", ".join(untested)
