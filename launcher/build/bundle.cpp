@@ -13,11 +13,15 @@
 #include <cerrno>
 #include <climits>
 #include <functional>
+#include <iterator>
 
 #include <nlohmann/json.hpp>
 
 #include "launcher/build/frame_packer.h"
+#include "launcher/build/known_hashes.h"
+#include "launcher/build/licence_files.h"
 #include "launcher/build/part_rules.h"
+#include "launcher/build/sha256.h"
 #include "launcher/build/vendor_search.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/protocol/frame.h"
@@ -93,21 +97,30 @@ Result<std::vector<PartFile>> read_list(const Build& build, const std::string& p
 }
 
 // Hosts keep a part under the hash that it had when it was built, so it must be what it was.
-Status add_file(FramePacker& packer, const PartFile& listed) {
+Status add_file(FramePacker& packer, const PartFile& listed, const std::string& advice) {
   const auto bytes = read_part(listed.source);
   if (!bytes) return Error(bytes.error());
   if (bytes->size() != listed.file.size_bytes || sha256_hex(*bytes) != listed.sha256) {
-    return make_error(
-        ErrorCode::kFailed,
-        listed.source + " is not as it was built; build the target 'bundle' or install again");
+    return make_error(ErrorCode::kFailed, listed.source + " is not as it was" + advice);
   }
   return packer.add(*bytes);
 }
 
+const VendorPart* find_vendor_part(const Build& build, const std::string& hash) {
+  for (const VendorNeed& need : build.vendor_needs) {
+    if (need.part && need.part->hash == hash) return need.part.get();
+  }
+  return nullptr;
+}
+
 // Of a part of the runtime, or of a vendor.
 Result<std::vector<PartFile>> files_of(const Build& build, const std::string& hash) {
-  for (const VendorNeed& need : build.vendor_needs) {
-    if (need.part && need.part->hash == hash) return need.part->files;
+  if (const VendorPart* part = find_vendor_part(build, hash)) {
+    std::vector<PartFile> files = part->files;
+    auto licences = licence_parts(part->packaged, part->licence_folder);
+    if (!licences) return std::move(licences).error();
+    std::move(licences->begin(), licences->end(), std::back_inserter(files));
+    return files;
   }
   for (const auto& [name, each] : build.part_hashes) {
     if (each == hash) return read_list(build, name);
@@ -274,8 +287,16 @@ Result<std::shared_ptr<const std::string>> part_frames(const Build& build,
   FramePacker packer(kRuntimeLevel);
   BundlePart header;
   header.hash = hash;
+  const VendorPart* const vendor = find_vendor_part(build, hash);
+  const std::string advice = vendor != nullptr
+                                 ? " when this job began; start it again"
+                                 : " built; build the target 'bundle' or install again";
   for (const PartFile& listed : *files) {
-    HORA_TRY(add_file(packer, listed));
+    if (auto added = add_file(packer, listed, advice); !added) {
+      // What is remembered of it may be what is wrong.
+      if (vendor != nullptr) KnownHashes::forget(vendor->memory_folder);
+      return Error(added.error());
+    }
     header.files.push_back(listed.file);
   }
   auto packed = packer.finish();

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "hora/features.h"
 #include "launcher/build/bundle.h"
 #include "launcher/build/isolated.h"
+#include "launcher/build/known_hashes.h"
 #include "launcher/build/open_mpi_part.h"
 #include "launcher/build/vendor_library.h"
 #include "launcher/libraries/library_search.h"
@@ -250,7 +252,8 @@ FeatureFact feature_fact(const BuiltFeature& row, const std::string& bundle,
 // uses itself is among the features.
 VendorFact open_mpi_fact() {
   const char* const folders = std::getenv("LD_LIBRARY_PATH");
-  const auto part = collect_open_mpi(absolute_folders(folders == nullptr ? "" : folders));
+  KnownHashes hashes(launcher_memory_folder(split_environment(environ)));
+  const auto part = collect_open_mpi(absolute_folders(folders == nullptr ? "" : folders), hashes);
   if (!part) return {"Open MPI", "", 0, "", part.error().message};
   return {part->name, part->origin, static_cast<std::int64_t>(unpacked_bytes(*part)),
           part->least_glibc, ""};

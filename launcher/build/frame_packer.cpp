@@ -4,10 +4,7 @@
 
 #include <zstd.h>
 
-#include <array>
-
-#include <sha256.h>  // libmd
-
+#include "launcher/build/sha256.h"
 #include "launcher/protocol/frame.h"
 
 namespace hora::launcher {
@@ -16,25 +13,15 @@ namespace {
 
 constexpr std::size_t kChunk = 256 * 1024;
 
-void hash(SHA2_CTX& context, std::string_view bytes) {
-  SHA256Update(&context, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-}
-
-std::string hex(SHA2_CTX& context) {
-  std::array<char, SHA256_DIGEST_STRING_LENGTH> text;
-  SHA256End(&context, text.data());
-  return text.data();
-}
-
 }  // namespace
 
 // Releases what zstd allocates.
 struct FramePacker::State {
   ZSTD_CCtx* context = ::ZSTD_createCCtx();
-  SHA2_CTX hasher;
+  Sha256 hash;
   std::string chunk = std::string(kChunk, '\0');
   std::string frames;
-  State() { SHA256Init(&hasher); }
+  State() = default;
   ~State() { ::ZSTD_freeCCtx(context); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -63,7 +50,7 @@ Status FramePacker::run(std::string_view bytes, bool last) {
                         std::string("packing failed: ") + ::ZSTD_getErrorName(left));
     }
     const std::string_view made(state_->chunk.data(), out.pos);
-    hash(state_->hasher, made);
+    state_->hash.add(made);
     if (!made.empty()) append_frame(state_->frames, FrameType::kData, made);
     more = last ? left > 0 : in.pos < in.size;
   }
@@ -75,14 +62,7 @@ Status FramePacker::add(std::string_view bytes) { return run(bytes, /*last=*/fal
 Result<FramePacker::Packed> FramePacker::finish() {
   HORA_TRY(run({}, /*last=*/true));
   append_frame(state_->frames, FrameType::kDataEnd, {});
-  return Packed{hex(state_->hasher), std::move(state_->frames)};
-}
-
-std::string sha256_hex(std::string_view bytes) {
-  SHA2_CTX context;
-  SHA256Init(&context);
-  hash(context, bytes);
-  return hex(context);
+  return Packed{state_->hash.hex(), std::move(state_->frames)};
 }
 
 }  // namespace hora::launcher

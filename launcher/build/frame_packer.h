@@ -31,7 +31,4 @@ class FramePacker {
   std::unique_ptr<State> state_;
 };
 
-// Of all of it, lower-case hex.
-std::string sha256_hex(std::string_view bytes);
-
 }  // namespace hora::launcher

@@ -66,15 +66,13 @@ Error died(int status) {
 }
 
 // The child's own program: nothing stands between it and the signal that ends it at the deadline.
-[[noreturn]] void become_program(const std::vector<std::string>& words, int out) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
+// Of a process with threads a child may not even allocate memory.
+[[noreturn]] void become_program(char* const* argv, int out) {
   const int nothing = ::open("/dev/null", O_RDWR);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(nothing, STDERR_FILENO);
   ::dup2(out, STDOUT_FILENO);
-  ::execvp(argv[0], argv.data());
+  ::execvp(argv[0], argv);
   ::_exit(kExitFailed);
 }
 
@@ -115,7 +113,10 @@ Result<std::string> run_isolated(const std::function<std::string()>& work,
 
 Result<std::string> run_isolated_program(const std::vector<std::string>& words,
                                          std::chrono::milliseconds limit) {
-  return run_in_child([&](int out) { become_program(words, out); }, limit);
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  return run_in_child([&argv](int out) { become_program(argv.data(), out); }, limit);
 }
 
 }  // namespace hora::launcher

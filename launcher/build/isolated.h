@@ -17,7 +17,8 @@ Result<std::string> run_isolated(const std::function<std::string()>& work,
                                  std::chrono::milliseconds limit);
 
 // What a program prints, less the end of its last line, which it must write. Its standard error and
-// input are /dev/null. Errors as above; kFailed also when there is no such program.
+// input are /dev/null. Errors as above; kFailed also when there is no such program. Also for a
+// process with threads.
 Result<std::string> run_isolated_program(const std::vector<std::string>& words,
                                          std::chrono::milliseconds limit);
 

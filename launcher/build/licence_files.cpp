@@ -13,13 +13,16 @@
 #include <string_view>
 
 #include "launcher/build/isolated.h"
+#include "launcher/build/sha256.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
 namespace {
 
-constexpr std::chrono::seconds kLimit{10};
+// Half of what agents bear of silence: hosts are connected while a part is packed.
+constexpr std::chrono::seconds kLimit{5};
 
 bool is_file(const std::string& path) { return ::access(path.c_str(), R_OK) == 0; }
 
@@ -86,6 +89,22 @@ std::vector<LicenceFile> find_licence_files(const std::vector<std::string>& file
     add_folder(package, "/usr/share/licenses/" + package, found);
   }
   return found;
+}
+
+// Beside the files that they are about, where whoever finds these on a host looks for them.
+Result<std::vector<PartFile>> licence_parts(const std::vector<std::string>& files,
+                                            const std::string& folder) {
+  std::vector<PartFile> parts;
+  std::set<std::string> paths;
+  for (const LicenceFile& licence : find_licence_files(files)) {
+    const std::string name = licence.path.substr(licence.path.rfind('/') + 1);
+    const std::string path = folder + "/" + licence.package + "/" + name;
+    if (!paths.insert(path).second) continue;
+    const auto text = os::read_file(licence.path);
+    if (!text) return Error(text.error());
+    parts.push_back({{path, text->size(), 0644, {}}, sha256_hex(*text), licence.path});
+  }
+  return parts;
 }
 
 }  // namespace hora::launcher

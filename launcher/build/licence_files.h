@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/build/part_file.h"
+#include "rendezvous/base/result.h"
+
 namespace hora::launcher {
 
 struct LicenceFile {
@@ -13,7 +16,11 @@ struct LicenceFile {
 };
 
 // Those of the packages (dpkg, rpm) that own the files; none for files that no package owns. Asks
-// the package manager, in a child process. Only for a process without other threads.
+// the package manager, in a child process: about 0.1 s.
 std::vector<LicenceFile> find_licence_files(const std::vector<std::string>& files);
+
+// The same as files of a part, in a folder for each package below `folder`.
+Result<std::vector<PartFile>> licence_parts(const std::vector<std::string>& files,
+                                            const std::string& folder);
 
 }  // namespace hora::launcher

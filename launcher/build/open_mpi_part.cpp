@@ -14,13 +14,10 @@
 #include <memory>
 #include <set>
 
-#include "launcher/build/frame_packer.h"
-#include "launcher/build/licence_files.h"
 #include "launcher/build/part_hash.h"
 #include "launcher/libraries/library_search.h"
 #include "launcher/text/version.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/os/read_file.h"
 
 namespace hora::launcher {
 
@@ -92,7 +89,8 @@ std::string first_with(const std::vector<std::string>& folders,
 // be one more name for the same.
 class Collector {
  public:
-  explicit Collector(const std::vector<std::string>& folders) : system_(folders) {}
+  Collector(const std::vector<std::string>& folders, KnownHashes& hashes)
+      : system_(folders), hashes_(hashes) {}
 
   Result<VendorPart> collect();
 
@@ -103,25 +101,24 @@ class Collector {
   Status add_bindings();
   Status add_plugins(const std::string& folder, const std::string& below);
   Status add_texts(const std::string& folder, const std::string& below);
-  Status add_licences();
 
   LibrarySearch system_;
+  KnownHashes& hashes_;
   VendorPart part_;
-  std::set<std::string> paths_;         // that are in the part
-  std::vector<std::string> libraries_;  // their files on this machine
+  std::set<std::string> paths_;  // that are in the part
 };
 
 Status Collector::add_file(const std::string& source, const std::string& path) {
   if (!paths_.insert(path).second) return Ok{};
-  // What is hashed here is compared when it is packed: an upgrade in between would otherwise leave
+  // What is known of it is compared when it is packed: an upgrade in between would otherwise leave
   // hosts with a mixture under a name that promises the older one.
-  const auto bytes = os::read_file(source);
-  if (!bytes) return Error(bytes.error());
+  const auto hash = hashes_.of(source);
+  if (!hash) return Error(hash.error());
   PartFile& added = part_.files.emplace_back();
   added.file.path = std::string(kRoot) + "/" + path;
-  added.file.size_bytes = bytes->size();
+  added.file.size_bytes = hash->size_bytes;
   added.file.mode = 0644;
-  added.sha256 = sha256_hex(*bytes);
+  added.sha256 = hash->sha256;
   added.source = source;
   return Ok{};
 }
@@ -134,7 +131,7 @@ Status Collector::add_library(const FoundLibrary& library, const std::string& fo
       (part_.least_glibc.empty() || compare_versions(least, part_.least_glibc) > 0)) {
     part_.least_glibc = least;
   }
-  libraries_.push_back(real_path(library.path));
+  part_.packaged.push_back(real_path(library.path));
   return add_file(library.path, folder + "/" + library.soname);
 }
 
@@ -184,17 +181,6 @@ Status Collector::add_texts(const std::string& folder, const std::string& below)
   return Ok{};
 }
 
-// Beside the files that they are about, where whoever finds these on a host looks for them.
-Status Collector::add_licences() {
-  std::sort(libraries_.begin(), libraries_.end());
-  libraries_.erase(std::unique(libraries_.begin(), libraries_.end()), libraries_.end());
-  for (const LicenceFile& licence : find_licence_files(libraries_)) {
-    HORA_TRY(add_file(licence.path, "share/licenses/" + licence.package + "/" +
-                                        licence.path.substr(licence.path.rfind('/') + 1)));
-  }
-  return Ok{};
-}
-
 Result<VendorPart> Collector::collect() {
   part_.name = "Open MPI";
   const auto mpi = system_.find(kMpi);
@@ -222,7 +208,11 @@ Result<VendorPart> Collector::collect() {
   if (!texts.empty()) HORA_TRY(add_texts(texts, "share/openmpi"));
   if (!pmix_plugins.empty()) HORA_TRY(add_plugins(pmix_plugins, "lib/pmix"));
   if (!pmix_texts.empty()) HORA_TRY(add_texts(pmix_texts, "share/pmix"));
-  HORA_TRY(add_licences());
+  std::sort(part_.packaged.begin(), part_.packaged.end());
+  part_.packaged.erase(std::unique(part_.packaged.begin(), part_.packaged.end()),
+                       part_.packaged.end());
+  part_.memory_folder = hashes_.folder();
+  part_.licence_folder = std::string(kRoot) + "/share/licenses";
   // Distributions configure folders that a prefix alone does not move.
   const std::string root = "@bundle@/" + std::string(kRoot);
   part_.paths = {{"LD_LIBRARY_PATH", root + "/lib"}};
@@ -243,8 +233,8 @@ Result<VendorPart> Collector::collect() {
 
 std::vector<std::string> open_mpi_sonames() { return {kMpi, kPmix}; }
 
-Result<VendorPart> collect_open_mpi(const std::vector<std::string>& folders) {
-  return Collector(folders).collect();
+Result<VendorPart> collect_open_mpi(const std::vector<std::string>& folders, KnownHashes& hashes) {
+  return Collector(folders, hashes).collect();
 }
 
 }  // namespace hora::launcher

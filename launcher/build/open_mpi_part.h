@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/build/known_hashes.h"
 #include "launcher/build/vendor_part.h"
 #include "rendezvous/base/result.h"
 
@@ -14,8 +15,8 @@ namespace hora::launcher {
 // what they need, has a usable Open MPI.
 std::vector<std::string> open_mpi_sonames();
 
-// Reads and hashes all of it: about 0.1 s. `folders` are searched before the system's, as
-// LD_LIBRARY_PATH is. The error says what is missing. Only for a process without other threads.
-Result<VendorPart> collect_open_mpi(const std::vector<std::string>& folders);
+// Looks at all of it, and reads what `hashes` does not know yet. `folders` are searched before the
+// system's, as LD_LIBRARY_PATH is. The error says what is missing.
+Result<VendorPart> collect_open_mpi(const std::vector<std::string>& folders, KnownHashes& hashes);
 
 }  // namespace hora::launcher

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "launcher/build/frame_packer.h"
+#include "launcher/build/sha256.h"
 
 namespace hora::launcher {
 

@@ -17,8 +17,14 @@ struct VendorPart {
   std::string name;    // "Open MPI"
   std::string origin;  // the library's path on this machine
   std::string hash;
-  std::vector<PartFile> files;  // sorted by path
-  std::string least_glibc;      // of hosts that can load it; may be empty
+  std::vector<PartFile> files;  // sorted by path; the hash is theirs
+  // Their real paths. The licence texts of the packages that these come from travel along. They are
+  // looked for when the part is packed, since most launches pack nothing: the hash does not count
+  // them.
+  std::vector<std::string> packaged;
+  std::string licence_folder;  // where the texts go
+  std::string memory_folder;   // that the hashes of the files may come from (KnownHashes)
+  std::string least_glibc;     // of hosts that can load it; may be empty
   // What a host's order prepends where ranks use it (HostOrder::prepend_paths).
   std::vector<std::pair<std::string, std::string>> paths;
 };

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "launcher/build/known_hashes.h"
 #include "launcher/build/open_mpi_part.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/libraries/library_search.h"
@@ -33,7 +34,7 @@ bool may_have_remote_hosts(const JobSpec& spec) {
                      [](const Host& host) { return host.name != "localhost"; });
 }
 
-// Reading Open MPI takes longer than anything else that precedes the first connection, so it is
+// Looking at Open MPI takes longer than anything else that precedes the first connection, so it is
 // left out where nothing can be sent.
 Result<VendorNeed> need_of_open_mpi(const JobSpec& spec, const EnvironmentList& environment) {
   VendorNeed need;
@@ -52,7 +53,9 @@ Result<VendorNeed> need_of_open_mpi(const JobSpec& spec, const EnvironmentList& 
   for (std::string& folder : absolute_folders(program_run_path(spec, environment))) {
     folders.push_back(std::move(folder));
   }
-  auto part = collect_open_mpi(folders);
+  KnownHashes hashes(launcher_memory_folder(environment));
+  auto part = collect_open_mpi(folders, hashes);
+  hashes.save();
   if (part) {
     need.part = std::make_shared<const VendorPart>(std::move(*part));
   } else {

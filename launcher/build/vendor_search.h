@@ -12,8 +12,8 @@
 
 namespace hora::launcher {
 
-// kUsage: HORA_MPI is none of its values, or asks to send what is not here. About 0.1 s for a job
-// that needs one on other machines. Only for a process without other threads.
+// kUsage: HORA_MPI is none of its values, or asks to send what is not here. A file that no launch
+// has seen before is read; what is known of it is kept in the user's cache (known_hashes.h).
 Result<std::vector<VendorNeed>> vendor_needs_of(const JobSpec& spec,
                                                 const EnvironmentList& environment);
 

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "launcher/build/frame_packer.h"
+#include "launcher/build/sha256.h"
 #include "launcher/protocol/frame.h"
 #include "rendezvous/os/log.h"
 #include "rendezvous/os/random.h"
