@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "launcher/plan/cpu_list.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
 
@@ -21,11 +22,10 @@ namespace hora::launcher {
 namespace {
 
 // cpu_set_t ends at 1,024 CPUs; the system call takes a mask of any size.
-constexpr std::size_t kMostCpus = 8192;
 constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
 
 std::vector<unsigned long> current_mask() {
-  std::vector<unsigned long> mask(kMostCpus / kWordBits, 0);
+  std::vector<unsigned long> mask(static_cast<std::size_t>(kMostCpus) / kWordBits, 0);
   if (::sched_getaffinity(0, mask.size() * sizeof mask[0],
                           reinterpret_cast<cpu_set_t*>(mask.data())) != 0) {
     mask.clear();
@@ -33,12 +33,30 @@ std::vector<unsigned long> current_mask() {
   return mask;
 }
 
-int number_in(const std::string& path, int otherwise) {
+std::string line_in(const std::string& path) {
   const os::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  char text[32];
+  char text[256];
   const ssize_t got = file.valid() ? ::read(file.get(), text, sizeof text) : 0;
-  if (got <= 0) return otherwise;
-  return parse_int<int>(trim({text, static_cast<std::size_t>(got)})).value_or(otherwise);
+  return got <= 0 ? "" : std::string(trim({text, static_cast<std::size_t>(got)}));
+}
+
+int number_in(const std::string& path, int otherwise) {
+  return parse_int<int>(line_in(path)).value_or(otherwise);
+}
+
+// The first CPU of those that share the level 3 cache of this one: the list "8-15" begins with it.
+// Caches have numbers of their own only since Linux 4.11.
+int l3_of(const std::string& folder) {
+  constexpr int kMostCaches = 16;
+  for (int index = 0; index < kMostCaches; ++index) {
+    const std::string cache = folder + "/cache/index" + std::to_string(index);
+    const int level = number_in(cache + "/level", 0);
+    if (level == 0) break;
+    if (level != 3) continue;
+    const std::string list = line_in(cache + "/shared_cpu_list");
+    return parse_int<int>(list.substr(0, list.find_first_of("-,"))).value_or(-1);
+  }
+  return -1;
 }
 
 // A CPU's directory has an entry "nodeN" for its NUMA node. Machines without NUMA have none.
@@ -68,6 +86,8 @@ std::vector<CpuPlace> usable_cpu_places() {
     // core_id is only unique within one package.
     place.core = package * 100'000 + number_in(folder + "/topology/core_id", static_cast<int>(cpu));
     place.node = node_of(folder);
+    place.package = package;
+    place.l3 = l3_of(folder);
     places.push_back(place);
   }
   return places;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPUs that this process may use, with core and NUMA node.
+// The CPUs that this process may use, with core, NUMA node, socket and cache.
 #pragma once
 
 #include <vector>

@@ -112,7 +112,9 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
   auto working_directory = open_directory(directory);
   if (auto* failed = std::get_if<Failure>(&working_directory)) return std::move(*failed);
 
-  RankPlacement placement = place_ranks(order, environ);
+  // The kernel's answer is that of this moment; a cpuset that shrinks later moves the ranks.
+  auto placement = place_ranks(order, environ);
+  if (!placement) return failed_with(failure::kBind, placement.error().message);
   std::vector<int> ranks;
   for (const RankOrder& each : order.ranks) ranks.push_back(each.rank);
   FlightRecords records = FlightRecords::create(std::move(ranks));
@@ -124,7 +126,7 @@ std::variant<PreparedJob, Failure> PreparedJob::prepare(HostOrder order, const J
         environment.error().message);
   }
   PreparedJob job(std::move(order), std::move(*environment));
-  job.placement_ = std::move(placement);
+  job.placement_ = std::move(*placement);
   job.bundle_root_ = place.bundle_root;
   job.open_files_limit_ = std::get<std::optional<unsigned long>>(room);
   job.working_directory_ = std::move(std::get<os::Fd>(working_directory));

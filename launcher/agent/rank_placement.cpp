@@ -3,11 +3,11 @@
 // which --verbose prints.
 #include "launcher/agent/rank_placement.h"
 
-#include <algorithm>
 #include <string_view>
 
 #include "launcher/agent/cpu_topology.h"
 #include "launcher/agent/host_facts.h"
+#include "launcher/plan/cpu_list.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -72,20 +72,20 @@ void give_gpus(HostOrder& order, const char* const* machine, RankPlacement& plac
 
 }  // namespace
 
-RankPlacement place_ranks(HostOrder& order, const char* const* machine_environment) {
+Result<RankPlacement> place_ranks(HostOrder& order, const char* const* machine_environment) {
   RankPlacement placement;
   const std::vector<CpuPlace> cpus = usable_cpu_places();
-  placement.binding = plan_binding(cpus, static_cast<int>(order.ranks.size()), order.bind);
+  // Before anything is added to the order: a host that lacks the CPUs starts nothing.
+  auto binding = plan_binding(cpus, static_cast<int>(order.ranks.size()), order.bind);
+  if (!binding) return std::move(binding).error();
+  placement.binding = std::move(*binding);
   limit_threads(order, machine_environment, cpus.size(), placement);
   give_gpus(order, machine_environment, placement);
   for (const RankOrder& rank : order.ranks) {
     const auto local = static_cast<std::size_t>(rank.local_rank);
     if (local >= placement.binding.cpus.size()) continue;
-    std::vector<int> own = placement.binding.cpus[local];
-    std::sort(own.begin(), own.end());
-    std::string list;
-    for (const int cpu : own) list += (list.empty() ? "" : ",") + std::to_string(cpu);
-    placement.notes.push_back("rank " + std::to_string(rank.rank) + ": CPUs " + list + " (" +
+    placement.notes.push_back("rank " + std::to_string(rank.rank) + ": CPUs " +
+                              format_cpu_list(placement.binding.cpus[local]) + " (" +
                               placement.binding.why + ")");
   }
   return placement;

@@ -7,6 +7,7 @@
 
 #include "launcher/plan/binding_plan.h"
 #include "launcher/protocol/messages.h"
+#include "rendezvous/base/result.h"
 
 namespace hora::launcher {
 
@@ -16,6 +17,7 @@ struct RankPlacement {
 };
 
 // Also adds OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES to the order where the user has not set them.
-RankPlacement place_ranks(HostOrder& order, const char* const* machine_environment);
+// Errors (kUsage): the CPUs that the user lists are not to be had here.
+Result<RankPlacement> place_ranks(HostOrder& order, const char* const* machine_environment);
 
 }  // namespace hora::launcher

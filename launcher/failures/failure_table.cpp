@@ -110,6 +110,11 @@ constexpr FailureClass kClasses[] = {
      "have it.",
      "Use a directory that all hosts share, set --wdir DIR, or copy a script with --ship FILE.",
      "{ssh} {host} 'ls -ld DIR'"},
+    {failure::kBind, kExitLauncher, "a host does not have the CPUs that ranks are to be bound to",
+     "The host lacks a CPU of --bind cpu-list, its container or batch system keeps it from the job, "
+     "or there are more ranks than CPUs listed.",
+     "The message names the CPUs that the job may use there. List those, or use --bind core.",
+     "{ssh} {host} 'grep Cpus_allowed_list /proc/self/status'"},
     {failure::kShip, kExitLauncher, "a file could not be shipped",
      "horarun cannot read a file of --ship here, or cannot write it on the host.",
      "Check that the file exists and is readable, and that the host has room for it."},

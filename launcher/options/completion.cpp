@@ -46,9 +46,13 @@ std::string all_names() {
   return out;
 }
 
+// Of "cpu-list:LIST", what stands before the list.
 std::string words_of(const OptionRow& row) {
-  std::string out(row.metavar);
-  std::replace(out.begin(), out.end(), '|', ' ');
+  std::string out;
+  for (const std::string_view word : split(row.metavar, '|')) {
+    if (!out.empty()) out += ' ';
+    out += word.substr(0, word.find(':') == word.npos ? word.npos : word.find(':') + 1);
+  }
   return out;
 }
 
@@ -156,7 +160,7 @@ std::string zsh_action(const OptionRow& row) {
     case Behind::kHosts:
       return value + "_horarun_hosts";
     case Behind::kWords:
-      return value + "(" + words_of(row) + ")";
+      return value + "(" + zsh_text(words_of(row)) + ")";
   }
   return "";
 }

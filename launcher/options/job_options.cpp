@@ -14,6 +14,8 @@
 #include "launcher/options/environment_options.h"
 #include "launcher/options/listen_options.h"
 #include "launcher/options/slot_options.h"
+#include "launcher/plan/binding_plan.h"
+#include "launcher/plan/cpu_list.h"
 #include "launcher/text/duration.h"
 #include "launcher/text/shell_words.h"
 #include "launcher/text/size.h"
@@ -222,6 +224,21 @@ Status read_placement(const OptionValues& values, JobSpec& job) {
   return Ok{};
 }
 
+// Lists are read here for their errors alone; each host has to see whether it has such CPUs. mpirun
+// would not know of our choice, so it is an error rather than an option without effect.
+Status read_binding(const OptionValues& values, JobSpec& job) {
+  job.bind = values.text("--bind", job.bind);
+  const std::string_view mode = job.bind;
+  if (job.by_mpirun && mode != "auto" && mode != "none") {
+    return usage(
+        "--bind " + job.bind +
+        " cannot be used with --mpi: mpirun binds the ranks; --binding-args has its options");
+  }
+  if (!mode.starts_with(kCpuListMode)) return Ok{};
+  const auto lists = parse_cpu_lists(mode.substr(kCpuListMode.size()), "--bind");
+  return lists ? Status(Ok{}) : Status(lists.error());
+}
+
 Status read_shown_ranks(const OptionValues& values, JobSpec& job) {
   if (!values.has("--show-ranks")) return Ok{};
   auto ranks = RankList::parse(values.text("--show-ranks"), "--show-ranks");
@@ -244,7 +261,6 @@ void read_output(const OptionValues& values, JobSpec& job) {
                  : stall == "kill" ? StallPolicy::kKill
                                    : StallPolicy::kIgnore;
   job.stall_after = duration_of(values, "--stall-after", job.stall_after);
-  job.bind = values.text("--bind", job.bind);
   job.gpus_per_rank = values.text("--gpus-per-rank");
   const std::string level = values.text("--log-level");
   // A verbose runtime log implies a verbose launcher.
@@ -326,6 +342,7 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   HORA_TRY(read_chaos(values, job));
   HORA_TRY(check_report_file(values));
   read_output(values, job);
+  HORA_TRY(read_binding(values, job));
   HORA_TRY(read_shown_ranks(values, job));
   HORA_TRY(read_restarts(values, job));
   HORA_TRY(read_placement(values, job));

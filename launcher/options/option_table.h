@@ -21,7 +21,7 @@ enum class ValueKind {
   kCountPair,    // two counts, two words of the command line; the value is "MIN MAX"
   kDuration,     // from `least` seconds
   kSize,         // bytes, from `least`
-  kChoice,       // one of the words in `metavar`, separated by '|'
+  kChoice,       // one of the words in `metavar`, separated by '|'; after "word:REST" any text
 };
 
 // Which command lines know the option.

@@ -65,7 +65,12 @@ bool is_size(const OptionRow& row, std::string_view text) {
 
 bool is_choice(const OptionRow& row, std::string_view text) {
   for (const std::string_view word : split(row.metavar, '|')) {
-    if (word == text) return true;
+    // What stands behind the colon is checked by whoever reads the value.
+    const std::size_t start = word.find(':') + 1;  // 0: a word alone
+    if (start > 0 ? text.size() > start && text.substr(0, start) == word.substr(0, start)
+                  : word == text) {
+      return true;
+    }
   }
   return false;
 }

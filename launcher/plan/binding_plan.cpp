@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string_view>
 
+#include "launcher/plan/cpu_list.h"
 #include "rendezvous/base/text.h"
 
 namespace hora::launcher {
@@ -36,36 +38,126 @@ std::vector<std::vector<int>> share_cores(const std::vector<CpuPlace>& cpus, int
   return out;
 }
 
-// Neighbouring ranks go to the same node, since they talk to each other most.
-std::vector<std::vector<int>> share_nodes(const std::vector<CpuPlace>& cpus, int ranks) {
-  std::vector<std::vector<int>> nodes;
-  for (auto& [node, members] : group_by(cpus, &CpuPlace::node)) nodes.push_back(std::move(members));
+// Neighbouring ranks go to the same domain (node, socket, cache), since they talk to each other
+// most.
+std::vector<std::vector<int>> share_domains(const std::vector<CpuPlace>& cpus, int ranks,
+                                            int CpuPlace::*key) {
+  std::vector<std::vector<int>> domains;
+  for (auto& [domain, members] : group_by(cpus, key)) domains.push_back(std::move(members));
   std::vector<std::vector<int>> out;
   for (int rank = 0; rank < ranks; ++rank) {
     out.push_back(
-        nodes[static_cast<std::size_t>(rank) * nodes.size() / static_cast<std::size_t>(ranks)]);
+        domains[static_cast<std::size_t>(rank) * domains.size() / static_cast<std::size_t>(ranks)]);
   }
   return out;
 }
 
+// Sockets stand in where the machine does not say which caches it has, as many virtual ones.
+Binding bind_to_caches(std::vector<CpuPlace> cpus, int ranks) {
+  const bool is_known =
+      std::all_of(cpus.begin(), cpus.end(), [](const CpuPlace& cpu) { return cpu.l3 >= 0; });
+  if (!is_known) {
+    for (CpuPlace& cpu : cpus) cpu.l3 = cpu.package;
+  }
+  Binding binding;
+  binding.cpus = share_domains(cpus, ranks, &CpuPlace::l3);
+  const std::string count = std::to_string(group_by(cpus, &CpuPlace::l3).size());
+  binding.why = is_known ? "each rank on the CPUs of one L3 cache, of " + count
+                         : "each rank on its socket, of " + count +
+                               "; which L3 caches there are is not known";
+  return binding;
+}
+
+// One list is shared out in its order; of several, each local rank gets its own.
+Result<Binding> bind_to_list(const std::vector<CpuPlace>& usable, int ranks,
+                             std::string_view text) {
+  auto lists = parse_cpu_lists(text, "--bind");
+  if (!lists) return std::move(lists).error();
+  const auto refuse = [](const std::string& message) {
+    return make_error(ErrorCode::kUsage, "--bind cpu-list: " + message);
+  };
+  // The kernel would ignore a CPU outside of the job's cpuset, as long as one inside is left, and
+  // the rank would run on fewer than its user thinks.
+  std::vector<int> here;
+  for (const CpuPlace& cpu : usable) here.push_back(cpu.cpu);
+  for (const auto& list : *lists) {
+    for (const int cpu : list) {
+      if (std::find(here.begin(), here.end(), cpu) == here.end()) {
+        return refuse("CPU " + std::to_string(cpu) +
+                      " is not one that this job may use; it may use " + format_cpu_list(here));
+      }
+    }
+  }
+  const auto wanted = static_cast<std::size_t>(ranks);
+  Binding binding;
+  // Hosts differ in their number of ranks and have one option, so a host may leave lists unused.
+  if (lists->size() > 1) {
+    if (lists->size() < wanted) {
+      return refuse(std::to_string(lists->size()) + " lists for " + std::to_string(ranks) +
+                    " ranks of this host; expected one list for all, or one for each rank");
+    }
+    binding.cpus.assign(lists->begin(), lists->begin() + ranks);
+    binding.why = "its list";
+    return binding;
+  }
+  const std::vector<int>& all = lists->front();
+  if (all.size() < wanted) {
+    return refuse(std::to_string(all.size()) + (all.size() == 1 ? " CPU" : " CPUs") + " for " +
+                  std::to_string(ranks) + " ranks of this host; list more, or start fewer ranks");
+  }
+  // Nobody lists CPUs one by one to have two ranks on one of them: that was refused above.
+  for (std::size_t rank = 0; rank < wanted; ++rank) {
+    binding.cpus.emplace_back(
+        all.begin() + static_cast<std::ptrdiff_t>(rank * all.size() / wanted),
+        all.begin() + static_cast<std::ptrdiff_t>((rank + 1) * all.size() / wanted));
+  }
+  binding.why = "its share of the list";
+  return binding;
+}
+
+// One number for all ranks, since they share the environment of their host: the smallest share's.
+// Cores rather than CPUs: hardware threads do not help numeric code.
+int fewest_cores(const std::vector<CpuPlace>& usable, const std::vector<std::vector<int>>& shares) {
+  std::map<int, int> core_of;
+  for (const CpuPlace& cpu : usable) core_of[cpu.cpu] = cpu.core;
+  std::size_t fewest = usable.size();
+  for (const auto& share : shares) {
+    std::set<int> cores;
+    for (const int cpu : share) cores.insert(core_of[cpu]);
+    fewest = std::min(fewest, cores.size());
+  }
+  return std::max(1, static_cast<int>(fewest));
+}
+
 }  // namespace
 
-Binding plan_binding(const std::vector<CpuPlace>& usable, int ranks, const std::string& mode) {
+Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
+                             const std::string& mode) {
   Binding binding;
   if (usable.empty() || ranks < 1) return binding;
-  const auto cores = group_by(usable, &CpuPlace::core).size();
-  const auto nodes = group_by(usable, &CpuPlace::node).size();
-  // Cores rather than CPUs: hardware threads do not help numeric code.
-  binding.threads = std::max(1, static_cast<int>(cores) / ranks);
+  const auto count = [&usable](int CpuPlace::*key) { return group_by(usable, key).size(); };
+  const auto cores = count(&CpuPlace::core);
+  const auto nodes = count(&CpuPlace::node);
+  if (std::string_view(mode).starts_with(kCpuListMode)) {
+    auto listed = bind_to_list(usable, ranks, std::string_view(mode).substr(kCpuListMode.size()));
+    if (listed) listed->threads = fewest_cores(usable, listed->cpus);
+    return listed;
+  }
   if (mode == "core") {
     binding.cpus = share_cores(usable, ranks);
     binding.why = cores >= static_cast<std::size_t>(ranks) ? "cores of its own for each rank"
                                                            : "fewer cores than ranks: they share";
+  } else if (mode == "l3") {
+    binding = bind_to_caches(usable, ranks);
+  } else if (mode == "socket") {
+    binding.cpus = share_domains(usable, ranks, &CpuPlace::package);
+    binding.why = "each rank on its socket, of " + std::to_string(count(&CpuPlace::package));
     // One rank alone may need the memory of all nodes, so "auto" leaves it unbound.
   } else if (mode == "numa" || (mode == "auto" && nodes > 1 && ranks > 1)) {
-    binding.cpus = share_nodes(usable, ranks);
+    binding.cpus = share_domains(usable, ranks, &CpuPlace::node);
     binding.why = "each rank on its NUMA node, of " + std::to_string(nodes);
   }
+  binding.threads = std::max(1, static_cast<int>(cores) / ranks);
   return binding;
 }
 

@@ -5,12 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/result.h"
+
 namespace hora::launcher {
 
 struct CpuPlace {
-  int cpu = 0;   // as the kernel counts them
-  int core = 0;  // CPUs of one core share it; unique over packages
-  int node = 0;  // NUMA node
+  int cpu = 0;      // as the kernel counts them
+  int core = 0;     // CPUs of one core share it; unique over packages
+  int node = 0;     // NUMA node
+  int package = 0;  // socket
+  int l3 = -1;      // the first CPU of those that share its level 3 cache; -1: not known
 };
 
 struct Binding {
@@ -19,10 +23,15 @@ struct Binding {
   std::string why;                     // "each rank on its NUMA node"
 };
 
-// `usable` are the CPUs that this process may run on; `mode` is none, auto, core or numa. auto
-// binds to NUMA nodes where there are several: sharing a node with another job costs little,
-// sharing a core halves both.
-Binding plan_binding(const std::vector<CpuPlace>& usable, int ranks, const std::string& mode);
+// The modes that users name; "auto" and "none" stand beside them.
+inline constexpr std::string_view kCpuListMode = "cpu-list:";
+
+// `usable` are the CPUs that this process may run on; `mode` is none, auto, core, l3, socket, numa,
+// or "cpu-list:LIST[:LIST...]". auto binds to NUMA nodes where there are several: sharing a node
+// with another job costs little, sharing a core halves both.
+// Errors (kUsage): a list that names a CPU that is not usable, or has too few for the ranks.
+Result<Binding> plan_binding(const std::vector<CpuPlace>& usable, int ranks,
+                             const std::string& mode);
 
 // The GPUs of a local rank, as CUDA_VISIBLE_DEVICES has them; empty: none are set. `visible` are
 // those that may be used, `per_rank` is auto or a number.

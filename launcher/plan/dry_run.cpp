@@ -134,6 +134,7 @@ std::string settings_text(const DryRun& run) {
         "working directory  a folder of the job, with " + quote_shell_words(spec.ship_files) + "\n";
   }
   out += "runtime            " + runtime_text(spec) + "\n";
+  if (spec.bind != "auto") out += "binding            " + spec.bind + "\n";
   for (const auto& [name, source] : run.libraries) out += column(name, 19) + source + "\n";
   if (spec.engine) out += "engine             " + spec.engine->text + "\n";
   if (!spec.rsh_command.empty()) {
@@ -226,6 +227,7 @@ std::string dry_run_json(const DryRun& run) {
   out["working_directory"] = spec.working_directory;
   out["ship"] = spec.ship_files;
   out["runtime"] = runtime_text(spec);
+  if (spec.bind != "auto") out["bind"] = spec.bind;
   // As with the other settings that few jobs have, it is there only where it says something.
   for (const auto& [name, source] : run.libraries) out["libraries"][name] = source;
   if (spec.engine) {

@@ -139,7 +139,7 @@ struct JobSpec {
 
   std::optional<ChaosSpec> chaos;  // --chaos: what is done to the ranks on purpose
 
-  std::string bind = "auto";  // auto, none, core, numa
+  std::string bind = "auto";  // as in plan_binding()
   std::string gpus_per_rank;  // empty: all are seen by every rank
 
   // Of what is kept on the hosts, when the job ends. None: nothing is removed.

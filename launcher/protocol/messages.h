@@ -181,7 +181,7 @@ struct HostOrder {
   std::int64_t grace_ms = 5000;
   std::int64_t lease_ms = 10000;
   std::int64_t output_window_bytes = 256 * 1024;
-  std::string bind = "none";   // --bind: none, auto, core, numa
+  std::string bind = "none";   // --bind, as in plan_binding()
   std::string gpus_per_rank;   // --gpus-per-rank: empty, auto, or a number
   bool limit_threads = false;  // OMP_NUM_THREADS by cores and ranks, unless it is set
   std::string pmi;  // "pmix", "pmi1": the ranks are served by hora-pmix, ...; empty: nobody

@@ -127,9 +127,10 @@ void Narrator::ranks_started(const std::string& name, const Started& started) {
   }
 }
 
-// Only a user who asks for a binding sees where the ranks were placed.
+// Only a user who asks for a binding sees where the ranks were placed: for the others it would be a
+// line for each rank that says what they have not asked.
 void Narrator::tell_placement(const std::string& note) {
-  const bool asked = spec_.bind == "core" || spec_.bind == "numa" || !spec_.gpus_per_rank.empty();
+  const bool asked = (spec_.bind != "auto" && spec_.bind != "none") || !spec_.gpus_per_rank.empty();
   if (!asked || spec_.verbose || events_.enabled()) return os::log_info(kComponent, note);
   tell(note + "\n");
 }

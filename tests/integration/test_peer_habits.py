@@ -64,6 +64,61 @@ def test_ranks_dealt_to_the_hosts_in_turn(horarun, hosts):
     horarun.run("-H", "node1:2,node2:2", "--map-by", "node", "--smoke").expect(0)
 
 
+def cpus_here():
+    return sorted(os.sched_getaffinity(0))
+
+
+def allowed(done):
+    """The CPUs of each rank, as the kernel says."""
+    return {rank: [line.split()[1] for line in lines] for rank, lines in done.ranks().items()}
+
+
+SHOW_CPUS = ("grep", "Cpus_allowed_list", "/proc/self/status")
+
+
+def test_ranks_on_listed_cpus(horarun, hosts):
+    hosts(2)
+    last, first = cpus_here()[-1], cpus_here()[0]
+    done = horarun.run("-H", "node1:2,node2:1", "--bind", f"cpu-list:{last}:{first}", *SHOW_CPUS).expect(0)
+    assert allowed(done) == {0: [str(last)], 1: [str(first)], 2: [str(last)]}
+    assert f"node1: rank 1: CPUs {first} (its list)" in done.messages
+    shared = horarun.run("-np", 1, "--bind", f"cpu-list:{first}", *SHOW_CPUS).expect(0)
+    assert allowed(shared) == {0: [str(first)]}
+
+
+@pytest.mark.parametrize("kind", ["l3", "socket"])
+def test_ranks_on_caches_and_sockets(horarun, kind):
+    cpu = cpus_here()[0]
+    path = {
+        "l3": f"/sys/devices/system/cpu/cpu{cpu}/cache/index3/shared_cpu_list",
+        "socket": f"/sys/devices/system/cpu/cpu{cpu}/topology/package_cpus_list",
+    }[kind]
+    if not os.path.exists(path):
+        pytest.skip(f"{path} does not exist here")
+    members = set()
+    with open(path, encoding="ascii") as file:
+        for item in file.read().strip().split(","):
+            start, _, end = item.partition("-")
+            members.update(range(int(start), int(end or start) + 1))
+    script = "import os; print(sorted(os.sched_getaffinity(0)))"
+    done = horarun.run("-np", 1, "--bind", kind, PYTHON, "-S", "-c", script).expect(0)
+    assert done.ranks() == {0: [str(sorted(members & set(cpus_here())))]}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_cpus_that_the_job_may_not_use(horarun, hosts, tmp_path):
+    hosts(2)
+    most = max(cpus_here()) + 1
+    done = horarun.run("-H", "node1,node2", "--bind", f"cpu-list:{most}", "touch", tmp_path / "started").expect(125)
+    assert "E_BIND" in done.messages and f"CPU {most} is not one that this job may use" in done.messages
+    assert not (tmp_path / "started").exists()
+    # What a container or a batch system takes away is not there either.
+    first, *_, last = cpus_here()
+    with_one = {"preexec_fn": lambda: os.sched_setaffinity(0, {first})}
+    less = horarun.run("-np", 1, "--bind", f"cpu-list:{last}", "true", **with_one)
+    assert f"CPU {last} is not one that this job may use; it may use {first} [E_BIND]" in less.expect(125).messages
+
+
 def test_a_rank_that_fails_alone(horarun, hosts):
     hosts(2)
     options = ("-H", "node1:2,node2:1", "--keep-going", "--json", "--stdin", "all")
@@ -124,7 +179,7 @@ def test_stderr_on_stdout(horarun, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--bind-to", "core"), "horarun calls this --bind core|none|numa"),
+        (("--bind-to", "core"), "horarun calls this --bind core|l3|socket|numa|none"),
         (("-genv", "A", "1"), "horarun calls this -x NAME=VALUE"),
         (("--rdzv-backend=c10d",), "it is not needed: every job has its own rendezvous"),
         (("--num_processes", "2"), "horarun calls this -np N"),

@@ -34,8 +34,8 @@ TEST_CASE("What horarun calls an option is an option of horarun") {
 
 TEST_CASE("Long names are known with one dash and two, with dashes and underscores") {
   for (const char* name : {"--bind-to", "-bind-to", "--bind_to"}) {
-    CHECK(error_of(name) ==
-          "unknown option '" + std::string(name) + "'; horarun calls this --bind core|none|numa");
+    CHECK(error_of(name) == "unknown option '" + std::string(name) +
+                                "'; horarun calls this --bind core|l3|socket|numa|none");
   }
   CHECK(find_peer_option("--genv") == find_peer_option("-genv"));
   CHECK(find_peer_option("--D") == nullptr);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failures/stderr_hints.h"
-#include "launcher/plan/binding_plan.h"
 #include "launcher/report/hang_report_text.h"
 #include "launcher/report/job_report.h"
 #include "launcher/report/resource_usage.h"
@@ -37,12 +36,6 @@ RankStanding standing(int rank, const std::string& stacks, bool leader = true) {
 std::string stack(const std::string& id, const std::string& function) {
   return "Current thread 0x" + id + " (most recent call first):\n  File \"t.py\", line 3 in " +
          function + "\n";
-}
-
-std::vector<CpuPlace> cpus(int count, int per_core, int per_node) {
-  std::vector<CpuPlace> out;
-  for (int cpu = 0; cpu < count; ++cpu) out.push_back({cpu, cpu / per_core, cpu / per_node});
-  return out;
 }
 
 }  // namespace
@@ -121,34 +114,4 @@ TEST_CASE("secrets are blanked") {
   CHECK(without_secrets({"python", "t.py", "--api-key=x", "--token", "abc", "--lr", "1"}) ==
         Words{"python", "t.py", "--api-key=***", "--token", "***", "--lr", "1"});
   CHECK(without_secrets({"WANDB_API_KEY=x", "run"}) == Words{"WANDB_API_KEY=***", "run"});
-}
-
-TEST_CASE("cores are shared equally, whole") {
-  const Binding binding = plan_binding(cpus(8, 2, 8), 2, "core");
-  CHECK(binding.cpus == std::vector<std::vector<int>>{{0, 1, 2, 3}, {4, 5, 6, 7}});
-  CHECK(binding.threads == 2);
-  const Binding three = plan_binding(cpus(4, 1, 4), 3, "core");
-  CHECK(three.cpus == std::vector<std::vector<int>>{{0}, {1}, {2, 3}});
-  CHECK(plan_binding(cpus(2, 1, 2), 4, "core").cpus ==
-        std::vector<std::vector<int>>{{0}, {0}, {1}, {1}});
-  CHECK(plan_binding(cpus(2, 1, 2), 4, "core").threads == 1);
-}
-
-TEST_CASE("auto binds to NUMA nodes where there are several") {
-  CHECK(plan_binding(cpus(8, 1, 8), 4, "auto").cpus.empty());
-  CHECK(plan_binding(cpus(8, 1, 4), 1, "auto").cpus.empty());
-  const Binding binding = plan_binding(cpus(4, 1, 2), 4, "auto");
-  CHECK(binding.cpus == std::vector<std::vector<int>>{{0, 1}, {0, 1}, {2, 3}, {2, 3}});
-  CHECK(plan_binding(cpus(4, 1, 2), 4, "none").cpus.empty());
-  CHECK(plan_binding({}, 4, "core").cpus.empty());
-}
-
-TEST_CASE("GPUs by local rank") {
-  const std::vector<std::string> four{"0", "1", "2", "3"};
-  CHECK(plan_gpus(four, 4, 3, "auto") == "3");
-  CHECK(plan_gpus(four, 2, 1, "auto") == "2,3");
-  CHECK(plan_gpus(four, 8, 5, "auto") == "1");
-  CHECK(plan_gpus(four, 2, 1, "1") == "1");
-  CHECK(plan_gpus({"7", "9"}, 2, 1, "auto") == "9");
-  CHECK(plan_gpus({}, 2, 0, "auto").empty());
 }

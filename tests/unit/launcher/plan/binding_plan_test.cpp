@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/plan/binding_plan.h"
+
+#include "tests/support/catch.h"
+
+namespace hora::launcher {
+namespace {
+
+using Shares = std::vector<std::vector<int>>;
+
+std::vector<CpuPlace> cpus(int count, int per_core, int per_node) {
+  std::vector<CpuPlace> out;
+  for (int cpu = 0; cpu < count; ++cpu) out.push_back({cpu, cpu / per_core, cpu / per_node});
+  return out;
+}
+
+// Two sockets of two caches of two cores of one CPU.
+std::vector<CpuPlace> two_sockets() {
+  std::vector<CpuPlace> out;
+  for (int cpu = 0; cpu < 8; ++cpu) out.push_back({cpu, cpu, cpu / 4, cpu / 4, cpu / 2 * 2});
+  return out;
+}
+
+Binding plan(const std::vector<CpuPlace>& usable, int ranks, const std::string& mode) {
+  auto binding = plan_binding(usable, ranks, mode);
+  REQUIRE(binding);
+  return *binding;
+}
+
+std::string error_of(const std::vector<CpuPlace>& usable, int ranks, const std::string& mode) {
+  const auto binding = plan_binding(usable, ranks, mode);
+  REQUIRE_FALSE(binding);
+  return binding.error().message;
+}
+
+TEST_CASE("cores are shared equally, whole") {
+  const Binding binding = plan(cpus(8, 2, 8), 2, "core");
+  CHECK(binding.cpus == Shares{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(binding.threads == 2);
+  CHECK(plan(cpus(4, 1, 4), 3, "core").cpus == Shares{{0}, {1}, {2, 3}});
+  const Binding crowded = plan(cpus(2, 1, 2), 4, "core");
+  CHECK(crowded.cpus == Shares{{0}, {0}, {1}, {1}});
+  CHECK(crowded.threads == 1);
+  CHECK(crowded.why == "fewer cores than ranks: they share");
+}
+
+TEST_CASE("auto binds to NUMA nodes where there are several") {
+  CHECK(plan(cpus(8, 1, 8), 4, "auto").cpus.empty());
+  CHECK(plan(cpus(8, 1, 4), 1, "auto").cpus.empty());
+  CHECK(plan(cpus(4, 1, 2), 4, "auto").cpus == Shares{{0, 1}, {0, 1}, {2, 3}, {2, 3}});
+  CHECK(plan(cpus(4, 1, 2), 4, "none").cpus.empty());
+  CHECK(plan({}, 4, "core").cpus.empty());
+}
+
+TEST_CASE("sockets and caches go to neighbouring ranks") {
+  const Binding sockets = plan(two_sockets(), 4, "socket");
+  CHECK(sockets.cpus == Shares{{0, 1, 2, 3}, {0, 1, 2, 3}, {4, 5, 6, 7}, {4, 5, 6, 7}});
+  CHECK(sockets.why == "each rank on its socket, of 2");
+  CHECK(sockets.threads == 2);
+  const Binding caches = plan(two_sockets(), 4, "l3");
+  CHECK(caches.cpus == Shares{{0, 1}, {2, 3}, {4, 5}, {6, 7}});
+  CHECK(caches.why == "each rank on the CPUs of one L3 cache, of 4");
+  // A virtual machine may not say which caches it has.
+  auto unknown = two_sockets();
+  unknown[3].l3 = -1;
+  const Binding fallback = plan(unknown, 2, "l3");
+  CHECK(fallback.cpus == Shares{{0, 1, 2, 3}, {4, 5, 6, 7}});
+  CHECK(fallback.why.find("which L3 caches there are is not known") != std::string::npos);
+}
+
+TEST_CASE("CPUs that the user lists") {
+  const Binding shared = plan(two_sockets(), 2, "cpu-list:6,0-3");
+  CHECK(shared.cpus == Shares{{6, 0}, {1, 2, 3}});
+  CHECK(shared.threads == 2);
+  // More lists than this host has ranks are for the others.
+  const Binding each = plan(cpus(8, 2, 8), 2, "cpu-list:0-1:4,6:7");
+  CHECK(each.cpus == Shares{{0, 1}, {4, 6}});
+  CHECK(each.threads == 1);
+
+  CHECK(error_of(cpus(4, 1, 4), 2, "cpu-list:2-4") ==
+        "--bind cpu-list: CPU 4 is not one that this job may use; it may use 0-3");
+  CHECK(error_of(cpus(4, 1, 4), 3, "cpu-list:2-3") ==
+        "--bind cpu-list: 2 CPUs for 3 ranks of this host; list more, or start fewer ranks");
+  CHECK(error_of(cpus(4, 1, 4), 3, "cpu-list:2:3") ==
+        "--bind cpu-list: 2 lists for 3 ranks of this host; expected one list for all, or one for "
+        "each rank");
+}
+
+TEST_CASE("GPUs by local rank") {
+  const std::vector<std::string> four{"0", "1", "2", "3"};
+  CHECK(plan_gpus(four, 4, 3, "auto") == "3");
+  CHECK(plan_gpus(four, 2, 1, "auto") == "2,3");
+  CHECK(plan_gpus(four, 8, 5, "auto") == "1");
+  CHECK(plan_gpus(four, 2, 1, "1") == "1");
+  CHECK(plan_gpus({"7", "9"}, 2, 1, "auto") == "9");
+  CHECK(plan_gpus({}, 2, 0, "auto").empty());
+}
+
+}  // namespace
+}  // namespace hora::launcher
