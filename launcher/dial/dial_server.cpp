@@ -70,12 +70,8 @@ class DialServer::DialTransport : public Transport {
 
   Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                        Clock::time_point deadline) override {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      return errno_error(errno, "making a socketpair for host " + host.name);
-    }
-    os::Fd ours(ends[0]);
-    auto theirs = std::make_shared<os::Fd>(ends[1]);
+    auto pair = make_supervisor_pair(host.name);
+    if (!pair) return std::move(pair).error();
     AgentLinkOptions options;
     options.host = "host " + host.name;
     options.host_index = host_index;
@@ -85,11 +81,11 @@ class DialServer::DialTransport : public Transport {
     options.lost_class = failure::kHostLost;
     options.shell_class = failure::kRemoteShell;
     options.shell_advice = "try sh -c true on that machine";
-    server_.threads_->loop(0).post(
-        [this, theirs, name = host.name, options = std::move(options), deadline]() mutable {
-          server_.begin_host(name, std::move(*theirs), std::move(options), deadline);
-        });
-    return ours;
+    server_.threads_->loop(0).post([this, theirs = pair->transport, name = host.name,
+                                    options = std::move(options), deadline]() mutable {
+      server_.begin_host(name, std::move(*theirs), std::move(options), deadline);
+    });
+    return std::move(pair->supervisor);
   }
 
  private:

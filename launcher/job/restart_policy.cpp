@@ -25,11 +25,6 @@ bool says_usage(const RankExit& exit) {
                                        exit.exit_code) != std::end(kUsageCodes);
 }
 
-std::string host_name(const std::vector<HostPlan>& hosts, int host) {
-  const auto at = static_cast<std::size_t>(host);
-  return host >= 0 && at < hosts.size() ? hosts[at].host.name : std::string("?");
-}
-
 std::string exit_text(const RankExit& exit) {
   return exit.signal != 0 ? "signal " + std::to_string(exit.signal)
                           : "exit code " + std::to_string(exit.exit_code);
@@ -56,12 +51,12 @@ RestartPolicy::Attempt describe(const JobOutcome& outcome, const std::vector<Hos
   switch (cause.kind) {
     case Cause::Kind::kRank:
       attempt.cause = "rank " + std::to_string(cause.exit.rank) + " on " +
-                      host_name(hosts, cause.host) + ": " + exit_text(cause.exit);
+                      planned_host_name(hosts, cause.host) + ": " + exit_text(cause.exit);
       // Not the rank: of several that fail alike, any may be the first.
       attempt.error = exit_text(cause.exit) + ": " + last_line(cause.exit.last_stderr);
       break;
     case Cause::Kind::kHost:
-      attempt.cause = "host " + host_name(hosts, cause.host) + ": " + cause.failure.code;
+      attempt.cause = "host " + planned_host_name(hosts, cause.host) + ": " + cause.failure.code;
       attempt.error = attempt.cause;
       break;
     default:
@@ -126,9 +121,9 @@ JobSpec restarted(JobSpec spec, const JobOutcome& outcome, const std::vector<Hos
   spec.chaos.reset();
   std::set<std::string> failed;
   if (outcome.cause && outcome.cause->kind == Cause::Kind::kHost) {
-    failed.insert(host_name(hosts, outcome.cause->host));
+    failed.insert(planned_host_name(hosts, outcome.cause->host));
   }
-  for (const int host : outcome.unconfirmed_hosts) failed.insert(host_name(hosts, host));
+  for (const int host : outcome.unconfirmed_hosts) failed.insert(planned_host_name(hosts, host));
   std::vector<Host> left;
   for (const Host& host : spec.hosts) {
     if (failed.count(host.name) == 0) left.push_back(host);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "launcher/options/usage_text.h"
+
 namespace hora::launcher {
 
 namespace {
@@ -28,16 +30,6 @@ static_assert(std::is_sorted(std::begin(kPeerOptions), std::end(kPeerOptions),
                              [](const PeerOption& a, const PeerOption& b) {
                                return bare(a.name) < bare(b.name);
                              }));
-
-// A bar would end the table's cell.
-std::string cell(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c;
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -74,11 +66,11 @@ std::string peer_option_reference() {
   for (const PeerOption& option : kPeerOptions) {
     out += "| `" + std::string(option.name) + "` | " + std::string(option.peers) + " | ";
     if (option.kind == kCalled) {
-      out += "`" + cell(option.answer) + "`";
-      if (!option.note.empty()) out += "; " + cell(option.note);
+      out += "`" + markdown_cell(option.answer) + "`";
+      if (!option.note.empty()) out += "; " + markdown_cell(option.note);
     } else {
       out += option.kind == kNotNeeded ? "not needed: " : "not available: ";
-      out += cell(option.answer);
+      out += markdown_cell(option.answer);
     }
     out += " |\n";
   }

@@ -133,8 +133,9 @@ std::string sentence(const OptionRow& row) {
   return out;
 }
 
-// A bar would end the table's cell.
-std::string markdown(std::string_view text) {
+}  // namespace
+
+std::string markdown_cell(std::string_view text) {
   std::string out;
   for (const char c : text) {
     if (c == '|') out += '\\';
@@ -142,8 +143,6 @@ std::string markdown(std::string_view text) {
   }
   return out;
 }
-
-}  // namespace
 
 std::string help_text(Verb verb, bool all) {
   std::string out(usage_of(verb));
@@ -212,8 +211,8 @@ std::string option_reference() {
       for (const std::string_view name : names_of(row)) {
         names += (names.empty() ? "`" : ", `") + std::string(name) + "`";
       }
-      if (row.takes_value()) names += " `" + markdown(row.metavar) + "`";
-      out += "| " + names + " | " + markdown(sentence(row)) + " |\n";
+      if (row.takes_value()) names += " `" + markdown_cell(row.metavar) + "`";
+      out += "| " + names + " | " + markdown_cell(sentence(row)) + " |\n";
     }
     out += "\n";
   });

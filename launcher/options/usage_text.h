@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "launcher/options/option_table.h"
 
@@ -13,6 +14,9 @@ std::string help_text(Verb verb, bool all);
 
 // In roff (man 7). `version` as in "0.1.0".
 std::string manual_page(const std::string& version);
+
+// `text` as it stands in a cell of a Markdown table, which a bar would end.
+std::string markdown_cell(std::string_view text);
 
 // Markdown tables of all options, one per group.
 std::string option_reference();

@@ -144,6 +144,11 @@ Status check_shown_ranks(const JobSpec& spec, const Plan& plan) {
                                            std::to_string(plan.world_size - 1));
 }
 
+std::string planned_host_name(const std::vector<HostPlan>& hosts, int index) {
+  if (index < 0 || index >= static_cast<int>(hosts.size())) return "an unknown host";
+  return hosts[static_cast<std::size_t>(index)].host.name;
+}
+
 // -np without hosts means this machine.
 std::vector<Host> settle_named_slots(const JobSpec& spec) {
   if (spec.hosts.empty()) return {Host{"localhost", "", spec.num_proc}};

@@ -32,6 +32,9 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+// For messages: the name of hosts[index], "an unknown host" when there is none.
+std::string planned_host_name(const std::vector<HostPlan>& hosts, int index);
+
 // A job larger than this is taken for a slip of the finger.
 inline constexpr int kMaxRanks = 1'000'000;
 

@@ -17,12 +17,6 @@ namespace {
 constexpr std::size_t kMostRows = 64;
 constexpr std::size_t kMostStacks = 16;
 
-std::string host_name(const std::vector<HostPlan>& hosts, int host) {
-  return host >= 0 && host < static_cast<int>(hosts.size())
-             ? hosts[static_cast<std::size_t>(host)].host.name
-             : "?";
-}
-
 std::string table(const std::vector<RankStanding>& standings, const std::vector<HostPlan>& hosts) {
   std::string out =
       "  rank   host             pid      CPU        threads  program          state\n";
@@ -34,9 +28,9 @@ std::string table(const std::vector<RankStanding>& standings, const std::vector<
     if (++rows > kMostRows) continue;
     char line[200];
     std::snprintf(line, sizeof line, "  %-6d %-16s %-8lld %-10.2f %-8d %-16s ", process.rank,
-                  host_name(hosts, standing.host).c_str(), static_cast<long long>(process.pid),
-                  static_cast<double>(process.cpu_ms) / 1000, process.threads,
-                  process.program.c_str());
+                  planned_host_name(hosts, standing.host).c_str(),
+                  static_cast<long long>(process.pid), static_cast<double>(process.cpu_ms) / 1000,
+                  process.threads, process.program.c_str());
     out += line + process.state + "\n";
   }
   if (rows > kMostRows) out += "  and " + std::to_string(rows - kMostRows) + " more ranks\n";
@@ -99,7 +93,7 @@ std::string hang_report_text(const std::string& why, std::vector<RankStanding> s
       [](const RankStanding& a, const RankStanding& b) { return a.process.rank < b.process.rank; });
   std::string out = "where the ranks stand (" + why + "):\n" + table(standings, hosts);
   for (const int host : missing) {
-    out += "  host " + host_name(hosts, host) + " did not answer\n";
+    out += "  host " + planned_host_name(hosts, host) + " did not answer\n";
   }
   out += waiting_table(find_waiting(standings, missing, hosts));
   std::vector<Group> groups;

@@ -20,11 +20,6 @@ namespace hora::launcher {
 
 namespace {
 
-std::string host_name(const std::vector<HostPlan>& hosts, int index) {
-  if (index < 0 || index >= static_cast<int>(hosts.size())) return "an unknown host";
-  return hosts[static_cast<std::size_t>(index)].host.name;
-}
-
 // At most the last ten lines, indented.
 std::string quoted_tail(std::string text) {
   std::replace(text.begin(), text.end(), '\r', '\n');
@@ -83,7 +78,7 @@ const char* limit_of(int signal) {
 std::string rank_cause(const Cause& cause, const std::vector<HostPlan>& hosts,
                        const std::vector<ChaosStrike>& chaos) {
   std::string text = "rank " + std::to_string(cause.exit.rank) + " on " +
-                     host_name(hosts, cause.host) + " " + how_it_ended(cause.exit) + "\n";
+                     planned_host_name(hosts, cause.host) + " " + how_it_ended(cause.exit) + "\n";
   if (is_chaos(cause.exit, chaos)) {
     text += "  --chaos sent it that signal\n";
   } else if (!cause.exit.hint.empty()) {
@@ -165,7 +160,7 @@ std::string cause_text(const Cause& cause, const std::vector<HostPlan>& hosts,
     case Cause::Kind::kRank:
       return rank_cause(cause, hosts, context.chaos);
     case Cause::Kind::kHost:
-      return host_failure_text(cause.failure, host_name(hosts, cause.host)) +
+      return host_failure_text(cause.failure, planned_host_name(hosts, cause.host)) +
              proof_text(cause, hosts, context) + context.start_table;
     case Cause::Kind::kLaunch:
       return failure_text(cause.failure);
@@ -214,7 +209,7 @@ std::string unconfirmed_text(const JobOutcome& outcome, const std::vector<HostPl
     if (outcome.cause && outcome.cause->kind == Cause::Kind::kHost && outcome.cause->host == host) {
       text += "  its ranks end with their agent's lease\n";
     } else {
-      others.push_back(host_name(hosts, host));
+      others.push_back(planned_host_name(hosts, host));
     }
   }
   if (others.size() == 1) {
@@ -249,7 +244,7 @@ std::string describe_outcome(const JobOutcome& outcome, const std::vector<HostPl
   text += unconfirmed_text(outcome, hosts);
   for (const auto& [host, goodbye] : outcome.goodbyes) {
     if (goodbye.survivors == 0) continue;
-    text += "host " + host_name(hosts, host) + ": " + std::to_string(goodbye.survivors) +
+    text += "host " + planned_host_name(hosts, host) + ": " + std::to_string(goodbye.survivors) +
             (goodbye.survivors == 1 ? " process" : " processes") + " of the job could not be ended";
     if (!goodbye.survivor_pids.empty()) text += ":";
     for (const std::int64_t pid : goodbye.survivor_pids) text += " " + std::to_string(pid);

@@ -58,12 +58,8 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
                                        Clock::time_point deadline) {
   if (command_.empty()) return make_error(ErrorCode::kUsage, "--rsh names no command");
   HORA_TRY(start_thread());
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return errno_error(errno, "making a socketpair for host " + host.name);
-  }
-  os::Fd ours(ends[0]);
-  auto theirs = std::make_shared<os::Fd>(ends[1]);
+  auto pair = make_supervisor_pair(host.name);
+  if (!pair) return std::move(pair).error();
   AgentLinkOptions options;
   options.host = "host " + host.name;
   options.host_index = host_index;
@@ -76,7 +72,8 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
       "try the command by hand: " + rsh_program(command_) +
       " ... must pass stdin and stdout through, unchanged and without a terminal";
   os::EventLoop& loop = threads_->loop(0);
-  loop.post([this, &loop, theirs, options = std::move(options), host, deadline]() mutable {
+  loop.post([this, &loop, theirs = pair->transport, options = std::move(options), host,
+             deadline]() mutable {
     auto made = std::make_unique<CommandHost>(
         loop, std::move(*theirs), std::move(options), host, command_, deadline,
         // A host asks for its removal from inside its own callback, so the removal takes a turn of
@@ -86,7 +83,7 @@ Result<os::Fd> CommandTransport::start(const Host& host, int host_index, const A
     hosts_[started] = std::move(made);
     started->begin();
   });
-  return ours;
+  return std::move(pair->supervisor);
 }
 
 // The order matters: no thread posts, then the loop stops, then this thread owns the hosts.

@@ -126,12 +126,8 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
                                    Clock::time_point deadline) {
   auto target = targets_.target_of(host);
   if (!target) return std::move(target).error();
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return errno_error(errno, "making a socketpair for host " + host.name);
-  }
-  os::Fd ours(ends[0]);
-  auto theirs = std::make_shared<os::Fd>(ends[1]);
+  auto pair = make_supervisor_pair(host.name);
+  if (!pair) return std::move(pair).error();
 
   std::lock_guard lock(mutex_);
   HORA_TRY(start_engine());
@@ -152,7 +148,7 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
   options.shell_class = failure::kRemoteShell;
   options.shell_advice =
       "`ssh " + host.name + " /bin/sh -c true` must work without a terminal and without a question";
-  loop.post([&engine, &loop, thread, theirs, options = std::move(options),
+  loop.post([&engine, &loop, thread, theirs = pair->transport, options = std::move(options),
              target = *std::move(target), deadline]() mutable {
     Engine::Hosts& hosts = engine.hosts[thread];
     auto made = std::make_unique<SshHost>(
@@ -166,7 +162,7 @@ Result<os::Fd> SshTransport::start(const Host& host, int host_index, const Agent
     hosts[started] = std::move(made);
     started->begin(deadline - kSpeakEarlier);
   });
-  return ours;
+  return std::move(pair->supervisor);
 }
 
 SshTransport::~SshTransport() {

@@ -17,6 +17,14 @@ constexpr std::size_t kReadSize = 64 * 1024;
 
 }  // namespace
 
+Result<SupervisorPair> make_supervisor_pair(const std::string& host) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return errno_error(errno, "making a socketpair for host " + host);
+  }
+  return SupervisorPair{os::Fd(ends[0]), std::make_shared<os::Fd>(ends[1])};
+}
+
 Status SupervisorSocket::open(os::EventLoop::IoHandler handler) {
   events_ = EPOLLRDHUP;
   auto status = loop_.watch(fd_.get(), events_, std::move(handler));

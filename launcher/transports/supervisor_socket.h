@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "launcher/transports/byte_queue.h"
@@ -13,6 +15,14 @@
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
+
+// The two ends of a host's stream.
+struct SupervisorPair {
+  os::Fd supervisor;
+  // Waits in a task for an event loop; such a task has to be copyable.
+  std::shared_ptr<os::Fd> transport;
+};
+Result<SupervisorPair> make_supervisor_pair(const std::string& host);
 
 class SupervisorSocket {
  public:

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from support import job
+from support.processes import is_alive, wait_until
 
 pytest.importorskip("ray", reason="Ray is not installed: scripts/test-frameworks ray")
 pytest.importorskip("numpy")
@@ -61,21 +61,6 @@ def executor(cluster):
     """Two ranks on each of two nodes."""
     with started(num_hosts=2, num_workers_per_host=2) as four:
         yield four
-
-
-def wait_until(condition, what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def place(tag=None):

@@ -15,6 +15,7 @@ import time
 import pytest
 
 from support import job
+from support.processes import is_alive, wait_until
 
 pytest.importorskip("cloudpickle")
 sys.path.insert(0, str(job.PACKAGES))
@@ -209,10 +210,10 @@ def test_interrupt_ends_the_job(tmp_path):
     started.mkdir()
     caller = subprocess.Popen([sys.executable, "-c", program, started, *options()], start_new_session=True)
     try:
-        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, 60, "both ranks are at work")
+        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, "both ranks are at work", 60)
         os.kill(caller.pid, signal.SIGINT)
         assert caller.wait(60) == 42
-        wait_until(lambda: not any(is_alive(int(path.name)) for path in started.iterdir()), 30, "the ranks have ended")
+        wait_until(lambda: not any(is_alive(int(path.name)) for path in started.iterdir()), "the ranks have ended", 30)
     finally:
         if caller.poll() is None:
             os.killpg(caller.pid, signal.SIGKILL)
@@ -238,11 +239,11 @@ def test_a_killed_caller_leaves_nothing(tmp_path):
         env={**os.environ, "TMPDIR": str(temporary), "HORA_TEST_MARK": mark},
     )
     try:
-        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, 60, "both ranks are at work")
+        wait_until(lambda: len(list(started.iterdir())) == 2 or caller.poll() is not None, "both ranks are at work", 60)
         assert caller.poll() is None
         caller.kill()
         caller.wait(30)
-        wait_until(lambda: not marked(mark), 60, "launcher, agent and ranks have ended")
+        wait_until(lambda: not marked(mark), "launcher, agent and ranks have ended", 60)
         assert list(temporary.iterdir()) == []
     finally:
         for pid in marked(mark):
@@ -278,21 +279,6 @@ def test_whose_hosts_are_found_by_the_launcher(monkeypatch, tmp_path):
     assert not here(HORARUN_HOST_DISCOVERY_SCRIPT="/bin/true")
     (tmp_path / "hora.yaml").write_text("horarun:\n  hosts: elsewhere:2\n")
     assert not here()
-
-
-def wait_until(condition, seconds, what):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s until {what}"
-        time.sleep(0.02)
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize("module", ["sparkdl", "hora.runner"])

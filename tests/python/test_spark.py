@@ -14,6 +14,7 @@ import time
 import pytest
 
 from support import job
+from support.processes import is_alive, wait_until
 
 pytest.importorskip("pyspark", reason="Spark is not installed: scripts/test-frameworks spark")
 pytest.importorskip("numpy")
@@ -52,21 +53,6 @@ def variables():
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-
-
-def wait_until(condition, what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
-
-
-def is_alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def ranks_of(folder):

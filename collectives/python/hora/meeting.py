@@ -19,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# How long to wait for the cause, where a rank failed only because another one did.
+CAUSE_SECONDS = 3
 # How long the server may take until it listens.
 _START_SECONDS = 30
 _LISTENING = "rendezvous: listening on "

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How long to wait for the cause, where a rank failed only because another one did.
-_CAUSE_SECONDS = 3
 # How long the tasks may take to return when the job is over.
 _END_SECONDS = 10
 # How long a cluster may have too few slots before that is said.
@@ -237,7 +235,7 @@ class _Ranks(desk.Desk):
             if cause:
                 raise RuntimeError(cause)
             if failed:
-                patience = patience or time.monotonic() + _CAUSE_SECONDS
+                patience = patience or time.monotonic() + meeting.CAUSE_SECONDS
                 if time.monotonic() > patience:
                     raise RuntimeError(self._failures[0][1])
             elif done:

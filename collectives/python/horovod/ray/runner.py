@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How long to wait for the cause, where a rank failed only because another one did.
-_CAUSE_SECONDS = 3
 # How long ranks may take to notice that the run which failed has ended, beyond the time in which they
 # look for each other.
 _IDLE_SECONDS = 10
@@ -274,7 +272,7 @@ class RayExecutor:
                     failure, failed_rank = error, rank
                 if not consequence:
                     break
-                deadline = deadline or time.monotonic() + _CAUSE_SECONDS
+                deadline = deadline or time.monotonic() + meeting.CAUSE_SECONDS
         if failure is not None:
             self._must_meet_again = True
             self._tell(failed_rank, failure)

@@ -49,14 +49,6 @@ struct Cache {
   }
 };
 
-void make_older(const std::string& path, std::chrono::hours age) {
-  timespec now{};
-  REQUIRE(::clock_gettime(CLOCK_REALTIME, &now) == 0);
-  const timespec then{now.tv_sec - std::chrono::seconds(age).count(), now.tv_nsec};
-  const timespec times[2] = {then, then};
-  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
-}
-
 PackedBundle bundle_of(const std::string& content) { return pack({{"bin/tool", content}}); }
 
 std::string joined(const hora::Result<std::vector<std::string>>& lines) {

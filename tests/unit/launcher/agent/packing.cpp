@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/launcher/agent/packing.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <zstd.h>
 
 #include <filesystem>
@@ -96,6 +99,14 @@ std::string content_of(const std::string& path) {
 void write_file(const std::string& path, std::string_view content) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << content;
+}
+
+void make_older(const std::string& path, std::chrono::hours age) {
+  timespec now{};
+  if (::clock_gettime(CLOCK_REALTIME, &now) != 0) throw std::runtime_error("clock_gettime");
+  const timespec then{now.tv_sec - std::chrono::seconds(age).count(), now.tv_nsec};
+  const timespec times[2] = {then, then};
+  if (::utimensat(AT_FDCWD, path.c_str(), times, 0) != 0) throw std::runtime_error(path);
 }
 
 }  // namespace hora::test

@@ -2,6 +2,7 @@
 // Bundles and files as a launcher packs them, for tests.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <string_view>
@@ -49,5 +50,7 @@ class TemporaryDirectory {
 std::vector<std::string> names_in(const std::string& directory);
 std::string content_of(const std::string& path);
 void write_file(const std::string& path, std::string_view content);
+// As if it was last used and written that long ago.
+void make_older(const std::string& path, std::chrono::hours age);
 
 }  // namespace hora::test

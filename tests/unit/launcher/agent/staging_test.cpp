@@ -68,14 +68,6 @@ void send_half(AgentDriver& agent, const PackedBundle& bundle, const std::string
   REQUIRE(has_unfinished(cache));
 }
 
-void make_older(const std::string& path, std::chrono::hours age) {
-  timespec now{};
-  REQUIRE(::clock_gettime(CLOCK_REALTIME, &now) == 0);
-  const timespec then{now.tv_sec - std::chrono::seconds(age).count(), now.tv_nsec};
-  const timespec times[2] = {then, then};
-  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
-}
-
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {
