@@ -148,10 +148,7 @@ int Agent::run() {
     return kExitLauncher;
   }
   greet();
-  // The launcher may have gone while it was being greeted; a loop that runs later knows no stop.
-  if (!done_) {
-    if (const Status ran = loop_->run(); !ran) return kExitLauncher;  // the shim cleans up
-  }
+  if (const Status ran = loop_->run(); !ran) return kExitLauncher;  // the shim cleans up
   share_.finished = 1;
   return kExitOk;
 }

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "launcher/protocol/agent_limits.h"
@@ -56,7 +57,15 @@ Status LauncherLink::open(Handlers handlers) {
 void LauncherLink::send(FrameType type, std::string_view payload) {
   if (ended_) return;
   append_frame(out_, type, payload);
-  flush();
+  flush_later();
+}
+
+void LauncherLink::flush_later() {
+  if (std::exchange(flush_deferred_, true)) return;
+  loop_.defer([this] {
+    flush_deferred_ = false;
+    flush();
+  });
 }
 
 void LauncherLink::log(LogLine line) {

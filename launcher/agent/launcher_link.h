@@ -30,12 +30,15 @@ class LauncherLink {
   // Sends the magic and starts reading. An error when a descriptor is no stream.
   Status open(Handlers handlers);
 
+  // Sent at the end of the loop's turn, with whatever else the turn has to say: the launcher is
+  // woken once.
   void send(FrameType type, std::string_view payload = {});
   // A line for the launcher's log. It takes kMostLogLines and no more: the last one says so.
   void log(LogLine line);
-  // For output: frames are appended here without a copy, then flush()ed together.
+  // For output: frames are appended here without a copy.
   std::string& outgoing() { return out_; }
-  void flush();
+  void flush();        // now: in a turn that takes long
+  void flush_later();  // at the end of the turn
 
   bool ended() const { return ended_; }
   bool all_sent() const { return out_.size() == out_position_; }
@@ -61,6 +64,7 @@ class LauncherLink {
   bool watching_read_ = false;
   bool watching_write_ = false;
   bool ended_ = false;
+  bool flush_deferred_ = false;
   Silence silence_;
 };
 

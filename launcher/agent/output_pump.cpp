@@ -69,7 +69,7 @@ void OutputPump::on_ready() {
     auto* stream = static_cast<Stream*>(events[i].data.ptr);
     if (stream->pipe.valid() && read_once(*stream) == ReadResult::kNoCredit) break;
   }
-  link_.flush();
+  link_.flush_later();
   if (on_progress_) on_progress_();
 }
 
@@ -153,7 +153,7 @@ bool OutputPump::drain(int rank) {
       left -= got;
     }
   }
-  link_.flush();
+  link_.flush_later();
   return drained;
 }
 
@@ -181,12 +181,12 @@ void OutputPump::finish() {
       const ReadResult result = read_once(*stream);
       if (result == ReadResult::kEmpty) end_stream(*stream);
       if (result == ReadResult::kNoCredit) {
-        link_.flush();
+        link_.flush_later();
         return;  // acknowledge() goes on
       }
     }
   }
-  link_.flush();
+  link_.flush_later();
 }
 
 void OutputPump::remember(Stream& stream, std::string_view bytes) {

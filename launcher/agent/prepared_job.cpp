@@ -14,7 +14,6 @@
 
 #include "launcher/agent/cpu_topology.h"
 #include "launcher/agent/pmi_server.h"
-#include "launcher/agent/rank_pipes.h"
 #include "launcher/failures/failure_code.h"
 #include "rendezvous/contract/worker_env.h"
 
@@ -23,8 +22,9 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
-// The agent's own descriptors, and those in use while a rank starts.
-constexpr rlim_t kOwnDescriptors = 48;
+// The agent's own descriptors, and those in use while ranks start: the other ends of three pipes,
+// and a connection to the PMI server.
+constexpr rlim_t kOwnDescriptors = 48 + 4 * PreparedJob::kMostStarting;
 
 Failure failed_with(std::string_view code, std::string message, std::string advice = {}) {
   return Failure{std::string(code), std::move(message), std::move(advice)};
@@ -153,61 +153,67 @@ void PreparedJob::use_pmi(const PmiReply& reply) {
   }
 }
 
-// Starts one rank. Pipes, PMI connection and affinity belong to this call; all of them close on any
-// failure.
-std::variant<StartedRank, RankExit> PreparedJob::start(const RankOrder& rank) {
-  const RankEnvironment environment = environment_.for_rank(rank);
-  const std::string_view path = environment.find("PATH");
+// All that belongs to the start of one rank is in StartingRank, and closes with it on any failure.
+std::variant<std::unique_ptr<StartingRank>, RankExit> PreparedJob::begin_start(
+    const RankOrder& rank) {
+  auto starting = std::make_unique<StartingRank>(environment_.for_rank(rank));
+  const std::string_view path = starting->environment.find("PATH");
   const ProgramSearch& program = programs_.find(
       order_.argv.front(), path.empty() ? kDefaultPath : path, working_directory_.get());
   if (program.path.empty()) {
     return not_started(SpawnStage::kSearch, program.errnum, order_.argv.front());
   }
-  RankPipes pipes;
+  starting->program = program.path;
+  RankPipes& pipes = starting->pipes;
   const bool streams = rank.stdin_source == StdinSource::kStream;
   if (const int errnum = pipes.open(streams); errnum != 0) {
     return not_started(SpawnStage::kPipes, errnum);
   }
-  os::Fd pmi;
   if (!pmi_socket_.empty()) {
-    pmi = connect_for_rank(pmi_socket_, rank.rank);
-    if (!pmi.valid()) return not_started(SpawnStage::kPmi, errno);
+    starting->pmi = connect_for_rank(pmi_socket_, rank.rank);
+    if (!starting->pmi.valid()) return not_started(SpawnStage::kPmi, errno);
   }
-  SpawnRequest request;
-  request.program = program.path.c_str();
+  SpawnRequest& request = starting->request;
+  request.program = starting->program.c_str();
   request.argv = argv_.data();
-  request.extra_fd = pmi.get();
-  request.envp = environment.pointers.data();
+  request.extra_fd = starting->pmi.get();
+  request.envp = starting->environment.pointers.data();
   request.stdin_fd = streams ? pipes.stdin_read.get() : null_.get();
   request.stdout_fd = pipes.stdout_write.get();
   request.stderr_fd = pipes.stderr_write.get();
   request.working_directory_fd = working_directory_.get();
   request.die_with_parent = true;
   request.open_files_limit = open_files_limit_;
+  request.cgroup_fd = cgroup_ ? cgroup_->fd() : -1;
   const auto& bindings = placement_.binding.cpus;
   const auto local_rank = static_cast<std::size_t>(rank.local_rank);
   // The child inherits the affinity of this thread, which gets its own back at the end of the
   // scope.
   const AffinityScope affinity(local_rank < bindings.size() ? bindings[local_rank]
                                                             : std::vector<int>());
-  const SpawnOutcome outcome = spawn_rank(request);
-  if (!outcome.ok()) return not_spawned(outcome, program.path, working_directory_.get());
+  starting->spawning.emplace(request);
+  return starting;
+}
+
+std::variant<StartedRank, RankExit> PreparedJob::finish_start(StartingRank& rank) {
+  const SpawnOutcome outcome = finish_spawn(rank);
+  if (!outcome.ok()) return not_spawned(outcome, rank.program, working_directory_.get());
   StartedRank started;
   started.pid = outcome.pid;
-  started.stdin_pipe = std::move(pipes.stdin_write);
-  started.stdout_pipe = std::move(pipes.stdout_read);
-  started.stderr_pipe = std::move(pipes.stderr_read);
+  started.stdin_pipe = std::move(rank.pipes.stdin_write);
+  started.stdout_pipe = std::move(rank.pipes.stdout_read);
+  started.stderr_pipe = std::move(rank.pipes.stderr_read);
   return started;
 }
 
 // Two failures are worth a second attempt: of the cgroup, and of a script without "#!".
-SpawnOutcome PreparedJob::spawn_rank(SpawnRequest& request) {
-  request.cgroup_fd = cgroup_ ? cgroup_->fd() : -1;
-  SpawnOutcome outcome = spawn(request);
-  if (!outcome.ok() && cgroup_ &&
+SpawnOutcome PreparedJob::finish_spawn(StartingRank& rank) {
+  SpawnRequest& request = rank.request;
+  SpawnOutcome outcome = rank.spawning->finish();
+  if (!outcome.ok() && request.cgroup_fd >= 0 &&
       (outcome.failed_stage == SpawnStage::kClone || outcome.failed_stage == SpawnStage::kCgroup)) {
     // A cgroup only adds safety, so go on without it.
-    cgroup_->remove();
+    if (cgroup_) cgroup_->remove();
     cgroup_.reset();
     request.cgroup_fd = -1;
     outcome = spawn(request);

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,9 +12,11 @@
 
 #include "launcher/agent/flight_records.h"
 #include "launcher/agent/rank_environment.h"
+#include "launcher/agent/rank_pipes.h"
 #include "launcher/agent/rank_placement.h"
 #include "launcher/agent/rank_program.h"
 #include "launcher/process/job_cgroup.h"
+#include "launcher/process/spawn.h"
 #include "launcher/protocol/messages.h"
 #include "rendezvous/os/fd.h"
 
@@ -36,6 +39,20 @@ struct StartedRank {
   os::Fd stderr_pipe;
 };
 
+// A rank whose process is being made. Its place is fixed: the child reads from it.
+struct StartingRank {
+  explicit StartingRank(RankEnvironment variables) : environment(std::move(variables)) {}
+  StartingRank(const StartingRank&) = delete;
+  StartingRank& operator=(const StartingRank&) = delete;
+
+  RankEnvironment environment;
+  RankPipes pipes;
+  os::Fd pmi;
+  std::string program;
+  SpawnRequest request;
+  std::optional<Spawning> spawning;  // last: it ends before what it reads
+};
+
 // Single-threaded. Owns the job's cgroup, its working directory's descriptor and its records.
 class PreparedJob {
  public:
@@ -53,14 +70,17 @@ class PreparedJob {
   // Adds the variables from the PMI server; call it before ranks start.
   void use_pmi(const PmiReply& reply);
 
-  // The process of one rank, or the end of a rank that could not be started.
-  std::variant<StartedRank, RankExit> start(const RankOrder& rank);
+  // Ranks start side by side: begin_start() for several, at most kMostStarting, then finish_start()
+  // for each. Either may answer the end of a rank that could not be started.
+  static constexpr std::size_t kMostStarting = 16;
+  std::variant<std::unique_ptr<StartingRank>, RankExit> begin_start(const RankOrder& rank);
+  std::variant<StartedRank, RankExit> finish_start(StartingRank& rank);
 
  private:
   PreparedJob(HostOrder order, HostEnvironment environment)
       : order_(std::move(order)), environment_(std::move(environment)) {}
 
-  SpawnOutcome spawn_rank(SpawnRequest& request);
+  SpawnOutcome finish_spawn(StartingRank& rank);
 
   HostOrder order_;
   HostEnvironment environment_;

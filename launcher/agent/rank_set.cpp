@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <deque>
 
 #include "launcher/agent/host_facts.h"
 #include "launcher/failures/failure_code.h"
@@ -35,37 +36,53 @@ void RankSet::start() {
   ranks_.reserve(order.ranks.size());
   Started started;
   started.notes = prepared_.notes();
+  std::deque<Starting> starting;
   auto last_sign = Clock::now();
-  for (const RankOrder& rank : order.ranks) {
-    start_rank(rank, started);
+  const auto finish_first = [&] {
+    finish_start(starting.front(), started);
+    starting.pop_front();
     // On a busy machine each may take long: every new process has to wait for its turn. The
     // launcher must not take that for a lost host.
-    if (Clock::now() - last_sign < Milliseconds(order.lease_ms) / 4) continue;
+    if (Clock::now() - last_sign < Milliseconds(order.lease_ms) / 4) return;
     link_.send(FrameType::kHeartbeat);
+    link_.flush();
     last_sign = Clock::now();
+  };
+  // The first that began is the first that is waited for: the kernel has likely let it run first.
+  for (const RankOrder& rank : order.ranks) {
+    if (starting.size() == PreparedJob::kMostStarting) finish_first();
+    starting.push_back({begin_rank(rank), prepared_.begin_start(rank)});
   }
+  while (!starting.empty()) finish_first();
   link_.send(FrameType::kStarted, encode(fit(std::move(started))));
 }
 
-void RankSet::start_rank(const RankOrder& order, Started& started) {
-  Rank& rank = ranks_.emplace_back();
+RankSet::Rank& RankSet::begin_rank(const RankOrder& order) {
+  Rank& rank = ranks_.emplace_back();  // there is room: references stay good
   rank.exit.rank = order.rank;
-  auto result = prepared_.start(order);
-  if (auto* not_started = std::get_if<RankExit>(&result)) {
-    rank.exit = std::move(*not_started);
-    rank.exit.rank = order.rank;
+  return rank;
+}
+
+void RankSet::finish_start(Starting& starting, Started& started) {
+  Rank& rank = starting.rank;
+  const int number = rank.exit.rank;
+  const auto fail = [&](RankExit exit) {
+    rank.exit = std::move(exit);
+    rank.exit.rank = number;
     rank.exit.clock_ns = wall_clock_ns();
-    return;
-  }
+  };
+  if (auto* not_begun = std::get_if<RankExit>(&starting.begun)) return fail(std::move(*not_begun));
+  auto result = prepared_.finish_start(*std::get<std::unique_ptr<StartingRank>>(starting.begun));
+  if (auto* not_started = std::get_if<RankExit>(&result)) return fail(std::move(*not_started));
   auto& process = std::get<StartedRank>(result);
   rank.pid = process.pid;
   rank.alive = true;
-  started.pids.emplace_back(order.rank, rank.pid);
+  started.pids.emplace_back(number, rank.pid);
   // Without room for one more watched pipe the rank's output would be lost: end it instead.
   const bool watched =
-      output_.add(order.rank, OutputStream::kStdout, std::move(process.stdout_pipe)) &&
-      output_.add(order.rank, OutputStream::kStderr, std::move(process.stderr_pipe)) &&
-      (!process.stdin_pipe.valid() || input_.add(order.rank, std::move(process.stdin_pipe)));
+      output_.add(number, OutputStream::kStdout, std::move(process.stdout_pipe)) &&
+      output_.add(number, OutputStream::kStderr, std::move(process.stderr_pipe)) &&
+      (!process.stdin_pipe.valid() || input_.add(number, std::move(process.stdin_pipe)));
   if (!watched) {
     output_is_lost(rank, "its output cannot be watched, so it is killed");
     ::kill(-rank.pid, SIGKILL);

@@ -10,10 +10,12 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "launcher/agent/input_feeder.h"
@@ -75,7 +77,13 @@ class RankSet {
     std::optional<int> aborted_with;  // it asked to be ended, and to have this exit code
   };
 
-  void start_rank(const RankOrder& order, Started& started);
+  struct Starting {
+    Rank& rank;
+    std::variant<std::unique_ptr<StartingRank>, RankExit> begun;
+  };
+
+  Rank& begin_rank(const RankOrder& order);
+  void finish_start(Starting& starting, Started& started);
   void take_exit(Rank& rank, int status, const ::rusage& usage);
   void output_is_lost(Rank& rank, const std::string& what);
 

@@ -135,6 +135,15 @@ void Fleet::send(int host, const HostOrder& order) {
   member(host).order = order;
 }
 
+// An order may still wait for the runtime to be delivered; its start must not overtake it.
+void Fleet::send_start(int host) {
+  if (member(host).order) {
+    member(host).starts_with_order = true;
+  } else {
+    send(host, FrameType::kStart);
+  }
+}
+
 void Fleet::send_all(FrameType type, std::string_view payload) {
   for (int host = 0; host < size(); ++host) send(host, type, payload);
 }
@@ -275,7 +284,10 @@ PartDelivery::Handlers Fleet::delivery_handlers() {
 
 void Fleet::on_supplied(int host, const Supply& supply) {
   Member& each = member(host);
-  if (each.order) each.link->send(*std::exchange(each.order, std::nullopt));
+  if (each.order) {
+    each.link->send(*std::exchange(each.order, std::nullopt));
+    if (each.starts_with_order) each.link->send(FrameType::kStart);
+  }
   // Not at once: this may be within a call of our user.
   loop_.post([this, host, supply] {
     if (host < size()) handler_(host, RuntimeSupplied{supply});

@@ -112,6 +112,7 @@ class Fleet {
   void send(int host, const Probe& probe);
   // Waits until the host has the runtime.
   void send(int host, const HostOrder& order);
+  void send_start(int host);  // after its order, at once
   void send_all(FrameType type, std::string_view payload = {});
   void ship(int host, const ShipFiles& files);
   void close(int host);
@@ -131,9 +132,10 @@ class Fleet {
     std::chrono::milliseconds clock_offset{0};
     std::size_t shipped_bytes = 0;
     std::optional<HostOrder> order;  // that waits for the runtime
-    Clock::time_point slow_since;    // last heard of when its slowness was logged
-    bool seen_gone = false;          // its process was gone at the heartbeat before
-    bool left = false;               // AgentLeft was reported
+    bool starts_with_order = false;
+    Clock::time_point slow_since;  // last heard of when its slowness was logged
+    bool seen_gone = false;        // its process was gone at the heartbeat before
+    bool left = false;             // AgentLeft was reported
   };
 
   Member& member(int host) { return members_[static_cast<std::size_t>(host)]; }

@@ -84,7 +84,18 @@ void HostLink::queue(FrameType type, std::string_view payload) {
   if (!fd_.valid()) return;
   append_frame(tail_, type, payload);
   queued_bytes_ += kFrameHeaderSize + payload.size();
-  if (!wants_write_) update_watch();
+  write_later();
+}
+
+// The socket has room, as a rule. Where it has not, wants_write_ is set, and the loop tells.
+void HostLink::write_later() {
+  if (wants_write_ || write_deferred_) return;
+  write_deferred_ = true;
+  loop_.defer([this, alive = alive_] {
+    if (!*alive) return;
+    write_deferred_ = false;
+    write_some();
+  });
 }
 
 void HostLink::send_shared(std::shared_ptr<const std::string> frames) {
@@ -95,7 +106,7 @@ void HostLink::send_shared(std::shared_ptr<const std::string> frames) {
   }
   queued_bytes_ += frames->size();
   out_.push_back(std::move(frames));
-  if (!wants_write_) update_watch();
+  write_later();
 }
 
 void HostLink::update_watch() {

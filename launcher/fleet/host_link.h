@@ -36,8 +36,8 @@ class HostLink {
 
   Status open();  // starts watching
 
-  // Queues a frame; never blocks. Frames go out in order. Ignored after close(). Those
-  // on which it depends what the agent may say go by their own.
+  // Queues a frame; never blocks. Frames go out in order, at the end of the loop's turn. Ignored
+  // after close(). Those on which it depends what the agent may say go by their own.
   void send(FrameType type, std::string_view payload = {});
   void send(const Probe& probe);
   void send(const KeepDelivery& keep);
@@ -54,6 +54,7 @@ class HostLink {
 
  private:
   void queue(FrameType type, std::string_view payload);
+  void write_later();
   void on_io(std::uint32_t events);
   bool read_some();  // false when the link ended
   void dispatch();
@@ -73,6 +74,7 @@ class HostLink {
   std::size_t out_position_ = 0;
   std::size_t queued_bytes_ = 0;
   bool wants_write_ = false;
+  bool write_deferred_ = false;
   Silence silence_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // told false by close()
 };

@@ -41,7 +41,9 @@ void let_in_wake_signal() {
 }  // namespace
 
 OutputWriter::OutputWriter(os::EventLoop& loop, Handlers handlers)
-    : loop_(loop), handlers_(std::move(handlers)) {
+    : loop_(loop), handlers_(std::move(handlers)) {}
+
+void OutputWriter::start() {
   install_wake_signal();
   auto thread = os::start_service_thread("hora-output", [this] {
     let_in_wake_signal();
@@ -54,6 +56,7 @@ OutputWriter::OutputWriter(os::EventLoop& loop, Handlers handlers)
 
 OutputWriter::~OutputWriter() {
   std::unique_lock lock(mutex_);
+  if (!thread_.joinable()) return;
   stopping_ = true;
   ready_.notify_all();
   // The signal may come just before the thread blocks, hence again until it has left.
@@ -68,6 +71,14 @@ OutputWriter::~OutputWriter() {
 void OutputWriter::queue(Item item) {
   {
     std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) {
+      const bool is_work = !item.text.empty() || item.credit > 0 || item.to_close.valid();
+      if (!is_work) {
+        if (item.done) loop_.post(std::move(item.done));
+        return;
+      }
+      start();
+    }
     queue_.push_back(std::move(item));
   }
   ready_.notify_one();

@@ -4,6 +4,9 @@
 //
 // The queue is bounded by the flow control of the agent protocol: what was written is reported
 // back, and only then may the agents send more.
+//
+// The thread is started by the first text: a job that prints nothing does without it, and without
+// the wake-ups that its start and its end would cost on a busy machine.
 #pragma once
 
 #include <condition_variable>
@@ -39,7 +42,7 @@ class OutputWriter {
   // Behind all that was queued before: closes `file`, or, of a descriptor that stays open, closes a
   // duplicate. Either lets a file system that has put off writing say that it cannot.
   void close(os::Fd file);
-  void settle(int fd);
+  void settle(int fd);  // nothing to do before anything was written
   // Calls `done` on the loop's thread when all that was queued before is written.
   void flush(std::function<void()> done);
 
@@ -54,6 +57,7 @@ class OutputWriter {
     bool settles = false;
   };
 
+  void start();  // with the mutex held
   void run();
   void queue(Item item);
   void write_item(const Item& item);

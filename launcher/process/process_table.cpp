@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +101,40 @@ Found find_entry(const std::string& path, std::string_view mark) {
   }
 }
 
+std::optional<std::vector<ProcessEntry>> list_from(pid_t lowest) {
+  const auto pids = numbers_in("/proc");
+  if (!pids) return std::nullopt;
+  std::vector<ProcessEntry> all;
+  for (const pid_t pid : *pids) {
+    if (pid < lowest) continue;
+    if (auto entry = read_process(pid)) all.push_back(*entry);
+  }
+  return all;
+}
+
+// The kernel counts the start of a process on this clock.
+std::optional<double> seconds_since(std::uint64_t started_ticks) {
+  timespec now{};
+  const long ticks_per_second = ::sysconf(_SC_CLK_TCK);
+  if (::clock_gettime(CLOCK_BOOTTIME, &now) != 0 || ticks_per_second <= 0) return std::nullopt;
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9 -
+         static_cast<double>(started_ticks) / static_cast<double>(ticks_per_second);
+}
+
+// Among the processes that were made since. False where that cannot be told.
+bool has_smallest_number(const ProcessEntry& first) {
+  const auto age = seconds_since(first.started_ticks);
+  const auto load = os::read_file("/proc/loadavg");  // ends with the newest number
+  const auto circle = os::read_file("/proc/sys/kernel/pid_max");
+  if (!age || !load || !circle) return false;
+  std::string_view newest(*load);
+  std::string_view numbers(*circle);
+  pid_t last = 0;
+  pid_t most = 0;
+  return skip_fields(newest, 4) && take_number(newest, last) && take_number(numbers, most) &&
+         numbers_ascend_since(first.pid, *age, last, most);
+}
+
 }  // namespace
 
 std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
@@ -143,14 +178,16 @@ std::optional<ProcessEntry> read_process(pid_t pid) {
   return entry;
 }
 
-std::optional<std::vector<ProcessEntry>> list_processes() {
-  const auto pids = numbers_in("/proc");
-  if (!pids) return std::nullopt;
-  std::vector<ProcessEntry> all;
-  for (const pid_t pid : *pids) {
-    if (auto entry = read_process(pid)) all.push_back(*entry);
-  }
-  return all;
+std::optional<std::vector<ProcessEntry>> list_processes() { return list_from(0); }
+
+std::optional<std::vector<ProcessEntry>> list_processes_since(const ProcessEntry& first) {
+  return list_from(has_smallest_number(first) ? first.pid : 0);
+}
+
+bool numbers_ascend_since(pid_t first, double age_s, pid_t last, pid_t circle) {
+  // Far more than any machine makes: the circle takes twice that long, at least.
+  constexpr double kMostPerSecond = 100'000;
+  return last >= first && age_s >= 0 && age_s * kMostPerSecond < circle / 2.0;
 }
 
 std::optional<std::vector<pid_t>> list_threads(pid_t pid) {

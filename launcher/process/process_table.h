@@ -34,6 +34,15 @@ std::optional<ProcessEntry> read_process(pid_t pid);
 // live all the same.
 std::optional<std::vector<ProcessEntry>> list_processes();
 
+// The same without processes that are older than `first`, as far as their numbers tell: a job of a
+// second need not read about the thousand threads of the kernel. Others that are older may be
+// there.
+std::optional<std::vector<ProcessEntry>> list_processes_since(const ProcessEntry& first);
+
+// Whether a process that was made after `first` surely has a larger number: numbers are given out
+// in a circle of `circle` numbers, `last` is the newest one, and `first` is `age_s` old.  [pure]
+bool numbers_ascend_since(pid_t first, double age_s, pid_t last, pid_t circle);
+
 // In /proc/PID/task. Empty when the process is gone, nothing as with list_processes().
 std::optional<std::vector<pid_t>> list_threads(pid_t pid);
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts a process with vfork semantics: the child borrows the parent's memory until it executes,
-// so a large parent costs nothing and failures come back through a shared structure. In return the
-// child may do nothing but system calls.
+// The child borrows the parent's memory until it executes, so a large parent costs nothing and
+// failures come back through a shared structure. In return the child may do nothing but system
+// calls, and not through the C library: parent and child run at the same time, and both have the
+// same errno. The kernel says when the memory is no longer borrowed: it clears a word and wakes
+// whoever waits for it (CLONE_CHILD_CLEARTID, futex(2)).
 #include "launcher/process/spawn.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,9 +18,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "launcher/protocol/exit_code.h"
 #include "rendezvous/os/syscall_numbers.h"
@@ -34,8 +39,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::size_t kChildStackBytes = 64 * 1024;
-// What the child reads, and where it leaves its failure. The plan is on the parent's stack, which
-// the parent does not touch until the child has executed or ended.
+// What the child reads, and where it leaves its failure.
 struct ChildPlan {
   const SpawnRequest* request;
   std::array<int, 3> stdio;
@@ -48,12 +52,55 @@ struct ChildPlan {
   volatile int errnum;
 };
 
-// Raw system calls only: no allocation, no lock, nothing that a sanitizer intercepts.
-HORA_UNINSTRUMENTED void child_fail(ChildPlan* plan, SpawnStage stage) {
-  plan->errnum = errno;
+// A system call without the C library: no errno, no cancellation, nothing that a sanitizer
+// intercepts. Negative: -errno.
+#if defined(__x86_64__)
+#define HORA_HAVE_RAW_CALL 1
+HORA_UNINSTRUMENTED inline long raw_call(long number, long a = 0, long b = 0, long c = 0,
+                                         long d = 0, long e = 0) {
+  long result;
+  register long fourth asm("r10") = d;
+  register long fifth asm("r8") = e;
+  asm volatile("syscall"
+               : "=a"(result)
+               : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth)
+               : "rcx", "r11", "memory");
+  return result;
+}
+#elif defined(__aarch64__)
+#define HORA_HAVE_RAW_CALL 1
+HORA_UNINSTRUMENTED inline long raw_call(long number, long a = 0, long b = 0, long c = 0,
+                                         long d = 0, long e = 0) {
+  register long first asm("x0") = a;
+  register long second asm("x1") = b;
+  register long third asm("x2") = c;
+  register long fourth asm("x3") = d;
+  register long fifth asm("x4") = e;
+  register long call asm("x8") = number;
+  asm volatile("svc #0"
+               : "+r"(first)
+               : "r"(second), "r"(third), "r"(fourth), "r"(fifth), "r"(call)
+               : "memory", "cc");
+  return first;
+}
+#else
+// Sets the errno that the parent has, too: such a parent is suspended meanwhile (clone_flags()).
+HORA_UNINSTRUMENTED inline long raw_call(long number, long a = 0, long b = 0, long c = 0,
+                                         long d = 0, long e = 0) {
+  const long result = ::syscall(number, a, b, c, d, e);
+  return result < 0 ? -errno : result;
+}
+#endif
+
+HORA_UNINSTRUMENTED inline long word(const volatile void* pointer) {
+  return reinterpret_cast<long>(pointer);
+}
+
+HORA_UNINSTRUMENTED void child_fail(ChildPlan* plan, SpawnStage stage, long result) {
+  plan->errnum = static_cast<int>(-result);
   plan->failed_stage = stage;
   // The code is never reported: the failure travels in the plan.
-  for (;;) ::syscall(SYS_exit_group, kExitCannotExecute);
+  for (;;) raw_call(SYS_exit_group, kExitCannotExecute);
 }
 
 HORA_UNINSTRUMENTED void child_reset_signals() {
@@ -66,64 +113,60 @@ HORA_UNINSTRUMENTED void child_reset_signals() {
   for (int signal = 1; signal <= 64; ++signal) {
     if (signal == SIGKILL || signal == SIGSTOP) continue;
     // execve() resets handlers to the default by itself, but signals that are ignored stay ignored.
-    if (::syscall(SYS_rt_sigaction, signal, nullptr, &present, kMaskBytes) != 0) continue;
+    if (raw_call(SYS_rt_sigaction, signal, 0, word(&present), kMaskBytes) != 0) continue;
     if (present.words[0] == reinterpret_cast<std::uintptr_t>(SIG_DFL)) continue;
-    ::syscall(SYS_rt_sigaction, signal, &wanted, nullptr, kMaskBytes);
+    raw_call(SYS_rt_sigaction, signal, word(&wanted), 0, kMaskBytes);
   }
 }
 
 HORA_UNINSTRUMENTED void child_place_stdio(ChildPlan* plan) {
   // All three sources are 3 or more, so no step overwrites the source of a later one.
   for (int target = 0; target < 3; ++target) {
-    if (::syscall(SYS_dup3, plan->stdio[target], target, 0) < 0) {
-      child_fail(plan, SpawnStage::kDescriptors);
-    }
+    const long done = raw_call(SYS_dup3, plan->stdio[target], target, 0);
+    if (done < 0) child_fail(plan, SpawnStage::kDescriptors, done);
   }
   constexpr int kExtra = 3;
-  if (plan->extra >= 0 && ::syscall(SYS_dup3, plan->extra, kExtra, 0) < 0) {
-    child_fail(plan, SpawnStage::kDescriptors);
+  if (plan->extra >= 0) {
+    const long done = raw_call(SYS_dup3, plan->extra, kExtra, 0);
+    if (done < 0) child_fail(plan, SpawnStage::kDescriptors, done);
   }
   // Linux before 5.9 lacks this call; our descriptors are close-on-exec anyway.
-  ::syscall(SYS_close_range, plan->extra >= 0 ? kExtra + 1u : 3u, ~0u, 0u);
+  raw_call(SYS_close_range, plan->extra >= 0 ? kExtra + 1 : 3, ~0u, 0);
 }
 
 HORA_UNINSTRUMENTED int child_main(void* argument) {
   auto* plan = static_cast<ChildPlan*>(argument);
   const SpawnRequest& request = *plan->request;
+  const auto need = [plan](SpawnStage stage, long result) HORA_UNINSTRUMENTED {
+    if (result < 0) child_fail(plan, stage, result);
+  };
   // A session of its own makes the rank and its children one group that can be signalled.
-  if (request.new_session && ::syscall(SYS_setsid) < 0) child_fail(plan, SpawnStage::kSession);
+  if (request.new_session) need(SpawnStage::kSession, raw_call(SYS_setsid));
   if (request.die_with_parent) {
-    if (::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) {
-      child_fail(plan, SpawnStage::kParentDeath);
-    }
+    need(SpawnStage::kParentDeath, raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL));
     // The parent may have died before the call above; then no signal arrives any more.
-    if (::syscall(SYS_getppid) != plan->parent) {
-      errno = ESRCH;
-      child_fail(plan, SpawnStage::kParentDeath);
-    }
+    if (raw_call(SYS_getppid) != plan->parent) need(SpawnStage::kParentDeath, -ESRCH);
   }
-  if (plan->cgroup_procs_fd >= 0 && ::syscall(SYS_write, plan->cgroup_procs_fd, "0", 1) != 1) {
-    child_fail(plan, SpawnStage::kCgroup);
+  if (plan->cgroup_procs_fd >= 0) {
+    need(SpawnStage::kCgroup, raw_call(SYS_write, plan->cgroup_procs_fd, word("0"), 1));
   }
   // By descriptor: the directory may have been moved since it was opened.
-  if (request.working_directory_fd >= 0 &&
-      ::syscall(SYS_fchdir, request.working_directory_fd) != 0) {
-    child_fail(plan, SpawnStage::kDirectory);
+  if (request.working_directory_fd >= 0) {
+    need(SpawnStage::kDirectory, raw_call(SYS_fchdir, request.working_directory_fd));
   }
   child_place_stdio(plan);
-  if (plan->set_files && ::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &plan->files, nullptr) != 0) {
-    child_fail(plan, SpawnStage::kLimits);
+  if (plan->set_files) {
+    need(SpawnStage::kLimits, raw_call(SYS_prlimit64, 0, RLIMIT_NOFILE, word(&plan->files), 0));
   }
   child_reset_signals();
   // The parent has blocked all signals for the child's sake.
   const std::uint64_t no_signals = 0;
-  ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, nullptr, sizeof no_signals);
-  ::syscall(SYS_execve, request.program, request.argv, request.envp);
-  child_fail(plan, SpawnStage::kExecute);
+  raw_call(SYS_rt_sigprocmask, SIG_SETMASK, word(&no_signals), 0, sizeof no_signals);
+  need(SpawnStage::kExecute,
+       raw_call(SYS_execve, word(request.program), word(request.argv), word(request.envp)));
   return 0;
 }
 
-// One stack per thread, which is kept: the parent is suspended while its child uses it.
 class ChildStack {
  public:
   ChildStack() {
@@ -196,14 +239,16 @@ struct Cloned {
 };
 
 // Linux 5.7 creates the child inside its cgroup. With older kernels, and in sandboxes that refuse
-// clone3, the child writes itself into the cgroup.
-Cloned clone_child(ChildPlan* plan, const ChildStack& stack) {
+// clone3, the child writes itself into the cgroup, and its parent is suspended meanwhile.
+// `running` is cleared when the child has left this memory.
+Cloned clone_child(ChildPlan* plan, const ChildStack& stack, std::atomic<std::uint32_t>& running) {
   const SpawnRequest& request = *plan->request;
-#ifdef HORA_HAVE_CLONE3
+#if defined(HORA_HAVE_CLONE3) && defined(HORA_HAVE_RAW_CALL)
   {
     int pidfd = -1;
     clone_args args{};
-    args.flags = CLONE_VM | CLONE_VFORK;
+    args.flags = CLONE_VM | CLONE_CHILD_CLEARTID;
+    args.child_tid = reinterpret_cast<std::uintptr_t>(&running);
     args.exit_signal = SIGCHLD;
     args.stack = reinterpret_cast<std::uintptr_t>(stack.base());
     args.stack_size = kChildStackBytes;
@@ -215,11 +260,14 @@ Cloned clone_child(ChildPlan* plan, const ChildStack& stack) {
       args.flags |= CLONE_INTO_CGROUP;
       args.cgroup = static_cast<std::uint64_t>(request.cgroup_fd);
     }
+    running.store(1);
     const long pid = clone3_call(&args, plan);
+    if (pid > 0) return {pid, pidfd};
+    running.store(0);
     // ENOSYS: no clone3; E2BIG and EINVAL: a kernel that does not know all fields; EPERM: a
     // sandbox. Any of them leads to the old call.
     const bool unsupported = pid == -ENOSYS || pid == -E2BIG || pid == -EINVAL || pid == -EPERM;
-    if (pid > 0 || !unsupported) return {pid, pidfd};
+    if (!unsupported) return {pid, pidfd};
   }
 #endif
   os::Fd procs;
@@ -268,19 +316,30 @@ void reap(pid_t pid) {
 
 }  // namespace
 
-SpawnOutcome spawn(const SpawnRequest& request) {
-  static thread_local ChildStack stack;
-  if (!stack.valid()) return failure(SpawnStage::kClone, ENOMEM);
-
+struct Spawning::Child {
   ChildPlan plan{};
+  ChildStack stack;
+  std::atomic<std::uint32_t> running{0};  // the child's memory is ours; the kernel clears it
+  std::optional<SpawnOutcome> failed;     // before there was a child
+  Cloned cloned{-1, -1};
+
+  void start(const SpawnRequest& request);
+  void wait();
+};
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+void Spawning::Child::start(const SpawnRequest& request) {
+  const auto fail = [this](SpawnStage stage, int errnum) { failed = failure(stage, errnum); };
+  if (!stack.valid()) return fail(SpawnStage::kClone, ENOMEM);
   std::array<os::Fd, 3> lifted;
-  if (!lift_stdio(request, plan.stdio, lifted)) return failure(SpawnStage::kDescriptors, errno);
+  if (!lift_stdio(request, plan.stdio, lifted)) return fail(SpawnStage::kDescriptors, errno);
   os::Fd extra;
   plan.extra = request.extra_fd;
   // dup3() refuses equal numbers, and the flag would stay close-on-exec.
   if (plan.extra == 3) {
     extra = os::Fd(::fcntl(plan.extra, F_DUPFD_CLOEXEC, 4));
-    if (!extra.valid()) return failure(SpawnStage::kDescriptors, errno);
+    if (!extra.valid()) return fail(SpawnStage::kDescriptors, errno);
     plan.extra = extra.get();
   }
   plan.request = &request;
@@ -288,34 +347,64 @@ SpawnOutcome spawn(const SpawnRequest& request) {
   plan.parent = ::getpid();
   plan.failed_stage = SpawnStage::kNone;
   if (request.open_files_limit) {
-    if (::getrlimit(RLIMIT_NOFILE, &plan.files) != 0) return failure(SpawnStage::kLimits, errno);
+    if (::getrlimit(RLIMIT_NOFILE, &plan.files) != 0) return fail(SpawnStage::kLimits, errno);
     plan.files.rlim_cur = *request.open_files_limit;
     plan.set_files = true;
   }
-
   // No handler of ours may run in the child while it shares our memory.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const Cloned child = clone_child(&plan, stack);
-  // The child has failed before execve(); no other code knows its pid, so reap it here.
-  if (child.pid > 0 && plan.failed_stage != SpawnStage::kNone) {
-    reap(static_cast<pid_t>(child.pid));
-  }
+  cloned = clone_child(&plan, stack, running);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
 
-  os::Fd pidfd(child.pidfd);
-  const SpawnStage failed = plan.failed_stage;
-  if (child.pid < 0) {
-    const SpawnStage stage = failed == SpawnStage::kNone ? SpawnStage::kClone : failed;
-    return failure(stage, static_cast<int>(-child.pid));
+// The kernel clears the word and wakes us when the child executes or ends; between our look and our
+// sleep it cannot do so unseen, because futex(2) looks again. The deadline is the child's own: it
+// does nothing but system calls.
+void Spawning::Child::wait() {
+  while (running.load(std::memory_order_acquire) != 0) {
+    ::syscall(SYS_futex, &running, FUTEX_WAIT, 1, nullptr, nullptr, 0);
   }
-  if (failed != SpawnStage::kNone) return failure(failed, plan.errnum);
+}
+
+Spawning::Spawning(const SpawnRequest& request) : child_(std::make_unique<Child>()) {
+  child_->start(request);
+}
+
+Spawning::Spawning(Spawning&&) noexcept = default;
+
+// The child may still read what our caller is about to free.
+Spawning::~Spawning() {
+  if (child_ == nullptr) return;
+  const SpawnOutcome outcome = finish();
+  if (!outcome.ok()) return;
+  ::kill(outcome.pid, SIGKILL);
+  reap(outcome.pid);
+}
+
+SpawnOutcome Spawning::finish() {
+  const std::unique_ptr<Child> child = std::move(child_);
+  if (child->failed) return *std::move(child->failed);
+  child->wait();
+  os::Fd pidfd(child->cloned.pidfd);
+  const SpawnStage failed = child->plan.failed_stage;
+  const long pid = child->cloned.pid;
+  if (pid < 0) {
+    return failure(failed == SpawnStage::kNone ? SpawnStage::kClone : failed,
+                   static_cast<int>(-pid));
+  }
+  if (failed != SpawnStage::kNone) {
+    reap(static_cast<pid_t>(pid));  // no other code knows its pid
+    return failure(failed, child->plan.errnum);
+  }
   SpawnOutcome outcome;
-  outcome.pid = static_cast<pid_t>(child.pid);
+  outcome.pid = static_cast<pid_t>(pid);
   outcome.pidfd = std::move(pidfd);
   return outcome;
 }
+
+SpawnOutcome spawn(const SpawnRequest& request) { return Spawning(request).finish(); }
 
 }  // namespace hora::launcher

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts a process without fork(): the child borrows the parent's memory until it executes
-// (CLONE_VM | CLONE_VFORK), so a launcher of a gigabyte starts processes as quickly as a small one.
+// Starts processes without fork(): a child borrows the parent's memory until it executes
+// (CLONE_VM), so a launcher of a gigabyte starts processes as quickly as a small one.
 #pragma once
 
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
-#include <string>
 
 #include "launcher/protocol/spawn_stage.h"
 #include "rendezvous/os/fd.h"
 
 namespace hora::launcher {
 
-// What to start. Pointers must live until spawn() returns. The child starts with default signal
-// dispositions, an empty signal mask, and no descriptor but 0, 1, 2 and `extra_fd`.
+// What to start. Pointers must live until the child has executed. The child starts with default
+// signal dispositions, an empty signal mask, and no descriptor but 0, 1, 2 and `extra_fd`.
 struct SpawnRequest {
   const char* program = nullptr;  // a path, no PATH search; relative to working_directory_fd
   char* const* argv = nullptr;    // null-terminated
@@ -42,5 +42,25 @@ struct SpawnOutcome {
 // Blocks for the fraction of a millisecond until the child has executed or failed; a child that
 // failed is reaped already. Thread-safe.
 SpawnOutcome spawn(const SpawnRequest& request);
+
+// The same in two steps, so that several children start side by side: on a busy machine each one
+// has to wait until the kernel lets it run, and they wait at the same time.
+class Spawning {
+ public:
+  // The descriptors of `request` may be closed when this returns; its pointers must live until
+  // finish().
+  explicit Spawning(const SpawnRequest& request);
+  // Waits like finish(), and kills a child that nobody has asked for.
+  ~Spawning();
+  Spawning(Spawning&&) noexcept;
+  Spawning& operator=(Spawning&&) = delete;
+
+  // Blocks until the child has executed or failed; once.
+  SpawnOutcome finish();
+
+ private:
+  struct Child;
+  std::unique_ptr<Child> child_;
+};
 
 }  // namespace hora::launcher

@@ -73,14 +73,14 @@ void visit_descendants(const StrayScope& scope, const Visit& visit) {
 }  // namespace
 
 std::optional<std::vector<ProcessEntry>> find_strays(const StrayScope& scope) {
-  const auto all = list_processes();
+  // Nothing of the job is older than its agent.
+  const auto all = list_processes_since(scope.root);
   if (!all) return std::nullopt;
   std::vector<ProcessEntry> found = descendants_of(scope.root.pid, *all);
   std::set<pid_t> known{scope.root.pid};
   for (const ProcessEntry& entry : found) known.insert(entry.pid);
   if (!scope.mark.empty()) {
     for (const ProcessEntry& entry : *all) {
-      // Nothing of the job is older than its agent.
       if (entry.started_ticks < scope.root.started_ticks || known.count(entry.pid) > 0) continue;
       if (environment_has(entry.pid, scope.mark)) found.push_back(entry);
     }

@@ -69,13 +69,18 @@ void StaticRun::on_network(const NetworkChoice& network) {
   context_.identity.master_port = context_.fleet.hello(0)->free_port;
   for (const int host : all) context_.fleet.ship(host, context_.ship_files);
   send_orders(network);
+  // A single host has no other to wait for: the start follows the order, which saves a round trip.
+  // An agent that cannot prepare the order reports that, and ignores what comes after it. With a
+  // PMI server it is ready later than it has read the order.
+  starts_with_order_ = context_.fleet.size() == 1 && context_.spec.pmi.empty();
+  if (starts_with_order_) context_.fleet.send_start(0);
 }
 
 void StaticRun::start_all() {
   context_.narrator.mark("all hosts ready");
   hosts_to_start_ = context_.fleet.size();
   progress_.assign(static_cast<std::size_t>(hosts_to_start_), Stage::kRanks);
-  context_.fleet.send_all(FrameType::kStart);
+  if (!starts_with_order_) context_.fleet.send_all(FrameType::kStart);
   streams_->start_input();
 }
 

@@ -26,6 +26,7 @@ class StaticRun final : public FixedHostsRun {
   std::vector<Host> open_hosts_;  // --slots-per-host auto: until the agents have counted
   std::vector<Stage> progress_;   // of the ranks of each host, once they run
   int hosts_to_start_ = 0;
+  bool starts_with_order_ = false;
 };
 
 }  // namespace hora::launcher

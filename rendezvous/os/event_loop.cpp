@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 namespace hora::os {
 
@@ -159,6 +160,14 @@ void EventLoop::run_posted() {
   for (auto& task : tasks) task();
 }
 
+// A stopped loop runs them, too: the handler that stopped it had asked for them.
+void EventLoop::run_deferred() {
+  while (!deferred_.empty()) {
+    const auto tasks = std::exchange(deferred_, {});
+    for (const auto& task : tasks) task();
+  }
+}
+
 void EventLoop::dispatch(const epoll_event& event) {
   if (event.data.u64 == kNormal) return;
   if (event.data.u64 == kWakeUp) {
@@ -213,6 +222,7 @@ Status EventLoop::run() {
       if (!stopped_) dispatch(event);
     }
   };
+  run_deferred();  // of what was done before the loop ran
   while (!stopped_) {
     const auto polled = poll(normal, background);
     if (!polled) return polled.error();
@@ -220,6 +230,7 @@ Status EventLoop::run() {
     dispatch_all(normal);
     if (!stopped_) run_due_timers();
     dispatch_all(background);
+    run_deferred();
   }
   return Ok{};
 }

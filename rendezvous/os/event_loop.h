@@ -3,8 +3,9 @@
 // Everything but wake()/post() belongs to the thread that runs the loop.
 //
 // It runs in turns: all that is ready, then the timers that are due, then some of what was watched
-// as background. Sockets that strangers may write to are background: however many there are and
-// whatever they send, the owner's own descriptors and timers wait for a few handlers at most.
+// as background, then what was deferred to the end of the turn. Sockets that strangers may write to
+// are background: however many there are and whatever they send, the owner's own descriptors and
+// timers wait for a few handlers at most.
 #pragma once
 
 #include <chrono>
@@ -52,6 +53,10 @@ class EventLoop {
   // Runs `task` on the loop's thread, soon. From any thread, also from the loop's own.
   void post(std::function<void()> task);
 
+  // Runs `task` at the end of this turn, before the loop waits again; on the loop's thread only.
+  // For what several handlers of a turn ask for and is best done once.
+  void defer(std::function<void()> task) { deferred_.push_back(std::move(task)); }
+
   // When it was last asked which descriptors are ready: what is silent has been so until then. All
   // that was ready (background aside) is handled before any timer that is due, however long a
   // handler took, or this process was stopped.
@@ -68,6 +73,7 @@ class EventLoop {
   void dispatch(const epoll_event& event);
   void run_due_timers();
   void run_posted();
+  void run_deferred();
   int next_timeout_ms() const;
 
   struct Watch {
@@ -86,6 +92,7 @@ class EventLoop {
   std::unordered_map<int, Watch> watches_;
   TimerId next_timer_ = 1;
   std::multimap<Clock::time_point, std::pair<TimerId, TimerHandler>> timers_;
+  std::vector<std::function<void()>> deferred_;
   std::mutex posted_mutex_;
   std::vector<std::function<void()>> posted_;
 };

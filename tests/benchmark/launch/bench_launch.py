@@ -3,6 +3,7 @@
 """How long a launch takes, beside its peers, in one run.  Called by ./run.
 
   local    /bin/true on this machine at np = 1, 4, 16, 64, 128
+  busy     the same beside 0, 1, 2 and 4 processes that never wait (--loops), with the switches between processes
   hosts    /bin/true over ssh on 1 and 16 test hosts, 1 and 4 ranks each, cold and warm cache
   memory   resident memory and open descriptors of launcher and agent in a job of 64 ranks
   soak     1,000 jobs of 32 ranks: none may hang
@@ -12,11 +13,13 @@ machine hits them alike. What is printed are medians; the JSON has every single 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import random
 import re
+import resource
 import shutil
 import statistics
 import subprocess
@@ -93,18 +96,69 @@ def show(title, rows, names):
         print(f"| {label} | " + " | ".join(cells + ratios) + " |", flush=True)
 
 
+def local_contestants(options, count):
+    contestants = {
+        "horarun": [options.horarun, "-np", str(count), "/bin/true"],
+        "mpiexec.hydra": ["mpiexec.hydra", "-n", str(count), "/bin/true"],
+        "mpirun": ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(count), "/bin/true"],
+        "spawn loop": [options.spawn_loop, str(count), "/bin/true"],
+    }
+    if options.other:
+        contestants["other build"] = [options.other, "-np", str(count), "/bin/true"]
+    return {n: c for n, c in contestants.items() if shutil.which(c[0])}
+
+
+@contextlib.contextmanager
+def background(count):
+    """Processes that take all the time that they get, at the nice level of the contestants."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def switches(command, runs=10):
+    """Of a launch and all its processes, in the median: how often one of them waited for another (voluntary), and
+    how often the kernel took the processor away."""
+    seen = []
+    for _ in range(runs):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        once(command)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seen.append((after.ru_nvcsw - before.ru_nvcsw, after.ru_nivcsw - before.ru_nivcsw))
+    return [statistics.median(column) for column in zip(*seen)]
+
+
+def busy(options):
+    names = ["horarun", *(["other build"] if options.other else []), "mpiexec.hydra", "mpirun"]
+    rows = []
+    for loops in options.loops:
+        with background(loops):
+            for count in options.np:
+                contestants = local_contestants(options, count)
+                contestants.pop("spawn loop", None)
+                # mpirun takes seconds there, and hangs at some of these sizes.
+                if count > 16:
+                    contestants.pop("mpirun", None)
+                rows.append((f"{loops} loops, np={count}", compare(contestants, options.rounds)))
+    show("/bin/true on this machine beside processes that never wait", rows, names)
+    waits = {}
+    print("\nhow often a process of a launch waits for another one\n")
+    for count in options.np:
+        contestants = local_contestants(options, count)
+        waits[count] = {name: switches(contestants[name])[0] for name in names[:-1] if name in contestants}
+        print(f"  np={count}: " + ", ".join(f"{name} {number:.0f}" for name, number in waits[count].items()))
+    return {"rows": dict(rows), "waits": waits}
+
+
 def local(options):
-    names = ["horarun", "mpiexec.hydra", "mpirun", "spawn loop"]
+    names = ["horarun", *(["other build"] if options.other else []), "mpiexec.hydra", "mpirun", "spawn loop"]
     rows = []
     for count in options.np:
-        contestants = {
-            "horarun": [options.horarun, "-np", str(count), "/bin/true"],
-            "mpiexec.hydra": ["mpiexec.hydra", "-n", str(count), "/bin/true"],
-            "mpirun": ["mpirun", "--oversubscribe", "--allow-run-as-root", "-np", str(count), "/bin/true"],
-            "spawn loop": [options.spawn_loop, str(count), "/bin/true"],
-        }
-        contestants = {n: c for n, c in contestants.items() if shutil.which(c[0])}
-        rows.append((f"np={count}", compare(contestants, options.rounds)))
+        rows.append((f"np={count}", compare(local_contestants(options, count), options.rounds)))
     show("/bin/true on this machine", rows, names)
     responses = {}
     for label, result in rows:
@@ -253,16 +307,18 @@ def soak(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "parts", nargs="*", default=["local", "hosts", "memory"], choices=["local", "hosts", "memory", "soak"]
+        "parts", nargs="*", default=["local", "hosts", "memory"], choices=["local", "busy", "hosts", "memory", "soak"]
     )
     parser.add_argument("--horarun", required=True)
     parser.add_argument("--spawn-loop", required=True)
+    parser.add_argument("--other", metavar="HORARUN", help="of another build, for local and busy")
     parser.add_argument("--json", metavar="FILE")
 
     def numbers(text):
         return [int(part) for part in text.split(",")]
 
     parser.add_argument("--np", type=numbers, default=[1, 4, 16, 64, 128])
+    parser.add_argument("--loops", type=numbers, default=[0, 1, 2, 4])
     parser.add_argument("--hosts", type=numbers, default=[1, 16])
     parser.add_argument("--ranks", type=numbers, default=[1, 4])
     parser.add_argument("--rounds", type=int, default=15)
@@ -275,7 +331,7 @@ def main():
     }
     print(f"{os.cpu_count()} cores, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
     for part in options.parts:
-        report[part] = {"local": local, "hosts": hosts, "memory": memory, "soak": soak}[part](options)
+        report[part] = {"local": local, "busy": busy, "hosts": hosts, "memory": memory, "soak": soak}[part](options)
     if options.json:
         os.makedirs(os.path.dirname(os.path.abspath(options.json)), exist_ok=True)
         with open(options.json, "w") as file:

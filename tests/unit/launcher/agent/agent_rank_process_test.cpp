@@ -338,7 +338,7 @@ TEST_CASE("a low hard limit of open files is an error that names the need") {
   CHECK(agent.wait_for_end());
   REQUIRE(agent.failure.has_value());
   CHECK(agent.failure->code == "E_AGENT");
-  CHECK(agent.failure->message.find("64 ranks need 176 open files") != std::string::npos);
+  CHECK(agent.failure->message.find("64 ranks need 240 open files") != std::string::npos);
 }
 
 TEST_CASE("an agent whose streams are closed or are no streams") {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "launcher/output/console.h"
@@ -190,4 +191,31 @@ TEST_CASE("a console holds so much for its reader and no more, and tells what is
   reader.join();
   CHECK(got.size() < Console::kMostHeld + 200);
   CHECK(got.find("warn horarun: 4 messages are missing") == Console::kMostHeld);
+}
+
+TEST_CASE("a writer that writes nothing has no thread") {
+  const auto threads = [] {
+    const auto tasks = std::filesystem::directory_iterator("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  const auto before = threads();
+  auto loop = std::move(*os::EventLoop::create());
+  bool flushed = false;
+  {
+    OutputWriter writer(*loop,
+                        {[](int, std::size_t) {}, [](int, int) { FAIL("nothing is broken"); }});
+    writer.write(STDOUT_FILENO, "", 0, 0);
+    writer.settle(STDOUT_FILENO);
+    writer.flush([&] {
+      flushed = true;
+      loop->stop();
+    });
+    CHECK(threads() == before);
+    CHECK(!flushed);  // by way of the loop
+    REQUIRE(loop->run());
+    CHECK(flushed);
+    writer.write(STDOUT_FILENO, "\n", 0, 1);
+    CHECK(threads() == before + 1);
+  }
+  CHECK(threads() == before);
 }

@@ -104,6 +104,41 @@ TEST_CASE("this process is in the table") {
   }));
 }
 
+TEST_CASE("when a larger number is a younger process") {
+  CHECK(numbers_ascend_since(1'000, 0.1, 1'000, 32'768));
+  CHECK(numbers_ascend_since(1'000, 0.1, 32'000, 32'768));
+  CHECK_FALSE(numbers_ascend_since(1'000, 0.1, 999, 32'768));    // it has come round
+  CHECK_FALSE(numbers_ascend_since(1'000, 0.2, 1'500, 32'768));  // and may have come round
+  CHECK(numbers_ascend_since(1'000, 20, 1'500, 4'194'304));
+  CHECK_FALSE(numbers_ascend_since(1'000, 21, 1'500, 4'194'304));
+  CHECK_FALSE(numbers_ascend_since(1'000, -1, 1'500, 32'768));  // clocks that do not agree
+}
+
+TEST_CASE("the processes since one of them") {
+  const auto has = [](const std::vector<ProcessEntry>& all, pid_t pid) {
+    return std::any_of(all.begin(), all.end(), [pid](const auto& each) { return each.pid == pid; });
+  };
+  const auto self = read_process(::getpid());
+  REQUIRE(self);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const auto since = list_processes_since(*self);
+  ProcessEntry long_ago = *self;
+  long_ago.started_ticks = 0;
+  const auto all = list_processes_since(long_ago);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  REQUIRE(since);
+  CHECK(has(*since, ::getpid()));
+  CHECK(has(*since, child));
+  REQUIRE(all);
+  CHECK(has(*all, 1));
+  CHECK(has(*all, child));
+}
+
 TEST_CASE("without descriptors the table is unknown, not empty") {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);

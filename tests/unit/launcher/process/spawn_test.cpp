@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -215,4 +216,43 @@ TEST_CASE("one more descriptor, wherever it comes from, is 3 in the child") {
     CHECK(::read(read_end.get(), text, sizeof text) == 5);
     CHECK(std::string(text) == "told\n");
   }
+}
+
+TEST_CASE("children start side by side, and each has its own answer") {
+  std::vector<std::unique_ptr<Child>> children;
+  std::vector<Spawning> spawning;
+  for (int i = 0; i < 24; ++i) {
+    const std::string program = i % 3 == 1 ? "/no/such/program" : "/bin/sh";
+    children.push_back(std::make_unique<Child>(
+        std::vector<std::string>{program, "-c", "exit " + std::to_string(i)}));
+    if (i % 3 == 2) children.back()->request.stdout_fd = 4'000;  // no such descriptor
+    errno = 0;
+    spawning.emplace_back(children.back()->request);
+  }
+  // Calls that fail while the children run: errno is the parent's alone.
+  int wrong = 0;
+  for (int i = 0; i < 2'000; ++i) wrong += ::open("/dev/null/x", O_RDONLY) >= 0 || errno != ENOTDIR;
+  CHECK(wrong == 0);
+  for (int i = 0; i < 24; ++i) {
+    const SpawnOutcome outcome = spawning[static_cast<std::size_t>(i)].finish();
+    if (i % 3 == 1) {
+      CHECK(outcome.failed_stage == SpawnStage::kExecute);
+      CHECK(outcome.errnum == ENOENT);
+    } else if (i % 3 == 2) {
+      CHECK(outcome.failed_stage == SpawnStage::kDescriptors);
+      CHECK(outcome.errnum == EBADF);
+    } else {
+      REQUIRE(outcome.ok());
+      CHECK(exit_code(outcome.pid) == i);
+    }
+  }
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+  CHECK(errno == ECHILD);
+}
+
+TEST_CASE("a child that nobody asks for is killed") {
+  Child child({"/bin/sleep", "600"});
+  { const Spawning unasked(child.request); }
+  CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
+  CHECK(errno == ECHILD);
 }

@@ -252,3 +252,28 @@ TEST_CASE("random tokens differ") {
   CHECK(random_bytes(0).empty());
   CHECK(random_bytes(100'000).size() == 100'000);
 }
+
+TEST_CASE("what is deferred runs at the end of the turn, also when that stops the loop") {
+  auto loop = make_loop();
+  std::string order;
+  loop->defer([&] { order += "before "; });
+  Pipe first = make_pipe();
+  Pipe second = make_pipe();
+  REQUIRE(::write(first.write_end.get(), "x", 1) == 1);
+  REQUIRE(::write(second.write_end.get(), "x", 1) == 1);
+  const auto watch = [&](Pipe& pipe) {
+    REQUIRE(loop->watch(pipe.read_end.get(), EPOLLIN, [&, fd = pipe.read_end.get()](std::uint32_t) {
+      loop->unwatch(fd);
+      order += "handler ";
+      loop->defer([&] {
+        order += "deferred ";
+        loop->defer([&] { order += "more "; });
+        loop->stop();
+      });
+    }));
+  };
+  watch(first);
+  watch(second);
+  REQUIRE(loop->run());
+  CHECK(order == "before handler handler deferred deferred more more ");
+}
