@@ -80,7 +80,10 @@ Status read_engine_options(const OptionValues& values, const ProcessInputs& inpu
   } else {
     job.hosts = allocation.hosts;
   }
-  if (starts_by_engine(values)) job.rsh_command = allocation.starter;
+  if (starts_by_engine(values)) {
+    job.rsh_command = allocation.starter;
+    job.engine_step = allocation.step;
+  }
   job.engine = JobEngine{
       std::string(found->engine->name), allocation.job,
       allocation_text(*found->engine, allocation, way(values, *found->engine, allocation))};
