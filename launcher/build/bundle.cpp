@@ -152,7 +152,6 @@ Result<Build> read_build(const std::string& share, const std::string& machine) {
   found.machine = machine;
   found.directory = share + "/" + machine;
   found.agent_path = found.directory + "/agent/hora-agent";
-  found.dial_path = found.directory + "/agent/hora-dial";
   found.bundle_directory = found.directory + "/bundle";
   const std::string path = found.directory + "/manifest.json";
   const auto manifest = read_json(path);
@@ -163,7 +162,6 @@ Result<Build> read_build(const std::string& share, const std::string& machine) {
       return make_error(ErrorCode::kFailed, "it is of Hora " + version);
     }
     found.agent_sha256 = manifest->at("agent_sha256").get<std::string>();
-    found.dial_sha256 = manifest->value("dial_sha256", "");
     found.part_hashes = manifest->at("parts").get<std::map<std::string, std::string>>();
     found.least_glibc = manifest->value("least_glibc", "");
   } catch (const json::exception& e) {

@@ -142,11 +142,6 @@ constexpr FailureClass kClasses[] = {
      "disconnected, or its agent was killed. Its ranks end by themselves after the same time.",
      "Check the host's own log (power, out of memory, network). Raise --lease on a slow link.",
      "{ssh} {host} 'uptime; dmesg | tail'"},
-    {failure::kEngine, kExitLauncher, "the batch system has ended the job",
-     "The job was cancelled (scancel) or preempted, its time limit passed, one of its nodes failed, or "
-     "the command that had started the agents was killed. The message has the engine's own words.",
-     "Ask for more time, or submit the job again. A training that saves checkpoints goes on from the "
-     "last one."},
     {failure::kRsh, kExitLauncher, "the --rsh command failed",
      "The command that connects to a host exited before the agent answered.",
      "Run it by hand: COMMAND HOST true. The message quotes its last lines."},

@@ -117,11 +117,6 @@ class Fleet {
   void ship(int host, const ShipFiles& files);
   void close(int host);
 
-  // As Transport's. May wait.
-  std::optional<Failure> ended_by_engine(std::chrono::milliseconds patience) {
-    return connector_->ended_by_engine(patience);
-  }
-
   // --- signs of life ---
   void begin_heartbeats();
   // This process was stopped for a while: the agents may have been heard in vain.

@@ -24,11 +24,6 @@ class HostConnector {
   Result<os::Fd> connect(const Host& host, int host_index, bool same_machine,
                          Clock::time_point deadline);
 
-  // Transport::ended_by_engine(), of what reaches other machines.
-  std::optional<Failure> ended_by_engine(std::chrono::milliseconds patience) {
-    return remote_ ? remote_->ended_by_engine(patience) : std::nullopt;
-  }
-
  private:
   Transport& transport_for(bool same_machine);
 

@@ -314,33 +314,6 @@ void JobState::settle_cause() {
   outcome_.cause->host = earliest->second.host;
 }
 
-// What a batch system does looks like this; so does much else.
-bool JobState::may_be_ended_from_outside() const {
-  if (!outcome_.cause) return false;
-  const Cause& cause = *outcome_.cause;
-  switch (cause.kind) {
-    case Cause::Kind::kHost:
-      return was_started_;
-    case Cause::Kind::kSignal:
-      return cause.signal == SIGTERM || cause.signal == SIGHUP;
-    case Cause::Kind::kRank:
-      // A program that handles SIGTERM ends with a code of its own.
-      return cause.exit.signal == SIGTERM || cause.exit.signal == SIGKILL ||
-             cause.exit.exit_code > kExitSignalBase;
-    default:
-      return outcome_.elastic;
-  }
-}
-
-// The ranks' own failures remain in the list of exits.
-void JobState::blame(Failure failure) {
-  Cause cause;
-  cause.kind = Cause::Kind::kLaunch;
-  cause.failure = std::move(failure);
-  cause.exit_code = kExitLauncher;
-  outcome_.cause = std::move(cause);
-}
-
 std::optional<TimePoint> JobState::next_deadline() const {
   switch (phase_) {
     case Phase::kConnecting:

@@ -150,10 +150,6 @@ class JobState {
   bool done() const { return phase_ == Phase::kDone; }
   // Complete once done().
   const JobOutcome& outcome() const { return outcome_; }
-  // After done(): whether the job ended in a way that somebody outside of it may have brought
-  // about, by signals or by taking hosts away; and that this was so.
-  bool may_be_ended_from_outside() const;
-  void blame(Failure failure);
 
  private:
   enum class Phase { kConnecting, kPreparing, kRunning, kEnding, kDone };

@@ -80,10 +80,7 @@ Status read_engine_options(const OptionValues& values, const ProcessInputs& inpu
   } else {
     job.hosts = allocation.hosts;
   }
-  if (starts_by_engine(values)) {
-    job.rsh_command = allocation.starter;
-    job.engine_step = allocation.step;
-  }
+  if (starts_by_engine(values)) job.rsh_command = allocation.starter;
   job.engine = JobEngine{
       std::string(found->engine->name), allocation.job,
       allocation_text(*found->engine, allocation, way(values, *found->engine, allocation))};

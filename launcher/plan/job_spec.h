@@ -51,21 +51,6 @@ struct JobEngine {
   std::string text;  // for people: what it has given
 };
 
-// How the engine starts something on all hosts by one command: launcher/step/.
-struct EngineStep {
-  // In words, in front of a program and its arguments; {hosts} stands for "a,b", {count} for 2. The
-  // program gets what is written to the command's stdin.
-  std::vector<std::string> start;
-  // Brings a file to the hosts of a step: {step}, {from}, {to}. Empty: the engine has no such
-  // thing.
-  std::vector<std::string> copy;
-  // For sh on a host of the step: which step that is, what the engine calls the host, and the
-  // address by which the host knows the machine of the command.
-  std::string step_text;
-  std::string host_text;
-  std::string launcher_text;
-};
-
 // A job whose hosts dial the launcher: launcher/dial/.
 struct ListenSpec {
   std::string address;     // --listen ADDRESS; empty: every address of this machine
@@ -121,8 +106,6 @@ struct JobSpec {
   // The command that reaches a host, in words: from --rsh, the engine or the transport;
   // empty: ssh.
   std::vector<std::string> rsh_command;
-  // Reaches all hosts at once, where it can; else `rsh_command` does, host by host.
-  std::optional<EngineStep> engine_step;
   int fan_out = 64;                             // hosts being connected at one time
   std::vector<std::string> network_interfaces;  // names or CIDRs; empty: choose
 

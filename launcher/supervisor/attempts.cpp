@@ -4,7 +4,6 @@
 #include "launcher/supervisor/attempts.h"
 
 #include <signal.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,9 +14,7 @@
 #include <utility>
 
 #include "launcher/job/restart_policy.h"
-#include "launcher/plan/plan.h"
 #include "launcher/protocol/exit_code.h"
-#include "launcher/step/step_transport.h"
 #include "launcher/supervisor/supervisor.h"
 #include "launcher/text/signal_name.h"
 #include "rendezvous/os/random.h"
@@ -25,12 +22,6 @@
 namespace hora::launcher {
 
 namespace {
-
-// 0 for a file that is not there: whoever copies it will say so.
-std::uint64_t file_size(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
-}
 
 // Returns the signal that ended the wait; 0: the time has passed.
 int wait_for_signal(std::chrono::milliseconds delay) {
@@ -49,44 +40,11 @@ int wait_for_signal(std::chrono::milliseconds delay) {
   }
 }
 
-// The hosts that the job will ask for first. Those of a discovery script are not known yet, and
-// what is wrong with a plan is for the run to tell.
-std::vector<Host> first_hosts(const JobSpec& spec) {
-  if (spec.elastic) {
-    return spec.elastic->discovery_script.empty() ? spec.hosts : std::vector<Host>();
-  }
-  const auto plan = plan_job(settle_named_slots(spec), spec.num_proc, spec.map_by);
-  std::vector<Host> hosts;
-  if (!plan) return hosts;
-  for (const HostPlan& host : plan->hosts) hosts.push_back(host.host);
-  return hosts;
-}
-
-// `spec` and `installation` must outlive the supervisor.
-void choose_transport(Supervisor& supervisor, const JobSpec& spec,
-                      const Installation& installation) {
-  if (!spec.engine_step) return;
-  const Build& own = installation.own();
-  StepSource source;
-  source.machine = own.machine;
-  source.agent = {own.agent_path, own.agent_sha256, file_size(own.agent_path)};
-  if (!own.dial_sha256.empty()) {
-    source.helper = {own.dial_path, own.dial_sha256, file_size(own.dial_path)};
-  }
-  supervisor.reach_hosts_by([&spec, source = std::move(source)](StageObserver observer) {
-    return make_step_transport(spec, source, first_hosts(spec), std::move(observer));
-  });
-}
-
 }  // namespace
 
 Result<int> run_attempts(JobSpec spec, const Installation& installation,
                          const EnvironmentList& environment) {
-  if (!spec.restart) {
-    Supervisor supervisor(spec, installation, environment);
-    choose_transport(supervisor, spec, installation);
-    return supervisor.run();
-  }
+  if (!spec.restart) return Supervisor(std::move(spec), installation, environment).run();
   // No secret: only a name by which programs know that they are the same run.
   spec.restart->run_id = os::random_token();
   RestartPolicy policy(spec.restart->most);
@@ -97,7 +55,6 @@ Result<int> run_attempts(JobSpec spec, const Installation& installation,
     // the next one begins.
     {
       Supervisor supervisor(spec, installation, environment);
-      choose_transport(supervisor, spec, installation);
       supervisor.use_restarts(policy);
       const auto exit_code = supervisor.run();
       next = supervisor.next_attempt();

@@ -24,8 +24,7 @@ namespace hora::launcher {
 
 namespace {
 
-constexpr Milliseconds kEngineWords{500};  // on their way, when it has ended the job
-constexpr Milliseconds kLastWords{300};    // for whoever does read
+constexpr Milliseconds kLastWords{300};  // for whoever does read
 // A user who has ended the job waits for a reader only while it reads.
 constexpr Milliseconds kReaderPatience{5000};
 
@@ -404,7 +403,6 @@ void Supervisor::leave() {
   if (std::exchange(leaving_.begun, true)) return;
   narrator_.end_start();
   find_lost_records();
-  ask_engine();
   EndedJob ended{state_->outcome(),
                  run_->plan(),
                  fleet_->hellos(),
@@ -420,14 +418,6 @@ void Supervisor::leave() {
     if (leaving_.exit_code == 0 && events_lost) leaving_.exit_code = kExitLauncher;
     loop_->stop();
   });
-}
-
-// A batch system ends a job by signals, to whichever process they come first; its words come
-// another way, and as late as a moment after.
-void Supervisor::ask_engine() {
-  if (!job_.spec.engine_step || !state_->outcome().cause) return;
-  const auto patience = state_->may_be_ended_from_outside() ? kEngineWords : Milliseconds(0);
-  if (auto failure = fleet_->ended_by_engine(patience)) state_->blame(std::move(*failure));
 }
 
 void Supervisor::decide_restart(EndedJob& ended) {

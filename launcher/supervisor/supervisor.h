@@ -127,7 +127,6 @@ class Supervisor {
   void watch_reader(std::size_t written_before);
   void stop_waiting_for_readers(int signal);
   void find_lost_records();
-  void ask_engine();
   void decide_restart(EndedJob& ended);
 
   Job job_;

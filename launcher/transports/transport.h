@@ -12,14 +12,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/plan/host_list.h"
 #include "launcher/plan/job_spec.h"
-#include "launcher/protocol/messages.h"
 #include "launcher/startup/start_stage.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
@@ -54,9 +52,6 @@ class Transport {
   // Never blocks. The Error is for what is wrong before anything started (bad --rsh, no fds left).
   virtual Result<os::Fd> start(const Host& host, int host_index, const AgentImage& image,
                                Clock::time_point deadline) = 0;
-  // Whether who owns the hosts has ended the job, in its words (E_ENGINE). Waits for them,
-  // `patience` at the most; to be asked when a job has ended in a way that this could explain.
-  virtual std::optional<Failure> ended_by_engine(std::chrono::milliseconds) { return std::nullopt; }
 };
 
 // For hosts that a transport of the registry does not reach.

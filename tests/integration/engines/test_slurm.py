@@ -2,7 +2,6 @@
 """Jobs inside allocations of a real Slurm on the test hosts (tests/support/engines/slurm.py)."""
 
 import collections
-import hashlib
 import json
 import os
 import re
@@ -99,172 +98,42 @@ def test_variables_of_the_step_stay_with_it(horarun, allocation):
         assert not seen.keys() & {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_ID"}
 
 
-def steps_of(held):
-    """Those that srun has made; Slurm has some of its own."""
-    return [step for step in held.steps() if re.fullmatch(rf"{held.job}\.\d+", step)]
-
-
-def expect_no_step(held):
-    jobs.wait_until(lambda: not steps_of(held), "the steps to end")
-
-
-@pytest.mark.parametrize("what", ["step", "job"])
-def test_ranks_belong_to_one_step_and_end_with_it(horarun, allocation, cluster, what):
+def test_ranks_belong_to_the_step_and_end_with_it(horarun, allocation, cluster):
     held = allocation("-N2", "--ntasks-per-node=1")
     job = start(horarun, held, "sh", "-c", "echo up; exec sleep 1000")
     job.read_until("up", 2)
-    steps = steps_of(held)
-    assert len(steps) == 1
-    cluster.run("scancel", steps[0] if what == "step" else held.job)
-    done = job.finish(timeout=60).expect(125)
-    ended = rf"(STEP {steps[0]}|JOB {held.job}) ON node\d CANCELLED AT"
-    assert re.search(rf"Slurm has ended the job: {ended}", done.messages), done
-    assert "[E_ENGINE]" in done.messages, done
+    assert len([step for step in held.steps() if re.fullmatch(rf"{held.job}\.\d+", step)]) == 2
+    cluster.run("scancel", held.job)
+    done = job.finish(timeout=60)
+    assert done.code not in (0, 1), done
     jobs.expect_nothing_left(job, also=jobs.agents)
-    expect_no_step(held)
 
 
-def test_ranks_that_ignore_the_cancellation_end_within_the_kill_wait(horarun, allocation, cluster):
-    held = allocation("-N2", "--ntasks-per-node=1")
-    deaf = "trap '' TERM; echo up; while :; do sleep 1000 & wait; done"
-    job = start(horarun, held, "--grace", "60s", "sh", "-c", deaf)
-    job.read_until("up", 2)
-    cluster.run("scancel", steps_of(held)[0])
-    # Slurm kills after its KillWait of 5 s: far less than the grace, which is not waited for.
-    done = job.finish(timeout=40).expect(125)
-    assert "[E_ENGINE]" in done.messages, done
-    jobs.expect_nothing_left(job, also=jobs.agents)
-    expect_no_step(held)
-
-
-def helpers(cluster, k):
-    """The pids of the processes that have dialled from host k."""
-    named = cluster.hosts.processes(k, f"\0node{k}\0")
-    return [pid for pid in cluster.hosts.processes(k, "/hora/agent-") if pid in named]
-
-
-@pytest.mark.parametrize("who", ["horarun", "srun", "helper"])
-def test_killed_by_force(horarun, allocation, cluster, who):
-    held = allocation("-w", "node1,node2,node3", "--ntasks-per-node=1")
+@pytest.mark.parametrize("who", ["horarun", "srun"])
+def test_killed_by_force(horarun, allocation, who):
+    held = allocation("-N3", "--ntasks-per-node=1")
     job = start(horarun, held, "sh", "-c", "echo up; exec sleep 1000")
     job.read_until("up", 3)
     if who == "horarun":
         job.send_signal(signal.SIGKILL)
         job.process.wait(timeout=20)
     else:
-        if who == "srun":
-            # It has forked a guard of its own, which ends by itself.
-            pid = min(p.pid for p in job.survivors() if re.match(r"srun\b.*--unbuffered", p.command))
-        else:
-            (pid,) = helpers(cluster, 2)
-        os.kill(pid, signal.SIGKILL)
-        done = job.finish(timeout=60).expect(125)
-        if who == "srun":
-            assert "Slurm has ended the job: srun was ended by signal 9 [E_ENGINE]" in done.messages, done
-        else:
-            assert "E_HOST_LOST" in done.messages and "host node2" in done.messages, done
-            # A command to paste, which begins as the agents do where there is no step.
-            advice = r"try: env .*srun .*--nodelist=node2' sh -c 'uptime; dmesg \| tail'\n"
-            assert re.search(advice, done.messages), done
+        sruns = [p for p in job.survivors() if re.match(r"srun\b.*--unbuffered", p.command)]
+        assert len(sruns) >= 3, job.survivors()
+        os.kill(sruns[0].pid, signal.SIGKILL)
+        done = job.finish(timeout=60)
+        assert "E_HOST_LOST" in done.messages, done
+        # A command to paste, which begins as the agents did.
+        assert re.search(r"try: env .*srun .*--nodelist=node\d' sh -c 'uptime; dmesg \| tail'\n", done.messages), done
     jobs.expect_nothing_left(job, also=jobs.agents)
-    expect_no_step(held)
-
-
-def test_a_job_outlives_the_daemon_of_a_node(horarun, allocation, cluster):
-    held = allocation("-N2", "--ntasks-per-node=1")
-    program = "echo up; [ $HOROVOD_RANK = 1 ] || read line; exit $((7 - 7 * HOROVOD_RANK))"
-    job = start(horarun, held, "sh", "-c", program, stdin=-1)
-    job.read_until("up", 2)
-    cluster.hosts.execute(2, "pkill", "-KILL", "-x", "slurmd")
-    try:
-        done = job.finish(b"on\n", timeout=60).expect(7)
-        assert "E_" not in done.messages, done
-        jobs.expect_nothing_left(job, also=jobs.agents)
-    finally:
-        cluster.start_daemon(2)
-    expect_no_step(held)
-
-
-@pytest.fixture
-def cold(cluster):
-    """Forgets what horarun keeps on the hosts."""
-    for k in range(1, HOSTS + 1):
-        cluster.hosts.execute(k, "sh", "-c", "rm -rf ~/.cache/hora /tmp/hora-* /dev/shm/hora-*")
-
-
-def test_what_is_copied_is_kept_and_left_nowhere_else(horarun, allocation, cluster, cold):
-    held = allocation("-N3", "--ntasks-per-node=1")
-    # A node with a warm cache among cold ones.
-    start(horarun, held, "-H", "node2:1", "--engine", "slurm", "true").finish().expect(0)
-    for _ in range(2):
-        done = start(horarun, held, "hostname").finish().expect(0)
-        assert sorted(line for lines in done.ranks().values() for line in lines) == ["node1", "node2", "node3"]
-        assert "not all hosts" not in done.messages, done
-    for k in range(1, 4):
-        kept = cluster.hosts.execute(k, "sh", "-c", "ls ~/.cache/hora").split()
-        assert len([name for name in kept if name.startswith("agent-")]) == 2, kept
-        assert not cluster.hosts.execute(k, "sh", "-c", "ls -d /tmp/.hora-* ~/.cache/hora/.ship-*", check=False)
-
-
-def test_one_srun_for_each_host_where_files_cannot_be_copied(horarun, allocation, cluster, cold):
-    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
-    cluster.hosts.execute(2, "mount", "-t", "tmpfs", "-o", "ro", "none", "/tmp")
-    try:
-        done = start(horarun, held, "hostname").finish().expect(0)
-    finally:
-        cluster.hosts.execute(2, "umount", "/tmp")
-    assert sorted(line for lines in done.ranks().values() for line in lines) == ["node1", "node2"]
-    told = re.findall(r"not all hosts are reached by one step \((.*)\); the others by one each\n", done.messages)
-    assert len(told) == 1 and "sbcast" in told[0], done
-    expect_no_step(held)
-
-
-def test_one_srun_for_each_host_that_cannot_dial(horarun, allocation, cluster):
-    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
-    start(horarun, held, "true").finish().expect(0)
-    # A firewall lets node2 reach no port of the launcher's machine but those of Slurm.
-    first, last = cluster.srun_ports
-    rule = ["OUTPUT", "-p", "tcp", "--syn", "-m", "multiport", "!", "--dports", f"{first}:{last},6817,6818"]
-    rules = [["iptables", *rule, "-d", cluster.address, "-j", "REJECT"], ["ip6tables", *rule, "-j", "REJECT"]]
-    for table, *words in rules:
-        cluster.hosts.execute(2, table, "-I", *words)
-    try:
-        job = start(horarun, held, "sh", "-c", "hostname; echo up; exec sleep 1000")
-        job.read_until("up", 2)
-        assert len(steps_of(held)) == 2
-        job.send_signal(signal.SIGTERM)
-        done = job.finish(timeout=60).expect(143)
-    finally:
-        for table, *words in rules:
-            cluster.hosts.execute(2, table, "-D", *words)
-    assert "by one step (host node2: no launcher answers" in done.messages, done
-    expect_no_step(held)
-
-
-def test_no_secret_is_in_sight(horarun, allocation, cluster):
-    held = allocation("-w", "node1,node2", "--ntasks-per-node=1")
-    secret = "a secret of the user"
-    command = 'test "$MY_SECRET" = "$0" && echo up; exec sleep 1000'
-    job = horarun.start("sh", "-c", command, secret, env={**held.variables, "MY_SECRET": secret})
-    job.read_until("up", 2)
-    for process in job.survivors():
-        assert "hora://" not in process.command, process
-    for k in (1, 2):
-        (pid,) = helpers(cluster, k)
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
-        assert b"HOME=" in environment and not re.search(rb"hora://|MY_SECRET|HORA_", environment), environment
-    job.send_signal(signal.SIGTERM)
-    job.finish(timeout=60).expect(143)
+    jobs.wait_until(lambda: not held.steps(), "the steps to end")
 
 
 def test_what_a_rank_prints_and_reads_is_whole(horarun, allocation):
     held = allocation("-N2", "--ntasks-per-node=1")
-    data = os.urandom(32 << 20)
-    program = "sha256sum; head -c 20000000 /dev/zero; echo"
-    job = start(horarun, held, "--no-prefix-output", "-np", 1, "sh", "-c", program, stdin=-1)
-    out = job.finish(data, timeout=120).expect(0).out
-    assert out == hashlib.sha256(data).hexdigest().encode() + b"  -\n" + bytes(20_000_000) + b"\n"
+    data = os.urandom(8 << 20) + b"\n"
+    job = start(horarun, held, "--no-prefix-output", "-np", 1, "cat", stdin=-1)
+    assert job.finish(data).expect(0).out == data
 
 
 def test_exit_code_and_signal(horarun, allocation):

@@ -18,7 +18,6 @@ PROGRAMS = ("slurmctld", "slurmd", "salloc", "srun", "sbatch", "sinfo", "scontro
 CPUS = 4
 HEAD = 250  # the number of this machine among the test hosts
 PATIENCE_S = 60.0
-SRUN_PORTS = (60001, 63000)
 
 CONFIGURATION = """\
 ClusterName=test
@@ -44,7 +43,6 @@ SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=5
-SrunPortRange={srun_ports}
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -60,20 +58,18 @@ class Cluster:
     def __init__(self, hosts, folder):
         self.hosts = hosts
         self.folder = folder
-        self.address = hosts.address(HEAD)
-        self.srun_ports = SRUN_PORTS
         os.makedirs(os.path.join(self.folder, "state"))
         configuration = os.path.join(self.folder, "slurm.conf")
         nodes = "\n".join(
             f"NodeName={name} NodeAddr={hosts.address(k)} CPUs={CPUS} RealMemory=1000 State=UNKNOWN"
             for k, name in enumerate(hosts.names, 1)
         )
-        ports = "{}-{}".format(*self.srun_ports)
-        text = CONFIGURATION.format(
-            head=socket.gethostname(), address=self.address, folder=self.folder, nodes=nodes, srun_ports=ports
-        )
         with open(configuration, "w") as file:
-            file.write(text)
+            file.write(
+                CONFIGURATION.format(
+                    head=socket.gethostname(), address=hosts.address(HEAD), folder=self.folder, nodes=nodes
+                )
+            )
         self.environment = {
             "SLURM_CONF": configuration,
             "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -83,18 +79,12 @@ class Cluster:
             ["/usr/sbin/slurmctld", "-D", "-f", configuration], env=self.environment, stderr=subprocess.DEVNULL
         )
         try:
-            for k in range(1, len(hosts.names) + 1):
-                self.start_daemon(k)
+            for k, name in enumerate(hosts.names, 1):
+                hosts.execute(k, "env", f"SLURM_CONF={configuration}", "/usr/sbin/slurmd", "-N", name)
             self._wait_until_idle()
         except BaseException:
             self.close()
             raise
-
-    def start_daemon(self, number):
-        """Of a host, by its number."""
-        name = self.hosts.names[number - 1]
-        configuration = self.environment["SLURM_CONF"]
-        self.hosts.execute(number, "env", f"SLURM_CONF={configuration}", "/usr/sbin/slurmd", "-N", name)
 
     def _wait_until_idle(self):
         deadline = time.monotonic() + PATIENCE_S
