@@ -17,6 +17,7 @@
 #include "rendezvous/base/hex.h"
 #include "rendezvous/net/socket.h"
 #include "rendezvous/os/random.h"
+#include "rendezvous/os/thread_buffer.h"
 #include "rendezvous/os/would_block.h"
 
 namespace hora::launcher {
@@ -153,7 +154,7 @@ bool DeliveryFetch::hear_challenge(Attempt& attempt) {
 
 // One read for each turn of the loop: the job's own streams come in between.
 void DeliveryFetch::receive() {
-  static thread_local std::array<char, kChunk> chunk;
+  const auto chunk = os::thread_buffer<DeliveryFetch, kChunk>();
   const std::size_t left = order_.size_bytes - frames_.size();
   const ssize_t got = ::recv(chosen_->fd.get(), chunk.data(), std::min(left, kChunk), 0);
   if (got < 0 && (os::would_block(errno) || errno == EINTR)) return;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "rendezvous/base/result.h"
+#include "rendezvous/os/thread_buffer.h"
 #include "rendezvous/os/would_block.h"
 
 namespace hora::launcher {
@@ -79,11 +80,11 @@ void DialStream::on_io(std::uint32_t events) {
 // Each read offers the stream so much room that no decrypted byte stays where epoll does not see
 // it.
 void DialStream::read_some() {
-  static thread_local char buffer[kReadSize];
+  const auto buffer = os::thread_buffer<DialStream, kReadSize>();
   const auto alive = alive_;
   const auto handlers = handlers_;
   for (int reads = 0; reads < kMaxReads && (listening_ || peer_closed_); ++reads) {
-    const ssize_t got = stream_->receive(buffer, sizeof buffer);
+    const ssize_t got = stream_->receive(buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && os::would_block(errno)) return;
     if (got <= 0) {
@@ -92,7 +93,7 @@ void DialStream::read_some() {
                  : by_tls ? std::string(stream_->trouble())
                           : errno_error(errno, "receiving").message);
     }
-    reader_.feed({buffer, static_cast<std::size_t>(got)});
+    reader_.feed({buffer.data(), static_cast<std::size_t>(got)});
     while (true) {
       auto frame = reader_.next();
       if (!frame) return end(std::move(frame).error().message);

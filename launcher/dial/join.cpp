@@ -23,6 +23,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/resolve.h"
 #include "rendezvous/net/socket.h"
+#include "rendezvous/os/thread_buffer.h"
 #include "rendezvous/tls/tls_stream.h"
 
 namespace hora::launcher {
@@ -288,11 +289,11 @@ void Joiner::write_input() {
 
 // False: this stream has ended.
 bool Joiner::forward(Watch& watched, os::Fd& fd, DialFrameType type) {
-  static thread_local char buffer[kDialPiece];
+  const auto buffer = os::thread_buffer<Joiner, kDialPiece>();
   while (fd.valid() && (stream_.waiting() < kWindow || over_)) {
-    const ssize_t got = ::read(fd.get(), buffer, sizeof buffer);
+    const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
     if (got > 0) {
-      stream_.send(type, number_text(), {buffer, static_cast<std::size_t>(got)});
+      stream_.send(type, number_text(), {buffer.data(), static_cast<std::size_t>(got)});
     } else if (got < 0 && errno == EINTR) {
       continue;
     } else if (got < 0 && errno == EAGAIN && !exited_) {

@@ -12,10 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "rendezvous/os/thread_buffer.h"
 #include "rendezvous/os/would_block.h"
 
 namespace hora::launcher {
@@ -127,7 +127,7 @@ void HostLink::on_io(std::uint32_t events) {
 }
 
 bool HostLink::read_some() {
-  static thread_local std::array<char, kReadChunk> chunk;
+  const auto chunk = os::thread_buffer<HostLink, kReadChunk>();
   const ssize_t got = ::read(fd_.get(), chunk.data(), chunk.size());
   if (got < 0) {
     if (errno == EINTR) return true;

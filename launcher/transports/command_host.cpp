@@ -12,6 +12,7 @@
 #include "launcher/protocol/exit_code.h"
 #include "launcher/transports/rsh_argv.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/os/thread_buffer.h"
 
 namespace hora::launcher {
 
@@ -162,15 +163,15 @@ void CommandHost::write_input() {
 }
 
 void CommandHost::read_output() {
-  static thread_local char buffer[kReadSize];
+  const auto buffer = os::thread_buffer<CommandHost, kReadSize>();
   std::size_t moved = 0;
   while (!output_at_end_ && moved < kBurst) {
-    const std::size_t room = std::min(link_.room(), sizeof buffer);
+    const std::size_t room = std::min(link_.room(), buffer.size());
     if (room == 0) break;
-    const ssize_t got = ::read(child_.stdout_fd.get(), buffer, room);
+    const ssize_t got = ::read(child_.stdout_fd.get(), buffer.data(), room);
     if (got > 0) {
       moved += static_cast<std::size_t>(got);
-      link_.on_remote_output({buffer, static_cast<std::size_t>(got)});
+      link_.on_remote_output({buffer.data(), static_cast<std::size_t>(got)});
     } else if (got < 0 && errno == EINTR) {
       continue;
     } else if (got < 0 && errno == EAGAIN) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rendezvous/os/thread_buffer.h"
 #include "rendezvous/os/would_block.h"
 
 namespace hora::launcher {
@@ -61,11 +62,11 @@ void SupervisorSocket::write() {
 }
 
 void SupervisorSocket::read_into(OutgoingBytes& to, std::size_t limit) {
-  static thread_local char buffer[kReadSize];
+  const auto buffer = os::thread_buffer<SupervisorSocket, kReadSize>();
   while (!at_end_ && to.own_size() < limit) {
-    const ssize_t got = ::recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    const ssize_t got = ::recv(fd_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (got > 0) {
-      to.append({buffer, static_cast<std::size_t>(got)});
+      to.append({buffer.data(), static_cast<std::size_t>(got)});
     } else if (got < 0 && errno == EINTR) {
       continue;
     } else if (got < 0 && os::would_block(errno)) {
