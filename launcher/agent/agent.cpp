@@ -61,6 +61,7 @@ class Agent {
   void on_frame(Frame frame);
   void on(LauncherAlive);
   void on(DeliveryFrame delivery);
+  void on(OfferTree tree);
   void on(KeepDelivery order);
   void on(FetchDelivery order);
   void on(ForgetDeliveries) { exchange_->forget(); }
@@ -271,6 +272,13 @@ bool Agent::unpack(std::string_view frames) {
   }
 }
 
+// Which of its parts have to come.
+void Agent::on(OfferTree tree) {
+  if (job_ || staging_->has_tree()) return fail_protocol("a second folder, or one after the order");
+  if (tree.parts.empty()) return fail_protocol("a folder without parts");
+  link_->send(FrameType::kTreeState, encode(TreeState{staging_->find_missing_of_tree(tree.parts)}));
+}
+
 void Agent::on(KeepDelivery order) {
   if (job_) return fail_protocol("a delivery after the order");
   if (const Status good = exchange_->keep(std::move(order)); !good) {
@@ -329,6 +337,9 @@ std::optional<Failure> Agent::prepare_place(bool ship_directory, JobPlace& place
     if (const auto directory = staging_->job_directory(); !directory) {
       return Failure{std::string(failure::kShip), directory.error().message, ""};
     }
+  }
+  if (staging_->has_tree()) {
+    if (auto failure = staging_->place_tree()) return failure;
   }
   place.bundle_root = staging_->bundle_root();
   place.job_directory = staging_->job_directory_if_any();

@@ -23,7 +23,7 @@ namespace {
 // The manifest lists the parts and files that must be there. The leading dot keeps its name apart
 // from theirs.
 constexpr char kManifest[] = ".hora-manifest";
-constexpr std::size_t kLargestManifest = 16u << 20;
+constexpr std::size_t kLargestManifest = 64u << 20;
 
 Status make_directories(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
@@ -61,11 +61,11 @@ struct Entry {
   BundleManifest manifest;
 };
 
-std::optional<Entry> open_entry(const CacheDirectory& directory, const std::string& name) {
-  if (!is_hash(name)) return std::nullopt;
+// What the entry itself says; its name is not looked at.
+std::optional<Entry> open_entry_at(int parent, const std::string& path) {
   Entry entry;
-  entry.directory = os::Fd(
-      ::openat(directory.fd(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  entry.directory =
+      os::Fd(::openat(parent, path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!entry.directory.valid() || !is_ours_alone(entry.directory.get())) return std::nullopt;
   const os::Fd manifest(
       ::openat(entry.directory.get(), kManifest, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -73,9 +73,16 @@ std::optional<Entry> open_entry(const CacheDirectory& directory, const std::stri
   const auto text = os::read_to_end(manifest.get(), kManifest, kLargestManifest);
   if (!text) return std::nullopt;
   auto listed = decode_bundle_manifest(*text);
-  // A copied directory is not the entry that its name claims.
-  if (!listed || name_of(*listed) != name) return std::nullopt;
+  if (!listed) return std::nullopt;
   entry.manifest = std::move(*listed);
+  return entry;
+}
+
+// A copied directory is not the entry that its name claims.
+std::optional<Entry> open_entry(const CacheDirectory& directory, const std::string& name) {
+  if (!is_hash(name)) return std::nullopt;
+  auto entry = open_entry_at(directory.fd(), name);
+  if (!entry || name_of(entry->manifest) != name) return std::nullopt;
   return entry;
 }
 
@@ -95,6 +102,17 @@ std::optional<std::string> find_bundle(const CacheDirectory& directory, const st
 std::vector<BundlePart> parts_of_entry(const CacheDirectory& directory, const std::string& name) {
   auto entry = open_entry(directory, name);
   return entry ? std::move(entry->manifest.parts) : std::vector<BundlePart>();
+}
+
+Status copy_bundle(const std::string& entry, const std::string& directory) {
+  const auto source = open_entry_at(AT_FDCWD, entry);
+  if (!source) return make_error(ErrorCode::kNotFound, entry + " was removed or damaged meanwhile");
+  const os::Fd to(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!to.valid()) return errno_error(errno, "opening " + directory);
+  for (const BundlePart& part : source->manifest.parts) {
+    HORA_TRY(copy_files(source->directory.get(), to.get(), directory, part.files));
+  }
+  return Ok{};
 }
 
 Result<BundleCache> BundleCache::create(const std::string& path) {

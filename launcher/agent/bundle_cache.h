@@ -24,6 +24,9 @@ namespace hora::launcher {
 // The parts of the entry that has this name; none: it is no bundle, or a damaged one.
 std::vector<BundlePart> parts_of_entry(const CacheDirectory& directory, const std::string& name);
 
+// Copies all files of an entry, by its path, into a directory that is there.
+Status copy_bundle(const std::string& entry, const std::string& directory);
+
 class BundleCache {
  public:
   // One that is there. It must be ours alone; a file system that does not execute is an error, too.

@@ -143,6 +143,7 @@ bool DeliveryFetch::hear_challenge(Attempt& attempt) {
   }
   heard_at_ = Clock::now();
   chosen_ = &attempt;
+  seal_.emplace(delivery_seal_key(order_.key, talk));
   // The other addresses lead to the same host, or to a wrong one.
   for (const auto& other : attempts_) {
     if (other.get() == chosen_ || !other->fd.valid()) continue;
@@ -163,6 +164,7 @@ void DeliveryFetch::receive() {
                   std::to_string(order_.size_bytes) + " bytes");
   }
   heard_at_ = Clock::now();
+  seal_->apply(chunk.data(), static_cast<std::size_t>(got));
   frames_.append(chunk.data(), static_cast<std::size_t>(got));
   if (frames_.size() < order_.size_bytes) return;
   // The source has proved to be of the job. That does not make what it has the right thing.

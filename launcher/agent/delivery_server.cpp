@@ -146,6 +146,7 @@ bool DeliveryServer::check_proof(Peer& peer) {
   const std::string wanted = delivery_proof(key_, DeliveryRole::kFetching, peer.talk);
   if (!equals_in_constant_time(peer.heard, wanted)) return false;
   peer.proved = true;
+  peer.seal.emplace(delivery_seal_key(key_, peer.talk));
   peer.deadline = Clock::now() + kReadPatience;
   return loop_.change(peer.fd.get(), EPOLLOUT).has_value();
 }
@@ -153,12 +154,16 @@ bool DeliveryServer::check_proof(Peer& peer) {
 // A piece for each turn of the loop, so that several peers share the link evenly and the launcher's
 // stream is not kept waiting.
 bool DeliveryServer::send_some(Peer& peer) {
-  const std::size_t left = std::min(peer.frames->size() - peer.sent, kSentPerTurn);
-  const ssize_t sent = ::send(peer.fd.get(), peer.frames->data() + peer.sent, left, MSG_NOSIGNAL);
+  if (peer.sealed.empty()) {
+    peer.sealed = peer.frames->substr(peer.sealed_to, kSentPerTurn);
+    peer.sealed_to += peer.sealed.size();
+    peer.seal->apply(peer.sealed.data(), peer.sealed.size());
+  }
+  const ssize_t sent = ::send(peer.fd.get(), peer.sealed.data(), peer.sealed.size(), MSG_NOSIGNAL);
   if (sent < 0) return os::would_block(errno) || errno == EINTR;
-  peer.sent += static_cast<std::size_t>(sent);
+  peer.sealed.erase(0, static_cast<std::size_t>(sent));
   peer.deadline = Clock::now() + kReadPatience;
-  return peer.sent < peer.frames->size();
+  return !peer.sealed.empty() || peer.sealed_to < peer.frames->size();
 }
 
 void DeliveryServer::drop(Number number) {

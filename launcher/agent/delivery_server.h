@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "launcher/protocol/delivery_proof.h"
+#include "rendezvous/base/chacha20.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/os/event_loop.h"
@@ -35,7 +37,9 @@ class DeliveryServer {
     DeliveryTalk talk;
     std::shared_ptr<const std::string> frames;  // found by the hello
     bool proved = false;
-    std::size_t sent = 0;
+    std::optional<ChaCha20> seal;  // once it has proved
+    std::size_t sealed_to = 0;     // of the frames
+    std::string sealed;            // what was sealed and is not sent
     Clock::time_point deadline;
   };
   using Number = std::uint64_t;

@@ -90,6 +90,10 @@ Status FileUnpacker::open_next() {
     const BundleFile& file = files_[next_++];
     if (!file.link_target.empty()) continue;
     HORA_TRY(make_parents(directory_.get(), shown_path_, file.path, last_parent_));
+    if (is_folder(file)) {
+      HORA_TRY(make_folder(directory_.get(), shown_path_, file));
+      continue;
+    }
     // O_EXCL and O_NOFOLLOW: nothing that is already there, a link above all, is ever written
     // through.
     file_ = os::Fd(::openat(directory_.get(), file.path.c_str(),

@@ -4,6 +4,8 @@
 #include "launcher/agent/part_files.h"
 
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +36,7 @@ Status write_all(int fd, const char* bytes, std::size_t size) {
 }
 
 Status copy_bytes(int from, int to) {
+  if (::ioctl(to, FICLONE, from) == 0) return Ok{};
   std::array<char, 64 * 1024> chunk;
   while (true) {
     const ssize_t got = ::read(from, chunk.data(), chunk.size());
@@ -69,16 +72,36 @@ bool allows_no_link(int errnum) {
          errnum == ENOSYS;
 }
 
+enum class Means { kLinkOrCopy, kCopy };
+
 // A link costs one system call and no room, so it is tried first. A symbolic link is made anew, as
 // hard links to them are not allowed everywhere.
-Status adopt_file(int from, int to, const std::string& shown_path, const BundleFile& file) {
+Status adopt_file(int from, int to, const std::string& shown_path, const BundleFile& file,
+                  Means means) {
+  if (is_folder(file)) return make_folder(to, shown_path, file);
   if (!file.link_target.empty()) {
     if (::symlinkat(file.link_target.c_str(), to, file.path.c_str()) == 0) return Ok{};
   } else {
+    if (means == Means::kCopy) return copy_file(from, to, shown_path, file);
     if (::linkat(from, file.path.c_str(), to, file.path.c_str(), 0) == 0) return Ok{};
     if (allows_no_link(errno)) return copy_file(from, to, shown_path, file);
   }
   return io_error(errno, "creating", shown_path, file.path);
+}
+
+Status put_files(int from, int to, const std::string& shown_path,
+                 const std::vector<BundleFile>& files, Means means) {
+  HORA_TRY(check_paths(files));
+  std::string last_parent;
+  // Links come last, so that no file is written through one of them.
+  for (const bool links : {false, true}) {
+    for (const BundleFile& file : files) {
+      if (file.link_target.empty() == links) continue;
+      HORA_TRY(make_parents(to, shown_path, file.path, last_parent));
+      HORA_TRY(adopt_file(from, to, shown_path, file, means));
+    }
+  }
+  return Ok{};
 }
 
 }  // namespace
@@ -112,28 +135,33 @@ mode_t permissions_of(const BundleFile& file) {
   return static_cast<mode_t>(file.mode & kPermissions);
 }
 
+bool is_folder(const BundleFile& file) {
+  return (static_cast<mode_t>(file.mode) & S_IFMT) == S_IFDIR;
+}
+
+Status make_folder(int directory, const std::string& shown_path, const BundleFile& file) {
+  if (::mkdirat(directory, file.path.c_str(), 0755) == 0 || errno == EEXIST) return Ok{};
+  return io_error(errno, "creating", shown_path, file.path);
+}
+
 bool are_whole(int directory, const std::vector<BundleFile>& files) {
   return std::all_of(files.begin(), files.end(), [directory](const BundleFile& file) {
     struct stat info {};
     if (::fstatat(directory, file.path.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return false;
     if (!file.link_target.empty()) return S_ISLNK(info.st_mode);
+    if (is_folder(file)) return S_ISDIR(info.st_mode);
     return S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == file.size_bytes;
   });
 }
 
 Status adopt_files(int from, int to, const std::string& shown_path,
                    const std::vector<BundleFile>& files) {
-  HORA_TRY(check_paths(files));
-  std::string last_parent;
-  // Links come last, so that no file is written through one of them.
-  for (const bool links : {false, true}) {
-    for (const BundleFile& file : files) {
-      if (file.link_target.empty() == links) continue;
-      HORA_TRY(make_parents(to, shown_path, file.path, last_parent));
-      HORA_TRY(adopt_file(from, to, shown_path, file));
-    }
-  }
-  return Ok{};
+  return put_files(from, to, shown_path, files, Means::kLinkOrCopy);
+}
+
+Status copy_files(int from, int to, const std::string& shown_path,
+                  const std::vector<BundleFile>& files) {
+  return put_files(from, to, shown_path, files, Means::kCopy);
 }
 
 }  // namespace hora::launcher

@@ -23,6 +23,10 @@ Status make_parents(int directory, const std::string& shown_path, const std::str
 
 mode_t permissions_of(const BundleFile& file);
 
+bool is_folder(const BundleFile& file);
+// One that is there already is as good.
+Status make_folder(int directory, const std::string& shown_path, const BundleFile& file);
+
 // Presence, type and size, not contents: those were checked on arrival, and reading them at each
 // start would cost more than it protects from.
 bool are_whole(int directory, const std::vector<BundleFile>& files);
@@ -31,5 +35,10 @@ bool are_whole(int directory, const std::vector<BundleFile>& files);
 // its being another one, allows no link.
 Status adopt_files(int from, int to, const std::string& shown_path,
                    const std::vector<BundleFile>& files);
+
+// The same by copies, for a directory that somebody else will write to. Shares the blocks where the
+// file system can.
+Status copy_files(int from, int to, const std::string& shown_path,
+                  const std::vector<BundleFile>& files);
 
 }  // namespace hora::launcher

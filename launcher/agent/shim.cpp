@@ -124,11 +124,13 @@ class Shim {
   // What the agent has made and not removed.
   void remove_announced() {
     if (share_.job_directory[0] != '\0') (void)remove_tree(share_.job_directory);
-    for (const auto& entry : share_.unfinished_entries) {
-      if (entry[0] != '\0') (void)remove_tree(entry);
-    }
-    for (const auto& mark : share_.use_marks) {
-      if (mark[0] != '\0') (void)remove_tree(mark);
+    for (const ShimState::BundleSlots* slots : {&share_.runtime, &share_.tree}) {
+      for (const auto& entry : slots->unfinished_entries) {
+        if (entry[0] != '\0') (void)remove_tree(entry);
+      }
+      for (const auto& mark : slots->use_marks) {
+        if (mark[0] != '\0') (void)remove_tree(mark);
+      }
     }
   }
 

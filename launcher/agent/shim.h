@@ -16,7 +16,7 @@
 
 namespace hora::launcher {
 
-// One page that shim and agent share. The agent writes each text once, before what it names
+// Memory that shim and agent share. The agent writes each text once, before what it names
 // exists; the shim reads them after the agent's death.
 struct ShimState {
   std::atomic<int> finished;     // 1: the agent has cleaned up by itself
@@ -24,9 +24,14 @@ struct ShimState {
   char mark[80];                 // "HORA_AGENT_MARK=<random>": in the environment of all ranks
   char cgroup[PATH_MAX];
   char job_directory[PATH_MAX];
-  // Of the cache, while a bundle is being made; two while it moves from one directory to the next.
-  char unfinished_entries[2][PATH_MAX];
-  char use_marks[2][PATH_MAX];  // in the cache: where the agent lies, where the bundle does
+  // In the cache, of one bundle.
+  struct BundleSlots {
+    // While it is being made; two while it moves from one directory to the next.
+    char unfinished_entries[2][PATH_MAX];
+    char use_marks[2][PATH_MAX];  // where the agent lies, where the bundle does
+  };
+  BundleSlots runtime;
+  BundleSlots tree;  // the user's folders
 };
 
 // Copies into one of the texts above; false (and an empty text) when it is too long.

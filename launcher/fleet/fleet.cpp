@@ -131,7 +131,7 @@ void Fleet::send(int host, const Probe& probe) {
 void Fleet::send(int host, const HostOrder& order) {
   if (!member(host).link) return;
   // An agent prepares the ranks when it gets the order, and needs the runtime for that.
-  if (delivery_.is_complete(host)) return member(host).link->send(order);
+  if (has_all(host)) return member(host).link->send(order);
   member(host).order = order;
 }
 
@@ -142,6 +142,11 @@ void Fleet::send_start(int host) {
   } else {
     send(host, FrameType::kStart);
   }
+}
+
+bool Fleet::has_all(int host) const {
+  const Member& each = member(host);
+  return !each.tree_offered && each.unpacked == 0 && delivery_.is_complete(host);
 }
 
 void Fleet::send_all(FrameType type, std::string_view payload) {
@@ -173,6 +178,8 @@ void Fleet::on_message(int host, AgentMessage message) {
           on_hello(host, std::move(each));
         } else if constexpr (std::is_same_v<Message, DeliveryReport>) {
           delivery_.on_report(host, each);
+        } else if constexpr (std::is_same_v<Message, TreeState>) {
+          on_tree_state(host, std::move(each));
         } else if constexpr (std::is_same_v<Message, Goodbye>) {
           on_goodbye(host, std::move(each));
         } else {
@@ -205,12 +212,61 @@ void Fleet::on_hello(int host, Hello hello) {
   }
   auto frames = frames_of(*build, missing);
   if (!frames) return handler_(host, RuntimeMissing{std::move(frames).error()});
+  if (options_.ship_files != nullptr && !options_.ship_files->tree().parts.empty()) {
+    OfferTree offer;
+    for (const TreePart& part : options_.ship_files->tree().parts) offer.parts.push_back(part.hash);
+    each.tree_offered = true;
+    each.link->send(offer);
+  }
   if (frames->empty()) {
     delivery_.greeted();
   } else {
     delivery_.want(host, *frames, size());
   }
   handler_(host, AgentGreeted{!missing.empty()});
+}
+
+// Its parts are packed when the first host lacks them: where all have them, none is.
+void Fleet::on_tree_state(int host, TreeState state) {
+  Member& each = member(host);
+  each.tree_offered = false;
+  each.unpacked = state.missing.size();
+  if (to_pack_.empty() && !state.missing.empty()) loop_.post([this] { pack_next(); });
+  for (const std::string& hash : state.missing) to_pack_[hash].push_back(host);
+  if (!state.missing.empty()) {
+    handler_(host, StageReached{Stage::kShip, std::to_string(state.missing.size()) +
+                                                  (state.missing.size() == 1 ? " part" : " parts") +
+                                                  " of --ship"});
+  } else if (has_all(host)) {
+    on_supplied(host, {});
+  }
+}
+
+// One for each turn of the loop, which serves the hosts in between.
+void Fleet::pack_next() {
+  const auto& parts = options_.ship_files->tree().parts;
+  const auto next = std::find_if(parts.begin(), parts.end(), [this](const TreePart& part) {
+    return to_pack_.count(part.hash) > 0;
+  });
+  if (next == parts.end()) return;
+  auto& frames = part_frames_[next->hash];
+  if (!frames) {
+    auto made = tree_part_frames(*next);
+    // A file of the user's, and no host's fault.
+    if (!made) {
+      const int host = to_pack_.at(next->hash).front();
+      to_pack_.clear();
+      return handler_(host, RuntimeMissing{std::move(made).error().with_context("packing --ship")});
+    }
+    frames = std::move(*made);
+  }
+  const std::vector<int> hosts = std::move(to_pack_.extract(next->hash).mapped());
+  for (const int host : hosts) {
+    if (host >= size()) continue;
+    --member(host).unpacked;
+    if (is_open(host)) delivery_.want(host, {{next->hash, frames}}, size());
+  }
+  if (!to_pack_.empty()) loop_.post([this] { pack_next(); });
 }
 
 // Before anything is sent to it. Nothing has started yet, on no host, so a failure here is the
@@ -284,13 +340,22 @@ PartDelivery::Handlers Fleet::delivery_handlers() {
 
 void Fleet::on_supplied(int host, const Supply& supply) {
   Member& each = member(host);
+  each.supply.sent_bytes += supply.sent_bytes;
+  each.supply.fetched_bytes += supply.fetched_bytes;
+  for (const std::string& source : supply.sources) {
+    auto& known = each.supply.sources;
+    if (std::find(known.begin(), known.end(), source) == known.end()) known.push_back(source);
+  }
+  if (!has_all(host)) return;
   if (each.order) {
     each.link->send(*std::exchange(each.order, std::nullopt));
     if (each.starts_with_order) each.link->send(FrameType::kStart);
   }
+  const Supply all = std::exchange(each.supply, {});
+  if (all.sent_bytes + all.fetched_bytes == 0) return;
   // Not at once: this may be within a call of our user.
-  loop_.post([this, host, supply] {
-    if (host < size()) handler_(host, RuntimeSupplied{supply});
+  loop_.post([this, host, all] {
+    if (host < size()) handler_(host, RuntimeSupplied{all});
   });
 }
 
@@ -310,8 +375,8 @@ DeliverySource Fleet::find_source(int source, int host) const {
 
 // While a host is still connecting, the others keep what it may lack.
 bool Fleet::more_may_greet() const {
-  return std::any_of(members_.begin(), members_.end(), [](const Member& each) {
-    return !each.hello && each.link && each.link->is_open();
+  return !to_pack_.empty() || std::any_of(members_.begin(), members_.end(), [](const Member& each) {
+    return (!each.hello || each.tree_offered) && each.link && each.link->is_open();
   });
 }
 

@@ -67,6 +67,7 @@ class Fleet {
     bool loads_runtime = false;               // a host that cannot load the runtime is a Failure
     std::chrono::milliseconds lease{10'000};  // the longest silence of an agent
     MakeTransport make_remote = {};           // as HostConnector takes it
+    const ShipFiles* ship_files = nullptr;    // whose folders all hosts are offered
   };
   // Hosts are numbered in the order in which they were added. Never called from within a call of
   // this class.
@@ -131,17 +132,23 @@ class Fleet {
     std::optional<Goodbye> goodbye;
     std::chrono::milliseconds clock_offset{0};
     std::size_t shipped_bytes = 0;
-    std::optional<HostOrder> order;  // that waits for the runtime
+    bool tree_offered = false;       // and not answered
+    std::size_t unpacked = 0;        // parts of the user's folders that it waits for
+    Supply supply;                   // of what has come
+    std::optional<HostOrder> order;  // that waits for what the host lacks
     bool starts_with_order = false;
     Clock::time_point slow_since;  // last heard of when its slowness was logged
     bool seen_gone = false;        // its process was gone at the heartbeat before
     bool left = false;             // AgentLeft was reported
   };
 
+  bool has_all(int host) const;
   Member& member(int host) { return members_[static_cast<std::size_t>(host)]; }
   const Member& member(int host) const { return members_[static_cast<std::size_t>(host)]; }
   void on_message(int host, AgentMessage message);
   void on_hello(int host, Hello hello);
+  void on_tree_state(int host, TreeState state);
+  void pack_next();
   std::optional<Failure> look_at_libraries(const Member& member, const Build& build) const;
   void count_vendor_part(const Build& build, const std::string& hash, std::size_t bytes);
   PartDelivery::Handlers delivery_handlers();
@@ -164,6 +171,8 @@ class Fleet {
   // By hash; each is made for the first host that lacks it.
   std::map<std::string, std::shared_ptr<const std::string>> part_frames_;
   std::vector<SentVendorPart> sent_vendor_parts_;
+  // Parts of the user's folders that are still to be packed, by hash: the hosts that wait.
+  std::map<std::string, std::vector<int>> to_pack_;
   PartDelivery delivery_;
   Clock::time_point next_beat_;
 };

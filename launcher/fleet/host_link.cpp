@@ -65,6 +65,11 @@ void HostLink::send(const Probe& probe) {
   queue(FrameType::kProbe, encode(probe));
 }
 
+void HostLink::send(const OfferTree& tree) {
+  conversation_.sent(tree);
+  queue(FrameType::kTree, encode(tree));
+}
+
 void HostLink::send(const KeepDelivery& keep) {
   conversation_.sent(keep);
   queue(FrameType::kKeep, encode(keep));

@@ -40,6 +40,7 @@ class HostLink {
   // after close(). Those on which it depends what the agent may say go by their own.
   void send(FrameType type, std::string_view payload = {});
   void send(const Probe& probe);
+  void send(const OfferTree& tree);
   void send(const KeepDelivery& keep);
   void send(const FetchDelivery& fetch);
   void send(const HostOrder& order);

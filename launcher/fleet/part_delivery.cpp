@@ -17,6 +17,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kComponent = "horarun";
+constexpr std::size_t kMostKept = 512u << 20;  // by a host, of all parts
 constexpr std::chrono::seconds kLook{1};
 // Without any host getting anything. A start has 30 s, unless the user says otherwise.
 constexpr std::chrono::seconds kWaitPatience{10};
@@ -39,9 +40,16 @@ void PartDelivery::want(int host, const Frames& parts, int hosts) {
   Pending& pending = pending_[host];
   std::vector<Part*> wanted;
   for (const auto& [hash, frames] : parts) {
-    // Agents keep what they share in memory, so a library of hundreds of megabytes is not for them.
-    const bool large = frames->size() > kMaxFramePayload;
-    Part& part = parts_.try_emplace(hash, large ? Sharing::kNever : sharing_).first->second;
+    auto found = parts_.find(hash);
+    if (found == parts_.end()) {
+      // Agents keep what they share in memory, so a library of hundreds of megabytes is not for
+      // them, and neither is a tree of gigabytes as a whole.
+      const bool large =
+          frames->size() > kMaxFramePayload || shared_bytes_ + frames->size() > kMostKept;
+      if (!large) shared_bytes_ += frames->size();
+      found = parts_.try_emplace(hash, large ? Sharing::kNever : sharing_).first;
+    }
+    Part& part = found->second;
     part.frames = frames;
     pending.parts.insert(&part);
     wanted.push_back(&part);

@@ -83,9 +83,10 @@ class PartDelivery {
   Handlers handlers_;
   std::string key_;                    // of the job; a secret
   std::map<std::string, Part> parts_;  // by hash
-  std::map<int, Pending> pending_;     // hosts that lack something
-  std::set<int> holders_;              // that keep something for others
-  bool told_ = false;                  // that some host could not fetch
+  std::size_t shared_bytes_ = 0;
+  std::map<int, Pending> pending_;  // hosts that lack something
+  std::set<int> holders_;           // that keep something for others
+  bool told_ = false;               // that some host could not fetch
   Clock::time_point moved_at_;
   os::EventLoop::TimerId timer_ = 0;
 };

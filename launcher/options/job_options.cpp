@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -142,7 +143,10 @@ void read_knobs(const OptionValues& values, JobSpec& job) {
 Status check_ship_names(const std::vector<std::string>& files) {
   std::map<std::string, std::string> seen;
   for (const std::string& file : files) {
-    const auto [known, added] = seen.emplace(file.substr(file.rfind('/') + 1), file);
+    const std::string name = file.substr(file.rfind('/') + 1);
+    // "src/" and "." stand for what is in them.
+    if (name.empty() || name == "." || name == "..") continue;
+    const auto [known, added] = seen.emplace(name, file);
     if (!added) {
       return make_error(ErrorCode::kUsage, "--ship: " + quote(known->second) + " and " +
                                                quote(file) + " have the same name");
@@ -323,6 +327,9 @@ Status read_job_options(const OptionValues& values, const ProcessInputs& inputs,
   job.working_directory = values.text("--wdir");
   job.ship_files = values.all("--ship");
   HORA_TRY(check_ship_names(job.ship_files));
+  if (const auto most = parse_size(values.text("--ship-max-size"))) {
+    job.ship_max_bytes = *most == 0 ? std::numeric_limits<std::uint64_t>::max() : *most;
+  }
   job.runtime = values.text("--runtime") == "host" ? RuntimeKind::kHost : RuntimeKind::kHora;
   // horarun itself starts the ranks of an elastic job; a warning says so.
   job.by_mpirun = values.has("--mpi") && !job.elastic;

@@ -87,8 +87,10 @@ struct JobSpec {
   std::vector<std::string> command;   // argv of every rank, never empty
   std::string working_directory;      // --wdir, else the launcher's own
   std::vector<std::string>
-      ship_files;  // --ship: copied into the ranks' working directory's job folder
-  ShipVia ship_via = ShipVia::kAuto;  // --ship-via
+      ship_files;  // --ship: files and folders, copied into the job's folder, where ranks start
+  std::uint64_t ship_max_bytes = std::uint64_t{1}
+                                 << 30;  // --ship-max-size, of all folders together
+  ShipVia ship_via = ShipVia::kAuto;     // --ship-via
   RuntimeKind runtime = RuntimeKind::kHora;
   bool rendezvous_tls = false;  // --rendezvous-tls
   bool by_mpirun = false;       // --mpi

@@ -47,6 +47,8 @@ std::string_view name_of(FrameType type) {
       return "GPU fault";
     case FrameType::kDelivered:
       return "delivery report";
+    case FrameType::kTreeState:
+      return "state of a folder";
     case FrameType::kSuspend:
       return "suspension";
     case FrameType::kHeartbeat:
@@ -101,6 +103,8 @@ bool answers(const ProbeResult& result, const Probe& probe) {
 // --- what it was sent ----------------------------------------------------------------------------
 
 void AgentConversation::sent(const Probe& probe) { probe_ = probe; }
+
+void AgentConversation::sent(const OfferTree& tree) { tree_ = tree; }
 
 void AgentConversation::sent(const KeepDelivery& keep) { deliveries_[keep.id] = 0; }
 
@@ -201,6 +205,8 @@ bool AgentConversation::has_turn(FrameType type) const {
       return ordered_ && gpu_faults_ < kMostGpuFaults;
     case FrameType::kDelivered:
       return !deliveries_.empty();
+    case FrameType::kTreeState:
+      return tree_.has_value();
     case FrameType::kStacks:
       return dumps_ > 0;
     case FrameType::kSuspend:
@@ -245,6 +251,8 @@ std::size_t AgentConversation::longest(FrameType type) const {
       return kLargestGpuFault;
     case FrameType::kDelivered:
       return kLargestDeliveryReport;
+    case FrameType::kTreeState:
+      return (1 + tree_->parts.size()) * kLargestPartName;
     default:
       return 0;  // kSuspend, kHeartbeat
   }
@@ -282,6 +290,8 @@ Result<AgentMessage> AgentConversation::read(Frame frame) {
       return read_gpu_fault(payload);
     case FrameType::kDelivered:
       return read_delivery_report(payload);
+    case FrameType::kTreeState:
+      return read_tree_state(payload);
     case FrameType::kSuspend:
       --suspends_;
       return AgentMessage(AgentSuspended{});
@@ -412,6 +422,20 @@ Result<AgentMessage> AgentConversation::read_delivery_report(std::string_view pa
   }
   deliveries_.erase(asked);
   return AgentMessage(std::move(*report));
+}
+
+// Its parts, each once: what is not of the folder, nobody has packed.
+Result<AgentMessage> AgentConversation::read_tree_state(std::string_view payload) {
+  auto state = decode_tree_state(payload);
+  if (!state) return std::move(state).error();
+  std::set<std::string> offered(tree_->parts.begin(), tree_->parts.end());
+  for (const std::string& part : state->missing) {
+    if (offered.erase(part) == 0) {
+      return violation("state of a folder: it misses what the folder does not have");
+    }
+  }
+  tree_.reset();
+  return AgentMessage(std::move(*state));
 }
 
 Result<AgentMessage> AgentConversation::read_gpu_fault(std::string_view payload) {

@@ -51,8 +51,8 @@ struct RankProgress {
 // Heartbeats are no message: that bytes came says as much.
 using AgentMessage =
     std::variant<Hello, ProbeResult, AgentReady, Started, RankOutput, RankOutputEnd, RankExit,
-                 InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, AgentSuspended,
-                 LogLine, Failure, Goodbye>;
+                 InputTaken, RankProgress, StackReport, GpuFault, DeliveryReport, TreeState,
+                 AgentSuspended, LogLine, Failure, Goodbye>;
 
 class AgentConversation {
  public:
@@ -65,6 +65,7 @@ class AgentConversation {
   // What is sent to it, for those frames that have an answer or give a credit.
   void sent(FrameType type, std::string_view payload);
   void sent(const Probe& probe);
+  void sent(const OfferTree& tree);
   void sent(const KeepDelivery& keep);
   void sent(const FetchDelivery& fetch);
   void sent(const HostOrder& order);
@@ -92,6 +93,7 @@ class AgentConversation {
   Result<AgentMessage> read_progress(std::string_view payload);
   Result<AgentMessage> read_stacks(std::string_view payload);
   Result<AgentMessage> read_delivery_report(std::string_view payload);
+  Result<AgentMessage> read_tree_state(std::string_view payload);
   Result<AgentMessage> read_gpu_fault(std::string_view payload);
   Result<Rank*> rank_of(std::string_view& payload, int& rank);
 
@@ -99,6 +101,7 @@ class AgentConversation {
   bool greeted_ = false;
   bool over_ = false;                              // it has said goodbye
   std::optional<Probe> probe_;                     // that waits for its answer
+  std::optional<OfferTree> tree_;                  // that waits for its answer
   std::map<std::string, std::size_t> deliveries_;  // without their reports: how many sources each
   bool ordered_ = false;
   bool ready_ = false;

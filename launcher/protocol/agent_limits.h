@@ -46,6 +46,7 @@ inline constexpr std::size_t kLargestFailure = 64 * 1024;
 inline constexpr std::size_t kLargestLogLine = 16 * 1024;
 inline constexpr std::size_t kLargestGpuFault = 4 * 1024;
 inline constexpr std::size_t kLargestDeliveryReport = 8 * 1024;
+inline constexpr std::size_t kLargestPartName = 160;  // of a hash, with its part of the list
 inline constexpr std::size_t kLargestGoodbye = 4 * 1024;
 inline constexpr std::size_t kLargestStackReport = 8u << 20;
 inline constexpr std::size_t kLargestNote = 2 * 1024;  // with its part of the list

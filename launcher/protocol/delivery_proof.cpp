@@ -12,4 +12,9 @@ std::string delivery_proof(std::string_view key, DeliveryRole role, const Delive
                               talk.fetching_nonce, talk.serving_nonce});
 }
 
+// Another role than those of the proofs, which travel in clear.
+std::string delivery_seal_key(std::string_view key, const DeliveryTalk& talk) {
+  return hmac_of_fields(key, {"sealing", talk.id, talk.fetching_nonce, talk.serving_nonce});
+}
+
 }  // namespace hora::launcher

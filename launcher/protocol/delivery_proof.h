@@ -5,6 +5,10 @@
 //   fetching: kDeliveryMagic nonce id     serving: nonce proof     fetching: proof
 //   serving: the delivery's frames, as many bytes as the launcher has said; end of stream
 //
+// The frames may hold what the user keeps private, so they are sealed (rendezvous/base/chacha20.h)
+// with a key that follows from the job's and both nonces. The receiver knows their SHA-256 from the
+// launcher, so nobody can change them either.
+//
 // A nonce is kDeliveryNonce random bytes, an id kDeliveryId characters, a proof kDeliveryProof
 // bytes. Each side answers the other's nonce. A peer that cannot, or asks for what is not here, is
 // disconnected without a word.
@@ -16,7 +20,7 @@
 
 namespace hora::launcher {
 
-inline constexpr std::string_view kDeliveryMagic = "HORA-PART-1\n";
+inline constexpr std::string_view kDeliveryMagic = "HORA-PART-2\n";
 inline constexpr std::size_t kDeliveryNonce = 32;
 inline constexpr std::size_t kDeliveryId = 64;
 inline constexpr std::size_t kDeliveryProof = 32;
@@ -30,5 +34,7 @@ struct DeliveryTalk {
   std::string serving_nonce;
 };
 std::string delivery_proof(std::string_view key, DeliveryRole role, const DeliveryTalk& talk);
+// What seals the frames; of one connection alone.
+std::string delivery_seal_key(std::string_view key, const DeliveryTalk& talk);
 
 }  // namespace hora::launcher

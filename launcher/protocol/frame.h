@@ -39,6 +39,7 @@ enum class FrameType : std::uint8_t {
   kProgress = 13,    // meeting:u32le joined:u32le worked:u32le (ranks of the host, by the runtime)
   kGpuFault = 14,    // GpuFault
   kDelivered = 15,   // DeliveryReport: the answer to kKeep and kFetch
+  kTreeState = 16,   // TreeState: the answer to kTree
   // launcher to agent
   kProbe = 32,     // Probe
   kPart = 33,      // BundlePart; followed by kData frames, then kDataEnd
@@ -60,6 +61,7 @@ enum class FrameType : std::uint8_t {
   kKeep = 49,        // KeepDelivery: the delivery behind it is for other hosts, too
   kFetch = 50,       // FetchDelivery: other hosts have it
   kForget = 51,      // empty: every host has what it needs; keep and serve nothing any more
+  kTree = 52,        // OfferTree: a folder of the user's, in parts; which of them are missing?
   // both
   kHeartbeat = 64,  // empty
 };

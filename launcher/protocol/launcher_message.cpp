@@ -77,6 +77,8 @@ Result<LauncherMessage> read_launcher_frame(Frame frame) {
     case FrameType::kData:
     case FrameType::kDataEnd:
       return LauncherMessage(DeliveryFrame{std::move(frame)});
+    case FrameType::kTree:
+      return as_message(decode_offer_tree(frame.payload));
     case FrameType::kKeep:
       return as_message(decode_keep_delivery(frame.payload));
     case FrameType::kFetch:

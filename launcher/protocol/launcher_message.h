@@ -59,9 +59,10 @@ struct RankInputEnd {
 };
 
 using LauncherMessage =
-    std::variant<LauncherAlive, DeliveryFrame, KeepDelivery, FetchDelivery, ForgetDeliveries, Probe,
-                 HostOrder, StartRanks, TerminateRanks, TerminateRank, SignalRanks, SignalRank,
-                 SuspendRanks, ResumeRanks, DumpStacks, OutputTaken, RankInput, RankInputEnd>;
+    std::variant<LauncherAlive, DeliveryFrame, OfferTree, KeepDelivery, FetchDelivery,
+                 ForgetDeliveries, Probe, HostOrder, StartRanks, TerminateRanks, TerminateRank,
+                 SignalRanks, SignalRank, SuspendRanks, ResumeRanks, DumpStacks, OutputTaken,
+                 RankInput, RankInputEnd>;
 
 // The Error says what was received instead: "a malformed frame of type 42".
 Result<LauncherMessage> read_launcher_frame(Frame frame);

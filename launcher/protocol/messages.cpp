@@ -235,6 +235,10 @@ void fields(auto& archive, Either<ShipFile> auto& m) {
   archive("packed_sha256", m.packed_sha256);
 }
 
+void fields(auto& archive, Either<OfferTree> auto& m) { archive("parts", m.parts); }
+
+void fields(auto& archive, Either<TreeState> auto& m) { archive("missing", m.missing); }
+
 void fields(auto& archive, Either<KeepDelivery> auto& m) {
   archive("id", m.id);
   archive("key", m.key);
@@ -427,6 +431,8 @@ std::string encode(const ProbeResult& message) { return encode_message(message);
 std::string encode(const BundlePart& message) { return encode_message(message); }
 std::string encode(const BundleManifest& message) { return encode_message(message); }
 std::string encode(const ShipFile& message) { return encode_message(message); }
+std::string encode(const OfferTree& message) { return encode_message(message); }
+std::string encode(const TreeState& message) { return encode_message(message); }
 std::string encode(const KeepDelivery& message) { return encode_message(message); }
 std::string encode(const FetchDelivery& message) { return encode_message(message); }
 std::string encode(const DeliveryReport& message) { return encode_message(message); }
@@ -454,6 +460,12 @@ Result<BundleManifest> decode_bundle_manifest(std::string_view bytes) {
 }
 Result<ShipFile> decode_ship_file(std::string_view bytes) {
   return decode_message<ShipFile>(bytes, "ship file");
+}
+Result<OfferTree> decode_offer_tree(std::string_view bytes) {
+  return decode_message<OfferTree>(bytes, "offer of a folder");
+}
+Result<TreeState> decode_tree_state(std::string_view bytes) {
+  return decode_message<TreeState>(bytes, "state of a folder");
 }
 Result<KeepDelivery> decode_keep_delivery(std::string_view bytes) {
   return decode_message<KeepDelivery>(bytes, "order to keep a delivery");

@@ -88,7 +88,7 @@ struct ProbeResult {
 struct BundleFile {
   std::string path;  // relative, no "..", '/'-separated
   std::uint64_t size_bytes = 0;
-  int mode = 0644;
+  int mode = 0644;          // with S_IFDIR: a folder, which is listed if nothing is in it
   std::string link_target;  // not empty: a symbolic link inside the bundle
   friend bool operator==(const BundleFile&, const BundleFile&) = default;
 };
@@ -110,6 +110,17 @@ struct ShipFile {
   int mode = 0644;
   std::string packed_sha256;  // of the zstd frame that follows
   friend bool operator==(const ShipFile&, const ShipFile&) = default;
+};
+
+// A folder of the user's for the job, in parts that are called by their hashes like those of a
+// bundle. The host answers which of them it lacks, and is sent these alone.
+struct OfferTree {
+  std::vector<std::string> parts;
+  friend bool operator==(const OfferTree&, const OfferTree&) = default;
+};
+struct TreeState {
+  std::vector<std::string> missing;
+  friend bool operator==(const TreeState&, const TreeState&) = default;
 };
 
 // A delivery is what carries one part or file to a host: its header, data and end, as frames. Where
@@ -318,6 +329,8 @@ std::string encode(const ProbeResult&);
 std::string encode(const BundlePart&);
 std::string encode(const BundleManifest&);
 std::string encode(const ShipFile&);
+std::string encode(const OfferTree&);
+std::string encode(const TreeState&);
 std::string encode(const KeepDelivery&);
 std::string encode(const FetchDelivery&);
 std::string encode(const DeliveryReport&);
@@ -339,6 +352,8 @@ Result<ProbeResult> decode_probe_result(std::string_view bytes);
 Result<BundlePart> decode_bundle_part(std::string_view bytes);
 Result<BundleManifest> decode_bundle_manifest(std::string_view bytes);
 Result<ShipFile> decode_ship_file(std::string_view bytes);
+Result<OfferTree> decode_offer_tree(std::string_view bytes);
+Result<TreeState> decode_tree_state(std::string_view bytes);
 Result<KeepDelivery> decode_keep_delivery(std::string_view bytes);
 Result<FetchDelivery> decode_fetch_delivery(std::string_view bytes);
 Result<DeliveryReport> decode_delivery_report(std::string_view bytes);

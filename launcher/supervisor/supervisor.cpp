@@ -80,7 +80,8 @@ Status Supervisor::set_up() {
                               Fleet::Options{.probes = true,
                                              .loads_runtime = true,
                                              .lease = job_.spec.lease,
-                                             .make_remote = make_remote_},
+                                             .make_remote = make_remote_,
+                                             .ship_files = &job_.ship_files},
                               [this](int host, FleetEvent event) {
                                 std::visit([&](auto& each) { on(host, std::move(each)); }, event);
                               });

@@ -63,7 +63,7 @@ class Supervisor {
         : spec(std::move(job_spec)),
           installation(std::move(job_installation)),
           environment(std::move(job_environment)),
-          ship_files(spec.ship_files) {}
+          ship_files(spec.ship_files, spec.ship_max_bytes) {}
 
     JobSpec spec;
     Installation installation;

@@ -31,6 +31,7 @@ namespace {
 constexpr int kHonest = 0;
 constexpr int kLiar = 1;
 constexpr const char* kKept = "kept";
+constexpr const char* kPartOfTree = "part";
 constexpr const char* kFetched = "fetched";
 constexpr std::int64_t kWindow = 2'000;
 constexpr std::int64_t kNow = 1'800'000'000'000'000'000;
@@ -78,6 +79,8 @@ class Job {
         return conversation_.sent(FrameType::kSuspend, {});
       case 'K':
         return conversation_.sent(KeepDelivery{kKept, "key"});
+      case 'T':
+        return conversation_.sent(OfferTree{{kPartOfTree, kKept}});
       case 'G':
         return conversation_.sent(FetchDelivery{kFetched, 100, "key", {{}, {}}});
       case 'A':
@@ -211,6 +214,10 @@ class Job {
     check(report.port >= 0 && report.port <= 65'535 && (report.here || report.port == 0));
     check(report.refusals.size() <= (report.id == kKept ? 0u : 2u));
     for (const std::string& refusal : report.refusals) check_shown(refusal);
+  }
+  void on(TreeState& state) {
+    check(state.missing.size() <= 2);
+    for (const std::string& part : state.missing) check(part == kPartOfTree || part == kKept);
   }
   void on(AgentSuspended&) {}
   void on(LogLine& line) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "launcher/protocol/delivery_proof.h"
+#include "rendezvous/base/chacha20.h"
 #include "rendezvous/net/socket.h"
 #include "tests/support/agent_driver.h"
 #include "tests/support/catch.h"
@@ -292,6 +293,35 @@ TEST_CASE("without the key there is nothing to be had, and nobody to be believed
   char byte = 0;
   const auto more = net::receive_some(fd.get(), &byte, 1, deadline);
   CHECK((!more || *more == 0));
+}
+
+TEST_CASE("what travels between hosts cannot be read on the way") {
+  TestHost first;
+  const int port = first.keep();
+  const Deadline deadline = Clock::now() + 20s;
+  const auto fd = net::connect_tcp(here(port), deadline).value();
+  const Delivery& wanted = Delivery::get();
+  const auto read = [&](std::size_t size) {
+    std::string bytes(size, '\0');
+    for (std::size_t have = 0; have < size;) {
+      const auto got = net::receive_some(fd.get(), bytes.data() + have, size - have, deadline);
+      REQUIRE(got);
+      REQUIRE(*got > 0);
+      have += *got;
+    }
+    return bytes;
+  };
+  DeliveryTalk talk{wanted.id, std::string(kDeliveryNonce, 'm'), {}};
+  REQUIRE(net::send_all(fd.get(), std::string(kDeliveryMagic) + talk.fetching_nonce + talk.id,
+                        deadline));
+  talk.serving_nonce = read(kDeliveryNonce + kDeliveryProof).substr(0, kDeliveryNonce);
+  REQUIRE(net::send_all(fd.get(), delivery_proof(kKey, DeliveryRole::kFetching, talk), deadline));
+  std::string sealed = read(wanted.frames.size());
+  // The header of the part names its files.
+  CHECK(wanted.frames.find("bin/tool") != std::string::npos);
+  CHECK(sealed.find("bin/tool") == std::string::npos);
+  ChaCha20(delivery_seal_key(kKey, talk)).apply(sealed.data(), sealed.size());
+  CHECK(sealed == wanted.frames);
 }
 
 TEST_CASE("silent strangers do not keep a host of the job out") {

@@ -218,6 +218,109 @@ TEST_CASE("a part of a damaged bundle is sent again") {
   CHECK(agent.output[{0, 1}] == "tool runs\n");
 }
 
+namespace {
+
+// The user's folder in two parts, one of them with an empty folder in it.
+struct Project {
+  PackedBundle code = pack({{"src/run", "#!/bin/sh\ncat src/data; ls src\n"}});
+  PackedBundle data = pack({{"src/data", "data\n"}});
+
+  Project() {
+    BundleFile empty;
+    empty.path = "src/empty";
+    empty.mode = S_IFDIR | 0755;
+    code.header.files.push_back(empty);
+  }
+  std::vector<std::string> parts() const { return {code.header.hash, data.header.hash}; }
+  std::vector<std::string> offer(AgentDriver& agent) const {
+    agent.send(FrameType::kTree, encode(OfferTree{parts()}));
+    return decode_tree_state(agent.wait_for(FrameType::kTreeState).payload).value().missing;
+  }
+  static HostOrder order(const std::string& command) {
+    auto order = make_order({"sh", "-c", command});
+    order.ship_directory = true;
+    return order;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a user's folder is kept in the cache and copied for the job") {
+  CacheScene scene;
+  const Project project;
+  {
+    AgentDriver agent({"--cache", scene.cache});
+    (void)agent.hello();
+    CHECK(project.offer(agent) == project.parts());
+    send_bundle(agent, project.code);
+    send_bundle(agent, project.data);
+    agent.run(Project::order("sh src/run; echo spoilt > src/data; touch src/empty/x"));
+    CHECK(agent.output[{0, 1}] == "data\ndata\nempty\nrun\n");
+  }
+  // What the ranks have written is gone, and the next job is sent nothing.
+  AgentDriver agent({"--cache", scene.cache});
+  (void)agent.hello();
+  CHECK(project.offer(agent).empty());
+  agent.run(Project::order("cat src/data; ls src/empty; stat -c %a \"$PWD\""));
+  CHECK(agent.output[{0, 1}] == "data\n700\n");
+  CHECK(names_in(scene.cache) == std::vector{bundle_name(project.parts())});
+}
+
+TEST_CASE("of a user's folder, parts that another one has are not sent again") {
+  CacheScene scene;
+  const Project project;
+  {
+    AgentDriver agent({"--cache", scene.cache});
+    (void)agent.hello();
+    (void)project.offer(agent);
+    send_bundle(agent, project.code);
+    send_bundle(agent, project.data);
+    agent.run(Project::order("true"));
+  }
+  const PackedBundle more = pack({{"src/more", "more"}});
+  AgentDriver agent({"--cache", scene.cache});
+  (void)agent.hello();
+  agent.send(FrameType::kTree, encode(OfferTree{{project.code.header.hash, more.header.hash}}));
+  const auto state = decode_tree_state(agent.wait_for(FrameType::kTreeState).payload).value();
+  CHECK(state.missing == std::vector{more.header.hash});
+  send_bundle(agent, more);
+  agent.run(Project::order("ls src"));
+  CHECK(agent.output[{0, 1}] == "empty\nmore\nrun\n");
+}
+
+TEST_CASE("an order before all of a user's folder is here, and a second folder") {
+  CacheScene scene;
+  const Project project;
+  AgentDriver agent({"--cache", scene.cache});
+  (void)agent.hello();
+  (void)project.offer(agent);
+  SECTION("an order") {
+    send_bundle(agent, project.code);
+    agent.send_order(Project::order("true"));
+  }
+  SECTION("a second folder") { agent.send(FrameType::kTree, encode(OfferTree{{"a"}})); }
+  REQUIRE(agent.wait_for_end());
+  REQUIRE(agent.failure.has_value());
+  CHECK(agent.failure->code == "E_PROTOCOL");
+  agent.close();
+  CHECK((!fs::exists(scene.cache) || names_in(scene.cache).empty()));
+}
+
+TEST_CASE("a killed agent leaves no half of a user's folder") {
+  CacheScene scene;
+  const Project project;
+  AgentDriver agent({"--cache", scene.cache});
+  (void)agent.hello();
+  (void)project.offer(agent);
+  send_bundle(agent, project.code);
+  agent.send(FrameType::kPart, encode(project.data.header));
+  for (int i = 0; i < 20'000 && !has_unfinished(scene.cache); ++i) ::usleep(1'000);
+  REQUIRE(has_unfinished(scene.cache));
+  REQUIRE(::kill(agent.agent(), SIGKILL) == 0);
+  REQUIRE(agent.wait_for_end());
+  CHECK(names_in(scene.cache).empty());
+}
+
 TEST_CASE("a part for hosts with a GPU") {
   CacheScene scene;
   const PackedBundle core = small_bundle();

@@ -67,6 +67,11 @@ struct Talk {
     with.sent(FetchDelivery{"id", 10, "key", {{"node1", {"10.0.0.1"}, 80}}, 100});
     return *this;
   }
+  Talk& offered() {
+    greeted();
+    with.sent(OfferTree{{"a", "b"}});
+    return *this;
+  }
   Talk& ordered() {
     greeted();
     HostOrder order;
@@ -86,6 +91,15 @@ struct Talk {
 };
 
 }  // namespace
+
+TEST_CASE("a folder is answered once for each time that it was offered") {
+  Talk talk;
+  talk.offered();
+  talk.say(FrameType::kTreeState, encode(TreeState{{"b"}}));
+  CHECK(talk.wrong.empty());
+  talk.say(FrameType::kTreeState, encode(TreeState{}));
+  CHECK(talk.wrong == "state of a folder: out of turn");
+}
 
 TEST_CASE("a delivery is reported once for each time that it was asked for") {
   Talk talk;
@@ -182,6 +196,14 @@ TEST_CASE("frames out of turn, of nobody's, too long") {
        "delivery report: of more sources than it was told of"},
       {"a long delivery report", &Talk::fetching, FrameType::kDelivered, a_lot,
        "delivery report: 70000 bytes"},
+      {"a state of a folder that nobody offered", &Talk::greeted, FrameType::kTreeState, nothing,
+       "state of a folder: out of turn"},
+      {"a state of another folder", &Talk::offered, FrameType::kTreeState, encode(TreeState{{"c"}}),
+       "state of a folder: it misses what the folder does not have"},
+      {"a state that misses a part twice", &Talk::offered, FrameType::kTreeState,
+       encode(TreeState{{"a", "a"}}), "state of a folder: it misses what the folder does not have"},
+      {"a long state of a folder", &Talk::offered, FrameType::kTreeState, a_lot,
+       "state of a folder: 70000 bytes"},
       {"a frame of the launcher", &Talk::greeted, FrameType::kOrder, nothing,
        "a frame of type 37, which no agent sends"},
       {"an unknown frame", &Talk::greeted, static_cast<FrameType>(99), nothing,

@@ -56,6 +56,7 @@ TEST_CASE("launcher message: frames without a payload, and those of a delivery")
   read<LauncherAlive>(FrameType::kHeartbeat, "");
   read<StartRanks>(FrameType::kStart, "");
   read<ForgetDeliveries>(FrameType::kForget, "");
+  CHECK(read<OfferTree>(FrameType::kTree, encode(OfferTree{{"a"}})).parts.size() == 1);
   CHECK(read<KeepDelivery>(FrameType::kKeep, encode(KeepDelivery{"id", "key"})).id == "id");
   CHECK(read<FetchDelivery>(FrameType::kFetch, encode(FetchDelivery{"id", 7, "", {}, 1}))
             .size_bytes == 7);

@@ -53,6 +53,10 @@ TEST_CASE("messages survive the wire") {
   REQUIRE(decode_bundle_manifest(encode(manifest)).value() == manifest);
   const ShipFile ship{"train.py", 3, 0644, "00"};
   REQUIRE(decode_ship_file(encode(ship)).value() == ship);
+  const OfferTree offer{{std::string(64, 'a'), std::string(64, 'b')}};
+  REQUIRE(decode_offer_tree(encode(offer)).value() == offer);
+  const TreeState state{{std::string(64, 'b')}};
+  REQUIRE(decode_tree_state(encode(state)).value() == state);
   const KeepDelivery keep{std::string(64, 'a'), "key"};
   REQUIRE(decode_keep_delivery(encode(keep)).value() == keep);
   const FetchDelivery fetch{std::string(64, 'b'), 1ull << 30, "key", {{"n1", {"10.0.0.1"}, 80}}, 5};

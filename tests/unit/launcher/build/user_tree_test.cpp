@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/build/user_tree.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "tests/support/catch.h"
+
+using namespace hora::launcher;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A folder, alone in a temporary one.
+struct Folder {
+  std::string directory = (fs::temp_directory_path() / "hora-user-tree-XXXXXX").string();
+  std::string path;
+
+  Folder() {
+    REQUIRE(::mkdtemp(directory.data()) != nullptr);
+    path = directory + "/project";
+    fs::create_directory(path);
+  }
+  ~Folder() { fs::remove_all(directory); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories(fs::path(path + "/" + name).parent_path());
+    std::ofstream(path + "/" + name) << text;
+  }
+  UserTree read(const std::string& prefix = "") const {
+    return read_user_tree({{path, prefix}}, 1'000'000).value();
+  }
+  std::string fault(std::uint64_t most = 1'000'000) const {
+    const auto tree = read_user_tree({{path, ""}}, most);
+    REQUIRE(!tree);
+    return tree.error().message;
+  }
+};
+
+std::map<std::string, BundleFile> files_of(const UserTree& tree) {
+  std::map<std::string, BundleFile> files;
+  for (const TreePart& part : tree.parts) {
+    for (const PartFile& each : part.files) files[each.file.path] = each.file;
+  }
+  return files;
+}
+
+std::string hashes_of(const UserTree& tree) {
+  std::string text;
+  for (const TreePart& part : tree.parts) text += part.hash + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("user tree: files, links, modes and empty folders") {
+  const Folder folder;
+  folder.write("a/code.py", "code");
+  folder.write("run.sh", "#!/bin/sh\n");
+  ::chmod((folder.path + "/run.sh").c_str(), 0755);
+  fs::create_directories(folder.path + "/logs/old");
+  fs::create_symlink("a/code.py", folder.path + "/latest");
+  folder.write(".git/HEAD", "no");
+  folder.write("a/__pycache__/code.pyc", "no");
+  const UserTree tree = folder.read("project");
+  const auto files = files_of(tree);
+  REQUIRE(files.size() == 4);
+  CHECK(files.at("project/a/code.py").size_bytes == 4);
+  CHECK(files.at("project/run.sh").mode == 0755);
+  CHECK(files.at("project/latest").link_target == "a/code.py");
+  CHECK(files.at("project/logs/old").mode == (S_IFDIR | 0755));
+  CHECK(tree.left_out.empty());
+  CHECK(tree.bytes == 14);
+}
+
+TEST_CASE("user tree: a part is called by what is in it") {
+  const Folder folder;
+  folder.write("a", "text");
+  const std::string before = hashes_of(folder.read());
+  CHECK(hashes_of(folder.read()) == before);
+  folder.write("a", "texT");
+  CHECK(hashes_of(folder.read()) != before);
+  folder.write("a", "text");
+  CHECK(hashes_of(folder.read()) == before);
+  ::chmod((folder.path + "/a").c_str(), 0755);
+  CHECK(hashes_of(folder.read()) != before);
+  fs::remove(folder.path + "/a");
+  fs::create_symlink("text", folder.path + "/a");
+  const std::string link = hashes_of(folder.read());
+  fs::remove(folder.path + "/a");
+  fs::create_symlink("other", folder.path + "/a");
+  CHECK(hashes_of(folder.read()) != link);
+}
+
+TEST_CASE("user tree: links that lead out of it") {
+  const Folder folder;
+  std::ofstream(folder.directory + "/outside") << "outside";
+  fs::create_symlink("../outside", folder.path + "/file");
+  fs::create_symlink(folder.directory, folder.path + "/folder");
+  fs::create_symlink("nowhere/../../x", folder.path + "/dangling");
+  fs::create_symlink("not-there-yet", folder.path + "/inside");
+  REQUIRE(::mkfifo((folder.path + "/pipe").c_str(), 0600) == 0);
+  const UserTree tree = folder.read();
+  const auto files = files_of(tree);
+  REQUIRE(files.size() == 2);
+  CHECK(files.at("file").size_bytes == 7);
+  CHECK(files.at("file").link_target.empty());
+  CHECK(files.at("inside").link_target == "not-there-yet");
+  CHECK(tree.left_out.size() == 3);
+}
+
+TEST_CASE("user tree: what cannot be sent is one error") {
+  const Folder folder;
+  folder.write("data/large", std::string(5'000, 'x'));
+  folder.write("small", "x");
+  CHECK(folder.fault(1'000).find("4.9K are more than") != std::string::npos);
+  CHECK(folder.fault(1'000).find("data alone has 4.9K") != std::string::npos);
+  folder.write("two\nlines", "x");
+  CHECK(folder.fault().find("line break") != std::string::npos);
+  const auto missing = read_user_tree({{folder.path + "/none", ""}}, 1);
+  REQUIRE(!missing);
+  CHECK(missing.error().message.find("none") != std::string::npos);
+  const auto twice =
+      read_user_tree({{folder.path + "/data", ""}, {folder.path + "/data", ""}}, 100'000);
+  REQUIRE(!twice);
+  CHECK(twice.error().message.find("would be one file") != std::string::npos);
+}
+
+TEST_CASE("user tree: a file that changes between reading and packing is not sent") {
+  const Folder folder;
+  folder.write("a", "text");
+  const UserTree tree = folder.read();
+  CHECK(tree_part_frames(tree.parts.front()).has_value());
+  folder.write("a", "other text");
+  const auto packed = tree_part_frames(tree.parts.front());
+  REQUIRE(!packed);
+  CHECK(packed.error().message.find("has changed") != std::string::npos);
+}
