@@ -91,10 +91,12 @@ Result<int> show_dry_run(const JobSpec& spec, const EnvironmentList& environment
   if (spec.chaos) {
     if (auto steps = schedule_chaos(*spec.chaos, *plan); !steps) return std::move(steps).error();
   }
-  const auto needs = vendor_needs_of(spec, environment);
+  const auto needs = vendor_needs_of(spec, environment, OptionalNeeds::kNamed);
   if (!needs) return needs.error();
   DryRun run{spec, *plan, environment};
-  for (const VendorNeed& need : *needs) run.libraries.emplace_back(need.name, plan_text(need));
+  for (const VendorNeed& need : *needs) {
+    if (auto text = plan_text(need); !text.empty()) run.libraries.emplace_back(need.name, text);
+  }
   return print(spec.json ? dry_run_json(run) : dry_run_text(run));
 }
 

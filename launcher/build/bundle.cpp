@@ -253,9 +253,13 @@ Result<Installation> with_parts_for_job(Installation installation, const JobSpec
   }
   auto needs = vendor_needs_of(spec, environment);
   if (!needs) return std::move(needs).error();
+  std::erase_if(*needs, [&installation](const VendorNeed& need) {
+    return !need.for_part.empty() && installation.own().part_hashes.count(need.for_part) == 0;
+  });
   if (!needs->empty()) {
     installation.library_path = library_path(spec, environment);
     installation.run_path = program_run_path(spec, environment);
+    if (!spec.command.empty()) installation.program = spec.command.front();
   }
   // Agents of every processor look for the libraries, since the rules for hosts that lack them are
   // the same; only those of this machine's can be sent its files.

@@ -37,6 +37,7 @@ struct Installation {
   // Where programs of the job look for libraries, for agents that look for some, "a:b".
   std::string library_path;
   std::string run_path;
+  std::string program;  // its name, for the same agents
 
   const Build& own() const { return builds.front(); }
   // The build for hosts of that machine; nullptr: there is none, or it has a fault. An empty name

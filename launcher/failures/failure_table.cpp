@@ -166,9 +166,10 @@ constexpr FailureClass kClasses[] = {
      "{ssh} {host} 'ldconfig -p | grep libpmix'"},
     {failure::kLibrary, kExitLauncher, "a host lacks a vendor's library",
      "The job needs a library that belongs to the site, such as Open MPI. The host has none that "
-     "programs can load, and HORA_MPI says that none is sent, or it cannot be sent there.",
+     "programs can load, and HORA_MPI or HORA_NCCL says that none is sent, or it cannot be sent "
+     "there.",
      "Install the library on the host, name its folder in LD_LIBRARY_PATH, or let horarun send this "
-     "machine's: HORA_MPI=auto.",
+     "machine's: HORA_MPI=auto, HORA_NCCL=auto.",
      "{ssh} {host} 'ldconfig -p | grep libmpi'"},
     {failure::kInternal, kExitLauncher, "internal error",
      "This is a bug in horarun.",

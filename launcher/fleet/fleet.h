@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -102,7 +103,10 @@ class Fleet {
     std::size_t bytes = 0;  // for each host, as they travel
     int hosts = 0;
   };
-  const std::vector<SentVendorPart>& sent_vendor_parts() const { return sent_vendor_parts_; }
+  // Since the call before.
+  std::vector<SentVendorPart> take_sent_vendor_parts() {
+    return std::exchange(sent_vendor_parts_, {});
+  }
   // What the host's order prepends so that its ranks use vendors' libraries that were sent, now or
   // by an earlier job.
   std::vector<std::pair<std::string, std::string>> vendor_paths(int host) const;

@@ -261,6 +261,7 @@ Status ElasticRun::add_ranks() {
 }
 
 void ElasticRun::send_orders(const NetworkChoice& network) {
+  tell_of_vendor_parts();
   const Plan& plan = state_.plan();
   const auto& seats = state_.seats();
   std::vector<bool> same_machine;
@@ -274,8 +275,9 @@ void ElasticRun::send_orders(const NetworkChoice& network) {
   for (const int incarnation : state_.new_incarnations()) {
     context_.fleet.ship(incarnation, context_.ship_files);
     reach(incarnation, Stage::kPrepare);
-    context_.fleet.send(
-        incarnation, elastic::order_of_incarnation(orders, seats, incarnation, state_.epoch() + 1));
+    HostOrder order = elastic::order_of_incarnation(orders, seats, incarnation, state_.epoch() + 1);
+    use_vendor_paths(order, context_.fleet.vendor_paths(incarnation));
+    context_.fleet.send(incarnation, order);
   }
 }
 

@@ -47,9 +47,7 @@ void FixedHostsRun::connect() {
 
 void FixedHostsRun::prepare_all() {
   context_.narrator.mark("all agents answered");
-  for (const auto& sent : context_.fleet.sent_vendor_parts()) {
-    context_.narrator.vendor_part_sent(sent.name, sent.bytes, sent.hosts);
-  }
+  tell_of_vendor_parts();
   if (auto settled = settle_slots(); !settled) {
     return launch_failed(failure::kUsage, settled.error());
   }

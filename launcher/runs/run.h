@@ -75,6 +75,7 @@ class Run {
   void use_plan(Plan plan);  // makes its streams
   void launch_failed(std::string_view code, const Error& error);
   void reach(int host, Stage stage);
+  void tell_of_vendor_parts();  // those that are on their way since the call before
   static HostNetwork own_network();
   // The addresses of `hosts` are known to the rendezvous where their ranks present no token.
   rendezvous::AccessPolicy access_for(const std::vector<int>& hosts) const;

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 
 namespace hora::collectives::nccl {
@@ -47,8 +48,15 @@ bool load_cuda(Cuda& table, ErrorText& why_not) {
 
 bool load_nccl(Nccl& table, ErrorText& why_not) {
   // RTLD_NOLOAD first: the framework's NCCL may lie where the loader would not look, and a process
-  // should have one only.
+  // should have one only. Then the file that the environment names: horarun does so where it has
+  // sent one. No folder of it is in LD_LIBRARY_PATH, where a framework could find it before its
+  // own.
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  const char* const named = std::getenv("HORA_NCCL_LIBRARY");
+  if (library == nullptr && named != nullptr && *named != '\0') {
+    library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return why_not.set("HORA_NCCL_LIBRARY: %s", dlerror());
+  }
   if (library == nullptr) library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return why_not.set("%s", dlerror());
   HORA_NCCL_FUNCTIONS(HORA_FIND)

@@ -44,7 +44,8 @@ struct Nccl {
 // Loads and initialises the driver once per process; null, with the reason, where that fails. Any
 // thread.
 const Cuda* cuda(ErrorText& why_not);
-// The NCCL that the process has already loaded (its framework's), otherwise the host's.
+// The NCCL that the process has already loaded (its framework's), otherwise the one that
+// HORA_NCCL_LIBRARY names, otherwise the host's.
 const Nccl* nccl(ErrorText& why_not);
 // "2.28.9"; "" without NCCL.
 const char* nccl_version();
