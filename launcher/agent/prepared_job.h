@@ -80,6 +80,7 @@ class PreparedJob {
   PreparedJob(HostOrder order, HostEnvironment environment)
       : order_(std::move(order)), environment_(std::move(environment)) {}
 
+  std::vector<char*>& argv_of(int rank);
   SpawnOutcome finish_spawn(StartingRank& rank);
 
   HostOrder order_;
@@ -90,7 +91,7 @@ class PreparedJob {
   os::Fd null_;
   std::optional<JobCgroup> cgroup_;
   FlightRecords flight_records_;
-  std::vector<char*> argv_;
+  std::vector<std::vector<char*>> argvs_;  // by program
   ProgramTable programs_;
   std::optional<unsigned long> open_files_limit_;
   RankPlacement placement_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "launcher/plan/programs.h"
 #include "rendezvous/contract/worker_env.h"
 
 namespace hora::launcher {
@@ -46,10 +47,13 @@ Shipping pmi(const Job& job) { return yes_if(!job.spec.pmi.empty()); }
 
 // hora-smoke and hora-perf, also as words of a shell's command.
 Shipping tools(const Job& job) {
-  const auto& words = job.spec.command;
-  return yes_if(std::any_of(words.begin(), words.end(), [](const std::string& word) {
+  const auto is_tool = [](const std::string& word) {
     return word.find("hora-smoke") != std::string::npos ||
            word.find("hora-perf") != std::string::npos;
+  };
+  const auto commands = commands_of(job.spec);
+  return yes_if(std::any_of(commands.begin(), commands.end(), [&is_tool](const auto& words) {
+    return std::any_of(words.begin(), words.end(), is_tool);
   }));
 }
 

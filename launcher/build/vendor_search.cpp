@@ -12,6 +12,7 @@
 #include "launcher/build/open_mpi_part.h"
 #include "launcher/failures/failure_code.h"
 #include "launcher/libraries/library_search.h"
+#include "launcher/plan/programs.h"
 #include "launcher/process/program_search.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/os/fd.h"
@@ -68,6 +69,20 @@ Result<VendorNeed> need_of_open_mpi(const JobSpec& spec, const EnvironmentList& 
   return need;
 }
 
+// Compilers of MPI write the folder of their MPI into the programs that they make.
+std::string run_path_of(const std::string& name, const JobSpec& spec,
+                        const EnvironmentList& environment) {
+  const os::Fd directory(::open(spec.working_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const auto path = find_program(name, value_of(environment, "PATH"), directory.get());
+  if (!path) return {};
+  // $ORIGIN in a run path is the program's folder here. Where hosts have the program elsewhere,
+  // what their ranks find there is not seen, and they are sent what they may not need.
+  const std::string absolute = path->front() == '/' ? *path : spec.working_directory + "/" + *path;
+  const auto program = LibrarySearch({}).open(absolute);
+  if (!program) return {};
+  return join(run_path_folders(program->elf.run_path, absolute), ":");
+}
+
 }  // namespace
 
 Result<std::vector<VendorNeed>> vendor_needs_of(const JobSpec& spec,
@@ -86,19 +101,17 @@ std::string library_path(const JobSpec& spec, const EnvironmentList& environment
   return value_of(forwarded_environment(environment, spec, false), "LD_LIBRARY_PATH");
 }
 
-// Compilers of MPI write the folder of their MPI into the programs that they make.
+// Several programs of a job are looked at as one: what any of them would find counts.
 std::string program_run_path(const JobSpec& spec, const EnvironmentList& environment) {
-  if (spec.command.empty()) return {};
-  const os::Fd directory(::open(spec.working_directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const auto path =
-      find_program(spec.command.front(), value_of(environment, "PATH"), directory.get());
-  if (!path) return {};
-  // $ORIGIN in a run path is the program's folder here. Where hosts have the program elsewhere,
-  // what their ranks find there is not seen, and they are sent what they may not need.
-  const std::string absolute = path->front() == '/' ? *path : spec.working_directory + "/" + *path;
-  const auto program = LibrarySearch({}).open(absolute);
-  if (!program) return {};
-  return join(run_path_folders(program->elf.run_path, absolute), ":");
+  std::vector<std::string> paths;
+  for (const auto& command : commands_of(spec)) {
+    if (command.empty()) continue;
+    std::string path = run_path_of(command.front(), spec, environment);
+    if (!path.empty() && std::find(paths.begin(), paths.end(), path) == paths.end()) {
+      paths.push_back(std::move(path));
+    }
+  }
+  return join(paths, ":");
 }
 
 }  // namespace hora::launcher

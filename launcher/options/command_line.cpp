@@ -15,6 +15,7 @@
 #include "launcher/options/job_options.h"
 #include "launcher/options/option_check.h"
 #include "launcher/options/option_spelling.h"
+#include "launcher/options/program_sections.h"
 #include "launcher/options/settings.h"
 #include "launcher/options/usage_text.h"
 #include "launcher/text/duration.h"
@@ -226,21 +227,8 @@ Status check_forgotten_comma(const OptionValues& values, const Spelled& spelled)
                " without blanks, or put -- before a program of that name");
 }
 
-// mpirun and Hydra begin another program behind a ':'. Passed on as an argument, it would make a
-// job of one program that has the others' names among its arguments.
-Status check_one_program(const Spelled& spelled) {
-  const auto& command = spelled.command;
-  if (spelled.after_dashes || std::find(command.begin(), command.end(), ":") == command.end()) {
-    return Ok{};
-  }
-  return usage(
-      "':' stands between two programs in mpirun; a job of horarun has one program; put -- before "
-      "the program to pass ':' on to it");
-}
-
 Status check_command(const OptionValues& values, const Spelled& spelled) {
   HORA_TRY(check_forgotten_comma(values, spelled));
-  HORA_TRY(check_one_program(spelled));
   const bool is_smoke = values.has("--smoke");
   if (is_smoke && !spelled.command.empty()) {
     return usage("--smoke brings its own program, found " + quote(spelled.command.front()));
@@ -324,6 +312,8 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
     }
     return Command(std::move(*help));
   }
+  auto sections = take_program_sections(*spelled);
+  if (!sections) return std::move(sections).error();
   auto settled = settle_options(*spelled, kVerbLaunch, inputs);
   if (!settled) return std::move(settled).error();
   *spelled = std::move(settled->spelled);
@@ -351,6 +341,7 @@ Result<Command> parse_launch(const Arguments& arguments, const ProcessInputs& in
   job.command = std::move(spelled->command);
   // The module is found by the interpreter that the ranks' PATH has.
   if (values->has("--module")) job.command.insert(job.command.begin(), {"python3", "-m"});
+  HORA_TRY(read_program_sections(*sections, inputs, job, warnings));
   for (std::string& warning : collect_warnings(*spelled, *values)) {
     warnings.push_back(std::move(warning));
   }

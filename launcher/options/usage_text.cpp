@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kNameColumn = 34;  // where the help text begins
 
 constexpr std::string_view kUsageLaunch =
-    "usage: horarun [options] program [arguments]\n"
+    "usage: horarun [options] program [arguments] [: -np N program [arguments]]...\n"
     "       horarun [options] --smoke\n"
     "       horarun doctor [-H hosts]   |   horarun cache ls|clean [-H hosts]\n"
     "       horarun rendezvous --port N   |   horarun explain [code]   |   horarun completion "

@@ -46,7 +46,9 @@ VariableNames sort_names(const DryRun& run) {
         break;
     }
   }
-  for (const auto* list : {&run.spec.variables, &run.spec.knobs}) {
+  std::vector<const std::vector<EnvironmentVariable>*> given{&run.spec.variables, &run.spec.knobs};
+  for (const Program& program : run.spec.programs) given.push_back(&program.variables);
+  for (const auto* list : given) {
     for (const EnvironmentVariable& variable : *list) names.by_options.push_back(variable.name);
   }
   // Placeholders make the library list exactly the variables that a launch would set.
@@ -119,6 +121,34 @@ std::string wrapped(const std::string& heading, const Names& names) {
   return out + line + "\n";
 }
 
+// One line, or one for each program with its ranks.
+std::string commands_text(const JobSpec& spec) {
+  if (spec.programs.empty()) {
+    return "command            " + quote_shell_words(spec.command) + "\n";
+  }
+  std::string out;
+  int first = 0;
+  for (const Program& program : spec.programs) {
+    const int last = first + program.ranks - 1;
+    std::string ranks = std::to_string(first);
+    if (last > first) ranks += "-" + std::to_string(last);
+    out += column("command of " + ranks, 19) + quote_shell_words(program.command) + "\n";
+    first += program.ranks;
+  }
+  return out;
+}
+
+ordered_json programs_json(const JobSpec& spec) {
+  ordered_json programs = ordered_json::array();
+  int first = 0;
+  for (const Program& program : spec.programs) {
+    programs.push_back(
+        {{"command", program.command}, {"first_rank", first}, {"ranks", program.ranks}});
+    first += program.ranks;
+  }
+  return programs;
+}
+
 std::string settings_text(const DryRun& run) {
   const JobSpec& spec = run.spec;
   const auto plural = [](std::size_t count, const std::string& what) {
@@ -126,7 +156,7 @@ std::string settings_text(const DryRun& run) {
   };
   std::string out = plural(static_cast<std::size_t>(run.plan.world_size), "rank") + " on " +
                     plural(run.plan.hosts.size(), "host") + "\n";
-  out += "command            " + quote_shell_words(spec.command) + "\n";
+  out += commands_text(spec);
   if (spec.ship_files.empty()) {
     out += "working directory  " + spec.working_directory + "\n";
   } else {
@@ -224,6 +254,7 @@ std::string dry_run_json(const DryRun& run) {
   out["schema"] = 1;
   out["world_size"] = run.plan.world_size;
   out["command"] = spec.command;
+  if (!spec.programs.empty()) out["programs"] = programs_json(spec);
   out["working_directory"] = spec.working_directory;
   out["ship"] = spec.ship_files;
   out["runtime"] = runtime_text(spec);

@@ -93,13 +93,22 @@ struct RestartSpec {
   std::string run_id;                  // the same in all attempts
 };
 
+// One of several programs of a job: mpirun's "-np 2 ./a : -np 2 ./b".
+struct Program {
+  std::vector<std::string> command;
+  int ranks = 0;                               // consecutive ones, behind those of the one before
+  std::vector<EnvironmentVariable> variables;  // -x, --env-file before this program
+};
+
 struct JobSpec {
   int num_proc = 0;  // -np; 0: every slot of the named hosts
   MapBy map_by = MapBy::kSlot;
   std::vector<Host> hosts;            // empty: this machine, num_proc slots
   bool slots_per_host_auto = false;   // --slots-per-host auto: a bare host offers its GPUs
   std::optional<int> slots_per_host;  // --slots-per-host N: a bare host offers N
-  std::vector<std::string> command;   // argv of every rank, never empty
+  std::vector<std::string> command;   // argv of every rank, never empty; of several programs the
+                                      // first one's
+  std::vector<Program> programs;      // empty: all ranks run `command`; num_proc is their sum
   std::string working_directory;      // --wdir, else the launcher's own
   std::vector<std::string>
       ship_files;  // --ship: copied into the ranks' working directory's job folder

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "launcher/plan/programs.h"
 #include "launcher/report/job_report.h"
 #include "launcher/report/outcome_text.h"
 #include "launcher/report/resource_usage.h"
@@ -135,6 +136,16 @@ std::string tails(const JobReport& report) {
   return out.empty() ? out : section("Last lines on stderr") + out;
 }
 
+// All programs of the job.
+std::string title_of(const JobReport& report) {
+  if (report.programs.empty()) return quote_shell_words(without_secrets(report.command));
+  std::vector<std::vector<std::string>> commands;
+  for (const Program& program : report.programs) {
+    commands.push_back(without_secrets(program.command));
+  }
+  return programs_text(commands);
+}
+
 }  // namespace
 
 std::string report_html(const JobReport& report) {
@@ -149,9 +160,8 @@ std::string report_html(const JobReport& report) {
                 report.plan->world_size, report.plan->hosts.size(), report.seconds,
                 report.ended_at.c_str());
   const std::string engine = report.engine ? "<br>" + escaped(report.engine->text) : "";
-  out += "<h1>" + escaped(quote_shell_words(without_secrets(report.command))) + "</h1>\n<p>" +
-         times + engine + "</p>\n<p class=\"" + (code == 0 ? "ok" : "bad") + "\">exit code " +
-         std::to_string(code) + "</p>\n";
+  out += "<h1>" + escaped(title_of(report)) + "</h1>\n<p>" + times + engine + "</p>\n<p class=\"" +
+         (code == 0 ? "ok" : "bad") + "\">exit code " + std::to_string(code) + "</p>\n";
   if (!report.text.empty()) out += "<pre>" + escaped(report.text) + "</pre>\n";
   if (!report.failed_attempts.empty()) {
     out += section("Failed attempts") + "<pre>";

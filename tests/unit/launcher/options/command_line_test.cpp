@@ -569,11 +569,49 @@ TEST_CASE("Whose output is printed, and where") {
             .find("cannot be used together") != std::string::npos);
 }
 
-TEST_CASE("A job has one program") {
-  CHECK(error_of({"-np", "2", "a", ":", "-np", "2", "b"}).find("':' stands between two programs") ==
-        0);
-  CHECK(job_of({"-np", "2", "--", "a", ":", "b"}).command == Words{"a", ":", "b"});
+TEST_CASE("Programs with ':' between them share one world") {
+  const JobSpec job =
+      job_of({"-np", "2",  "-x",  "A=1", "--report", "r.json", "./a",    "--lr", "3",   ":", "-n",
+              "3",   "-x", "A=2", "-m",  "train",    ":",      "--np=1", "--",   "./c", ":"});
+  CHECK(job.command == Words{"./a", "--lr", "3"});
+  CHECK(job.num_proc == 6);
+  CHECK(job.variables.empty());
+  REQUIRE(job.programs.size() == 3);
+  CHECK(job.programs[0].command == job.command);
+  CHECK(job.programs[0].ranks == 2);
+  CHECK(job.programs[0].variables == std::vector<EnvironmentVariable>{{"A", "1"}});
+  CHECK(job.programs[1].command == Words{"python3", "-m", "train"});
+  CHECK(job.programs[1].ranks == 3);
+  CHECK(job.programs[1].variables == std::vector<EnvironmentVariable>{{"A", "2"}});
+  CHECK(job.programs[2].command == Words{"./c", ":"});
+  CHECK(job.programs[2].variables.empty());
+
+  // Behind "--", and inside of a word, it is a character like any other.
+  const JobSpec one = job_of({"-np", "2", "--", "a", ":", "b"});
+  CHECK(one.command == Words{"a", ":", "b"});
+  CHECK(one.programs.empty());
   CHECK(job_of({"-np", "2", "a", "x:y", "::"}).command == Words{"a", "x:y", "::"});
+}
+
+TEST_CASE("What is wrong with one of several programs") {
+  CHECK(error_of({"-np", "2", "./a", ":", "./b"}) ==
+        "program 2 (./b): -np is missing; each program behind ':' needs its number of ranks");
+  CHECK(error_of({"-H", "a:2", "./a", ":", "-np", "1", "./b"}) ==
+        "program 1 (./a): -np is missing; each of several programs needs it");
+  CHECK(error_of({"-np", "2", "./a", ":", "-np", "1", "-H", "b", "./b"}) ==
+        "program 2 (./b): -H is for the whole job; put it before the first program");
+  CHECK(error_of({"-np", "2", "./a", ":", "-np", "1", "b", ":"})
+            .find("no program behind ':' number 2") == 0);
+  CHECK(error_of({"-np", "2", "./a", ":", "-np", "x", "./b"}) ==
+        "program 2 (./b): -np: expected a whole number from 1 to 1000000, found 'x'");
+  CHECK(error_of({"-np", "2", "./a", ":", "-npp", "1", "./b"}).find("program 2: unknown option") ==
+        0);
+  CHECK(error_of({"-np", "2", "--min-np", "1", "./a", ":", "-np", "1", "./b"})
+            .find("several programs (':') cannot be used with elastic jobs") == 0);
+  CHECK(error_of({"-np", "2", "--mpi", "./a", ":", "-np", "1", "./b"})
+            .find("several programs (':') cannot be used with --mpi") == 0);
+  CHECK(error_of({"-np", "900000", "./a", ":", "-np", "900000", "./b"}) ==
+        "the programs ask for 1800000 ranks; a job has at most 1000000");
 }
 
 TEST_CASE("Placement, and ranks that fail alone") {
