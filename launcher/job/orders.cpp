@@ -67,6 +67,7 @@ EnvironmentList program_variables(const JobSpec& spec, int rank) {
   return list;
 }
 
+// Every host gets all programs, also those that run elsewhere: a PMI server answers for all ranks.
 std::vector<ProgramOrder> more_programs(const JobSpec& spec) {
   std::vector<ProgramOrder> orders;
   int first = 0;

@@ -18,6 +18,7 @@ namespace hora::launcher {
 namespace {
 
 constexpr std::string_view kSeparator = ":";
+// Nothing here changes where a rank runs, or how the ranks find each other.
 constexpr std::string_view kOwnOptions[] = {"--num-proc", "--env", "--env-file", "--module"};
 
 Error usage(std::string message) { return make_error(ErrorCode::kUsage, std::move(message)); }
@@ -89,6 +90,8 @@ Result<Program> read_section(const ProgramSection& section, const ProcessInputs&
 
 Result<std::vector<ProgramSection>> take_program_sections(Spelled& spelled) {
   std::vector<ProgramSection> sections;
+  // Each section is read as a command line: its options end at its program, where a ':' may be the
+  // value of an option before that and is the end of the program behind it.
   for (auto rest = cut(spelled); rest; rest = cut(sections.back())) {
     const std::size_t number = sections.size() + 2;
     auto section = read_spelling(*rest, kVerbLaunch);
@@ -112,6 +115,7 @@ Status read_program_sections(const std::vector<ProgramSection>& sections,
   }
   // Its variables are its own, as those of the others are.
   job.programs.push_back({job.command, job.num_proc, std::exchange(job.variables, {})});
+  // Each number is within the limit of -np, their sum need not be.
   std::int64_t sum = job.num_proc;
   for (const ProgramSection& section : sections) {
     auto program = read_section(section, inputs, warnings);

@@ -7,6 +7,7 @@
 
 namespace hora::launcher {
 
+// A walk over the programs, of which jobs have a few; ranks they may have a million.
 std::size_t program_of_rank(const std::vector<Program>& programs, int rank) {
   std::size_t index = 0;
   for (int end = programs.front().ranks; index + 1 < programs.size() && rank >= end;) {
