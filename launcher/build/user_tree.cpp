@@ -77,7 +77,7 @@ bool stays_inside(std::string_view path, std::string_view target) {
 }
 
 std::string join_path(const std::string& folder, const std::string& name) {
-  return folder.empty() ? name : folder + "/" + name;
+  return folder.empty() || name.empty() ? folder + name : folder + "/" + name;
 }
 
 // Lists a folder and all below it. Looks at names and sizes alone.
