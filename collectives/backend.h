@@ -23,7 +23,7 @@
 
 namespace hora::collectives {
 
-inline constexpr std::uint32_t kBorderVersion = 6;
+inline constexpr std::uint32_t kBorderVersion = 7;
 
 // The caller's place for an error: never allocates, always terminated.
 struct ErrorText {
@@ -230,6 +230,13 @@ struct BackendDescriptor {
   // it works or none.
   void (*host_note)(ErrorText& note) noexcept = nullptr;
   std::uint32_t traits = 0;
+  // Copy between the device and host memory, for operations on its tensors that only backends of
+  // host memory can do; null where allocate() is. to_host() waits for what the stream `producer`
+  // has been given so far; both block until the copy is there. Any thread may call them.
+  bool (*to_host)(std::int32_t device, void* producer, void* to, const void* from,
+                  std::size_t bytes, ErrorText& error) noexcept = nullptr;
+  bool (*to_device)(std::int32_t device, void* to, const void* from, std::size_t bytes,
+                    ErrorText& error) noexcept = nullptr;
 };
 
 // The one symbol that a module exports. Null: what the module needs is not on this host.

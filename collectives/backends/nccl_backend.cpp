@@ -12,8 +12,10 @@
 #include <cstring>
 #include <exception>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "collectives/backend.h"
@@ -23,6 +25,7 @@
 #include "collectives/backends/nccl/datatypes.h"
 #include "collectives/backends/nccl/device_memory.h"
 #include "collectives/backends/nccl/gpu.h"
+#include "collectives/backends/nccl/host_copies.h"
 #include "collectives/backends/nccl/libraries.h"
 #include "collectives/backends/nccl/packing.h"
 #include "collectives/types.h"
@@ -170,7 +173,8 @@ class NcclBackend final : public Backend {
     if (gpu_ == nullptr) return false;
     const Gpu::Current current(*gpu_);
     for (const ncclUniqueId& id : ids_) {
-      auto joined = NcclCommunicator::join(nccl_, id, index_, size_, aborted_, patience_, error);
+      auto joined =
+          NcclCommunicator::join(nccl_, *gpu_, id, index_, size_, aborted_, patience_, error);
       if (joined == nullptr) return false;
       communicators_.push_back(std::move(joined));
     }
@@ -423,34 +427,66 @@ class NcclBackend final : public Backend {
 
 const char* version() noexcept { return nccl::nccl_version(); }
 
-// The first missing library is the reason.
-bool probe(const ProbeContext&, ErrorText& why_not) noexcept {
-  return nccl::cuda(why_not) != nullptr && nccl::nccl(why_not) != nullptr;
-}
+// What a rank brings: the version of its NCCL, and the first rank an id for each stream, or none if
+// it could make none.
+struct Brought {
+  std::int32_t version = 0;
+  std::vector<ncclUniqueId> ids;
+
+  std::string packed() const {
+    std::string bytes(reinterpret_cast<const char*>(&version), sizeof version);
+    return bytes.append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof ids[0]);
+  }
+  static Brought unpack(const void* bytes, std::size_t length) {
+    Brought brought;
+    if (length < sizeof brought.version) return brought;
+    std::memcpy(&brought.version, bytes, sizeof brought.version);
+    brought.ids.resize((length - sizeof brought.version) / sizeof(ncclUniqueId));
+    if (!brought.ids.empty()) {
+      std::memcpy(brought.ids.data(), static_cast<const char*>(bytes) + sizeof brought.version,
+                  brought.ids.size() * sizeof brought.ids[0]);
+    }
+    return brought;
+  }
+};
 
 // Collective: the first rank decides on the number of streams and makes an id for each.
 bool exchange_ids(const GroupContext& group, const Nccl& library, std::vector<ncclUniqueId>& ids,
                   ErrorText& error) {
   constexpr int kMostStreams = 16;
+  Brought mine;
+  mine.version = library.version;
   if (group.index == 0) {
     const char* const wanted = group.services->setting("HOROVOD_NUM_NCCL_STREAMS");
     const int streams = wanted == nullptr ? 1 : std::clamp(std::atoi(wanted), 1, kMostStreams);
     for (int i = 0; i < streams; ++i) {
-      const ncclResult_t made = library.ncclGetUniqueId(&ids.emplace_back());
-      if (!nccl::check(library, made, "ncclGetUniqueId", nullptr, error)) ids.clear();
-      if (ids.empty()) break;  // the empty message tells the others
+      const ncclResult_t made = library.ncclGetUniqueId(&mine.ids.emplace_back());
+      if (!nccl::check(library, made, "ncclGetUniqueId", nullptr, error)) mine.ids.clear();
+      if (mine.ids.empty()) break;
     }
   }
+  const std::string packed = mine.packed();
   const void* const* theirs = nullptr;
   const std::size_t* lengths = nullptr;
-  if (!group.services->exchange(ids.data(), ids.size() * sizeof(ncclUniqueId), false, &theirs,
-                                &lengths, error)) {
+  if (!group.services->exchange(packed.data(), packed.size(), false, &theirs, &lengths, error)) {
     return false;
   }
+  const Brought first = Brought::unpack(theirs[0], lengths[0]);
+  // Ranks of two versions read each other's messages wrongly; NCCL notices that itself since 2.23.
+  for (int index = 1; index < group.size; ++index) {
+    const Brought other = Brought::unpack(theirs[index], lengths[index]);
+    if (other.version == first.version) continue;
+    return error.set(
+        "rank %d has NCCL %s and rank %d has %s, and NCCL needs one version everywhere; "
+        "HORA_NCCL=ship in the environment of horarun sends one to all hosts",
+        group.ranks[0], nccl::version_text(first.version).c_str(), group.ranks[index],
+        nccl::version_text(other.version).c_str());
+  }
   // The first rank has its own error text already.
-  if (lengths[0] == 0) return group.index == 0 ? false : error.set("the first rank has no NCCL id");
-  ids.resize(lengths[0] / sizeof(ncclUniqueId));
-  std::memcpy(ids.data(), theirs[0], ids.size() * sizeof(ncclUniqueId));
+  if (first.ids.empty()) {
+    return group.index == 0 ? false : error.set("the first rank has no NCCL id");
+  }
+  ids = first.ids;
   return true;
 }
 
@@ -481,13 +517,34 @@ constexpr Capability row(hora_operation operation, std::uint32_t dtypes) {
   return capability;
 }
 
-constexpr Capability kRows[] = {row(HORA_ALLREDUCE, kReducible), row(HORA_ALLGATHER, kAllDtypes),
-                                row(HORA_BROADCAST, kAllDtypes), row(HORA_ALLTOALL, kAllDtypes),
-                                row(HORA_REDUCESCATTER, kReducible)};
+// Complete when probe() has seen the library.
+Capability rows[] = {row(HORA_ALLREDUCE, kReducible), row(HORA_ALLGATHER, kAllDtypes),
+                     row(HORA_BROADCAST, kAllDtypes), row(HORA_ALLTOALL, kAllDtypes),
+                     row(HORA_REDUCESCATTER, kReducible)};
 
-constexpr BackendDescriptor kDescriptor = {
-    kBorderVersion, sizeof(BackendDescriptor),      "nccl", "NCCL",  version,        probe,
-    kRows,          sizeof kRows / sizeof kRows[0], create, nullptr, nccl::allocate, nccl::release};
+void leave_out_bfloat16() {
+  for (Capability& each : rows) {
+    if (each.dtypes != kAllDtypes) each.dtypes &= ~(1u << HORA_BFLOAT16);
+  }
+}
+
+// The first missing library is the reason.
+bool probe(const ProbeContext&, ErrorText& why_not) noexcept {
+  if (nccl::cuda(why_not) == nullptr) return false;
+  const Nccl* const library = nccl::nccl(why_not);
+  static std::once_flag once;
+  if (library != nullptr && !library->knows_bfloat16()) std::call_once(once, leave_out_bfloat16);
+  return library != nullptr;
+}
+
+constexpr BackendDescriptor kDescriptor = {kBorderVersion, sizeof(BackendDescriptor),
+                                           "nccl",         "NCCL",
+                                           version,        probe,
+                                           rows,           sizeof rows / sizeof rows[0],
+                                           create,         nullptr,
+                                           nccl::allocate, nccl::release,
+                                           nullptr,        0,
+                                           nccl::to_host,  nccl::to_device};
 
 }  // namespace
 }  // namespace hora::collectives

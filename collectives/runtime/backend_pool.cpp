@@ -205,17 +205,20 @@ BackendPool::BackendPool(const World& world, OobAllgather* oob) : world_(world),
 
 void BackendPool::EntryNotices::warn(const char* sentence) noexcept {
   try {
-    const std::pair<std::string, std::string> note(id_, sentence);
-    {
-      // The backend of each process set may find out the same.
-      const std::lock_guard<std::mutex> lock(pool_.mutex_);
-      std::vector<std::pair<std::string, std::string>>& notes = pool_.notes_;
-      if (std::find(notes.begin(), notes.end(), note) != notes.end()) return;
-      notes.push_back(note);
-    }
-    os::log_warn("backends", note.first + ": " + note.second);
+    pool_.warn_once(id_, sentence);
   } catch (const std::bad_alloc&) {  // it is for people, and they have other worries now
   }
+}
+
+void BackendPool::warn_once(const std::string& id, const std::string& sentence) {
+  const std::pair<std::string, std::string> note(id, sentence);
+  {
+    // The backend of each process set may find out the same.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::find(notes_.begin(), notes_.end(), note) != notes_.end()) return;
+    notes_.push_back(note);
+  }
+  os::log_warn("backends", note.first + ": " + note.second);
 }
 
 BackendPool::~BackendPool() {

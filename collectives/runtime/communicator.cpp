@@ -9,6 +9,7 @@
 #include "collectives/control/heartbeat.h"
 #include "collectives/control/tcp_channel.h"
 #include "collectives/control/tcp_control.h"
+#include "collectives/runtime/launcher_place.h"
 #include "collectives/runtime/machine_identity.h"
 #include "collectives/runtime/request_check.h"
 #include "collectives/runtime/tracing.h"
@@ -60,6 +61,18 @@ RankInfo own_rank_info(const Communicator::Start& start) {
   rank_info.hierarchical_allreduce = start.settings.hierarchical_allreduce;
   rank_info.hierarchical_allgather = start.settings.hierarchical_allgather;
   return rank_info;
+}
+
+// The launcher takes each process of an engine for a host; functions that ask for their local rank
+// mean the machine.
+void find_place_on_machine(const std::vector<RankInfo>& ranks, Settings& settings) {
+  std::vector<std::string> machines;
+  for (const RankInfo& each : ranks) machines.push_back(each.machine);
+  const LauncherPlace place = place_among(machines, settings.rank);
+  settings.local_rank = place.local_rank;
+  settings.local_size = place.local_size;
+  settings.cross_rank = place.cross_rank;
+  settings.cross_size = place.cross_size;
 }
 
 Result<ControlWorld> meet_as_coordinator(const Communicator::Start& start,
@@ -143,6 +156,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
   std::unique_ptr<Communicator> self(new Communicator);
   // Before anything that can hang: a hang report then shows which ranks have not connected.
   const Settings& settings = start.settings;
+  if (!settings.no_nvtx_ranges) self->recorder_.open_ranges();
   const int slot = settings.recorder_slot < 0 ? settings.local_rank : settings.recorder_slot;
   self->recorder_.flight().open(settings.flight_recorder, slot,
                                 settings.worker < 0 ? settings.rank : settings.worker);
@@ -163,6 +177,7 @@ Result<std::unique_ptr<Communicator>> Communicator::join(Start start) {
     if (!each) return std::move(each).error();
     world.rank_infos.push_back(std::move(*each));
   }
+  if (world.settings.places_by_machine) find_place_on_machine(world.rank_infos, world.settings);
   world.hosts = number_hosts(world.rank_infos);
   // Every rank checks the same list, so all of them fail here, or none.
   if (std::string problem = check_process_sets(world.rank_infos); !problem.empty()) {

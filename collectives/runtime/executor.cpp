@@ -27,19 +27,23 @@ std::vector<std::int64_t> with_rows(const std::vector<std::int64_t>& shape, std:
   return result;
 }
 
-// Memory for `bytes` on the device of the tensor. False: no memory is left, or no backend knows the
-// device. GPU memory comes from the backend that uses the device: libhora itself links no GPU
-// library.
-bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, const void* content) {
+// What knows the memory of GPUs; null: nothing does. libhora itself links no GPU library.
+const BackendDescriptor* device_memory() {
   for (const BackendRow& row : backend_rows()) {
-    if (device == HORA_CPU_DEVICE) break;
     ErrorText why_not;
     if (!is_called_for(row, why_not)) continue;
     const auto descriptor = load_backend(row);
-    if (!descriptor || (*descriptor)->allocate == nullptr) continue;
-    return buffer.allocate_on(**descriptor, device, bytes, content);
+    if (descriptor && (*descriptor)->allocate != nullptr) return *descriptor;
   }
-  return device == HORA_CPU_DEVICE && buffer.allocate(bytes);
+  return nullptr;
+}
+
+// Memory for `bytes` on the device of the tensor. False: no memory is left, or nothing knows the
+// device.
+bool allocate(ResultBuffer& buffer, std::int32_t device, std::int64_t bytes, const void* content) {
+  if (device == HORA_CPU_DEVICE) return buffer.allocate(bytes);
+  const BackendDescriptor* const owner = device_memory();
+  return owner != nullptr && buffer.allocate_on(*owner, device, bytes, content);
 }
 
 bool add_elementwise(PreparedStep& prepared, const Response& response, const Operation* operation) {
@@ -57,16 +61,30 @@ bool add_elementwise(PreparedStep& prepared, const Response& response, const Ope
     if (!stand_in.allocate(bytes)) return false;
     // The neutral element of the reduction, so that a joined rank does not change the result.
     fill_identity(stand_in.data(), piece.count, response.agreed.dtype, response.agreed.reduce_op);
-    if (response.agreed.device != HORA_CPU_DEVICE) {
-      const ResultBuffer content = std::move(stand_in);
-      if (!allocate(stand_in, kOwnDevice, bytes, content.data())) return false;
-    }
     piece.input = stand_in.data();
     piece.output = stand_in.data();
     // The step refers to this memory until it ends.
     prepared.stand_ins.push_back(std::move(stand_in));
   }
   prepared.pieces.push_back(piece);
+  prepared.stands_in.push_back(operation == nullptr);
+  return true;
+}
+
+// The backend wants all tensors of the step where those of the other ranks are.
+bool move_stand_ins_to_device(PreparedStep& prepared) {
+  auto stand_in = prepared.stand_ins.begin();
+  for (std::size_t i = 0; i < prepared.pieces.size(); ++i) {
+    if (!prepared.stands_in[i]) continue;
+    Piece& piece = prepared.pieces[i];
+    const auto dtype = static_cast<hora_dtype>(prepared.step.dtype);
+    const ResultBuffer content = std::move(*stand_in);
+    const auto bytes = piece.count * static_cast<std::int64_t>(dtype_bytes(dtype));
+    if (!allocate(*stand_in, kOwnDevice, bytes, content.data())) return false;
+    piece.input = stand_in->data();
+    piece.output = stand_in->data();
+    ++stand_in;
+  }
   return true;
 }
 
@@ -84,6 +102,7 @@ bool add_with_result(PreparedStep& prepared, Operation& operation, std::int64_t 
   operation.result_shape = with_rows(operation.request.shape, rows);
   prepared.pieces.push_back(
       {operation.input, operation.result.data(), operation.count, operation.stream});
+  prepared.stands_in.push_back(false);
   return true;
 }
 
@@ -163,9 +182,9 @@ bool prepare(PreparedStep& prepared, const ProcessSet& set,
   // Ranks may hold the same tensor on devices with different numbers. A joined rank has no tensor
   // at all and uses the device that it has used before.
   if (agreed.device != HORA_CPU_DEVICE) step.device = kOwnDevice;
-  if (operations.front() != nullptr) {
-    step.device = operations.front()->request.device;
-  }
+  const auto own = std::find_if(operations.begin(), operations.end(),
+                                [](const Operation* each) { return each != nullptr; });
+  if (own != operations.end()) step.device = (*own)->request.device;
   step.pieces = prepared.pieces.data();
   step.piece_count = static_cast<std::int32_t>(prepared.pieces.size());
   step.send_counts = prepared.send_counts.data();
@@ -173,26 +192,49 @@ bool prepare(PreparedStep& prepared, const ProcessSet& set,
   return good;
 }
 
-// Returns its id; nothing if no backend fits.
-std::optional<std::string> choose_backend(const ProcessSet& set, const PreparedStep& prepared,
-                                          const Parameters& parameters, std::string& why_not) {
+struct Choice {
+  std::string backend;
+  bool by_host = false;  // the tensors are on a GPU, and the backend is one of host memory
+};
+
+// Nothing if no backend fits.
+std::optional<Choice> choose_backend(const ProcessSet& set, const PreparedStep& prepared,
+                                     const Parameters& parameters, std::string& why_not) {
   SelectionQuery query;
   // Adasum is composed of alltoalls and allgathers.
   query.operation =
       prepared.by_adasum ? HORA_ALLTOALL : static_cast<hora_operation>(prepared.step.operation);
   query.dtype = static_cast<hora_dtype>(prepared.step.dtype);
   query.bytes = prepared.bytes;
-  query.gpu = prepared.step.device != HORA_CPU_DEVICE;
+  const bool on_gpu = prepared.step.device != HORA_CPU_DEVICE;
+  // Adasum itself computes in host memory.
+  query.gpu = on_gpu && !prepared.by_adasum;
   query.one_host = set.one_host;
   query.set_size = set.size();
   // Tuning switches only the hierarchical allreduce on and off.
   query.hierarchical = query.operation != HORA_ALLREDUCE || parameters.hierarchical_allreduce;
   auto id = select_backend(set.table, query);
-  if (id) return id;
+  if (!id && query.gpu) {
+    query.gpu = false;
+    id = select_backend(set.table, query);
+  }
+  if (id) return Choice{std::move(*id), on_gpu && !query.gpu};
   why_not = "no backend in use can run " + std::string(operation_name(query.operation)) + " of " +
-            std::string(dtype_name(query.dtype)) + (query.gpu ? " on a GPU" : " in host memory") +
+            std::string(dtype_name(query.dtype)) + (on_gpu ? " on a GPU" : " in host memory") +
             "; hora_describe() and horarun --check-build --verbose list what is missing";
   return std::nullopt;
+}
+
+// For a warning; the same for all operations if no backend takes any on a GPU.
+std::string describe_detour(const ProcessSet& set, const Step& step) {
+  const bool none = std::none_of(set.table.begin(), set.table.end(),
+                                 [](const SelectionRow& row) { return row.capability.gpu != 0; });
+  const std::string what =
+      none ? "every operation on tensors in GPU memory"
+           : std::string(operation_name(static_cast<hora_operation>(step.operation))) + " of " +
+                 std::string(dtype_name(static_cast<hora_dtype>(step.dtype))) +
+                 " tensors in GPU memory";
+  return what + " goes through host memory, which takes longer: no backend in use does it on a GPU";
 }
 
 // May run out of memory for its copies of the tensors.
@@ -250,10 +292,37 @@ RunningStep::RunningStep(ProcessSet& set, const std::vector<const Response*>& re
     end(State::kUnsupported, std::move(why_not));
     return;
   }
-  backend_id_ = std::move(*chosen);
+  backend_id_ = std::move(chosen->backend);
   backend_ = set.find_backend(backend_id_)->instance.get();
+  if (!settle_memory(chosen->by_host)) return;
   prepared_.step.small_bytes = parameters.shm_small_bytes;
   prepared_.step.part_bytes = parameters.shm_part_bytes;
+}
+
+// Puts the tensors where the backend finds them, or lets begin() do so. False: the step has ended.
+bool RunningStep::settle_memory(bool by_host) {
+  Step& step = prepared_.step;
+  if (step.device == HORA_CPU_DEVICE) return true;
+  if (!by_host) {
+    if (move_stand_ins_to_device(prepared_)) return true;
+    own_failure_ = true;
+    end(State::kBroken, "not enough memory for the result of " + what());
+    return false;
+  }
+  const std::vector<bool>& stands_in = prepared_.stands_in;
+  if (std::all_of(stands_in.begin(), stands_in.end(), [](bool each) { return each; })) {
+    step.device = HORA_CPU_DEVICE;
+    return true;
+  }
+  const BackendDescriptor* const owner = device_memory();
+  if (owner != nullptr) {
+    if (!prepared_.by_adasum) detour_ = describe_detour(*set_, step);
+    stage_.emplace(*owner, set_->index, set_->size());
+    return true;
+  }
+  own_failure_ = true;
+  end(State::kBroken, what() + ": nothing here copies tensors from a GPU");
+  return false;
 }
 
 // Adasum uses its backend for several operations in a row, so nothing may run beside it.
@@ -272,6 +341,9 @@ RunningStep::State RunningStep::begin(Activities* activities) {
   }
   ErrorText error;
   Progress progress = Progress::kFailed;
+  if (stage_ && !stage_->bring(step, prepared_.pieces, prepared_.stands_in, error)) {
+    return follow(progress, error);
+  }
   if (prepared_.by_adasum) {
     progress = run_adasum(*backend_, *set_, step, error);
   } else {
@@ -283,10 +355,14 @@ RunningStep::State RunningStep::begin(Activities* activities) {
 RunningStep::State RunningStep::look() {
   if (state_ != State::kUnderWay) return state_;
   ErrorText error;
-  return follow(backend_->poll(ticket_, error), error);
+  const Progress progress = backend_->poll(ticket_, error);
+  return follow(progress, error);
 }
 
-RunningStep::State RunningStep::follow(Progress progress, const ErrorText& error) {
+RunningStep::State RunningStep::follow(Progress progress, ErrorText& error) {
+  if (progress == Progress::kDone && stage_ && !stage_->take_back(prepared_.step, error)) {
+    progress = Progress::kFailed;
+  }
   // From now on the response may be gone (the cache reuses it), so the title is kept as text.
   if (progress == Progress::kPending) {
     if (state_ == State::kReady) what_ = what();

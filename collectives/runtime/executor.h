@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "collectives/autotune/parameters.h"
 #include "collectives/backend.h"
 #include "collectives/negotiation/request.h"
+#include "collectives/runtime/host_stage.h"
 #include "collectives/runtime/operation.h"
 #include "collectives/runtime/process_set.h"
 
@@ -25,7 +27,8 @@ struct PreparedStep {
   std::vector<Piece> pieces;
   std::vector<std::int64_t> send_counts;
   std::vector<std::int64_t> receive_counts;
-  std::vector<ResultBuffer> stand_ins;  // for the tensors of a rank that has joined
+  std::vector<bool> stands_in;          // for each piece: this rank has joined
+  std::vector<ResultBuffer> stand_ins;  // for those pieces, in host memory or on the device
   std::int64_t bytes = 0;               // the same on every rank
   bool by_adasum = false;
 };
@@ -56,16 +59,22 @@ class RunningStep {
   State begin(Activities* activities);
   State look();
 
+  // Says which tensors of GPUs go through host memory although nobody has asked for what needs it;
+  // empty: none do.
+  const std::string& detour() const { return detour_; }
   State state() const { return state_; }
   const std::string& text() const { return text_; }
   bool own_failure() const { return own_failure_; }  // kBroken: it began in this rank
   std::string what() const;                          // "allreduce 'x'": for people
 
  private:
-  State follow(Progress progress, const ErrorText& error);
+  bool settle_memory(bool by_host);
+  State follow(Progress progress, ErrorText& error);
   State end(State state, std::string text);
 
   PreparedStep prepared_;
+  std::optional<HostStage> stage_;
+  std::string detour_;
   const Request* agreed_;  // the first one's; null once it is under way
   std::string what_;       // from then on
   ProcessSet* set_;

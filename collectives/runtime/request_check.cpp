@@ -156,10 +156,6 @@ class Check {
       return wrong("adasum needs a power of two of ranks (1, 2, 4, 8, ...), not " +
                    std::to_string(ranks_.size()));
     }
-    if (given_.reduce_op == HORA_ADASUM && ranks_.size() > 1 &&
-        given_.input.device != HORA_CPU_DEVICE) {
-      return wrong("adasum does not support CUDA tensors; copy the tensor to host memory first");
-    }
     return Ok{};
   }
 

@@ -98,6 +98,7 @@ void read_timeline(Reader& reader, Settings& settings) {
   reader.text("HOROVOD_TIMELINE", settings.timeline);
   reader.flag("HOROVOD_TIMELINE_MARK_CYCLES", settings.timeline_mark_cycles);
   reader.integer("HORA_TIMELINE_LIMIT_MB", settings.timeline_limit_mb, 1, 1 << 20);
+  reader.flag("HOROVOD_DISABLE_NVTX_RANGES", settings.no_nvtx_ranges);
 }
 
 void read_choice(Reader& reader, std::string_view name, Choice& out) {
@@ -188,6 +189,7 @@ Result<Settings> parse_settings(const Variables& variables) {
   check_place(reader, "LOCAL_", settings.local_rank, settings.local_size);
   check_place(reader, "CROSS_", settings.cross_rank, settings.cross_size);
   reader.text(env::kHostname, settings.hostname);
+  reader.flag(env::kPlacesByMachine, settings.places_by_machine);
   reader.text(env::kRendezvousAddress, settings.rendezvous_address);
   reader.integer(env::kRendezvousPort, settings.rendezvous_port, 0, 65535);
   reader.text(env::kRendezvousToken, settings.rendezvous_token);

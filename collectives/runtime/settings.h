@@ -25,6 +25,7 @@ struct Settings {
   int cross_rank = 0;
   int cross_size = 1;
   std::string hostname = "localhost";
+  bool places_by_machine = false;  // local and cross places are found when the ranks have met
 
   std::string rendezvous_address;  // empty: none
   int rendezvous_port = 0;
@@ -44,6 +45,7 @@ struct Settings {
   std::string timeline;  // path, or "DYNAMIC"; empty: none
   bool timeline_mark_cycles = false;
   std::int64_t timeline_limit_mb = 1024;
+  bool no_nvtx_ranges = false;
 
   Choice hierarchical_allreduce = Choice::kAuto;
   Choice hierarchical_allgather = Choice::kAuto;

@@ -33,6 +33,9 @@ void StepRunner::run(ProcessSet& set, const std::vector<const AgreedOp*>& step) 
                  std::move(owned),
                  {set, responses, operations, links_.tuner.parameters()},
                  {}};
+  if (const std::string& detour = fresh.run.detour(); !detour.empty()) {
+    links_.pool.warn_once("nccl", detour);
+  }
   if (!wait_for_steps(fresh.run.most_under_way())) {
     return links_.queue.finish(fresh.operations, HORA_ABORTED, links_.shutdown.text());
   }

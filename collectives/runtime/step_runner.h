@@ -29,7 +29,7 @@ class StepRunner {
  public:
   // What a step needs, and who is told what becomes of it.
   struct Links {
-    const BackendPool& pool;
+    BackendPool& pool;
     RequestQueue& queue;  // where finished operations leave their names
     Observer& observer;
     Tuner& tuner;

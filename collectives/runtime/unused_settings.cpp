@@ -18,8 +18,7 @@ struct UnusedSetting {
   std::string_view reason;
 };
 
-// In the order of the alphabet, which is that of the line. What Horovod reads and Hora does not,
-// but that asks for nothing either (NVTX ranges can only be disabled), needs no row.
+// In the order of the alphabet, which is that of the line.
 constexpr UnusedSetting kUnused[] = {
     {"HOROVOD_ADASUM_MPI_CHUNK_SIZE", Asks::kWhenSet, "Adasum has no chunks of that kind"},
     {"HOROVOD_BATCH_D2D_MEMCOPIES", Asks::kWhenOff, "the runtime chooses how it copies on a GPU"},

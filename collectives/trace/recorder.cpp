@@ -27,6 +27,16 @@ void Recorder::tell_timeline(const Function& function) noexcept {
   in_use_.store(false, std::memory_order_release);
 }
 
+template <typename Function>
+void Recorder::tell_ranges(const Function& function) noexcept {
+  if (ranges_ == nullptr) return;
+  try {
+    function(*ranges_);
+  } catch (const std::exception&) {  // out of memory: what is lost is the tool's picture
+    ranges_.reset();
+  }
+}
+
 Status Recorder::start_timeline(Timeline::Options options) {
   stop_timeline();
   // On the writer's thread. The flight record tells the launcher, which then fails the job's exit
@@ -50,6 +60,9 @@ void Recorder::stop_timeline() {
 
 void Recorder::taken(const Request& request, Clock::time_point submitted) noexcept {
   flight_.taken(request, submitted);
+  // Who writes a timeline wants names, and pays for them anyway.
+  const bool with_name = timeline_.load(std::memory_order_relaxed) != nullptr;
+  tell_ranges([&](NvtxRanges& ranges) { ranges.taken(request, with_name); });
   tell_timeline([&](Timeline& timeline) { timeline.taken(request, submitted); });
 }
 
@@ -59,6 +72,7 @@ void Recorder::arrived(int rank, const Request& request) noexcept {
 
 void Recorder::agreed(std::span<const Response* const> responses, Clock::time_point now) noexcept {
   flight_.agreed(responses, now);
+  tell_ranges([&](NvtxRanges& ranges) { ranges.agreed(responses); });
   tell_timeline([&](Timeline& timeline) {
     timeline.cycle();
     for (const Response* response : responses) timeline.agreed(*response, now);
@@ -68,15 +82,20 @@ void Recorder::agreed(std::span<const Response* const> responses, Clock::time_po
 void Recorder::step_begins(int place, std::span<const Response* const> step,
                            Clock::time_point now) noexcept {
   flight_.step_begins(place, step, now);
+  tell_ranges([&](NvtxRanges& ranges) { ranges.step_begins(place, step); });
   tell_timeline([&](Timeline& timeline) { timeline.step_begins(place, step); });
 }
 
 void Recorder::step_ends(int place, bool good, Clock::time_point now) noexcept {
   flight_.step_ends(place, now);
+  tell_ranges([&](NvtxRanges& ranges) { ranges.step_ends(place); });
   tell_timeline([&](Timeline& timeline) { timeline.step_ends(place, good); });
 }
 
-void Recorder::world_ended(std::string_view) noexcept { flight_.world_ended(); }
+void Recorder::world_ended(std::string_view) noexcept {
+  flight_.world_ended();
+  tell_ranges([](NvtxRanges& ranges) { ranges.end_all(); });
+}
 
 Activities* Recorder::activities(int place) noexcept {
   if (timeline_.load(std::memory_order_relaxed) == nullptr) return nullptr;

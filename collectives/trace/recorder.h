@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The observer of a communicator: gives the engine's news to the timeline while there is one, and
-// to the flight recorder always.
+// The observer of a communicator: gives the engine's news to the timeline while there is one, to
+// a tool of NVIDIA's if one listens, and to the flight recorder always.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <string>
 
 #include "collectives/trace/flight_recorder.h"
+#include "collectives/trace/nvtx_ranges.h"
 #include "collectives/trace/observer.h"
 #include "collectives/trace/timeline.h"
 
@@ -27,6 +28,9 @@ class Recorder final : public Observer {
   Status start_timeline(Timeline::Options options);
   // Any thread. When this returns the file is complete.
   void stop_timeline();
+
+  // Before the engine runs. Ranges for a tool of NVIDIA's, if one listens.
+  void open_ranges() { ranges_ = NvtxRanges::open(); }
 
   FlightRecorder& flight() { return flight_; }
 
@@ -55,7 +59,11 @@ class Recorder final : public Observer {
   template <typename Function>
   void tell_timeline(const Function& function) noexcept;
 
+  template <typename Function>
+  void tell_ranges(const Function& function) noexcept;
+
   FlightRecorder flight_;
+  std::unique_ptr<NvtxRanges> ranges_;     // null: nobody listens
   std::deque<StepActivities> activities_;  // by place
   std::mutex switching_;
   std::unique_ptr<Timeline> owned_;

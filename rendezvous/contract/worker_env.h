@@ -42,12 +42,16 @@ inline constexpr std::string_view kTorchLocalWorldSize = "LOCAL_WORLD_SIZE";
 inline constexpr std::string_view kTorchGroupRank = "GROUP_RANK";
 inline constexpr std::string_view kMasterAddress = "MASTER_ADDR";
 inline constexpr std::string_view kMasterPort = "MASTER_PORT";
+// Its presence tells Lightning and others that the processes of the job are all there already.
+inline constexpr std::string_view kTorchRunId = "TORCHELASTIC_RUN_ID";
 
 // Hora's own.
 inline constexpr std::string_view kJobId = "HORA_JOB_ID";
 inline constexpr std::string_view kRendezvousToken = "HORA_RENDEZVOUS_TOKEN";  // a secret
 inline constexpr std::string_view kRendezvousTls =
     "HORA_RENDEZVOUS_TLS";  // a certificate's SHA-256
+// Each rank is alone on what the launcher calls a host, and several of them share a machine.
+inline constexpr std::string_view kPlacesByMachine = "HORA_PLACES_BY_MACHINE";
 inline constexpr std::string_view kFlightRecorder = "HORA_FLIGHT_RECORDER";
 // Of an elastic job: this process's number, which is never used again; its current epoch; whether
 // it knows the state of the training (the process sets that itself).

@@ -20,6 +20,9 @@
 #include "rendezvous/net/socket.h"
 #include "rendezvous/tls/module.h"
 
+// The module's entry point, where the module is linked into the program (apps/dial).
+extern "C" __attribute__((weak)) const hora_tls_module* hora_tls_module_entry(void);
+
 namespace hora::tls {
 
 namespace {
@@ -67,6 +70,8 @@ std::string find_module() {
 }
 
 Result<const hora_tls_module*> load_module() {
+  // A static program has it inside.
+  if (hora_tls_module_entry != nullptr) return hora_tls_module_entry();
   const std::string path = find_module();
   if (path.empty()) {
     return make_error(ErrorCode::kNotFound,

@@ -95,8 +95,6 @@ const std::vector<hora_dtype>& all_dtypes() {
 }
 
 std::vector<hora_reduce_op> reductions_of(hora_dtype dtype) {
-  // NCCL reduces no 16-bit integers.
-  if (test_device() != HORA_CPU_DEVICE && (dtype == HORA_INT16 || dtype == HORA_UINT16)) return {};
   if (dtype == HORA_BOOL) return {HORA_SUM, HORA_MIN, HORA_MAX, HORA_PRODUCT};
   return {HORA_SUM, HORA_AVERAGE, HORA_MIN, HORA_MAX, HORA_PRODUCT};
 }

@@ -71,7 +71,7 @@ std::string difference(const std::string& what, std::int64_t index, double found
 
 // Every dtype of the library.
 const std::vector<hora_dtype>& all_dtypes();
-// The reductions that the dtype has, where the tensors lie.
+// The reductions that the dtype has.
 std::vector<hora_reduce_op> reductions_of(hora_dtype dtype);
 
 }  // namespace hora::test

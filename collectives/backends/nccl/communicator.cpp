@@ -1,33 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
 // A non-blocking communicator: each call returns ncclInProgress and continues in NCCL's threads.
 // settle() polls until it has finished, so that an abort or a deadline can end the wait.
+//
+// NCCL before 2.14 has none. There joining blocks, which a thread does in our place; the calls of
+// an operation block until the GPU has them, and settle() finds that they have ended.
 #include "collectives/backends/nccl/communicator.h"
 
 #include <sched.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 namespace hora::collectives::nccl {
 
-std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const Nccl& nccl, const ncclUniqueId& id,
-                                                         int rank, int size,
+namespace {
+
+constexpr const char* kJoining = "waiting for all ranks to make an NCCL communicator";
+
+// Shared with a thread that may outlive the wait for it.
+struct Joining {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool has_ended = false;
+  ncclResult_t result = ncclInternalError;
+  ncclComm_t communicator = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::join(const Nccl& nccl, const Gpu& gpu,
+                                                         const ncclUniqueId& id, int rank, int size,
                                                          const std::atomic<bool>& aborted,
                                                          std::chrono::milliseconds patience,
                                                          ErrorText& error) {
   std::unique_ptr<NcclCommunicator> self(new NcclCommunicator(nccl, aborted));
+  const Clock::time_point deadline = Clock::now() + patience;
+  const bool joined = nccl.ncclCommInitRankConfig == nullptr
+                          ? self->join_in_a_thread(gpu, id, rank, size, deadline, error)
+                          : self->join_at_once(id, rank, size, deadline, error);
+  if (joined) return self;
+  // Destroying a communicator that is not complete would wait for the missing ranks.
+  self->break_off();
+  return nullptr;
+}
+
+bool NcclCommunicator::join_at_once(const ncclUniqueId& id, int rank, int size,
+                                    Clock::time_point deadline, ErrorText& error) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  // Joining blocks until all ranks have come, unless the communicator is non-blocking.
   config.blocking = 0;
-  const ncclResult_t result =
-      nccl.ncclCommInitRankConfig(&self->communicator_, size, id, rank, &config);
-  if (!check(nccl, result, "ncclCommInitRankConfig", nullptr, error) ||
-      !self->settle("waiting for all ranks to make an NCCL communicator", Clock::now() + patience,
-                    error)) {
-    // Destroying a communicator that is not complete would wait for the missing ranks.
-    self->break_off();
-    return nullptr;
+  const ncclResult_t result = nccl_.ncclCommInitRankConfig(&communicator_, size, id, rank, &config);
+  return check(nccl_, result, "ncclCommInitRankConfig", nullptr, error) &&
+         settle(kJoining, deadline, error);
+}
+
+// Nothing ends the call of an old NCCL before all ranks have come. So if that is too late, the
+// thread is left behind, with what it may still make: the rank has failed, and its process ends.
+bool NcclCommunicator::join_in_a_thread(const Gpu& gpu, const ncclUniqueId& id, int rank, int size,
+                                        Clock::time_point deadline, ErrorText& error) {
+  const auto joining = std::make_shared<Joining>();
+  std::thread([joining, id, rank, size, init = nccl_.ncclCommInitRank, &cuda = gpu.cuda(),
+               context = gpu.context()] {
+    const Gpu::Current current(cuda, context);
+    ncclComm_t made = nullptr;
+    const ncclResult_t result = init(&made, size, id, rank);
+    const std::lock_guard<std::mutex> lock(joining->mutex);
+    joining->result = result;
+    joining->communicator = made;
+    joining->has_ended = true;
+    joining->ended.notify_all();
+  }).detach();
+  std::unique_lock<std::mutex> lock(joining->mutex);
+  while (!joining->has_ended) {
+    if (aborted_.load(std::memory_order_relaxed))
+      return error.set("%s: the job is ending", kJoining);
+    if (Clock::now() > deadline) {
+      return error.set("%s: timed out waiting for the other ranks", kJoining);
+    }
+    // Whoever aborts does not notify.
+    joining->ended.wait_for(lock, std::chrono::milliseconds(10));
   }
-  return self;
+  communicator_ = joining->communicator;
+  return check(nccl_, joining->result, "ncclCommInitRank", nullptr, error);
 }
 
 // A regular destruction is collective; after an abort no other rank takes part.

@@ -9,17 +9,18 @@
 #include <functional>
 #include <memory>
 
-#include "collectives/backends/nccl/libraries.h"
+#include "collectives/backends/nccl/gpu.h"
 #include "rendezvous/base/time.h"
 
 namespace hora::collectives::nccl {
 
 class NcclCommunicator {
  public:
-  // Collective over the ranks that use the same id, on the calling thread's current device. `nccl`
-  // and `aborted` must outlive the result. Null: `error` says why.
-  static std::unique_ptr<NcclCommunicator> join(const Nccl& nccl, const ncclUniqueId& id, int rank,
-                                                int size, const std::atomic<bool>& aborted,
+  // Collective over the ranks that use the same id, on that GPU, which is current. `nccl` and
+  // `aborted` must outlive the result. Null: `error` says why.
+  static std::unique_ptr<NcclCommunicator> join(const Nccl& nccl, const Gpu& gpu,
+                                                const ncclUniqueId& id, int rank, int size,
+                                                const std::atomic<bool>& aborted,
                                                 std::chrono::milliseconds patience,
                                                 ErrorText& error);
   ~NcclCommunicator();
@@ -37,6 +38,10 @@ class NcclCommunicator {
  private:
   NcclCommunicator(const Nccl& nccl, const std::atomic<bool>& aborted)
       : nccl_(nccl), aborted_(aborted) {}
+  bool join_at_once(const ncclUniqueId& id, int rank, int size, Clock::time_point deadline,
+                    ErrorText& error);
+  bool join_in_a_thread(const Gpu& gpu, const ncclUniqueId& id, int rank, int size,
+                        Clock::time_point deadline, ErrorText& error);
   bool settle(const char* what, Clock::time_point deadline, ErrorText& error);
 
   const Nccl& nccl_;

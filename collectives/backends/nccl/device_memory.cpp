@@ -6,7 +6,8 @@
 #include <atomic>
 
 #include "collectives/backend.h"
-#include "collectives/backends/nccl/libraries.h"
+#include "collectives/backends/nccl/host_copies.h"
+#include "collectives/backends/nccl/on_device.h"
 
 namespace hora::collectives::nccl {
 
@@ -16,31 +17,6 @@ constexpr std::int32_t kNone = -1;
 // Written by the runtime's thread, read by any thread that allocates.
 std::atomic<std::int32_t> last_device{kNone};
 std::atomic<std::int32_t> place_on_host{0};
-
-// Makes the device's primary context current in this thread while it lives. The context stays
-// retained, because the process's framework and the backend use it, too.
-class OnDevice {
- public:
-  OnDevice(const Cuda& cuda, std::int32_t device) : cuda_(cuda) {
-    CUdevice handle = 0;
-    CUcontext context = nullptr;
-    if (device == kOwnDevice) device = own_device();
-    good_ = cuda_.cuDeviceGet(&handle, device) == CUDA_SUCCESS &&
-            cuda_.cuDevicePrimaryCtxRetain(&context, handle) == CUDA_SUCCESS &&
-            cuda_.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
-  }
-  ~OnDevice() {
-    CUcontext before = nullptr;
-    if (good_) cuda_.cuCtxPopCurrent_v2(&before);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  bool good() const { return good_; }
-
- private:
-  const Cuda& cuda_;
-  bool good_ = false;
-};
 
 }  // namespace
 
@@ -62,21 +38,24 @@ void* allocate(std::int32_t device, std::size_t bytes, const void* content) noex
   ErrorText why_not;
   const Cuda* const driver = cuda(why_not);
   if (driver == nullptr) return nullptr;
+  if (device == kOwnDevice) device = own_device();
   // The context of the thread's own framework stays current outside of this scope.
   const OnDevice here(*driver, device);
-  CUdeviceptr memory = 0;
-  if (!here.good() || driver->cuMemAlloc_v2(&memory, bytes) != CUDA_SUCCESS) return nullptr;
-  if (content != nullptr && driver->cuMemcpyHtoD_v2(memory, content, bytes) != CUDA_SUCCESS) {
-    driver->cuMemFree_v2(memory);
+  CUdeviceptr place = 0;
+  if (!here.good() || driver->cuMemAlloc_v2(&place, bytes) != CUDA_SUCCESS) return nullptr;
+  auto* const memory = reinterpret_cast<void*>(place);
+  if (content != nullptr && !to_device(device, memory, content, bytes, why_not)) {
+    driver->cuMemFree_v2(place);
     return nullptr;
   }
-  return reinterpret_cast<void*>(memory);
+  return memory;
 }
 
 void release(std::int32_t device, void* memory) noexcept {
   ErrorText why_not;
   const Cuda* const driver = cuda(why_not);
   if (driver == nullptr || memory == nullptr) return;
+  if (device == kOwnDevice) device = own_device();
   const OnDevice here(*driver, device);
   if (here.good()) driver->cuMemFree_v2(reinterpret_cast<CUdeviceptr>(memory));
 }

@@ -7,8 +7,8 @@
 namespace hora::collectives::nccl {
 
 // A push and a pop leave the thread's current context as it was.
-Gpu::Current::Current(const Gpu& gpu) : cuda_(gpu.cuda_) {
-  cuda_.cuCtxPushCurrent_v2(gpu.context_);
+Gpu::Current::Current(const Cuda& cuda, CUcontext context) : cuda_(cuda) {
+  cuda_.cuCtxPushCurrent_v2(context);
 }
 
 Gpu::Current::~Current() {

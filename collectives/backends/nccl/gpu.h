@@ -23,7 +23,8 @@ class Gpu {
   // Makes this device current for the calling thread while it lives.
   class Current {
    public:
-    explicit Current(const Gpu& gpu);
+    explicit Current(const Gpu& gpu) : Current(gpu.cuda_, gpu.context_) {}
+    Current(const Cuda& cuda, CUcontext context);
     ~Current();
     Current(const Current&) = delete;
     Current& operator=(const Current&) = delete;
@@ -33,6 +34,8 @@ class Gpu {
   };
 
   int device() const { return device_; }
+  const Cuda& cuda() const { return cuda_; }
+  CUcontext context() const { return context_; }  // lives as long as the process
   int streams() const { return static_cast<int>(lanes_.size()); }
   CUstream stream(int which) const { return lanes_[static_cast<std::size_t>(which)].stream; }
 

@@ -6,20 +6,26 @@
 #include <dlfcn.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
+
+#include "collectives/backends/nccl/built_for.h"
 
 namespace hora::collectives::nccl {
 
 namespace {
 
-// The oldest NCCL whose communicators can be created and aborted without blocking.
-constexpr int kOldestNccl = 21400;
+// The oldest that drivers of CUDA 11 came with, and that has all calls that are needed.
+constexpr int kOldestNccl = 20800;
 
 template <typename Function>
 bool find(void* library, const char* name, Function& function, ErrorText& why_not) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   return function != nullptr || why_not.set("%s", dlerror());
 }
+
+// Up to 2.8 the code of 2.8.4 was 2804, since then 2.9.6 is 20906.
+int version_of(int code) { return code < 10000 ? code / 1000 * 10000 + code % 1000 : code; }
 
 // The function table of one library, filled on first use. A failure is remembered, too.
 template <typename Table>
@@ -45,18 +51,55 @@ bool load_cuda(Cuda& table, ErrorText& why_not) {
          (count > 0 || why_not.set("the NVIDIA driver sees no GPU"));
 }
 
+std::string cuda_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// NCCL brings its CUDA along, and a driver runs programs of its own major version and older ones.
+// NCCL itself finds out when the ranks make communicators, which is too late to do without it.
+bool fits_driver(const void* function_of_nccl, int version, ErrorText& why_not) {
+  const int needed = built_for(function_of_nccl);
+  ErrorText no_driver;
+  const Cuda* const driver = cuda(no_driver);
+  int offered = 0;
+  if (driver == nullptr || driver->cuDriverGetVersion(&offered) != CUDA_SUCCESS) return true;
+  return needed / 1000 <= offered / 1000 ||
+         why_not.set("NCCL %s is for CUDA %s, and the driver for %s", version_text(version).c_str(),
+                     cuda_text(needed).c_str(), cuda_text(offered).c_str());
+}
+
 bool load_nccl(Nccl& table, ErrorText& why_not) {
   // RTLD_NOLOAD first: the framework's NCCL may lie where the loader would not look, and a process
-  // should have one only.
+  // should have one only. Then the file that the environment names: horarun does so where it has
+  // sent one. No folder of it is in LD_LIBRARY_PATH, where a framework could find it before its
+  // own.
   void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  const char* const named = std::getenv("HORA_NCCL_LIBRARY");
+  if (library == nullptr && named != nullptr && *named != '\0') {
+    library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return why_not.set("HORA_NCCL_LIBRARY: %s", dlerror());
+  }
   if (library == nullptr) library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return why_not.set("%s", dlerror());
+  decltype(&::ncclGetVersion) get_version = nullptr;
+  int code = 0;
+  if (!find(library, "ncclGetVersion", get_version, why_not)) return false;
+  if (get_version(&code) != ncclSuccess) return why_not.set("NCCL does not tell its version");
+  // The version before the functions: what an old one lacks would name itself instead.
+  table.version = version_of(code);
+  if (table.version < kOldestNccl) {
+    return why_not.set("NCCL %s is too old; %s or newer is needed",
+                       version_text(table.version).c_str(), version_text(kOldestNccl).c_str());
+  }
+  if (!fits_driver(reinterpret_cast<const void*>(get_version), table.version, why_not)) {
+    return false;
+  }
   HORA_NCCL_FUNCTIONS(HORA_FIND)
 #undef HORA_FIND
-  int version = 0;
-  if (table.ncclGetVersion(&version) != ncclSuccess || version < kOldestNccl) {
-    return why_not.set("NCCL %d is too old; 2.14 or newer is needed", version);
-  }
+  ErrorText missing;
+#define HORA_FIND_NEWER(name) find(library, #name, table.name, missing);
+  HORA_NCCL_NEWER_FUNCTIONS(HORA_FIND_NEWER)
+#undef HORA_FIND_NEWER
   return true;
 }
 
@@ -87,13 +130,16 @@ const char* nccl_version() {
   static std::once_flag once;
   std::call_once(once, [] {
     ErrorText why_not;
-    int version = 0;
     const Nccl* const library = nccl(why_not);
-    if (library == nullptr || library->ncclGetVersion(&version) != ncclSuccess) return;
-    std::snprintf(text, sizeof text, "%d.%d.%d", version / 10000, version / 100 % 100,
-                  version % 100);
+    if (library == nullptr) return;
+    std::snprintf(text, sizeof text, "%s", version_text(library->version).c_str());
   });
   return text;
+}
+
+std::string version_text(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
 }
 
 bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error) {
@@ -113,9 +159,12 @@ bool check(const Cuda& cuda, CUresult result, const char* call, ErrorText& error
 bool check(const Nccl& nccl, ncclResult_t result, const char* call, ncclComm_t communicator,
            ErrorText& error) {
   if (result == ncclSuccess || result == ncclInProgress) return true;
-  const char* const detail = nccl.ncclGetLastError(communicator);
-  // ncclRemoteError means that another rank failed first.
-  error.own = result != ncclRemoteError;
+  const char* const detail =
+      nccl.ncclGetLastError == nullptr ? nullptr : nccl.ncclGetLastError(communicator);
+  // ncclRemoteError, since 2.13, means that another rank failed first. Before, that was an error of
+  // the system, as a socket that breaks is one.
+  const bool tells_remote = nccl.version >= 21300;
+  error.own = result != (tells_remote ? ncclRemoteError : ncclSystemError);
   return error.set("%s: %s%s%s", call, nccl.ncclGetErrorString(result),
                    detail == nullptr || *detail == '\0' ? "" : ": ",
                    detail == nullptr ? "" : detail);

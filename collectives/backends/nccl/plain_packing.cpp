@@ -20,7 +20,7 @@ bool PlainPacking::copy(int lane, hora_dtype dtype, const std::vector<Copy>& cop
                         std::int64_t divisor, ErrorText& error) {
   if (factor == 1.0 && divisor == 1) return move(gpu_.stream(lane), dtype, copies, error);
   const std::optional<Scalar> exact = exact_scalar(dtype, factor);
-  if (exact && divisor == 1) return multiply(lane, dtype, copies, *exact, error);
+  if (exact && divisor == 1 && nccl_.scales()) return multiply(lane, dtype, copies, *exact, error);
   for (const Copy& each : copies) {
     HostScaling& host = lanes_[static_cast<std::size_t>(lane)]->host;
     if (!host.scale(dtype, each, factor, divisor, error)) return false;
@@ -49,7 +49,7 @@ bool PlainPacking::multiply(int lane, hora_dtype dtype, const std::vector<Copy>&
   if (alone == nullptr) {
     ncclUniqueId id;
     if (!check(nccl_, nccl_.ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr, error)) return false;
-    alone = NcclCommunicator::join(nccl_, id, 0, 1, aborted_, patience_, error);
+    alone = NcclCommunicator::join(nccl_, gpu_, id, 0, 1, aborted_, patience_, error);
     if (alone == nullptr) return false;
   }
   const auto calls = [&](ncclComm_t communicator) {

@@ -5,7 +5,9 @@ ranks of MPI's world."""
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import struct
 import sys
 import time
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 #: By which an MPI launcher, or horarun --pmi, tells a process its place.
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_SIZE", "PMI_FD")
+
+_LENGTH = struct.Struct("<Q")
+# How long processes wait for each other, where HOROVOD_GLOO_TIMEOUT_SECONDS does not say.
+_GATHER_SECONDS = 30
 
 #: Buffers of exchanges that were given up: MPI may still write into them.
 _abandoned: list[Any] = []
@@ -76,13 +82,20 @@ class World:
 
     def _exchange(self, own, everyones, deadline):
         request = self.comm.Iallgather(own, everyones)
-        while not request.Test():
-            if time.monotonic() > deadline:
-                _abandoned.append((request, own, everyones))
-                self.failure = f"not all of the {self.size} processes of the communicator have called init in time"
-                return False
-            time.sleep(0.0005)
-        return True
+        if _completes(request, (own, everyones), deadline):
+            return True
+        self.failure = f"not all of the {self.size} processes of the communicator have called init in time"
+        return False
+
+
+def _completes(request, buffers, deadline):
+    """Whether an exchange of MPI's ends in time."""
+    while not request.Test():
+        if time.monotonic() > deadline:
+            _abandoned.append((request, buffers))
+            return False
+        time.sleep(0.0005)
+    return True
 
 
 def world_of(comm: Any) -> tuple[World | None, int | None]:
@@ -133,8 +146,7 @@ def members(comm: Any, world: Any | None) -> list[int] | None:
 def agree_on_members(comms: Iterable[Any], world: Any | None) -> list[list[list[int]]]:
     """For each communicator, the ranks of all that the processes of the world have there: a split
     gives each process another one. Collective over the world; the same on all of its processes."""
-    world = world or sys.modules["mpi4py.MPI"].COMM_WORLD
-    everyones = world.allgather([members(comm, world) for comm in comms])
+    everyones = _gather_all(world or sys.modules["mpi4py.MPI"].COMM_WORLD, [members(comm, world) for comm in comms])
     if len({len(each) for each in everyones}) > 1:
         raise ValueError("the ranks have different numbers of process sets that are made of communicators")
     positions: list[list[list[int]]] = []
@@ -145,3 +157,26 @@ def agree_on_members(comms: Iterable[Any], world: Any | None) -> list[list[list[
                 distinct.append(ranks)
         positions.append(distinct)
     return positions
+
+
+def _gather_all(world, value):
+    """world.allgather(value), within the time that process sets have to come about."""
+    mpi = sys.modules["mpi4py.MPI"]
+    seconds = float(os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", "") or _GATHER_SECONDS)
+    deadline = time.monotonic() + seconds
+
+    def wait(request, *buffers):
+        if not _completes(request, buffers, deadline):
+            raise TimeoutError(
+                f"not all of the {world.Get_size()} processes of the communicator's world have made their process sets "
+                f"within {seconds:g} s (HOROVOD_GLOO_TIMEOUT_SECONDS)"
+            )
+
+    own = bytearray(json.dumps(value).encode())
+    length, lengths = bytearray(_LENGTH.pack(len(own))), bytearray(_LENGTH.size * world.Get_size())
+    wait(world.Iallgather(length, lengths), length, lengths)
+    counts = [count for (count,) in _LENGTH.iter_unpack(lengths)]
+    texts = bytearray(sum(counts))
+    wait(world.Iallgatherv([own, mpi.BYTE], [texts, counts, None, mpi.BYTE]), own, texts)
+    begins = [sum(counts[:rank]) for rank in range(len(counts))]
+    return [json.loads(texts[begin : begin + count]) for begin, count in zip(begins, counts)]

@@ -53,8 +53,8 @@ def find_horarun() -> str:
 class _ResultServer(desk.Desk):
     """Where the ranks fetch the function and bring their results."""
 
-    def __init__(self, payload, everywhere):
-        self._payload = payload
+    def __init__(self, payload, everywhere, watcher):
+        self._payload, self._watcher = payload, watcher
         self.outcomes = {}  # rank -> ("ok", value) or ("error", text)
         super().__init__(everywhere)
 
@@ -66,7 +66,18 @@ class _ResultServer(desk.Desk):
             # In an elastic job another process may have come in the place of one that failed.
             if self.outcomes.get(rank, ("error",))[0] == "error":
                 self.outcomes[rank] = outcome
+        self._watcher.returned(is_failure=outcome[0] == "error")
         link.send(b"seen")
+
+
+class Watcher:
+    """Who wants to know how a job goes derives from this."""
+
+    def began(self, launcher: subprocess.Popen[bytes]) -> None:
+        """The launcher runs."""
+
+    def returned(self, is_failure: bool) -> None:
+        """The function has returned on a rank, or failed. In any thread."""
 
 
 def encode_outcome(kind: bytes, rank: int, body: bytes) -> bytes:
@@ -166,11 +177,12 @@ def local_addresses() -> list[str]:
     return found
 
 
-def _call(command, **options):
+def _call(command, watcher, **options):
     """The exit code of a command. When the wait is interrupted the command is asked to end, so
     that it ends the job that it runs."""
     with subprocess.Popen(command, **options) as process:
         try:
+            watcher.began(process)
             return process.wait()
         except BaseException:
             process.terminate()
@@ -205,34 +217,99 @@ def run(
     """
     if hosts and hostfile:
         raise ValueError("give hosts= or hostfile=, not both")
-    check_call(func, args, kwargs, np, "np")
-    payload = serialization.dumps(
-        (func, tuple(args), dict(kwargs or {})),
-        f"the function {getattr(func, '__qualname__', func)!r} with its arguments",
-    )
+    payload = encode_call(func, args, kwargs, np, "np")
     variables = dict(os.environ if env is None else {**os.environ, **env})
-    # Nobody would take the results of a job whose caller was killed.
-    command = [find_horarun(), "-np", str(np), "--end-with", str(os.getpid())]
+    words = ["-np", str(np)]
     if hosts:
-        command += ["-H", hosts]
+        words += ["-H", hosts]
     if hostfile:
-        command += ["--hostfile", hostfile]
-    command += options
-    local = _runs_here(command, hosts, hostfile, variables)
+        words += ["--hostfile", hostfile]
+    words += options
+    local = _runs_here([find_horarun(), *words], hosts, hostfile, variables)
     # Ranks on other hosts reach the launcher by an address of this machine; mpirun does not tell them which.
-    variables["HORA_RUN_ADDRESS"] = "127.0.0.1" if local else ",".join(local_addresses())
+    addresses = ["127.0.0.1"] if local else local_addresses()
     variables["HORA_RUN_PATH"] = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     variables["PYTHONPATH"] = os.pathsep.join([root] + [part for part in [variables.get("PYTHONPATH")] if part])
-    with contextlib.closing(_ResultServer(payload, everywhere=not local)) as server, _Report() as report:
-        variables["HORA_RUN_PORT"] = str(server.port)
-        variables["HORA_RUN_KEY"] = server.key.hex()
-        command[1:1] = ["--report", f"/proc/self/fd/{report.fd}"]  # the caller's own wins
-        command += [executable or sys.executable, "-m", WORKER_MODULE]
+    program = [executable or sys.executable, "-m", WORKER_MODULE]
+    finished = carry_out(payload, [*words, *program], variables, addresses, stdout, stderr)
+    return finished.results(results or np)
+
+
+class Finished:
+    """A job that has ended."""
+
+    def __init__(self, code: int, outcomes: dict[int, tuple[str, Any]], reason: str) -> None:
+        self._code, self._outcomes, self._reason = code, outcomes, reason
+
+    def results(self, count: int | None = None) -> list[Any]:
+        """Those of the ranks 0..count-1 by rank; without a count, those of all ranks that returned. Raises
+        what went wrong."""
+        if self._code != 0 or not self._outcomes:
+            for rank, (kind, value) in self._outcomes.items():  # in the order in which they came
+                if kind == "error":
+                    raise RuntimeError(f"rank {rank} failed:\n{value}")
+        # An elastic job may succeed though a rank failed, which others have replaced.
+        returned = {rank: value for rank, (kind, value) in self._outcomes.items() if kind == "ok"}
+        if count is None:
+            count = max(returned, default=0) + 1
+        missing = [rank for rank in range(count) if rank not in returned]
+        if self._code != 0:
+            raise RuntimeError(
+                f"the job failed with exit code {self._code}"
+                + (f"; no result from ranks {missing}" if missing else "")
+                + (f"\n{self._reason}" if self._reason else "")
+            )
+        for rank in missing:
+            if rank in self._outcomes:
+                raise RuntimeError(f"rank {rank} failed:\n{self._outcomes[rank][1]}")
+        if missing:
+            raise RuntimeError(f"the job ended, but no result from ranks {missing}")
+        return [returned[rank] for rank in range(count)]
+
+
+def carry_out(
+    payload: bytes,
+    words: Sequence[str],
+    variables: dict[str, str],
+    addresses: Sequence[str],
+    stdout: Any = None,
+    stderr: Any = None,
+    watcher: Watcher | None = None,
+) -> Finished:
+    """Runs a job whose ranks fetch the payload of encode_call() here and bring their results. `words` are
+    the launcher's, with the command of the ranks at the end; `variables` its whole environment; `addresses`
+    those by which the ranks reach this process."""
+    watcher = watcher or Watcher()
+    everywhere = list(addresses) != ["127.0.0.1"]
+    with contextlib.closing(_ResultServer(payload, everywhere, watcher)) as server, _Report() as report:
+        variables = {
+            **variables,
+            "HORA_RUN_ADDRESS": ",".join(addresses),
+            "HORA_RUN_PORT": str(server.port),
+            "HORA_RUN_KEY": server.key.hex(),
+        }
+        # Nobody would take the results of a job whose caller was killed. The caller's own report wins.
+        own = ["--report", f"/proc/self/fd/{report.fd}", "--end-with", str(os.getpid())]
         code = _call(
-            command, env=variables, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, pass_fds=[report.fd]
+            [find_horarun(), *own, *words],
+            watcher,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=[report.fd],
         )
-    return _results(server.outcomes, results or np, code, report.text())
+    return Finished(code, server.outcomes, report.text())
+
+
+def encode_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> bytes:
+    """The call as the ranks get it. Raises what is wrong with it; `name` is what the caller calls np."""
+    check_call(func, args, kwargs, np, name)
+    return serialization.dumps(
+        (func, tuple(args), dict(kwargs or {})),
+        f"the function {getattr(func, '__qualname__', func)!r} with its arguments",
+    )
 
 
 def check_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> None:
@@ -245,19 +322,3 @@ def check_call(func: Any, args: Any, kwargs: Any, np: Any, name: str) -> None:
         raise TypeError(f"kwargs={kwargs!r}: expected a dict of arguments")
     if isinstance(np, bool) or not hasattr(np, "__index__") or np < 1:
         raise ValueError(f"{name}={np!r}: expected a number of ranks, 1 or more")
-
-
-def _results(outcomes, np, code, reason):
-    for rank, (kind, value) in outcomes.items():  # in the order in which they came
-        if kind == "error":
-            raise RuntimeError(f"rank {rank} failed:\n{value}")
-    missing = [rank for rank in range(np) if rank not in outcomes]
-    if code != 0:
-        raise RuntimeError(
-            f"the job failed with exit code {code}"
-            + (f"; no result from ranks {missing}" if missing else "")
-            + (f"\n{reason}" if reason else "")
-        )
-    if missing:
-        raise RuntimeError(f"the job ended, but no result from ranks {missing}")
-    return [outcomes[rank][1] for rank in range(np)]

@@ -13,6 +13,14 @@ import traceback
 
 
 def main() -> None:
+    code = work()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    sys.exit(code)
+
+
+def work() -> str | int:
+    """What to exit with, once the caller has the outcome."""
     from hora import serialization
     from hora.exceptions import RemovedFromJob
     from hora.launch import encode_outcome
@@ -38,9 +46,7 @@ def main() -> None:
         link.send(encode_outcome(kind, _rank(), body))
         connection.settimeout(30)
         link.receive()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    sys.exit(code)
+    return code
 
 
 def _desk_addresses():

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from hora import channel, desk, launch, meeting, rank_process, serialization, spark_task
+from hora import channel, desk, elastic_job, launch, meeting, rank_process, serialization, spark_task
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,14 +29,34 @@ _log = logging.getLogger(__name__)
 _END_SECONDS = 10
 # How long a cluster may have too few slots before that is said.
 _PATIENCE_SECONDS = 10
-# Settings of the driver's that hold for the ranks, too.
-_PASSED_ON = ("HOROVOD_", "NCCL_", "GLOO_")
 
 
 def active_context() -> Any:
     """The SparkContext of this process, or None. Does not import pyspark."""
     pyspark = sys.modules.get("pyspark")
     return getattr(pyspark, "SparkContext", None) and pyspark.SparkContext._active_spark_context  # type: ignore[union-attr]
+
+
+def need_context(caller: str) -> Any:
+    """The SparkContext of this process, for horovod.spark.<caller>."""
+    context = active_context()
+    if context is None:
+        raise RuntimeError(
+            f"horovod.spark.{caller} needs a SparkContext in this process: create a SparkSession first. "
+            "Spark Connect has none; there, run the program in the cluster with spark-submit"
+        )
+    return context
+
+
+def start_seconds(given: float | None) -> float:
+    """How long Spark has to start the tasks."""
+    return float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "") or 600) if given is None else given
+
+
+def slots(context: Any) -> int:
+    """How many tasks Spark runs at the same time."""
+    java = context._jsc.sc()
+    return java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())
 
 
 def run(
@@ -66,22 +86,13 @@ def run(
     """
     if use_mpi or extra_mpi_args:
         raise ValueError("horovod.spark.run(use_mpi, extra_mpi_args): ranks in Spark meet without MPI")
-    context = active_context()
-    if context is None:
-        raise RuntimeError(
-            "horovod.spark.run needs a SparkContext in this process: create a SparkSession first. "
-            "Spark Connect has none; there, run the program in the cluster with spark-submit"
-        )
+    context = need_context("run")
     count = context.defaultParallelism if num_proc is None else num_proc
-    launch.check_call(fn, args, kwargs, count, "num_proc")
-    payload = serialization.dumps(
-        (fn, tuple(args), dict(kwargs or {})), f"the function {getattr(fn, '__qualname__', fn)!r} with its arguments"
-    )
-    if start_timeout is None:
-        start_timeout = float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "") or 600)
+    payload = launch.encode_call(fn, args, kwargs, count, "num_proc")
+    start_timeout = start_seconds(start_timeout)
     deadline = time.monotonic() + start_timeout
     _wait_for_slots(context, count, deadline, start_timeout)
-    variables = {name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)}
+    variables = {name: value for name, value in os.environ.items() if name.startswith(elastic_job.PASSED_ON)}
     if nics:
         variables["HOROVOD_GLOO_IFACE"] = sorted([nics] if isinstance(nics, str) else nics)[0]
     address = context.getConf().get("spark.driver.host") or socket.gethostname()
@@ -105,19 +116,17 @@ def _wait_for_slots(context, count, deadline, start_timeout):
             "spark.dynamicAllocation.enabled=true: all ranks have to run at the same time, for which Spark's barrier "
             "stages need a fixed number of executors: --conf spark.dynamicAllocation.enabled=false --num-executors N"
         )
-    java = context._jsc.sc()
-    profile = java.resourceProfileManager().defaultResourceProfile()
     most = _most_slots(context.master, int(conf.get("spark.task.cpus", "1")))
     told = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        slots = java.maxNumConcurrentTasks(profile)
-        if slots >= count:
+        free = slots(context)
+        if free >= count:
             return
         text = (
-            f"num_proc={count}, but Spark runs {slots} tasks at the same time "
+            f"num_proc={count}, but Spark runs {free} tasks at the same time "
             "(executors x cores / spark.task.cpus, or GPUs)"
         )
-        if most is not None and slots >= most:
+        if most is not None and free >= most:
             raise ValueError(f"{text}: lower num_proc, or give the application more executors or cores")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{text}, still after {start_timeout:g} s (start_timeout)")

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 
-from hora import channel, meeting
+from hora import channel, elastic_job, meeting, member
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,13 +56,29 @@ def run_rank(address: str, port: int, key: bytes, _: Iterator[Any]) -> Iterator[
     return iter(())
 
 
+def run_member(desk: tuple[str, int, bytes], executable: str | None, _: Iterator[Any]) -> Iterator[Any]:
+    """The body of a task of an elastic job: a place where horarun starts ranks."""
+    from pyspark import TaskContext
+
+    variables = {**_own_variables(), elastic_job.PYTHON_VARIABLE: executable or sys.executable}
+    gpu = TaskContext.get().resources().get("gpu")
+    if gpu is not None:
+        variables[GPU_VARIABLE] = ",".join(gpu.addresses)
+    member.serve(*desk, {"node": socket.gethostname()}, variables)
+    return iter(())
+
+
+def _own_variables():
+    # Spark puts files that the user sends along on the module path of its workers only.
+    path = os.pathsep.join(filter(None, sys.path))
+    return {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path}
+
+
 class _Rank:
     def __init__(self, link, variables, executable):
         self._link = link
         self._speaking = threading.Lock()
-        # Spark puts files that the user sends along on the module path of its workers only.
-        path = os.pathsep.join(filter(None, sys.path))
-        self._variables = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **variables}
+        self._variables = {**_own_variables(), **variables}
         self._executable = executable
 
     def run(self, function):

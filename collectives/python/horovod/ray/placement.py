@@ -10,6 +10,22 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+def check_connection() -> None:
+    """Raises what stands in the way of actors."""
+    if not ray.is_initialized():
+        raise RuntimeError("an executor of Ray needs a connection to it: call ray.init() first")
+    if ray.util.client.ray.is_connected():
+        raise RuntimeError(
+            "executors cannot be used through Ray Client (ray://...), because their ranks meet in the process "
+            "that starts them: use them inside of a remote function, or submit the program with `ray job submit`"
+        )
+
+
+def room_text() -> str:
+    """What Ray has, for messages."""
+    return f"Its hosts have, in all: {_hosts_text()}. Free now: {_amounts(ray.available_resources())}"
+
+
 class Request:
     """So many workers with so much for each. With num_hosts, each host has equally many."""
 
@@ -89,8 +105,7 @@ def _reserve(request, timeout_s):
     different = " on different hosts" if request.num_hosts else ""
     raise TimeoutError(
         f"Ray had no place for {len(bundles)} x {_amounts(bundles[0])}{different} within {timeout_s} s "
-        f"(placement_group_timeout_s). Its hosts have, in all: {_hosts_text()}. "
-        f"Free now: {_amounts(ray.available_resources())}"
+        f"(placement_group_timeout_s). {room_text()}"
     )
 
 

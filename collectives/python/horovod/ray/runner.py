@@ -13,7 +13,9 @@ import ray.util.placement_group
 import ray.util.scheduling_strategies
 
 from hora import meeting
-from horovod.ray.placement import Placement, Request
+from hora.elastic_job import Limits
+from horovod.ray.elastic import ElasticJob, Resources
+from horovod.ray.placement import Placement, Request, check_connection
 from horovod.ray.worker import BaseHorovodWorker
 
 TYPE_CHECKING = False
@@ -47,6 +49,11 @@ class RayExecutor:
 
     cpus_per_worker, gpus_per_worker (with use_gpu) are reserved for each rank, within the caller's
     placement group if there is one and use_current_placement_group does not forbid it.
+
+    With min_workers or max_workers the job is elastic: it starts with num_workers ranks (default:
+    min_workers), and has as many as there is room for. reset_limit is the largest number of changes,
+    elastic_timeout the seconds to wait for min_workers of them. Each run has actors of its own then,
+    outside of placement groups.
     """
 
     @classmethod
@@ -80,12 +87,17 @@ class RayExecutor:
         elastic_timeout: int = 600,
         override_discovery: bool = True,
     ) -> None:
-        if min_workers is not None or max_workers is not None or reset_limit is not None:
-            raise NotImplementedError(
-                "RayExecutor(min_workers, max_workers, reset_limit): elastic jobs on Ray are not supported. "
-                "A job of num_workers ranks runs on it; horarun --host-discovery-script runs elastic jobs"
-            )
         self.settings = settings if settings is not None else self.create_settings()
+        self._elastic: ElasticJob | None = None
+        if min_workers is not None or max_workers is not None:
+            if num_hosts is not None:
+                raise ValueError("num_hosts belongs to a fixed number of ranks; give min_workers and max_workers only")
+            count = num_workers or min_workers or 1
+            timeouts = elastic_timeout, elastic_timeout
+            limits = Limits(count, min_workers, max_workers, *timeouts, reset_limit, cooldown_range)
+            resources = Resources(cpus_per_worker, use_gpu, gpus_per_worker)
+            self._elastic = ElasticJob(limits, resources, self.settings.nics)
+            num_workers = count
         self._request = Request(num_workers, num_hosts, num_workers_per_host, cpus_per_worker, use_gpu, gpus_per_worker)
         self._use_current = use_current_placement_group
         self._extra: dict[str, str] = {}
@@ -109,15 +121,11 @@ class RayExecutor:
         extra_env_vars: dict[str, Any] | None = None,
     ) -> None:
         """Starts the actors. Each makes its own executable_cls(*executable_args, **executable_kwargs)."""
+        if self._elastic is not None:
+            return self._elastic.start(executable_cls, executable_args, executable_kwargs, extra_env_vars)
         if self.workers:
             raise RuntimeError("this RayExecutor has been started before; shutdown() ends it")
-        if not ray.is_initialized():
-            raise RuntimeError("RayExecutor.start() needs a connection to Ray: call ray.init() first")
-        if ray.util.client.ray.is_connected():
-            raise RuntimeError(
-                "RayExecutor cannot be used through Ray Client (ray://...), because its ranks meet in the process "
-                "that starts them: use it inside of a remote function, or submit the program with `ray job submit`"
-            )
+        check_connection()
         self._extra = {name: str(value) for name, value in (extra_env_vars or {}).items()}
         try:
             self._start_actors()
@@ -198,6 +206,8 @@ class RayExecutor:
     ) -> list[Any]:
         """fn(*args, **kwargs) on every rank; the results by rank. A failure is raised as ray.get() would:
         an exception of the function's own class, with its traceback."""
+        if self._elastic is not None:
+            return self._elastic.run(fn, args, kwargs, callbacks)
         _check_callbacks(callbacks)
         return self._gather(self.run_remote(fn, args, kwargs))
 
@@ -205,24 +215,36 @@ class RayExecutor:
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None
     ) -> list[Any]:
         """As run(), but does not wait: references for ray.get(), by rank."""
+        self._need_fixed_ranks("run_remote")
         return self._submit(_Call(fn, args, kwargs))
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Any = None) -> list[Any]:
         """fn(executable) on every rank; the results by rank."""
+        if self._elastic is not None:
+            return self._elastic.execute(fn, callbacks)
         _check_callbacks(callbacks)
         return self._gather(self._submit(fn))
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """fn(executable) on rank 0 alone; its result."""
+        self._need_fixed_ranks("execute_single")
         self._make_ready()
         return self._gather([self.workers[0].execute.remote(fn)])[0]
 
     def shutdown(self) -> None:
         """Ends the actors and gives back what was reserved."""
+        if self._elastic is not None:
+            self._elastic.shutdown()
         self._resources.close()
         self._meeting = None
         self.workers, self._places, self._running = [], [], {}
         self._must_meet_again = False
+
+    def _need_fixed_ranks(self, name):
+        if self._elastic is not None:
+            raise ValueError(
+                f"{name}() needs ranks that stay; with min_workers or max_workers, use run() and execute()"
+            )
 
     def _close_meeting(self):
         if self._meeting is not None:
@@ -306,7 +328,7 @@ class _Call:
 
 def _check_callbacks(callbacks):
     if callbacks:
-        raise ValueError("callbacks= needs an elastic job, which this RayExecutor is not")
+        raise ValueError("callbacks= needs an elastic job: min_workers or max_workers")
 
 
 def _is_consequence(error):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import secrets
 import sys
 
 import hora.numpy as hvd
@@ -34,15 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     config = None
     with contextlib.ExitStack() as stack:
         if hvd.rank() == 0:
-            key = secrets.token_hex(16)
-            registry = Registry(options.dispatchers, key)
+            registry = Registry(options.dispatchers)
             stack.callback(registry.close)
             config = TfDataServiceConfig(
                 dispatchers=options.dispatchers,
                 workers_per_dispatcher=hvd.size() // options.dispatchers,
                 dispatcher_side=options.dispatcher_side,
                 address=f"{own_name()}:{registry.port}",
-                key=key,
+                key=registry.key.hex(),
                 timeout=options.timeout,
             )
             config.write(options.configfile)

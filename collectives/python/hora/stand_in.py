@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What horarun starts where a rank has to run in a process that is there already, such as an actor of Ray: it
+gives its environment to that process, lives as long as the rank does, and ends with its exit code. Whoever ends
+it ends that process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import socket
+import struct
+import sys
+import threading
+import traceback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# By which a stand-in finds the process.
+VARIABLE = "HORA_STAND_IN"
+
+_LENGTH = struct.Struct("<Q")
+_CONNECT_SECONDS = 30
+_LONGEST = 64 << 20
+# These the process keeps: it has loaded what they name.
+_KEPT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HORA_LIBRARY")
+
+
+def main() -> None:
+    with socket.socket(socket.AF_UNIX) as process:
+        process.settimeout(_CONNECT_SECONDS)
+        process.connect("\0" + os.environ[VARIABLE])
+        environment = json.dumps(dict(os.environ)).encode()
+        process.sendall(_LENGTH.pack(len(environment)) + environment)
+        process.settimeout(None)
+        code = process.recv(16)
+    if not code:
+        sys.exit("the process of this rank has ended")
+    sys.exit(int(code))
+
+
+class RankPlace:
+    """In the process: where a stand-in comes."""
+
+    def __init__(self) -> None:
+        self._name = "hora-rank-" + secrets.token_hex(16)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind("\0" + self._name)
+        self._listener.listen(1)
+        self._over, self._end = os.pipe()
+
+    def variables(self) -> dict[str, str]:
+        """Those by which a stand-in finds this place."""
+        return {VARIABLE: self._name}
+
+    def end(self) -> None:
+        """No stand-in will come any more. In any thread, once."""
+        os.close(self._end)
+
+    def serve(self, work: Callable[[], str | int]) -> None:
+        """Calls work() with the environment of the first stand-in, in this thread, and ends the stand-in with
+        what it returned. Later ones are sent away: the runtime of this process belongs to that rank."""
+        has_run = False
+        while True:
+            ready, _, _ = select.select([self._listener.fileno(), self._over], [], [])
+            if self._over in ready:
+                return
+            connection, _ = self._listener.accept()
+            with connection, contextlib.suppress(OSError):
+                if not has_run and is_own_user(connection):
+                    has_run = True
+                    _run(connection, work)
+
+    def close(self) -> None:
+        self._listener.close()
+        os.close(self._over)
+
+
+def is_own_user(connection: socket.socket) -> bool:
+    """Whether the process at the other end of a local socket belongs to this one's user."""
+    size = struct.calcsize("3i")
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return user == os.getuid()
+
+
+def _run(connection, work):
+    connection.settimeout(_CONNECT_SECONDS)
+    (length,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
+    given = json.loads(_read(connection, min(length, _LONGEST)))
+    connection.settimeout(None)
+    os.environ.update({name: value for name, value in given.items() if name not in _KEPT})
+    done = threading.Event()
+    threading.Thread(target=_end_with, args=(connection, done), daemon=True).start()
+    try:
+        code = work()
+    except SystemExit as left:  # the job goes on without this rank
+        code = left.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    done.set()
+    connection.sendall(str(code if isinstance(code, int) else 1).encode())
+
+
+def _read(connection, size):
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionError("a stand-in has gone")
+        data += part
+    return data
+
+
+def _end_with(connection, done):
+    with contextlib.suppress(OSError):
+        connection.recv(1)
+    if not done.is_set():
+        os._exit(1)  # the rank may be anywhere
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step on tensors of a GPU that no backend takes there: it works on copies of them in host
+// memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/backend.h"
+#include "collectives/runtime/operation.h"
+
+namespace hora::collectives {
+
+class HostStage {
+ public:
+  // `copier` knows the device; index and size are those of this rank and its set in the step.
+  HostStage(const BackendDescriptor& copier, int set_index, int set_size)
+      : copier_(&copier), set_index_(set_index), set_size_(set_size) {}
+
+  // Waits for the inputs, copies them, and makes the step one on the copies. Its pieces are
+  // `pieces`; those whose `is_here` is true lie in host memory already (stand-ins of a rank that
+  // has joined). Blocks. False: `error` says why.
+  bool bring(Step& step, std::vector<Piece>& pieces, const std::vector<bool>& is_here,
+             ErrorText& error);
+  // The step is done: copies its results to where they belong. Blocks.
+  bool take_back(const Step& step, ErrorText& error);
+
+ private:
+  struct Copied {
+    void* output = nullptr;  // on the device
+    std::int64_t output_bytes = 0;
+    ResultBuffer input_copy;
+    ResultBuffer output_copy;  // empty: the operation works in place
+  };
+
+  bool bring_one(const Step& step, Piece& piece, ErrorText& error);
+
+  const BackendDescriptor* copier_;
+  int set_index_;
+  int set_size_;
+  std::int32_t device_ = HORA_CPU_DEVICE;
+  std::vector<Copied> copied_;
+};
+
+}  // namespace hora::collectives
